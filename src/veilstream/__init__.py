@@ -1,0 +1,1 @@
+"""veilstream: share a time series and reveal as little as possible."""
