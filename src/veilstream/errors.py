@@ -1,0 +1,9 @@
+"""The two ways veilstream says no."""
+
+
+class InputError(ValueError):
+    """What was asked cannot be done: one line naming what was required, what was found, and what to do."""
+
+
+class ImpossibleObservation(RuntimeError):
+    """A release was observed that the policy gives probability zero. Fail closed: there is no belief to go on with."""
