@@ -15,10 +15,11 @@ from veilstream.states import MAX_STATES, StateSpace
 
 EPS_M = 200.0
 MIN_SAMPLES = 8
-FULL_DBSCAN = 20_000  # above this many points DBSCAN runs on cells
+FULL_DBSCAN = 10_000  # above this many points DBSCAN runs on cells: its memory grows with the square
 CELL_M = 10.0
-SEARCH_M = (25.0, 10_000.0)
-SEARCH_STEPS = 49
+SEARCH_M = (20.0, 5_000.0)
+SEARCH_FACTOR = 1.04
+SEARCH_STEPS = 90
 METRES_PER_DEGREE = np.pi / 180 * EARTH_RADIUS_KM * 1000
 
 
@@ -37,7 +38,7 @@ def find_stops(
 ) -> Stops:
     """Stops are DBSCAN clusters (haversine); a stop's place is the mean of its points.
 
-    With `n_states` the radius is searched: the middle of the widest range of radii that gives that many.
+    With `n_states` the radius is searched: the one nearest to eps_m that gives that many.
     """
     if min_samples < 1:
         raise InputError(f"--min-samples must be at least 1, found {min_samples}")
@@ -46,7 +47,7 @@ def find_stops(
     if len(cells) < len(points):
         note = f"DBSCAN on {len(cells):,} cells of {CELL_M:g} m holding {len(points):,} points"
     if n_states is not None:
-        eps_m = _search(cells, weight, min_samples, n_states)
+        eps_m = _search(cells, weight, min_samples, n_states, eps_m)
         note += f"; radius {eps_m:.0f} m found for {n_states} stops"
     labels = _dbscan(cells, weight, eps_m, min_samples)[cell_of]
     n = int(labels.max(initial=-1)) + 1
@@ -93,31 +94,22 @@ def _lattice(points: NDArray[np.float64], cell_m: float) -> NDArray[np.int64]:
     return np.stack([row, column], axis=1).astype(np.int64)
 
 
-def _search(points: NDArray[np.float64], weight: NDArray | None, min_samples: int, wanted: int) -> float:
-    """The middle (in log) of the widest run of radii that gives `wanted` stops."""
-    radii = np.geomspace(*SEARCH_M, SEARCH_STEPS)
-    counts = {float(r): int(_dbscan(points, weight, r, min_samples).max(initial=-1)) + 1 for r in radii}
-    if wanted not in counts.values():  # look closer where the count passes the wanted number
-        order = sorted(counts)
-        for low, high in zip(order, order[1:], strict=False):
-            if min(counts[low], counts[high]) < wanted < max(counts[low], counts[high]):
-                for r in np.geomspace(low, high, 18)[1:-1]:
-                    counts[float(r)] = int(_dbscan(points, weight, r, min_samples).max(initial=-1)) + 1
-    order = sorted(counts)
-    runs, run = [], []
-    for r in order:
-        if counts[r] == wanted:
-            run.append(r)
-        elif run:
-            runs, run = [*runs, run], []
-    runs = [*runs, run] if run else runs
-    if not runs:
-        near = sorted(set(counts.values()), key=lambda c: (abs(c - wanted), c))[:2]
-        have = " and ".join(f"{min(r for r in order if counts[r] == c):.0f} m gives {c}" for c in near)
-        raise InputError(f"no radius gives {wanted} stops with --min-samples {min_samples} ({have}); ask for one of these")
-    best = max(runs, key=lambda run: (run[-1] / run[0], -run[0]))
-    middle = float(np.sqrt(best[0] * best[-1]))
-    return min(best, key=lambda r: abs(np.log(r / middle)))
+def _search(points: NDArray[np.float64], weight: NDArray | None, min_samples: int, wanted: int, eps_m: float) -> float:
+    """The radius nearest to eps_m that gives `wanted` stops, by steps of 4 % up and down."""
+    if wanted < 2:
+        raise InputError(f"--states {wanted}: a chain needs at least 2")
+    met: dict[int, float] = {}
+    for k in sorted(range(-SEARCH_STEPS, SEARCH_STEPS + 1), key=abs):
+        radius = eps_m * SEARCH_FACTOR**k
+        if not SEARCH_M[0] <= radius <= SEARCH_M[1] and k:
+            continue
+        n = int(_dbscan(points, weight, radius, min_samples).max(initial=-1)) + 1
+        met.setdefault(n, radius)
+        if n == wanted:
+            return radius
+    near = sorted(met, key=lambda n: (abs(n - wanted), n))[:2]
+    have = ", ".join(f"{met[n]:.0f} m gives {n}" for n in near)
+    raise InputError(f"no radius gives {wanted} stops with --min-samples {min_samples} ({have}); ask for one of these")
 
 
 def grid_cells(points: NDArray[np.float64], cell_m: float) -> StateSpace:

@@ -16,7 +16,7 @@ MAX_ROUNDS = 10
 
 
 def clean(readings: Readings, max_speed_kmh: float = MAX_SPEED_KMH) -> Readings:
-    """Sorted, one reading per stream and time, no impossible jump inside a trace."""
+    """Sorted, one reading per stream and time, no spikes."""
     readings = _in_order(readings)
     return _drop_spikes(readings, max_speed_kmh) if readings.kind == "position" else readings
 
@@ -42,7 +42,7 @@ def _in_order(readings: Readings) -> Readings:
 
 
 def _drop_spikes(readings: Readings, max_speed_kmh: float) -> Readings:
-    """Drop a point that is impossibly far from both neighbours; cut the trace where it jumps and stays.
+    """Drop a point that is impossibly far from both neighbours; a trace that jumps and stays is kept.
 
     An end point counts as a spike if its only neighbour is impossibly far and that one's other neighbour is not.
     """
@@ -64,12 +64,9 @@ def _drop_spikes(readings: Readings, max_speed_kmh: float) -> Readings:
         frame = frame.filter(pl.Series(~spike))
     if dropped:
         account.add("impossible speed", dropped, f"points over {max_speed_kmh:g} km/h from their neighbours, dropped")
-    jumps, _ = _fast(frame, max_speed_kmh)
-    if jumps.any():
-        account.add("jump", int(jumps.sum()), f"steps over {max_speed_kmh:g} km/h where the trace was cut in two")
-        starts = frame["trace"].to_numpy() != np.roll(frame["trace"].to_numpy(), 1)
-        starts[0] = True
-        frame = frame.with_columns(pl.Series("trace", np.cumsum(starts | jumps) - 1, dtype=pl.UInt32))
+    jumps = int(_fast(frame, max_speed_kmh)[0].sum())
+    if jumps:
+        account.add("jump", jumps, f"steps over {max_speed_kmh:g} km/h after which the trace stays there, kept")
     return readings.with_frame(frame)
 
 
