@@ -156,7 +156,7 @@ def fit_model(readings: Readings, options: FitOptions) -> Model:
     order, orders = options.order, []
     if order is None:
         order, orders = select_order(sequences, len(states), options.max_order, options.smoothing, options.seed)
-    chain = MarkovChain.fit(sequences, len(states), order, options.smoothing, name=readings.where.rsplit("/", 1)[-1])
+    chain = MarkovChain.fit(sequences, len(states), order, options.smoothing, name=_name(readings))
     held_out = next((cv for cv in orders if cv.order == order), None)
     if held_out is None and len(blocks_of(sequences)) > 1:
         held_out = cross_validate(sequences, len(states), order, options.smoothing, seed=options.seed)
@@ -166,6 +166,11 @@ def fit_model(readings: Readings, options: FitOptions) -> Model:
         _gap_choices(steps, labels, len(states), options), _distances(readings, states, chain),
         traces, points, streams, _warnings(card, states),
     )
+
+
+def _name(readings: Readings) -> str:
+    present = [readings.streams[i] for i in sorted(readings.frame["stream"].unique())]
+    return present[0] if len(present) == 1 else f"{len(present)} streams"
 
 
 def _resolved(options: FitOptions, readings: Readings) -> FitOptions:

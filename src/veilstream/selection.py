@@ -238,3 +238,13 @@ def _next_run(streams: NDArray[np.int64]) -> NDArray[np.int64]:
         own = np.flatnonzero(streams == stream)
         following[own] = np.roll(own, -1)
     return following
+
+
+def newest_symbol_chain(chain: MarkovChain) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Share of time per symbol, and P(next symbol | symbol) in the long run, whatever the order."""
+    n = chain.n_symbols
+    member = np.zeros((len(chain), n))
+    member[np.arange(len(chain)), chain.symbols] = 1
+    law = chain.stationary @ member
+    flow = (chain.stationary[:, None] * member).T @ chain.transition @ member
+    return law, flow / np.maximum(flow.sum(1, keepdims=True), 1e-300)

@@ -6,7 +6,9 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from veilstream.errors import InputError
 
@@ -99,3 +101,17 @@ def hash_files(paths: list[Path]) -> str:
             while block := stream.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
+
+
+def from_arrays(
+    t_s: NDArray[np.float64], points: NDArray[np.float64], unit: str, stream: str = "stream", stepped: bool = False
+) -> Readings:
+    """Readings of one stream from arrays: seconds UTC, and n x 2 degrees or n x 1 values."""
+    kind = "position" if points.shape[1] == 2 else "value"
+    zeros = np.zeros(len(t_s), np.uint32)
+    columns = {"stream": zeros, "trace": zeros, "t": np.round(np.asarray(t_s) * MICROSECONDS).astype(np.int64)}
+    columns |= {name: points[:, i] for i, name in enumerate(VALUE_COLUMNS[kind])}
+    account = Account()
+    account.add("read", len(t_s), f"readings of {stream}")
+    digest = hashlib.sha256(np.ascontiguousarray(t_s).tobytes() + np.ascontiguousarray(points).tobytes()).hexdigest()
+    return Readings(pl.DataFrame(columns), (stream,), kind, unit, account, stepped, (), digest)
