@@ -155,16 +155,19 @@ def schedule_rates(problem: Problem, schedule: Schedule, tolerance: float = 1e-7
     window = max(p.window for p in parts)
     parts = [widen(p, window) for p in parts]
     steps = [Step(problem.chain, p) for p in parts]
+    turns = [step for step, n in zip(steps, schedule.durations, strict=True) for _ in range(n)]
     mu = stationary_joint(problem.chain, parts[0])
-    for _ in range(200):
-        before, total = mu, np.zeros(2)
-        for step, duration in zip(steps, schedule.durations, strict=True):
-            for _ in range(duration):
-                now = step.rates(mu, problem.distortion)
-                total += now.leakage, now.distortion
-                mu = step(mu)
+    for _ in range(100):
+        before = mu
+        for step in turns:
+            mu = step(mu)
         if np.abs(mu - before).sum() < tolerance:
             break
+    total = np.zeros(2)
+    for step in turns:
+        now = step.rates(mu, problem.distortion)
+        total += now.leakage, now.distortion
+        mu = step(mu)
     leakage, distortion = total / schedule.period
     return float(leakage), float(distortion)
 
