@@ -49,7 +49,7 @@ def find_stops(
     if n_states is not None:
         eps_m = _search(cells, weight, min_samples, n_states, eps_m)
         note += f"; radius {eps_m:.0f} m found for {n_states} stops"
-    labels = _dbscan(cells, weight, eps_m, min_samples)[cell_of]
+    labels = _by_appearance(_dbscan(cells, weight, eps_m, min_samples)[cell_of])
     n = int(labels.max(initial=-1)) + 1
     if n < 2:
         raise InputError(
@@ -61,12 +61,21 @@ def find_stops(
     return Stops(StateSpace("stops", centres, names, "km"), labels, eps_m, note)
 
 
+def _by_appearance(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Clusters renumbered in the order in which the data first visits them; -1 stays."""
+    clusters, first = np.unique(labels, return_index=True)
+    first, clusters = first[clusters >= 0], clusters[clusters >= 0]
+    number = np.full(len(clusters) + 1, -1, np.int64)  # the last entry serves -1
+    number[clusters[np.argsort(first)]] = np.arange(len(clusters))
+    return number[labels]
+
+
 def _mean_place(points: NDArray[np.float64]) -> NDArray[np.float64]:
     """Mean latitude and longitude; longitudes are unwrapped at the date line."""
-    lon = points[:, 1]
-    if np.ptp(lon) > 180:
-        lon = np.mod(lon, 360)
-    return np.array([points[:, 0].mean(), (lon.mean() + 180) % 360 - 180 if np.ptp(points[:, 1]) > 180 else lon.mean()])
+    lat, lon = points.T
+    if np.ptp(lon) <= 180:
+        return np.array([lat.mean(), lon.mean()])
+    return np.array([lat.mean(), (np.mod(lon, 360).mean() + 180) % 360 - 180])
 
 
 def _dbscan(points: NDArray[np.float64], weight: NDArray | None, eps_m: float, min_samples: int) -> NDArray[np.int64]:
