@@ -13,7 +13,6 @@ With a = r K / N no |Y|^w x |Z| x |Y| array is needed:
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 
 from veilstream.chain import MarkovChain
 from veilstream.errors import InputError
@@ -85,6 +84,8 @@ def stationary_joint(chain: MarkovChain, policy: WindowPolicy, guess: Array | No
             return mu
     if S * Z <= DENSE_LIMIT:
         return _solve_densely(chain, policy)
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
+
     operator = LinearOperator((S * Z, S * Z), lambda v: ((v.reshape(S, Z) + step(v.reshape(S, Z))) / 2).ravel())
     try:
         _, vector = eigs(operator, k=1, which="LM", v0=mu.ravel(), ncv=40, tol=SETTLED, maxiter=200)
