@@ -55,14 +55,21 @@ def test_provenance_takes_whatever_a_caller_has(tmp_path):
 def test_equal_input_gives_equal_bytes(model, tmp_path):
     path, source = model
     again = tmp_path / "again.veil"
-    made = save(again, chain=source.chain, states=source.states, period_s=300.0, provenance=provenance("veil fit x", 7, "ab12"))
+    whence = provenance("veil fit x", 7, "ab12")
+    made = save(again, chain=source.chain, states=source.states, period_s=300.0, provenance=whence)
     assert again.read_bytes() == path.read_bytes()
     assert made.sha256 == load(path).sha256
 
 
 @pytest.mark.parametrize(
     "constraint",
-    [Average(weight=1.0), Average(limit=0.8), Instantaneous(2.0), Budget(0.1), Both(Average(limit=1.0), Instantaneous(5.0))],
+    [
+        Average(weight=1.0),
+        Average(limit=0.8),
+        Instantaneous(2.0),
+        Budget(0.1),
+        Both(Average(limit=1.0), Instantaneous(5.0)),
+    ],
     ids=str,
 )
 def test_policies_and_constraints_come_back(tmp_path, constraint):
@@ -129,7 +136,7 @@ def test_every_truncation_and_flip_is_refused(model):
 
 
 def test_a_changed_number_is_found(model):
-    path, source = model
+    path, _ = model
     data = bytearray(path.read_bytes())
     data[-5] ^= 0xFF
     path.write_bytes(data)

@@ -144,7 +144,7 @@ def test_dead_ends_are_led_to_where_the_stream_is_seen_next():
     C = transition_counts([*runs, *links], 4)
     reach = np.linalg.matrix_power(np.eye(4) + C, 4) > 0
     assert reach.all()
-    assert [link.tolist() for link in links][0] == [2, 1]
+    assert links[0].tolist() == [2, 1]
     whole = [np.array([0, 1, 0])]
     assert link_dead_ends(whole, np.array([0]), 2) == []
 

@@ -81,7 +81,10 @@ def save(
     if chain is None:
         raise InputError("a .veil file needs a chain, or a problem that has one")
     meta: dict[str, Any] = {
-        "format": FORMAT, "version": VERSION, "period_s": period_s, "epoch_s": epoch_s,
+        "format": FORMAT,
+        "version": VERSION,
+        "period_s": period_s,
+        "epoch_s": epoch_s,
         "provenance": _plain(dict(provenance or {})),
     }
     arrays: dict[str, NDArray[Any]] = {}
@@ -126,7 +129,7 @@ def load(path: str | os.PathLike[str]) -> Artefact:
     return Artefact(**{**artefact.__dict__, "sha256": stated})
 
 
-def provenance(command: str, seed: int | None = None, data_sha256: str = "", **more: Any) -> dict[str, Any]:
+def provenance(command: str, seed: int | None = None, data_sha256: str | None = None, **more: Any) -> dict[str, Any]:
     """Where a file comes from: command, seed, data hash, library versions. No time: equal inputs, equal bytes."""
     versions = {"python": platform.python_version()}
     for package in ("veilstream", "numpy", "scipy", "scikit-learn", "polars", "safetensors"):
@@ -183,7 +186,9 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
     except InputError as fault:
         raise InputError(f"{name}: {fault}") from None
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as fault:
-        raise InputError(f"{name}: the description is not complete ({type(fault).__name__}: {str(fault)[:60]})") from None
+        raise InputError(
+            f"{name}: the description is not complete ({type(fault).__name__}: {str(fault)[:60]})"
+        ) from None
 
 
 def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:

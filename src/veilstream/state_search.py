@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -53,8 +54,8 @@ def find_stops(
     n = int(labels.max(initial=-1)) + 1
     if n < 2:
         raise InputError(
-            f"{n} stop{'s' * (n != 1)} found with radius {eps_m:g} m and at least {min_samples} points; a chain needs 2: "
-            "change --eps or --min-samples, or use --grid"
+            f"{n} stop{'s' * (n != 1)} found with radius {eps_m:g} m and at least {min_samples} points; "
+            "a chain needs 2: change --eps or --min-samples, or use --grid"
         )
     centres = np.stack([_mean_place(points[labels == k]) for k in range(n)])
     names = tuple(f"stop {k}" for k in range(n))
@@ -81,7 +82,9 @@ def _mean_place(points: NDArray[np.float64]) -> NDArray[np.float64]:
 def _dbscan(points: NDArray[np.float64], weight: NDArray | None, eps_m: float, min_samples: int) -> NDArray[np.int64]:
     from sklearn.cluster import DBSCAN
 
-    model = DBSCAN(eps=eps_m / 1000 / EARTH_RADIUS_KM, min_samples=min_samples, metric="haversine", algorithm="ball_tree")
+    model = DBSCAN(
+        eps=eps_m / 1000 / EARTH_RADIUS_KM, min_samples=min_samples, metric="haversine", algorithm="ball_tree"
+    )
     return model.fit(np.radians(points), sample_weight=weight).labels_.astype(np.int64)
 
 
@@ -89,8 +92,8 @@ def _cells(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray | 
     """The points themselves, or above FULL_DBSCAN their mean per 10 m cell with the count as weight."""
     if len(points) <= FULL_DBSCAN:
         return points, None, np.arange(len(points))
-    _, cell_of, counts = np.unique(_lattice(points, CELL_M), axis=0, return_inverse=True, return_counts=True)
-    cell_of = cell_of.ravel()
+    row, column = _lattice(points, CELL_M).T
+    _, cell_of, counts = np.unique(row * (1 << 32) + column, return_inverse=True, return_counts=True)
     means = np.stack([np.bincount(cell_of, points[:, k]) / counts for k in (0, 1)], axis=1)
     return means, counts.astype(float), cell_of
 
@@ -148,7 +151,9 @@ def value_bins(
     elif width is not None:
         low, high = np.floor(values.min() / width), np.floor(values.max() / width)
         if high - low > MAX_STATES:
-            raise InputError(f"--width {width:g}{unit} gives {high - low + 1:,.0f} bins; at most {MAX_STATES}: make it larger")
+            raise InputError(
+                f"--width {width:g}{unit} gives {high - low + 1:,.0f} bins; at most {MAX_STATES}: make it larger"
+            )
         inner, note = np.arange(low + 1, high + 1) * width, f"bins {width:g} {unit} wide".rstrip()
     else:
         if n_states < 2:
@@ -168,8 +173,8 @@ def value_bins(
     middle = np.concatenate([inner[:1], (inner[:-1] + inner[1:]) / 2, inner[-1:]])
     level = np.where(counts > 0, sums / np.maximum(counts, 1), middle)
     label = unit and f" {unit}"
-    names = [f"< {inner[0]:.4g}{label}", *(f"{a:.4g}-{b:.4g}{label}" for a, b in zip(inner, inner[1:], strict=False))]
-    names = [*names, f">= {inner[-1]:.4g}{label}"]
+    between = [f"{a:.4g}-{b:.4g}{label}" for a, b in pairwise(inner)]
+    names = [f"< {inner[0]:.4g}{label}", *between, f">= {inner[-1]:.4g}{label}"]
     if len(set(names)) < len(names):
         names = [f"bin {k}" for k in range(len(names))]
     return StateSpace("bins", level[:, None], tuple(names), unit, inner), note
@@ -202,7 +207,8 @@ def given_places(path: str | Path) -> StateSpace:
                 try:
                     place = float(row["lat"]), float(row["lon"])
                 except (TypeError, ValueError):
-                    raise InputError(f"{where}: lat and lon must be numbers, found {row['lat']!r}, {row['lon']!r}") from None
+                    found = f"{row['lat']!r}, {row['lon']!r}"
+                    raise InputError(f"{where}: lat and lon must be numbers, found {found}") from None
                 if not (abs(place[0]) <= 90 and abs(place[1]) <= 180):
                     raise InputError(f"{where}: latitude {place[0]:g} or longitude {place[1]:g} is out of range")
                 if name in places:

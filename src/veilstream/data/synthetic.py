@@ -59,7 +59,7 @@ class Source:
     states: StateSpace
     period_s: float
     path: NDArray[np.int64]  # the true states
-    t_s: NDArray[np.float64]  # time stamps, seconds UTC
+    t_s: NDArray[np.floating]  # time stamps, seconds UTC
     points: NDArray[np.float64]  # n x 2 degrees, or n x 1 values
 
     @property
@@ -137,9 +137,7 @@ def write_large_csv(path: str | Path, rows: int = 5_000_000, streams: int = 100,
             lat, lon = source.points[order].T
             t = EPOCH_S + CITY_PERIOD_S * np.arange(each)
             stamps = np.datetime_as_string(t.astype("datetime64[s]"))
-            out.writelines(
-                f"u{k},{stamp}Z,{a:.6f},{b:.6f}\n" for stamp, a, b in zip(stamps, lat, lon, strict=True)
-            )
+            out.writelines(f"u{k},{stamp}Z,{a:.6f},{b:.6f}\n" for stamp, a, b in zip(stamps, lat, lon, strict=True))
 
 
 def _km_per_degree_east() -> float:
