@@ -19,6 +19,7 @@ from veilstream.steady import DENSE_LIMIT, Step, dense_transition, startup_bits,
 
 LOOK_EVERY = 50  # sweeps between looks at convergence
 ANNEAL_SWEEPS = 100
+NOTHING = 1e-5  # bits: differences of this size times the tolerances count as none
 SLACK = 5e-3  # relative: Blahut's bound on what a better output model could still gain
 LARGEST_TABLE = 400_000  # numbers in alpha, over the batch, up to which the window is raised by itself
 
@@ -123,7 +124,7 @@ class CausalBA:
                 next_settle *= 2
             if k >= next_look:
                 next_look = k + LOOK_EVERY
-                scale = np.abs(now) + 1e-9
+                scale = np.abs(now) + NOTHING
                 settled = (np.abs(now - value[live]) < self.tolerance * scale) & (left < SLACK * scale)
                 value[live] = now
                 values.append((k, value.copy()))
