@@ -68,7 +68,7 @@ def draw_trade_off(
     ax.set_xlim(-0.02 * reach, reach)
     ax.set_ylim(-0.03 * truth, truth * 1.15)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, 0.93), fontsize=9)
+    ax.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, 0.86), fontsize=9)
 
 
 def lower_curve(solutions: list[Solution], distortion: NDArray[np.float64]) -> NDArray[np.float64]:
