@@ -182,7 +182,10 @@ def _one(
     if truth is not None:
         result["truth"] = truth_report(model, truth)
     if out is not None:
-        Path(out).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            Path(out).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise InputError(f"{out}: cannot be written ({problem.strerror})") from None
         made = provenance(shlex.join(["veil", *sys.argv[1:]]), options.seed, readings.sha256)
         artefact = save(out, chain=model.chain, states=model.states, period_s=model.period_s, provenance=made)
         result |= {"model": out, "sha256": artefact.sha256}
