@@ -55,7 +55,7 @@ class CausalBA:
         found = constants(problem, window) + self.run(problem, weights, window, starts, progress)
         best = envelope(found, weights)
         rising = np.arange(len(weights))  # weights at which the last raise of the window paid
-        while self.window is None and rising.size and self._fits(problem, window + 1, rising.size):
+        while self.window is None and rising.size and self._fits(problem, window + 1, len(weights)):
             window += 1
             wider = np.stack([widen(best[i].policy, window).output_model for i in rising])
             more = self.run(problem, weights[rising], window, wider[:, None], progress)
