@@ -59,7 +59,7 @@ def demo(
             ours = vs.solve(at, progress=progress, seed=seed)
             rows.append((limit, ours, vs.evaluate(at, ours.policy, seed=seed), vs.solve(at, method="planar-laplace", seed=seed)))
     out.mkdir(parents=True, exist_ok=True)
-    made = provenance("veil demo", seed, None)
+    made = provenance("veil demo", seed)
     save(out / "city.veil", chain=chain, states=source.states, period_s=source.period_s, provenance=made)
     for limit, ours, _, _ in rows:
         path = out / f"policy-{limit:g}km.veil"
