@@ -15,6 +15,7 @@ _HOMES = {
     "veilstream.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
     "veilstream.states": ["StateSpace"],
     "veilstream.solvers": ["Solution", "curve", "solve"],
+    "veilstream.states": ["StateSpace"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
