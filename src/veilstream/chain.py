@@ -6,15 +6,12 @@ A chain of order m is an order-1 chain on histories z = (x_t, ..., x_{t-m+1}), n
 which x_t each z stands for. Everything downstream sees only this rectangular form.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from veilstream.errors import InputError
 from veilstream.information import Array, entropy
@@ -70,6 +67,9 @@ class MarkovChain:
 
     @cached_property
     def _classes(self) -> tuple[int, NDArray[np.int64]]:
+        from scipy.sparse import csr_array  # here: it costs more to import than all the rest
+        from scipy.sparse.csgraph import connected_components
+
         n, label = connected_components(csr_array(self.transition > 0), connection="strong")
         return int(n), label
 
@@ -100,6 +100,9 @@ class MarkovChain:
     @cached_property
     def period(self) -> int:
         """The greatest period among the closed classes (1: aperiodic)."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import breadth_first_order
+
         period = 1
         for states in self.closed_classes:
             edges = csr_array(self.transition[np.ix_(states, states)] > 0)
@@ -199,12 +202,7 @@ class MarkovChain:
             raise InputError(f"order must be at least 1, found {order}")
         if not smoothing >= 0 or not np.isfinite(smoothing):
             raise InputError(f"smoothing must be a number >= 0, found {smoothing}")
-        seen: Counter[tuple[tuple[int, ...], int]] = Counter()
-        for s in data:
-            values = s.tolist()
-            for t in range(1, len(values)):
-                for m in range(1, min(order, t) + 1):
-                    seen[tuple(values[t - m : t][::-1]), values[t]] += 1
+        seen = context_counts(data, n, order)
         contexts = sorted({c for c, _ in seen} | {(x,) for x in range(n)}, key=lambda c: (len(c), c))
         index = {c: i for i, c in enumerate(contexts)}
         follow = np.zeros((len(contexts), n))
@@ -233,6 +231,23 @@ class MarkovChain:
             z[:, t] = draw(law, rng.random(streams))
             law = self.transition[z[:, t]]
         return z
+
+
+def context_counts(
+    data: Sequence[NDArray[np.int64]], n: int, order: int
+) -> dict[tuple[tuple[int, ...], int], int]:
+    """N(c, x'): how often x' followed the history c, newest symbol first, for histories of 1 to `order` symbols."""
+    flat = np.concatenate(data)
+    place = np.concatenate([np.arange(len(s)) for s in data])  # symbols before each one in its sequence
+    code = np.zeros(len(flat), dtype=np.int64)  # of the m symbols before each one, renumbered to stay small
+    found: dict[tuple[tuple[int, ...], int], int] = {}
+    for m in range(1, order + 1):
+        at = np.flatnonzero(place >= m)
+        code[at] = np.unique(code[at] * n + flat[at - m], return_inverse=True)[1]
+        _, first, counts = np.unique(code[at] * n + flat[at], return_index=True, return_counts=True)
+        for t, count in zip(at[first].tolist(), counts.tolist(), strict=True):
+            found[tuple(flat[t - m : t][::-1].tolist()), int(flat[t])] = count
+    return found
 
 
 def checked_stochastic(values: ArrayLike, what: str) -> Array:

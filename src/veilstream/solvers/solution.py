@@ -1,11 +1,16 @@
 """What a solver knows when it is done."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
-from veilstream.policy import Policy
+from veilstream.information import Array
+from veilstream.policy import Policy, WindowPolicy
 from veilstream.problem import Problem
+
+
+Progress = Callable[[float, str], None]  # fraction done, what is going on
 
 
 class Level(str, Enum):
@@ -48,6 +53,18 @@ class Point:
 
     def objective(self, weight: float) -> float:
         return self.leakage + weight * self.distortion
+
+    @property
+    def table(self) -> WindowPolicy:
+        """The policy, where it is known to be a table."""
+        assert isinstance(self.policy, WindowPolicy)
+        return self.policy
+
+
+class Solver(Protocol):
+    """A frozen set of hyper-parameters that finds a policy for each weight."""
+
+    def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]: ...
 
 
 @dataclass(frozen=True)
