@@ -9,9 +9,9 @@ A chain with several closed classes is bounded class by class: to name the class
     objective >= sum over classes k of law(k) * bound(k),     and transient states add nothing.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from time import perf_counter
 
 import numpy as np
@@ -21,14 +21,11 @@ from veilstream.information import Array, entropy
 from veilstream.solvers.bounds import interior, memoryless
 from veilstream.solvers.bounds.memory import attained, split
 from veilstream.solvers.bounds.witness import NATS, Witness, improve, reverse_cost, weights_of
-
-Progress = Callable[[float, str], None]  # fraction of the time used, what is going on
+from veilstream.solvers.solution import Progress
 
 LOOK_EVERY, MOST_SWEEPS, MOST_STEPS = 50, 2000, 100
 GROWTH = 1.5  # of the memory, from round to round
-ENOUGH = (
-    0.003  # relative: how far a memory is exploited before it is split, while the gap is larger than that
-)
+ENOUGH = 0.003  # relative: how far a memory is exploited before it is split, while the gap is larger than that
 MARGIN = 0.5  # of the gap: how far inside a finer memory starts
 CENTRING = 0.3
 LEAST_BITS = 1e-6  # a gap below this is none
@@ -36,16 +33,13 @@ LARGEST_BLOCKS = 6_000_000  # numbers in an array S x Y x Z x Z
 LARGEST_SYSTEM = 4_000  # S x Z
 
 
-class Outcome(str, Enum):
+class Outcome(StrEnum):
     """How a certificate ended, as a sentence."""
 
     TIGHT = "proved: the bound is within the tolerance of what can be reached"
     TIME = "proved, but the time was up: more seconds may raise the bound"
     SIZE = "proved with the largest memory that fits; the bound may not be tight"
     PRECISION = "proved as far as double precision goes; the bound may not be tight"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +53,7 @@ class Certificate:
     outcome: Outcome
     seconds: float
     history: list[dict[str, float]] = field(default_factory=list, repr=False)  # seconds, bound, memory
-    witnesses: list[Witness | None] = field(
-        default_factory=list, repr=False
-    )  # per closed class; None: 0 leaks
+    witnesses: list[Witness | None] = field(default_factory=list, repr=False)  # per closed class; None: 0 leaks
 
     @property
     def method(self) -> str:
@@ -156,17 +148,18 @@ class Search:
                 self.outcome = Outcome.PRECISION
                 return
             margin = MARGIN * max(self.reachable - self.bound, LEAST_BITS) * NATS
-            parent, next, weight = split(self.P, x.next, x.m, max(self.size + 1, int(GROWTH * self.size)))
+            parent, table, weight = split(self.P, x.next, x.m, max(self.size + 1, int(GROWTH * self.size)))
             if len(parent) == self.size:
                 self.outcome = Outcome.PRECISION
                 return
-            x = interior.refined(x, parent, next, weight, margin)
+            x = interior.refined(x, parent, table, weight, margin)
 
     def without_memory(self, until: float) -> Generator[None, None, interior.Iterate]:
         """Sweeps of `memoryless`; returns where the interior-point method may start, well inside."""
         sweeps, first = memoryless.alternate(self.P, self.cost, self.pi), None
         while True:
-            for log_m in sweeps:
+            while True:
+                log_m = next(sweeps)
                 self.steps += 1
                 if self.steps % LOOK_EVERY == 0 or perf_counter() > until:
                     break
@@ -181,9 +174,7 @@ class Search:
             if over or not self.going(until):
                 return first
 
-    def with_memory(
-        self, x: interior.Iterate, still: Array, until: float
-    ) -> Generator[None, None, interior.Iterate]:
+    def with_memory(self, x: interior.Iterate, still: Array, until: float) -> Generator[None, None, interior.Iterate]:
         """Interior-point steps on one memory; returns the last iterate."""
         centring = CENTRING
         for _ in range(MOST_STEPS):

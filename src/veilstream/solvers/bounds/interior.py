@@ -57,9 +57,7 @@ def start(P: Array, cost: Array, next: NDArray[np.int64], m: Array, alpha: Array
     return inside(next, theta, alpha, g, m, np.where(allowed, f - g, 1))
 
 
-def refined(
-    x: Iterate, parent: NDArray[np.int64], next: NDArray[np.int64], weight: Array, margin: float
-) -> Iterate:
+def refined(x: Iterate, parent: NDArray[np.int64], next: NDArray[np.int64], weight: Array, margin: float) -> Iterate:
     """The same on a finer memory, `margin` nats further inside.
 
     Every state does as its parent did, and shares its multipliers by weight.
