@@ -1,0 +1,58 @@
+"""What a learner is given: the last m releases at every step, and the true symbol it has to guess."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from veilstream.audit.traces import Ints, Traces
+from veilstream.errors import InputError
+from veilstream.information import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Distinct windows with N(window, x): how often each symbol was the truth after it."""
+
+    windows: Ints  # K x m, oldest release first
+    counts: Array  # K x symbols
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Every scored step of some traces; rows belong together by `stream`."""
+
+    windows: Ints  # N x m
+    x: Ints  # N
+    trace: Ints  # N
+
+    def only(self, traces: Ints) -> "Examples":
+        keep = np.isin(self.trace, traces)
+        return Examples(self.windows[keep], self.x[keep], self.trace[keep])
+
+    def table(self, n_symbols: int) -> Windows:
+        """The same examples as counts."""
+        distinct, row = np.unique(self.windows, axis=0, return_inverse=True)
+        counts = np.bincount(row.ravel() * n_symbols + self.x, minlength=len(distinct) * n_symbols)
+        return Windows(distinct, counts.reshape(-1, n_symbols).astype(float))
+
+
+def examples(traces: Traces, x: Ints, seen: Ints, lookback: int, start: int, current: bool = False) -> Examples:
+    """Windows of `seen` (releases, or the truth itself) before each step t >= start, with the truth x_t.
+
+    current: the window ends with the release of step t itself, else with that of step t - 1.
+    """
+    if lookback < 1:
+        raise InputError(f"look-back must be at least 1, found {lookback}")
+    first = lookback - current
+    if start < first:
+        raise InputError(f"scoring from step {start} leaves no {lookback} releases to look back on")
+    longest = int(traces.lengths.max())
+    if longest <= start:
+        raise InputError(
+            f"every trace is too short to look back {lookback} steps: the longest has {longest}, "
+            f"at least {start + 1} are needed"
+        )
+    t = np.arange(start, x.shape[1])
+    windows = np.stack([seen[:, t - lookback + k + current] for k in range(lookback)], -1)  # streams x steps x m
+    mask = traces.mask[:, t]
+    return Examples(windows[mask], x[:, t][mask], np.repeat(traces.origin, mask.sum(1)))
