@@ -11,6 +11,7 @@ A release the adversary's model gives probability zero raises ImpossibleObservat
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,17 +20,20 @@ from veilstream.chain import MarkovChain
 from veilstream.errors import ImpossibleObservation
 from veilstream.information import Array
 from veilstream.policy import Policy
-from veilstream.problem import posterior
+from veilstream.problem import output_law, posterior
+
+CELLS = 20_000_000  # numbers held at once
 
 
 @dataclass(frozen=True, eq=False)
 class Beliefs:
-    """What the adversary thinks about the true symbols; rows beyond a stream's end mean nothing."""
+    """What the adversary thinks about the true symbols; what lies beyond a stream's end means nothing."""
 
     predictor: Array  # streams x steps x symbols
     filter: Array
     smoother: Array | None
     path: Ints | None  # streams x steps, symbols of the likeliest path
+    density: Array  # streams x steps, log2 a(y_t|z_t) / p(y_t): its mean is the leakage. It identifies z: never shown
 
 
 def infer(
@@ -40,13 +44,19 @@ def infer(
     view: which state of the policy each state of the adversary's chain is (they are the same unless told).
     whole: also smoother and path, which look at the whole trace.
     """
-    steps = traces.y.shape[1]
+    size = max(1, CELLS // (len(chain) * max(len(chain), policy.n_outputs, traces.y.shape[1])))
+    parts = [_infer(chain, policy, traces.rows(at, at + size), view, whole) for at in range(0, len(traces.y), size)]
+    return Beliefs(*(None if f[0] is None else np.concatenate(f) for f in zip(*parts, strict=True)))
+
+
+def _infer(chain: MarkovChain, policy: Policy, traces: Traces, view: Ints | None, whole: bool) -> tuple[Any, ...]:
     prior = np.zeros((*traces.y.shape, len(chain)))
     post = np.zeros_like(prior)
     likelihood = np.zeros_like(prior)  # a_t(y_t | z)
-    memory = policy.start(len(traces.y))
+    density = np.zeros(traces.y.shape)
+    memory = traces.start(policy)
     b = np.tile(chain.initial, (len(traces.y), 1))
-    for t in range(steps):
+    for t in range(traces.y.shape[1]):
         n = traces.active(t)
         memory, b, y = memory[:n], b[:n], traces.y[:n, t]
         a = policy.channel(memory)
@@ -54,13 +64,14 @@ def infer(
         prior[:n, t] = b
         post[:n, t] = posterior(b, seen, y)
         likelihood[:n, t] = seen[np.arange(n), :, y]
+        density[:n, t] = np.log2(a[np.arange(n), traces.z[:n, t], y] / output_law(b, seen)[np.arange(n), y])
         b = post[:n, t] @ chain.transition
         memory = policy.update(memory, y, a)
-    if not whole:
-        return Beliefs(by_symbol(chain, prior), by_symbol(chain, post), None, None)
-    smooth = by_symbol(chain, _smooth(chain, traces, prior, post))
-    path = chain.symbols[_viterbi(chain, traces, likelihood)]
-    return Beliefs(by_symbol(chain, prior), by_symbol(chain, post), smooth, path)
+    smooth = path = None
+    if whole:
+        smooth = by_symbol(chain, _smooth(chain, traces, prior, post))
+        path = chain.symbols[_viterbi(chain, traces, likelihood)]
+    return by_symbol(chain, prior), by_symbol(chain, post), smooth, path, density
 
 
 def by_symbol(chain: MarkovChain, belief: Array) -> Array:
@@ -76,7 +87,8 @@ def _smooth(chain: MarkovChain, traces: Traces, prior: Array, post: Array) -> Ar
     smooth = post.copy()
     for t in range(traces.y.shape[1] - 2, -1, -1):
         n = traces.active(t + 1)
-        ratio = np.divide(smooth[:n, t + 1], prior[:n, t + 1], out=np.zeros_like(smooth[:n, t]), where=prior[:n, t + 1] > 0)
+        later, b = smooth[:n, t + 1], prior[:n, t + 1]
+        ratio = np.divide(later, b, out=np.zeros_like(b), where=b > 0)
         smooth[:n, t] = post[:n, t] * (ratio @ chain.transition.T)
     return smooth / np.maximum(smooth.sum(-1, keepdims=True), 1e-300)
 

@@ -17,11 +17,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from veilstream.audit.traces import Ints
 from veilstream.audit.windows import Windows
 from veilstream.information import Array
 
 Params = dict[str, jax.Array]
 NOTHING = 1e-12  # weight of a row that only fills up a shape
+CHUNK = 4096  # windows predicted at once
+
+
+def padded(rows: int) -> int:
+    """The next power of 4 from 64 on: equal shapes compile once."""
+    return 4 ** max(3, int(np.ceil(np.log2(max(rows, 1)) / 2)))
 
 
 @dataclass(frozen=True)
@@ -31,11 +38,11 @@ class Lstm:
     units: int = 200
     dense: int = 200
     dropout: float = 0.5
-    learning_rate: float = 2e-3
-    batch: int = 128
-    steps_per_round: int = 100
-    max_rounds: int = 30
-    patience: int = 4  # rounds without a better held-out loss
+    learning_rate: float = 1e-3
+    batch: int = 64
+    steps_per_round: int = 25
+    max_rounds: int = 80
+    patience: int = 10  # rounds without a better held-out loss
 
 
 class State(NamedTuple):
@@ -53,7 +60,7 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, data: Windows, n_symbols: int) -> "Table":
-        rows = 1 << max(6, int(np.ceil(np.log2(max(len(data.counts), 1)))))  # equal shapes compile once
+        rows = padded(len(data.counts))
         windows = np.zeros((rows, data.windows.shape[1]), np.int32)
         counts = np.zeros((rows, n_symbols))
         windows[: len(data.windows)], counts[: len(data.counts)] = data.windows, data.counts
@@ -121,6 +128,11 @@ def held_out_loss(params: Params, table: Table) -> jax.Array:
     return -(weight[:, None] * table.follow * log_law(params, table.windows, jnp.float32(1))).sum()
 
 
+@jax.jit
+def _predict(params: Params, windows: jax.Array) -> jax.Array:
+    return log_law(params, windows, jnp.float32(1))
+
+
 @dataclass(frozen=True, eq=False)
 class Trained:
     """A network and how it came about; `history` in nats on the held-out windows, one entry a round."""
@@ -128,16 +140,15 @@ class Trained:
     params: Params
     history: list[float]
 
-    def predict(self, windows: Array, chunk: int = 4096) -> Array:
+    def predict(self, windows: Ints) -> Array:
         """q(x | window), rows x X."""
-        run = jax.jit(lambda w: jnp.exp(log_law(self.params, w, jnp.float32(1))))
         found = []
-        for at in range(0, len(windows), chunk):
-            part = np.zeros((min(chunk, 1 << int(np.ceil(np.log2(max(len(windows), 1))))), windows.shape[1]), np.int32)
-            rows = windows[at : at + chunk]
+        for at in range(0, len(windows), CHUNK):
+            rows = windows[at : at + CHUNK]
+            part = np.zeros((min(CHUNK, padded(len(rows))), windows.shape[1]), np.int32)
             part[: len(rows)] = rows
-            found.append(np.asarray(run(jnp.asarray(part)), float)[: len(rows)])
-        law = np.concatenate(found)
+            found.append(np.asarray(_predict(self.params, jnp.asarray(part)), float)[: len(rows)])
+        law = np.exp(np.concatenate(found))
         return law / law.sum(1, keepdims=True)
 
 

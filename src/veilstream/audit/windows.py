@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilstream.audit.traces import Ints, Traces
 from veilstream.errors import InputError
@@ -19,15 +20,15 @@ class Windows:
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Every scored step of some traces; rows belong together by `stream`."""
+    """Every scored step of some traces, copies included."""
 
     windows: Ints  # N x m
     x: Ints  # N
     trace: Ints  # N
+    step: Ints  # N: a number for each step of each trace; the same in all copies
 
-    def only(self, traces: Ints) -> "Examples":
-        keep = np.isin(self.trace, traces)
-        return Examples(self.windows[keep], self.x[keep], self.trace[keep])
+    def only(self, keep: NDArray[np.bool_]) -> "Examples":
+        return Examples(self.windows[keep], self.x[keep], self.trace[keep], self.step[keep])
 
     def table(self, n_symbols: int) -> Windows:
         """The same examples as counts."""
@@ -55,4 +56,5 @@ def examples(traces: Traces, x: Ints, seen: Ints, lookback: int, start: int, cur
     t = np.arange(start, x.shape[1])
     windows = np.stack([seen[:, t - lookback + k + current] for k in range(lookback)], -1)  # streams x steps x m
     mask = traces.mask[:, t]
-    return Examples(windows[mask], x[:, t][mask], np.repeat(traces.origin, mask.sum(1)))
+    step = traces.origin[:, None] * x.shape[1] + t
+    return Examples(windows[mask], x[:, t][mask], np.repeat(traces.origin, mask.sum(1)), step[mask])
