@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from veilstream.errors import InputError
+from veilstream.report.layout import lower_curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,12 +70,6 @@ def draw_trade_off(
     ax.set_ylim(-0.03 * truth, truth * 1.15)
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, 0.86), fontsize=9)
-
-
-def lower_curve(solutions: list[Solution], distortion: NDArray[np.float64]) -> NDArray[np.float64]:
-    """max(0, max over weights of bound - weight * distortion): what the proved bounds say together."""
-    lines = [s.lower_bound - s.weight * distortion for s in solutions if s.lower_bound is not None]
-    return np.maximum(np.max(lines, axis=0), 0)
 
 
 def draw_traces(
