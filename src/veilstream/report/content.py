@@ -28,7 +28,7 @@ from veilstream.report.points import (
 from veilstream.selection import newest_symbol_chain, walk
 from veilstream.solvers import curve, default_weights, solve
 from veilstream.solvers.bounds import certify_curve
-from veilstream.solvers.solution import Level, Point, Progress, Solution
+from veilstream.solvers.solution import Point, Progress, Solution
 from veilstream.solvers.today import Today
 from veilstream.units import format_duration
 
@@ -72,7 +72,7 @@ class Spot:
     own: bool
     example: Example
     channel: Array
-    channel_level: Level
+    channel_level: str  # how sure the channel is
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def payload(content: Content) -> dict[str, Any]:
                 "released": s.example.released.tolist(),
                 "posterior": _bytes(s.example.posterior),
                 "channel": _bytes(s.channel),
-                "channel_level": str(s.channel_level),
+                "channel_level": s.channel_level,
             }
             for s in content.spots
         ],

@@ -92,12 +92,11 @@ def example(chain: MarkovChain, policy: Policy, path: Ints, seed: int) -> Exampl
     seen = infer(chain, policy, traces, whole=False)
     drawn = sampled(chain, policy, AUDIT_STEPS, AUDIT_STREAMS, seed)
     guess = infer(chain, policy, drawn, whole=False).filter.argmax(-1)
-    order = drawn.z
-    hits = (guess == chain.symbols[order]).mean(1)
+    hits = (guess == chain.symbols[drawn.z]).mean(1)
     return Example(traces.y[0], seen.filter[0], float(hits.mean()), float(hits.std(ddof=1) / np.sqrt(len(hits))))
 
 
-def mean_channel(chain: MarkovChain, policy: Policy, seed: int = 0) -> tuple[Array, Level]:
+def mean_channel(chain: MarkovChain, policy: Policy, seed: int = 0) -> tuple[Array, str]:
     """P(release y | true symbol x) in the long run, over all the policy remembers,  symbols x |Y|."""
     if isinstance(policy, WindowPolicy):
         m_zy = _long_run(chain, policy)
@@ -105,13 +104,15 @@ def mean_channel(chain: MarkovChain, policy: Policy, seed: int = 0) -> tuple[Arr
         shares = np.array(policy.durations) / policy.period
         parts = [_long_run(chain, p) for p in policy.policies if isinstance(p, WindowPolicy)]
         m_zy = sum((w * part for w, part in zip(shares, parts, strict=True)), np.zeros_like(parts[0]))
-        return _by_symbol(chain, m_zy), Level.ESTIMATED  # what a switch leaves behind is not counted
+        return _by_symbol(
+            chain, m_zy
+        ), "computed for each part of its schedule; what a switch leaves behind is not counted"
     else:
         traces = sampled(chain, policy, 400, 64, seed)
         m_zy = np.full((len(chain), policy.n_outputs), 1e-12)
         np.add.at(m_zy, (traces.z.ravel(), traces.y.ravel()), 1.0)
-        return _by_symbol(chain, m_zy), Level.ESTIMATED
-    return _by_symbol(chain, m_zy), Level.COMPUTED
+        return _by_symbol(chain, m_zy), f"counted in {traces.z.size} simulated steps"
+    return _by_symbol(chain, m_zy), str(Level.COMPUTED)
 
 
 def _long_run(chain: MarkovChain, policy: WindowPolicy) -> Array:

@@ -140,6 +140,7 @@
     names.forEach((name, i) => {
       if (i % every === 0) node(svg, "text", { x: left - 6, y: top + row * (i + 0.5) + 4, "text-anchor": "end", class: "soft" }, name);
     });
+    if (data.names.some((name) => /^stop /.test(name))) node(svg, "text", { x: left - 6, y: top - 5, "text-anchor": "end", class: "soft" }, "stop");
     const span = data.hours ? steps * data.hours : steps;
     for (const t of ticks(span, width < 500 ? 4 : 8)) {
       const x = left + (t / span) * w;
@@ -224,8 +225,8 @@
       }
     }
     node(svg, "rect", { x: box.x, y: box.y, width: box.w, height: box.h, class: "box" });
-    const bar = ticks(2 * half * box.w * 0.4, 1).pop() || 1, long = bar / (2 * half);
-    node(svg, "rect", { x: box.x + box.w - long - 18, y: box.y + box.h + 4, width: long + 10, height: 16, fill: "none" });
+    const wide = 2 * half * box.w * 0.3, power = Math.pow(10, Math.floor(Math.log10(wide)));
+    const bar = +([5, 2, 1].map((k) => k * power).find((b) => b <= wide) || power).toPrecision(1), long = bar / (2 * half);
     node(svg, "path", { d: `M${box.x + box.w - long} ${box.y + box.h + 8}v6h${long}v-6`, class: "axis" });
     node(svg, "text", { x: box.x + box.w - long - 6, y: box.y + box.h + 16, "text-anchor": "end", class: "soft" }, `${bar} km`);
     node(svg, "text", { x: box.x, y: box.y + box.h + 16, class: "soft" }, title);
