@@ -1,0 +1,141 @@
+"""How much has leaked so far: three meters, each a function of released data alone.
+
+*exact*     L(b, a) at the service provider's exact belief: the sum is the information its releases carry
+*table*     L(mu_s, a_s) per window s of a window policy, mu_s the stationary law of the state given s: one look-up per
+            step. Its mean is I(Z_t; Y_t | last w releases), an upper bound on the rate; start-up bits are not in it
+*capacity*  max over all priors of L(., a_s): an upper bound for every chain, used where the chain is not known
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilstream.information import Array, divergence
+from veilstream.policy import Memory, Policy, WindowPolicy
+from veilstream.problem import advance, leakage, next_prior, output_law
+
+MAX_TABLE = 4_000_000  # entries of a window policy's full table worth keeping in memory
+
+
+class Meter(Protocol):
+    needs_channel: bool
+
+    def start(self, n: int) -> Array: ...
+    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
+        """Bits this step will add, and the output law: n, n x |Y|."""
+        ...
+
+    def after(self, belief: Array, a: Array | None, y: NDArray[np.int64]) -> Array: ...
+    def skip(self, belief: Array, k: int) -> Array: ...
+
+
+@dataclass(frozen=True, eq=False)
+class ExactMeter:
+    """L(b, a) with b' = next_prior(b, a, y)."""
+
+    transition: Array
+    initial: Array
+    needs_channel = True
+
+    def start(self, n: int) -> Array:
+        return np.tile(self.initial, (n, 1))
+
+    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
+        assert a is not None
+        return leakage(belief, a), output_law(belief, a)
+
+    def after(self, belief: Array, a: Array | None, y: NDArray[np.int64]) -> Array:
+        assert a is not None
+        return next_prior(belief, a, y, self.transition)
+
+    def skip(self, belief: Array, k: int) -> Array:
+        return advance(belief, self.transition, k)
+
+
+@dataclass(frozen=True, eq=False)
+class TableMeter:
+    """Bits and output law looked up by the window."""
+
+    bits: Array  # |Y|^w
+    law: Array  # |Y|^w x |Y|
+    needs_channel = False
+
+    @classmethod
+    def of(cls, table: Array, P: Array, initial: Array) -> "TableMeter":
+        mu = stationary_windows(table, P, initial)
+        mass = mu.sum(1, keepdims=True)
+        b = np.where(mass > 0, mu / np.where(mass > 0, mass, 1), initial)  # a window that never occurs
+        return cls(leakage(b, table), output_law(b, table))
+
+    def start(self, n: int) -> Array:
+        return np.empty((n, 0))
+
+    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
+        return self.bits[memory], self.law[memory]
+
+    def after(self, belief: Array, a: Array | None, y: NDArray[np.int64]) -> Array:
+        return belief
+
+    def skip(self, belief: Array, k: int) -> Array:
+        return belief
+
+
+def capacity_meter(table: Array) -> TableMeter:
+    """The same look-up, charged at each channel's capacity."""
+    bits, b = capacity(table)
+    return TableMeter(bits, output_law(b, table))
+
+
+def capacity(a: Array, tolerance: float = 1e-6, max_iterations: int = 2000) -> tuple[Array, Array]:
+    """C(a) = max_b L(b, a) from above, and the prior found (Arimoto 1972):  b <- b 2^D(a_z||p),  C <= max_z D(a_z||p)."""
+    b = np.full(a.shape[:-1], 1 / a.shape[-2])
+    for _ in range(max_iterations):
+        D = divergence(a, output_law(b, a)[..., None, :])  # ... x |Z|
+        if (D.max(-1) - (b * D).sum(-1)).max() < tolerance:
+            break
+        b = b * np.exp2(D - D.max(-1, keepdims=True))
+        b /= b.sum(-1, keepdims=True)
+    return D.max(-1), b
+
+
+def window_table(policy: Policy) -> Array | None:
+    """a_s(y|z) of every window s, |Y|^w x |Z| x |Y|, or None if the policy has none or it is too large to keep."""
+    if not isinstance(policy, WindowPolicy):
+        return None
+    windows = len(policy.output_model)
+    if windows * policy.n_states * policy.n_outputs > MAX_TABLE:
+        return None
+    return policy.channel(np.arange(windows))
+
+
+def stationary_windows(
+    table: Array, P: Array, initial: Array, tolerance: float = 1e-12, max_doublings: int = 60
+) -> Array:
+    """mu(s, z): the long-run joint law of window and state,  |Y|^w x |Z|.
+
+        mu'(s.y, z') = sum_z mu(s, z) a_s(y|z) P(z, z')      (s.y: append y, drop the oldest)
+
+    averaged over 2^k steps at a time until it stops moving, so that periodic chains settle too.
+    """
+    S, _, Y = table.shape
+    to = ((np.arange(S)[:, None] * Y + np.arange(Y)) % S).ravel()  # s.y
+    order = np.argsort(to, kind="stable")
+    starts = np.searchsorted(to[order], np.arange(S))
+
+    def step(mu: Array) -> Array:
+        flow = (mu[:, :, None] * table).transpose(0, 2, 1).reshape(S * Y, -1)  # (s, y) x z
+        return np.add.reduceat(flow[order], starts) @ P
+
+    mu, length = np.tile(initial / S, (S, 1)), 1
+    for _ in range(max_doublings):
+        mean = np.zeros_like(mu)
+        for _ in range(length):
+            mu = step(mu)
+            mean += mu
+        mean /= length
+        if np.abs(step(mean) - mean).sum() < tolerance or length > 20_000:
+            return mean
+        mu, length = mean, 2 * length
+    return mu
