@@ -12,9 +12,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.chain import MarkovChain
 from veilstream.information import Array, divergence
 from veilstream.policy import Memory, Policy, WindowPolicy
 from veilstream.problem import advance, leakage, next_prior, output_law
+from veilstream.steady import stationary_joint
 
 MAX_TABLE = 4_000_000  # entries of a window policy's full table worth keeping in memory
 
@@ -63,10 +65,10 @@ class TableMeter:
     needs_channel = False
 
     @classmethod
-    def of(cls, table: Array, P: Array, initial: Array) -> "TableMeter":
-        mu = stationary_windows(table, P, initial)
+    def of(cls, table: Array, chain: MarkovChain, policy: WindowPolicy) -> "TableMeter":
+        mu = stationary_joint(chain, policy)
         mass = mu.sum(1, keepdims=True)
-        b = np.where(mass > 0, mu / np.where(mass > 0, mass, 1), initial)  # a window that never occurs
+        b = np.where(mass > 0, mu / np.where(mass > 0, mass, 1), chain.initial)  # a window that never occurs
         return cls(leakage(b, table), output_law(b, table))
 
     def start(self, n: int) -> Array:
@@ -108,34 +110,3 @@ def window_table(policy: Policy) -> Array | None:
     if windows * policy.n_states * policy.n_outputs > MAX_TABLE:
         return None
     return policy.channel(np.arange(windows))
-
-
-def stationary_windows(
-    table: Array, P: Array, initial: Array, tolerance: float = 1e-12, max_doublings: int = 60
-) -> Array:
-    """mu(s, z): the long-run joint law of window and state,  |Y|^w x |Z|.
-
-        mu'(s.y, z') = sum_z mu(s, z) a_s(y|z) P(z, z')      (s.y: append y, drop the oldest)
-
-    averaged over 2^k steps at a time until it stops moving, so that periodic chains settle too.
-    """
-    S, _, Y = table.shape
-    to = ((np.arange(S)[:, None] * Y + np.arange(Y)) % S).ravel()  # s.y
-    order = np.argsort(to, kind="stable")
-    starts = np.searchsorted(to[order], np.arange(S))
-
-    def step(mu: Array) -> Array:
-        flow = (mu[:, :, None] * table).transpose(0, 2, 1).reshape(S * Y, -1)  # (s, y) x z
-        return np.add.reduceat(flow[order], starts) @ P
-
-    mu, length = np.tile(initial / S, (S, 1)), 1
-    for _ in range(max_doublings):
-        mean = np.zeros_like(mu)
-        for _ in range(length):
-            mu = step(mu)
-            mean += mu
-        mean /= length
-        if np.abs(step(mean) - mean).sum() < tolerance or length > 20_000:
-            return mean
-        mu, length = mean, 2 * length
-    return mu

@@ -23,7 +23,7 @@ from veilstream.chain import MarkovChain, draw
 from veilstream.errors import InputError
 from veilstream.information import Array
 from veilstream.meter import ExactMeter, Meter, TableMeter, capacity_meter, window_table
-from veilstream.policy import BeliefPolicy, Memory, Policy, Schedule
+from veilstream.policy import BeliefPolicy, Memory, Policy, Schedule, WindowPolicy
 from veilstream.problem import Problem
 
 BLIND = -1  # as a true state: draw without looking
@@ -126,7 +126,9 @@ class Mechanism:
         self.policy, self.ceiling = policy, ceiling
         self.table = window_table(policy)
         self.meter = _meter(policy, problem, meter, self.table)
-        self.drawn = cumulative_rows(self.table, self.meter.law) if isinstance(self.meter, TableMeter) else None
+        self.drawn: Array | None = None
+        if self.table is not None and isinstance(self.meter, TableMeter):
+            self.drawn = cumulative_rows(self.table, self.meter.law)
         self.true_states = TrueStates.of(problem.chain if problem is not None else _identity(policy.n_states))
         self.open = np.ones(policy.n_outputs, bool) if problem is None else problem.allowed.all(0)
 
@@ -190,13 +192,14 @@ def cumulative_rows(table: Array, law: Array) -> Array:
 def _meter(policy: Policy, problem: Problem | None, meter: MeterName, table: Array | None) -> Meter:
     if meter not in ("exact", "table"):
         raise InputError(f"unknown meter {meter!r}; known: exact, table")
-    chain = problem.chain if problem is not None else None
-    P, initial = (chain.transition, chain.initial) if chain is not None else _chain_of(policy)
     if meter == "table":
-        if table is None or P is None:
+        if table is None or problem is None or not isinstance(policy, WindowPolicy):
             raise InputError("the table meter needs a window policy of moderate size and its problem")
-        return TableMeter.of(table, P, initial)
-    if P is not None:
+        return TableMeter.of(table, problem.chain, policy)
+    if problem is not None:
+        return ExactMeter(problem.chain.transition, problem.chain.initial)
+    P, initial = _chain_of(policy)
+    if P is not None and initial is not None:
         return ExactMeter(P, initial)
     if table is None:
         raise InputError("the meter needs the chain: pass problem=...")

@@ -4,8 +4,8 @@ One transaction commits the new state of the streams, their releases and what is
 release. WAL with synchronous=FULL: what was committed survives `kill -9` and power loss. The file is opened by one
 process at a time (exclusive lock) and is readable by its owner only (mode 0600).
 
-The only true data is in the table `private`: the last true state of a stream (order m > 1, or a clock), a reading
-that waits for its tick, and how many readings were no numbers.
+The only true data is in the columns `private_*` of `streams`: the last true state (kept for order m > 1 or a clock
+only, else -1), a reading that waits for its tick, and how many readings were no numbers.
 """
 
 import os
@@ -22,9 +22,9 @@ TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE spaces (name TEXT PRIMARY KEY, policy TEXT NOT NULL, chain TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE streams (id INTEGER PRIMARY KEY, space TEXT NOT NULL, name TEXT NOT NULL, last_step INTEGER,
-                      total REAL NOT NULL, memory BLOB, belief BLOB, UNIQUE (space, name));
-CREATE TABLE private (stream INTEGER PRIMARY KEY, state INTEGER NOT NULL, pending_step INTEGER,
-                      pending_symbol INTEGER, faults INTEGER NOT NULL);
+                      total REAL NOT NULL, memory BLOB, belief BLOB, private_state INTEGER NOT NULL,
+                      private_pending_step INTEGER, private_pending_symbol INTEGER NOT NULL,
+                      private_faults INTEGER NOT NULL, UNIQUE (space, name));
 CREATE TABLE releases (stream INTEGER NOT NULL, step INTEGER NOT NULL, total REAL NOT NULL, message BLOB,
                        PRIMARY KEY (stream, step)) WITHOUT ROWID;
 CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, payload BLOB NOT NULL);
@@ -50,7 +50,6 @@ class Stream:
     pending_step: int | None = None  # private: a reading that waits for its tick
     pending_symbol: int = -1
     faults: int = 0  # private: readings that were no numbers
-    private_changed: bool = False
 
 
 @dataclass
@@ -83,7 +82,6 @@ class Store:
             self._open(bindings)
         except sqlite3.Error as error:
             raise StoreError(_line(self.path, error)) from None
-        self.changed: set[str] = self.changed  # spaces whose policy is not the one of the last run
 
     def _open(self, bindings: dict[str, Binding]) -> None:
         db = self._db
@@ -102,6 +100,7 @@ class Store:
         if found["schema"] != str(SCHEMA):
             raise StoreError(f"{self.path} has schema {found['schema']}, this version reads {SCHEMA}")
         self.id = found["id"]
+        # spaces whose policy is not the one of the last run
         self.changed = {name for name, binding in bindings.items() if self._bind(name, binding)}
         db.execute("COMMIT")
 
@@ -115,8 +114,8 @@ class Store:
         if row[1] != new.chain:
             self._db.execute("UPDATE streams SET belief = NULL WHERE space = ?", (space,))
             self._db.execute(
-                "UPDATE private SET state = -1, pending_step = NULL, pending_symbol = -1 "
-                "WHERE stream IN (SELECT id FROM streams WHERE space = ?)",
+                "UPDATE streams SET private_state = -1, private_pending_step = NULL, private_pending_symbol = -1 "
+                "WHERE space = ?",
                 (space,),
             )
         return True
@@ -125,11 +124,11 @@ class Store:
 
     def load(self, space: str, name: str) -> Stream | None:
         rows = self._read(_STREAM + "WHERE space = ? AND name = ?", (space, name))
-        return _stream(rows[0]) if rows else None
+        return Stream(*rows[0]) if rows else None
 
     def streams(self, after: int = 0, limit: int = 4096) -> list[Stream]:
         """Streams with an id beyond `after`, in order of id."""
-        return [_stream(row) for row in self._read(_STREAM + "WHERE s.id > ? ORDER BY s.id LIMIT ?", (after, limit))]
+        return [Stream(*row) for row in self._read(_STREAM + "WHERE id > ? ORDER BY id LIMIT ?", (after, limit))]
 
     def count_streams(self) -> int:
         return self._read("SELECT count(*) FROM streams")[0][0]
@@ -166,19 +165,14 @@ class Store:
         try:
             db.execute("BEGIN IMMEDIATE")
             for s in new:
-                row = (s.space, s.name, s.last_step, s.total, s.memory, s.belief)
-                insert = "INSERT INTO streams (space, name, last_step, total, memory, belief) VALUES (?,?,?,?,?,?)"
-                s.id = db.execute(insert, row).lastrowid
+                insert = "INSERT INTO streams VALUES (NULL, ?, ?, NULL, 0, NULL, NULL, -1, NULL, -1, 0)"
+                s.id = db.execute(insert, (s.space, s.name)).lastrowid
             db.executemany(
-                "UPDATE streams SET last_step = ?, total = ?, memory = ?, belief = ? WHERE id = ?",
-                [(s.last_step, s.total, s.memory, s.belief, s.id) for s in batch.streams],
-            )
-            db.executemany(
-                "INSERT OR REPLACE INTO private VALUES (?, ?, ?, ?, ?)",
+                "UPDATE streams SET last_step = ?, total = ?, memory = ?, belief = ?, private_state = ?, "
+                "private_pending_step = ?, private_pending_symbol = ?, private_faults = ? WHERE id = ?",
                 [
-                    (s.id, s.state, s.pending_step, s.pending_symbol, s.faults)
+                    (s.last_step, s.total, s.memory, s.belief, s.state, s.pending_step, s.pending_symbol, s.faults, s.id)
                     for s in batch.streams
-                    if s.private_changed
                 ],
             )
             # a second release of a step breaks the primary key: the whole transaction falls
@@ -197,6 +191,10 @@ class Store:
     def confirm(self, ids: Iterable[int]) -> None:
         """These outbox entries have arrived. Not worth a wait for the disk: at worst they are sent again."""
         self._write("DELETE FROM outbox WHERE id = ?", [(i,) for i in ids])
+
+    def probe(self) -> None:
+        """Raises unless the store can be written."""
+        self._write("UPDATE meta SET value = value WHERE key = ?", [("id",)])
 
     def prune(self, keep: int) -> None:
         """Forget releases more than `keep` steps old; their steps stay closed."""
@@ -228,13 +226,9 @@ class Store:
 
 
 _STREAM = (
-    "SELECT s.space, s.name, s.id, s.last_step, s.total, s.memory, s.belief, "
-    "p.state, p.pending_step, p.pending_symbol, p.faults FROM streams s LEFT JOIN private p ON p.stream = s.id "
+    "SELECT space, name, id, last_step, total, memory, belief, "
+    "private_state, private_pending_step, private_pending_symbol, private_faults FROM streams "
 )
-
-
-def _stream(row: tuple) -> Stream:
-    return Stream(*row[:7], *row[7:]) if row[7] is not None else Stream(*row[:7])
 
 
 def _make_private(path: str) -> None:

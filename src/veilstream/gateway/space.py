@@ -1,0 +1,95 @@
+"""One policy at work: its mechanism, its map from readings to true symbols, and what each release looks like."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilstream.errors import InputError
+from veilstream.gateway.wire import Grid, Point
+from veilstream.release import BLIND, Mechanism, MeterName, Streams
+from veilstream.store import Binding, Stream
+
+if TYPE_CHECKING:
+    from veilstream.artefact import Artefact
+
+Shown = tuple[int | float, float | None, float | None]  # released, lat, lon
+
+
+class Space:
+    def __init__(
+        self, artefact: "Artefact", ceiling: float | None = None, meter: MeterName = "exact", force: bool = False
+    ) -> None:
+        if artefact.policy is None or artefact.problem is None:
+            raise InputError("this file is a model without a policy; run `veil solve` on it first")
+        if artefact.study_only and not force:
+            raise InputError(f"study only, not for release: {'; '.join(artefact.study_only)} (--force to do it anyway)")
+        policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
+        if self.states is not None and len(self.states) < max(problem.chain.n_symbols, policy.n_outputs):
+            raise InputError(
+                f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.states)} states"
+            )
+        self.mechanism = Mechanism(policy, problem, ceiling, meter)
+        self.grid = Grid(artefact.period_s, artefact.epoch_s)
+        self.ceiling = ceiling
+        self.symbols = problem.chain.symbols
+        self.n_symbols = problem.chain.n_symbols
+        self.keeps_state = self.mechanism.true_states.following is not None
+        self.shown = [self._show(y) for y in range(policy.n_outputs)]
+        self.binding = Binding(artefact.sha256, self._chain_hash(problem.chain.transition, artefact))
+        one = self.mechanism.start(1)
+        self._memory, self._belief = one.memory, one.belief  # what a new stream starts from
+        self._start = one.memory.tobytes(), one.belief.tobytes()
+
+    def _show(self, y: int) -> Shown:
+        if self.states is None:
+            return y, None, None
+        place = self.states.decode(y)
+        if self.states.is_map:
+            return y, float(place[0]), float(place[1])
+        return float(place[0]), None, None
+
+    def _chain_hash(self, transition: NDArray[np.float64], artefact: "Artefact") -> str:
+        digest = hashlib.sha256(np.ascontiguousarray(transition).tobytes())
+        if artefact.states is not None:
+            digest.update(artefact.states.coordinates.tobytes())
+        return digest.hexdigest()
+
+    def encode(self, points: Sequence[Point]) -> NDArray[np.int64]:
+        """The true symbol of every point: the nearest state, or BLIND where nothing can be read. Total."""
+        width = 2 if self.states is not None and self.states.is_map else 1
+        xy = np.full((len(points), width), np.nan)
+        for i, p in enumerate(points):
+            if isinstance(p, tuple):
+                if width == 2:
+                    xy[i] = p
+            elif p is not None and width == 1:
+                xy[i, 0] = p
+        readable = np.isfinite(xy).all(1)
+        xy[~readable] = 0
+        if self.states is None:
+            symbols = np.clip(np.rint(xy[:, 0]), 0, self.n_symbols - 1).astype(np.int64)
+        else:
+            symbols = self.states.encode(xy)
+        return np.where(readable, symbols, BLIND)
+
+    def unpack(self, streams: Sequence[Stream]) -> Streams:
+        """The public state of these streams as arrays."""
+        m0, b0 = self._start
+        memory = np.frombuffer(
+            b"".join(m0 if s.memory is None else s.memory for s in streams), dtype=self._memory.dtype
+        ).reshape(len(streams), *self._memory.shape[1:])
+        belief = np.frombuffer(b"".join(b0 if s.belief is None else s.belief for s in streams)).reshape(
+            len(streams), *self._belief.shape[1:]
+        )
+        return Streams(memory, belief, np.array([s.total for s in streams]))
+
+    def pack(self, streams: Sequence[Stream], new: Streams) -> None:
+        """Write the arrays back."""
+        m, b = len(self._start[0]), len(self._start[1])
+        memory = np.ascontiguousarray(new.memory, dtype=self._memory.dtype).tobytes()
+        belief = np.ascontiguousarray(new.belief).tobytes()
+        for i, (s, total) in enumerate(zip(streams, new.total.tolist(), strict=True)):
+            s.memory, s.belief, s.total = memory[i * m : i * m + m], belief[i * b : i * b + b], total
