@@ -5,7 +5,6 @@ annealed from a larger or a smaller weight, as one batch. All policies found, at
 weight: the optimum is concave in the weight, and so is the envelope they span.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,14 +13,13 @@ from veilstream.errors import InputError
 from veilstream.information import Array
 from veilstream.policy import WindowPolicy
 from veilstream.problem import Problem
-from veilstream.solvers.solution import Point, Status
+from veilstream.solvers.solution import Point, Progress, Status
 from veilstream.solvers.sweep import FLOOR, Sweep, Tables, extrapolate
-from veilstream.steady import DENSE_LIMIT, Step, dense_transition, startup_bits, stationary_joint
-
-Progress = Callable[[float, str], None]  # fraction done, what is going on
+from veilstream.steady import DENSE_LIMIT, Step, dense_transition, startup_bits, stationary_joint, widen
 
 LOOK_EVERY = 50  # sweeps between looks at convergence
 ANNEAL_SWEEPS = 100
+SLACK = 5e-3  # relative: Blahut's bound on what a better output model could still gain
 LARGEST_TABLE = 3_000_000  # numbers in alpha, for all batch entries, up to which the window is raised by itself
 
 
@@ -30,7 +28,7 @@ class CausalBA:
     """Hyper-parameters; `points` runs it."""
 
     window: int | None = None  # None: raise it while that gains more than min_gain
-    tolerance: float = 1e-5  # relative: Blahut's bound on what more sweeps could gain
+    tolerance: float = 1e-5  # relative change of the value between two looks
     max_sweeps: int = 3000
     random_starts: int = 2
     min_gain: float = 1e-3
@@ -48,12 +46,12 @@ class CausalBA:
     def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
         """The best point found for each weight."""
         weights = np.asarray(weights, dtype=float)
-        window = max(1, problem.chain.order) if self.window is None else self.window
+        window = self._first_window(problem)
         starts = starting_models(problem, window, self.random_starts, self.seed)
         found = constants(problem, window) + self.run(problem, weights, window, starts, progress)
         best = envelope(found, weights)
         while self.window is None and self._fits(problem, window + 1, len(weights)):
-            wider = [widened(p.policy, problem.n_outputs) for p in best]
+            wider = [widen(p.policy, window + 1).output_model for p in best]
             more = self.run(problem, weights, window + 1, np.stack(wider)[:, None], progress)
             better = envelope(found + more, weights)
             pairs = zip(better, best, weights, strict=True)
@@ -63,6 +61,13 @@ class CausalBA:
             found += more
             best, window = better, window + 1
         return [with_startup(problem, p) for p in best]
+
+    def rough(self, problem: Problem) -> "CausalBA":
+        """For a first look around: the least window, the fewest starts."""
+        return replace(self, window=self._first_window(problem), random_starts=0)
+
+    def _first_window(self, problem: Problem) -> int:
+        return max(1, problem.chain.order) if self.window is None else self.window
 
     def _fits(self, problem: Problem, window: int, batch: int) -> bool:
         return batch * problem.n_outputs**window * problem.n_states <= LARGEST_TABLE
@@ -118,7 +123,7 @@ class CausalBA:
             if k >= next_look:
                 next_look = k + LOOK_EVERY
                 scale = np.abs(now) + 1e-9
-                settled = (np.abs(now - value[live]) < self.tolerance * scale) & (left < 100 * self.tolerance * scale)
+                settled = (np.abs(now - value[live]) < self.tolerance * scale) & (left < SLACK * scale)
                 value[live] = now
                 values.append((k, value.copy()))
                 tables.put(live, t)
@@ -185,11 +190,6 @@ def envelope(points: list[Point], weights: Array) -> list[Point]:
         equal = np.flatnonzero(objective <= objective.min() + 1e-12)
         chosen.append(points[equal[dist[equal].argmin()]])
     return chosen
-
-
-def widened(policy: WindowPolicy, n_outputs: int) -> Array:
-    """The output model of a policy, for a window one longer: S x Y -> S Y x Y."""
-    return np.tile(policy.output_model, (n_outputs, 1))
 
 
 def settle(problem: Problem, sweep: Sweep, t: Tables, index: Array) -> None:

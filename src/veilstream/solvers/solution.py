@@ -1,11 +1,16 @@
 """What a solver knows when it is done."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
+from veilstream.information import Array
 from veilstream.policy import Policy
 from veilstream.problem import Problem
+
+
+Progress = Callable[[float, str], None]  # fraction done, what is going on
 
 
 class Level(str, Enum):
@@ -48,6 +53,12 @@ class Point:
 
     def objective(self, weight: float) -> float:
         return self.leakage + weight * self.distortion
+
+
+class Solver(Protocol):
+    """A frozen set of hyper-parameters that finds a policy for each weight."""
+
+    def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]: ...
 
 
 @dataclass(frozen=True)
