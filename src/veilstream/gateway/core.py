@@ -96,7 +96,7 @@ class Core:
             else:
                 queues.setdefault((r.space, r.stream), deque()).append(i)
         symbols = self._encode(readings)
-        batch, touched, fresh = Batch(), {}, {}
+        batch, touched, fresh, n_new = Batch(), {}, {}, 0
         while queues:
             chosen: dict[str, list[tuple[int, Stream]]] = {}
             for key in list(queues):
@@ -107,7 +107,8 @@ class Core:
                     assert isinstance(r, Reading)
                     done = self._closed(s, r, fresh)
                     if done is None and s.id is None and id(s) not in touched:
-                        done = self._new_stream(key, s, sum(t.id is None for t in touched.values()))
+                        done = self._new_stream(key, s, n_new)
+                        n_new += done is None
                     if done is None and self.clock:
                         done = self._hold(s, r, int(symbols[i]))
                         touched[id(s)] = s
