@@ -144,9 +144,7 @@ def value_bins(
     else:
         if n_states < 2:
             raise InputError(f"--states {n_states}: a chain needs at least 2 bins")
-        inner = np.unique(np.quantile(values, np.arange(1, n_states) / n_states, method="higher"))
-        inner = inner[inner > values.min()]
-        note = f"{n_states} bins of equal counts"
+        inner, note = _equal_counts(np.sort(values), n_states), f"{n_states} bins of equal counts"
     state = np.searchsorted(inner, values, side="right")
     counts = np.bincount(state, minlength=len(inner) + 1)
     if edges is None and (counts == 0).any():  # an empty bin joins the one below
@@ -166,6 +164,18 @@ def value_bins(
     if len(set(names)) < len(names):
         names = [f"bin {k}" for k in range(len(names))]
     return StateSpace("bins", level[:, None], tuple(names), unit, inner), note
+
+
+def _equal_counts(rest: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Inner edges: each bin takes its share of what is left, and all values equal to its last."""
+    edges: list[float] = []
+    for left in range(n, 1, -1):
+        last = rest[-(-len(rest) // left) - 1]
+        rest = rest[np.searchsorted(rest, last, side="right") :]
+        if not len(rest):
+            break
+        edges.append(float(rest[0]))
+    return np.array(edges)
 
 
 def given_places(path: str | Path) -> StateSpace:

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from veilstream.data.columns import Layout, guess_layout
-from veilstream.data.times import OWN, TimeStyle, has_zone, offsets_fit_one_place, time_expr, time_style, zone_expr
+from veilstream.data.times import OWN, TimeStyle, has_zone, lacks_zone, offsets_fit_one_place, time_expr, time_style, zone_expr
 from veilstream.errors import InputError
 
 JSON_BATCH = 200_000
@@ -142,8 +142,8 @@ def _fault(where: str, column: str, what: str, text: str, style: TimeStyle) -> s
     if what in RANGES:
         return f"{where}: {what} {text} is outside -{RANGES[what]:g}..{RANGES[what]:g} degrees; {skip}"
     if style.kind == "naive" and has_zone(text):
-        return f"{where}: mixed time zones: {text!r} has one, earlier stamps have none; say with --tz what those are in one form"
-    if style.kind == "aware" and not has_zone(text):
+        return f"{where}: mixed time zones: {text!r} has one, earlier stamps have none; write all stamps in one form"
+    if style.kind == "aware" and lacks_zone(text):
         return f"{where}: mixed time zones: {text!r} has none, earlier stamps have one; write all stamps in one form"
     return f"{where}: the time {text!r} is not like the first one (or does not exist in {style.zone}); {skip}"
 

@@ -99,6 +99,10 @@ def has_zone(text: str) -> bool:
     return _DATED.match(text.strip()) is not None and re.search(_ZONE, text.strip()) is not None
 
 
+def lacks_zone(text: str) -> bool:
+    return _DATED.fullmatch(text.strip()) is not None
+
+
 def offset_minutes(zone: str) -> int:
     """"+05:30" -> 330."""
     if zone in ("Z", "z"):

@@ -20,7 +20,7 @@ from veilstream.steady import DENSE_LIMIT, Step, dense_transition, startup_bits,
 LOOK_EVERY = 50  # sweeps between looks at convergence
 ANNEAL_SWEEPS = 100
 SLACK = 5e-3  # relative: Blahut's bound on what a better output model could still gain
-LARGEST_TABLE = 3_000_000  # numbers in alpha, for all batch entries, up to which the window is raised by itself
+LARGEST_TABLE = 400_000  # numbers in alpha, over the batch, up to which the window is raised by itself
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,17 @@ class CausalBA:
         starts = starting_models(problem, window, self.random_starts, self.seed)
         found = constants(problem, window) + self.run(problem, weights, window, starts, progress)
         best = envelope(found, weights)
-        while self.window is None and self._fits(problem, window + 1, len(weights)):
-            wider = [widen(p.policy, window + 1).output_model for p in best]
-            more = self.run(problem, weights, window + 1, np.stack(wider)[:, None], progress)
+        rising = np.arange(len(weights))  # weights at which the last raise of the window paid
+        while self.window is None and rising.size and self._fits(problem, window + 1, rising.size):
+            window += 1
+            wider = np.stack([widen(best[i].policy, window).output_model for i in rising])
+            more = self.run(problem, weights[rising], window, wider[:, None], progress)
             better = envelope(found + more, weights)
-            pairs = zip(better, best, weights, strict=True)
-            gains = [1 - b.objective(w) / o.objective(w) if o.objective(w) > 0 else 0.0 for b, o, w in pairs]
-            if max(gains) <= self.min_gain:
-                break
-            found += more
-            best, window = better, window + 1
+            gains = np.array([gain(o, b, w) for o, b, w in zip(best, better, weights, strict=True)])
+            rising = np.flatnonzero(gains > self.min_gain)
+            for i in rising:
+                best[i] = better[i]
+            found += [best[i] for i in rising]
         return [with_startup(problem, p) for p in best]
 
     def rough(self, problem: Problem) -> "CausalBA":
@@ -190,6 +191,12 @@ def envelope(points: list[Point], weights: Array) -> list[Point]:
         equal = np.flatnonzero(objective <= objective.min() + 1e-12)
         chosen.append(points[equal[dist[equal].argmin()]])
     return chosen
+
+
+def gain(old: Point, new: Point, weight: float) -> float:
+    """How much lower the objective is, relative."""
+    before = old.objective(weight)
+    return 1 - new.objective(weight) / before if before > 1e-12 else 0.0
 
 
 def settle(problem: Problem, sweep: Sweep, t: Tables, index: Array) -> None:

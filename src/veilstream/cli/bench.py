@@ -1,0 +1,5 @@
+EXAMPLES = ""
+
+
+def bench() -> None:
+    """The benchmarks, as ratios."""
