@@ -1,11 +1,7 @@
 """What the tests of release, store and gateways share: small policies, artefacts, a broker on loopback."""
 
 import contextlib
-import os
 import shutil
-import signal
-import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +10,7 @@ import numpy as np
 import pytest
 
 from veilstream.artefact import Artefact, save
+from veilstream.bench.mosquitto import mosquitto_command
 from veilstream.builtin import builtin_problem
 from veilstream.gateway.core import Core
 from veilstream.gateway.space import Space
@@ -23,7 +20,7 @@ from veilstream.states import StateSpace
 from veilstream.store import MEMORY, Store
 
 NEEDS_MOSQUITTO = pytest.mark.skipif(
-    shutil.which("mosquitto") is None and not Path("/usr/sbin/mosquitto").exists(),
+    mosquitto_command() is None,
     reason="needs mosquitto: apt-get install mosquitto",
 )
 NEEDS_CHROMIUM = pytest.mark.skipif(
@@ -65,52 +62,8 @@ def core_of(art: Artefact, store: str | Path = MEMORY, ceiling=None, meter="exac
         core.close()
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def wait_until(done, seconds: float = 20, what: str = "it") -> None:
     until = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < until, f"{what} did not happen within {seconds} s"
         time.sleep(0.02)
-
-
-class Mosquitto:
-    """A broker on loopback that the test starts, kills and ends."""
-
-    def __init__(self, folder: Path, *lines: str, persistent: bool = True) -> None:
-        self.port = free_port()
-        self._log = folder / "mosquitto.log"
-        self._conf = folder / "mosquitto.conf"
-        config = [f"listener {self.port} 127.0.0.1", "max_queued_messages 0", "max_inflight_messages 100"]
-        config += [f"user {'root' if os.getuid() == 0 else ''}".strip()] if os.getuid() == 0 else []
-        if persistent:
-            config += ["persistence true", f"persistence_location {folder}/", "autosave_interval 1"]
-        if not any(line.startswith("allow_anonymous") for line in lines):
-            config.append("allow_anonymous true")
-        self._conf.write_text("\n".join([*config, *lines]) + "\n")
-        self.start()
-
-    def start(self) -> None:
-        command = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen([command, "-c", str(self._conf)], stdout=log, stderr=log)
-        wait_until(self._listening, 10, f"mosquitto's start (see {self._log})")
-
-    def _listening(self) -> bool:
-        assert self.process.poll() is None, self._log.read_text()
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 0.5):
-            return True
-        return False
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(10)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from gatewaykit import artefact, core_of, places, window_policy
+from tests.gatewaykit import artefact, core_of, places, window_policy
 from scipy.stats import chi2
 
 from veilstream.artefact import save
@@ -14,7 +14,7 @@ from veilstream.chain import MarkovChain
 from veilstream.distortion import hamming
 from veilstream.errors import InputError
 from veilstream.evaluate import evaluate
-from veilstream.gateway.core import Status
+from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.service import Clock
 from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Grid, Reading, Refused, as_owntracks, parse
@@ -46,7 +46,7 @@ def test_the_first_reading_of_a_step_decides(plain, tmp_path, store):
         assert first.status is Status.released
         for value in (3.0, 11.0, math.nan, None):
             again = one(core, Reading("a", 1, 1, value))[0]
-            assert again == (Status.repeated, first.release)
+            assert again == first._replace(status=Status.repeated)
         assert one(core, Reading("a", 0, 0, 3.0))[0].status is Refused.late
         jump = one(core, Reading("a", 9, 9, 3.0))[0]
         assert jump.status is Status.released
@@ -270,7 +270,7 @@ def test_the_ceiling_holds_in_the_gateway_and_silence_is_remembered(tmp_path):
         assert silent
         assert all(o.status is Status.released for o in outcomes)
         assert all(o.release.leaked_bits <= 3.0 for o in outcomes if o.release)
-        assert one(core, Reading("a", silent[0], silent[0], 1.0))[0] == (Status.repeated, None)
+        assert one(core, Reading("a", silent[0], silent[0], 1.0))[0] == Outcome(Status.repeated)
         assert core.stats.silent == len(silent)
 
 
@@ -293,7 +293,7 @@ def test_the_clock_releases_whether_a_reading_came_or_not(tmp_path):
         assert core.tick("", 100).outcomes == []  # once
         assert core.store.load("", "a").state == 3
         moment[0] = 6060.0
-        assert one(core, Reading("a", 100, 6000, 3.0))[0] == (Status.repeated, ticked[0].release)
+        assert one(core, Reading("a", 100, 6000, 3.0))[0] == ticked[0]._replace(status=Status.repeated)
         later = core.tick("", 101).outcomes  # nobody sent anything
         assert [(o.release.stream, o.release.t) for o in later] == [("a", 6060), ("b", 6060)]
         assert (core.store.load("", "a").state, core.store.load("", "b").state) == (3, -1)

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
-from gatewaykit import NEEDS_MOSQUITTO, Mosquitto, artefact, core_of, places, wait_until
+from tests.gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
+from veilstream.bench.mosquitto import Mosquitto
 
 from veilstream.errors import InputError
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from gatewaykit import problem_of, window_policy
+from tests.gatewaykit import problem_of, window_policy
 from scipy.stats import chisquare, kstest
 
 from veilstream.chain import MarkovChain

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from gatewaykit import artefact, core_of
+from tests.gatewaykit import artefact, core_of
 
 from veilstream.gateway.wire import Reading, Refused
 from veilstream.store import MEMORY, Batch, Binding, Store, StoreError, Stream

@@ -12,6 +12,7 @@ _HOMES = {
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
     "veilstream.policy": ["BeliefPolicy", "Schedule", "WindowPolicy"],
     "veilstream.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
+    "veilstream.release": ["Releaser", "release_many"],
     "veilstream.solvers": ["Solution", "curve", "solve"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

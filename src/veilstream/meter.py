@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.chain import MarkovChain
-from veilstream.information import Array, divergence
+from veilstream.information import Array, divergence, entropy
 from veilstream.policy import Memory, Policy, WindowPolicy
 from veilstream.problem import advance, leakage, next_prior, output_law
 from veilstream.steady import stationary_joint
@@ -39,6 +39,7 @@ class ExactMeter:
 
     transition: Array
     initial: Array
+    noise: Array | None = None  # H(a_s(.|z)) of every window s, |Y|^w x |Z|, where the policy is a table
     needs_channel = True
 
     def start(self, n: int) -> Array:
@@ -46,7 +47,10 @@ class ExactMeter:
 
     def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
         assert a is not None
-        return leakage(belief, a), output_law(belief, a)
+        p = output_law(belief, a)
+        if self.noise is None:
+            return leakage(belief, a), p
+        return np.maximum(entropy(p) - (belief * self.noise[memory]).sum(-1), 0), p  # I = H(Y) - H(Y|Z)
 
     def after(self, belief: Array, a: Array | None, y: NDArray[np.int64]) -> Array:
         assert a is not None

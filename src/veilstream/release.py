@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilstream.chain import MarkovChain, draw
 from veilstream.errors import InputError
-from veilstream.information import Array
+from veilstream.information import Array, entropy
 from veilstream.meter import ExactMeter, Meter, TableMeter, capacity_meter, window_table
 from veilstream.policy import BeliefPolicy, Memory, Policy, Schedule, WindowPolicy
 from veilstream.problem import Problem
@@ -197,7 +197,8 @@ def _meter(policy: Policy, problem: Problem | None, meter: MeterName, table: Arr
             raise InputError("the table meter needs a window policy of moderate size and its problem")
         return TableMeter.of(table, problem.chain, policy)
     if problem is not None:
-        return ExactMeter(problem.chain.transition, problem.chain.initial)
+        noise = None if table is None else entropy(table)
+        return ExactMeter(problem.chain.transition, problem.chain.initial, noise)
     P, initial = _chain_of(policy)
     if P is not None and initial is not None:
         return ExactMeter(P, initial)

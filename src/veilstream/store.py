@@ -177,7 +177,8 @@ class Store:
             )
             # a second release of a step breaks the primary key: the whole transaction falls
             db.executemany(
-                "INSERT INTO releases VALUES (?, ?, ?, ?)", [(s.id, *rest) for s, *rest in batch.releases]
+                "INSERT INTO releases VALUES (?, ?, ?, ?)",
+                [(s.id, step, total, message) for s, step, total, message in batch.releases],
             )
             ids = [db.execute("INSERT INTO outbox (topic, payload) VALUES (?, ?)", o).lastrowid for o in batch.outbox]
             db.execute("COMMIT")

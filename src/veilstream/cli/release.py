@@ -40,6 +40,7 @@ def release(
     force: Annotated[bool, typer.Option("--force", help="Release with a model marked study only.")] = False,
     json_out: Annotated[bool, typer.Option("--json", help="The account on stderr as JSON.")] = False,
 ) -> None:
+    """Read true readings from standard input, write releases to standard output. CSV or JSON lines."""
     from veilstream.gateway import pipe
     from veilstream.gateway.core import Core
     from veilstream.release import uniforms

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from veilstream.cli.common import need
 from veilstream.cli.release import open_space, open_store
 from veilstream.errors import InputError
 
@@ -61,6 +62,7 @@ def serve(
     force: Annotated[bool, typer.Option("--force", help="Run a model marked study only.", rich_help_panel=PROMISE)] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Logs are JSON lines on stderr already; kept for uniformity.")] = False,
 ) -> None:  # fmt: skip
+    """Run the gateway: only releases get out. MQTT, HTTP with a status page, or both."""
     from veilstream.gateway import logs, service
     from veilstream.gateway.core import Core
 
@@ -77,6 +79,7 @@ def serve(
     core = Core(spaces, opened, max_ahead=max_ahead, clock=clock, max_streams=max_streams, keep=keep)
     parts: dict[str, service.Run] = {}
     if mqtt is not None:
+        need("paho.mqtt.client", "mqtt")
         from veilstream.gateway.mqtt import MqttGateway
 
         password = _secret("VEIL_MQTT_PASSWORD", password_file)
@@ -130,6 +133,7 @@ def _broker(
 
 
 def _http(address: str, token_file: Path | None) -> "HttpSettings":
+    need("aiohttp", "http")
     from veilstream.gateway.http import HttpSettings
 
     host, port = ("127.0.0.1", address) if address.isdecimal() else _address(address, "127.0.0.1", 8080)

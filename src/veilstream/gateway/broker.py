@@ -5,6 +5,7 @@ Acknowledgements are manual: `ack` when the message's effect is durable.
 """
 
 import selectors
+import socket
 import ssl
 import time
 from collections import deque
@@ -81,6 +82,7 @@ class Connection:
         sock = c.socket()
         if sock is None:
             raise BrokerLost("no connection")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # small packets must not wait for one another
         self._sock = sock
         self._selector.register(sock, selectors.EVENT_READ)
         until = time.monotonic() + settings.timeout_s

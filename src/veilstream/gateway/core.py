@@ -1,48 +1,29 @@
 """The protocol-free gateway: readings in, outcomes out, exactly one release per (stream, step).
 
-Every call of `process` is one transaction: all its releases are durable before any of them is returned. Streams are
-advanced together, one numpy step per round; several readings of one stream take several rounds.
+Every call of `process` is one transaction: all its releases are durable before any of them is returned. Which
+readings are released is settled first, from steps alone; then the streams are advanced together, one numpy step per
+round (several readings of one stream take several rounds).
 """
 
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
-from typing import NamedTuple
 
 import numpy as np
 
 from veilstream.errors import InputError
-from veilstream.gateway.space import Space
+from veilstream.gateway.outcome import Message, Outcome, Processed, Status
+from veilstream.gateway.space import Plan, Space, Time, advance
 from veilstream.gateway.stats import Stats
-from veilstream.gateway.wire import Reading, Refused, Release, decode, encode
-from veilstream.release import BLIND, SILENT, SecureUniforms, Uniforms
+from veilstream.gateway.wire import Reading, Refused, Release, decode
+from veilstream.release import BLIND, SecureUniforms, Uniforms
 from veilstream.store import Batch, Store, StoreError, Stream
 
 MAX_CACHED = 20_000  # streams held in memory
 MEMORY_LOG = 64  # steps per stream that a store in memory keeps
+PRUNE_EVERY = 100_000  # releases
 AHEAD_OF_CLOCK, AHEAD_OF_LAST = 1, 1_000_000  # default --max-ahead with and without a period
-
-
-class Status(Enum):
-    released = "released"
-    repeated = "the same release again"
-    waiting = "accepted; the release comes with the clock"
-
-
-class Outcome(NamedTuple):
-    """What became of a reading. `release` is None when the step is silent or still waits for the clock."""
-
-    status: Status | Refused
-    release: Release | None = None
-
-    @property
-    def refused(self) -> bool:
-        return isinstance(self.status, Refused)
-
-
-Message = tuple[str, bytes]  # topic, payload
 Compose = Callable[[list[Outcome]], list[Message]]
 Key = tuple[str, str]  # space, stream
 
@@ -73,7 +54,7 @@ class Core:
 
     # --- readings --------------------------------------------------------------------------------------
 
-    def process(self, readings: Sequence[Reading | Refused], compose: Compose | None = None) -> "Processed":
+    def process(self, readings: Sequence[Reading | Refused], compose: Compose | None = None) -> Processed:
         """One outcome per reading, all committed; `compose` says what to put into the outbox with them."""
         with self._lock, self.stats.commit_time():
             try:
@@ -88,81 +69,75 @@ class Core:
             return Processed(outcomes, list(zip(ids, batch.outbox, strict=True)))
 
     def _settle(self, readings: Sequence[Reading | Refused]) -> tuple[list[Outcome], Batch]:
-        outcomes: list[Outcome] = [None] * len(readings)  # type: ignore[list-item]
-        queues: dict[Key, deque[int]] = {}
+        outcomes: list[Outcome] = [Outcome(r) if isinstance(r, Refused) else None for r in readings]  # type: ignore[misc]
+        queues: dict[Key, list[int]] = {}
         for i, r in enumerate(readings):
-            if isinstance(r, Refused):
-                outcomes[i] = Outcome(r)
-            else:
-                queues.setdefault((r.space, r.stream), deque()).append(i)
-        symbols = self._encode(readings)
-        batch, touched, fresh, n_new = Batch(), {}, {}, 0
-        while queues:
-            chosen: dict[str, list[tuple[int, Stream]]] = {}
-            for key in list(queues):
-                waiting, s = queues[key], self._stream(key)
-                while waiting:
-                    i = waiting.popleft()
-                    r = readings[i]
-                    assert isinstance(r, Reading)
-                    done = self._closed(s, r, fresh)
-                    if done is None and s.id is None and id(s) not in touched:
-                        done = self._new_stream(key, s, n_new)
-                        n_new += done is None
-                    if done is None and self.clock:
-                        done = self._hold(s, r, int(symbols[i]))
-                        touched[id(s)] = s
-                    if done is None:
-                        chosen.setdefault(r.space, []).append((i, s))
-                        touched[id(s)] = s
-                        break
+            if outcomes[i] is None:
+                queues.setdefault((r.space, r.stream), []).append(i)  # type: ignore[union-attr]
+        symbols = self._encode(readings, queues)
+        batch, plans, repeats = Batch(), {name: [] for name in self.spaces}, []
+        n_new = 0
+        for key, waiting in queues.items():
+            s = self._stream(key)
+            fresh, last = {}, s.last_step  # step -> which reading decides it
+            for i in waiting:
+                r = readings[i]
+                assert isinstance(r, Reading)
+                if r.step in fresh:
+                    repeats.append((i, fresh[r.step]))
+                    continue
+                done = self._closed(s, r, last)
+                if done is None and s.id is None and self.stats.streams + n_new >= self.max_streams:
+                    done = Outcome(Refused.too_many_streams)
+                if done is None and self.clock:
+                    self._hold(s, r, int(symbols[i]))
+                    done = Outcome(Status.waiting)
+                    fresh.setdefault(None, i)
+                if done is not None:
                     outcomes[i] = done
-                if not waiting:
-                    del queues[key]
-            for space, picked in chosen.items():
-                where = [i for i, _ in picked]
-                steps = [(s, readings[i].step, readings[i].t) for i, s in picked]  # type: ignore[union-attr]
-                for i, release, (s, step, _) in zip(
-                    where, self._advance(space, steps, symbols[where], batch), steps, strict=True
-                ):
-                    outcomes[i] = fresh[id(s), step] = Outcome(Status.released, release)
-        batch.streams = list(touched.values())
+                    continue
+                fresh[r.step] = i
+                last = r.step
+            if fresh:
+                n_new += s.id is None
+                self._cache[key] = s
+                batch.streams.append(s)
+                if not self.clock:
+                    steps: list[Time] = [(readings[i].step, readings[i].t) for i in fresh.values()]  # type: ignore[union-attr]
+                    plans[key[0]].append(Plan(s, list(fresh.values()), steps))
+        for name, plan in plans.items():
+            if plan:
+                advance(self.spaces[name], plan, symbols, self._uniforms, outcomes, batch, self.clock)
+        for i, first in repeats:
+            outcomes[i] = outcomes[first]._replace(status=Status.repeated)
         return outcomes, batch
 
-    def _encode(self, readings: Sequence[Reading | Refused]) -> np.ndarray:
+    def _encode(self, readings: Sequence[Reading | Refused], queues: dict[Key, list[int]]) -> np.ndarray:
+        """The true symbol of every reading; BLIND where there is none."""
         symbols = np.full(len(readings), BLIND)
-        by_space: dict[str, list[int]] = {}
-        for i, r in enumerate(readings):
-            if isinstance(r, Reading):
-                by_space.setdefault(r.space, []).append(i)
-        for space, where in by_space.items():
-            symbols[where] = self.spaces[space].encode([readings[i].point for i in where])  # type: ignore[union-attr]
+        for name, space in self.spaces.items():
+            where = [i for key, waiting in queues.items() if key[0] == name for i in waiting]
+            if where:
+                symbols[where] = space.encode([readings[i].point for i in where])  # type: ignore[union-attr]
         return symbols
 
-    def _closed(self, s: Stream, r: Reading, fresh: dict[tuple[int, int], Outcome]) -> Outcome | None:
+    def _closed(self, s: Stream, r: Reading, last: int | None) -> Outcome | None:
         """The outcome of a reading whose step needs no draw: released before, closed, or too far ahead."""
-        if s.last_step is not None and r.step <= s.last_step:
-            if (id(s), r.step) in fresh:
-                return Outcome(Status.repeated, fresh[id(s), r.step].release)
+        if last is not None and r.step <= last:
             found = self.store.find(s, r.step)
             if found is None:
                 return Outcome(Refused.late)
-            return Outcome(Status.repeated, None if found[0] is None else decode(found[0]))
-        limit = self.latest_step(r.space, s)
-        if limit is not None and r.step > limit:
-            return Outcome(Refused.ahead)
-        if self.clock and r.step < self.current_step(r.space):
-            return Outcome(Refused.late)
-        return None
-
-    def latest_step(self, space: str, s: Stream) -> int | None:
-        """The last step that is accepted now."""
-        if self.spaces[space].grid.period_s is not None:
+            return Outcome(Status.repeated, None if found[0] is None else decode(found[0]), found[0])
+        if self.spaces[r.space].grid.period_s is not None:
+            now = self.current_step(r.space)
             ahead = 0 if self.clock else AHEAD_OF_CLOCK if self.max_ahead is None else self.max_ahead
-            return self.current_step(space) + ahead
-        if s.last_step is None:
-            return None
-        return s.last_step + (AHEAD_OF_LAST if self.max_ahead is None else self.max_ahead)
+            if r.step > now + ahead:
+                return Outcome(Refused.ahead)
+            if self.clock and r.step < now:
+                return Outcome(Refused.late)
+        elif last is not None and r.step > last + (AHEAD_OF_LAST if self.max_ahead is None else self.max_ahead):
+            return Outcome(Refused.ahead)
+        return None
 
     def current_step(self, space: str) -> int:
         at = self.spaces[space].grid.step(self.now())
@@ -171,61 +146,18 @@ class Core:
 
     def _stream(self, key: Key) -> Stream:
         s = self._cache.get(key)
-        if s is None:
-            s = self.store.load(*key) or Stream(*key)
-            if s.id is not None:
-                self._cache[key] = s
-        return s
+        return s if s is not None else self.store.load(*key) or Stream(*key)
 
-    def _new_stream(self, key: Key, s: Stream, n_new: int) -> Outcome | None:
-        if self.stats.streams + n_new >= self.max_streams:
-            return Outcome(Refused.too_many_streams)
-        self._cache[key] = s
-        return None
-
-    def _hold(self, s: Stream, r: Reading, symbol: int) -> Outcome:
+    def _hold(self, s: Stream, r: Reading, symbol: int) -> None:
         """Under a clock the first reading of a step waits for its tick."""
         if s.pending_step != r.step:
             s.pending_step, s.pending_symbol = r.step, symbol
             s.faults += symbol == BLIND
-        return Outcome(Status.waiting)
 
-    # --- the draw --------------------------------------------------------------------------------------
+    # --- the clock -------------------------------------------------------------------------------------
 
-    def _advance(
-        self, space: str, steps: list[tuple[Stream, int, int | float | str]], x: np.ndarray, batch: Batch
-    ) -> list[Release | None]:
-        """One step of each of these streams, all different: (stream, step, released t), true symbols x."""
-        S = self.spaces[space]
-        streams = [s for s, _, _ in steps]
-        now = S.unpack(streams)
-        last = np.array([s.state for s in streams])
-        gaps = np.array([0 if s.last_step is None else step - s.last_step - 1 for s, step, _ in steps])
-        for k in np.unique(gaps[gaps > 0]).tolist():
-            which = gaps == k
-            skipped = S.mechanism.skip(now[which], k)
-            memory, belief = now.memory.copy(), now.belief.copy()
-            memory[which], belief[which] = skipped.memory, skipped.belief
-            now = type(now)(memory, belief, now.total)
-        z = S.mechanism.true_states(np.where(gaps > 0, BLIND, last), x)
-        new, y = S.mechanism.step(now, z, self._uniforms(len(z)))
-        S.pack(streams, new)
-        keep_state = S.keeps_state or self.clock
-        releases: list[Release | None] = []
-        for (s, step, t), y_s, z_s, unread in zip(steps, y.tolist(), z.tolist(), (x == BLIND).tolist(), strict=True):
-            s.last_step = step
-            s.state = z_s if keep_state else BLIND
-            s.faults += unread and not self.clock
-            total = s.total
-            release = None
-            if y_s != SILENT:
-                release = Release(s.name, t, *S.shown[y_s], round(total, 6))
-            batch.releases.append((s, step, total, None if release is None else encode(release)))
-            releases.append(release)
-        return releases
-
-    def tick(self, space: str, step: int, compose: Callable[[str, Release], Message] | None = None) -> "Processed":
-        """Under a clock: the release of `step` for every stream of the space, whether a reading came or not."""
+    def tick(self, space: str, step: int, compose: Callable[[str, Release], Message] | None = None) -> Processed:
+        """The release of `step` for every stream of the space, whether a reading came or not."""
         S, after, done = self.spaces[space], 0, Processed([], [])
         while True:
             with self._lock, self.stats.commit_time():
@@ -233,17 +165,18 @@ class Core:
                     found = self.store.streams(after)
                     streams = [self._cache.setdefault((s.space, s.name), s) for s in found if s.space == space]
                     streams = [s for s in streams if s.last_step is None or s.last_step < step]
-                    steps = [(s, step, S.grid.time(step)) for s in streams]
+                    symbols = np.array([self._clocked(S, s, step) for s in streams], dtype=np.int64)
+                    outcomes: list[Outcome] = [None] * len(streams)  # type: ignore[list-item]
                     batch = Batch(streams=streams)
-                    x = np.array([self._clocked(S, s, step) for s in streams], dtype=np.int64)
-                    releases = self._advance(space, steps, x, batch) if streams else []
+                    plans = [Plan(s, [i], [(step, S.grid.time(step))]) for i, s in enumerate(streams)]
+                    if plans:
+                        advance(S, plans, symbols, self._uniforms, outcomes, batch, self.clock)
                     if compose is not None:
-                        batch.outbox = [compose(space, r) for r in releases if r is not None]
+                        batch.outbox = [compose(space, o.release) for o in outcomes if o.release is not None]
                     ids = self._commit(batch)
                 except StoreError:
                     self._forget()
                     raise
-                outcomes = [Outcome(Status.released, r) for r in releases]
                 self._committed(outcomes, batch)
                 done.outcomes.extend(outcomes)
                 done.outbox.extend(zip(ids, batch.outbox, strict=True))
@@ -256,6 +189,8 @@ class Core:
         if s.pending_step == step:
             return s.pending_symbol
         return int(S.symbols[s.state]) if s.state != BLIND else BLIND
+
+    # --- the store -------------------------------------------------------------------------------------
 
     def _commit(self, batch: Batch) -> list[int]:
         new = sum(s.id is None for s in batch.streams)
@@ -273,10 +208,8 @@ class Core:
         while len(self._cache) > MAX_CACHED:
             self._cache.popitem(last=False)
         self._since_prune += len(batch.releases)
-        if self.keep is not None and self._since_prune >= 100_000:
+        if self.keep is not None and self._since_prune >= PRUNE_EVERY:
             self.prune()
-
-    # --- the outbox ------------------------------------------------------------------------------------
 
     def prune(self) -> None:
         if self.keep is not None:
@@ -300,8 +233,3 @@ class Core:
     def close(self) -> None:
         with self._lock:
             self.store.close()
-
-
-class Processed(NamedTuple):
-    outcomes: list[Outcome]
-    outbox: list[tuple[int, Message]]  # ids of what waits to be published

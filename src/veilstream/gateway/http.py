@@ -18,8 +18,9 @@ import msgspec
 from aiohttp import web
 
 from veilstream.errors import InputError
-from veilstream.gateway.core import Core, Outcome, Status
+from veilstream.gateway.core import Core
 from veilstream.gateway.openapi import document
+from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.wire import MAX_BYTES, Reading, Refused, parse
 from veilstream.store import StoreError
 

@@ -17,7 +17,8 @@ from paho.mqtt.client import MQTTMessage
 
 from veilstream.gateway import topics
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
-from veilstream.gateway.core import Core, Message, Outcome, Status
+from veilstream.gateway.core import Core
+from veilstream.gateway.outcome import Message, Outcome, Status
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import MAX_BYTES, Reading, Refused, Release, as_owntracks, encode, parse
 from veilstream.store import StoreError
@@ -106,13 +107,11 @@ class MqttGateway:
         def compose(outcomes: list[Outcome], wanted: Status = Status.released) -> list[Message]:
             out = []
             for start, end, route in spans:
-                done = [
-                    (r, o.release)
-                    for r, o in zip(readings[start:end], outcomes[start:end], strict=True)
-                    if o.status is wanted and o.release is not None
-                ]
+                done = [i for i in range(start, end) if outcomes[i].status is wanted and outcomes[i].release is not None]
                 if done and route is not None:
-                    out.append(self._compose(route, done))  # type: ignore[arg-type]
+                    bodies = [self._body(route, readings[i], outcomes[i]) for i in done]
+                    payload = bodies[0] if len(bodies) == 1 else b"[" + b",".join(bodies) + b"]"
+                    out.append((route.output(outcomes[done[0]].release.stream), payload))  # type: ignore[union-attr]
             return out
 
         processed = self.core.process(readings, compose)
@@ -136,13 +135,12 @@ class MqttGateway:
                 return route, parse(m.payload, grid, stream, route.space, self.max_bytes)
         return None, Refused.stream
 
-    def _compose(self, route: Route, done: list[tuple[Reading, Release]]) -> Message:
-        bodies = [
-            as_owntracks(release) if self._as_owntracks(route, reading.owntracks, release) else encode(release)
-            for reading, release in done
-        ]
-        payload = bodies[0] if len(bodies) == 1 else b"[" + b",".join(bodies) + b"]"
-        return route.output(done[0][1].stream), payload
+    def _body(self, route: Route, reading: Reading | Refused, outcome: Outcome) -> bytes:
+        assert isinstance(reading, Reading)
+        assert outcome.release is not None
+        if self._as_owntracks(route, reading.owntracks, outcome.release):
+            return as_owntracks(outcome.release)
+        return outcome.message or b""
 
     def _as_owntracks(self, route: Route, asked: bool, release: Release) -> bool:
         return release.lat is not None and (route.form == "owntracks" or (route.form == "auto" and asked))

@@ -11,7 +11,8 @@ from typing import BinaryIO, Literal
 
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
-from veilstream.gateway.wire import MAX_BYTES, Grid, Reading, Refused, Release, encode, parse, point, reading
+from veilstream.gateway.outcome import Outcome
+from veilstream.gateway.wire import MAX_BYTES, Grid, Reading, Refused, parse, point, reading
 
 CHUNK = 1 << 16
 DEFAULT_STREAM = "stream"  # for input that tells no streams apart
@@ -54,8 +55,8 @@ class JsonLines:
         found = parse(line, self.grid)
         return [found] if isinstance(found, Refused) else found
 
-    def write(self, releases: list[Release]) -> bytes:
-        return b"".join(encode(r) + b"\n" for r in releases)
+    def write(self, outcomes: list[Outcome]) -> bytes:
+        return b"".join(o.message + b"\n" for o in outcomes if o.message is not None)
 
 
 class Csv:
@@ -83,10 +84,10 @@ class Csv:
         name = DEFAULT_STREAM if self.stream is None else cells[self.stream]
         return [reading(name, cells[self.at["t"] or 0], point(value, lat, lon), self.grid)]
 
-    def write(self, releases: list[Release]) -> bytes:
+    def write(self, outcomes: list[Outcome]) -> bytes:
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        for r in releases:
+        for r in (o.release for o in outcomes if o.release is not None):
             place = [r.lat, r.lon] if self.map else []
             writer.writerow([r.stream, r.t, r.released, *place, r.leaked_bits])
         return out.getvalue().encode()
@@ -115,7 +116,7 @@ def run(core: Core, source: BinaryIO, sink: BinaryIO, form: Format = "auto", key
         if readings:
             outcomes = core.process(readings).outcomes
             if codec is not None:
-                sink.write(codec.write([o.release for o in outcomes if o.release is not None]))
+                sink.write(codec.write(outcomes))
         sink.flush()
 
 

@@ -5,7 +5,8 @@ import signal
 import threading
 from collections.abc import Callable
 
-from veilstream.gateway.core import Core, Message
+from veilstream.gateway.core import Core
+from veilstream.gateway.outcome import Message
 from veilstream.gateway.wire import Release
 from veilstream.store import StoreError
 

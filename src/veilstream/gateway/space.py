@@ -2,20 +2,22 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.errors import InputError
-from veilstream.gateway.wire import Grid, Point
-from veilstream.release import BLIND, Mechanism, MeterName, Streams
-from veilstream.store import Binding, Stream
+from veilstream.gateway.outcome import Outcome, Status
+from veilstream.gateway.wire import Grid, Point, Release, encode
+from veilstream.release import BLIND, SILENT, Mechanism, MeterName, Streams, Uniforms
+from veilstream.store import Batch, Binding, Stream
 
 if TYPE_CHECKING:
     from veilstream.artefact import Artefact
 
 Shown = tuple[int | float, float | None, float | None]  # released, lat, lon
+Time = tuple[int, int | float | str]  # a step and the t it is released with
 
 
 class Space:
@@ -78,13 +80,13 @@ class Space:
     def unpack(self, streams: Sequence[Stream]) -> Streams:
         """The public state of these streams as arrays."""
         m0, b0 = self._start
-        memory = np.frombuffer(
-            b"".join(m0 if s.memory is None else s.memory for s in streams), dtype=self._memory.dtype
-        ).reshape(len(streams), *self._memory.shape[1:])
-        belief = np.frombuffer(b"".join(b0 if s.belief is None else s.belief for s in streams)).reshape(
-            len(streams), *self._belief.shape[1:]
+        memory = bytearray().join(m0 if s.memory is None else s.memory for s in streams)
+        belief = bytearray().join(b0 if s.belief is None else s.belief for s in streams)
+        return Streams(
+            np.frombuffer(memory, self._memory.dtype).reshape(-1, *self._memory.shape[1:]),
+            np.frombuffer(belief).reshape(len(streams), *self._belief.shape[1:]),
+            np.array([s.total for s in streams]),
         )
-        return Streams(memory, belief, np.array([s.total for s in streams]))
 
     def pack(self, streams: Sequence[Stream], new: Streams) -> None:
         """Write the arrays back."""
@@ -93,3 +95,58 @@ class Space:
         belief = np.ascontiguousarray(new.belief).tobytes()
         for i, (s, total) in enumerate(zip(streams, new.total.tolist(), strict=True)):
             s.memory, s.belief, s.total = memory[i * m : i * m + m], belief[i * b : i * b + b], total
+
+
+class Plan(NamedTuple):
+    """What is to be released of one stream: which readings (their places in the batch), and the steps they decide."""
+
+    stream: Stream
+    places: list[int]
+    steps: list[Time]
+
+
+def advance(
+    S: Space,
+    plans: list[Plan],
+    symbols: NDArray[np.int64],
+    uniforms: Uniforms,
+    outcomes: list[Outcome],
+    batch: Batch,
+    clock: bool,
+) -> None:
+    """Draw everything planned; streams with more steps stand first, so that every round is a slice."""
+    plans.sort(key=lambda p: -len(p.places))
+    streams = [p.stream for p in plans]
+    now = S.unpack(streams)
+    last = np.array([s.state for s in streams])
+    for j in range(len(plans[0].places)):
+        live = [p for p in plans if len(p.places) > j] if j else plans
+        n = len(live)
+        before = [p.stream.last_step if j == 0 else p.steps[j - 1][0] for p in live]
+        gaps = np.array([0 if b is None else p.steps[j][0] - b - 1 for p, b in zip(live, before, strict=True)])
+        for k in np.unique(gaps[gaps > 0]).tolist():
+            which = np.flatnonzero(gaps == k)
+            skipped = S.mechanism.skip(now[which], k)
+            now.memory[which], now.belief[which] = skipped.memory, skipped.belief
+        x = symbols[[p.places[j] for p in live]]
+        z = S.mechanism.true_states(np.where(gaps > 0, BLIND, last[:n]), x)
+        new, y = S.mechanism.step(now[:n], z, uniforms(n))
+        now.memory[:n], now.belief[:n], now.total[:n], last[:n] = new.memory, new.belief, new.total, z
+        for p, shown, total in zip(live, y.tolist(), new.total.tolist(), strict=True):
+            step, t = p.steps[j]
+            release = message = None
+            if shown != SILENT:
+                release = Release(p.stream.name, t, *S.shown[shown], round(total, 6))
+                message = encode(release)
+            batch.releases.append((p.stream, step, total, message))
+            outcomes[p.places[j]] = Outcome(Status.released, release, message)
+    S.pack(streams, now)
+    faults = np.zeros(len(plans), dtype=int)
+    if not clock:  # under a clock a fault is counted when its reading comes in
+        np.add.at(faults, np.repeat(np.arange(len(plans)), [len(p.places) for p in plans]),
+                  symbols[[i for p in plans for i in p.places]] == BLIND)  # fmt: skip
+    keeps = S.keeps_state or clock
+    for p, z_last, unread in zip(plans, last.tolist(), faults.tolist(), strict=True):
+        p.stream.last_step = p.steps[-1][0]
+        p.stream.state = z_last if keeps else BLIND
+        p.stream.faults += unread

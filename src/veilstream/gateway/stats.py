@@ -4,12 +4,10 @@ import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.wire import Refused, Release
-
-if TYPE_CHECKING:
-    from veilstream.gateway.core import Outcome
 
 RATE_WINDOW_S = 10
 
@@ -36,22 +34,23 @@ class Stats:
         self.commit_seconds += time.perf_counter() - start
         self.commits += 1
 
-    def count(self, outcomes: "Sequence[Outcome]") -> None:
+    def count(self, outcomes: Sequence[Outcome]) -> None:
         """After a commit."""
         released = 0
-        for status, release in outcomes:
-            if isinstance(status, Refused):
-                self.refused[status.name] += 1
-            elif status.name == "waiting":
-                self.waiting += 1
-            elif status.name == "repeated":
+        for status, release, _ in outcomes:
+            if status is Status.released:
+                if release is None:
+                    self.silent += 1
+                else:
+                    released += 1
+                    self.recent[release.stream] = release
+                    self.recent.move_to_end(release.stream)
+            elif status is Status.repeated:
                 self.repeated += 1
-            elif release is None:
-                self.silent += 1
+            elif status is Status.waiting:
+                self.waiting += 1
             else:
-                released += 1
-                self.recent[release.stream] = release
-                self.recent.move_to_end(release.stream)
+                self.refused[status.name] += 1
         while len(self.recent) > self.RECENT:
             self.recent.popitem(last=False)
         if released:

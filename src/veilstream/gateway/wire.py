@@ -35,7 +35,7 @@ class Refused(Enum):
     too_many_streams = "the limit on the number of streams is reached (--max-streams)"
 
 
-class Reading(msgspec.Struct):
+class Reading(msgspec.Struct, gc=False):
     stream: str
     step: int
     t: int | float | str  # the step's grid time, as it will be released
@@ -44,7 +44,7 @@ class Reading(msgspec.Struct):
     space: str = ""
 
 
-class Release(msgspec.Struct, omit_defaults=True):
+class Release(msgspec.Struct, omit_defaults=True, gc=False):
     stream: str
     t: int | float | str
     released: int | float | str | None
@@ -86,6 +86,8 @@ class Grid(msgspec.Struct, frozen=True):
 
     def step(self, t: int | float | str | None) -> tuple[int, int | float | str] | None:
         """(step, its grid time in the manner of t), or None if t is no time."""
+        if self.period_s is None and type(t) is int and -MAX_STEP < t < MAX_STEP:
+            return t, t
         seconds = _seconds(t)
         if seconds is None:
             return None
