@@ -27,7 +27,7 @@ CREATE TABLE streams (id INTEGER PRIMARY KEY, space TEXT NOT NULL, name TEXT NOT
                       private_faults INTEGER NOT NULL, UNIQUE (space, name));
 CREATE TABLE releases (stream INTEGER NOT NULL, step INTEGER NOT NULL, total REAL NOT NULL, message BLOB,
                        PRIMARY KEY (stream, step)) WITHOUT ROWID;
-CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, payload BLOB NOT NULL);
+CREATE TABLE outbox (id INTEGER PRIMARY KEY, topic TEXT NOT NULL, payload BLOB NOT NULL);
 """
 
 
@@ -102,6 +102,7 @@ class Store:
         self.id = found["id"]
         # spaces whose policy is not the one of the last run
         self.changed = {name for name, binding in bindings.items() if self._bind(name, binding)}
+        self._next_id = 1 + (db.execute("SELECT max(id) FROM outbox").fetchone()[0] or 0)
         db.execute("COMMIT")
 
     def _bind(self, space: str, new: Binding) -> bool:
@@ -180,18 +181,21 @@ class Store:
                 "INSERT INTO releases VALUES (?, ?, ?, ?)",
                 [(s.id, step, total, message) for s, step, total, message in batch.releases],
             )
-            ids = [db.execute("INSERT INTO outbox (topic, payload) VALUES (?, ?)", o).lastrowid for o in batch.outbox]
+            ids = range(self._next_id, self._next_id + len(batch.outbox))
+            rows = [(i, topic, payload) for i, (topic, payload) in zip(ids, batch.outbox, strict=True)]
+            db.executemany("INSERT INTO outbox VALUES (?, ?, ?)", rows)
             db.execute("COMMIT")
         except sqlite3.Error as error:
             for s in new:
                 s.id = None
             self._rollback()
             raise StoreError(_line(self.path, error)) from None
-        return ids  # type: ignore[return-value]
+        self._next_id = ids.stop
+        return list(ids)
 
     def confirm(self, ids: Iterable[int]) -> None:
         """These outbox entries have arrived. Not worth a wait for the disk: at worst they are sent again."""
-        self._write("DELETE FROM outbox WHERE id = ?", [(i,) for i in ids])
+        self._write("DELETE FROM outbox WHERE id BETWEEN ? AND ?", _ranges(ids))
 
     def probe(self) -> None:
         """Raises unless the store can be written."""
@@ -230,6 +234,14 @@ _STREAM = (
     "SELECT space, name, id, last_step, total, memory, belief, "
     "private_state, private_pending_step, private_pending_symbol, private_faults FROM streams "
 )
+
+
+def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
+    """Runs of successive numbers, as (first, last)."""
+    out: list[tuple[int, int]] = []
+    for i in sorted(ids):
+        out[-1:] = [(out[-1][0], i)] if out and out[-1][1] == i - 1 else [*out[-1:], (i, i)]
+    return out
 
 
 def _make_private(path: str) -> None:

@@ -79,7 +79,7 @@ class Core:
         n_new = 0
         for key, waiting in queues.items():
             s = self._stream(key)
-            fresh, last = {}, s.last_step  # step -> which reading decides it
+            fresh, last, held = {}, s.last_step, False  # fresh: step -> which reading decides it
             for i in waiting:
                 r = readings[i]
                 assert isinstance(r, Reading)
@@ -92,24 +92,24 @@ class Core:
                 if done is None and self.clock:
                     self._hold(s, r, int(symbols[i]))
                     done = Outcome(Status.waiting)
-                    fresh.setdefault(None, i)
+                    held = True
                 if done is not None:
                     outcomes[i] = done
                     continue
                 fresh[r.step] = i
                 last = r.step
-            if fresh:
+            if fresh or held:
                 n_new += s.id is None
                 self._cache[key] = s
                 batch.streams.append(s)
-                if not self.clock:
+                if fresh:
                     steps: list[Time] = [(readings[i].step, readings[i].t) for i in fresh.values()]  # type: ignore[union-attr]
                     plans[key[0]].append(Plan(s, list(fresh.values()), steps))
         for name, plan in plans.items():
             if plan:
                 advance(self.spaces[name], plan, symbols, self._uniforms, outcomes, batch, self.clock)
         for i, first in repeats:
-            outcomes[i] = outcomes[first]._replace(status=Status.repeated)
+            outcomes[i] = Outcome(Status.repeated, outcomes[first].release, outcomes[first].message)
         return outcomes, batch
 
     def _encode(self, readings: Sequence[Reading | Refused], queues: dict[Key, list[int]]) -> np.ndarray:

@@ -3,6 +3,8 @@
 from enum import Enum
 from typing import NamedTuple
 
+import msgspec
+
 from veilstream.gateway.wire import Refused, Release
 
 
@@ -12,7 +14,7 @@ class Status(Enum):
     waiting = "accepted; the release comes with the clock"
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """`release` is None when the step is silent or still waits for the clock; `message` is the release as JSON."""
 
     status: Status | Refused

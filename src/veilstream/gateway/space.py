@@ -119,34 +119,40 @@ def advance(
     streams = [p.stream for p in plans]
     now = S.unpack(streams)
     last = np.array([s.state for s in streams])
-    for j in range(len(plans[0].places)):
-        live = [p for p in plans if len(p.places) > j] if j else plans
-        n = len(live)
-        before = [p.stream.last_step if j == 0 else p.steps[j - 1][0] for p in live]
-        gaps = np.array([0 if b is None else p.steps[j][0] - b - 1 for p, b in zip(live, before, strict=True)])
-        for k in np.unique(gaps[gaps > 0]).tolist():
-            which = np.flatnonzero(gaps == k)
+    lengths = np.array([len(p.places) for p in plans])
+    at = np.full((len(plans), lengths[0] + 1), -1, dtype=np.int64)  # last step before the batch, then those planned
+    x = np.full((len(plans), lengths[0]), BLIND)
+    for i, p in enumerate(plans):
+        before = p.stream.last_step
+        at[i, : lengths[i] + 1] = [p.steps[0][0] - 1 if before is None else before, *(step for step, _ in p.steps)]
+        x[i, : lengths[i]] = symbols[p.places]
+    gaps = np.diff(at) - 1
+    y, totals = np.empty_like(x), np.empty(x.shape)
+    for j in range(lengths[0]):
+        n = int((lengths > j).sum())
+        gap = gaps[:n, j]
+        for k in np.unique(gap[gap > 0]).tolist():
+            which = np.flatnonzero(gap == k)
             skipped = S.mechanism.skip(now[which], k)
             now.memory[which], now.belief[which] = skipped.memory, skipped.belief
-        x = symbols[[p.places[j] for p in live]]
-        z = S.mechanism.true_states(np.where(gaps > 0, BLIND, last[:n]), x)
-        new, y = S.mechanism.step(now[:n], z, uniforms(n))
+        z = S.mechanism.true_states(np.where(gap > 0, BLIND, last[:n]), x[:n, j])
+        new, y[:n, j] = S.mechanism.step(now[:n], z, uniforms(n))
         now.memory[:n], now.belief[:n], now.total[:n], last[:n] = new.memory, new.belief, new.total, z
-        for p, shown, total in zip(live, y.tolist(), new.total.tolist(), strict=True):
-            step, t = p.steps[j]
+        totals[:n, j] = new.total
+    S.pack(streams, now)
+    keeps = S.keeps_state or clock
+    unread = np.where(np.arange(lengths[0]) < lengths[:, None], x == BLIND, False).sum(1)
+    for p, y_p, total_p, z_p, faults in zip(
+        plans, y.tolist(), totals.tolist(), last.tolist(), unread.tolist(), strict=True
+    ):
+        s = p.stream
+        s.last_step = p.steps[-1][0]
+        s.state = z_p if keeps else BLIND
+        s.faults += 0 if clock else faults  # under a clock a fault is counted when its reading comes in
+        for place, (step, t), shown, total in zip(p.places, p.steps, y_p, total_p, strict=False):
             release = message = None
             if shown != SILENT:
-                release = Release(p.stream.name, t, *S.shown[shown], round(total, 6))
+                release = Release(s.name, t, *S.shown[shown], round(total, 6))
                 message = encode(release)
-            batch.releases.append((p.stream, step, total, message))
-            outcomes[p.places[j]] = Outcome(Status.released, release, message)
-    S.pack(streams, now)
-    faults = np.zeros(len(plans), dtype=int)
-    if not clock:  # under a clock a fault is counted when its reading comes in
-        np.add.at(faults, np.repeat(np.arange(len(plans)), [len(p.places) for p in plans]),
-                  symbols[[i for p in plans for i in p.places]] == BLIND)  # fmt: skip
-    keeps = S.keeps_state or clock
-    for p, z_last, unread in zip(plans, last.tolist(), faults.tolist(), strict=True):
-        p.stream.last_step = p.steps[-1][0]
-        p.stream.state = z_last if keeps else BLIND
-        p.stream.faults += unread
+            batch.releases.append((s, step, total, message))
+            outcomes[place] = Outcome(Status.released, release, message)

@@ -37,7 +37,8 @@ class Stats:
     def count(self, outcomes: Sequence[Outcome]) -> None:
         """After a commit."""
         released = 0
-        for status, release, _ in outcomes:
+        for o in outcomes:
+            status, release = o.status, o.release
             if status is Status.released:
                 if release is None:
                     self.silent += 1
