@@ -136,8 +136,8 @@ def _http(address: str, token_file: Path | None) -> "HttpSettings":
     need("aiohttp", "http")
     from veilstream.gateway.http import HttpSettings
 
-    host, port = ("127.0.0.1", address) if address.isdecimal() else _address(address, "127.0.0.1", 8080)
-    return HttpSettings(_port(str(port)), host, _secret("VEIL_TOKEN", token_file))
+    host, port = _address(address if ":" in address else f":{address}", "127.0.0.1", 8080)
+    return HttpSettings(port, host, _secret("VEIL_TOKEN", token_file))
 
 
 def _address(text: str, host: str, port: int) -> tuple[str, int]:

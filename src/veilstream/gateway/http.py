@@ -152,6 +152,7 @@ class HttpGateway:
             body = await request.read()
         found = parse(body, self.core.spaces[""].grid, limit=self.settings.max_bytes)
         if isinstance(found, Refused):
+            self.core.stats.refused[found.name] += 1
             return _error(STATUS.get(found, 400), found.value)
         answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
         self._waiting.append((found, answer))
