@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from tests.gatewaykit import artefact, core_of, places, window_policy
 from scipy.stats import chi2
 
+from tests.gatewaykit import artefact, core_of, places, window_policy
 from veilstream.artefact import save
 from veilstream.chain import MarkovChain
 from veilstream.distortion import hamming
@@ -19,7 +19,6 @@ from veilstream.gateway.service import Clock
 from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Grid, Reading, Refused, as_owntracks, parse
 from veilstream.problem import Average, Instantaneous, Problem, leakage
-from veilstream.release import uniforms
 from veilstream.states import StateSpace
 from veilstream.steady import dense_transition, stationary_joint
 
@@ -57,15 +56,22 @@ def test_the_first_reading_of_a_step_decides(plain, tmp_path, store):
 
 def test_one_batch_is_the_same_as_one_by_one(plain):
     """Repeats, lateness and several steps of one stream inside a batch."""
-    readings = [Reading(s, t, t, 2.0) for s, t in [("a", 0), ("b", 4), ("a", 0), ("a", 2), ("a", 1), ("b", 4), ("a", 3)]]
+    readings = [
+        Reading(s, t, t, 2.0) for s, t in [("a", 0), ("b", 4), ("a", 0), ("a", 2), ("a", 1), ("b", 4), ("a", 3)]
+    ]
     with core_of(plain, uniforms=lambda n: np.full(n, 0.4)) as core:
         together = core.process(readings).outcomes
     with core_of(plain, uniforms=lambda n: np.full(n, 0.4)) as core:
         assert together == [one(core, r)[0] for r in readings]
     assert [o.status for o in together] == [
-        Status.released, Status.released, Status.repeated, Status.released, Refused.late, Status.repeated,
         Status.released,
-    ]  # fmt: skip
+        Status.released,
+        Status.repeated,
+        Status.released,
+        Refused.late,
+        Status.repeated,
+        Status.released,
+    ]
 
 
 def test_a_gap_moves_the_belief_by_the_chain(plain):
@@ -107,8 +113,22 @@ def test_the_future_is_refused_by_the_clock(tmp_path):
 
 # --- values ----------------------------------------------------------------------------------------------
 
-STRANGE = [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"9" * 5000, b'"home"', b"null", b"[1]", b"{}", b"true",
-           b"-5", b"1e300", b"16", b"999999"]  # fmt: skip
+STRANGE = [
+    b"NaN",
+    b"Infinity",
+    b"-Infinity",
+    b"1e999",
+    b"9" * 5000,
+    b'"home"',
+    b"null",
+    b"[1]",
+    b"{}",
+    b"true",
+    b"-5",
+    b"1e300",
+    b"16",
+    b"999999",
+]
 
 
 @pytest.mark.parametrize("value", STRANGE)
@@ -177,8 +197,21 @@ def test_out_of_area_takes_the_nearest_place(tmp_path):
 
 
 def test_owntracks_goes_out_as_its_allow_list(tmp_path):
-    data = {"_type": "location", "lat": 39.9, "lon": 116.3, "tst": 600, "tid": "jd", "acc": 5, "alt": 77, "vel": 3,
-            "SSID": "HomeNet", "BSSID": "aa:bb", "inregions": ["home"], "batt": 80, "topic": "owntracks/jane/phone"}  # fmt: skip
+    data = {
+        "_type": "location",
+        "lat": 39.9,
+        "lon": 116.3,
+        "tst": 600,
+        "tid": "jd",
+        "acc": 5,
+        "alt": 77,
+        "vel": 3,
+        "SSID": "HomeNet",
+        "BSSID": "aa:bb",
+        "inregions": ["home"],
+        "batt": 80,
+        "topic": "owntracks/jane/phone",
+    }
     art = artefact(tmp_path / "p.veil", states=places(), period_s=60.0)
     with core_of(art, now=lambda: 6000.0) as core:
         found = parse(json.dumps(data).encode(), core.spaces[""].grid, "jane/phone")
@@ -293,7 +326,9 @@ def test_the_clock_releases_whether_a_reading_came_or_not(tmp_path):
         assert core.tick("", 100).outcomes == []  # once
         assert core.store.load("", "a").state == 3
         moment[0] = 6060.0
-        assert one(core, Reading("a", 100, 6000, 3.0))[0] == Outcome(Status.repeated, ticked[0].release, ticked[0].message)
+        assert one(core, Reading("a", 100, 6000, 3.0))[0] == Outcome(
+            Status.repeated, ticked[0].release, ticked[0].message
+        )
         later = core.tick("", 101).outcomes  # nobody sent anything
         assert [(o.release.stream, o.release.t) for o in later] == [("a", 6060), ("b", 6060)]
         assert (core.store.load("", "a").state, core.store.load("", "b").state) == (3, -1)
@@ -301,7 +336,8 @@ def test_the_clock_releases_whether_a_reading_came_or_not(tmp_path):
 
 def test_the_clock_ticks_at_the_end_of_every_step(tmp_path):
     class Stop:
-        waits: list[float] = []
+        def __init__(self):
+            self.waits = []
 
         def wait(self, seconds):
             self.waits.append(round(seconds, 3))
@@ -311,8 +347,9 @@ def test_the_clock_ticks_at_the_end_of_every_step(tmp_path):
     moment = [6010.0]
     with core_of(artefact(tmp_path / "p.veil", period_s=60.0), now=lambda: moment[0], clock=True) as core:
         one(core, Reading("a", 100, 6000, 3.0))
-        Clock(core, "").run(Stop())
-        assert Stop.waits[:3] == [50.0, 60.0, 60.0]
+        stop = Stop()
+        Clock(core, "").run(stop)
+        assert stop.waits[:3] == [50.0, 60.0, 60.0]
         assert core.stats.released == 3
     with pytest.raises(InputError, match="period"), core_of(artefact(tmp_path / "q.veil"), clock=True):
         pass

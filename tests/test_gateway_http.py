@@ -12,8 +12,8 @@ from http.client import HTTPConnection
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
-from tests.gatewaykit import NEEDS_CHROMIUM, artefact, core_of, places, wait_until
 
+from tests.gatewaykit import NEEDS_CHROMIUM, artefact, core_of, places, wait_until
 from veilstream.errors import InputError
 from veilstream.gateway.http import HEADERS, HttpGateway, HttpSettings
 from veilstream.store import StoreError
@@ -160,7 +160,12 @@ def test_many_requests_share_commits(server):
 @pytest.mark.parametrize("given", [None, "Bearer wrong token of some length", "Bearer ", TOKEN[:-1], "Bearer é"])
 def test_without_the_token_nothing_is_told(guarded, given):
     headers = {"Authorization": given.encode().decode("latin-1")} if given else {}
-    for path, body in [("/v1/release", {"stream": "a", "t": 1, "value": 3}), ("/v1/status", None), ("/v1/events", None), ("/metrics", None)]:  # fmt: skip
+    for path, body in [
+        ("/v1/release", {"stream": "a", "t": 1, "value": 3}),
+        ("/v1/status", None),
+        ("/v1/events", None),
+        ("/metrics", None),
+    ]:
         assert guarded.ask(path, body, **headers)[0] == 401
     assert guarded.core.stats.released == 0
     assert guarded.ask("/", **headers)[0] == 200  # the empty page
@@ -172,7 +177,10 @@ def test_with_the_token_everything_is(guarded):
     assert guarded.ask("/v1/status", **headers)[0] == 200
 
 
-@pytest.mark.parametrize(("remote", "host"), [("192.0.2.7", "127.0.0.1:8080"), ("127.0.0.1", "evil.example"), ("::ffff:192.0.2.7", "[::1]:8080")])
+@pytest.mark.parametrize(
+    ("remote", "host"),
+    [("192.0.2.7", "127.0.0.1:8080"), ("127.0.0.1", "evil.example"), ("::ffff:192.0.2.7", "[::1]:8080")],
+)
 def test_a_foreign_address_or_host_without_a_token_is_401(tmp_path, remote, host):
     """From elsewhere, or from a web page in a local browser that calls us by another name."""
     with core_of(artefact(tmp_path / "p.veil")) as core:
@@ -213,7 +221,10 @@ def test_the_answer_waits_for_the_commit(server, monkeypatch):
     monkeypatch.setattr(server.core.store, "commit", fails)
     assert server.ask("/v1/release", {"stream": "a", "t": 1, "value": 3})[0] == 503
     _, first, _ = server.ask("/v1/release", {"stream": "a", "t": 1, "value": 3})
-    assert server.core.store.find(server.core.store.load("", "a"), 1)[0] == json.dumps(first, separators=(",", ":")).encode()
+    assert (
+        server.core.store.find(server.core.store.load("", "a"), 1)[0]
+        == json.dumps(first, separators=(",", ":")).encode()
+    )
 
 
 # --- the page ----------------------------------------------------------------------------------------------
@@ -224,9 +235,19 @@ def browser(tmp_path):
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--window-size=1200,900",
-             "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-proxy-server",
-             f"--user-data-dir={tmp_path / 'profile'}"]  # fmt: skip
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--window-size=1200,900",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-proxy-server",
+        f"--user-data-dir={tmp_path / 'profile'}",
+    ]
     for flag in flags:
         options.add_argument(flag)
     options.binary_location = "/usr/bin/chromium"
@@ -255,8 +276,11 @@ def test_the_page_in_a_browser(tmp_path, browser):
             browser.find_element(By.ID, "token").send_keys(TOKEN)
             browser.find_element(By.CSS_SELECTOR, "#login button").click()
             wait_until(lambda: seen("link") == "live")
-            secret = [{"stream": f"phone {i}<b>", "t": 1_699_999_000 + 60 * t, "lat": 39.912345678, "lon": 116.31}
-                      for i in range(7) for t in range(i + 1)]  # fmt: skip
+            secret = [
+                {"stream": f"phone {i}<b>", "t": 1_699_999_000 + 60 * t, "lat": 39.912345678, "lon": 116.31}
+                for i in range(7)
+                for t in range(i + 1)
+            ]
             code, _, _ = server.ask("/v1/release", secret, Authorization=f"Bearer {TOKEN}")
             assert code == 200
             wait_until(lambda: seen("streams") == "7" and seen("released") == "28")
@@ -276,8 +300,10 @@ def test_the_page_in_a_browser(tmp_path, browser):
             asked = {u for u in asked if u.startswith(("http", "ws"))}  # not the browser's own start page
             assert asked
             assert all(u.startswith(server.url + "/") for u in asked), asked
-            browser.execute_script("const s = document.createElement('script'); s.textContent = 'window.broken = 1';"
-                                   "document.body.append(s); new Image().src = 'http://127.0.0.1:1/x.png';")  # fmt: skip
+            browser.execute_script(
+                "const s = document.createElement('script'); s.textContent = 'window.broken = 1';"
+                "document.body.append(s); new Image().src = 'http://127.0.0.1:1/x.png';"
+            )
             assert browser.execute_script("return window.broken") is None  # the policy holds
             wait_until(lambda: any("Content Security Policy" in e["message"] for e in browser.get_log("browser")))
         finally:

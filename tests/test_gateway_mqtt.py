@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tests.gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
 from veilstream.bench.mosquitto import Mosquitto
-
 from veilstream.errors import InputError
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
 from veilstream.gateway.mqtt import MqttGateway
@@ -139,9 +139,10 @@ def test_bad_topics_are_refused(source, target):
 
 
 def test_loops_and_double_policies_are_refused():
-    for routes in ([Route("+/a", "b/+")], [Route("in/+", "out/+"), Route("in/#", "else/#", "2")]):
-        with pytest.raises(InputError):
-            check(routes + [Route("b/+", "in/+", "3")] if len(routes) == 1 else routes)
+    with pytest.raises(InputError, match="come back"):
+        check([Route("a/+", "b/+"), Route("b/+", "c/+", "2")])
+    with pytest.raises(InputError, match="overlap"):
+        check([Route("in/+", "out/+"), Route("in/#", "else/#", "2")])
     with pytest.raises(InputError, match="come back"):
         check([Route("#", "out/#")])
 
@@ -218,7 +219,10 @@ def test_topics_have_their_own_policies_and_a_clock_publishes_for_all(tmp_path, 
     routes = [Route("in/+", "out/+"), Route("cars/+", "out/cars/+", "cars")]
     with serving(core, broker.port, *routes) as gateway:
         stop = threading.Event()
-        clocks = [threading.Thread(target=Clock(core, s, gateway.compose_tick, gateway.wake).run, args=(stop,)) for s in spaces]
+        clocks = [
+            threading.Thread(target=Clock(core, s, gateway.compose_tick, gateway.wake).run, args=(stop,))
+            for s in spaces
+        ]
         for c in clocks:
             c.start()
         wait_until(lambda: (client.say("in/a", {"t": time.time(), "value": 3}), core.stats.waiting > 0)[1])
@@ -237,16 +241,39 @@ def test_topics_have_their_own_policies_and_a_clock_publishes_for_all(tmp_path, 
 def test_credentials_and_tls(tmp_path):
     folder = tmp_path / "broker"
     folder.mkdir()
-    key = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
-           "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"]  # fmt: skip
+    key = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=127.0.0.1",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-keyout",
+        folder / "key.pem",
+        "-out",
+        folder / "cert.pem",
+    ]
     try:
         subprocess.run(key, check=True, capture_output=True)
-        subprocess.run(["mosquitto_passwd", "-b", "-c", folder / "users", "gate", "open sesame"], check=True, capture_output=True)
+        subprocess.run(
+            ["mosquitto_passwd", "-b", "-c", folder / "users", "gate", "open sesame"], check=True, capture_output=True
+        )
     except FileNotFoundError as missing:
         pytest.skip(f"needs {missing.filename}")
     (folder / "users").chmod(0o600)
-    lines = [f"cafile {folder}/cert.pem", f"certfile {folder}/cert.pem", f"keyfile {folder}/key.pem",
-             f"password_file {folder}/users", "allow_anonymous false"]  # fmt: skip
+    lines = [
+        f"cafile {folder}/cert.pem",
+        f"certfile {folder}/cert.pem",
+        f"keyfile {folder}/key.pem",
+        f"password_file {folder}/users",
+        "allow_anonymous false",
+    ]
     mosquitto = Mosquitto(folder, *lines)
     try:
         safe = {"tls": True, "ca_file": str(folder / "cert.pem")}
@@ -387,7 +414,9 @@ def test_the_broker_is_killed_and_comes_back(tmp_path, broker, capsys):
     accepted, _ = audit(store, client)
     published = len({(topic, json.loads(p)["t"]) for topic, p, _ in client.queue})
     with capsys.disabled():
-        print(f"\n  3 broker kills, {published} published, {accepted} accepted, {published - accepted} lost by the broker")
+        print(
+            f"\n  3 broker kills, {published} published, {accepted} accepted, {published - accepted} lost by the broker"
+        )
     assert accepted >= 0.5 * published
 
 

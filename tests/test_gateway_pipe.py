@@ -66,7 +66,10 @@ def test_json_lines(tmp_path):
 
 def test_csv_with_a_map_a_key_and_iso_times(tmp_path):
     art = artefact(tmp_path / "p.veil", states=places(), period_s=300.0)
-    rows = "﻿who,time,lat,lon,alt\r\nann,2023-01-01T00:07:00+00:00,39.91,116.31,9\r\n" '"b,ob",1672531620,39.9,x,9\r\nann,never,1,2,3\nshort,1\n'
+    rows = (
+        "﻿who,time,lat,lon,alt\r\nann,2023-01-01T00:07:00+00:00,39.91,116.31,9\r\n"
+        '"b,ob",1672531620,39.9,x,9\r\nann,never,1,2,3\nshort,1\n'
+    )
     with core_of(art) as core:
         out = list(csv.DictReader(io.StringIO(run(core, rows.encode(), key="who").decode())))
         assert [(r["stream"], r["t"]) for r in out] == [("ann", "2023-01-01T00:05:00Z"), ("b,ob", "1672531500")]
@@ -174,7 +177,18 @@ def test_serve_end_to_end_and_no_canary_anywhere(tmp_path):
         except urllib.error.HTTPError as error:
             return error.read().decode()
 
-    arguments = ["serve", policy, "--mqtt", f"127.0.0.1:{broker.port}", "--http", port, "--store", store, "--ceiling", 9]
+    arguments = [
+        "serve",
+        policy,
+        "--mqtt",
+        f"127.0.0.1:{broker.port}",
+        "--http",
+        port,
+        "--store",
+        store,
+        "--ceiling",
+        9,
+    ]
     with log.open("wb") as stderr:
         process = subprocess.Popen([*VEIL, *map(str, arguments)], stdout=stderr, stderr=stderr)
     try:
@@ -186,7 +200,9 @@ def test_serve_end_to_end_and_no_canary_anywhere(tmp_path):
             public.append(ask("/v1/release", {"stream": "web", "t": 60 * t, **where}))
         public.append(ask("/v1/release", {"stream": "web", "t": 1, **where}))  # late
         public.append(ask("/v1/release", {"stream": "web", "t": "x 39.912345678", **where}))
-        public.append(ask("/v1/release", b'{"stream":"web","t":99999,"lat":39.912345678,"lon":"116.317171717 CanaryNet'))
+        public.append(
+            ask("/v1/release", b'{"stream":"web","t":99999,"lat":39.912345678,"lon":"116.317171717 CanaryNet')
+        )
         public.append(ask("/v1/release", b'[{"stream":39.912345678}]'))
         public.append(ask("/39.912345678?lat=39.912345678"))
         for junk in (b"39.912345678", b'{"lat":39.912345678', b"\xff39.912345678", b'{"t":1e999,"lat":39.912345678}'):
@@ -202,8 +218,12 @@ def test_serve_end_to_end_and_no_canary_anywhere(tmp_path):
         client.end()
         broker.stop()
     files = {f.name: f.read_bytes() for f in tmp_path.glob("veil.db*")}
-    texts = {"http": "\n".join(public).encode(), "mqtt": b"\n".join(p for _, p, _ in client.heard),
-             "log": log.read_bytes(), **files}  # fmt: skip
+    texts = {
+        "http": "\n".join(public).encode(),
+        "mqtt": b"\n".join(p for _, p, _ in client.heard),
+        "log": log.read_bytes(),
+        **files,
+    }
     for name, text in texts.items():
         for canary in CANARIES:
             assert canary.encode() not in text, f"{canary} in {name}"

@@ -1,4 +1,4 @@
-"""The releaser: the right law, the right meter, a ceiling that holds, nothing that depends on the truth but the draw."""
+"""The releaser: the right law, the right meter, a ceiling that holds; nothing depends on the truth but the draw."""
 
 import itertools
 import os
@@ -7,9 +7,9 @@ import sys
 
 import numpy as np
 import pytest
-from tests.gatewaykit import problem_of, window_policy
 from scipy.stats import chisquare, kstest
 
+from tests.gatewaykit import problem_of, window_policy
 from veilstream.chain import MarkovChain
 from veilstream.distortion import hamming
 from veilstream.errors import InputError
@@ -215,7 +215,8 @@ def test_lifted_chain_releases_and_forgets_over_a_gap():
 def test_secure_uniforms_are_uniform_and_never_shared_with_a_child():
     source = SecureUniforms()
     u = source(100_000)
-    assert u.min() >= 0 and u.max() < 1
+    assert u.min() >= 0
+    assert u.max() < 1
     assert kstest(u, "uniform").pvalue > 1e-4
     source(1)  # a block is now waiting
     read, write = os.pipe()

@@ -95,7 +95,10 @@ def capacity_meter(table: Array) -> TableMeter:
 
 
 def capacity(a: Array, tolerance: float = 1e-6, max_iterations: int = 2000) -> tuple[Array, Array]:
-    """C(a) = max_b L(b, a) from above, and the prior found (Arimoto 1972):  b <- b 2^D(a_z||p),  C <= max_z D(a_z||p)."""
+    """C(a) = max_b L(b, a) from above, and the prior found (Arimoto 1972).
+
+    b <- b 2^D(a_z||p) / sum,    C <= max_z D(a_z||p)
+    """
     b = np.full(a.shape[:-1], 1 / a.shape[-2])
     for _ in range(max_iterations):
         D = divergence(a, output_law(b, a)[..., None, :])  # ... x |Z|

@@ -37,14 +37,15 @@ class SecureUniforms:
     """53-bit uniforms in [0, 1) from the operating system's generator, fetched in blocks."""
 
     def __init__(self, block: int = 4096) -> None:
-        self._block, self._left, self._pid = block, np.empty(0), os.getpid()
+        self._block, self._pid = block, os.getpid()
+        self._left: Array = np.empty(0)
 
     def __call__(self, n: int) -> Array:
         if self._pid != os.getpid():  # after a fork parent and child must not share draws
             self._left, self._pid = np.empty(0), os.getpid()
         if n > len(self._left):
             bits = np.frombuffer(os.urandom(8 * max(n, self._block)), dtype=np.uint64) >> np.uint64(11)
-            self._left = bits * 2.0**-53
+            self._left = bits.astype(np.float64) * 2.0**-53
         u, self._left = self._left[:n], self._left[n:]
         return u
 
@@ -163,7 +164,7 @@ class Mechanism:
         self, s: Streams, y: NDArray[np.int64], a: Array | None, bits: Array, law: Array, u: Array
     ) -> tuple[Streams, NDArray[np.int64]]:
         """The step where some streams may not look any more; which ones is public."""
-        over = s.total + bits > self.ceiling
+        over = s.total + bits > (np.inf if self.ceiling is None else self.ceiling)
         if not over.any():
             return self._after(s, y, a, s.total + bits), y
         silent = over & ~(law[:, self.open] > 0).any(-1)

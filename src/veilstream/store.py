@@ -172,7 +172,17 @@ class Store:
                 "UPDATE streams SET last_step = ?, total = ?, memory = ?, belief = ?, private_state = ?, "
                 "private_pending_step = ?, private_pending_symbol = ?, private_faults = ? WHERE id = ?",
                 [
-                    (s.last_step, s.total, s.memory, s.belief, s.state, s.pending_step, s.pending_symbol, s.faults, s.id)
+                    (
+                        s.last_step,
+                        s.total,
+                        s.memory,
+                        s.belief,
+                        s.state,
+                        s.pending_step,
+                        s.pending_symbol,
+                        s.faults,
+                        s.id,
+                    )
                     for s in batch.streams
                 ],
             )

@@ -1,9 +1,9 @@
 """How fast the gateway is, against the plainest program that does the same transport.
 
-    release_many   releases/s against numpy's own categorical draw (Generator.multinomial)
-    mqtt           durable QoS 1 releases/s against a bare echo by the same client, and in batches of 20
-    latency        from sending a reading to receiving its release, at 500/s
-    memory         resident size of `veil release` over a million readings
+release_many   releases/s against numpy's own categorical draw (Generator.multinomial)
+mqtt           durable QoS 1 releases/s against a bare echo by the same client, and in batches of 20
+latency        from sending a reading to receiving its release, at 500/s
+memory         resident size of `veil release` over a million readings
 """
 
 import json
@@ -66,7 +66,7 @@ def bench_release_many(streams: int = 20_000, steps: int = 25) -> dict[str, floa
 
 @contextmanager
 def _running(folder: Path, port: int, what: str) -> Iterator[None]:
-    process = subprocess.Popen([sys.executable, "-m", __spec__.name if __spec__ else __name__, what, str(folder), str(port)])
+    process = subprocess.Popen([sys.executable, "-m", "veilstream.bench.gateway", what, str(folder), str(port)])
     try:
         yield
     finally:
@@ -86,7 +86,11 @@ def _readings(prefix: str, first: int, n: int, batch: int = 1) -> list[bytes]:
 
 def bench_mqtt(messages: int = 6000) -> dict[str, float]:
     """Echo and gateway in turn, on the same broker, in the same run."""
-    with _setting() as (folder, broker), _running(folder, broker.port, "echo"), _running(folder, broker.port, "gateway"):
+    with (
+        _setting() as (folder, broker),
+        _running(folder, broker.port, "echo"),
+        _running(folder, broker.port, "gateway"),
+    ):
         echo, gateway = RawClient(broker.port, "echoed/+"), RawClient(broker.port, "out/+")
         _warm(echo, "echo")
         _warm(gateway, "in")
@@ -165,8 +169,8 @@ def bench_memory(readings: int = 1_000_000) -> dict[str, float]:
         reader.start()
         start = time.perf_counter()
         for first in range(0, readings, 1000):
-            lines = [b'{"stream":"s%d","t":%d,"value":%d}\n' % (i % 1000, i // 1000, i % 16) for i in range(first, first + 1000)]
-            process.stdin.write(b"".join(lines))
+            form, these = b'{"stream":"s%d","t":%d,"value":%d}\n', range(first, first + 1000)
+            process.stdin.write(b"".join(form % (i % 1000, i // 1000, i % 16) for i in these))
             if first + 1000 == readings:
                 process.stdin.flush()
                 while done[0] < readings and process.poll() is None:
@@ -234,7 +238,7 @@ def _echo(port: int) -> None:
     while True:
         connection.turn(0.05)
         for m in connection.inbox:
-            connection.publish("echoed/" + m.topic.removeprefix("echo/"), m.payload)
+            connection.publish("echoed/" + m.topic.removeprefix("echo/"), bytes(m.payload))
             connection.ack(m)
         connection.inbox.clear()
         connection.confirmed.clear()

@@ -37,31 +37,68 @@ def serve(
     mqtt: Annotated[str | None, typer.Option(metavar="HOST[:PORT]", help="Broker.", rich_help_panel=BROKER)] = None,
     source: Annotated[str, typer.Option("--in", help="Topic filter of readings.", rich_help_panel=BROKER)] = "in/+",
     target: Annotated[str, typer.Option("--out", help="Topics of releases.", rich_help_panel=BROKER)] = "out/+",
-    route: Annotated[list[str] | None, typer.Option(metavar="'IN OUT POLICY'", help="One more policy, for its own topics.", rich_help_panel=BROKER)] = None,
+    route: Annotated[
+        list[str] | None,
+        typer.Option(metavar="'IN OUT POLICY'", help="One more policy, for its own topics.", rich_help_panel=BROKER),
+    ] = None,
     user: Annotated[str | None, typer.Option(help="User name at the broker.", rich_help_panel=BROKER)] = None,
-    password_file: Annotated[Path | None, typer.Option(help="Its password (or VEIL_MQTT_PASSWORD).", rich_help_panel=BROKER)] = None,
+    password_file: Annotated[
+        Path | None, typer.Option(help="Its password (or VEIL_MQTT_PASSWORD).", rich_help_panel=BROKER)
+    ] = None,
     tls: Annotated[bool, typer.Option("--tls", help="Encrypt; port 8883 by default.", rich_help_panel=BROKER)] = False,
-    ca: Annotated[Path | None, typer.Option(help="Certificate authority of the broker.", rich_help_panel=BROKER)] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="Certificate authority of the broker.", rich_help_panel=BROKER)
+    ] = None,
     cert: Annotated[Path | None, typer.Option(help="Client certificate.", rich_help_panel=BROKER)] = None,
     cert_key: Annotated[Path | None, typer.Option(help="Its key.", rich_help_panel=BROKER)] = None,
-    client_id: Annotated[str | None, typer.Option(help="Session name (default: from the store).", rich_help_panel=BROKER)] = None,
-    status_topic: Annotated[str, typer.Option(help="online / offline, retained; also the last will.", rich_help_panel=BROKER)] = "veil/status",
-    out_format: Annotated[str, typer.Option(help="auto (as the reading), plain or owntracks.", rich_help_panel=BROKER)] = "auto",
-    retain: Annotated[bool, typer.Option("--retain", help="Publish releases retained.", rich_help_panel=BROKER)] = False,
-    republish: Annotated[int, typer.Option(help="Confirmed releases sent again after a break.", rich_help_panel=BROKER)] = 1000,
-    http: Annotated[str | None, typer.Option(metavar="[HOST:]PORT", help="Listen; loopback unless told.", rich_help_panel=PAGE)] = None,
+    client_id: Annotated[
+        str | None, typer.Option(help="Session name (default: from the store).", rich_help_panel=BROKER)
+    ] = None,
+    status_topic: Annotated[
+        str, typer.Option(help="online / offline, retained; also the last will.", rich_help_panel=BROKER)
+    ] = "veil/status",
+    out_format: Annotated[
+        str, typer.Option(help="auto (as the reading), plain or owntracks.", rich_help_panel=BROKER)
+    ] = "auto",
+    retain: Annotated[
+        bool, typer.Option("--retain", help="Publish releases retained.", rich_help_panel=BROKER)
+    ] = False,
+    republish: Annotated[
+        int, typer.Option(help="Confirmed releases sent again after a break.", rich_help_panel=BROKER)
+    ] = 1000,
+    http: Annotated[
+        str | None, typer.Option(metavar="[HOST:]PORT", help="Listen; loopback unless told.", rich_help_panel=PAGE)
+    ] = None,
     token_file: Annotated[Path | None, typer.Option(help="Bearer token (or VEIL_TOKEN).", rich_help_panel=PAGE)] = None,
-    store: Annotated[Path | None, typer.Option(help="Where releases are remembered (default: POLICY.db).", rich_help_panel=PROMISE)] = None,
-    no_store: Annotated[bool, typer.Option("--no-store", help="Remember nothing after this run.", rich_help_panel=PROMISE)] = False,
-    ceiling: Annotated[float | None, typer.Option(help="Bits per stream beyond which releases do not look.", rich_help_panel=PROMISE)] = None,
-    meter: Annotated[str, typer.Option(help="exact (belief), or table (faster; window policies).", rich_help_panel=PROMISE)] = "exact",
-    clock: Annotated[bool, typer.Option("--clock", help="One release per step and stream, reading or not.", rich_help_panel=PROMISE)] = False,
-    max_ahead: Annotated[int | None, typer.Option(help="Steps a reading may lie ahead.", rich_help_panel=PROMISE)] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="Where releases are remembered (default: POLICY.db).", rich_help_panel=PROMISE)
+    ] = None,
+    no_store: Annotated[
+        bool, typer.Option("--no-store", help="Remember nothing after this run.", rich_help_panel=PROMISE)
+    ] = False,
+    ceiling: Annotated[
+        float | None, typer.Option(help="Bits per stream beyond which releases do not look.", rich_help_panel=PROMISE)
+    ] = None,
+    meter: Annotated[
+        str, typer.Option(help="exact (belief), or table (faster; window policies).", rich_help_panel=PROMISE)
+    ] = "exact",
+    clock: Annotated[
+        bool, typer.Option("--clock", help="One release per step and stream, reading or not.", rich_help_panel=PROMISE)
+    ] = False,
+    max_ahead: Annotated[
+        int | None, typer.Option(help="Steps a reading may lie ahead.", rich_help_panel=PROMISE)
+    ] = None,
     max_streams: Annotated[int, typer.Option(help="Streams that may be opened.", rich_help_panel=PROMISE)] = 1_000_000,
-    keep: Annotated[int | None, typer.Option(help="Steps per stream the log keeps (default: all).", rich_help_panel=PROMISE)] = None,
-    force: Annotated[bool, typer.Option("--force", help="Run a model marked study only.", rich_help_panel=PROMISE)] = False,
-    json_out: Annotated[bool, typer.Option("--json", help="Logs are JSON lines on stderr already; kept for uniformity.")] = False,
-) -> None:  # fmt: skip
+    keep: Annotated[
+        int | None, typer.Option(help="Steps per stream the log keeps (default: all).", rich_help_panel=PROMISE)
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Run a model marked study only.", rich_help_panel=PROMISE)
+    ] = False,
+    json_out: Annotated[
+        bool, typer.Option("--json", help="Logs are JSON lines on stderr already; kept for uniformity.")
+    ] = False,
+) -> None:
     """Run the gateway: only releases get out. MQTT, HTTP with a status page, or both."""
     from veilstream.gateway import logs, service
     from veilstream.gateway.core import Core
@@ -118,15 +155,22 @@ def _spaces(
 
 
 def _broker(
-    address: str, client_id: str, user: str | None, password: str | None, tls: bool,
-    ca: Path | None, cert: Path | None, key: Path | None, status_topic: str,
-) -> "BrokerSettings":  # fmt: skip
+    address: str,
+    client_id: str,
+    user: str | None,
+    password: str | None,
+    tls: bool,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    status_topic: str,
+) -> "BrokerSettings":
     from veilstream.gateway.broker import BrokerSettings
 
     tls = tls or ca is not None or cert is not None
     host, port = _address(address, "localhost", 8883 if tls else 1883)
-    files = (str(f) if f is not None else None for f in (ca, cert, key))
-    settings = BrokerSettings(host, port, client_id, user, password, tls, *files, status_topic=status_topic)
+    ca_file, cert_file, key_file = (str(f) if f is not None else None for f in (ca, cert, key))
+    settings = BrokerSettings(host, port, client_id, user, password, tls, ca_file, cert_file, key_file, status_topic)
     if tls:
         settings.tls_context()  # files that cannot be read are found now, not at the first connection
     return settings

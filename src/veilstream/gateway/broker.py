@@ -81,7 +81,7 @@ class Connection:
         c.connect(settings.host, settings.port, settings.keepalive_s)
         self._selector = selectors.DefaultSelector()
         sock = c.socket()
-        if sock is None:
+        if not isinstance(sock, socket.socket):
             raise BrokerLost("no connection")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # small packets must not wait for one another
         self._sock = sock
@@ -94,7 +94,7 @@ class Connection:
         if settings.status_topic:
             self.publish(settings.status_topic, b"online", retain=True)
 
-    def _on_connect(self, client, userdata, flags, reason, properties) -> None:  # type: ignore[no-untyped-def]
+    def _on_connect(self, client, userdata, flags, reason, properties) -> None:
         if reason.is_failure:
             self._failure = f"the broker refused the connection: {reason}"
         elif self._filters:
@@ -102,7 +102,7 @@ class Connection:
         else:
             self._ready = True
 
-    def _on_subscribe(self, client, userdata, mid, reasons, properties) -> None:  # type: ignore[no-untyped-def]
+    def _on_subscribe(self, client, userdata, mid, reasons, properties) -> None:
         self.denied = [f for f, r in zip(self._filters, reasons, strict=False) if r.is_failure]
         self._ready = True
 

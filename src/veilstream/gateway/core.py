@@ -72,14 +72,16 @@ class Core:
         outcomes: list[Outcome] = [Outcome(r) if isinstance(r, Refused) else None for r in readings]  # type: ignore[misc]
         queues: dict[Key, list[int]] = {}
         for i, r in enumerate(readings):
-            if outcomes[i] is None:
-                queues.setdefault((r.space, r.stream), []).append(i)  # type: ignore[union-attr]
+            if isinstance(r, Reading):
+                queues.setdefault((r.space, r.stream), []).append(i)
         symbols = self._encode(readings, queues)
-        batch, plans, repeats = Batch(), {name: [] for name in self.spaces}, []
-        n_new = 0
+        batch, n_new = Batch(), 0
+        plans: dict[str, list[Plan]] = {name: [] for name in self.spaces}
+        repeats: list[tuple[int, int]] = []
         for key, waiting in queues.items():
             s = self._stream(key)
-            fresh, last, held = {}, s.last_step, False  # fresh: step -> which reading decides it
+            fresh: dict[int, int] = {}  # step -> which reading decides it
+            last, held = s.last_step, False
             for i in waiting:
                 r = readings[i]
                 assert isinstance(r, Reading)

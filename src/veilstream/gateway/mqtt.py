@@ -107,7 +107,9 @@ class MqttGateway:
         def compose(outcomes: list[Outcome], wanted: Status = Status.released) -> list[Message]:
             out = []
             for start, end, route in spans:
-                done = [i for i in range(start, end) if outcomes[i].status is wanted and outcomes[i].release is not None]
+                done = [
+                    i for i in range(start, end) if outcomes[i].status is wanted and outcomes[i].release is not None
+                ]
                 if done and route is not None:
                     bodies = [self._body(route, readings[i], outcomes[i]) for i in done]
                     payload = bodies[0] if len(bodies) == 1 else b"[" + b",".join(bodies) + b"]"

@@ -48,7 +48,7 @@ class JsonLines:
 
     def __init__(self, grid: Grid, key: str | None) -> None:
         if key not in (None, "stream"):
-            raise InputError("--key names a CSV column; JSON lines carry their stream as \"stream\"")
+            raise InputError('--key names a CSV column; JSON lines carry their stream as "stream"')
         self.grid = grid
 
     def read(self, line: bytes) -> list[Reading | Refused]:

@@ -142,17 +142,16 @@ def advance(
     S.pack(streams, now)
     keeps = S.keeps_state or clock
     unread = np.where(np.arange(lengths[0]) < lengths[:, None], x == BLIND, False).sum(1)
-    for p, y_p, total_p, z_p, faults in zip(
-        plans, y.tolist(), totals.tolist(), last.tolist(), unread.tolist(), strict=True
-    ):
-        s = p.stream
+    for i, p in enumerate(plans):
+        s, y_p, total_p = p.stream, y[i].tolist(), totals[i].tolist()
         s.last_step = p.steps[-1][0]
-        s.state = z_p if keeps else BLIND
-        s.faults += 0 if clock else faults  # under a clock a fault is counted when its reading comes in
+        s.state = int(last[i]) if keeps else BLIND
+        s.faults += 0 if clock else int(unread[i])  # under a clock a fault is counted when its reading comes in
         for place, (step, t), shown, total in zip(p.places, p.steps, y_p, total_p, strict=False):
             release = message = None
             if shown != SILENT:
-                release = Release(s.name, t, *S.shown[shown], round(total, 6))
+                released, lat, lon = S.shown[shown]
+                release = Release(s.name, t, released, lat, lon, round(total, 6))
                 message = encode(release)
             batch.releases.append((s, step, total, message))
             outcomes[place] = Outcome(Status.released, release, message)

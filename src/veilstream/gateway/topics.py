@@ -20,7 +20,8 @@ class Route:
     def __post_init__(self) -> None:
         for topic in (self.source, self.target):
             levels = topic.split("/")
-            if not topic or any(("+" in v and v != "+") or ("#" in v and v != "#") for v in levels) or "#" in levels[:-1]:
+            mixed = any(v not in ("+", "#") and ("+" in v or "#" in v) for v in levels)
+            if not topic or mixed or "#" in levels[:-1]:
                 raise InputError(f"{topic!r} is no MQTT topic filter: + stands for a whole level, # for the last ones")
         wild_in, wild_out = _wild(self.source), _wild(self.target)
         if not wild_in or wild_in != wild_out:
@@ -31,7 +32,8 @@ class Route:
 
     def stream(self, topic: str) -> str | None:
         """The stream a topic names: what the wildcards stand for; None if the topic is not of this route."""
-        parts, levels, filters = [], topic.split("/"), self.source.split("/")
+        parts: list[str] = []
+        levels, filters = topic.split("/"), self.source.split("/")
         for i, f in enumerate(filters):
             if f == "#":
                 return "/".join([*parts, *levels[i:]]) if len(levels) > i else None
