@@ -28,29 +28,6 @@ def sequence_information(chain, policy, n):
     return float(mutual_information(joint)), joint
 
 
-def plain_causal_ba(P, cost, sweeps, window=1):
-    """The recursion of THEORY 4 as plainly as it can be written: loops over windows, no tricks."""
-    Z, Y = cost.shape
-    S = Y**window
-    r, alpha, mu = np.full((S, Y), 1 / Y), np.zeros((S, Z)), np.full((S, Z), 1 / (S * Z))
-    value = 0.0
-    for _ in range(sweeps):
-        new_alpha, new_mu, new_r = np.zeros((S, Z)), np.zeros((S, Z)), np.zeros((S, Y))
-        for s in range(S):
-            following = [(s * Y + y) % S for y in range(Y)]
-            summand = np.stack([r[s, y] * np.exp2(-cost[:, y] - P @ alpha[following[y]]) for y in range(Y)], 1)
-            N = summand.sum(1)
-            a = summand / N[:, None]
-            new_alpha[s] = -np.log2(N)
-            m = mu[s][:, None] * a
-            new_r[s] = m.sum(0) / max(m.sum(), 1e-300)
-            for y in range(Y):
-                new_mu[following[y]] += m[:, y] @ P
-        value = float((mu * (new_alpha - alpha)).sum())
-        alpha, mu, r = new_alpha - value, new_mu, new_r
-    return value
-
-
 def classical_rate(prior, cost, iterations=20000):
     """min over a of I + E cost for a memoryless source: the textbook Blahut-Arimoto."""
     K = np.exp2(-cost)

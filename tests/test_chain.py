@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from tests.oracles import random_chain
+from oracles import random_chain
 from veilstream.chain import draw
 from veilstream.distortion import euclidean, grid_points, hamming, haversine, manhattan
 

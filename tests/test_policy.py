@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from tests.oracles import sequence_information
+from oracles import sequence_information
 from veilstream.policy import GreedyRule, restore
 from veilstream.problem import leakage, next_prior, output_law
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import veilstream as vs
-from tests.oracles import classical_rate
+from oracles import classical_rate
 from veilstream.information import mutual_information
 from veilstream.problem import (
     advance,

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
+    "veilstream.artefact": ["Artefact", "load", "save"],
     "veilstream.builtin": ["builtin_problem"],
     "veilstream.chain": ["MarkovChain"],
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
@@ -14,6 +15,7 @@ _HOMES = {
     "veilstream.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
     "veilstream.release": ["Releaser", "release_many"],
     "veilstream.solvers": ["Solution", "curve", "solve"],
+    "veilstream.states": ["StateSpace"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

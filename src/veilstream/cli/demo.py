@@ -1,9 +1,15 @@
 """`veil demo`: the main job, end to end, on an invented city."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from veilstream.solvers.solution import Solution
 
 EXAMPLES = """
 Examples:
@@ -53,7 +59,7 @@ def demo(
             ours = vs.solve(at, progress=progress, seed=seed)
             rows.append((limit, ours, vs.evaluate(at, ours.policy, seed=seed), vs.solve(at, method="planar-laplace", seed=seed)))
     out.mkdir(parents=True, exist_ok=True)
-    made = provenance("veil demo", seed, None)
+    made = provenance("veil demo", seed)
     save(out / "city.veil", chain=chain, states=source.states, period_s=source.period_s, provenance=made)
     for limit, ours, _, _ in rows:
         path = out / f"policy-{limit:g}km.veil"
@@ -89,18 +95,18 @@ def demo(
     console.print("  veil fit YOUR_FILES -o me.veil --plot me.png")
 
 
-def example_day(solution: "object", seed: int) -> "tuple":
+def example_day(solution: "Solution", seed: int) -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
     """A true day drawn from the chain and what the policy shows of it."""
     import numpy as np
 
     from veilstream.chain import draw
 
-    policy, chain = solution.policy, solution.problem.chain  # type: ignore[attr-defined]
+    policy = solution.policy
     rng = np.random.default_rng(seed + 1)
-    true = chain.sample(DAY_STEPS, seed=rng)[0]
+    true = solution.problem.chain.sample(DAY_STEPS, seed=rng)[0]
     memory, shown = policy.start(), []
     for z in true:
-        y = int(draw(policy.channel(memory)[z], rng.random()))
+        y = draw(policy.channel(memory)[z], np.asarray(rng.random()))
         memory = policy.update(memory, y)
-        shown.append(y)
+        shown.append(int(y))
     return true, np.array(shown)

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from veilstream.information import Array
-from veilstream.policy import Policy
+from veilstream.policy import Policy, WindowPolicy
 from veilstream.problem import Problem
 
 
@@ -53,6 +53,12 @@ class Point:
 
     def objective(self, weight: float) -> float:
         return self.leakage + weight * self.distortion
+
+    @property
+    def table(self) -> WindowPolicy:
+        """The policy, where it is known to be a table."""
+        assert isinstance(self.policy, WindowPolicy)
+        return self.policy
 
 
 class Solver(Protocol):
