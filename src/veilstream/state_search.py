@@ -18,10 +18,13 @@ EPS_M = 200.0
 MIN_SAMPLES = 8
 FULL_DBSCAN = 10_000  # above this many points DBSCAN runs on cells: its memory grows with the square
 CELL_M = 10.0
+QUICK_SEARCH = 2_000  # the same, while the radius is searched
 SEARCH_M = (20.0, 5_000.0)
 SEARCH_FACTOR = 1.04
 SEARCH_STEPS = 90
 METRES_PER_DEGREE = np.pi / 180 * EARTH_RADIUS_KM * 1000
+
+Cells = tuple[NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.int64]]  # places, weights, cell of each point
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ def find_stops(
     if len(cells) < len(points):
         note = f"DBSCAN on {len(cells):,} cells of {CELL_M:g} m holding {len(points):,} points"
     if n_states is not None:
-        eps_m = _search(cells, weight, min_samples, n_states, eps_m)
+        eps_m = _search(points, min_samples, n_states, eps_m)
         note += f"; radius {eps_m:.0f} m found for {n_states} stops"
     labels = _by_appearance(_dbscan(cells, weight, eps_m, min_samples)[cell_of])
     n = int(labels.max(initial=-1)) + 1
@@ -88,9 +91,9 @@ def _dbscan(points: NDArray[np.float64], weight: NDArray | None, eps_m: float, m
     return model.fit(np.radians(points), sample_weight=weight).labels_.astype(np.int64)
 
 
-def _cells(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray | None, NDArray[np.int64]]:
-    """The points themselves, or above FULL_DBSCAN their mean per 10 m cell with the count as weight."""
-    if len(points) <= FULL_DBSCAN:
+def _cells(points: NDArray[np.float64], at_most: int | None = None) -> Cells:
+    """The points themselves, or above `at_most` (FULL_DBSCAN) their mean per 10 m cell with the count as weight."""
+    if len(points) <= (FULL_DBSCAN if at_most is None else at_most):
         return points, None, np.arange(len(points))
     row, column = _lattice(points, CELL_M).T
     _, cell_of, counts = np.unique(row * (1 << 32) + column, return_inverse=True, return_counts=True)
@@ -106,22 +109,32 @@ def _lattice(points: NDArray[np.float64], cell_m: float) -> NDArray[np.int64]:
     return np.stack([row, column], axis=1).astype(np.int64)
 
 
-def _search(points: NDArray[np.float64], weight: NDArray | None, min_samples: int, wanted: int, eps_m: float) -> float:
-    """The radius nearest to eps_m that gives `wanted` stops, by steps of 4 % up and down."""
+def _search(points: NDArray[np.float64], min_samples: int, wanted: int, eps_m: float) -> float:
+    """The radius nearest to eps_m that gives `wanted` stops, by steps of 4 % up and down.
+
+    Many points are looked through as cells, and what is found is tried again as it will be used.
+    """
     if wanted < 2:
         raise InputError(f"--states {wanted}: a chain needs at least 2")
+    quick, full = _cells(points, QUICK_SEARCH), _cells(points)
     met: dict[int, float] = {}
     for k in sorted(range(-SEARCH_STEPS, SEARCH_STEPS + 1), key=abs):
         radius = eps_m * SEARCH_FACTOR**k
-        if not SEARCH_M[0] <= radius <= SEARCH_M[1] and k:
+        if k and not SEARCH_M[0] <= radius <= SEARCH_M[1]:
             continue
-        n = int(_dbscan(points, weight, radius, min_samples).max(initial=-1)) + 1
-        met.setdefault(n, radius)
+        n = _count(full if k == 0 else quick, radius, min_samples)
+        if k and n == wanted and len(quick[0]) < len(full[0]):
+            n = _count(full, radius, min_samples)
         if n == wanted:
             return radius
+        met.setdefault(n, radius)
     near = sorted(met, key=lambda n: (abs(n - wanted), n))[:2]
     have = ", ".join(f"{met[n]:.0f} m gives {n}" for n in near)
     raise InputError(f"no radius gives {wanted} stops with --min-samples {min_samples} ({have}); ask for one of these")
+
+
+def _count(cells: Cells, radius_m: float, min_samples: int) -> int:
+    return int(_dbscan(cells[0], cells[1], radius_m, min_samples).max(initial=-1)) + 1
 
 
 def grid_cells(points: NDArray[np.float64], cell_m: float) -> StateSpace:

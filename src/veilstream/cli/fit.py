@@ -155,7 +155,10 @@ def fit(
             raise InputError("give either sources or --synthetic, not both")
         readings, truth, options = _invented(synthetic, length, seed, options)
     else:
-        readings = _read(sources or [], columns, tz, time_format, unit, skip_bad)
+        from veilstream.cli.common import progress_bar
+
+        with progress_bar("reading", json_out):
+            readings = _read(sources or [], columns, tz, time_format, unit, skip_bad)
     if width is not None:
         options = replace(options, width=parse_quantity(width, readings.unit, "--width"))
     if stream is not None:
@@ -175,9 +178,11 @@ def _one(
 ) -> dict[str, Any]:
     """Fit, write, draw and print one model; returns its JSON."""
     from veilstream.artefact import provenance, save
+    from veilstream.cli.common import progress_bar
     from veilstream.fitting import fit_model
 
-    model = fit_model(readings, options)
+    with progress_bar(f"fitting {readings.streams[0] if len(readings.streams) == 1 else 'all streams'}", quiet):
+        model = fit_model(readings, options)
     result = {"chain": model.chain.name, **model.to_json(), "data_sha256": readings.sha256}
     if truth is not None:
         result["truth"] = truth_report(model, truth)
