@@ -127,6 +127,14 @@ class Mechanism:
         self.policy, self.ceiling = policy, ceiling
         self.table = window_table(policy)
         self.meter = _meter(policy, problem, meter, self.table)
+        # with every entry positive no release is impossible, and that need not be looked after
+        self.positive = (
+            self.table is not None
+            and problem is not None
+            and bool(
+                (self.table > 0).all() and (problem.chain.transition > 0).all() and (problem.chain.initial > 0).all()
+            )
+        )
         self.drawn: Array | None = None
         if self.table is not None and isinstance(self.meter, TableMeter):
             self.drawn = cumulative_rows(self.table, self.meter.law)
@@ -150,8 +158,11 @@ class Mechanism:
         else:
             a = self.table[s.memory] if self.table is not None else self.policy.channel(s.memory)
             bits, law = self.meter.read(s.belief, s.memory, a)
-            seen = np.where(law > 0, a[np.arange(len(z)), z], 0)  # nothing the model calls impossible
-            blind = (z == BLIND) | ~seen.any(-1)
+            seen = self.table[s.memory, z] if self.table is not None else a[np.arange(len(z)), z]
+            blind = z == BLIND
+            if not self.positive:
+                seen = np.where(law > 0, seen, 0)  # nothing the model calls impossible
+                blind |= ~seen.any(-1)
             y = draw(np.where(blind[:, None], law, seen), u)
         if self.ceiling is None:
             return self._after(s, y, a, s.total + bits), y

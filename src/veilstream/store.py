@@ -12,6 +12,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 from veilstream.errors import InputError
@@ -25,8 +26,8 @@ CREATE TABLE streams (id INTEGER PRIMARY KEY, space TEXT NOT NULL, name TEXT NOT
                       total REAL NOT NULL, memory BLOB, belief BLOB, private_state INTEGER NOT NULL,
                       private_pending_step INTEGER, private_pending_symbol INTEGER NOT NULL,
                       private_faults INTEGER NOT NULL, UNIQUE (space, name));
-CREATE TABLE releases (stream INTEGER NOT NULL, step INTEGER NOT NULL, total REAL NOT NULL, message BLOB,
-                       PRIMARY KEY (stream, step)) WITHOUT ROWID;
+CREATE TABLE releases (step INTEGER NOT NULL, stream INTEGER NOT NULL, total REAL NOT NULL, message BLOB,
+                       PRIMARY KEY (step, stream)) WITHOUT ROWID;
 CREATE TABLE outbox (id INTEGER PRIMARY KEY, topic TEXT NOT NULL, payload BLOB NOT NULL);
 """
 
@@ -186,14 +187,15 @@ class Store:
                     for s in batch.streams
                 ],
             )
+            rows = [(step, s.id, total, message) for s, step, total, message in batch.releases]
             # a second release of a step breaks the primary key: the whole transaction falls
             db.executemany(
                 "INSERT INTO releases VALUES (?, ?, ?, ?)",
-                [(s.id, step, total, message) for s, step, total, message in batch.releases],
+                sorted(rows, key=itemgetter(0, 1)),
             )
             ids = range(self._next_id, self._next_id + len(batch.outbox))
-            rows = [(i, topic, payload) for i, (topic, payload) in zip(ids, batch.outbox, strict=True)]
-            db.executemany("INSERT INTO outbox VALUES (?, ?, ?)", rows)
+            mail = [(i, topic, payload) for i, (topic, payload) in zip(ids, batch.outbox, strict=True)]
+            db.executemany("INSERT INTO outbox VALUES (?, ?, ?)", mail)
             db.execute("COMMIT")
         except sqlite3.Error as error:
             for s in new:
@@ -213,9 +215,13 @@ class Store:
 
     def prune(self, keep: int) -> None:
         """Forget releases more than `keep` steps old; their steps stay closed."""
-        query = "DELETE FROM releases WHERE stream = ? AND step <= ?"
-        rows = self._read("SELECT id, last_step FROM streams WHERE last_step IS NOT NULL")
-        self._write(query, [(i, last - keep) for i, last in rows])
+        newest = self._read("SELECT max(last_step) FROM streams")[0][0]
+        query = (
+            "DELETE FROM releases WHERE step <= ? AND step <= "
+            "(SELECT last_step - ? FROM streams WHERE streams.id = releases.stream)"
+        )
+        if newest is not None:
+            self._write(query, [(newest - keep, keep)])
 
     def _write(self, query: str, rows: Sequence[Sequence[object]]) -> None:
         try:

@@ -17,7 +17,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from veilstream.errors import InputError
 
 QUICKACK = getattr(socket, "TCP_QUICKACK", None)  # Linux; has to be said again and again
-MAX_READ = 128  # messages taken before the owner acts
+MAX_READ = 256  # messages taken before the owner acts
 
 
 class BrokerLost(ConnectionError):

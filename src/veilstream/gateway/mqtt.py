@@ -25,7 +25,7 @@ from veilstream.store import StoreError
 
 log = logging.getLogger("veilstream.mqtt")
 FIRST_DELAY_S, LAST_DELAY_S = 0.1, 30.0
-MAX_IN_FLIGHT = 500  # releases sent and not yet confirmed
+MAX_IN_FLIGHT = 1000  # releases sent and not yet confirmed
 IDLE_S = 0.05
 DRAIN_S = 5.0
 

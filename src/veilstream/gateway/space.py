@@ -131,7 +131,7 @@ def advance(
     for j in range(lengths[0]):
         n = int((lengths > j).sum())
         gap = gaps[:n, j]
-        for k in np.unique(gap[gap > 0]).tolist():
+        for k in set(gap[gap > 0].tolist()):
             which = np.flatnonzero(gap == k)
             skipped = S.mechanism.skip(now[which], k)
             now.memory[which], now.belief[which] = skipped.memory, skipped.belief
