@@ -24,9 +24,7 @@ DAY_STEPS = 288
 
 
 def demo(
-    out: Annotated[
-        Path, typer.Option("-o", "--out", help="Folder for the model, the policies and the picture.")
-    ] = Path("out/demo"),
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for what it makes.")] = Path("out/demo"),
     seconds: Annotated[float, typer.Option(help="Time for the certificates, in all.")] = 20.0,
     seed: Annotated[int, typer.Option(help="Of the invented commuter and the example day.")] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -57,9 +55,8 @@ def demo(
         for limit in LIMITS_KM:
             at = vs.Problem(chain, distances, vs.Average(limit=limit))
             ours = vs.solve(at, progress=progress, seed=seed)
-            rows.append(
-                (limit, ours, vs.evaluate(at, ours.policy, seed=seed), vs.solve(at, method="planar-laplace", seed=seed))
-            )
+            laplace = vs.solve(at, method="planar-laplace", seed=seed)
+            rows.append((limit, ours, vs.evaluate(at, ours.policy, seed=seed), laplace))
     out.mkdir(parents=True, exist_ok=True)
     made = provenance("veil demo", seed)
     save(out / "city.veil", chain=chain, states=source.states, period_s=source.period_s, provenance=made)
@@ -77,9 +74,8 @@ def demo(
         f"[bold]A commuter with {len(names)} places, one step every 5 minutes.[/] "
         f"Sharing the truth reveals {chain.entropy_rate:.3f} bits a step."
     )
-    table = Table(
-        "mean distance allowed", "ours leaks (bits/step)", "simulated", "planar Laplace leaks", "times more", box=None
-    )
+    head = "mean distance allowed", "ours leaks (bits/step)", "simulated", "planar Laplace leaks", "times more"
+    table = Table(*head, box=None)
     for limit, ours, ev, laplace in rows:
         table.add_row(
             f"{limit:g} km",
