@@ -4,8 +4,8 @@ import time
 
 import numpy as np
 import pytest
-
 from tests.real_data import GEOLIFE, METER, needs_geolife, needs_meter
+
 from veilstream.data.readings import from_arrays
 from veilstream.data.sources import read
 from veilstream.data.synthetic import city, household, write_large_csv

@@ -3,12 +3,13 @@
 import json
 import logging
 import math
+import threading
 
 import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from tests.gatewaykit import artefact, core_of, places, window_policy
+from gatewaykit import artefact, core_of, places, problem_of, window_policy
 from veilstream.artefact import save
 from veilstream.chain import MarkovChain
 from veilstream.distortion import hamming
@@ -18,7 +19,9 @@ from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.service import Clock
 from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Grid, Reading, Refused, as_owntracks, parse
+from veilstream.policy import BeliefPolicy, GreedyRule, Schedule
 from veilstream.problem import Average, Instantaneous, Problem, leakage
+from veilstream.release import Releaser, uniforms
 from veilstream.states import StateSpace
 from veilstream.steady import dense_transition, stationary_joint
 
@@ -239,6 +242,55 @@ def test_a_file_that_is_not_for_release_is_refused(tmp_path):
     assert Space(impossible, force=True)
     with pytest.raises(InputError, match="veil solve"):
         Space(save(tmp_path / "m.veil", chain=problem.chain))
+
+
+# --- the same loop as everywhere else --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["window", "belief", "schedule", "order 2"])
+def test_the_gateway_runs_the_releasers_loop_also_over_restarts(tmp_path, kind):
+    """Same uniforms, same releases and meter as one Releaser that was never stopped."""
+    problem = problem_of("grid2x3-toy")
+    if kind == "order 2":
+        chain = MarkovChain.fit(problem.chain.sample(400, 2), order=2, smoothing=0.1)
+        problem = Problem(chain, hamming(6), Average(weight=1.0))
+    window, chain = window_policy(problem), problem.chain
+    belief = BeliefPolicy(chain.transition, chain.initial, GreedyRule(problem.cost(1.0), tolerance=1e-3))
+    policy = {"belief": belief, "schedule": Schedule((window, belief), (2, 3))}.get(kind, window)
+    art = save(tmp_path / "p.veil", policy, problem=problem)
+    x = problem.chain.symbols[problem.chain.sample(24, 1, seed=2)[0]]
+    alone, source = Releaser(art.policy, art.problem, seed=9), uniforms(9)
+    expected = [(alone.release(int(symbol)), alone.leaked_bits) for symbol in x]
+    found = []
+    for start in range(0, 24, 4):
+        with core_of(art, tmp_path / "s.db", uniforms=source) as core:
+            for t in range(start, start + 4):
+                release = one(core, Reading("a", t, t, float(x[t])))[0].release
+                found.append((release.released, release.leaked_bits))
+    assert [y for y, _ in found] == [y for y, _ in expected]
+    np.testing.assert_allclose([bits for _, bits in found], [bits for _, bits in expected], atol=1e-6)
+
+
+def test_looking_while_counting(plain):
+    """The page asks from another thread all the time."""
+    with core_of(plain) as core:
+        ended, failures = threading.Event(), []
+
+        def look():
+            try:
+                while not ended.is_set():
+                    core.stats.status(None)
+                    core.stats.prometheus()
+            except (RuntimeError, IndexError) as error:
+                failures.append(error)
+
+        looker = threading.Thread(target=look)
+        looker.start()
+        for t in range(60):
+            core.process([Reading(f"s{i}", t, t, 1.0) for i in range(300)])
+        ended.set()
+        looker.join()
+    assert failures == []
 
 
 # --- what leaves is what was promised --------------------------------------------------------------------

@@ -13,7 +13,7 @@ from http.client import HTTPConnection
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from tests.gatewaykit import NEEDS_CHROMIUM, artefact, core_of, places, wait_until
+from gatewaykit import NEEDS_CHROMIUM, artefact, core_of, places, wait_until
 from veilstream.errors import InputError
 from veilstream.gateway.http import HEADERS, HttpGateway, HttpSettings
 from veilstream.store import StoreError

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
 from veilstream.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
-from tests.test_gateway_mqtt import Client
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
+from test_gateway_mqtt import Client
 from veilstream.bench.mosquitto import Mosquitto, free_port
 from veilstream.cli import main
 from veilstream.errors import InputError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, kstest
 
-from tests.gatewaykit import problem_of, window_policy
+from gatewaykit import problem_of, window_policy
 from veilstream.chain import MarkovChain
 from veilstream.distortion import hamming
 from veilstream.errors import InputError

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.gatewaykit import artefact, core_of
+from gatewaykit import artefact, core_of
 from veilstream.gateway.wire import Reading, Refused
 from veilstream.store import MEMORY, Batch, Binding, Store, StoreError, Stream
 

@@ -23,7 +23,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 from veilstream.builtin import builtin  # noqa: E402
 from veilstream.evaluate import Evaluation, evaluate  # noqa: E402
 
-__all__ = ["Evaluation", "builtin", "evaluate", *_HOME]  # noqa: PLE0604
+__all__ = ["Evaluation", "builtin", "evaluate", *_HOME]
 
 
 def __getattr__(name: str) -> Any:

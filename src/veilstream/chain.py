@@ -77,9 +77,7 @@ class MarkovChain:
     def closed_classes(self) -> list[NDArray[np.int64]]:
         """The communicating classes that are never left: one for every law the chain can settle in."""
         n, label = self._classes
-        leaves = {
-            int(label[i]) for i, j in zip(*np.nonzero(self.transition), strict=True) if label[i] != label[j]
-        }
+        leaves = {int(label[i]) for i, j in zip(*np.nonzero(self.transition), strict=True) if label[i] != label[j]}
         return [np.flatnonzero(label == k) for k in range(n) if k not in leaves]
 
     @cached_property
@@ -233,9 +231,7 @@ class MarkovChain:
         return z
 
 
-def context_counts(
-    data: Sequence[NDArray[np.int64]], n: int, order: int
-) -> dict[tuple[tuple[int, ...], int], int]:
+def context_counts(data: Sequence[NDArray[np.int64]], n: int, order: int) -> dict[tuple[tuple[int, ...], int], int]:
     """N(c, x'): how often x' followed the history c, newest symbol first, for histories of 1 to `order` symbols."""
     flat = np.concatenate(data)
     place = np.concatenate([np.arange(len(s)) for s in data])  # symbols before each one in its sequence

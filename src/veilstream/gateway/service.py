@@ -4,6 +4,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from veilstream.gateway.core import Core
 from veilstream.gateway.outcome import Message
@@ -41,30 +42,18 @@ class Clock:
 def run(core: Core, parts: dict[str, Run], stop: threading.Event | None = None, signals: bool = True) -> None:
     """Every part in its own thread until a signal, or until one of them fails."""
     stop = stop or threading.Event()
-    failures: list[BaseException] = []
-
-    def guarded(name: str, part: Run) -> None:
-        try:
-            part(stop)
-        except BaseException as error:  # handed to the caller below
-            failures.append(error)
-            log.error("part_failed", extra={"name_of_part": name, "reason": type(error).__name__})
-        finally:
-            stop.set()
-
     if signals:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
-    threads = [threading.Thread(target=guarded, args=item, name=item[0]) for item in parts.items()]
     log.info("started", extra={"parts": list(parts), "streams": core.stats.streams})
-    for thread in threads:
-        thread.start()
-    while not stop.wait(0.5):
-        pass
-    log.info("stopping")
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(parts)) as threads:
+        running = [threads.submit(part, stop) for part in parts.values()]
+        for part in running:
+            part.add_done_callback(lambda _: stop.set())
+        while not stop.wait(0.5):
+            pass
+        log.info("stopping")
     log.info("stopped", extra={"released": core.stats.released, "refused": sum(core.stats.refused.values())})
     core.close()
-    if failures:
-        raise failures[0]
+    for part in running:
+        part.result()  # raises what it failed with

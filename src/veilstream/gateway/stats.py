@@ -1,4 +1,7 @@
-"""What may be known of a running gateway: counts and the last releases. Released data only."""
+"""What may be known of a running gateway: counts and the last releases. Released data only.
+
+One thread at a time counts (the core holds a lock); any thread may look.
+"""
 
 import time
 from collections import Counter, OrderedDict, deque
@@ -57,18 +60,15 @@ class Stats:
         if released:
             self.released += released
             self._ticks.append((time.monotonic(), released))
-        self._forget()
-
-    def _forget(self) -> None:
         limit = time.monotonic() - RATE_WINDOW_S
         while self._ticks and self._ticks[0][0] < limit:
             self._ticks.popleft()
 
     @property
     def per_second(self) -> float:
-        self._forget()
-        span = min(RATE_WINDOW_S, max(time.monotonic() - self.started, 1))
-        return sum(n for _, n in self._ticks) / span
+        now = time.monotonic()
+        recent = [n for at, n in list(self._ticks) if at >= now - RATE_WINDOW_S]  # a copy: another thread counts
+        return sum(recent) / min(RATE_WINDOW_S, max(now - self.started, 1))
 
     def status(self, ceiling: float | None) -> dict[str, Any]:
         """For the page and the programs that ask."""
@@ -82,7 +82,7 @@ class Stats:
             "releases_per_second": round(self.per_second, 1),
             "broker_connected": self.connected,
             "ceiling_bits": ceiling,
-            "recent": list(reversed(self.recent.values())),
+            "recent": list(self.recent.values())[::-1],
         }
 
     def prometheus(self) -> str:
