@@ -13,6 +13,7 @@ _HOMES = {
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
     "veilstream.policy": ["BeliefPolicy", "Schedule", "WindowPolicy"],
     "veilstream.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
+    "veilstream.release": ["Releaser", "release_many"],
     "veilstream.solvers": ["Solution", "curve", "solve"],
     "veilstream.states": ["StateSpace"],
 }
