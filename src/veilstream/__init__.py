@@ -1,1 +1,33 @@
-"""veilstream: share a time series and reveal as little as possible."""
+"""veilstream: share a time series and reveal as little as possible.
+
+Names are imported when first used, so that a gateway that only releases loads no solver.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "veilstream.builtin": ["builtin_problem"],
+    "veilstream.chain": ["MarkovChain"],
+    "veilstream.errors": ["ImpossibleObservation", "InputError"],
+    "veilstream.policy": ["BeliefPolicy", "Schedule", "WindowPolicy"],
+    "veilstream.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
+    "veilstream.solvers": ["Solution", "curve", "solve"],
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+# modules that share their name with the function they hold: bound now, or importing the module would hide it
+from veilstream.builtin import builtin  # noqa: E402
+from veilstream.evaluate import Evaluation, evaluate  # noqa: E402
+
+__all__ = ["Evaluation", "builtin", "evaluate", *_HOME]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'veilstream' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,133 @@
+"""`solve` and `curve`: the methods by name."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from veilstream.errors import InputError
+from veilstream.information import Array
+from veilstream.problem import Average, Problem
+from veilstream.solvers import search
+from veilstream.solvers.belief_greedy import BeliefGreedy
+from veilstream.solvers.causal_ba import CausalBA, envelope
+from veilstream.solvers.myopic import myopic
+from veilstream.solvers.solution import Level, Point, Progress, Solution, Solver, Status
+from veilstream.solvers.today import SHAPES, Today
+
+__all__ = ["METHODS", "Level", "Point", "Solution", "Status", "curve", "solve"]
+
+METHODS: dict[str, Callable[..., Any]] = {
+    "causal-ba": CausalBA,
+    "myopic": myopic,
+    "belief-greedy": BeliefGreedy,
+}
+
+
+def make_solver(method: str, **options: Any) -> Solver:
+    """The solver of that name with its options, or a line saying what there is."""
+    if method in SHAPES:
+        options["shape"] = method
+        maker: Callable[..., Any] = Today
+    elif method in METHODS:
+        maker = METHODS[method]
+    else:
+        known = [*METHODS, *SHAPES]
+        near = get_close_matches(method, known, 1)
+        raise InputError(f"unknown method {method!r}; " + (f"did you mean {near[0]}?" if near else "known: " + ", ".join(known)))
+    accepted = signature(maker).parameters
+    unknown = [k for k, v in options.items() if k not in accepted and v is not None]
+    if unknown:
+        raise InputError(f"method {method} has no option {unknown[0]!r}; it has {', '.join(accepted)}")
+    return maker(**{k: v for k, v in options.items() if k in accepted})
+
+
+def solve(
+    problem: Problem,
+    method: str = "causal-ba",
+    window: int | None = None,
+    certify: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Solution:
+    """The policy that leaks least under the problem's constraint.
+
+    window: released symbols the policy remembers; None raises it while that gains more than 0.1 %.
+    certify: prove a lower bound that holds for every policy (`certify_seconds` of work).
+    """
+    started = time.perf_counter()
+    seconds = options.pop("certify_seconds", 30.0)
+    if window is not None:
+        options["window"] = window
+    solver = make_solver(method, seed=seed, **options)
+    average = problem.average
+    if average is None:
+        weight = 0.0
+        point = solver.points(problem, np.zeros(1), progress)[0]
+    elif isinstance(average, Average) and average.weight is not None:
+        weight = average.weight
+        point = solver.points(problem, np.array([weight]), progress)[0]
+    elif isinstance(average, Average) and isinstance(solver, Today):
+        point, weight = solver.at_limit(problem, average.limit or 0.0), 0.0
+    else:
+        point, weight = search.meet(problem, solver, average, progress)
+    solution = _solution(problem, method, point, weight)
+    if certify:
+        from veilstream.solvers.bounds import certify_solution
+
+        solution = certify_solution(solution, seconds, progress)
+    return replace(solution, seconds=time.perf_counter() - started)
+
+
+def curve(
+    problem: Problem,
+    weights: Sequence[float] | Array | None = None,
+    method: str = "causal-ba",
+    seed: int = 0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> list[Solution]:
+    """The trade-off curve: for each weight the best of all policies found at any of them (24 weights unless told)."""
+    started = time.perf_counter()
+    weights = default_weights(problem) if weights is None else np.asarray(weights, dtype=float)
+    if weights.ndim != 1 or not weights.size or not np.isfinite(weights).all() or (weights < 0).any():
+        raise InputError("weights must be a list of finite numbers >= 0")
+    solver = make_solver(method, seed=seed, **options)
+    best = envelope(solver.points(problem, weights, progress), weights)
+    seconds = time.perf_counter() - started
+    return [
+        replace(_solution(problem, method, point, float(w)), seconds=seconds)
+        for point, w in zip(best, weights, strict=True)
+    ]
+
+
+def default_weights(problem: Problem, n: int = 24) -> Array:
+    """From where nothing is released to where nearly everything is."""
+    wide = search.first_weights(problem)
+    return np.geomspace(wide[0], wide[-1], n)
+
+
+def _solution(problem: Problem, method: str, point: Point, weight: float) -> Solution:
+    return Solution(
+        problem=problem,
+        method=method,
+        policy=point.policy,
+        leakage=point.leakage,
+        distortion=point.distortion,
+        weight=weight,
+        lower_bound=None,
+        leakage_lower=None,
+        startup_bits=point.startup_bits,
+        level=point.level,
+        leakage_se=point.leakage_se,
+        distortion_se=point.distortion_se,
+        status=point.status,
+        seconds=0.0,
+        history=point.history,
+        warnings=problem.chain.warnings,
+    )

@@ -1,0 +1,41 @@
+"""Belief-greedy: Blahut-Arimoto at the provider's exact belief, step by step, no look-ahead.
+
+Its rates are estimated by simulation; there is no finite table to compute them from.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from veilstream.evaluate import evaluate
+from veilstream.information import Array
+from veilstream.policy import BeliefPolicy, GreedyRule
+from veilstream.problem import Problem
+from veilstream.solvers.solution import Level, Point, Progress
+
+
+@dataclass(frozen=True)
+class BeliefGreedy:
+    steps: int = 200
+    streams: int = 64
+    tolerance: float = 1e-4  # bits, of each step's Blahut-Arimoto
+    seed: int = 0
+
+    def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
+        points = []
+        for i, weight in enumerate(weights):
+            rule = GreedyRule(problem.cost(weight), self.tolerance)
+            policy = BeliefPolicy(problem.chain.transition, problem.chain.initial, rule)
+
+            def tell(done: float, what: str, i: int = i) -> None:
+                if progress:
+                    progress((i + done) / len(weights), f"{what} weight {i + 1} of {len(weights)}")
+
+            ev = evaluate(problem, policy, self.steps, self.streams, seed=self.seed, progress=tell)
+            startup = ev.total_bits - (self.steps + self.steps // 3) * ev.leakage
+            points.append(
+                Point(
+                    policy, ev.leakage, ev.distortion, Level.ESTIMATED, ev.leakage_se, ev.distortion_se, startup_bits=startup
+                )
+            )
+        return points

@@ -1,0 +1,174 @@
+"""From a limit to a weight: a mean distortion or a budget of bits, met exactly.
+
+The achievable pairs (distortion, leakage) form a convex set, and each weight touches it at one point. The search
+narrows the weight around the limit; where the limit falls on a straight piece, time is shared between the policies
+at its two ends by a public schedule.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from veilstream.errors import InputError
+from veilstream.information import Array
+from veilstream.policy import Schedule, WindowPolicy
+from veilstream.problem import Average, Budget, Instantaneous, Problem
+from veilstream.solvers.causal_ba import CausalBA, constants
+from veilstream.solvers.solution import Level, Point, Progress, Solver
+from veilstream.steady import schedule_rates, startup_bits
+
+ROUNDS = 5
+WEIGHTS_A_ROUND = 10
+CLOSE = 2e-3  # a single policy this close (relative) to the curve is taken as it is
+SWITCHING = 1e-2  # what switching may add to the leakage of a schedule, relative
+LONGEST_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The limited quantity and the one to minimise; weights go up as distortion goes down."""
+
+    limit: float
+    of: Callable[[Point], float]
+    other: Callable[[Point], float]
+    unit: str
+
+
+def axis_of(constraint: Average | Budget) -> Axis:
+    if isinstance(constraint, Budget):
+        return Axis(constraint.bits, lambda p: p.leakage, lambda p: p.distortion, "bits")
+    assert constraint.limit is not None
+    return Axis(constraint.limit, lambda p: p.distortion, lambda p: p.leakage, "distortion")
+
+
+def meet(
+    problem: Problem, solver: Solver, constraint: Average | Budget, progress: Progress | None = None
+) -> tuple[Point, float]:
+    """The point within the limit that is best on the other axis, and the weight it is best for."""
+    axis = axis_of(constraint)
+    silent = constants(problem, 1)
+    enough = [p for p in silent if axis.of(p) <= axis.limit + 1e-7 and p.leakage <= 1e-7]
+    if enough:
+        return min(enough, key=lambda p: p.distortion), 0.0
+    found = silent + exact_end(problem, solver)
+    if isinstance(constraint, Average) and axis.limit < least_distortion(problem) * (1 - 1e-9):
+        raise InputError(
+            f"infeasible limit: no release has a mean distortion below {least_distortion(problem):g}, "
+            f"{axis.limit:g} was asked for"
+        )
+    weights = first_weights(problem)
+    rough = solver.rough(problem) if isinstance(solver, CausalBA) else solver
+    for i in range(ROUNDS):
+        tell = (lambda f, what, i=i: progress((i + f) / ROUNDS, what)) if progress else None
+        found += rough.points(problem, weights, tell)
+        within, beyond = bracket(found, axis)
+        if beyond is None or close_enough(within, beyond, axis):
+            if rough is solver:
+                break
+            rough = solver  # the region is found: now in full
+        weights = narrower(weights, within, beyond) if beyond else weights
+    if beyond is None:
+        return within, 0.0 if within.leakage <= 1e-9 else float(weights[0])
+    weight = slope(within, beyond)
+    if close_enough(within, beyond, axis) or not is_window(within, beyond):
+        return within, weight
+    return share_time(problem, within, beyond, axis), weight
+
+
+def first_weights(problem: Problem) -> Array:
+    """A wide geometric grid around (bits at stake) / (distortion at stake)."""
+    stake = float((problem.chain.stationary @ problem.distortion).min()) - least_distortion(problem)
+    scale = max(problem.chain.entropy_rate, 0.01) / max(stake, 1e-9)
+    return scale * np.geomspace(1 / 32, 64, 2 * WEIGHTS_A_ROUND)
+
+
+def least_distortion(problem: Problem) -> float:
+    d = np.where(problem.allowed, problem.distortion, np.inf)
+    return float(problem.chain.stationary @ d.min(1))
+
+
+def exact_end(problem: Problem, solver: Solver) -> list[Point]:
+    """The end of the curve that no finite weight reaches: only nearest releases, chosen to leak least."""
+    d = np.where(problem.allowed, problem.distortion, np.inf)
+    nearest = Problem(problem.chain, problem.distortion, Instantaneous(tuple(d.min(1))))
+    return solver.points(nearest, np.zeros(1))
+
+
+def hull(points: list[Point]) -> list[Point]:
+    """The lower left convex hull, by rising distortion (and so by falling leakage)."""
+    kept: list[Point] = []
+    for p in sorted(points, key=lambda p: (p.distortion, p.leakage)):
+        if kept and p.leakage >= kept[-1].leakage - 1e-12:
+            continue
+        while len(kept) > 1 and slope(kept[-2], kept[-1]) <= slope(kept[-1], p):
+            kept.pop()
+        kept.append(p)
+    return kept
+
+
+def slope(p: Point, q: Point) -> float:
+    """Bits per unit of distortion between two points, as a weight >= 0."""
+    span = abs(q.distortion - p.distortion)
+    return abs(p.leakage - q.leakage) / span if span > 0 else np.inf
+
+
+def bracket(points: list[Point], axis: Axis) -> tuple[Point, Point | None]:
+    """Neighbours on the hull, one within the limit and one beyond it (None: the best of all is within)."""
+    curve = hull(points)
+    within = [p for p in curve if axis.of(p) <= axis.limit * (1 + 1e-9) + 1e-12]
+    if not within:
+        raise InputError(
+            f"infeasible limit: the least {axis.unit} found is {min(map(axis.of, curve)):g}, {axis.limit:g} was asked for"
+        )
+    best = min(within, key=axis.other)
+    beyond = [p for p in curve if p not in within]
+    return best, min(beyond, key=axis.of) if beyond else None
+
+
+def on_chord(within: Point, beyond: Point, axis: Axis) -> tuple[float, float]:
+    """Share of time for `within`, and the other quantity, where the chord crosses the limit."""
+    share = (axis.of(beyond) - axis.limit) / (axis.of(beyond) - axis.of(within))
+    return share, share * axis.other(within) + (1 - share) * axis.other(beyond)
+
+
+def close_enough(within: Point, beyond: Point, axis: Axis) -> bool:
+    _, best = on_chord(within, beyond, axis)
+    return axis.other(within) - best <= CLOSE * axis.other(within)
+
+
+def narrower(weights: Array, within: Point, beyond: Point) -> Array:
+    """New weights around the chord's own: a straight piece is confirmed, a curved one is split."""
+    centre = slope(within, beyond)
+    reach = (weights[-1] / weights[0]) ** (1 / 4)
+    return centre * np.geomspace(1 / reach, reach, WEIGHTS_A_ROUND + 1)
+
+
+def is_window(*points: Point) -> bool:
+    return all(isinstance(p.policy, WindowPolicy) for p in points)
+
+
+def share_time(problem: Problem, within: Point, beyond: Point, axis: Axis) -> Point:
+    """A schedule of the two ends, in blocks long enough that switching costs little; the limit holds with it."""
+    share, best = on_chord(within, beyond, axis)
+    block = 64
+    while True:
+        n_within = min(max(int(np.ceil(share * block)), 1), block - 1)
+        while True:
+            schedule = Schedule((within.policy, beyond.policy), (n_within, block - n_within))
+            leakage, distortion = schedule_rates(problem, schedule)
+            point = Point(schedule, leakage, distortion, Level.COMPUTED, status=within.status)
+            if axis.of(point) <= axis.limit * (1 + 1e-9) or n_within == block - 1:
+                break
+            n_within += max(1, block // 200)
+        if axis.of(point) > axis.limit * (1 + 1e-9):
+            point = within
+        if axis.other(point) - best <= SWITCHING * abs(best) or block >= LONGEST_BLOCK:
+            break
+        block *= 2
+    if axis.other(point) >= axis.other(within):
+        return within
+    policy = within.policy
+    startup = startup_bits(problem, policy, within.leakage) if isinstance(policy, WindowPolicy) else None
+    return replace(point, startup_bits=startup)
+

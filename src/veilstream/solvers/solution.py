@@ -1,0 +1,107 @@
+"""What a solver knows when it is done."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Protocol
+
+from veilstream.information import Array
+from veilstream.policy import Policy
+from veilstream.problem import Problem
+
+
+Progress = Callable[[float, str], None]  # fraction done, what is going on
+
+
+class Level(str, Enum):
+    """How sure a number is."""
+
+    PROVED = "proved"
+    COMPUTED = "computed exactly"
+    ESTIMATED = "estimated with an interval"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Status(str, Enum):
+    """How a solver ended, as a sentence."""
+
+    CONVERGED = "converged"
+    STOPPED = "not converged: stopped at max_sweeps; raise it, or take the result as an upper bound"
+    BUDGET = "stopped at the training budget; a longer run may do better"
+    UNCHANGED = "training did not improve on the warm start, which is returned"
+    GIVEN = "nothing to solve: the policy is given"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Point:
+    """A policy and where it operates: bits and distortion per step."""
+
+    policy: Policy = field(repr=False)
+    leakage: float
+    distortion: float
+    level: Level = Level.COMPUTED
+    leakage_se: float = 0.0
+    distortion_se: float = 0.0
+    startup_bits: float | None = None
+    status: Status = Status.CONVERGED
+    history: list[dict[str, Any]] = field(default_factory=list, repr=False)
+
+    def objective(self, weight: float) -> float:
+        return self.leakage + weight * self.distortion
+
+
+class Solver(Protocol):
+    """A frozen set of hyper-parameters that finds a policy for each weight."""
+
+    def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]: ...
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The answer of `solve`. Leakage in bits per step in the steady state; lower bounds hold for every policy."""
+
+    problem: Problem = field(repr=False)
+    method: str
+    policy: Policy = field(repr=False)
+    leakage: float
+    distortion: float
+    weight: float  # bits per unit of distortion
+    lower_bound: float | None  # of leakage + weight * distortion, whatever the policy
+    leakage_lower: float | None  # of leakage, for every policy with at most this distortion
+    startup_bits: float | None  # once, on top of the rate
+    level: Level
+    leakage_se: float
+    distortion_se: float
+    status: Status
+    seconds: float
+    history: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    warnings: list[str] = field(default_factory=list)
+    certificate: Any = field(default=None, repr=False)
+
+    @property
+    def objective(self) -> float:
+        return self.leakage + self.weight * self.distortion
+
+    @property
+    def gap(self) -> float | None:
+        """(objective - lower_bound) / objective; 0 where the objective is 0."""
+        if self.lower_bound is None:
+            return None
+        return (self.objective - self.lower_bound) / self.objective if self.objective > 0 else 0.0
+
+    @property
+    def window(self) -> int | None:
+        """Released symbols the policy remembers; None where that is not what it remembers."""
+        parts = getattr(self.policy, "policies", (self.policy,))
+        windows = [getattr(p, "window", None) for p in parts]
+        return None if None in windows else max(w for w in windows if w is not None)
+
+    def with_bound(self, bound: float, certificate: Any, elsewhere: float = 0.0) -> "Solution":
+        """With a proved lower bound on the objective; `elsewhere`: one on leakage from other weights."""
+        lower = max(0.0, bound - self.weight * self.distortion, elsewhere)
+        return replace(self, lower_bound=bound, leakage_lower=lower, certificate=certificate)
