@@ -7,14 +7,13 @@
     critic:  descend (V(b_t) - target)^2       actor:  descend log Dirichlet(a_t) * advantage
 
 What is deployed is the mean of the rows. Beside the paper: `streams` roll-outs in parallel, generalised advantage
-estimation (`trace` = 0 is the paper's one-step TD error), advantages brought to unit scale, the average cost g taken off,
+estimation as an option (`trace` = 0 is the paper's one-step TD error), advantages brought to unit scale, the average cost g taken off,
 cosine learning rates, logits that start at -cost, and a ceiling on the concentration kappa: left free, the rows turn
 deterministic long before the policy is good. The paper's form q(y | x_t, x_{t-1}, history) is the same code on
 `chain.lift(2)`.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,43 +22,61 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from veilstream.errors import InputError
+from veilstream.information import Array
 from veilstream.network import LogitRule
 from veilstream.policy import BeliefPolicy
 from veilstream.problem import Problem
 from veilstream.solvers import deep, training
 from veilstream.solvers.deep import Layers, Model
+from veilstream.solvers.solution import Point, Progress
+from veilstream.solvers.training import Curve, Report
 
 
 @dataclass(frozen=True)
-class Options:
+class A2C:
     width: int = 64  # of the two hidden layers; the paper's is 3000
     steps: int = 8_000_000  # roll-out steps in all, over all streams
     streams: int = 64
     horizon: int = 16  # steps between updates
     episode: int = 300  # steps until the belief starts again (rounded up to whole horizons)
     discount: float = 0.95
-    trace: float = 0.8  # lambda of generalised advantage estimation
+    trace: float = 0.0  # lambda of generalised advantage estimation
     learning_rate: float = 2e-3
     critic_rate: float = 1e-3
-    concentration: float = 100.0  # kappa at the start, and
-    max_concentration: float = 100.0  # its ceiling
+    concentration: float = 100.0  # kappa at the start, and its ceiling
     segments: int = 40  # points of the learning curve, and checkpoints
+    runs: int = 1  # seeds: seed, seed + 1, ...; the best policy is returned, the history is of all
+    seed: int = 0
+    checkpoint: str | None = None
+    resume: bool = False
+    optimum: float | None = None  # shown beside the progress
 
     def __post_init__(self) -> None:
-        need = partial(training.require, "a2c")
-        for name in ("width", "streams", "horizon", "episode", "segments"):
-            need(name, getattr(self, name), 1)
-        need("steps", self.steps, self.streams * self.horizon)
-        need("discount", self.discount, 0, 1)
-        need("trace", self.trace, 0, 1)
-        for name in ("learning_rate", "critic_rate"):
-            need(name, getattr(self, name), 0)
-        need("concentration", self.concentration, 1, self.max_concentration)
+        least = dict.fromkeys(("width", "steps", "streams", "horizon", "episode", "segments", "runs"), 1)
+        training.check("a2c", self, concentration=1, **least)
+        if max(self.discount, self.trace) > 1:
+            raise InputError(f"a2c: discount and trace must be at most 1, found {self.discount:g} and {self.trace:g}")
 
     @property
     def updates(self) -> int:
         """Updates per segment."""
         return max(1, round(self.steps / (self.streams * self.horizon * self.segments)))
+
+    def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
+        """For each weight the best of `runs` seeds, with the learning curves of all of them."""
+        found, total = [], len(weights) * self.runs
+        for i, weight in enumerate(weights):
+            tried = []
+            for k in range(self.runs):
+                share = ((i * self.runs + k) / total, (i * self.runs + k + 1) / total)
+                report = training.tell(progress, share, self.segments, self.optimum)
+                name = training.numbered(self.checkpoint, i if len(weights) > 1 else None, k if self.runs > 1 else None)
+                policy, curve = learn(problem, weight, replace(self, seed=self.seed + k, checkpoint=name), report)
+                tried.append(training.estimated(problem, policy, self.seed + k, curve))
+            best = min(tried, key=lambda p: p.objective(weight))
+            found.append(replace(best, history=[row for p in tried for row in p.history]))
+        return found
 
 
 class Networks(NamedTuple):
@@ -76,13 +93,13 @@ class State(NamedTuple):
     key: jax.Array
 
 
-def actor(model: Model, options: Options, layers: Layers, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+def actor(model: Model, options: A2C, layers: Layers, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(mean channel, Dirichlet concentrations), each ... x |Z| x |Y|; forbidden entries are exactly 0 in the mean."""
     n_z, n_y = model.distortion.shape
     out = deep.mlp(layers, b)
     logits = out[..., : n_z * n_y].reshape(*b.shape[:-1], n_z, n_y) + model.base_logits
     mean = jax.nn.softmax(logits, -1)
-    kappa = jnp.minimum(options.concentration * jnp.exp(out[..., n_z * n_y :]), options.max_concentration)
+    kappa = jnp.minimum(options.concentration * jnp.exp(out[..., n_z * n_y :]), options.concentration)
     return mean, jnp.maximum(kappa[..., None] * mean, 1e-2)
 
 
@@ -90,7 +107,7 @@ def critic(layers: Layers, b: jax.Array) -> jax.Array:
     return deep.mlp(layers, b)[..., 0]
 
 
-def optimiser(options: Options) -> optax.GradientTransformation:
+def optimiser(options: A2C) -> optax.GradientTransformation:
     total = options.updates * options.segments
     actor_rate = optax.cosine_decay_schedule(options.learning_rate, total)
     critic_rate = optax.cosine_decay_schedule(options.critic_rate, total)
@@ -100,7 +117,7 @@ def optimiser(options: Options) -> optax.GradientTransformation:
     )
 
 
-def start(model: Model, options: Options, seed: int) -> State:
+def start(model: Model, options: A2C, seed: int) -> State:
     n_z, n_y = model.distortion.shape
     key, for_actor, for_critic = jax.random.split(jax.random.PRNGKey(seed), 3)
     hidden = [options.width, options.width]
@@ -109,15 +126,15 @@ def start(model: Model, options: Options, seed: int) -> State:
         critic=deep.mlp_init(for_critic, [n_z, *hidden, 1], last=0.1),
     )
     b = jnp.tile(model.initial, (options.streams, 1))
-    _, (_, _, first_cost) = collect(model, options, networks, b, key)
+    leakage, distortion = measure(model, options, networks)
     zero = jnp.zeros((), jnp.int32)
-    return State(networks, optimiser(options).init(networks), b, first_cost.mean(), zero, key)
+    return State(networks, optimiser(options).init(networks), b, leakage + model.weight * distortion, zero, key)
 
 
 # --- Algorithm 1 -----------------------------------------------------------------------------------------
 
 
-def roll(model: Model, options: Options, networks: Networks, b: jax.Array, key: jax.Array):
+def roll(model: Model, options: A2C, networks: Networks, b: jax.Array, key: jax.Array):
     """One step of every stream: (next belief, (belief, log action, cost))."""
     for_action, for_output = jax.random.split(key)
     _, concentration = actor(model, options, networks.actor, b)
@@ -128,7 +145,7 @@ def roll(model: Model, options: Options, networks: Networks, b: jax.Array, key: 
     return deep.next_belief(model, b, a, y), (b, log_a, leakage + model.weight * distortion)
 
 
-def collect(model: Model, options: Options, networks: Networks, b: jax.Array, key: jax.Array):
+def collect(model: Model, options: A2C, networks: Networks, b: jax.Array, key: jax.Array):
     """(last belief, beliefs, log actions, costs) of `horizon` steps."""
     keys = jax.random.split(key, options.horizon)
     last, (beliefs, log_a, cost) = jax.lax.scan(partial(roll, model, options, networks), b, keys)
@@ -145,13 +162,13 @@ def advantages(delta: jax.Array, decay: float) -> jax.Array:
     return jax.lax.scan(back, jnp.zeros_like(delta[0]), delta, reverse=True)[1]
 
 
-def loss(model: Model, options: Options, networks: Networks, beliefs, log_a, advantage, target) -> jax.Array:
+def loss(model: Model, options: A2C, networks: Networks, beliefs, log_a, advantage, target) -> jax.Array:
     _, concentration = actor(model, options, networks.actor, beliefs)
     score = deep.dirichlet_log_density(log_a, concentration, model.allowed)
     return (score * advantage).mean() + ((critic(networks.critic, beliefs) - target) ** 2).mean()
 
 
-def update(model: Model, options: Options, state: State, _: None = None) -> tuple[State, jax.Array]:
+def update(model: Model, options: A2C, state: State, _: None = None) -> tuple[State, jax.Array]:
     # collect: a_t ~ Dirichlet, y_t ~ p, b_{t+1} by Bayes
     key, for_roll = jax.random.split(state.key)
     fresh = state.update % -(-options.episode // options.horizon) == 0
@@ -174,14 +191,14 @@ def update(model: Model, options: Options, state: State, _: None = None) -> tupl
 
 
 @partial(jax.jit, static_argnums=1)
-def segment(model: Model, options: Options, state: State) -> tuple[State, jax.Array]:
+def segment(model: Model, options: A2C, state: State) -> tuple[State, jax.Array]:
     """The updates between two points of the learning curve."""
     state, cost = jax.lax.scan(partial(update, model, options), state, None, length=options.updates)
     return state, cost.mean()
 
 
 @partial(jax.jit, static_argnums=1)
-def measure(model: Model, options: Options, networks: Networks) -> tuple[jax.Array, jax.Array]:
+def measure(model: Model, options: A2C, networks: Networks) -> tuple[jax.Array, jax.Array]:
     """(leakage, distortion) of the deployed channel, on the same draws every time."""
     channel = lambda b: actor(model, options, networks.actor, b)[0]  # noqa: E731
     return deep.rollout(model, channel, jax.random.PRNGKey(0), streams=256, steps=64, burn_in=16)
@@ -198,28 +215,19 @@ def deployed(problem: Problem, weight: float, networks: Networks) -> BeliefPolic
     return BeliefPolicy(problem.chain.transition, problem.chain.initial, LogitRule(layers, problem.cost(weight)))
 
 
-def learn(
-    problem: Problem,
-    weight: float,
-    seed: int = 0,
-    checkpoint: str | None = None,
-    resume: bool = False,
-    report: Callable[[training.Figures], None] | None = None,
-    **options: Any,
-) -> tuple[BeliefPolicy, list[training.Figures]]:
+def learn(problem: Problem, weight: float, options: A2C, report: Report = None) -> tuple[BeliefPolicy, Curve]:
     """(policy, learning curve) of one seed at one weight."""
-    chosen: Options = training.configured(Options, "a2c", options)
     model = Model.of(problem, weight)
-    run = training.Run.of("a2c", problem, weight, seed, chosen)
+    run = training.Run.of("a2c", problem, weight, options.seed, options)
+    pure = replace(options, seed=0, checkpoint=None, resume=False, optimum=None, runs=1)  # what is compiled for
 
     def one(state: State) -> tuple[State, training.Figures]:
-        state, cost = segment(model, chosen, state)
-        return state, {"step": int(state.update) * chosen.streams * chosen.horizon, "train_objective": float(cost)}
+        state, cost = segment(model, pure, state)
+        return state, {"step": int(state.update) * pure.streams * pure.horizon, "train_objective": float(cost)}
 
     def figures(state: State) -> training.Figures:
-        return deep.figures(weight, *measure(model, chosen, state.networks))
+        return deep.figures(weight, *measure(model, pure, state.networks))
 
-    best, history = training.train(
-        run, start(model, chosen, seed), one, figures, chosen.segments, checkpoint, resume, report
-    )
-    return deployed(problem, weight, best.networks), history
+    first = start(model, pure, options.seed)
+    best, curve = training.train(run, first, one, figures, pure.segments, options.checkpoint, options.resume, report)
+    return deployed(problem, weight, best.networks), curve

@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from veilstream.errors import InputError
+from veilstream.evaluate import evaluate
+from veilstream.policy import Policy
 from veilstream.problem import Problem
+from veilstream.solvers.solution import Level, Point, Progress, Status
 
 State = Any  # a pytree of arrays
 Figures = dict[str, float]
+Curve = list[Figures]
+Report = Callable[[Figures], None] | None
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Run:
 
     @classmethod
     def of(cls, method: str, problem: Problem, weight: float, seed: int, options: Any) -> "Run":
-        return cls(method, problem.chain.name, fingerprint(problem, weight), seed, asdict(options))
+        computed = {k: v for k, v in asdict(options).items() if k not in RUNNING}
+        return cls(method, problem.chain.name, fingerprint(problem, weight), seed, computed)
 
 
 def fingerprint(problem: Problem, weight: float) -> str:
@@ -52,42 +57,41 @@ def fingerprint(problem: Problem, weight: float) -> str:
 
 # --- options ---------------------------------------------------------------------------------------------
 
+RUNNING = ("seed", "runs", "checkpoint", "resume", "optimum")  # how a run is carried out, not what it computes
 
-def configured(kind: type, method: str, options: dict[str, Any]) -> Any:
-    """A frozen dataclass of hyper-parameters from keyword options, each checked against its default's type."""
-    known = {f.name: f for f in fields(kind)}
-    for name, value in options.items():
-        if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else "known: " + ", ".join(known)
-            raise InputError(f"{method} has no option {name!r}; {hint}")
-        default = known[name].default
-        if isinstance(default, bool) or not isinstance(default, int | float):
+
+def check(method: str, options: Any, **least: float) -> None:
+    """Every number among the options is finite, whole where its default is, and at least `least`."""
+    for f in fields(options):
+        value, whole = getattr(options, f.name), f.type in (int, "int")
+        if f.type not in (int, float, "int", "float"):
             continue
-        if isinstance(default, int) and (not isinstance(value, int) or isinstance(value, bool)):
-            raise InputError(f"{method}: {name} must be a whole number, found {value!r}")
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            raise InputError(f"{method}: {name} must be a finite number, found {value!r}")
-    return kind(**options)
-
-
-def require(method: str, name: str, value: float, low: float, high: float = math.inf) -> None:
-    if not low <= value <= high:
-        wanted = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
-        raise InputError(f"{method}: {name} must be {wanted}, found {value:g}")
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer) if whole else (int, float, np.number)):
+            raise InputError(f"{method}: {f.name} must be a {'whole ' if whole else ''}number, found {value!r}")
+        low = least.get(f.name, 0)
+        if not math.isfinite(value) or value < low:
+            raise InputError(f"{method}: {f.name} must be a number of at least {low:g}, found {value:g}")
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------
 
 
-def write_checkpoint(path: Path, run: Run, state: State, history: list[Figures]) -> None:
+def numbered(path: str | None, *parts: int | None) -> str | None:
+    """One file for each weight and seed of a sweep: run.safetensors -> run-2-0.safetensors."""
+    if path is None:
+        return None
+    whole = Path(path)
+    return str(whole.with_name("-".join([whole.stem, *(str(p) for p in parts if p is not None)]) + whole.suffix))
+
+
+def write_checkpoint(path: Path, run: Run, state: State, history: Curve) -> None:
     leaves = {f"{i:05d}": np.asarray(v) for i, v in enumerate(jax.tree.leaves(state))}
     temporary = path.with_name(path.name + ".part")
     save_file(leaves, temporary, {"run": json.dumps(asdict(run)), "history": json.dumps(history)})
     os.replace(temporary, path)
 
 
-def read_checkpoint(path: Path, run: Run, like: State) -> tuple[State, list[Figures]]:
+def read_checkpoint(path: Path, run: Run, like: State) -> tuple[State, Curve]:
     """The state and history in `path`, if it was written by the same run; `like` gives the tree's form."""
     try:
         with safe_open(path, framework="numpy") as file:
@@ -127,8 +131,8 @@ def train(
     segments: int,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
-    report: Callable[[Figures], None] | None = None,
-) -> tuple[State, list[Figures]]:
+    report: Report = None,
+) -> tuple[State, Curve]:
     """`segments` segments, measured after each: (the best state by `objective`, the learning curve)."""
     if resume and checkpoint is None:
         raise InputError("resume needs the checkpoint to resume from: pass checkpoint=FILE too")
@@ -149,3 +153,26 @@ def train(
         if report is not None:
             report(figures)
     return best, history
+
+
+def tell(progress: Progress | None, share: tuple[float, float], segments: int, optimum: float | None):
+    """A report for `train` that moves the bar through `share` of it: where the policy stands, and what is best."""
+
+    def report(figures: Figures) -> None:
+        if progress is None:
+            return
+        now = " ".join(f"{name} {figures[name]:.4f}" for name in ("leakage", "distortion", "objective"))
+        best = "" if optimum is None else f" (optimum {optimum:.4f})"
+        progress(share[0] + (share[1] - share[0]) * figures["segment"] / segments, now + best)
+
+    return report
+
+
+def estimated(problem: Problem, policy: Policy, seed: int, history: Curve) -> Point:
+    """The policy with its rates by exact-belief Monte Carlo, on draws that training has not seen."""
+    steps, streams = (300, 256) if problem.distortion.size <= 4096 else (100, 64)
+    ev = evaluate(problem, policy, steps, streams, seed=seed + 1_000_003)
+    startup = ev.total_bits - (steps + steps // 3) * ev.leakage
+    return Point(
+        policy, ev.leakage, ev.distortion, Level.ESTIMATED, ev.leakage_se, ev.distortion_se, startup, Status.BUDGET, history
+    )
