@@ -136,12 +136,13 @@ def start(model: Model, options: A2C, seed: int) -> State:
 
 def roll(model: Model, options: A2C, networks: Networks, b: jax.Array, key: jax.Array):
     """One step of every stream: (next belief, (belief, log action, cost))."""
-    for_action, for_output = jax.random.split(key)
     _, concentration = actor(model, options, networks.actor, b)
+    u = deep.uniform(key, (deep.DRAWS * concentration.size + len(b),))
+    for_action, for_output = u[len(b) :].reshape(deep.DRAWS, *concentration.shape), u[: len(b)]
     log_a = deep.dirichlet_sample(for_action, concentration, model.allowed)
     a = jnp.exp(log_a)
     leakage, distortion, p = deep.step_cost(model, b, a)
-    y = deep.draw(p, jax.random.uniform(for_output, p.shape[:-1]))
+    y = deep.draw(p, for_output)
     return deep.next_belief(model, b, a, y), (b, log_a, leakage + model.weight * distortion)
 
 

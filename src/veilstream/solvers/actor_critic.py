@@ -191,7 +191,7 @@ def update(model: Model, options: ActorCritic, state: State, _: None = None) -> 
     key, for_output = jax.random.split(state.key)
     p = jnp.einsum("...z,...zy->...y", b, a)
     p = jnp.where(p > 1e-6, (1 - options.explore) * p + options.explore / p.shape[-1], 0)
-    b = deep.next_belief(model, b, a, deep.draw(p, jax.random.uniform(for_output, p.shape[:-1])))
+    b = deep.next_belief(model, b, a, deep.draw(p, deep.uniform(for_output, p.shape[:-1])))
     return State(actor, critic, slow, (actor_memory, critic_memory), b, state.update + 1, key), g
 
 

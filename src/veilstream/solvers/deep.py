@@ -73,14 +73,14 @@ def draw(p: jax.Array, u: jax.Array) -> jax.Array:
 def rollout(model: Model, channel, key: jax.Array, streams: int, steps: int, burn_in: int):
     """Mean (leakage, distortion) per step of `channel`: belief -> a, after `burn_in`; y ~ p(y)."""
 
-    def step(b, key):
+    def step(b, u):
         a = channel(b)
         leakage, distortion, p = step_cost(model, b, a)
-        y = draw(p, jax.random.uniform(key, (streams,)))
+        y = draw(p, u)
         return next_belief(model, b, a, y), (leakage.mean(), distortion.mean())
 
     b = jnp.broadcast_to(model.initial, (streams, model.initial.shape[0]))
-    _, (leakage, distortion) = jax.lax.scan(step, b, jax.random.split(key, burn_in + steps))
+    _, (leakage, distortion) = jax.lax.scan(step, b, uniform(key, (burn_in + steps, streams)))
     return leakage[burn_in:].mean(), distortion[burn_in:].mean()
 
 
@@ -114,29 +114,35 @@ def mlp(layers: Layers, b: jax.Array) -> jax.Array:
 # --- Dirichlet rows --------------------------------------------------------------------------------------
 
 
-def log_gamma_sample(key: jax.Array, concentration: jax.Array) -> jax.Array:
-    """log G, G ~ Gamma(concentration), by Marsaglia and Tsang (2000) in two vectorised rounds.
+DRAWS = 5  # uniform numbers behind one gamma sample
+
+
+def uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """In (0, 1): never 0, so that its logarithm is finite."""
+    return jax.random.uniform(key, shape, jnp.float32, minval=2.0**-24)
+
+
+def log_gamma_sample(u: jax.Array, concentration: jax.Array) -> jax.Array:
+    """log G, G ~ Gamma(concentration), by Marsaglia and Tsang (2000) in two vectorised rounds; u: DRAWS x shape.
 
         d = k + 2/3,  v = (1 + x/sqrt(9d))^3,  accept if log u < x^2/2 + d - d v + d log v
         Gamma(k) = Gamma(k + 1) U^(1/k)
 
     Shape k + 1 > 1 is accepted with probability > 0.95 a round; what both rounds refuse (under 0.3 %) takes v = 1.
+    All randomness comes in as one array: a call of the generator takes longer to compile than all the rest.
     """
-    normal, uniform, boost = jax.random.split(key, 3)
     d = concentration + 2 / 3
-    x = jax.random.normal(normal, (2, *concentration.shape))
-    u = jax.random.uniform(uniform, (2, *concentration.shape), minval=1e-12)
+    x = jnp.sqrt(2.0) * jax.lax.erf_inv(2 * u[:2] - 1)
     root = 1 + x / jnp.sqrt(9 * d)
     log_v = 3 * jnp.log(jnp.maximum(root, 1e-6))
-    ok = (root > 0) & (jnp.log(u) < x**2 / 2 + d - d * root**3 + d * log_v)
+    ok = (root > 0) & (jnp.log(u[2:4]) < x**2 / 2 + d - d * root**3 + d * log_v)
     log_v = jnp.where(ok[0], log_v[0], jnp.where(ok[1], log_v[1], 0))
-    log_u = jnp.log(jax.random.uniform(boost, concentration.shape, minval=1e-12))
-    return jnp.log(d) + log_v + log_u / concentration
+    return jnp.log(d) + log_v + jnp.log(u[4]) / concentration
 
 
-def dirichlet_sample(key: jax.Array, concentration: jax.Array, allowed: jax.Array) -> jax.Array:
+def dirichlet_sample(u: jax.Array, concentration: jax.Array, allowed: jax.Array) -> jax.Array:
     """log of Dirichlet rows, FORBIDDEN where not allowed."""
-    g = jnp.where(allowed, log_gamma_sample(key, concentration), FORBIDDEN)
+    g = jnp.where(allowed, log_gamma_sample(u, concentration), FORBIDDEN)
     return jnp.where(allowed, jax.nn.log_softmax(g, -1), FORBIDDEN)
 
 

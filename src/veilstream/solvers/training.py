@@ -170,7 +170,7 @@ def tell(progress: Progress | None, share: tuple[float, float], segments: int, o
 
 def estimated(problem: Problem, policy: Policy, seed: int, history: Curve) -> Point:
     """The policy with its rates by exact-belief Monte Carlo, on draws that training has not seen."""
-    steps, streams = (300, 256) if problem.distortion.size <= 4096 else (100, 64)
+    steps, streams = (300, 256) if problem.distortion.size <= 4096 else (90, 24)
     ev = evaluate(problem, policy, steps, streams, seed=seed + 1_000_003)
     startup = ev.total_bits - (steps + steps // 3) * ev.leakage
     return Point(
