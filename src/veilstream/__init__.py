@@ -8,11 +8,13 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
+    "veilstream.artefact": ["Artefact", "load", "save"],
     "veilstream.builtin": ["builtin_problem"],
     "veilstream.chain": ["MarkovChain"],
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
     "veilstream.policy": ["BeliefPolicy", "Schedule", "WindowPolicy"],
     "veilstream.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
+    "veilstream.states": ["StateSpace"],
     "veilstream.solvers": ["Solution", "curve", "solve"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -13,8 +13,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from veilstream.errors import InputError
 from veilstream.information import Array, entropy
@@ -70,6 +68,9 @@ class MarkovChain:
 
     @cached_property
     def _classes(self) -> tuple[int, NDArray[np.int64]]:
+        from scipy.sparse import csr_array  # here: it costs more to import than all the rest
+        from scipy.sparse.csgraph import connected_components
+
         n, label = connected_components(csr_array(self.transition > 0), connection="strong")
         return int(n), label
 
@@ -100,6 +101,9 @@ class MarkovChain:
     @cached_property
     def period(self) -> int:
         """The greatest period among the closed classes (1: aperiodic)."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import breadth_first_order
+
         period = 1
         for states in self.closed_classes:
             edges = csr_array(self.transition[np.ix_(states, states)] > 0)

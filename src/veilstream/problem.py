@@ -71,13 +71,17 @@ def blahut_arimoto(
     `cost` is in bits, infinite where forbidden.
     """
     K = np.exp2(cost.min(-1, keepdims=True) - cost)
-    r = np.full((*b.shape[:-1], cost.shape[-1]), 1 / cost.shape[-1]) if r is None else r
+    priors = b.reshape(-1, b.shape[-1])
+    start = np.full(cost.shape[-1], 1 / cost.shape[-1]) if r is None else r
+    r = np.broadcast_to(start, (*b.shape[:-1], cost.shape[-1])).reshape(len(priors), -1).copy()
+    live = np.arange(len(priors))  # each prior stops by itself: a channel must not depend on the rest of the batch
     for _ in range(max_iterations):
-        N = r @ K.T
-        c = (b / N) @ K
-        r = np.maximum(r * c, 1e-300)
-        if np.log2(c.max(-1)).max() < tolerance:
+        c = (priors[live] / (r[live] @ K.T)) @ K
+        r[live] = np.maximum(r[live] * c, 1e-300)
+        live = live[np.log2(c.max(-1)) >= tolerance]
+        if not live.size:
             break
+    r = r.reshape(*b.shape[:-1], -1)
     a = r[..., None, :] * K
     return a / a.sum(-1, keepdims=True), r
 

@@ -13,7 +13,6 @@ With a = r K / N no |Y|^w x |Z| x |Y| array is needed:
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 
 from veilstream.chain import MarkovChain
 from veilstream.errors import InputError
@@ -85,6 +84,8 @@ def stationary_joint(chain: MarkovChain, policy: WindowPolicy, guess: Array | No
             return mu
     if S * Z <= DENSE_LIMIT:
         return _solve_densely(chain, policy)
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
+
     operator = LinearOperator((S * Z, S * Z), lambda v: ((v.reshape(S, Z) + step(v.reshape(S, Z))) / 2).ravel())
     try:
         _, vector = eigs(operator, k=1, which="LM", v0=mu.ravel(), ncv=40, tol=SETTLED, maxiter=200)
@@ -155,16 +156,19 @@ def schedule_rates(problem: Problem, schedule: Schedule, tolerance: float = 1e-7
     window = max(p.window for p in parts)
     parts = [widen(p, window) for p in parts]
     steps = [Step(problem.chain, p) for p in parts]
+    turns = [step for step, n in zip(steps, schedule.durations, strict=True) for _ in range(n)]
     mu = stationary_joint(problem.chain, parts[0])
-    for _ in range(200):
-        before, total = mu, np.zeros(2)
-        for step, duration in zip(steps, schedule.durations, strict=True):
-            for _ in range(duration):
-                now = step.rates(mu, problem.distortion)
-                total += now.leakage, now.distortion
-                mu = step(mu)
+    for _ in range(100):
+        before = mu
+        for step in turns:
+            mu = step(mu)
         if np.abs(mu - before).sum() < tolerance:
             break
+    total = np.zeros(2)
+    for step in turns:
+        now = step.rates(mu, problem.distortion)
+        total += now.leakage, now.distortion
+        mu = step(mu)
     leakage, distortion = total / schedule.period
     return float(leakage), float(distortion)
 

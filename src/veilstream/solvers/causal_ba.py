@@ -19,8 +19,10 @@ from veilstream.steady import DENSE_LIMIT, Step, dense_transition, startup_bits,
 
 LOOK_EVERY = 50  # sweeps between looks at convergence
 ANNEAL_SWEEPS = 100
+NOTHING = 1e-5  # bits: differences of this size times the tolerances count as none
 SLACK = 5e-3  # relative: Blahut's bound on what a better output model could still gain
-LARGEST_TABLE = 3_000_000  # numbers in alpha, for all batch entries, up to which the window is raised by itself
+LARGE_TABLE = 20_000  # numbers in one alpha beyond which three starts must do
+LARGEST_TABLE = 400_000  # numbers in alpha, over the batch, up to which the window is raised by itself
 
 
 @dataclass(frozen=True)
@@ -48,18 +50,21 @@ class CausalBA:
         weights = np.asarray(weights, dtype=float)
         window = self._first_window(problem)
         starts = starting_models(problem, window, self.random_starts, self.seed)
+        if problem.n_states * problem.n_outputs**window > LARGE_TABLE:
+            starts = starts[:, :3]
         found = constants(problem, window) + self.run(problem, weights, window, starts, progress)
         best = envelope(found, weights)
-        while self.window is None and self._fits(problem, window + 1, len(weights)):
-            wider = [widen(p.policy, window + 1).output_model for p in best]
-            more = self.run(problem, weights, window + 1, np.stack(wider)[:, None], progress)
+        rising = np.arange(len(weights))  # weights at which the last raise of the window paid
+        while self.window is None and rising.size and self._fits(problem, window + 1, rising.size):
+            window += 1
+            wider = np.stack([widen(best[i].policy, window).output_model for i in rising])
+            more = self.run(problem, weights[rising], window, wider[:, None], progress)
             better = envelope(found + more, weights)
-            pairs = zip(better, best, weights, strict=True)
-            gains = [1 - b.objective(w) / o.objective(w) if o.objective(w) > 0 else 0.0 for b, o, w in pairs]
-            if max(gains) <= self.min_gain:
-                break
-            found += more
-            best, window = better, window + 1
+            gains = np.array([gain(o, b, w) for o, b, w in zip(best, better, weights, strict=True)])
+            rising = np.flatnonzero(gains > self.min_gain)
+            for i in rising:
+                best[i] = better[i]
+            found += [best[i] for i in rising]
         return [with_startup(problem, p) for p in best]
 
     def rough(self, problem: Problem) -> "CausalBA":
@@ -81,11 +86,12 @@ class CausalBA:
         anneal = np.tile(annealing(n_starts), len(weights))
         sweep = Sweep(problem, problem.cost(np.repeat(weights, n_starts)), window, self.look_ahead)
         tables = sweep.start(r.copy())
-        values, done = self._converge(problem, sweep, tables, anneal, progress)
+        group = np.repeat(np.arange(len(weights)), n_starts)
+        values, done, kept = self._converge(problem, sweep, tables, anneal, group, progress)
         K = sweep.kernel(tables, np.arange(len(tables)))[0].swapaxes(2, 3)
         r, mu = sweep.by_window(tables.r), sweep.by_window(tables.mu)
         points = []
-        for i in range(len(tables)):
+        for i in np.flatnonzero(kept):
             policy = WindowPolicy(r[i], K[i], window, first=int(mu[i].sum(1).argmax()))
             law = stationary_joint(problem.chain, policy, mu[i])
             rates = Step(problem.chain, policy).rates(law, problem.distortion)
@@ -95,24 +101,29 @@ class CausalBA:
         return points
 
     def _converge(
-        self, problem: Problem, sweep: Sweep, tables: Tables, anneal: Array, progress: Progress | None
-    ) -> tuple[list[tuple[int, Array]], Array]:
-        """Cycles of sweeps and one extrapolation until value and slack have settled; `tables` change in place."""
+        self, problem: Problem, sweep: Sweep, tables: Tables, anneal: Array, group: Array, progress: Progress | None
+    ) -> tuple[list[tuple[int, Array]], Array, Array]:
+        """Cycles of sweeps and one extrapolation until value and slack have settled; `tables` change in place.
+
+        Returns the values on the way, which runs settled, and which are worth a look at all.
+        """
         live = np.arange(len(tables))
         value, slack = np.full((2, len(tables)), np.inf)
         cap = np.full(len(tables), 4.0)  # on the extrapolation: grows while it helps, shrinks when it hurts
-        done = np.zeros(len(tables), dtype=bool)
+        done, kept = np.zeros(len(tables), dtype=bool), np.ones(len(tables), dtype=bool)
+        annealed = ANNEAL_SWEEPS if (anneal != 1).any() else 0
         values, k, next_look, next_settle = [], 0, ANNEAL_SWEEPS, 4 * ANNEAL_SWEEPS
         t = tables.take(live)
         while live.size and k < self.max_sweeps:
-            if k < ANNEAL_SWEEPS:
-                stretch = anneal[live] ** (1 - k / ANNEAL_SWEEPS)
+            if k < annealed:
+                stretch = anneal[live] ** (1 - k / annealed)
                 t, _, _ = sweep(t, live, stretch[:, None, None, None])
                 k += 1
                 continue
             for _ in range(3):
                 t, now, left = sweep(t, live)
-            cap[live] = np.where(left < 1.02 * slack[live], np.minimum(2 * cap[live], 1e3), np.maximum(cap[live] / 4, 1))
+            helped = left < 1.02 * slack[live]
+            cap[live] = np.where(helped, np.minimum(2 * cap[live], 1e3), np.maximum(cap[live] / 4, 1))
             slack[live] = left
             t1 = sweep(t, live)[0]
             t = extrapolate(t, t1, sweep(t1, live)[0], cap[live])
@@ -122,18 +133,36 @@ class CausalBA:
                 next_settle *= 2
             if k >= next_look:
                 next_look = k + LOOK_EVERY
-                scale = np.abs(now) + 1e-9
+                scale = np.abs(now) + NOTHING
                 settled = (np.abs(now - value[live]) < self.tolerance * scale) & (left < SLACK * scale)
                 value[live] = now
                 values.append((k, value.copy()))
                 tables.put(live, t)
                 done[live[settled]] = True
-                live, t = live[~settled], t.take(np.flatnonzero(~settled))
+                drop = redundant(tables, value, slack, group, kept)
+                kept[drop] = False
+                going = ~settled & kept[live]
+                live, t = live[going], t.take(np.flatnonzero(going))
                 if progress:
                     progress(1 - len(live) / len(tables), f"window {sweep.window}, sweep {k}: {len(live)} runs live")
         if live.size:
             tables.put(live, t)
-        return values, done
+        return values, done, kept
+
+
+def redundant(tables: Tables, value: Array, slack: Array, group: Array, kept: Array) -> Array:
+    """Runs not worth going on with: another at the same weight has the same output model (to 2 %), or is so much
+    better that by Blahut's bound they cannot catch up."""
+    drop = []
+    for g in np.unique(group):
+        runs = np.flatnonzero((group == g) & kept)
+        best = runs[value[runs].argmin()]
+        seen = tables.mu[best].sum(-1, keepdims=True)
+        for i in runs[runs != best]:
+            apart = (seen * np.abs(tables.r[i] - tables.r[best])).sum() / 2
+            if apart < 0.02 or value[i] - slack[i] > value[best]:
+                drop.append(i)
+    return np.array(drop, dtype=int)
 
 
 def starting_models(problem: Problem, window: int, random: int, seed: int) -> Array:
@@ -190,6 +219,12 @@ def envelope(points: list[Point], weights: Array) -> list[Point]:
         equal = np.flatnonzero(objective <= objective.min() + 1e-12)
         chosen.append(points[equal[dist[equal].argmin()]])
     return chosen
+
+
+def gain(old: Point, new: Point, weight: float) -> float:
+    """How much lower the objective is, relative."""
+    before = old.objective(weight)
+    return 1 - new.objective(weight) / before if before > 1e-12 else 0.0
 
 
 def settle(problem: Problem, sweep: Sweep, t: Tables, index: Array) -> None:

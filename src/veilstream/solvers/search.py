@@ -16,13 +16,13 @@ from veilstream.policy import Schedule, WindowPolicy
 from veilstream.problem import Average, Budget, Instantaneous, Problem
 from veilstream.solvers.causal_ba import CausalBA, constants
 from veilstream.solvers.solution import Level, Point, Progress, Solver
-from veilstream.steady import schedule_rates, startup_bits
+from veilstream.steady import schedule_rates
 
 ROUNDS = 5
 WEIGHTS_A_ROUND = 10
 CLOSE = 2e-3  # a single policy this close (relative) to the curve is taken as it is
 SWITCHING = 1e-2  # what switching may add to the leakage of a schedule, relative
-LONGEST_BLOCK = 4096
+LONGEST_BLOCK = 1024
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ def meet(
     axis = axis_of(constraint)
     silent = constants(problem, 1)
     enough = [p for p in silent if axis.of(p) <= axis.limit + 1e-7 and p.leakage <= 1e-7]
-    if enough:
-        return min(enough, key=lambda p: p.distortion), 0.0
+    if enough and (isinstance(constraint, Average) or axis.limit <= 1e-7):
+        return replace(min(enough, key=lambda p: p.distortion), startup_bits=0.0), 0.0
     found = silent + exact_end(problem, solver)
     if isinstance(constraint, Average) and axis.limit < least_distortion(problem) * (1 - 1e-9):
         raise InputError(
@@ -67,7 +67,9 @@ def meet(
             if rough is solver:
                 break
             rough = solver  # the region is found: now in full
-        weights = narrower(weights, within, beyond) if beyond else weights
+        if beyond is not None:
+            weights = narrower(weights, within, beyond)
+            weights = weights if rough is not solver else weights[len(weights) // 2 - 1 :][:3]
     if beyond is None:
         return within, 0.0 if within.leakage <= 1e-9 else float(weights[0])
     weight = slope(within, beyond)
@@ -168,7 +170,5 @@ def share_time(problem: Problem, within: Point, beyond: Point, axis: Axis) -> Po
         block *= 2
     if axis.other(point) >= axis.other(within):
         return within
-    policy = within.policy
-    startup = startup_bits(problem, policy, within.leakage) if isinstance(policy, WindowPolicy) else None
-    return replace(point, startup_bits=startup)
+    return replace(point, startup_bits=within.startup_bits)
 

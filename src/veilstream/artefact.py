@@ -1,0 +1,264 @@
+"""The .veil file: a model (states and chain) or a policy with its problem. Safe to load from a stranger.
+
+One safetensors file: arrays of numbers, and a JSON description under one key of its header. Nothing in it is ever
+executed or unpickled. Before any number is used: the size of the file and of its header, the type and shape of
+every array against the bytes present, the format's version, a SHA-256 over everything (so that damage and careless
+editing are found), and the invariants of every object it describes, by making that object anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilstream.chain import MarkovChain
+from veilstream.container import pack, unpack
+from veilstream.errors import InputError
+from veilstream.policy import Policy, restore
+from veilstream.problem import Average, Both, Budget, Constraint, Instantaneous, Problem
+from veilstream.states import StateSpace
+
+FORMAT = "veilstream"
+VERSION = 1
+MAX_WINDOW = 32
+MAX_DEPTH = 8  # policies inside policies
+ROW_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """What a .veil file holds. A model has chain and states; a policy file has policy and problem as well."""
+
+    policy: Policy | None
+    problem: Problem | None
+    states: StateSpace | None
+    chain: MarkovChain
+    period_s: float | None = None
+    epoch_s: float = 0.0
+    provenance: dict[str, Any] = field(default_factory=dict)
+    sha256: str = ""  # identifies the content: the store is bound to it
+
+    @property
+    def study_only(self) -> tuple[str, ...]:
+        """Why no gateway should run this; empty if one may."""
+        reasons = self.states.study_only if self.states is not None else ()
+        return (*reasons, *impossible_next(self.chain))
+
+
+def impossible_next(chain: MarkovChain) -> tuple[str, ...]:
+    """A reason not to deploy the chain, where some symbol can never follow some state."""
+    follow = np.zeros((len(chain), chain.n_symbols))
+    for x in range(chain.n_symbols):
+        follow[:, x] = chain.transition[:, chain.symbols == x].sum(1)
+    zeros = int((follow <= 0).sum())
+    return (f"{zeros} transitions of the chain have probability 0; fit with smoothing > 0",) if zeros else ()
+
+
+def save(
+    path: str | os.PathLike[str],
+    policy: Policy | None = None,
+    *,
+    problem: Problem | None = None,
+    chain: MarkovChain | None = None,
+    states: StateSpace | None = None,
+    period_s: float | None = None,
+    epoch_s: float = 0.0,
+    provenance: Mapping[str, Any] | None = None,
+) -> Artefact:
+    """Write a .veil file (in one move, so that no half file is ever seen) and return what it holds."""
+    chain = chain if chain is not None else (problem.chain if problem is not None else None)
+    if chain is None:
+        raise InputError("a .veil file needs a chain, or a problem that has one")
+    meta: dict[str, Any] = {
+        "format": FORMAT, "version": VERSION, "period_s": period_s, "epoch_s": epoch_s,
+        "provenance": dict(provenance or {}),
+    }
+    arrays: dict[str, NDArray[Any]] = {}
+    parts = {"chain": _export_chain(chain)}
+    if states is not None:
+        parts["states"] = states.export()
+    if problem is not None:
+        parts["problem"] = {"constraint": _constraint_to(problem.constraint)}, {"distortion": problem.distortion}
+    if policy is not None:
+        parts["policy"] = policy.export()
+    for name, (part, own) in parts.items():
+        meta[name] = part
+        arrays |= {f"{name}/{k}": np.ascontiguousarray(v) for k, v in own.items()}
+    artefact = _build(meta, arrays, str(path))  # what cannot be loaded is not written
+    meta["sha256"] = _digest(meta, arrays)
+    target = Path(path)
+    spool = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        spool.write_bytes(pack(meta, arrays))
+        spool.replace(target)
+    except OSError as problem_:
+        spool.unlink(missing_ok=True)
+        raise InputError(f"{path}: cannot be written ({problem_.strerror})") from None
+    return Artefact(**{**artefact.__dict__, "sha256": meta["sha256"]})
+
+
+def load(path: str | os.PathLike[str]) -> Artefact:
+    """Read and check a .veil file. Every fault is one line."""
+    name = str(path)
+    meta, arrays = unpack(Path(path), name)
+    if meta.get("format") != FORMAT:
+        raise InputError(f"{name}: not a veilstream file")
+    version = meta.get("version")
+    if version != VERSION:
+        newer = isinstance(version, int) and version > VERSION
+        what = "made by a newer veilstream; upgrade" if newer else "an unknown version"
+        raise InputError(f"{name}: format {str(version)[:20]!s}, this veilstream reads {VERSION}: {what}")
+    stated = meta.pop("sha256", None)
+    if stated != _digest(meta, arrays):
+        raise InputError(f"{name}: damaged or altered (its checksum does not match its content); make it anew")
+    artefact = _build(meta, arrays, name)
+    return Artefact(**{**artefact.__dict__, "sha256": stated})
+
+
+def provenance(command: str, seed: int | None = None, data_sha256: str = "", **more: Any) -> dict[str, Any]:
+    """Where a file comes from: command, seed, data hash, library versions. No time: equal inputs, equal bytes."""
+    versions = {"python": platform.python_version()}
+    for package in ("veilstream", "numpy", "scipy", "scikit-learn", "polars", "safetensors"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {"command": command, "seed": seed, "data_sha256": data_sha256, "versions": versions, **more}
+
+
+def _digest(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
+    digest = hashlib.sha256(json.dumps(meta, sort_keys=True, ensure_ascii=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"\0{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> Artefact:
+    """The objects behind a description; whatever is wrong with it comes out as one line."""
+    try:
+        for key, array in arrays.items():
+            if array.dtype.kind == "f" and np.isnan(array).any():
+                raise InputError(f"{key} holds a number that is not a number")
+        chain = _restore_chain(meta["chain"], _part(arrays, "chain"))
+        states = StateSpace.restore(meta["states"], _part(arrays, "states")) if "states" in meta else None
+        if states is not None and chain.n_symbols != len(states):
+            raise InputError(f"{len(states)} states but a chain on {chain.n_symbols}")
+        problem = None
+        if "problem" in meta:
+            constraint = _constraint_from(meta["problem"]["constraint"])
+            problem = Problem(chain, _part(arrays, "problem")["distortion"], constraint)
+        policy = _restore_policy(meta["policy"], _part(arrays, "policy"), chain) if "policy" in meta else None
+        period = _number(meta.get("period_s"), "period_s", positive=True)
+        epoch = _number(meta.get("epoch_s", 0.0), "epoch_s") or 0.0
+        return Artefact(policy, problem, states, chain, period, epoch, dict(meta.get("provenance", {})))
+    except InputError as fault:
+        raise InputError(f"{name}: {fault}") from None
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as fault:
+        raise InputError(f"{name}: the description is not complete ({type(fault).__name__}: {str(fault)[:60]})") from None
+
+
+def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
+    return {k.removeprefix(f"{name}/"): v for k, v in arrays.items() if k.startswith(f"{name}/")}
+
+
+def _number(value: Any, what: str, positive: bool = False) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or not np.isfinite(value) or (positive and value <= 0):
+        raise InputError(f"{what} must be a {'positive ' * positive}number, found {str(value)[:20]!r}")
+    return float(value)
+
+
+# --- chain, constraint, policy ---------------------------------------------------------------------------
+
+
+def _export_chain(chain: MarkovChain) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    arrays: dict[str, NDArray[Any]] = {"transition": chain.transition, "initial": chain.initial}
+    if chain.counts is not None:
+        arrays["counts"] = chain.counts
+    if chain.histories is not None:
+        padded = np.full((len(chain.histories), chain.order), -1, np.int64)
+        for row, history in zip(padded, chain.histories, strict=True):
+            row[: len(history)] = history
+        arrays["histories"] = padded
+    return {"name": chain.name}, arrays
+
+
+def _restore_chain(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> MarkovChain:
+    histories = None
+    transition = arrays["transition"]
+    if transition.ndim != 2 or transition.shape[0] != transition.shape[1]:
+        raise InputError(f"transition must be a square matrix, found shape {transition.shape}")
+    if "histories" in arrays:
+        padded = arrays["histories"]
+        if padded.ndim != 2 or padded.dtype != np.int64 or (padded[:, 0] < 0).any() or (padded >= len(padded)).any():
+            raise InputError("histories must be symbols, newest first")
+        histories = tuple(tuple(int(x) for x in row if x >= 0) for row in padded)
+    counts = arrays.get("counts")
+    if counts is not None and counts.shape != transition.shape:
+        raise InputError(f"counts must have the shape of the transition, found {counts.shape}")
+    name = str(meta.get("name", "chain"))[:80]
+    return MarkovChain(transition, arrays["initial"], histories, name if name.isprintable() else "chain", counts)
+
+
+def _constraint_to(constraint: Constraint) -> dict[str, Any]:
+    match constraint:
+        case Average(weight=weight, limit=limit):
+            return {"kind": "average", "weight": weight, "limit": limit}
+        case Instantaneous(limit=limits):
+            return {"kind": "instantaneous", "limit": list(limits) if isinstance(limits, tuple) else limits}
+        case Budget(bits=bits):
+            return {"kind": "budget", "bits": bits}
+        case Both(average=average, instantaneous=instantaneous):
+            return {"kind": "both", "average": _constraint_to(average), "instantaneous": _constraint_to(instantaneous)}
+
+
+def _constraint_from(meta: Mapping[str, Any]) -> Constraint:
+    match meta["kind"]:
+        case "average":
+            return Average(weight=meta["weight"], limit=meta["limit"])
+        case "instantaneous":
+            return Instantaneous(tuple(meta["limit"]) if isinstance(meta["limit"], list) else meta["limit"])
+        case "budget":
+            return Budget(meta["bits"])
+        case "both":
+            average, instantaneous = (_constraint_from(meta[k]) for k in ("average", "instantaneous"))
+            if isinstance(average, Average | Budget) and isinstance(instantaneous, Instantaneous):
+                return Both(average, instantaneous)
+    raise InputError(f"unknown constraint {str(meta['kind'])[:20]!r}")
+
+
+def _restore_policy(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> Policy:
+    _check_policy(meta, 0)
+    policy = restore(meta, arrays)
+    with np.errstate(all="ignore"):
+        channel = np.asarray(policy.channel(policy.start()))
+    rows = channel.sum(-1)
+    if channel.ndim != 2 or len(channel) != len(chain):
+        raise InputError(f"the policy looks at {channel.shape[0]} states, the chain has {len(chain)}")
+    if not np.isfinite(channel).all() or (channel < 0).any() or (np.abs(rows - 1) > ROW_TOLERANCE).any():
+        raise InputError("the policy's channel is not a law: its rows must be >= 0 and sum to 1")
+    return policy
+
+
+def _check_policy(meta: Any, depth: int) -> None:
+    """Bounds on what a description may ask for, before anything is built from it."""
+    if not isinstance(meta, dict) or depth > MAX_DEPTH:
+        raise InputError("the policy's description is not readable")
+    window = meta.get("window", 0)
+    if not isinstance(window, int) or not 0 <= window <= MAX_WINDOW:
+        raise InputError(f"window must be 0..{MAX_WINDOW}, found {str(window)[:20]}")
+    for part in meta.get("policies", ()):
+        _check_policy(part, depth + 1)

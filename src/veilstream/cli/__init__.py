@@ -1,0 +1,64 @@
+"""The command `veil`: one file per verb. Parse, call, print.
+
+Verb modules import heavy libraries where they use them, so that `veil --help` is quick.
+"""
+
+import os
+import sys
+from importlib import import_module
+
+import typer
+
+from veilstream.errors import InputError
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # our matrices are small: threads only get in each other's way
+
+VERBS = ["demo", "fit", "solve", "curve", "bench"]
+
+app = typer.Typer(
+    help="Share a time series and reveal as little as possible.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _version(version: bool = typer.Option(False, "--version", is_eager=True, help="Print the version.")) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        print(f"veil {installed('veilstream')}")
+        raise typer.Exit
+
+
+for _verb in VERBS:
+    _module = import_module(f"veilstream.cli.{_verb}")
+    app.command(_verb, epilog=_module.EXAMPLES)(getattr(_module, _verb))
+
+
+def main() -> None:
+    """Exit codes: 0 done, 1 a check or claim failed, 2 bad input or usage, 130 interrupted."""
+    try:
+        code = app(standalone_mode=False)
+    except InputError as error:
+        code = fail(str(error))
+    except typer.Abort:
+        code = 130
+    except KeyboardInterrupt:
+        print("veil: interrupted", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:
+        sys.stdout = None  # type: ignore[assignment]  # the reader has gone; nothing more to say to it
+        code = 0
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # click's usage errors, whichever click typer carries
+            raise
+        code = fail(error.format_message())
+    sys.exit(code)
+
+
+def fail(message: str) -> int:
+    print("veil: " + " ".join(message.split()), file=sys.stderr)
+    return 2

@@ -1,0 +1,43 @@
+"""`veil bench`: how fast it is, as ratios in one run."""
+
+from typing import Annotated
+
+import typer
+
+from veilstream.errors import InputError
+
+GROUPS = ["core"]
+EXAMPLES = """
+Examples:
+
+  veil bench
+
+  veil bench core --json
+"""
+
+
+def bench(
+    groups: Annotated[list[str] | None, typer.Argument(help=f"Which: {', '.join(GROUPS)}; all unless told.")] = None,
+    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """The benchmarks, as ratios against the plainest program that does the same."""
+    from importlib import import_module
+
+    from rich.console import Console
+
+    from veilstream.cli.common import print_json
+
+    unknown = [g for g in groups or [] if g not in GROUPS]
+    if unknown:
+        raise InputError(f"unknown benchmark {unknown[0]!r}; known: {', '.join(GROUPS)}")
+    results, console = {}, Console(highlight=False)
+    for group in groups or GROUPS:
+        results[group] = import_module(f"veilstream.bench.{group}").run()
+        if json_out:
+            continue
+        for name, figures in results[group].items():
+            console.print(f"[bold]{group} {name}[/]")
+            for what, value in figures.items():
+                console.print(f"  {what:32} {value:,.4g}" if isinstance(value, int | float) else f"  {what:32} {value}")
+    if json_out:
+        print_json(results)

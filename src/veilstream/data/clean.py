@@ -1,0 +1,91 @@
+"""Cleaning: time order, duplicates, impossible speeds. Every change is an entry of the account.
+
+Nothing here looks ahead in a way a gateway could not bear: what is dropped is one point among its neighbours.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from veilstream.data.readings import MICROSECONDS, Readings
+from veilstream.distortion import EARTH_RADIUS_KM
+
+MAX_SPEED_KMH = 1000.0  # faster than an airliner
+MAX_ROUNDS = 10
+
+
+def clean(readings: Readings, max_speed_kmh: float = MAX_SPEED_KMH) -> Readings:
+    """Sorted, one reading per stream and time, no spikes."""
+    readings = _in_order(readings)
+    return _drop_spikes(readings, max_speed_kmh) if readings.kind == "position" else readings
+
+
+def _in_order(readings: Readings) -> Readings:
+    frame, account = readings.frame, readings.account
+    same_trace = (pl.col("stream") == pl.col("stream").shift()) & (pl.col("trace") == pl.col("trace").shift())
+    backward = frame.select((same_trace & (pl.col("t") < pl.col("t").shift())).sum()).item()
+    if backward:
+        account.add("backward time", backward, "readings earlier than the one before them, put back in order")
+    keys = ["stream", "trace", "t"]
+    in_order = frame.select(
+        ((pl.struct(keys[:2]) == pl.struct(keys[:2]).shift()) & (pl.col("t") >= pl.col("t").shift())).sum()
+    ).item()
+    if in_order < frame.height - readings.n_traces or backward:
+        frame = frame.sort(keys, maintain_order=True)
+    unique = frame.unique(subset=["stream", "t"], keep="first", maintain_order=True)
+    if unique.height < frame.height:
+        account.add(
+            "duplicate time", frame.height - unique.height, "readings at a time already taken in their stream, dropped"
+        )
+    return readings.with_frame(unique)
+
+
+def _drop_spikes(readings: Readings, max_speed_kmh: float) -> Readings:
+    """Drop a point that is impossibly far from both neighbours; a trace that jumps and stays is kept.
+
+    An end point counts as a spike if its only neighbour is impossibly far and that one's other neighbour is not.
+    """
+    frame, account = readings.frame, readings.account
+    dropped = 0
+    for _ in range(MAX_ROUNDS):
+        fast_in, joined = _fast(frame, max_speed_kmh)
+        if not fast_in.any():
+            break
+        fast_out = np.append(fast_in[1:], False)
+        first, last = ~joined, ~np.append(joined[1:], False)
+        next_fast_out = np.append(fast_out[1:], False)
+        previous_fast_in = np.append(False, fast_in[:-1])
+        spike = (fast_in & fast_out) | (first & fast_out & ~next_fast_out) | (last & fast_in & ~previous_fast_in)
+        spike &= ~np.append(False, spike[:-1])  # one of two neighbours at a time
+        if not spike.any():
+            break
+        dropped += int(spike.sum())
+        frame = frame.filter(pl.Series(~spike))
+    if dropped:
+        account.add("impossible speed", dropped, f"points over {max_speed_kmh:g} km/h from their neighbours, dropped")
+    jumps = int(_fast(frame, max_speed_kmh)[0].sum())
+    if jumps:
+        account.add("jump", jumps, f"steps over {max_speed_kmh:g} km/h after which the trace stays there, kept")
+    return readings.with_frame(frame)
+
+
+def _fast(frame: pl.DataFrame, max_speed_kmh: float) -> tuple[np.ndarray, np.ndarray]:
+    """Per row: is the step into it impossibly fast; is there a row before it in the trace."""
+    joined = np.zeros(frame.height, bool)
+    fast = np.zeros(frame.height, bool)
+    if frame.height < 2:
+        return fast, joined
+    trace = frame["trace"].to_numpy()
+    hours = np.diff(frame["t"].to_numpy()) / (3600 * MICROSECONDS)
+    joined[1:] = trace[1:] == trace[:-1]
+    km = step_km(frame["lat"].to_numpy(), frame["lon"].to_numpy())
+    fast[1:] = joined[1:] & (km > max_speed_kmh * np.maximum(hours, 1e-12))
+    return fast, joined
+
+
+def step_km(lat: np.ndarray, lon: np.ndarray) -> np.ndarray:
+    """Great-circle length of each step of a path, km."""
+    phi, lam = np.radians(lat), np.radians(lon)
+    h = np.sin(np.diff(phi) / 2) ** 2 + np.cos(phi[1:]) * np.cos(phi[:-1]) * np.sin(np.diff(lam) / 2) ** 2
+    return 2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(np.clip(h, 0, 1)))

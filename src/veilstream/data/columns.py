@@ -1,0 +1,102 @@
+"""Which column is what: guessed by name, or told."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from veilstream.errors import InputError
+
+ROLES: dict[str, tuple[str, ...]] = {
+    "time": ("time", "t", "timestamp", "datetime", "date_time", "ts", "tst", "date", "tstp", "utc", "time_utc"),
+    "lat": ("lat", "latitude", "y"),
+    "lon": ("lon", "lng", "long", "longitude", "x"),
+    "value": ("value", "val", "reading", "v", "energy", "power", "consumption", "usage"),
+    "stream": ("stream", "user", "user_id", "userid", "id", "device", "device_id", "meter", "household", "lclid",
+               "tid", "person"),
+    "trace": ("trace", "trip", "track", "trajectory", "trip_id", "track_id", "trace_id", "trajectory_id", "segment"),
+}
+_UNIT = re.compile(r"[\s_(\[/]*(kwh|wh|mwh|kw|w)(?:/hh)?(?:[\s_(]*per half hour[\s)]*)?[)\]]?$", re.IGNORECASE)
+_UNIT_NAMES = {"kwh": "kWh", "wh": "Wh", "mwh": "MWh", "kw": "kW", "w": "W"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of one table. `wide` lists value columns, one per stream, when there is one column each."""
+
+    time: str
+    lat: str | None = None
+    lon: str | None = None
+    value: str | None = None
+    stream: str | None = None
+    trace: str | None = None
+    wide: tuple[str, ...] = ()
+    unit: str = ""
+
+    @property
+    def kind(self) -> str:
+        return "position" if self.lat else "value"
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """Role -> column, of the columns that hold numbers (long tables)."""
+        pairs = {"lat": self.lat, "lon": self.lon} if self.lat else {"value": self.value}
+        return {role: column for role, column in pairs.items() if column}
+
+
+def parse_columns(text: str | None) -> dict[str, str]:
+    """ "time=ts,lat=y" -> {"time": "ts", "lat": "y"}."""
+    told: dict[str, str] = {}
+    for part in (text or "").split(","):
+        if not part.strip():
+            continue
+        role, _, column = part.partition("=")
+        if role.strip() not in ROLES or not column.strip():
+            raise InputError(f"--columns {part.strip()!r}: write role=column with a role of {', '.join(ROLES)}")
+        told[role.strip()] = column.strip()
+    return told
+
+
+def guess_layout(header: list[str], told: dict[str, str], where: str) -> Layout:
+    """The layout of a table with these column names; `told` wins over names."""
+    listing = ", ".join(header[:8]) + (", ..." if len(header) > 8 else "")
+    for role, column in told.items():
+        if column not in header:
+            raise InputError(f"{where}: no column {column!r} for {role}; the columns are {listing}")
+    found = dict(told)
+    free = [c for c in header if c not in told.values()]
+    for role, names in ROLES.items():
+        if role not in found:
+            column = next((c for name in names for c in free if _plain(c) == name), None)
+            if column is not None:
+                found[role] = column
+                free.remove(column)
+    if "time" not in found:
+        raise InputError(f"{where}: no time column among {listing}; name it with --columns time=COLUMN")
+    if "lat" in found and "lon" in found:
+        picked = {role: found[role] for role in ("time", "lat", "lon", "stream", "trace") if role in found}
+        return Layout(**picked)
+    if "lat" in told or "lon" in told or ("lat" in found) != ("lon" in found) and "value" not in found:
+        missing = "lon" if "lat" in found else "lat"
+        raise InputError(f"{where}: no {missing} column among {listing}; name it with --columns {missing}=COLUMN")
+    if "value" not in found:
+        united = [c for c in free if _UNIT.search(c)]
+        if len(united) == 1:
+            found["value"] = united[0]
+    if "value" in found:
+        picked = {role: found[role] for role in ("time", "value", "stream", "trace") if role in found}
+        return Layout(**picked, unit=guess_unit(found["value"]))
+    wide = tuple(c for c in header if c != found["time"] and c != found.get("trace"))
+    if not wide:
+        raise InputError(f"{where}: only a time column ({found['time']}); a reading needs lat and lon, or a value")
+    return Layout(time=found["time"], trace=found.get("trace"), wide=wide)
+
+
+def guess_unit(column: str) -> str:
+    """ "KWH/hh (per half hour)" -> "kWh"; "" if the name says nothing."""
+    match = _UNIT.search(column)
+    return _UNIT_NAMES[match[1].lower()] if match else ""
+
+
+def _plain(column: str) -> str:
+    return column.strip().lower().replace(" ", "_").replace("-", "_")

@@ -1,0 +1,1 @@
+"""Figures and pages: data in, picture out, no I/O."""

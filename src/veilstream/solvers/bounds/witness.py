@@ -1,0 +1,86 @@
+"""The lower bound, and why it is one.
+
+Choose a memory of past releases, s' = next(s, y); for every s, y positive weights w_sy(z) on the states that may show y;
+and a potential alpha_s(z). With the transition matrix P and the cost C(z,y) in bits (infinite where forbidden), let
+
+    rho_s(z,y) = C(z,y) + log2 w_sy(z) - sum_z' P(z,z') log2 (w_sy P)(z')
+    g          = min over s, z and allowed y of   rho_s(z,y) + (P alpha_next(s,y))(z) - alpha_s(z)
+
+**No causal release mechanism, whatever it remembers, has leakage + E C below g bits per step.**
+
+Proof. B_sy(z|z') = w_sy(z) P(z,z') / (w_sy P)(z') is a law of z for every z': a guess, made backwards in time, of where
+the user was when y was shown. So Q(z^n | z_n+1, y^n) = prod_t B_{s_t y_t}(z_t | z_t+1) is a law of z^n, and for any
+mechanism (the true posterior is the best guess: Gibbs' inequality)
+
+    I(Z^n; Y^n) >= I(Z^n; Y^n | Z_n+1)  >=  E log2 Q(z^n | z_n+1, y^n) / P(z^n | z_n+1)
+                 = sum_t E [ log2 w_{s_t y_t}(z_t) - log2 (w_{s_t y_t} P)(z_t+1) ] + H(Z_1) - H(Z_n+1)
+
+The first step holds because a causal mechanism gives Z_n+1 - Z_n - Y^n; for the same reason z_t+1 is drawn from P(z_t, .)
+whatever s_t and y_t are, so that the expectation of the bracket plus C(z_t,y_t) is that of rho. Adding and subtracting
+alpha, the sum is at least n g - span(alpha); hence
+
+    I(Z^n;Y^n) + sum_t E C(Z_t,Y_t)  >=  n g - span(alpha) - log2 |Z|          for every n.       QED
+
+Nothing here has to be optimal or converged: bad weights or potentials only give a smaller g. How good can g be? For a
+given memory the largest g is, by convex duality, the least value over mechanisms of E C + H(Z'|S,Y) - H(Z|S,Y), which
+falls short of that mechanism's leakage + E C by I(Z'; S,Y | S'): exactly what the memory forgets in a step.
+
+Rounding. g is computed in double precision. Each term is a sum of at most |Z| products of numbers not above M = 1 + the
+largest |C|, |log w|, |log w P|, |alpha|, so its error is below 4 (|Z| + 8) M 2^-53 nats, rows of P that sum to 1 only up to
+rounding included; twice that is subtracted.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilstream.information import Array
+
+NATS = np.log(2)  # nats in a bit; everything inside this package is in nats
+SMALLEST = 1e-250  # weights below this, relative to the largest of their s, y, are raised to it
+
+
+@dataclass(frozen=True, eq=False)
+class Witness:
+    """What proves a bound: anyone can check it with `bound`, without knowing how it was found."""
+
+    next: NDArray[np.int64]  # S x Y, the memory
+    weights: Array  # S x Y x Z, zero exactly where y is forbidden
+    alpha: Array  # S x Z, nats
+
+    def bound(self, P: Array, C: Array) -> float:
+        """g in bits, rounding errors subtracted. C: Z x Y, in bits."""
+        cost = C.T * NATS
+        log_w, log_wP = logs(P, self.weights)
+        ahead = (self.alpha @ P.T)[self.next] - self.alpha[:, None]
+        g = np.where(np.isfinite(cost), cost + log_w - log_wP @ P.T + ahead, np.inf).min()
+        largest = 1 + sum(np.abs(x).max() for x in (cost[np.isfinite(cost)], log_w, log_wP, self.alpha))
+        return float((g - 8 * (len(P) + 8) * largest * 2.0**-53) / NATS)
+
+
+def logs(P: Array, w: Array) -> tuple[Array, Array]:
+    """log w(z) and log (w P)(z'), 0 where the argument is 0 (those never meet a positive probability)."""
+    wP = w @ P
+    return np.log(np.where(w > 0, w, 1)), np.log(np.where(wP > 0, wP, 1))
+
+
+def weights_of(theta: Array, allowed: NDArray[np.bool_]) -> Array:
+    """w = exp(theta), scaled so that the largest of every s, y is 1."""
+    theta = np.where(allowed, theta, -np.inf)
+    return np.where(allowed, np.maximum(np.exp(theta - theta.max(-1, keepdims=True)), SMALLEST), 0)
+
+
+def reverse_cost(P: Array, cost: Array, w: Array) -> Array:
+    """rho_s(z,y) as S x Y x Z, in nats; infinite where forbidden. cost: Y x Z."""
+    log_w, log_wP = logs(P, w)
+    return cost + log_w - log_wP @ P.T
+
+
+def improve(P: Array, next: NDArray[np.int64], rho: Array, alpha: Array, steps: int) -> tuple[float, Array]:
+    """Value iteration on the potential, alpha <- min_y rho + P alpha_next: g never falls. Returns the last g, alpha."""
+    for _ in range(steps):
+        before, alpha = alpha, (rho + (alpha @ P.T)[next]).min(1)
+        g = float((alpha - before).min())
+        alpha = alpha - alpha.mean()
+    return g, before

@@ -1,0 +1,45 @@
+"""Brute force: what the tests hold the package against."""
+
+from itertools import product
+
+import numpy as np
+
+from veilstream.information import mutual_information
+
+
+def sequence_information(chain, policy, n):
+    """I(Z^n; Y^n) by enumerating every (z^n, y^n), from the protocol alone."""
+    Z, Y = policy.n_states, policy.n_outputs
+    joint = np.zeros((Z**n, Y**n))
+    for j, ys in enumerate(product(range(Y), repeat=n)):
+        memory, channels = policy.start(), []
+        try:
+            for y in ys:
+                a = policy.channel(memory)
+                channels.append(a)
+                memory = policy.update(memory, y)
+        except RuntimeError:  # an impossible observation: probability zero
+            continue
+        for i, zs in enumerate(product(range(Z), repeat=n)):
+            p = chain.initial[zs[0]] * channels[0][zs[0], ys[0]]
+            for t in range(1, n):
+                p *= chain.transition[zs[t - 1], zs[t]] * channels[t][zs[t], ys[t]]
+            joint[i, j] = p
+    return float(mutual_information(joint)), joint
+
+
+def classical_rate(prior, cost, iterations=20000):
+    """min over a of I + E cost for a memoryless source: the textbook Blahut-Arimoto."""
+    K = np.exp2(-cost)
+    r = np.full(cost.shape[1], 1 / cost.shape[1])
+    for _ in range(iterations):
+        r = r * ((prior / (K @ r)) @ K)
+    return float(-(prior @ np.log2(K @ r)))
+
+
+def random_chain(rng, n, sticky=0.0, density=1.0, floor=0.0):
+    """A random transition matrix, as sticky and as sparse as asked for."""
+    W = rng.gamma(0.5, size=(n, n)) * (rng.random((n, n)) < density)
+    W[np.arange(n), rng.permutation(n)] += 0.1
+    P = (1 - sticky) * W / W.sum(1, keepdims=True) + sticky * np.eye(n) + floor
+    return P / P.sum(1, keepdims=True)

@@ -1,0 +1,229 @@
+"""The .veil file: what goes in comes out, and nothing else gets in."""
+
+import gzip
+import json
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+from safetensors.numpy import save as save_tensors
+
+from veilstream import artefact as veil
+from veilstream.artefact import load, provenance, save
+from veilstream.chain import MarkovChain
+from veilstream.data.synthetic import city, household
+from veilstream.errors import InputError
+from veilstream.policy import BeliefPolicy, GreedyRule, Schedule, WindowPolicy
+from veilstream.problem import Average, Both, Budget, Instantaneous, Problem
+
+
+@pytest.fixture
+def model(tmp_path):
+    source = city(500)
+    path = tmp_path / "model.veil"
+    save(path, chain=source.chain, states=source.states, period_s=300.0, provenance=provenance("veil fit x", 7, "ab12"))
+    return path, source
+
+
+def table(n, w=1, seed=0):
+    rng = np.random.default_rng(seed)
+    return WindowPolicy(rng.dirichlet(np.ones(n), n**w), rng.uniform(0.1, 1, (1, n, n)), w)
+
+
+def test_a_model_comes_back(model):
+    path, source = model
+    art = load(path)
+    assert art.policy is None
+    assert art.problem is None
+    np.testing.assert_array_equal(art.chain.transition, source.chain.transition)
+    np.testing.assert_array_equal(art.states.coordinates, source.states.coordinates)
+    assert art.states.names == source.states.names
+    assert (art.states.unit, art.period_s, art.study_only) == ("km", 300.0, ())
+    assert art.provenance["command"] == "veil fit x"
+    assert (art.provenance["seed"], art.provenance["data_sha256"]) == (7, "ab12")
+    assert "numpy" in art.provenance["versions"]
+
+
+def test_equal_input_gives_equal_bytes(model, tmp_path):
+    path, source = model
+    again = tmp_path / "again.veil"
+    made = save(again, chain=source.chain, states=source.states, period_s=300.0, provenance=provenance("veil fit x", 7, "ab12"))
+    assert again.read_bytes() == path.read_bytes()
+    assert made.sha256 == load(path).sha256
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [Average(weight=1.0), Average(limit=0.8), Instantaneous(2.0), Budget(0.1), Both(Average(limit=1.0), Instantaneous(5.0))],
+    ids=str,
+)
+def test_policies_and_constraints_come_back(tmp_path, constraint):
+    source = household(300)
+    n = len(source.states)
+    problem = Problem(source.chain, source.states.distances(), constraint)
+    belief = BeliefPolicy(source.chain.transition, source.chain.initial, GreedyRule(problem.cost(1.0)))
+    path = tmp_path / "p.veil"
+    for policy in (table(n), table(n, 2), belief, Schedule((table(n), table(n, seed=1)), (3, 4))):
+        save(path, policy, problem=problem, states=source.states, period_s=1800)
+        art = load(path)
+        assert art.problem.constraint == constraint
+        np.testing.assert_array_equal(art.problem.distortion, problem.distortion)
+        memory, other = policy.start(), art.policy.start()
+        for y in (0, 3, 1, 2):
+            np.testing.assert_array_equal(art.policy.channel(other), policy.channel(memory))
+            memory, other = policy.update(memory, y), art.policy.update(other, y)
+
+
+def test_per_state_limits_and_lifted_chains_come_back(tmp_path):
+    source = household(2000)
+    limits = tuple(np.linspace(1, 2, len(source.states)))
+    chain = MarkovChain.fit([source.path], len(source.states), order=2)
+    problem = Problem(chain, source.states.distances(), Instantaneous(limits))
+    save(tmp_path / "p.veil", problem=problem, states=source.states)
+    art = load(tmp_path / "p.veil")
+    assert art.problem.constraint.limit == pytest.approx(limits)
+    assert art.chain.histories == chain.histories
+    assert art.chain.order == 2
+    np.testing.assert_array_equal(art.chain.counts, chain.counts)
+    assert art.study_only == ()
+
+
+def test_a_chain_with_impossible_moves_is_study_only(tmp_path):
+    save(tmp_path / "z.veil", chain=MarkovChain([[0.5, 0.5], [1.0, 0.0]]))
+    assert "probability 0" in load(tmp_path / "z.veil").study_only[0]
+
+
+# --- damage and malice -----------------------------------------------------------------------------------
+
+
+def refused(path, says=""):
+    with pytest.raises(InputError) as error:
+        load(path)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+    assert path.name in str(error.value)
+
+
+def test_every_truncation_and_flip_is_refused(model):
+    path, _ = model
+    data = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for cut in (0, 1, 7, 8, 9, 100, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:cut])
+        refused(path)
+    path.write_bytes(data + b"x")
+    refused(path, "too many")
+    for place in rng.integers(0, len(data), 400):
+        changed = bytearray(data)
+        changed[place] ^= 1 << rng.integers(8)
+        path.write_bytes(changed)
+        refused(path)
+
+
+def test_a_changed_number_is_found(model):
+    path, source = model
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 0xFF
+    path.write_bytes(data)
+    refused(path, "damaged or altered")
+
+
+def test_foreign_files_are_refused_unopened(tmp_path):
+    path = tmp_path / "bomb.veil"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr("a", b"\0" * 20_000_000)
+    assert path.stat().st_size < 100_000
+    refused(path, "zip archive")
+    path.write_bytes(gzip.compress(b"\0" * 1_000_000))
+    refused(path, "gzip")
+    path.write_bytes(pickle.dumps({"a": 1}))
+    refused(path, "pickle")
+    path.write_bytes(b"hello world, this is text")
+    refused(path, "not a .veil file")
+    path.write_bytes(save_tensors({"a": np.ones(3)}))
+    refused(path, "no veilstream description")
+    refused(tmp_path / "nowhere.veil", "no such file")
+    (tmp_path / "folder.veil").mkdir()
+    refused(tmp_path / "folder.veil", "not a file")
+
+
+def raw(path, header, body=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + body)
+
+
+def test_headers_that_claim_the_moon(tmp_path):
+    path = tmp_path / "h.veil"
+    path.write_bytes((2**62).to_bytes(8, "little") + b"{}" * 10)
+    refused(path, "claims")
+    raw(path, b"[" * 100_000)
+    refused(path, "not a .veil file")
+    raw(path, b'{"a":' + b"[" * 100_000)
+    refused(path, "damaged header")
+    raw(path, {"a": {"dtype": "F64", "shape": [2**40, 2**40], "data_offsets": [0, 8]}}, b"\0" * 8)
+    refused(path, "does not fit")
+    raw(path, {"a": {"dtype": "F64", "shape": [10**6], "data_offsets": [0, 8 * 10**6]}}, b"\0" * 8)
+    refused(path, "truncated")
+    raw(path, {"a": {"dtype": "OBJ", "shape": [1], "data_offsets": [0, 8]}}, b"\0" * 8)
+    refused(path, "does not fit")
+
+
+def forged(path, change):
+    """A file with a right checksum and a wrong content, as a stranger could make it."""
+    meta, arrays = veil.unpack(path, "x")
+    meta.pop("sha256")
+    change(meta, arrays)
+    meta["sha256"] = veil._digest(meta, arrays)
+    path.write_bytes(veil.pack(meta, arrays))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda m, a: a["chain/transition"].__setitem__((0, 0), 5.0), "must sum to 1"),
+        (lambda m, a: a["chain/transition"].__setitem__((0, 0), -1.0), "negative"),
+        (lambda m, a: a["chain/transition"].__setitem__((0, 0), np.nan), "not a number"),
+        (lambda m, a: a.update({"chain/transition": np.ones(4)}), "square"),
+        (lambda m, a: a.update({"chain/initial": np.ones(3) / 3}), "initial"),
+        (lambda m, a: a.update({"states/coordinates": a["states/coordinates"][:5]}), "distinct names"),
+        (lambda m, a: a["states/coordinates"].__setitem__((0, 0), 1e9), "outside latitude"),
+        (lambda m, a: a.pop("chain/transition"), "not complete"),
+        (lambda m, a: m.pop("chain"), "not complete"),
+        (lambda m, a: m["states"].update(names=["\x1b[2J"] * 10), "distinct"),
+        (lambda m, a: m.update(version=2), "newer"),
+        (lambda m, a: m.update(version="x"), "unknown version"),
+        (lambda m, a: m.update(period_s=-1), "positive"),
+        (lambda m, a: m.update(period_s="soon"), "positive"),
+        (lambda m, a: m.update(policy={"kind": "exec"}), "unknown kind"),
+        (lambda m, a: m.update(policy={"kind": "window", "window": 10**9, "first": 0}), "window must be"),
+        (lambda m, a: m.update(chain=7), "not complete"),
+    ],
+)
+def test_forged_content_is_refused_in_one_line(model, change, says):
+    path, _ = model
+    forged(path, change)
+    refused(path, says)
+
+
+def test_a_policy_that_is_no_law_is_refused(tmp_path):
+    source = household(300)
+    problem = Problem(source.chain, source.states.distances(), Average(weight=1.0))
+    path = tmp_path / "p.veil"
+    save(path, table(len(source.states)), problem=problem, states=source.states)
+    forged(path, lambda m, a: a["policy/kernel"].__imul__(-1))
+    with pytest.raises(InputError):
+        load(path)
+    save(path, table(len(source.states)), problem=problem, states=source.states)
+    forged(path, lambda m, a: a["policy/kernel"].fill(0))
+    with pytest.raises(InputError):
+        load(path)
+
+
+def test_what_cannot_be_loaded_is_not_written(tmp_path):
+    source = household(300)
+    with pytest.raises(InputError, match="6 states but a chain on 10"):
+        save(tmp_path / "x.veil", chain=city(10).chain, states=source.states)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InputError, match="needs a chain"):
+        save(tmp_path / "x.veil")
