@@ -1,4 +1,4 @@
-"""a2c: gradients against finite differences, scan against a Python loop, Dirichlet against scipy, curves that repeat."""
+"""a2c: gradients by finite differences, scan against a Python loop, Dirichlet against scipy, curves that repeat."""
 
 import numpy as np
 import pytest
@@ -86,14 +86,16 @@ def test_gradient_of_the_loss_by_finite_differences(which, request):
     problem = request.getfixturevalue(which)
     options = a2c.A2C(**SMALL, concentration=20)
     with jax.enable_x64(True):
-        model = deep.Model(*(jnp.asarray(v, v.dtype if v.dtype == bool else float) for v in deep.Model.of(problem, 1.0)))
+        model = deep.Model(
+            *(jnp.asarray(v, v.dtype if v.dtype == bool else float) for v in deep.Model.of(problem, 1.0))
+        )
         state = a2c.start(model, options, 0)
         nets = jax.tree.map(lambda v: jnp.asarray(v, float), state.networks)
         b = jnp.asarray(np.random.default_rng(0).dirichlet(np.ones(6), 5))
         _, k = a2c.actor(model, options, nets.actor, b)
         log_a = deep.dirichlet_sample(deep.uniform(jax.random.PRNGKey(0), (deep.DRAWS, *k.shape)), k, model.allowed)
         advantage = jnp.asarray([1.0, -0.5, 0.3, 2.0, -1.0])
-        f = lambda v: a2c.loss(model, options, v, b, log_a, advantage, advantage)  # noqa: E731
+        f = jax.jit(lambda v: a2c.loss(model, options, v, b, log_a, advantage, advantage))
         gradient = jax.grad(f)(nets)
         direction = jax.tree.map(lambda v: jnp.asarray(np.random.default_rng(v.size).normal(size=v.shape)), nets)
         along = sum(jax.tree.leaves(jax.tree.map(lambda g, d: (g * d).sum(), gradient, direction)))
@@ -140,9 +142,9 @@ def test_cut_and_resumed_is_the_same_curve(toy, tmp_path):
 
 def test_training_improves_and_all_seeds_are_in_the_history(toy):
     before = vs.evaluate(toy, a2c.learn(toy, 3.0, a2c.A2C(**SMALL, learning_rate=0.0))[0])
-    after = vs.solve(toy, method="a2c", width=16, steps=60_000, segments=3, runs=2)
-    assert after.objective < before.leakage + 3 * before.distortion - 0.02
-    assert [row["seed"] for row in after.history] == [0, 0, 0, 1, 1, 1]
+    after = vs.solve(toy, method="a2c", runs=2, **{**SMALL, "steps": 12_000, "segments": 2})
+    assert after.objective < before.leakage + 3 * before.distortion - 0.01
+    assert [row["seed"] for row in after.history] == [0, 0, 1, 1]
 
 
 def test_instantaneous_limit_holds_with_probability_one(limited):

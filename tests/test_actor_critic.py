@@ -124,7 +124,7 @@ def test_deployed_policy_is_the_actor_without_jax_and_survives_a_round_trip():
 def test_close_to_the_optimum_of_the_binary_chain():
     problem = vs.builtin_problem("binary", vs.Average(weight=2.0))
     best = vs.solve(problem, method="causal-ba")
-    learned = vs.solve(problem, method="actor-critic", updates=400, width=16, streams=64, segments=4)
+    learned = vs.solve(problem, method="actor-critic", updates=300, width=8, streams=16, segments=2)
     interval = 3 * (learned.leakage_se + 2 * learned.distortion_se)
     assert learned.objective < 1.01 * best.objective + interval
     assert learned.objective > best.objective * 0.99 - interval
@@ -143,8 +143,8 @@ def test_a_seed_repeats_and_a_cut_run_resumes_to_the_same_curve(toy, tmp_path):
     resumed = vs.solve(toy, method="actor-critic", checkpoint=file, resume=True, **SMALL)
     assert resumed.history == whole.history
     assert resumed.leakage == whole.leakage
+    other = vs.builtin_problem("binary", vs.Average(weight=3.0))
     with pytest.raises(vs.InputError, match="is of another problem"):
-        other = vs.builtin_problem("binary", vs.Average(weight=3.0))
         vs.solve(other, method="actor-critic", checkpoint=file, resume=True, **SMALL)
 
 

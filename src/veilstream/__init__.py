@@ -27,7 +27,7 @@ __all__ = ["Evaluation", "builtin", "evaluate", *_HOME]  # noqa: PLE0604
 
 
 def _register_environment() -> None:
-    """Gymnasium has no plug-ins: where it is loaded already, its registry learns of ours by name, without importing it."""
+    """Gymnasium has no plug-ins: where it is loaded, its registry learns the name of our environment."""
     gymnasium, name = sys.modules.get("gymnasium"), "veilstream/BeliefRelease-v0"
     if gymnasium is not None and name not in getattr(gymnasium, "registry", {name: None}):
         gymnasium.register(name, entry_point="veilstream.env:BeliefRelease")

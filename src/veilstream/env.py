@@ -10,13 +10,15 @@ An episode never terminates; it is truncated after `steps`. Sampling y from the 
 the releases so far, the belief is all there is.
 
     import gymnasium, veilstream as vs
-    env = gymnasium.make("veilstream/BeliefRelease-v0", problem=vs.builtin_problem("grid4x4-q2", vs.Average(weight=1.0)))
+    problem = vs.builtin_problem("grid4x4-q2", vs.Average(weight=1.0))
+    env = gymnasium.make("veilstream/BeliefRelease-v0", problem=problem)
 """
 
 from typing import Any
 
 import gymnasium
 import numpy as np
+from numpy.typing import NDArray
 
 from veilstream.chain import draw
 from veilstream.errors import InputError
@@ -25,6 +27,7 @@ from veilstream.problem import Average, Problem, expected_distortion, leakage, n
 
 NAME = "veilstream/BeliefRelease-v0"
 SPAN = 10.0  # bits
+Single = NDArray[np.floating[Any]]  # what crosses the interface is in single precision
 
 
 def weight_of(problem: Problem) -> float:
@@ -37,7 +40,7 @@ def weight_of(problem: Problem) -> float:
     raise InputError(f"the environment needs a weight, found {problem.average}; use Average(weight=...)")
 
 
-def channel_of(action: Array, cost: Array, span: float = SPAN) -> Array:
+def channel_of(action: Single, cost: Array, span: float = SPAN) -> Array:
     """a(y|z) = 2^(span action(z,y) - cost(z,y)) / N(z), exactly 0 where the cost is infinite.
 
     The zero action is the memoryless channel 2^-cost; an action of all ones in one column pulls towards that release
@@ -48,7 +51,7 @@ def channel_of(action: Array, cost: Array, span: float = SPAN) -> Array:
     return a / a.sum(-1, keepdims=True)
 
 
-def action_of(channel: Array, cost: Array, span: float = SPAN) -> Array:
+def action_of(channel: Array, cost: Array, span: float = SPAN) -> Single:
     """An action whose channel is `channel`, as far as the box reaches: the inverse of `channel_of`."""
     allowed = np.isfinite(cost)
     bits = np.where(allowed, np.log2(np.maximum(channel, 1e-300)) + np.where(allowed, cost, 0), np.nan)
@@ -56,7 +59,7 @@ def action_of(channel: Array, cost: Array, span: float = SPAN) -> Array:
     return np.clip(np.nan_to_num(bits) / span, -1, 1).astype(np.float32).ravel()
 
 
-class BeliefRelease(gymnasium.Env[Array, Array]):
+class BeliefRelease(gymnasium.Env[Single, Single]):
     """One stream; see the module's docstring."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
@@ -76,22 +79,22 @@ class BeliefRelease(gymnasium.Env[Array, Array]):
         self.belief = problem.chain.initial
         self.t = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Single, dict[str, Any]]:
         super().reset(seed=seed)
         self.belief, self.t = self.problem.chain.initial, 0
         return self._observation(), {}
 
-    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Single) -> tuple[Single, float, bool, bool, dict[str, Any]]:
         a = channel_of(np.asarray(action, float), self.cost, self.span)
         bits = float(leakage(self.belief, a))
         distortion = float(expected_distortion(self.belief, a, self.problem.distortion))
-        y = int(draw(output_law(self.belief, a), self.np_random.random()))
+        y = int(draw(output_law(self.belief, a), np.asarray(self.np_random.random())))
         self.belief = next_prior(self.belief, a, y, self.problem.chain.transition)
         self.t += 1
         info = {"released": y, "leakage": bits, "distortion": distortion, "channel": a}
         return self._observation(), -(bits + self.weight * distortion), False, self.t >= self.steps, info
 
-    def _observation(self) -> Array:
+    def _observation(self) -> Single:
         return self.belief.astype(np.float32)
 
 

@@ -67,10 +67,10 @@ class LogitRule:
 class LookaheadRule:
     """Blahut-Arimoto at the belief, with the learned cost of what each release makes of the future.
 
-        r, u = f(b)
-        K(z,y) = 2^-(cost(z,y) + sum_k u(y,k) directions(z,k))
-        `sweeps` times:  N(z) = sum_y r K,   r(y) <- r(y) sum_z b K / N
-        a(y|z) = r(y) K(z,y) / N(z)
+    r, u = f(b)
+    K(z,y) = 2^-(cost(z,y) + sum_k u(y,k) directions(z,k))
+    `sweeps` times:  N(z) = sum_y r K,   r(y) <- r(y) sum_z b K / N
+    a(y|z) = r(y) K(z,y) / N(z)
     """
 
     layers: Layers  # |Z| -> |Y| + |Y| k

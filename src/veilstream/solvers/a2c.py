@@ -6,11 +6,14 @@
     delta_t  = C_t - g + gamma V(b_{t+1}) - V(b_t)         the TD error
     critic:  descend (V(b_t) - target)^2       actor:  descend log Dirichlet(a_t) * advantage
 
-What is deployed is the mean of the rows. Beside the paper: `streams` roll-outs in parallel, generalised advantage
-estimation as an option (`trace` = 0 is the paper's one-step TD error), advantages brought to unit scale, the average cost g taken off,
-cosine learning rates, logits that start at -cost, and a ceiling on the concentration kappa: left free, the rows turn
-deterministic long before the policy is good. The paper's form q(y | x_t, x_{t-1}, history) is the same code on
-`chain.lift(2)`.
+What is deployed is the mean of the rows. Beside the paper: `streams` roll-outs in parallel, advantages brought to unit
+scale, the average cost g taken off, cosine learning rates, logits that start at -cost, generalised advantage estimation
+as an option, and a ceiling on the concentration kappa: left free, the rows turn deterministic long before the policy is
+good. The paper's form q(y | x_t, x_{t-1}, history) is the same code on `chain.lift(2)`.
+
+Defaults by measurement, grid Q2 at weight 1, per cent above the optimum after 2M steps: no ceiling
+9.1, ceiling 300 6.5,
+ceiling 100 5.0 (all trace 0.8); trace 0.5 3.7, 0.3 2.9, 0 (the paper's own one-step TD error) 2.7; discount 0.99 4.8.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +27,7 @@ import optax
 
 from veilstream.errors import InputError
 from veilstream.information import Array
-from veilstream.network import LogitRule
+from veilstream.network import LogitRule, as_layers
 from veilstream.policy import BeliefPolicy
 from veilstream.problem import Problem
 from veilstream.solvers import deep, training
@@ -36,12 +39,12 @@ from veilstream.solvers.training import Curve, Report
 @dataclass(frozen=True)
 class A2C:
     width: int = 64  # of the two hidden layers; the paper's is 3000
-    steps: int = 8_000_000  # roll-out steps in all, over all streams
+    steps: int = 4_000_000  # roll-out steps in all, over all streams
     streams: int = 64
     horizon: int = 16  # steps between updates
     episode: int = 300  # steps until the belief starts again (rounded up to whole horizons)
     discount: float = 0.95
-    trace: float = 0.0  # lambda of generalised advantage estimation
+    trace: float = 0.0  # lambda of generalised advantage estimation; 0 is the paper's TD error
     learning_rate: float = 2e-3
     critic_rate: float = 1e-3
     concentration: float = 100.0  # kappa at the start, and its ceiling
@@ -113,7 +116,7 @@ def optimiser(options: A2C) -> optax.GradientTransformation:
     critic_rate = optax.cosine_decay_schedule(options.critic_rate, total)
     clipped = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(actor_rate))
     return optax.multi_transform(
-        {"actor": clipped, "critic": optax.adam(critic_rate)}, Networks(actor="actor", critic="critic")
+        {"actor": clipped, "critic": optax.adam(critic_rate)}, lambda nets: type(nets)("actor", "critic")
     )
 
 
@@ -213,7 +216,9 @@ def deployed(problem: Problem, weight: float, networks: Networks) -> BeliefPolic
     n = problem.n_states * problem.n_outputs
     layers = [(np.asarray(W), np.asarray(c)) for W, c in networks.actor]
     layers[-1] = (layers[-1][0][:, :n], layers[-1][1][:n])
-    return BeliefPolicy(problem.chain.transition, problem.chain.initial, LogitRule(layers, problem.cost(weight)))
+    return BeliefPolicy(
+        problem.chain.transition, problem.chain.initial, LogitRule(as_layers(layers), problem.cost(weight))
+    )
 
 
 def learn(problem: Problem, weight: float, options: A2C, report: Report = None) -> tuple[BeliefPolicy, Curve]:

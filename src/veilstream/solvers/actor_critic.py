@@ -27,7 +27,7 @@ import optax
 
 from veilstream.errors import InputError
 from veilstream.information import Array
-from veilstream.network import LookaheadRule
+from veilstream.network import LookaheadRule, as_layers
 from veilstream.policy import BeliefPolicy, WindowPolicy
 from veilstream.problem import Problem
 from veilstream.solvers import deep, training
@@ -244,7 +244,7 @@ def lookahead_of(problem: Problem, weight: float, before: Point | None) -> Array
 def deployed(problem: Problem, weight: float, options: ActorCritic, actor: Actor) -> BeliefPolicy:
     """The actor as a policy that needs no JAX."""
     cost = problem.cost(weight) + np.asarray(actor.lookahead, float)
-    rule = LookaheadRule(actor.layers, cost, np.asarray(actor.directions, float), options.sweeps)
+    rule = LookaheadRule(as_layers(actor.layers), cost, np.asarray(actor.directions, float), options.sweeps)
     return BeliefPolicy(problem.chain.transition, problem.chain.initial, rule)
 
 

@@ -137,7 +137,8 @@ def train(
     if resume and checkpoint is None:
         raise InputError("resume needs the checkpoint to resume from: pass checkpoint=FILE too")
     path = None if checkpoint is None else Path(checkpoint)
-    best, history = state, []
+    history: Curve = []
+    best = state
     if resume and path is not None:
         (state, best), history = read_checkpoint(path, run, (state, state))
     for done in range(len(history), segments):
@@ -174,5 +175,13 @@ def estimated(problem: Problem, policy: Policy, seed: int, history: Curve) -> Po
     ev = evaluate(problem, policy, steps, streams, seed=seed + 1_000_003)
     startup = ev.total_bits - (steps + steps // 3) * ev.leakage
     return Point(
-        policy, ev.leakage, ev.distortion, Level.ESTIMATED, ev.leakage_se, ev.distortion_se, startup, Status.BUDGET, history
+        policy,
+        ev.leakage,
+        ev.distortion,
+        Level.ESTIMATED,
+        ev.leakage_se,
+        ev.distortion_se,
+        startup,
+        Status.BUDGET,
+        history,
     )
