@@ -14,8 +14,8 @@ _HOMES = {
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
     "veilstream.policy": ["BeliefPolicy", "Schedule", "WindowPolicy"],
     "veilstream.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
-    "veilstream.states": ["StateSpace"],
     "veilstream.solvers": ["Solution", "curve", "solve"],
+    "veilstream.states": ["StateSpace"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -23,7 +23,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 from veilstream.builtin import builtin  # noqa: E402
 from veilstream.evaluate import Evaluation, evaluate  # noqa: E402
 
-__all__ = ["Evaluation", "builtin", "evaluate", *_HOME]  # noqa: PLE0604
+__all__ = ["Evaluation", "builtin", "evaluate", *_HOME]
 
 
 def _register_environment() -> None:

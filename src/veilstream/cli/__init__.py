@@ -50,7 +50,7 @@ def main() -> None:
         print("veil: interrupted", file=sys.stderr)
         code = 130
     except BrokenPipeError:
-        sys.stdout = None  # type: ignore[assignment]  # the reader has gone; nothing more to say to it
+        sys.stdout = None  # the reader has gone; nothing more to say to it
         code = 0
     except Exception as error:
         if not hasattr(error, "format_message"):  # click's usage errors, whichever click typer carries

@@ -6,7 +6,7 @@ import typer
 
 from veilstream.errors import InputError
 
-GROUPS = ["core", "deep"]
+GROUPS = ["core", "data", "deep"]
 EXAMPLES = """
 Examples:
 

@@ -51,13 +51,12 @@ def read_model(text: str) -> Model:
     if not Path(text).is_file():
         raise InputError(f"no model file {text!r}; make one with veil fit, or use builtin:grid4x4-q2")
     artefact = load(text)
-    if artefact.states is None and artefact.problem is None:
+    states, solved = artefact.states, artefact.problem
+    if states is not None:
+        return Model(artefact.chain, states.distances(), states.unit, tuple(states.names), artefact)
+    if solved is None:
         raise InputError(f"{text} has no states, so distances between them are unknown")
-    if artefact.states is None:
-        names = tuple(str(i) for i in range(artefact.problem.n_outputs))
-        return Model(artefact.chain, artefact.problem.distortion, "", names, artefact)
-    states = artefact.states
-    return Model(artefact.chain, states.distances(), states.unit, tuple(states.names), artefact)
+    return Model(artefact.chain, solved.distortion, "", tuple(str(i) for i in range(solved.n_outputs)), artefact)
 
 
 def constraint_of(

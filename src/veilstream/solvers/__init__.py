@@ -42,7 +42,8 @@ def make_solver(method: str, **options: Any) -> Solver:
     else:
         known = [*METHODS, *LEARNED, *SHAPES]
         near = get_close_matches(method, known, 1)
-        raise InputError(f"unknown method {method!r}; " + (f"did you mean {near[0]}?" if near else "known: " + ", ".join(known)))
+        hint = f"did you mean {near[0]}?" if near else "known: " + ", ".join(known)
+        raise InputError(f"unknown method {method!r}; {hint}")
     accepted = signature(maker).parameters
     unknown = [k for k, v in options.items() if k not in accepted and v is not None]
     if unknown:

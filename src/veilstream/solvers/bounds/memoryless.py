@@ -1,18 +1,19 @@
 """The bound without memory: one reverse channel for each release. Instant, at any size.
 
-With S = 1 the potential drops out and the bound of `witness` reads
+With a single memory state the potential drops out, and the bound of `witness` reads
 
     g = sum_z pi(z) min_y [ C(z,y) + log2 w_y(z) - sum_z' P(z,z') log2 (w_y P)(z') ]
 
-Its maximum over w is the minimum over channels a(y|z) of E C + H(Z'|Y) - H(Z|Y), a convex problem, found by an
-alternation of Blahut and Arimoto's kind (mirror descent with step 1):
+Its maximum over w is the minimum over channels a(y|z) of E C + H(Z'|Y) - H(Z|Y), a convex problem. It is found by
+an alternation of Blahut and Arimoto's kind (mirror descent with step 1):
 
-    m(y,z) = pi(z) a(y|z),    a(y|z) <- 2^( -C(z,y) + sum_z' P(z,z') log2 (m_y P)(z') ),  normalised over y;    w = m
+    m(y,z) = pi(z) a(y|z),    a(y|z) <- 2^( -C(z,y) + sum_z' P(z,z') log2 (m_y P)(z') ) / normaliser,    w = m
 
-The channel is also a good start for causal Blahut-Arimoto, since it comes from a problem without local minima.
+The channel is also a good start for causal Blahut-Arimoto: it comes from a problem without local minima.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -35,18 +36,17 @@ def alternate(P: Array, cost: Array, pi: Array) -> Iterator[Array]:
 
 
 def witness(P: Array, cost: Array, pi: Array, log_m: Array) -> Witness:
-    """The certificate that a reverse channel gives, with the potential that makes the inner minimum equal everywhere."""
+    """The witness that log m gives, with the potential that makes the minimum over y equal for all z."""
     w = weights_of(log_m, np.isfinite(cost))[None]
     rho = reverse_cost(P, cost, w)
     best = rho[0].min(0)
     alpha = np.linalg.solve(np.eye(len(P)) - P + pi, best - pi @ best)[None]
     next = np.zeros(w.shape[:2], dtype=np.int64)
-    return Witness(next, w, improve(P, next, rho, alpha - alpha.mean(), 2)[1])
+    return Witness(next, w, improve(P, next, rho, alpha - alpha.mean(), 2))
 
 
 def memoryless_channel(P: Array, C: Array, sweeps: int = 500) -> Array:
     """a(y|z), Z x Y: the minimiser of E C + H(Z'|Y) - H(Z|Y), for an irreducible P and C (Z x Y) in bits."""
     pi = stationary_law(P)
-    for _, log_m in zip(range(sweeps), alternate(P, C.T * NATS, pi), strict=False):
-        pass
+    *_, log_m = islice(alternate(P, C.T * NATS, pi), sweeps)
     return np.exp(log_m - np.log(pi)).T
