@@ -57,7 +57,8 @@ def _learned(method: str) -> Callable[..., Any]:
     try:
         return getattr(import_module(module), name)
     except ModuleNotFoundError as missing:
-        raise InputError(f"method {method} needs {missing.name}; install it with: pip install 'veilstream[deep]'") from None
+        line = f"method {method} needs {missing.name}; install it with: pip install 'veilstream[deep]'"
+        raise InputError(line) from None
 
 
 def solve(

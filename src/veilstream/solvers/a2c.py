@@ -53,7 +53,6 @@ class A2C:
     seed: int = 0
     checkpoint: str | None = None
     resume: bool = False
-    optimum: float | None = None  # shown beside the progress
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("width", "steps", "streams", "horizon", "episode", "segments", "runs"), 1)
@@ -73,7 +72,7 @@ class A2C:
             tried = []
             for k in range(self.runs):
                 share = ((i * self.runs + k) / total, (i * self.runs + k + 1) / total)
-                report = training.tell(progress, share, self.segments, self.optimum)
+                report = training.tell(progress, share, self.segments, problem, weight)
                 name = training.numbered(self.checkpoint, i if len(weights) > 1 else None, k if self.runs > 1 else None)
                 policy, curve = learn(problem, weight, replace(self, seed=self.seed + k, checkpoint=name), report)
                 tried.append(training.estimated(problem, policy, self.seed + k, curve))
@@ -225,7 +224,7 @@ def learn(problem: Problem, weight: float, options: A2C, report: Report = None) 
     """(policy, learning curve) of one seed at one weight."""
     model = Model.of(problem, weight)
     run = training.Run.of("a2c", problem, weight, options.seed, options)
-    pure = replace(options, seed=0, checkpoint=None, resume=False, optimum=None, runs=1)  # what is compiled for
+    pure = replace(options, seed=0, checkpoint=None, resume=False, runs=1)  # what is compiled for
 
     def one(state: State) -> tuple[State, training.Figures]:
         state, cost = segment(model, pure, state)

@@ -59,7 +59,6 @@ class ActorCritic:
     seed: int = 0
     checkpoint: str | None = None
     resume: bool = False
-    optimum: float | None = None
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("width", "updates", "pieces", "rank", "sweeps", "segments"), 1)
@@ -81,7 +80,7 @@ class ActorCritic:
             maker = WARM[self.warm]
             before = None if maker is None else maker(seed=self.seed).points(problem, np.array([weight]))[0]
             share = (i / len(weights), (i + 1) / len(weights))
-            report = training.tell(progress, share, self.segments, self.optimum)
+            report = training.tell(progress, share, self.segments, problem, weight)
             named = replace(self, checkpoint=training.numbered(self.checkpoint, i if len(weights) > 1 else None))
             policy, curve = learn(problem, weight, named, before, report)
             after = training.estimated(problem, policy, self.seed, curve)
@@ -218,7 +217,7 @@ def learn(
     model = Model.of(problem, weight)
     run = training.Run.of("actor-critic", problem, weight, options.seed, options)
     streams = options.streams or int(np.clip(BATCH // problem.distortion.size, 16, 256))
-    pure = replace(options, streams=streams, seed=0, checkpoint=None, resume=False, optimum=None)
+    pure = replace(options, streams=streams, seed=0, checkpoint=None, resume=False)
 
     def one(state: State) -> tuple[State, training.Figures]:
         state, g = segment(model, pure, state)
