@@ -2,7 +2,7 @@
 
 Stable-Baselines3 needs torch, which is no dependency of veilstream. In an environment of its own:
 
-    python -m venv sb3 && sb3/bin/pip install torch --index-url https://download.pytorch.org/whl/cpu
+    python -m venv sb3 && sb3/bin/pip install torch      # its web site tells how to get the small build without CUDA
     sb3/bin/pip install stable-baselines3 'veilstream[env]'
     sb3/bin/python examples/train_sb3.py --steps 200000
 """
