@@ -392,6 +392,18 @@ def test_killed_at_random_moments_under_load(tmp_path, broker, capsys):
 
 
 @NEEDS_MOSQUITTO
+def test_the_last_will_tells_of_a_kill(tmp_path, broker):
+    artefact(tmp_path / "p.veil")
+    client = Client(broker.port, "veil/status")
+    with Gateways(tmp_path / "p.veil", tmp_path / "s.db", broker.port) as gateways:
+        gateways.start()
+        wait_until(lambda: [p for _, p, _ in client.heard] == [b"online"])
+        os.kill(gateways.pid, signal.SIGKILL)
+        wait_until(lambda: [p for _, p, _ in client.heard] == [b"online", b"offline"])
+    client.end()
+
+
+@NEEDS_MOSQUITTO
 def test_the_broker_is_killed_and_comes_back(tmp_path, broker, capsys):
     """What the broker lost before our commit is counted; what we committed reaches the output."""
     artefact(tmp_path / "p.veil")

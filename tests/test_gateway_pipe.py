@@ -207,7 +207,7 @@ def test_serve_end_to_end_and_no_canary_anywhere(tmp_path):
         public.append(ask("/39.912345678?lat=39.912345678"))
         for junk in (b"39.912345678", b'{"lat":39.912345678', b"\xff39.912345678", b'{"t":1e999,"lat":39.912345678}'):
             client.say("in/phone", junk)
-        wait_until(lambda: len([1 for topic, _, _ in client.heard if topic == "out/phone"]) == 30)
+        wait_until(lambda: len({payload for topic, payload, _ in client.heard if topic == "out/phone"}) == 30)
         public += [ask(path) for path in ("/", "/v1/status", "/v1/events", "/metrics", "/healthz", "/openapi.json")]
         wait_until(lambda: 'veil_refused_total{reason="unreadable"} 5' in ask("/metrics"))
         process.send_signal(signal.SIGTERM)

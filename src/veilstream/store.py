@@ -265,7 +265,7 @@ def _make_private(path: str) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
-        raise StoreError(f"cannot open the store {path}: {error.strerror}") from None
+        raise StoreError(f"cannot open the store {path}: {error.strerror}; --store FILE puts it elsewhere") from None
     if os.stat(path).st_mode & 0o077:
         raise StoreError(f"the store {path} is open to other users; run: chmod 600 {Path(path).name}")
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -50,7 +51,7 @@ def release(
     if seed is not None:
         print("warning: --seed makes the noise repeatable; whoever knows it can remove it", file=sys.stderr)
     space = open_space(policy, ceiling, meter, force)
-    opened = open_store(policy, store, no_store, {"": space})
+    opened = open_store(policy, store, no_store, {"": space}, lambda line: print(line, file=sys.stderr))
     core = Core({"": space}, opened, max_ahead=max_ahead, uniforms=None if seed is None else uniforms(seed))
     try:
         pipe.run(core, sys.stdin.buffer, sys.stdout.buffer, form, key)  # type: ignore[arg-type]
@@ -70,18 +71,20 @@ def open_space(policy: Path, ceiling: float | None, meter: str, force: bool) -> 
         raise InputError(str(error) if str(policy) in str(error) else f"{policy}: {error}") from None
 
 
-def open_store(policy: Path, store: Path | None, no_store: bool, spaces: "dict[str, Space]") -> "Store":
+def open_store(
+    policy: Path, store: Path | None, no_store: bool, spaces: "dict[str, Space]", tell: Callable[[str], None]
+) -> "Store":
     from veilstream.store import MEMORY, Store
 
     if no_store and store is not None:
         raise InputError("--store and --no-store exclude each other")
     if no_store:
-        print("warning: --no-store: a second run draws again, and two draws of one step leak more", file=sys.stderr)
+        tell("warning: --no-store: a second run draws again, and two draws of one step leak more")
     opened = Store(
         MEMORY if no_store else store or Path(f"{policy}.db"), {name: s.binding for name, s in spaces.items()}
     )
     if opened.changed:
-        print("note: the policy changed since the last run; steps and the meter are kept", file=sys.stderr)
+        tell("note: the policy changed since the last run; steps and the meter are kept")
     return opened
 
 

@@ -1,5 +1,6 @@
 """`veil serve`: the gateway."""
 
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -112,7 +113,7 @@ def serve(
     logs.configure()
     spaces, routes = _spaces(policy, source, target, route or [], out_format, ceiling, meter, force)
     http_settings = _http(http, token_file) if http is not None else None
-    opened = open_store(policy, store, no_store, spaces)
+    opened = open_store(policy, store, no_store, spaces, logging.getLogger("veilstream.store").warning)
     core = Core(spaces, opened, max_ahead=max_ahead, clock=clock, max_streams=max_streams, keep=keep)
     parts: dict[str, service.Run] = {}
     if mqtt is not None:

@@ -76,9 +76,9 @@ class MqttGateway:
         try:
             while not stop.is_set():
                 connection.turn(IDLE_S)
-                self._take(connection)
                 self._settle(connection)
                 self._send_outbox(connection)
+                self._take(connection)
             self._drain(connection)
             connection.close()
         except BrokerLost as error:
@@ -93,7 +93,8 @@ class MqttGateway:
     # --- readings in -----------------------------------------------------------------------------------
 
     def _take(self, connection: Connection) -> None:
-        if not connection.inbox or len(self._in_flight) >= MAX_IN_FLIGHT:
+        left_over = self._behind.is_set() and not self.core.clock  # what an earlier session left goes first
+        if not connection.inbox or left_over or len(self._in_flight) >= MAX_IN_FLIGHT:
             return
         messages = list(connection.inbox)
         readings: list[Reading | Refused] = []
