@@ -12,7 +12,6 @@ from veilstream.chain import MarkovChain
 from veilstream.information import binary_entropy, xlog2
 from veilstream.problem import Average, Instantaneous, Problem, blahut_arimoto
 from veilstream.solvers.bounds import Outcome, Witness, certify, certify_curve
-from veilstream.solvers.bounds.memoryless import memoryless_channel
 from veilstream.solvers.causal_ba import CausalBA
 
 
@@ -187,6 +186,19 @@ def test_large_problems_get_a_bound_without_memory():
     assert 0.98 * point.objective(1.0) < found.lower_bound <= point.objective(1.0)
 
 
+def test_a_lifted_chain_needs_memory_and_gets_it():
+    rng = np.random.default_rng(0)
+    law, x = rng.dirichlet(np.full(3, 0.3), (3, 3)), [0, 1]
+    for u in rng.random(5000):
+        x.append(int((law[x[-1], x[-2]].cumsum() < u).sum()))
+    chain = MarkovChain.fit([x], n_states=3, order=2)
+    problem = Problem(chain, np.abs(np.subtract.outer(np.arange(3), np.arange(3))), Average(weight=1.0))
+    [point] = CausalBA(window=4, random_starts=0).points(problem, [1.0])
+    upper = point.objective(1.0)
+    found = certify(chain.transition, problem.cost(1.0), law=chain.stationary, upper=upper, seconds=5)
+    assert 0.98 * upper <= found.lower_bound <= upper
+
+
 # --- two independent bounds --------------------------------------------------------------------------------
 
 
@@ -250,10 +262,3 @@ def test_a_certified_curve_is_a_band():
         assert s.lower_bound <= s.objective
         assert s.objective - 0.005 <= s.lower_bound
         assert s.leakage_lower <= s.leakage
-
-
-def test_memoryless_channel_is_a_channel_within_the_limits():
-    problem = builtin_problem("grid4x4-q1", Instantaneous(limit=2))
-    a = memoryless_channel(problem.chain.transition, problem.cost(0.0))
-    assert a.sum(1) == pytest.approx(1)
-    assert (a[~problem.allowed] == 0).all()

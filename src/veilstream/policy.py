@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilstream.errors import InputError
 from veilstream.information import Array
+from veilstream.network import LogitRule, LookaheadRule
 from veilstream.problem import advance, blahut_arimoto, next_prior
 
 Memory = NDArray[Any]
@@ -232,6 +233,8 @@ class Schedule:
 
 RULES: dict[str, Callable[[dict[str, Any], dict[str, Array]], Rule]] = {
     "greedy": lambda meta, arrays: GreedyRule(arrays["cost"], float(meta["tolerance"])),
+    "logit": LogitRule.restore,
+    "lookahead": LookaheadRule.restore,
 }
 
 

@@ -102,6 +102,20 @@ def limits(model: Model, text: str) -> float | tuple[float, ...]:
     return tuple(by_name.get(n, by_name.get("*", 0.0)) for n in model.names)
 
 
+def options_of(pairs: list[str] | None) -> dict[str, Any]:
+    """name=value of each --option: numbers, true and false are read as such, anything else as text."""
+    options = {}
+    for pair in pairs or []:
+        name, equals, text = pair.partition("=")
+        if not (name and equals):
+            raise InputError(f"--option takes name=value, found {pair!r}")
+        try:
+            options[name.replace("-", "_")] = json.loads(text.replace("_", ""))
+        except ValueError:
+            options[name.replace("-", "_")] = text
+    return options
+
+
 @contextmanager
 def progress_bar(title: str, quiet: bool = False) -> Iterator["Progress | None"]:
     """A bar on standard error while something long runs; nothing when that is no terminal."""

@@ -19,6 +19,8 @@ Examples:
   veil solve me.veil --max home=5km,*=500m -o policy.veil
 
   veil solve meter.veil --budget 0.1 --json
+
+  veil solve builtin:grid4x4-q2 --lambda 1 --method a2c --option width=128 --option steps=1000000
 """
 
 
@@ -36,10 +38,11 @@ def solve(
     certify: Annotated[bool, typer.Option("--certify", help="Prove how close to the best possible it is.")] = False,
     seconds: Annotated[float, typer.Option(help="Time for the certificate.")] = 30.0,
     seed: Annotated[int, typer.Option(help="For random starts and estimates.")] = 0,
+    option: Annotated[list[str] | None, typer.Option(help="Of the method, as in steps=1000000; repeatable.")] = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Find the release policy that leaks least for the utility asked for."""
-    from veilstream.cli.common import constraint_of, print_json, progress_bar, read_model
+    from veilstream.cli.common import constraint_of, options_of, print_json, progress_bar, read_model
     from veilstream.problem import Problem
     from veilstream.solvers import solve as run
 
@@ -47,7 +50,14 @@ def solve(
     problem = Problem(source.chain, source.distortion, constraint_of(source, avg, at_most, weight, budget))
     with progress_bar("solving", quiet=json_out) as progress:
         solution = run(
-            problem, method, window=window, certify=certify, seed=seed, progress=progress, certify_seconds=seconds
+            problem,
+            method,
+            window=window,
+            certify=certify,
+            seed=seed,
+            progress=progress,
+            certify_seconds=seconds,
+            **options_of(option),
         )
     result = as_json(solution)
     if out is not None:

@@ -1,8 +1,9 @@
 """Proved lower bounds on what any causal release mechanism can do, better the longer they may take.
 
-First the bound without memory (`memoryless`): a moment, at any size. Then memories of 1, 2, 3, 4, 6, 9, ...
-states: the best bound each of them can prove (`interior`), split where it forgets most (`memory`), until the
-bound is within the tolerance of what a mechanism attains, or the time is up. The best bound so far stands.
+First the bound without memory, by `alternation`: a moment, at any size. Then, while that helps, with the last one or
+two releases as memory. Then memories made to measure: the best bound each of them can prove (`interior`), split where
+it forgets most (`memory`), and so on, until the bound is within the tolerance of what a mechanism attains or the time
+is up. The best bound so far stands.
 
 A chain with several closed classes is bounded class by class: to name the class costs bits once, but no rate, so
 
@@ -12,14 +13,16 @@ A chain with several closed classes is bounded class by class: to name the class
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import count
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilstream.chain import MarkovChain, stationary_law
 from veilstream.information import Array, entropy
-from veilstream.solvers.bounds import interior, memoryless
-from veilstream.solvers.bounds.memory import attained, split
+from veilstream.solvers.bounds import alternation, interior
+from veilstream.solvers.bounds.memory import attained, split, window_table
 from veilstream.solvers.bounds.witness import NATS, Witness, improve, reverse_cost, weights_of
 from veilstream.solvers.solution import Progress
 
@@ -29,6 +32,7 @@ ENOUGH = 0.003  # relative: how far a memory is exploited before it is split, wh
 MARGIN = 0.5  # of the gap: how far inside a finer memory starts
 CENTRING = 0.3
 LEAST_BITS = 1e-6  # a gap below this is none
+LARGEST_SWEEP = 1_000_000  # numbers in an array S x Y x Z
 LARGEST_BLOCKS = 6_000_000  # numbers in an array S x Y x Z x Z
 LARGEST_SYSTEM = 4_000  # S x Z
 
@@ -135,15 +139,15 @@ class Search:
 
     def run(self, until: float) -> Iterator[None]:
         """Yields after every piece of work; ends when the bound is tight, or nothing more can be done."""
-        x = yield from self.without_memory(until)
-        still = interior.gauge(self.P, self.cost) if self.going(until) and self.fits(x) else np.zeros(0)
+        x = yield from self.alternations(until)
+        still = interior.gauge(self.P, self.cost) if self.going(until) and self.fits(len(x.next)) else np.zeros(0)
         while self.going(until):
-            if not self.fits(x):
+            if not self.fits(len(x.next)):
                 self.outcome = Outcome.SIZE
                 return
-            self.size, self.last = len(x.next), not self.fits(x, GROWTH)
+            self.size, self.last = len(x.next), not self.fits(len(x.next), GROWTH)
             try:
-                x = yield from self.with_memory(x, still, until)
+                x = yield from self.interior_point(x, still, until)
             except np.linalg.LinAlgError:
                 self.outcome = Outcome.PRECISION
                 return
@@ -154,27 +158,51 @@ class Search:
                 return
             x = interior.refined(x, parent, table, weight, margin)
 
-    def without_memory(self, until: float) -> Generator[None, None, interior.Iterate]:
-        """Sweeps of `memoryless`; returns where the interior-point method may start, well inside."""
-        sweeps, first = memoryless.alternate(self.P, self.cost, self.pi), None
-        while True:
-            while True:
-                log_m = next(sweeps)
-                self.steps += 1
-                if self.steps % LOOK_EVERY == 0 or perf_counter() > until:
-                    break
-            witness, m = memoryless.witness(self.P, self.cost, self.pi, log_m), np.exp(log_m)[None]
+    def alternations(self, until: float) -> Generator[None, None, interior.Iterate]:
+        """No memory, then the last release or two while that helps; returns where to go on from."""
+        Y, Z = self.cost.shape
+        x = yield from self.alternation(window_table(Y, 0), MOST_SWEEPS, until)
+        taken_over = False  # can the interior-point method go on from the last memory, with room to grow?
+        for window in (1, 2):
+            before, table = self.bound, window_table(Y, window)
+            room = self.fits(len(table), 2)
+            if not self.going(until) or Y == 1 or len(table) * Y * Z > LARGEST_SWEEP or (taken_over and not room):
+                break
+            self.size, taken_over = len(table), room
+            share = (0.15 if room else 0.7) * (until - perf_counter())
+            wider = yield from self.alternation(table, MOST_SWEEPS // 5, perf_counter() + share)
+            if self.bound - before < 0.15 * (self.reachable - before):
+                break
+            x = wider if room else x
+        return x
+
+    def alternation(
+        self, table: NDArray[np.int64], sweeps: int, until: float
+    ) -> Generator[None, None, interior.Iterate]:
+        """Sweeps on one memory; returns where the interior-point method may start, well inside."""
+        iterates, first, before = alternation.alternate(self.P, self.cost, table, self.pi), None, self.bound
+        for k in count(1):
+            log_m, alpha = next(iterates)
+            self.steps += 1
+            if k % LOOK_EVERY and perf_counter() < until:
+                continue
+            witness, value = alternation.witness(self.P, self.cost, table, self.pi, log_m, alpha)
             if first is None:
-                first = interior.start(self.P, self.cost, witness.next, m, witness.alpha)
-            value = float((m * np.where(m > 0, reverse_cost(self.P, self.cost, witness.weights), 0)).sum())
-            over = self.offer(witness, value) or self.steps >= MOST_SWEEPS
+                first = interior.start(self.P, self.cost, table, np.exp(log_m), witness.alpha)
+            settled = self.offer(witness, value)
+            hopeless = k >= 3 * LOOK_EVERY and self.bound == before
+            over = settled or hopeless or k >= sweeps or perf_counter() > until
             if over:
-                self.reach(attained(self.P, self.cost, witness.next, m))
+                self.reach(attained(self.P, self.cost, table, np.exp(log_m)))
             yield
             if over or not self.going(until):
-                return first
+                break
+        assert first is not None
+        return first
 
-    def with_memory(self, x: interior.Iterate, still: Array, until: float) -> Generator[None, None, interior.Iterate]:
+    def interior_point(
+        self, x: interior.Iterate, still: Array, until: float
+    ) -> Generator[None, None, interior.Iterate]:
         """Interior-point steps on one memory; returns the last iterate."""
         centring = CENTRING
         for _ in range(MOST_STEPS):
@@ -208,6 +236,6 @@ class Search:
             self.outcome = Outcome.TIGHT
         return self.outcome is not Outcome.TIGHT and perf_counter() < until
 
-    def fits(self, x: interior.Iterate, growth: float = 1) -> bool:
-        S, Y, Z = x.m.shape
-        return growth * S * Y * Z * Z <= LARGEST_BLOCKS and growth * S * Z <= LARGEST_SYSTEM
+    def fits(self, states: int, growth: float = 1) -> bool:
+        Y, Z = self.cost.shape
+        return growth * states * Y * Z * Z <= LARGEST_BLOCKS and growth * states * Z <= LARGEST_SYSTEM
