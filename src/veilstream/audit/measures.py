@@ -4,7 +4,7 @@ cross-entropy   mean of -log P(x_t), in nats and bits: how surprised the adversa
 top-1, top-3    how often the truth is the first guess, or among the first three
 error           mean distance from the truth to the guess that minimises the expected distance
 recovered       share of a trace where a whole-trace guess is right
-home, work      share of the time really spent at the two most visited places that is found there
+    home, work      of the steps spent at the two most visited places, or guessed to be: the share that is both
 """
 
 from collections.abc import Sequence
@@ -108,7 +108,7 @@ def measure(
     for place in anchors or ():
         here, said = x[mask] == place, guess[mask] == place
         found.append(float((here & said).sum() / (here | said).sum()) if (here | said).any() else None)
-    home, work      of the steps spent at the two most visited places, or guessed to be: the share that is both
+    home, work = (*found, None, None)[:2]
     error = None
     if distances is not None:
         nearest = (belief @ distances).argmin(-1)
