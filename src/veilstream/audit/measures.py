@@ -1,10 +1,12 @@
 """From beliefs to numbers a person can read.
 
-cross-entropy   mean of -log P(x_t), in nats and bits: how surprised the adversary is by the truth
-top-1, top-3    how often the truth is the first guess, or among the first three
-error           mean distance from the truth to the guess that minimises the expected distance
-recovered       share of a trace where a whole-trace guess is right
+    cross-entropy   mean of -log P(x_t), in nats and bits: how surprised the adversary is by the truth
+    top-1, top-3    how often the truth is the first guess, or among the first three
+    error           mean distance from the truth to the guess that minimises the expected distance
+    recovered       share of a trace where a whole-trace guess is right
     home, work      of the steps spent at the two most visited places, or guessed to be: the share that is both
+
+Intervals are over traces: steps of one trace are not independent.
 """
 
 from collections.abc import Sequence
