@@ -26,6 +26,8 @@ def page(tmp_path_factory):
         content = collect(load(folder / "p.veil"), [source.path], Options(points=6, seconds=0.5))
         path = folder / "report.html"
         path.write_text(render(content), encoding="utf-8")
+        browser.get("about:blank")
+        browser.get_log("performance")  # what the browser's own first page asked for
         browser.get(path.as_uri())
         yield browser, content, path
 

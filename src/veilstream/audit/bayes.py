@@ -36,9 +36,7 @@ class Beliefs:
     density: Array  # streams x steps, log2 a(y_t|z_t) / p(y_t): its mean is the leakage. It identifies z: never shown
 
 
-def infer(
-    chain: MarkovChain, policy: Policy, traces: Traces, view: Ints | None = None, whole: bool = True
-) -> Beliefs:
+def infer(chain: MarkovChain, policy: Policy, traces: Traces, view: Ints | None = None, whole: bool = True) -> Beliefs:
     """Run the adversary along the releases.
 
     view: which state of the policy each state of the adversary's chain is (they are the same unless told).
@@ -46,7 +44,8 @@ def infer(
     """
     size = max(1, CELLS // (len(chain) * max(len(chain), policy.n_outputs, traces.y.shape[1])))
     parts = [_infer(chain, policy, traces.rows(at, at + size), view, whole) for at in range(0, len(traces.y), size)]
-    return Beliefs(*(None if f[0] is None else np.concatenate(f) for f in zip(*parts, strict=True)))
+    joined: list[Any] = [None if f[0] is None else np.concatenate(f) for f in zip(*parts, strict=True)]
+    return Beliefs(*joined)
 
 
 def _infer(chain: MarkovChain, policy: Policy, traces: Traces, view: Ints | None, whole: bool) -> tuple[Any, ...]:

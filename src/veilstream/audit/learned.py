@@ -78,6 +78,12 @@ def gap_to(bayes_loss: Array, learned: Learned) -> Interval:
     return ratio_interval(bayes_loss - learned.loss, learned.count)
 
 
+def gap_between(chain: Learned, learner: Learned) -> Interval:
+    """The same for a chain that was fitted to the training traces: neither has seen the traces it is scored on."""
+    step = np.divide(chain.loss, chain.count, out=np.zeros_like(chain.loss), where=chain.count > 0)
+    return ratio_interval(step * learner.count - learner.loss, learner.count)
+
+
 def lstm(
     traces: Traces,
     x: Ints,
@@ -105,9 +111,9 @@ def lstm(
     loss, count = np.zeros((2, traces.n_traces))
     right, per_seed = 0.0, list[float]()
     for s, (learn, stop, score) in enumerate(split(int(unit.max()) + 1, seeds, seed)):
-        tables = [data.only(np.isin(unit, part)).table(n_symbols) for part in (learn, stop)]
-        inner = None if progress is None else lambda f, s=s: progress((s + f) / seeds)
-        net_s = train(*tables, n_outputs, n_symbols, net, seed * seeds + s, inner)
+        train_on, stop_by = (data.only(np.isin(unit, part)).table(n_symbols) for part in (learn, stop))
+        inner = _part(progress, s, seeds)
+        net_s = train(train_on, stop_by, n_outputs, n_symbols, net, seed * seeds + s, inner)
         test = data.only(np.isin(unit, score))
         distinct, row = np.unique(test.windows, axis=0, return_inverse=True)
         law = net_s.predict(distinct)[row.ravel()]
@@ -119,6 +125,10 @@ def lstm(
     return Learned(
         name, lookback, ratio_interval(loss, count), tuple(per_seed), float(right / count.sum()), loss=loss, count=count
     )
+
+
+def _part(progress: Callable[[float], None] | None, i: int, n: int) -> Callable[[float], None] | None:
+    return None if progress is None else lambda done: progress((i + done) / n)
 
 
 def chain_adversary(

@@ -46,7 +46,7 @@ def _step(policy: WindowPolicy, law: Array, own: int) -> Array:
     """P(window, y, z) for every window: joint with the release that follows."""
     grown = np.empty((len(law), policy.n_outputs, law.shape[1]))
     for s in range(own):
-        a = policy.channel(np.int64(s))  # Z x Y
+        a = policy.channel(np.asarray(s))  # Z x Y
         grown[s::own] = law[s::own, None, :] * a.T
     return grown
 

@@ -4,7 +4,7 @@
     q(x_t | window) = softmax(W2 relu(W1 dropout(h_m)))
 
 It knows neither chain nor policy, only examples. Windows are discrete and repeat, so examples are held as counts
-N(window, x): the loss is the same and a batch of windows, drawn by how often they occur, carries all that followed them.
+N(window, x): the loss is the same, and a batch of windows, drawn by how often they occur, carries all that followed.
 """
 
 from collections.abc import Callable
@@ -66,7 +66,9 @@ class Table(NamedTuple):
         windows[: len(data.windows)], counts[: len(data.counts)] = data.windows, data.counts
         weight = counts.sum(1)
         follow = counts / np.maximum(weight, NOTHING)[:, None]
-        return cls(jnp.asarray(windows), jnp.asarray(follow, jnp.float32), jnp.asarray(np.cumsum(weight) / weight.sum()))
+        return cls(
+            jnp.asarray(windows), jnp.asarray(follow, jnp.float32), jnp.asarray(np.cumsum(weight) / weight.sum())
+        )
 
 
 def initial(key: jax.Array, n_outputs: int, n_symbols: int, net: Lstm) -> Params:

@@ -4,7 +4,9 @@
     top-1, top-3    how often the truth is the first guess, or among the first three
     error           mean distance from the truth to the guess that minimises the expected distance
     recovered       share of a trace where a whole-trace guess is right
-    home, work      share of the time really spent at the two most visited places that is found there
+    home, work      of the steps spent at the two most visited places, or guessed to be: the share that is both
+
+Intervals are over traces: steps of one trace are not independent.
 """
 
 from collections.abc import Sequence
@@ -71,7 +73,8 @@ def per_trace(values: Array, traces: Traces, mask: NDArray[np.bool_]) -> tuple[A
     """(sum, count) of `values` over the masked steps of every trace, copies together."""
     rows = np.where(mask, values, 0).sum(1)
     n = traces.n_traces
-    return np.bincount(traces.origin, rows, n), np.bincount(traces.origin, mask.sum(1), n).astype(float)
+    sums = np.bincount(traces.origin, rows, n).astype(float)
+    return sums, np.bincount(traces.origin, mask.sum(1), n).astype(float)
 
 
 def ratio_interval(sums: Array, counts: Array, seed: int = 0) -> Interval:
@@ -100,25 +103,24 @@ def measure(
     path: whole-trace guesses for `recovered` and the anchors; the first guess of the belief if there is none.
     """
     mask = traces.mask & (np.arange(x.shape[1]) >= start)
-    right = belief.argmax(-1) == x
     truth = np.take_along_axis(belief, x[..., None], -1)
     rank = (belief > truth).sum(-1)
-    guess_right = right if path is None else path == x
+    guess = belief.argmax(-1) if path is None else path
     found: list[float | None] = []
     for place in anchors or ():
-        there = mask & (x == place)
-        found.append(float(guess_right[there].mean()) if there.any() else None)
+        here, said = x[mask] == place, guess[mask] == place
+        found.append(float((here & said).sum() / (here | said).sum()) if (here | said).any() else None)
     home, work = (*found, None, None)[:2]
     error = None
     if distances is not None:
-        guess = (belief @ distances).argmin(-1)
-        error = float(distances[x, guess][mask].mean())
+        nearest = (belief @ distances).argmin(-1)
+        error = float(distances[x, nearest][mask].mean())
     return Measure(
         ratio_interval(*per_trace(surprise(belief, x), traces, mask)),
-        float(right[mask].mean()),
+        float((belief.argmax(-1) == x)[mask].mean()),
         float((rank[mask] < 3).mean()),
         error,
-        float(guess_right[mask].mean()),
+        float((guess == x)[mask].mean()),
         home,
         work,
     )

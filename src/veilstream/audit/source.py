@@ -94,9 +94,7 @@ def _check_place(points: NDArray[np.float64], states: StateSpace, where: str) ->
         )
 
 
-def _stops(
-    readings: Readings, states: StateSpace, period_s: float, how: Recording
-) -> tuple[Steps, NDArray[np.int64]]:
+def _stops(readings: Readings, states: StateSpace, period_s: float, how: Recording) -> tuple[Steps, NDArray[np.int64]]:
     """The steps that are stops, as DBSCAN tells: only the data the policy was made from can be told so."""
     from veilstream.state_search import find_stops
 

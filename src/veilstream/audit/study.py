@@ -114,9 +114,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         period_s=300.0, bin="mean", gaps="bridge", noise="drop", eps_m=200.0, min_samples=8, order=args.order
     )
     model = fit_model(read([args.source]), options)
-    print(f"{len(model.states)} stops, {model.runs.transitions} transitions, {len(model.runs.sequences)} traces", flush=True)
+    print(
+        f"{len(model.states)} stops, {model.runs.transitions} transitions, {len(model.runs.sequences)} traces",
+        flush=True,
+    )
     rows = table(
-        model.chain, model.states.distances(), model.runs.sequences, copies=args.copies,
+        model.chain,
+        model.states.distances(),
+        model.runs.sequences,
+        copies=args.copies,
         tell=lambda row: print(json.dumps(row), flush=True),
     )
     if args.out:
