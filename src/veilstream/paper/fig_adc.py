@@ -77,11 +77,11 @@ def judge(found: dict[str, Result]) -> Finding:
     order = bool((leak["q2"] <= leak["q1"] + 5e-3).all() and (leak["q1"] <= leak["q0"] + 5e-3).all())
     text = ", ".join(f"{c.upper()} {100 * v:.1f} %" for c, v in over.items())
     return Finding(
-        f"Order Q2 < Q1 < Q0 {'holds' if order else 'does not hold'} at equal distortion. Myopic leaks at most this much "
-        f"more: {text}. Gaps of the certificates: at most {100 * max(gaps):.1f} %; all points inside their band.",
+        f"Order Q2 < Q1 < Q0 {'holds' if order else 'does not hold'} at equal distortion. Myopic leaks at most this "
+        f"much more: {text}. Gaps of the certificates: at most {100 * max(gaps):.1f} %; all points inside their band.",
         "in part" if order and inside and over["q0"] < 0.02 else "no",
         "Equal for Q0, as stated. For Q1 and Q2 a myopic policy iterated to convergence is far closer to the proved "
-        "bound than the paper's figure shows; its myopic curve may not have converged.",
+        "bound than the paper reports; its myopic policy may not have converged.",
     )
 
 

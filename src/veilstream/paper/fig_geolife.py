@@ -88,14 +88,15 @@ def judge(problem: Problem, limits: dict[float, tuple[Solution, Evaluation | Non
         s, ev = limits[km]
         assert ev is not None
         parts.append(
-            f"{km:g} km: {ev.leakage:.3f} ± {1.96 * ev.leakage_se:.3f} (proved at least {s.leakage_lower or 0:.3f}; paper {told})"
+            f"{km:g} km: {ev.leakage:.3f} ± {1.96 * ev.leakage_se:.3f} "
+            f"(proved at least {s.leakage_lower or 0:.3f}; paper {told})"
         )
     return Finding(
         f"Limit at every step, bits per step over {STEPS} steps and {ROLL_OUTS} roll-outs: {'; '.join(parts)}. "
         f"On average: above {blind:.2f} km nothing need be revealed (always the commonest stop).",
         "in part",
-        "The order is the paper's (a wider limit leaks less); the level is not: on our stops the optimum leaks far less than "
-        f"its figures. {WHY}",
+        "The order is the paper's (a wider limit leaks less); the level is not: on our stops the optimum leaks far "
+        f"less than its figures. {WHY}",
     )
 
 

@@ -75,8 +75,8 @@ def draw(found: dict[tuple[str, int, str], Solution]) -> Figure:
         high = [s.leakage for s in ours]
         ax.fill_between(LIMITS, [s.leakage_lower or 0 for s in ours], high, color=colour, alpha=0.25, lw=0)
         ax.plot(LIMITS, high, "o-", color=colour, label=f"{chain.upper()}: {STYLES['causal-ba'][2]}, certified band")
-        ax.plot(LIMITS, [found[chain, k, "myopic"].leakage for k in LIMITS], "x--", color=colour, alpha=0.8, markersize=8,
-                label=f"{chain.upper()}: myopic")  # fmt: skip
+        near = [found[chain, k, "myopic"].leakage for k in LIMITS]
+        ax.plot(LIMITS, near, "x--", color=colour, alpha=0.8, markersize=8, label=f"{chain.upper()}: myopic")
         greedy = found[chain, 2, "belief-greedy"]
         ax.errorbar([2.06], [greedy.leakage], [1.96 * greedy.leakage_se], fmt="^", color=colour, capsize=3,
                     label=f"{chain.upper()}: belief-greedy, 95 %")  # fmt: skip

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 USER = "016"
 WHY = (
-    "The paper publishes neither its clustering nor its step; ours (200 m, 8 points, 5-minute means) gives its 16 stops "
-    "and its 0.36 nats without privacy, but its stops may lie further apart."
+    "The paper publishes neither its clustering nor its step; ours (200 m, 8 points, 5-minute means) gives its 16 "
+    "stops and its 0.36 nats without privacy, but its stops may lie further apart."
 )
 
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from veilstream.paper.run import Outcome
 
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem 1.25rem 4rem; color: #1c2733;
-  background: #fff; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem 1.25rem 4rem;
+  color: #1c2733; background: #fff; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin: 2.4rem 0 .4rem; }
 dl { display: grid; grid-template-columns: 9rem 1fr; gap: .3rem 1rem; margin: .4rem 0 .8rem; }
 dt { color: #5a6875; } dd { margin: 0; }
@@ -38,10 +38,10 @@ def page(outcomes: Sequence[Outcome]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{csp}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
         f"<title>The paper, item by item</title><style>{STYLE}</style></head><body>"
-        "<h1>The paper, item by item</h1><p>Erdemir, Dragotti, Gündüz: Privacy-Aware Time-Series Data Sharing with Deep "
-        "Reinforcement Learning. What it states, what veilstream gets, and whether they agree. Bits are per step. Bands "
-        "are proved, exact curves computed exactly for the stated chain, ± are 95 % intervals. Pictures made from GeoLife "
-        "must not be passed on.</p>"
+        "<h1>The paper, item by item</h1><p>Erdemir, Dragotti, Gündüz: Privacy-Aware Time-Series Data Sharing with "
+        "Deep Reinforcement Learning. What it states, what veilstream gets, and whether they agree. Bits are per step. "
+        "Bands are proved, exact curves computed exactly for the stated chain, ± are 95 % intervals. Pictures made "
+        "from GeoLife must not be passed on.</p>"
         + "".join(_section(o) for o in outcomes)
         + f"<h2>Left out</h2><dl>{left}</dl></body></html>\n"
     )

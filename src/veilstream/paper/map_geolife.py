@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,7 +14,7 @@ from veilstream.information import Array
 from veilstream.paper.geolife import WHY, model
 from veilstream.paper.item import Desk, Finding, Item
 from veilstream.problem import Average, Both, Instantaneous, Problem
-from veilstream.report.layout import crowd, east_north_km
+from veilstream.report.layout import east_north_km
 from veilstream.report.plots import draw_traces
 from veilstream.report.points import stretch
 from veilstream.solvers import solve
@@ -38,8 +40,9 @@ def make(desk: Desk) -> Finding:
     desk.figure(draw(fitted.states, true, shown))
     kept = bool((off <= LIMIT_KM + 1e-9).all())
     return Finding(
-        f"The released path differs in {int((off > 0).sum())} of {len(true)} steps; it is never more than {off.max():.2f} km off. "
-        f"In the long run {solution.distortion:.2f} km for {solution.leakage:.3f} bits per step ({solution.level}).",
+        f"The released path differs in {int((off > 0).sum())} of {len(true)} steps and is never more than "
+        f"{off.max():.2f} km off. In the long run {solution.distortion:.2f} km for {solution.leakage:.3f} bits per "
+        f"step ({solution.level}).",
         "yes" if kept and (off > 0).any() else "in part" if kept else "no",
         f"One stretch of the recorded data, drawn once. {WHY}",
     )
@@ -47,13 +50,11 @@ def make(desk: Desk) -> Finding:
 
 def draw(states: StateSpace, true: NDArray[np.int64], shown: NDArray[np.int64]) -> Figure:
     places = east_north_km(states)
-    near = crowd(places)
     figure = Figure(figsize=(13, 5.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.25])
     used = np.unique(np.concatenate([true, shown]))
     draw_paths(left, places, true, shown, used)
-    title = "true and released moves" + ("" if near is None else " (places not visited here in grey)")
-    left.set_title(title, loc="left", fontsize=11)
+    left.set_title("moves; grey: other stops", loc="left", fontsize=11)
     draw_traces(right, true, shown, states.names, 5 / 60)
     right.set_title("the same over time", loc="left", fontsize=11)
     figure.suptitle(f"GeoLife user 016, lambda {WEIGHT:g}, at most {LIMIT_KM:g} km", fontsize=12)
@@ -65,10 +66,10 @@ def draw_paths(
 ) -> None:
     ax.plot(*places.T, "o", color="#b4bec7", markersize=4, zorder=1)
     share = np.bincount(true, minlength=len(places)) / len(true), np.bincount(shown, minlength=len(places)) / len(shown)
-    ax.scatter(*places.T, s=600 * share[0], color=TRUE, alpha=0.5, lw=0, zorder=2)
-    ax.scatter(*places.T, s=600 * share[1], facecolor="none", edgecolor=SHOWN, linewidth=2, zorder=3)
-    for path, colour, line, bend, label in ((true, TRUE, "-", 0.12, "true"), (shown, SHOWN, "--", -0.12, "released")):
-        moves = {(int(a), int(b)) for a, b in zip(path[:-1], path[1:], strict=True) if a != b}
+    ax.scatter(places[:, 0], places[:, 1], s=600 * share[0], color=TRUE, alpha=0.5, lw=0, zorder=2)
+    ax.scatter(places[:, 0], places[:, 1], s=600 * share[1], facecolor="none", edgecolor=SHOWN, linewidth=2, zorder=3)
+    for path, colour, line, bend, label in ((true, TRUE, "-", 0.12, "true"), (shown, SHOWN, "--", 0.28, "released")):
+        moves = {(int(a), int(b)) for a, b in pairwise(path) if a != b}
         ax.plot([], [], line, color=colour, label=label)
         for a, b in moves:
             ax.annotate("", places[b], places[a], zorder=2, arrowprops={"arrowstyle": "->", "color": colour, "ls": line,

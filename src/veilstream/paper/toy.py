@@ -34,8 +34,8 @@ def make(desk: Desk) -> Finding:
         f"{off:.3f} cells; computed exactly). In the long run the best policy found leaks {best.leakage:.3f} bits at "
         f"{best.distortion:.3f} cells, within {100 * gap:.2f} % of the proved bound on the objective.",
         "in part" if random else "no",
-        "Not deterministic, as stated. Its 36 rows are for pairs of states; an optimal channel needs the present one only, "
-        "so ours has 6. Ours is the best channel for this step; the paper's also looks ahead.",
+        "Not deterministic, as stated. Its 36 rows are for pairs of states; an optimal channel needs the present one "
+        "only, so ours has 6. Ours is the best channel for this step; the paper's also looks ahead.",
     )
 
 

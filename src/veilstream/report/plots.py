@@ -76,7 +76,8 @@ def draw_traces(
     ax: Axes, true: NDArray[np.int64], released: NDArray[np.int64], names: tuple[str, ...], period_h: float
 ) -> None:
     """True and released state over time, states as rows."""
-    hours = np.arange(len(true)) * period_h
+    hours = np.arange(len(true) + 1) * period_h
+    true, released = np.append(true, true[-1]), np.append(released, released[-1])  # the last step is drawn whole
     ax.step(hours, true, where="post", color="#0072B2", lw=2.2, alpha=0.9, label="true")
     ax.step(hours, released, where="post", color="#D55E00", lw=1.3, ls=(0, (4, 1.5)), label="released")
     ax.set_yticks(range(len(names)), names, fontsize=9)

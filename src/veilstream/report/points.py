@@ -90,10 +90,15 @@ def example(chain: MarkovChain, policy: Policy, path: Ints, seed: int) -> Exampl
     """Release the path and look at it with the eyes of the exact adversary."""
     traces = release(policy, [path], seed=seed)
     seen = infer(chain, policy, traces, whole=False)
+    return Example(traces.y[0], seen.filter[0], *guessed(chain, policy, seed))
+
+
+def guessed(chain: MarkovChain, policy: Policy, seed: int) -> tuple[float, float]:
+    """Share of steps at which the exact adversary's likeliest symbol is the true one, with its standard error."""
     drawn = sampled(chain, policy, AUDIT_STEPS, AUDIT_STREAMS, seed)
     guess = infer(chain, policy, drawn, whole=False).filter.argmax(-1)
     hits = (guess == chain.symbols[drawn.z]).mean(1)
-    return Example(traces.y[0], seen.filter[0], float(hits.mean()), float(hits.std(ddof=1) / np.sqrt(len(hits))))
+    return float(hits.mean()), float(hits.std(ddof=1) / np.sqrt(len(hits)))
 
 
 def mean_channel(chain: MarkovChain, policy: Policy, seed: int = 0) -> tuple[Array, str]:
