@@ -54,12 +54,13 @@ def rows(chain: str, result: Result) -> list[list[object]]:
 
 
 def excess(ours: list[Solution], others: list[Solution]) -> float:
-    """Greatest share by which the others leak more than we do at equal distortion, where there is something to leak."""
-    D, L = _ordered(ours)
-    d, l = _ordered(others)
-    here = np.interp(d, D, L)
-    worth = here > 0.05
-    return float((l[worth] / here[worth] - 1).max()) if worth.any() else 0.0
+    """Greatest share of bits by which the others leak more than we do at equal distortion, at most.
+
+    At the same weight the difference of the objectives is no less than that of the leakages at the others' distortion:
+    our objective at a weight is a line under our curve.
+    """
+    pairs = zip(ours, others, strict=True)
+    return max([(b.objective - a.objective) / b.leakage for a, b in pairs if b.leakage > 0.05], default=0.0)
 
 
 def _ordered(solutions: list[Solution]) -> tuple[Array, Array]:

@@ -23,11 +23,14 @@ class Budget:
     certify_s: float = 4.0  # seconds of certificate a point
     streams: int = 256  # roll-outs of an estimate
     steps: int = 300
+    a2c_steps: int = 400_000
+    a2c_runs: int = 3
+    a2c_width: int = 64
     seed: int = 0
 
     @classmethod
     def full(cls, seed: int = 0) -> Budget:
-        return cls(certify_s=60.0, streams=5000, steps=300, seed=seed)
+        return cls(60.0, streams=5000, steps=300, a2c_steps=1_500_000, a2c_runs=5, a2c_width=3000, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Item:
     paper: str  # what the paper states, in our words
     make: Callable[[Desk], Finding] = field(repr=False)
     needs_geolife: bool = False
+    needs: str | None = None  # a library of an extra, without which it is skipped
 
 
 @dataclass(frozen=True)

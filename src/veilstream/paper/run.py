@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,20 @@ from veilstream.errors import InputError
 from veilstream.paper.item import Budget, Desk, Finding, Item, as_json, write_text
 from veilstream.solvers.solution import Progress
 
-MODULES = ("fig_idc", "fig_adc", "toy", "grid_trajectory", "fig_geolife", "map_geolife")
+MODULES = (
+    "fig_idc",
+    "fig_adc",
+    "convergence",
+    "toy",
+    "grid_trajectory",
+    "fig_geolife",
+    "table_adversary",
+    "map_geolife",
+)
 LEFT_OUT = {
-    "convergence of A2C": "not in veil paper yet; docs/learning.md has our runs",
-    "adversary tables": "not in veil paper yet; python -m veilstream.audit.study GEOLIFE/016 makes them",
+    "the LSTM of the adversary tables": "python -m veilstream.audit.study GEOLIFE/016 trains it; it takes longer",
+    "a2c and actor-critic in the other figures": "not in veil paper yet",
+    "three more GeoLife users, London smart meters, orders 2 and 3": "not in veil paper yet",
 }
 
 
@@ -78,6 +89,8 @@ def run(
 def _one(item: Item, desk: Desk) -> Outcome:
     if item.needs_geolife and desk.geolife is None:
         return Outcome(item, "skipped: needs --geolife DIR", None)
+    if item.needs is not None and find_spec(item.needs) is None:
+        return Outcome(item, f"skipped: needs {item.needs}; pip install 'veilstream[deep]'", None)
     settings = {"item": item.name, "veilstream": version("veilstream"), **asdict(desk.budget)}
     done = read(desk.folder, item)
     if done is not None and done[1] == settings:
