@@ -43,8 +43,9 @@ def make(desk: Desk) -> Finding:
     still = (runs[:, -1 - SEGMENTS // 4] - runs[:, -1]).mean() / best.objective
     return Finding(
         f"After {steps[-1]:,.0f} roll-out steps {len(runs)} seeds are {100 * above.min():.1f} to "
-        f"{100 * above.max():.1f} % above the best policy found, {best.objective:.3f} (leakage + lambda x distortion), which is within "
-        f"{100 * (best.gap or 0):.2f} % of the proved bound. The last quarter gained {100 * still:.1f} %.",
+        f"{100 * above.max():.1f} % above the best policy found, {best.objective:.3f} (leakage + lambda x distortion), "
+        f"which is within {100 * (best.gap or 0):.2f} % of the proved bound. The last quarter gained "
+        f"{100 * still:.1f} %.",
         "in part",
         f"The paper's band settles; ours, with width {budget.a2c_width} (the paper's: 3000), is still "
         f"{'falling' if still > 0.002 else 'above the optimum'}. Ours counts steps, its iterations are of "
