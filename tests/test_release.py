@@ -10,12 +10,13 @@ import pytest
 from scipy.stats import chisquare, kstest
 
 from gatewaykit import problem_of, window_policy
+from veilstream.builtin import builtin_problem
 from veilstream.chain import MarkovChain
 from veilstream.distortion import hamming
 from veilstream.errors import InputError
 from veilstream.evaluate import evaluate
 from veilstream.information import mutual_information
-from veilstream.policy import BeliefPolicy, GreedyRule, Schedule, WindowPolicy
+from veilstream.policy import BeliefPolicy, GreedyRule, Schedule, WindowPolicy, restore
 from veilstream.problem import Average, Instantaneous, Problem, output_law
 from veilstream.release import (
     BLIND,
@@ -26,6 +27,7 @@ from veilstream.release import (
     TrueStates,
     release_many,
 )
+from veilstream.solvers import solve
 from veilstream.steady import rates
 
 TINY = Problem(MarkovChain([[0.8, 0.2], [0.3, 0.7]]), hamming(2), Average(weight=1.0))
@@ -263,3 +265,16 @@ def test_a_gateway_loads_no_solver_and_no_learning_library():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_solved_policy_meters_itself_exactly():
+    """The contract's plain call, Releaser(policy): the chain comes with the policy, also after a round trip."""
+    problem = builtin_problem("grid2x3-toy", Average(weight=2.0))
+    policy = solve(problem).policy
+    x = problem.chain.sample(200, seed=3)[0]
+    again = restore(*policy.export())
+    ours, told, again = Releaser(policy, seed=1), Releaser(policy, problem, seed=1), Releaser(again, seed=1)
+    for symbol in x:
+        assert ours.release(int(symbol)) == told.release(int(symbol)) == again.release(int(symbol))
+    assert ours.leaked_bits == pytest.approx(told.leaked_bits)
+    assert ours.leaked_bits == pytest.approx(again.leaked_bits)
