@@ -1,7 +1,6 @@
 """The releaser: the right law, the right meter, a ceiling that holds; nothing depends on the truth but the draw."""
 
 import itertools
-import os
 import subprocess
 import sys
 
@@ -214,20 +213,31 @@ def test_lifted_chain_releases_and_forgets_over_a_gap():
     assert releaser._private[0] == BLIND
 
 
+FORKING = """
+import os
+from veilstream.release import SecureUniforms
+
+source = SecureUniforms()
+source(1)  # a block is now waiting
+read, write = os.pipe()
+child = os.fork()
+if child == 0:
+    os.write(write, source(8).tobytes())
+    os._exit(0)
+os.waitpid(child, 0)
+print(source(8).tobytes().hex(), os.read(read, 64).hex())
+"""  # in an interpreter of its own: threads of other tests and fork do not go together
+
+
 def test_secure_uniforms_are_uniform_and_never_shared_with_a_child():
     source = SecureUniforms()
     u = source(100_000)
     assert u.min() >= 0
     assert u.max() < 1
     assert kstest(u, "uniform").pvalue > 1e-4
-    source(1)  # a block is now waiting
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(write, source(8).tobytes())
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert np.frombuffer(os.read(read, 64)).tolist() != source(8).tolist()
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True)
+    parent, child = done.stdout.split()
+    assert parent != child
     assert SecureUniforms()(5).tolist() != SecureUniforms()(5).tolist()
 
 
