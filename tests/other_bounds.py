@@ -1,7 +1,7 @@
-"""Two more lower bounds on leakage + cost, by other arguments than `solvers.bounds`: slow, simple, for cross-checks.
+"""Two more lower bounds, by other arguments than `solvers.bounds`: slow and simple, for cross-checks.
 
 Both bound the divergence that an output model r gives away by the worst case of P_a(y^n) / r(y^n):
-for every mechanism q,  objective(q) >= [value of the soft-min recursion with r] - max over y^n of log2 P_a / r.
+for every mechanism q,  objective(q) >= value of the soft-min recursion with r - max over y^n of log2 P_a / r.
 """
 
 import itertools
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def genie(P, C, pi, k, sweeps=300):
-    """Reveal the true state every k steps: best >= (1/k) sum_x pi(x) V_k(P[x]), V_k bounded on the tree of all y^k."""
+    """Reveal the true state every k steps: (1/k) sum_x pi(x) V_k(P[x]), V_k bounded on the tree of all y^k."""
     return sum(p * _tree(P, C, P[x], k, sweeps) for x, p in enumerate(pi)) / k
 
 
@@ -39,7 +39,7 @@ def _tree(P, C, b, k, sweeps):
 
 
 def path_penalty(P, C, history, sweeps=500):
-    """g - worst growth of P_a / r with r(y | last y): what happened more than `history` steps ago is a row of P."""
+    """g - worst growth of P_a / r with r(y | last y); the belief `history` steps ago is any mix of rows of P."""
     Z, Y = C.shape
     r, alpha = np.full((Y, Y), 1 / Y), np.zeros((Y, Z))
     mu = np.full((Y, Z), 1 / (Y * Z))
@@ -47,13 +47,12 @@ def path_penalty(P, C, history, sweeps=500):
         x = np.log2(r)[:, None, :] - C[None] - (P @ alpha.T)[None]  # last y, z, y
         new = -np.log2(np.exp2(x).sum(2))
         a = np.exp2(x + new[:, :, None])
-        g, alpha_used, r_used = (new - alpha).min(), alpha, r
+        g, r_used = (new - alpha).min(), r
         alpha = new - new.mean()
         m = mu[:, :, None] * a
         r = m.sum(1) + 1e-6
         r /= r.sum(1, keepdims=True)
         mu = m.sum(0).T @ P
-    assert np.isfinite(alpha_used).all()
     edges = {}
     for h in itertools.product(range(Y), repeat=history + 1):
         b = P.copy()  # every possible prior just after h[0], one per row

@@ -18,7 +18,7 @@ LAYERS = [
     ["builtin", "states", "steady", "evaluate"],
     ["artefact", "data", "env"],
     ["meter", "selection", "state_search", "release", "solvers"],
-    ["store", "fitting"],
+    ["store", "fitting", "replay"],
     ["gateway", "audit", "report"],
     ["fleet", "paper", "bench"],
     ["cli"],

@@ -4,13 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
-from other_bounds import genie, path_penalty
 
+import veilstream as vs
+from other_bounds import genie, path_penalty
 from veilstream.builtin import builtin, builtin_problem
 from veilstream.chain import MarkovChain
 from veilstream.information import binary_entropy, xlog2
 from veilstream.problem import Average, Instantaneous, Problem, blahut_arimoto
-from veilstream.solvers.bounds import Outcome, Witness, certify, memoryless_channel
+from veilstream.solvers.bounds import Outcome, Witness, certify, certify_curve
 from veilstream.solvers.causal_ba import CausalBA
 
 
@@ -49,7 +50,7 @@ def objective_by_enumeration(P, C, start, mechanism, n):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_no_mechanism_with_any_memory_beats_any_witness(seed):
-    """I + cost >= n g - span(alpha) - log2|Z| for random history-dependent mechanisms and random witnesses."""
+    """I + cost >= n g - span(alpha) - log2|Z|, for random mechanisms with all of the past and random witnesses."""
     rng = np.random.default_rng(seed)
     Z, Y, S, n = 2, int(rng.integers(2, 4)), int(rng.integers(1, 4)), 4
     P, C = random_chain(rng, Z, KINDS[seed % 3]), rng.random((Z, Y)) * 2
@@ -128,9 +129,7 @@ def test_against_dynamic_programming_over_beliefs(seed):
     assert found.lower_bound >= 0.985 * increment - 1e-3
 
 
-@pytest.mark.parametrize(
-    ("name", "weight"), [(n, w) for n in ("grid4x4-q1", "grid4x4-q2") for w in (1.0, 2.0, 4.0)]
-)
+@pytest.mark.parametrize(("name", "weight"), [(n, w) for n in ("grid4x4-q1", "grid4x4-q2") for w in (1.0, 2.0, 4.0)])
 def test_the_papers_grids_within_a_tenth_of_a_percent(name, weight):
     problem = builtin_problem(name, Average(weight=weight))
     [point] = CausalBA(window=1).points(problem, [weight])
@@ -160,7 +159,7 @@ def test_below_every_policy_and_close_to_the_best(seed):
 
 
 def test_classes_are_bounded_one_by_one():
-    """Two closed classes and a transient state: the rate is the average of theirs, by the law of the start."""
+    """Two closed classes and a transient state: the rate is the average of theirs, by where the start leads."""
     P = np.zeros((5, 5))
     P[:2, :2] = P[2:4, 2:4] = 0.5
     P[4] = [0.7, 0, 0.3, 0, 0]
@@ -181,10 +180,23 @@ def test_where_nothing_need_leak_the_bound_is_zero_at_once():
 
 
 def test_large_problems_get_a_bound_without_memory():
-    problem = builtin_problem("grid12x12-q2", Average(weight=1.0))
+    problem = builtin_problem("grid9x9-q2", Average(weight=1.0))
     [point] = CausalBA(window=1, random_starts=0, max_sweeps=300).points(problem, [1.0])
     found = certify(problem.chain.transition, problem.cost(1.0), seconds=5)
     assert 0.98 * point.objective(1.0) < found.lower_bound <= point.objective(1.0)
+
+
+def test_a_lifted_chain_needs_memory_and_gets_it():
+    rng = np.random.default_rng(0)
+    law, x = rng.dirichlet(np.full(3, 0.3), (3, 3)), [0, 1]
+    for u in rng.random(5000):
+        x.append(int((law[x[-1], x[-2]].cumsum() < u).sum()))
+    chain = MarkovChain.fit([x], n_states=3, order=2)
+    problem = Problem(chain, np.abs(np.subtract.outer(np.arange(3), np.arange(3))), Average(weight=1.0))
+    [point] = CausalBA(window=4, random_starts=0).points(problem, [1.0])
+    upper = point.objective(1.0)
+    found = certify(chain.transition, problem.cost(1.0), law=chain.stationary, upper=upper, seconds=5)
+    assert 0.98 * upper <= found.lower_bound <= upper
 
 
 # --- two independent bounds --------------------------------------------------------------------------------
@@ -208,25 +220,45 @@ def test_other_bounds_agree(seed):
 def test_the_bound_only_rises_and_time_is_kept():
     problem = builtin_problem("grid4x4-q2", Average(weight=1.0))
     messages = []
-    found = certify(
-        problem.chain.transition,
-        problem.cost(1.0),
-        seconds=1.0,
-        tolerance=1e-9,
-        progress=lambda f, m: messages.append((f, m)),
-    )
+    P, C = problem.chain.transition, problem.cost(1.0)
+    found = certify(P, C, seconds=1.0, tolerance=1e-9, progress=lambda f, m: messages.append((f, m)))
     bounds = [h["bound"] for h in found.history]
     assert bounds == sorted(bounds)
     assert bounds[-1] == found.lower_bound
     assert found.seconds < 10
     assert all(0 <= fraction <= 1 for fraction, _ in messages)
     assert found.outcome in (Outcome.TIME, Outcome.PRECISION)
-    short = certify(problem.chain.transition, problem.cost(1.0), seconds=0.0)
+    short = certify(P, C, seconds=0.0)
     assert 0 < short.lower_bound <= found.lower_bound
 
 
-def test_memoryless_channel_is_a_channel_within_the_limits():
-    problem = builtin_problem("grid4x4-q1", Instantaneous(limit=2))
-    a = memoryless_channel(problem.chain.transition, problem.cost(0.0))
-    assert a.sum(1) == pytest.approx(1)
-    assert (a[~problem.allowed] == 0).all()
+# --- solutions and curves ----------------------------------------------------------------------------------
+
+
+def test_a_certified_solution():
+    problem = builtin_problem("grid2x3-toy", Average(weight=2.0))
+    solution = vs.solve(problem, certify=True, certify_seconds=10)
+    assert 0 <= solution.gap < 2e-3
+    assert 0.99 * solution.leakage < solution.leakage_lower <= solution.leakage
+
+
+def test_a_limit_at_every_step_is_certified():
+    solution = vs.solve(builtin_problem("grid2x3-toy", Instantaneous(limit=1)), certify=True, certify_seconds=10)
+    assert 0.99 * solution.leakage < solution.leakage_lower == solution.lower_bound <= solution.leakage
+
+
+def test_a_poor_policy_is_told_how_little_its_distortion_needs():
+    """A method that has no weight: the bound on leakage alone comes from the best weight for its distortion."""
+    problem = builtin_problem("grid2x3-toy", Average(limit=0.4))
+    best = vs.solve(problem)
+    poor = vs.solve(problem, method="randomised-response", certify=True, certify_seconds=5)
+    assert 0.8 * best.leakage < poor.leakage_lower <= poor.leakage
+
+
+def test_a_certified_curve_is_a_band():
+    problem = builtin_problem("grid2x3-toy", Average(weight=1.0))
+    curve = certify_curve(vs.curve(problem, weights=[0.7, 1.0, 1.5, 2.0, 4.0]), seconds=10)
+    for s in curve:
+        assert s.lower_bound <= s.objective
+        assert s.objective - 0.005 <= s.lower_bound
+        assert s.leakage_lower <= s.leakage

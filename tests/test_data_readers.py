@@ -175,7 +175,7 @@ BAD = [
     ("g.gpx", GPX.format(""), "no track points"),
     ("j.jsonl", '{"t":1,"value":2}\n{"t":\n', "j.jsonl line 2: not JSON"),
     ("j.jsonl", '{"t":1,"value":2}\n[1]\n', "j.jsonl line 2: expected a JSON object"),
-    ("j.jsonl", '{"t":1,"value":2}\n\n{"t":2,"value":"x"}\n', "j.jsonl line 3: column 'value' must be a number, found 'x'"),
+    ("j.jsonl", '{"t":1,"value":2}\n\n{"t":2,"value":"x"}\n', "line 3: column 'value' must be a number, found 'x'"),
 ]
 
 

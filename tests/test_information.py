@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from veilstream.information import binary_entropy, divergence, entropy, mutual_information, xlog2
 
-laws = st.lists(st.floats(0, 1), min_size=2, max_size=6).filter(lambda v: sum(v) > 0.1).map(lambda v: np.array(v) / sum(v))
+masses = st.lists(st.floats(0, 1), min_size=2, max_size=6).filter(lambda v: sum(v) > 0.1)
+laws = masses.map(lambda v: np.array(v) / sum(v))
 
 
 def test_zero_log_zero_is_zero_and_nothing_warns():

@@ -22,11 +22,12 @@ def greedy(weight=1.0):
     return vs.BeliefPolicy(CHAIN.transition, CHAIN.initial, GreedyRule(problem.cost(weight)))
 
 
+RNG = np.random.default_rng(1)
 POLICIES = {
     "memoryless": table(0),
     "window 1": table(1),
     "window 2": table(2),
-    "factored": vs.WindowPolicy(np.random.default_rng(1).dirichlet([1, 1], 4), np.random.default_rng(2).random((2, 3, 2)), 2),
+    "factored": vs.WindowPolicy(RNG.dirichlet([1, 1], 4), RNG.random((2, 3, 2)), 2),
     "belief": greedy(),
     "schedule": vs.Schedule((table(1), greedy(), table(2, 3)), (2, 1, 1)),
 }

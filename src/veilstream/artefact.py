@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.chain import MarkovChain
+from veilstream.chain import MarkovChain, checked_stochastic
 from veilstream.container import pack, unpack
 from veilstream.errors import InputError
-from veilstream.policy import Policy, restore
+from veilstream.policy import BeliefPolicy, Policy, Schedule, WindowPolicy, restore
 from veilstream.problem import Average, Both, Budget, Constraint, Instantaneous, Problem
 from veilstream.states import StateSpace
 
@@ -33,6 +33,7 @@ VERSION = 1
 MAX_WINDOW = 32
 MAX_DEPTH = 8  # policies inside policies
 ROW_TOLERANCE = 1e-6
+NO_LAW = "the policy's channel is not a law: its rows must be >= 0 and sum to 1"
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,11 @@ def save(
     if chain is None:
         raise InputError("a .veil file needs a chain, or a problem that has one")
     meta: dict[str, Any] = {
-        "format": FORMAT, "version": VERSION, "period_s": period_s, "epoch_s": epoch_s,
-        "provenance": dict(provenance or {}),
+        "format": FORMAT,
+        "version": VERSION,
+        "period_s": period_s,
+        "epoch_s": epoch_s,
+        "provenance": _plain(dict(provenance or {})),
     }
     arrays: dict[str, NDArray[Any]] = {}
     parts = {"chain": _export_chain(chain)}
@@ -125,7 +129,7 @@ def load(path: str | os.PathLike[str]) -> Artefact:
     return Artefact(**{**artefact.__dict__, "sha256": stated})
 
 
-def provenance(command: str, seed: int | None = None, data_sha256: str = "", **more: Any) -> dict[str, Any]:
+def provenance(command: str, seed: int | None = None, data_sha256: str | None = None, **more: Any) -> dict[str, Any]:
     """Where a file comes from: command, seed, data hash, library versions. No time: equal inputs, equal bytes."""
     versions = {"python": platform.python_version()}
     for package in ("veilstream", "numpy", "scipy", "scikit-learn", "polars", "safetensors"):
@@ -134,6 +138,22 @@ def provenance(command: str, seed: int | None = None, data_sha256: str = "", **m
         except metadata.PackageNotFoundError:
             continue
     return {"command": command, "seed": seed, "data_sha256": data_sha256, "versions": versions, **more}
+
+
+def _plain(value: Any) -> Any:
+    """A provenance entry as JSON can hold it; what it cannot hold becomes text."""
+    match value:
+        case dict():
+            return {str(k): _plain(v) for k, v in value.items()}
+        case list() | tuple():
+            return [_plain(v) for v in value]
+        case None | bool() | str() | int():
+            return value
+        case float() if np.isfinite(value):
+            return float(value)
+        case np.ndarray() | np.generic():
+            return _plain(value.tolist())
+    return str(value)
 
 
 def _digest(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
@@ -166,7 +186,9 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
     except InputError as fault:
         raise InputError(f"{name}: {fault}") from None
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as fault:
-        raise InputError(f"{name}: the description is not complete ({type(fault).__name__}: {str(fault)[:60]})") from None
+        raise InputError(
+            f"{name}: the description is not complete ({type(fault).__name__}: {str(fault)[:60]})"
+        ) from None
 
 
 def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
@@ -249,8 +271,35 @@ def _restore_policy(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain
     if channel.ndim != 2 or len(channel) != len(chain):
         raise InputError(f"the policy looks at {channel.shape[0]} states, the chain has {len(chain)}")
     if not np.isfinite(channel).all() or (channel < 0).any() or (np.abs(rows - 1) > ROW_TOLERANCE).any():
-        raise InputError("the policy's channel is not a law: its rows must be >= 0 and sum to 1")
+        raise InputError(NO_LAW)
+    _check_law(policy)
     return policy
+
+
+def _check_law(policy: Policy) -> None:
+    """Beyond the first channel: every row a table can give is a law, every belief update a stochastic matrix."""
+    match policy:
+        case WindowPolicy(output_model=r, kernel=K):
+            n = len(K)
+            sums = [r[k::n] @ K[k].T for k in range(n)]  # the normaliser N(s, z)
+            if (r < 0).any() or (K < 0).any() or not all(np.isfinite(N).all() and (N > 0).all() for N in sums):
+                raise InputError(NO_LAW)
+            if policy.transition is not None or policy.initial is not None:
+                _check_chain(policy)
+        case BeliefPolicy():
+            _check_chain(policy)
+        case Schedule():
+            for part in policy.policies:
+                _check_law(part)
+
+
+def _check_chain(policy: WindowPolicy | BeliefPolicy) -> None:
+    for what, values, shape in (
+        ("transition", policy.transition, (policy.n_states,) * 2),
+        ("initial law", policy.initial, (policy.n_states,)),
+    ):
+        if values is None or checked_stochastic(values, f"the policy's {what}").shape != shape:
+            raise InputError(f"the policy's {what} does not have the shape {shape}")
 
 
 def _check_policy(meta: Any, depth: int) -> None:

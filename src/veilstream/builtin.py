@@ -15,14 +15,14 @@ from veilstream.errors import InputError
 from veilstream.information import Array
 from veilstream.problem import Constraint, Problem
 
-TOY = [
+TOY = np.array([
     [0.11, 0.64, 0.05, 0.11, 0.05, 0.04],
     [0.10, 0.10, 0.60, 0.05, 0.10, 0.05],
     [0.05, 0.11, 0.11, 0.04, 0.05, 0.64],
     [0.11, 0.05, 0.04, 0.11, 0.64, 0.05],
     [0.05, 0.10, 0.05, 0.10, 0.10, 0.60],
     [0.04, 0.05, 0.11, 0.05, 0.11, 0.64],
-]
+])  # fmt: skip
 
 
 def grid_q0(rows: int, columns: int) -> Array:

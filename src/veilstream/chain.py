@@ -6,7 +6,6 @@ A chain of order m is an order-1 chain on histories z = (x_t, ..., x_{t-m+1}), n
 which x_t each z stands for. Everything downstream sees only this rectangular form.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -78,9 +77,7 @@ class MarkovChain:
     def closed_classes(self) -> list[NDArray[np.int64]]:
         """The communicating classes that are never left: one for every law the chain can settle in."""
         n, label = self._classes
-        leaves = {
-            int(label[i]) for i, j in zip(*np.nonzero(self.transition), strict=True) if label[i] != label[j]
-        }
+        leaves = {int(label[i]) for i, j in zip(*np.nonzero(self.transition), strict=True) if label[i] != label[j]}
         return [np.flatnonzero(label == k) for k in range(n) if k not in leaves]
 
     @cached_property
@@ -203,12 +200,7 @@ class MarkovChain:
             raise InputError(f"order must be at least 1, found {order}")
         if not smoothing >= 0 or not np.isfinite(smoothing):
             raise InputError(f"smoothing must be a number >= 0, found {smoothing}")
-        seen: Counter[tuple[tuple[int, ...], int]] = Counter()
-        for s in data:
-            values = s.tolist()
-            for t in range(1, len(values)):
-                for m in range(1, min(order, t) + 1):
-                    seen[tuple(values[t - m : t][::-1]), values[t]] += 1
+        seen = context_counts(data, n, order)
         contexts = sorted({c for c, _ in seen} | {(x,) for x in range(n)}, key=lambda c: (len(c), c))
         index = {c: i for i, c in enumerate(contexts)}
         follow = np.zeros((len(contexts), n))
@@ -237,6 +229,21 @@ class MarkovChain:
             z[:, t] = draw(law, rng.random(streams))
             law = self.transition[z[:, t]]
         return z
+
+
+def context_counts(data: Sequence[NDArray[np.int64]], n: int, order: int) -> dict[tuple[tuple[int, ...], int], int]:
+    """N(c, x'): how often x' followed the history c, newest symbol first, for histories of 1 to `order` symbols."""
+    flat = np.concatenate(data)
+    place = np.concatenate([np.arange(len(s)) for s in data])  # symbols before each one in its sequence
+    code = np.zeros(len(flat), dtype=np.int64)  # of the m symbols before each one, renumbered to stay small
+    found: dict[tuple[tuple[int, ...], int], int] = {}
+    for m in range(1, order + 1):
+        at = np.flatnonzero(place >= m)
+        code[at] = np.unique(code[at] * n + flat[at - m], return_inverse=True)[1]
+        _, first, counts = np.unique(code[at] * n + flat[at], return_index=True, return_counts=True)
+        for t, count in zip(at[first].tolist(), counts.tolist(), strict=True):
+            found[tuple(flat[t - m : t][::-1].tolist()), int(flat[t])] = count
+    return found
 
 
 def checked_stochastic(values: ArrayLike, what: str) -> Array:

@@ -57,7 +57,8 @@ def unpack(path: Path, name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any
 
 
 def _header(data: bytes, name: str) -> dict[str, Any]:
-    if foreign := _FOREIGN.get(data[:2]):
+    foreign = _FOREIGN.get(data[:2])
+    if foreign and data[8:9] != b"{":  # the length of a good header may begin with the same two bytes
         raise InputError(f"{name}: {foreign}, not a .veil file; it was not opened")
     if len(data) < 10:
         raise InputError(f"{name}: {'empty' if not data else 'truncated'}; not a .veil file")

@@ -103,20 +103,35 @@ class Model:
     def to_json(self) -> dict[str, Any]:
         card, held = self.card, self.held_out
         return {
-            "traces": self.traces, "points": self.points, "streams": self.streams, "steps": self.runs.steps,
-            "transitions": self.runs.transitions, "states": len(self.states), "kind": self.states.kind,
-            "unit": self.states.unit, "order": self.chain.order, "period_s": self.period_s,
-            "entropy_rate": card.entropy_rate, "entropy_data": card.entropy_data,
-            "held_out_bits": held.loss if held else None, "held_out_se": held.loss_se if held else None,
+            "traces": self.traces,
+            "points": self.points,
+            "streams": self.streams,
+            "steps": self.runs.steps,
+            "transitions": self.runs.transitions,
+            "states": len(self.states),
+            "kind": self.states.kind,
+            "unit": self.states.unit,
+            "order": self.chain.order,
+            "period_s": self.period_s,
+            "entropy_rate": card.entropy_rate,
+            "entropy_data": card.entropy_data,
+            "held_out_bits": held.loss if held else None,
+            "held_out_se": held.loss_se if held else None,
             "orders": [{"order": cv.order, "held_out_bits": cv.loss, "se": cv.loss_se} for cv in self.orders],
-            "self_transition": card.self_transition, "moves": card.moves,
-            "effective_sample": card.effective_sample, "row_count_min": float(card.row_counts.min()),
-            "row_count_median": float(np.median(card.row_counts)), "thin_rows": card.thin_rows,
+            "self_transition": card.self_transition,
+            "moves": card.moves,
+            "effective_sample": card.effective_sample,
+            "row_count_min": float(card.row_counts.min()),
+            "row_count_median": float(np.median(card.row_counts)),
+            "thin_rows": card.thin_rows,
             "never_left": [self.states.names[i] for i in card.never_left],
             "never_entered": [self.states.names[i] for i in card.never_entered],
-            "drift": card.drift, "gap_choices": [c.__dict__ for c in self.gap_choices],
-            "distances": self.distances.__dict__, "study_only": list(self.states.study_only),
-            "account": self.account.to_json(), "notes": self.notes,
+            "drift": card.drift,
+            "gap_choices": [c.__dict__ for c in self.gap_choices],
+            "distances": self.distances.__dict__,
+            "study_only": list(self.states.study_only),
+            "account": self.account.to_json(),
+            "notes": self.notes,
         }
 
 
@@ -153,7 +168,7 @@ def fit_model(readings: Readings, options: FitOptions) -> Model:
             "choose a longer --period or --max-gap"
         )
     sequences = _linked(runs, len(states), options.gaps, account)
-    order, orders = options.order, []
+    order, orders = options.order, list[CrossValidation]()
     if order is None:
         order, orders = select_order(sequences, len(states), options.max_order, options.smoothing, options.seed)
     chain = MarkovChain.fit(sequences, len(states), order, options.smoothing, name=_name(readings))
@@ -162,9 +177,21 @@ def fit_model(readings: Readings, options: FitOptions) -> Model:
         held_out = cross_validate(sequences, len(states), order, options.smoothing, seed=options.seed)
     card = describe(chain, sequences)
     return Model(
-        states, chain, runs, steps, None if readings.stepped else period_s, account, card, held_out, orders,
-        _gap_choices(steps, labels, len(states), options), _distances(readings, states, chain),
-        traces, points, streams, _warnings(card, states),
+        states,
+        chain,
+        runs,
+        steps,
+        None if readings.stepped else period_s,
+        account,
+        card,
+        held_out,
+        orders,
+        _gap_choices(steps, labels, len(states), options),
+        _distances(readings, states, chain),
+        traces,
+        points,
+        streams,
+        _warnings(card, states),
     )
 
 
@@ -199,7 +226,8 @@ def _find_states(
     none = np.zeros(len(points), bool)
     if readings.kind == "value":
         if options.grid_m or options.places:
-            raise InputError(f"--{'grid' if options.grid_m else 'places'} is for positions; these are values: use --states or --width")
+            told = "--grid" if options.grid_m else "--places"
+            raise InputError(f"{told} is for positions; these are values: use --states or --width")
         if options.noise == "drop":
             raise InputError("--noise drop is for stops; every value falls into a bin")
         states, note = value_bins(points, options.n_states or DEFAULT_BINS, options.width, readings.unit, options.edges)
@@ -223,7 +251,8 @@ def _linked(runs: Runs, n: int, gaps: str, account: Account | None = None) -> li
     links = link_dead_ends(runs.sequences, runs.streams, n) if gaps == "split" else []
     if links and account is not None:
         account.add(
-            "dead ends", len(links),
+            "dead ends",
+            len(links),
             "transitions added from a place the cut runs never leave to where the stream is seen next",
         )
     return [*runs.sequences, *links]
@@ -235,7 +264,8 @@ def _gap_choices(steps: Steps, labels: NDArray[np.int64], n: int, options: FitOp
     chosen = (options.gaps, options.max_gap_s if options.gaps == "split" else 0.0)
     choices = dict.fromkeys([("bridge", 0.0), ("split", hour), ("split", period), chosen])
     found = []
-    for gaps, gap_s in choices:
+    whole = not (np.diff(steps.step)[steps.trace[1:] == steps.trace[:-1]] > 1).any()
+    for gaps, gap_s in [] if whole else choices:  # without gaps there is nothing to choose
         runs = make_runs(steps, labels, gaps, float(gap_s or 0), str(options.fill))
         if not runs.transitions:
             continue
@@ -256,8 +286,12 @@ def _distances(readings: Readings, states: StateSpace, chain: MarkovChain) -> Di
     blind = int(cost.argmin())
     to_blind = states.distance_to(raw, np.full(len(raw), blind))
     return Distances(
-        float(to_state.mean()), float(np.median(to_state)), float(np.quantile(to_state, 0.95)),
-        blind, float(cost[blind]), float(to_blind.mean()),
+        float(to_state.mean()),
+        float(np.median(to_state)),
+        float(np.quantile(to_state, 0.95)),
+        blind,
+        float(cost[blind]),
+        float(to_blind.mean()),
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 
 
 def xlog2(x: ArrayLike, y: ArrayLike) -> Array:

@@ -179,8 +179,7 @@ class Problem:
     def __post_init__(self) -> None:
         if not isinstance(self.constraint, Average | Instantaneous | Budget | Both):
             raise InputError(
-                "constraint must be Average, Instantaneous, Budget or Both, "
-                f"found {type(self.constraint).__name__}"
+                f"constraint must be Average, Instantaneous, Budget or Both, found {type(self.constraint).__name__}"
             )
         d = np.array(self.distortion, dtype=float)
         if d.ndim != 2 or d.shape[1] == 0:

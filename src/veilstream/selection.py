@@ -21,6 +21,7 @@ from veilstream.information import entropy
 
 FOLDS = 5
 MIN_BLOCKS = 50
+DENSE = 1 << 22  # tables up to this size are counted directly
 THIN_ROW = 10  # a row with fewer observed transitions is said to be thin
 Sequences = Sequence[NDArray[np.int64]]
 
@@ -90,9 +91,7 @@ def cross_validate(
     return CrossValidation(order, loss, se, bits, weights)
 
 
-def held_out_losses(
-    train: Sequences, test: Sequences, n: int, order: int, smoothing: float
-) -> NDArray[np.float64]:
+def held_out_losses(train: Sequences, test: Sequences, n: int, order: int, smoothing: float) -> NDArray[np.float64]:
     """`losses` of the chain fitted on `train`, of every transition of `test`, without building that chain.
 
     A history is the number x_{t-1} + n x_{t-2} + ...; the longest one seen in `train` predicts.
@@ -104,10 +103,9 @@ def held_out_losses(
     for m in range(order, 0, -1):
         history, seen = _histories(train, n, m), _histories(test, n, m)
         known = history >= 0
-        contexts, totals = np.unique(history[known], return_counts=True)
-        pairs, counts = np.unique(history[known] * n + next_train[known], return_counts=True)
-        total = _lookup(contexts, totals, seen)
-        count = _lookup(pairs, counts, seen * n + next_test)
+        total = _occurrences(history[known], seen, n**m)
+        pairs = np.where(seen >= 0, seen * n + next_test, -1)
+        count = _occurrences(history[known] * n + next_train[known], pairs, n ** (m + 1))
         take = open_ & (total > 0)
         bits[take] = -np.log2((count[take] + smoothing) / (total[take] + smoothing * n))
         open_ &= ~take
@@ -125,12 +123,15 @@ def _histories(sequences: Sequences, n: int, m: int) -> NDArray[np.int64]:
     return np.concatenate(found)
 
 
-def _lookup(keys: NDArray[np.int64], values: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """values[key] for each wanted key, 0 where it is absent."""
-    if not len(keys):
+def _occurrences(keys: NDArray[np.int64], wanted: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """How often each wanted key is among the keys, all below `size`; 0 for -1."""
+    if size <= DENSE:
+        return np.where(wanted >= 0, np.bincount(keys, minlength=size)[wanted], 0)
+    found, counts = np.unique(keys, return_counts=True)
+    if not len(found):
         return np.zeros(len(wanted), np.int64)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[at] == wanted, values[at], 0)
+    at = np.minimum(np.searchsorted(found, wanted), len(found) - 1)
+    return np.where(found[at] == wanted, counts[at], 0)
 
 
 def select_order(
@@ -194,10 +195,9 @@ def describe(chain: MarkovChain, sequences: Sequences) -> Card:
 
 def transition_counts(sequences: Sequences, n: int) -> NDArray[np.float64]:
     """C(x, x') over all sequences, n x n."""
-    C = np.zeros((n, n))
-    for s in sequences:
-        np.add.at(C, (s[:-1], s[1:]), 1)
-    return C
+    pairs = [np.asarray(s[:-1], np.int64) * n + s[1:] for s in sequences if len(s) > 1]
+    flat = np.concatenate(pairs) if pairs else np.zeros(0, np.int64)
+    return np.bincount(flat, minlength=n * n).reshape(n, n).astype(float)
 
 
 def link_dead_ends(sequences: Sequences, streams: NDArray[np.int64], n: int) -> list[NDArray[np.int64]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,13 @@ EPS_M = 200.0
 MIN_SAMPLES = 8
 FULL_DBSCAN = 10_000  # above this many points DBSCAN runs on cells: its memory grows with the square
 CELL_M = 10.0
+QUICK_SEARCH = 2_000  # the same, while the radius is searched
 SEARCH_M = (20.0, 5_000.0)
 SEARCH_FACTOR = 1.04
 SEARCH_STEPS = 90
 METRES_PER_DEGREE = np.pi / 180 * EARTH_RADIUS_KM * 1000
+
+Cells = tuple[NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.int64]]  # places, weights, cell of each point
 
 
 @dataclass(frozen=True)
@@ -47,41 +51,52 @@ def find_stops(
     if len(cells) < len(points):
         note = f"DBSCAN on {len(cells):,} cells of {CELL_M:g} m holding {len(points):,} points"
     if n_states is not None:
-        eps_m = _search(cells, weight, min_samples, n_states, eps_m)
+        eps_m = _search(points, min_samples, n_states, eps_m)
         note += f"; radius {eps_m:.0f} m found for {n_states} stops"
-    labels = _dbscan(cells, weight, eps_m, min_samples)[cell_of]
+    labels = _by_appearance(_dbscan(cells, weight, eps_m, min_samples)[cell_of])
     n = int(labels.max(initial=-1)) + 1
     if n < 2:
         raise InputError(
-            f"{n} stop{'s' * (n != 1)} found with radius {eps_m:g} m and at least {min_samples} points; a chain needs 2: "
-            "change --eps or --min-samples, or use --grid"
+            f"{n} stop{'s' * (n != 1)} found with radius {eps_m:g} m and at least {min_samples} points; "
+            "a chain needs 2: change --eps or --min-samples, or use --grid"
         )
     centres = np.stack([_mean_place(points[labels == k]) for k in range(n)])
     names = tuple(f"stop {k}" for k in range(n))
     return Stops(StateSpace("stops", centres, names, "km"), labels, eps_m, note)
 
 
+def _by_appearance(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Clusters renumbered in the order in which the data first visits them; -1 stays."""
+    clusters, first = np.unique(labels, return_index=True)
+    first, clusters = first[clusters >= 0], clusters[clusters >= 0]
+    number = np.full(len(clusters) + 1, -1, np.int64)  # the last entry serves -1
+    number[clusters[np.argsort(first)]] = np.arange(len(clusters))
+    return number[labels]
+
+
 def _mean_place(points: NDArray[np.float64]) -> NDArray[np.float64]:
     """Mean latitude and longitude; longitudes are unwrapped at the date line."""
-    lon = points[:, 1]
-    if np.ptp(lon) > 180:
-        lon = np.mod(lon, 360)
-    return np.array([points[:, 0].mean(), (lon.mean() + 180) % 360 - 180 if np.ptp(points[:, 1]) > 180 else lon.mean()])
+    lat, lon = points.T
+    if np.ptp(lon) <= 180:
+        return np.array([lat.mean(), lon.mean()])
+    return np.array([lat.mean(), (np.mod(lon, 360).mean() + 180) % 360 - 180])
 
 
 def _dbscan(points: NDArray[np.float64], weight: NDArray | None, eps_m: float, min_samples: int) -> NDArray[np.int64]:
     from sklearn.cluster import DBSCAN
 
-    model = DBSCAN(eps=eps_m / 1000 / EARTH_RADIUS_KM, min_samples=min_samples, metric="haversine", algorithm="ball_tree")
+    model = DBSCAN(
+        eps=eps_m / 1000 / EARTH_RADIUS_KM, min_samples=min_samples, metric="haversine", algorithm="ball_tree"
+    )
     return model.fit(np.radians(points), sample_weight=weight).labels_.astype(np.int64)
 
 
-def _cells(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray | None, NDArray[np.int64]]:
-    """The points themselves, or above FULL_DBSCAN their mean per 10 m cell with the count as weight."""
-    if len(points) <= FULL_DBSCAN:
+def _cells(points: NDArray[np.float64], at_most: int | None = None) -> Cells:
+    """The points themselves, or above `at_most` (FULL_DBSCAN) their mean per 10 m cell with the count as weight."""
+    if len(points) <= (FULL_DBSCAN if at_most is None else at_most):
         return points, None, np.arange(len(points))
-    _, cell_of, counts = np.unique(_lattice(points, CELL_M), axis=0, return_inverse=True, return_counts=True)
-    cell_of = cell_of.ravel()
+    row, column = _lattice(points, CELL_M).T
+    _, cell_of, counts = np.unique(row * (1 << 32) + column, return_inverse=True, return_counts=True)
     means = np.stack([np.bincount(cell_of, points[:, k]) / counts for k in (0, 1)], axis=1)
     return means, counts.astype(float), cell_of
 
@@ -94,22 +109,32 @@ def _lattice(points: NDArray[np.float64], cell_m: float) -> NDArray[np.int64]:
     return np.stack([row, column], axis=1).astype(np.int64)
 
 
-def _search(points: NDArray[np.float64], weight: NDArray | None, min_samples: int, wanted: int, eps_m: float) -> float:
-    """The radius nearest to eps_m that gives `wanted` stops, by steps of 4 % up and down."""
+def _search(points: NDArray[np.float64], min_samples: int, wanted: int, eps_m: float) -> float:
+    """The radius nearest to eps_m that gives `wanted` stops, by steps of 4 % up and down.
+
+    Many points are looked through as cells, and what is found is tried again as it will be used.
+    """
     if wanted < 2:
         raise InputError(f"--states {wanted}: a chain needs at least 2")
+    quick, full = _cells(points, QUICK_SEARCH), _cells(points)
     met: dict[int, float] = {}
     for k in sorted(range(-SEARCH_STEPS, SEARCH_STEPS + 1), key=abs):
         radius = eps_m * SEARCH_FACTOR**k
-        if not SEARCH_M[0] <= radius <= SEARCH_M[1] and k:
+        if k and not SEARCH_M[0] <= radius <= SEARCH_M[1]:
             continue
-        n = int(_dbscan(points, weight, radius, min_samples).max(initial=-1)) + 1
-        met.setdefault(n, radius)
+        n = _count(full if k == 0 else quick, radius, min_samples)
+        if k and n == wanted and len(quick[0]) < len(full[0]):
+            n = _count(full, radius, min_samples)
         if n == wanted:
             return radius
+        met.setdefault(n, radius)
     near = sorted(met, key=lambda n: (abs(n - wanted), n))[:2]
     have = ", ".join(f"{met[n]:.0f} m gives {n}" for n in near)
     raise InputError(f"no radius gives {wanted} stops with --min-samples {min_samples} ({have}); ask for one of these")
+
+
+def _count(cells: Cells, radius_m: float, min_samples: int) -> int:
+    return int(_dbscan(cells[0], cells[1], radius_m, min_samples).max(initial=-1)) + 1
 
 
 def grid_cells(points: NDArray[np.float64], cell_m: float) -> StateSpace:
@@ -139,7 +164,9 @@ def value_bins(
     elif width is not None:
         low, high = np.floor(values.min() / width), np.floor(values.max() / width)
         if high - low > MAX_STATES:
-            raise InputError(f"--width {width:g}{unit} gives {high - low + 1:,.0f} bins; at most {MAX_STATES}: make it larger")
+            raise InputError(
+                f"--width {width:g}{unit} gives {high - low + 1:,.0f} bins; at most {MAX_STATES}: make it larger"
+            )
         inner, note = np.arange(low + 1, high + 1) * width, f"bins {width:g} {unit} wide".rstrip()
     else:
         if n_states < 2:
@@ -159,8 +186,8 @@ def value_bins(
     middle = np.concatenate([inner[:1], (inner[:-1] + inner[1:]) / 2, inner[-1:]])
     level = np.where(counts > 0, sums / np.maximum(counts, 1), middle)
     label = unit and f" {unit}"
-    names = [f"< {inner[0]:.4g}{label}", *(f"{a:.4g}-{b:.4g}{label}" for a, b in zip(inner, inner[1:], strict=False))]
-    names = [*names, f">= {inner[-1]:.4g}{label}"]
+    between = [f"{a:.4g}-{b:.4g}{label}" for a, b in pairwise(inner)]
+    names = [f"< {inner[0]:.4g}{label}", *between, f">= {inner[-1]:.4g}{label}"]
     if len(set(names)) < len(names):
         names = [f"bin {k}" for k in range(len(names))]
     return StateSpace("bins", level[:, None], tuple(names), unit, inner), note
@@ -193,7 +220,8 @@ def given_places(path: str | Path) -> StateSpace:
                 try:
                     place = float(row["lat"]), float(row["lon"])
                 except (TypeError, ValueError):
-                    raise InputError(f"{where}: lat and lon must be numbers, found {row['lat']!r}, {row['lon']!r}") from None
+                    found = f"{row['lat']!r}, {row['lon']!r}"
+                    raise InputError(f"{where}: lat and lon must be numbers, found {found}") from None
                 if not (abs(place[0]) <= 90 and abs(place[1]) <= 180):
                     raise InputError(f"{where}: latitude {place[0]:g} or longitude {place[1]:g} is out of range")
                 if name in places:

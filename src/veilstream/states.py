@@ -127,7 +127,11 @@ class StateSpace:
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[np.float64]]) -> StateSpace:
         return cls(
-            str(meta["kind"]), arrays["coordinates"], tuple(meta["names"]), str(meta["unit"]), arrays.get("edges"),
+            str(meta["kind"]),
+            arrays["coordinates"],
+            tuple(meta["names"]),
+            str(meta["unit"]),
+            arrays.get("edges"),
             tuple(meta.get("study_only", ())),
         )
 

@@ -13,7 +13,7 @@ from veilstream.errors import InputError
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # our matrices are small: threads only get in each other's way
 
-VERBS = ["demo", "fit", "solve", "curve", "audit", "bench"]
+VERBS = ["demo", "fit", "solve", "curve", "release", "serve", "audit", "bench"]
 
 app = typer.Typer(
     help="Share a time series and reveal as little as possible.",
@@ -50,7 +50,7 @@ def main() -> None:
         print("veil: interrupted", file=sys.stderr)
         code = 130
     except BrokenPipeError:
-        sys.stdout = None  # type: ignore[assignment]  # the reader has gone; nothing more to say to it
+        sys.stdout = None  # the reader has gone; nothing more to say to it
         code = 0
     except Exception as error:
         if not hasattr(error, "format_message"):  # click's usage errors, whichever click typer carries

@@ -6,7 +6,7 @@ import typer
 
 from veilstream.errors import InputError
 
-GROUPS = ["core"]
+GROUPS = ["core", "data", "gateway", "deep"]
 EXAMPLES = """
 Examples:
 

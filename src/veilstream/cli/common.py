@@ -51,13 +51,12 @@ def read_model(text: str) -> Model:
     if not Path(text).is_file():
         raise InputError(f"no model file {text!r}; make one with veil fit, or use builtin:grid4x4-q2")
     artefact = load(text)
-    if artefact.states is None and artefact.problem is None:
+    states, solved = artefact.states, artefact.problem
+    if states is not None:
+        return Model(artefact.chain, states.distances(), states.unit, tuple(states.names), artefact)
+    if solved is None:
         raise InputError(f"{text} has no states, so distances between them are unknown")
-    if artefact.states is None:
-        names = tuple(str(i) for i in range(artefact.problem.n_outputs))
-        return Model(artefact.chain, artefact.problem.distortion, "", names, artefact)
-    states = artefact.states
-    return Model(artefact.chain, states.distances(), states.unit, tuple(states.names), artefact)
+    return Model(artefact.chain, solved.distortion, "", tuple(str(i) for i in range(solved.n_outputs)), artefact)
 
 
 def constraint_of(
@@ -101,6 +100,20 @@ def limits(model: Model, text: str) -> float | tuple[float, ...]:
     if missing:
         raise InputError(f"--max says nothing about {missing[0]!r}; add it, or *=LIMIT for the rest")
     return tuple(by_name.get(n, by_name.get("*", 0.0)) for n in model.names)
+
+
+def options_of(pairs: list[str] | None) -> dict[str, Any]:
+    """name=value of each --option: numbers, true and false are read as such, anything else as text."""
+    options = {}
+    for pair in pairs or []:
+        name, equals, text = pair.partition("=")
+        if not (name and equals):
+            raise InputError(f"--option takes name=value, found {pair!r}")
+        try:
+            options[name.replace("-", "_")] = json.loads(text.replace("_", ""))
+        except ValueError:
+            options[name.replace("-", "_")] = text
+    return options
 
 
 @contextmanager

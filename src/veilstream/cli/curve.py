@@ -18,7 +18,7 @@ Examples:
 
 def curve(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
-    methods: Annotated[str, typer.Option(help="Which methods, separated by commas.")] = "causal-ba,myopic,planar-laplace",
+    methods: Annotated[str, typer.Option(help="Separated by commas.")] = "causal-ba,myopic,planar-laplace",
     points: Annotated[int, typer.Option(help="Weights on the curve.", min=2, max=200)] = 24,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (.png, .svg or .pdf).")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Prove a lower bound and draw the band.")] = False,

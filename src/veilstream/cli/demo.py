@@ -1,9 +1,15 @@
 """`veil demo`: the main job, end to end, on an invented city."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from veilstream.solvers.solution import Solution
 
 EXAMPLES = """
 Examples:
@@ -18,9 +24,7 @@ DAY_STEPS = 288
 
 
 def demo(
-    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the model, the policies and the picture.")] = Path(
-        "out/demo"
-    ),
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for what it makes.")] = Path("out/demo"),
     seconds: Annotated[float, typer.Option(help="Time for the certificates, in all.")] = 20.0,
     seed: Annotated[int, typer.Option(help="Of the invented commuter and the example day.")] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -51,9 +55,10 @@ def demo(
         for limit in LIMITS_KM:
             at = vs.Problem(chain, distances, vs.Average(limit=limit))
             ours = vs.solve(at, progress=progress, seed=seed)
-            rows.append((limit, ours, vs.evaluate(at, ours.policy, seed=seed), vs.solve(at, method="planar-laplace", seed=seed)))
+            laplace = vs.solve(at, method="planar-laplace", seed=seed)
+            rows.append((limit, ours, vs.evaluate(at, ours.policy, seed=seed), laplace))
     out.mkdir(parents=True, exist_ok=True)
-    made = provenance("veil demo", seed, None)
+    made = provenance("veil demo", seed)
     save(out / "city.veil", chain=chain, states=source.states, period_s=source.period_s, provenance=made)
     for limit, ours, _, _ in rows:
         path = out / f"policy-{limit:g}km.veil"
@@ -69,7 +74,8 @@ def demo(
         f"[bold]A commuter with {len(names)} places, one step every 5 minutes.[/] "
         f"Sharing the truth reveals {chain.entropy_rate:.3f} bits a step."
     )
-    table = Table("mean distance allowed", "ours leaks (bits/step)", "simulated", "planar Laplace leaks", "times more", box=None)
+    head = "mean distance allowed", "ours leaks (bits/step)", "simulated", "planar Laplace leaks", "times more"
+    table = Table(*head, box=None)
     for limit, ours, ev, laplace in rows:
         table.add_row(
             f"{limit:g} km",
@@ -89,18 +95,18 @@ def demo(
     console.print("  veil fit YOUR_FILES -o me.veil --plot me.png")
 
 
-def example_day(solution: "object", seed: int) -> "tuple":
+def example_day(solution: "Solution", seed: int) -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
     """A true day drawn from the chain and what the policy shows of it."""
     import numpy as np
 
     from veilstream.chain import draw
 
-    policy, chain = solution.policy, solution.problem.chain  # type: ignore[attr-defined]
+    policy = solution.policy
     rng = np.random.default_rng(seed + 1)
-    true = chain.sample(DAY_STEPS, seed=rng)[0]
+    true = solution.problem.chain.sample(DAY_STEPS, seed=rng)[0]
     memory, shown = policy.start(), []
     for z in true:
-        y = int(draw(policy.channel(memory)[z], rng.random()))
+        y = draw(policy.channel(memory)[z], np.asarray(rng.random()))
         memory = policy.update(memory, y)
-        shown.append(y)
+        shown.append(int(y))
     return true, np.array(shown)

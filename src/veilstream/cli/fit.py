@@ -34,35 +34,97 @@ Examples:
 
 
 def fit(
-    sources: Annotated[list[str] | None, typer.Argument(metavar="SOURCE...", help="File, folder, glob or - (standard input): GeoLife .plt, .gpx, .csv, .jsonl.")] = None,
-    out: Annotated[str | None, typer.Option("-o", "--out", help="The model file to write; {stream} in it makes one per stream.", rich_help_panel=OUT)] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write a picture: map of states and flows, transitions.", rich_help_panel=OUT)] = None,
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SOURCE...", help="File, folder, glob or - (standard input): GeoLife .plt, .gpx, .csv, .jsonl."
+        ),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "-o", "--out", help="The model file to write; {stream} in it makes one per stream.", rich_help_panel=OUT
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write a picture: map of states and flows, transitions.", rich_help_panel=OUT)
+    ] = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUT)] = False,
-    synthetic: Annotated[str | None, typer.Option(help="A built-in source with known truth: city or household.", rich_help_panel=DATA)] = None,
-    length: Annotated[int, typer.Option("--steps", help="Steps of the synthetic source.", rich_help_panel=DATA)] = 20_000,
+    synthetic: Annotated[
+        str | None, typer.Option(help="A built-in source with known truth: city or household.", rich_help_panel=DATA)
+    ] = None,
+    length: Annotated[
+        int, typer.Option("--steps", help="Steps of the synthetic source.", rich_help_panel=DATA)
+    ] = 20_000,
     seed: Annotated[int, typer.Option(help="For the synthetic source and the folds.", rich_help_panel=DATA)] = 0,
     stream: Annotated[str | None, typer.Option(help="Fit this stream only.", rich_help_panel=DATA)] = None,
-    columns: Annotated[str | None, typer.Option(help="Which column is what, as in time=ts,lat=y,lon=x,stream=id.", rich_help_panel=DATA)] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Which column is what, as in time=ts,lat=y,lon=x,stream=id.", rich_help_panel=DATA),
+    ] = None,
     unit: Annotated[str | None, typer.Option(help="Unit of the values, as in kWh.", rich_help_panel=DATA)] = None,
-    tz: Annotated[str | None, typer.Option(help="Time zone of stamps that have none (default UTC); own: trust mixed offsets.", rich_help_panel=DATA)] = None,
-    time_format: Annotated[str | None, typer.Option(help="Format of the stamps, as in '%d/%m/%Y %H:%M'.", rich_help_panel=DATA)] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.", rich_help_panel=DATA)] = False,
-    max_speed: Annotated[str, typer.Option(help="A point faster than this from both neighbours is dropped.", rich_help_panel=DATA)] = "1000km/h",
-    period: Annotated[str | None, typer.Option(help="Length of a step (default 5min; values: their median distance).", rich_help_panel=DATA)] = None,
-    bin: Annotated[str, typer.Option(help="Reading of a step: first (what a gateway has), mean, or sum.", rich_help_panel=DATA)] = "first",
-    gaps: Annotated[str, typer.Option(help="split: a new run at a long gap; bridge: close over it (study only).", rich_help_panel=DATA)] = "split",
-    max_gap: Annotated[str | None, typer.Option(help="Longest gap inside a run (default 60min; values: one step).", rich_help_panel=DATA)] = None,
-    fill: Annotated[str | None, typer.Option(help="Missing steps inside a run: hold the last state, or close over (study only).", rich_help_panel=DATA)] = None,
-    noise: Annotated[str, typer.Option(help="Points that are no stop: nearest, or drop (study only).", rich_help_panel=STATES)] = "nearest",
+    tz: Annotated[
+        str | None,
+        typer.Option(
+            help="Time zone of stamps that have none (default UTC); own: trust mixed offsets.", rich_help_panel=DATA
+        ),
+    ] = None,
+    time_format: Annotated[
+        str | None, typer.Option(help="Format of the stamps, as in '%d/%m/%Y %H:%M'.", rich_help_panel=DATA)
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.", rich_help_panel=DATA)
+    ] = False,
+    max_speed: Annotated[
+        str, typer.Option(help="A point faster than this from both neighbours is dropped.", rich_help_panel=DATA)
+    ] = "1000km/h",
+    period: Annotated[
+        str | None,
+        typer.Option(help="Length of a step (default 5min; values: their median distance).", rich_help_panel=DATA),
+    ] = None,
+    bin: Annotated[
+        str, typer.Option(help="Reading of a step: first (what a gateway has), mean, or sum.", rich_help_panel=DATA)
+    ] = "first",
+    gaps: Annotated[
+        str,
+        typer.Option(help="split: a new run at a long gap; bridge: close over it (study only).", rich_help_panel=DATA),
+    ] = "split",
+    max_gap: Annotated[
+        str | None,
+        typer.Option(help="Longest gap inside a run (default 60min; values: one step).", rich_help_panel=DATA),
+    ] = None,
+    fill: Annotated[
+        str | None,
+        typer.Option(
+            help="Missing steps inside a run: hold the last state, or close over (study only).", rich_help_panel=DATA
+        ),
+    ] = None,
+    noise: Annotated[
+        str, typer.Option(help="Points that are no stop: nearest, or drop (study only).", rich_help_panel=STATES)
+    ] = "nearest",
     eps: Annotated[str, typer.Option(help="DBSCAN radius.", rich_help_panel=STATES)] = "200m",
     min_samples: Annotated[int, typer.Option(help="Steps that make a stop.", rich_help_panel=STATES)] = 8,
-    states: Annotated[int | None, typer.Option(help="Wanted number: the radius is searched; for values, bins of equal counts (default 8).", rich_help_panel=STATES)] = None,
-    grid: Annotated[str | None, typer.Option(help="Square cells of this size instead of stops.", rich_help_panel=STATES)] = None,
+    states: Annotated[
+        int | None,
+        typer.Option(
+            help="Wanted number: the radius is searched; for values, bins of equal counts (default 8).",
+            rich_help_panel=STATES,
+        ),
+    ] = None,
+    grid: Annotated[
+        str | None, typer.Option(help="Square cells of this size instead of stops.", rich_help_panel=STATES)
+    ] = None,
     width: Annotated[str | None, typer.Option(help="Bins of this width, as in 0.1kWh.", rich_help_panel=STATES)] = None,
-    places: Annotated[str | None, typer.Option(help="CSV of named places: name,lat,lon.", rich_help_panel=STATES)] = None,
-    order: Annotated[str, typer.Option(help="Order of the chain, or auto: by held-out log-loss.", rich_help_panel=CHAIN)] = "1",
+    places: Annotated[
+        str | None, typer.Option(help="CSV of named places: name,lat,lon.", rich_help_panel=STATES)
+    ] = None,
+    order: Annotated[
+        str, typer.Option(help="Order of the chain, or auto: by held-out log-loss.", rich_help_panel=CHAIN)
+    ] = "1",
     max_order: Annotated[int, typer.Option(help="Highest order that auto tries.", rich_help_panel=CHAIN)] = 3,
-    smoothing: Annotated[float, typer.Option(help="Pseudo-counts per transition; keeps every entry positive.", rich_help_panel=CHAIN)] = 1e-3,
+    smoothing: Annotated[
+        float, typer.Option(help="Pseudo-counts per transition; keeps every entry positive.", rich_help_panel=CHAIN)
+    ] = 1e-3,
 ) -> None:
     """Learn states and a Markov chain from time series, and say what was done to the data."""
     from veilstream.fitting import FitOptions
@@ -93,7 +155,10 @@ def fit(
             raise InputError("give either sources or --synthetic, not both")
         readings, truth, options = _invented(synthetic, length, seed, options)
     else:
-        readings = _read(sources or [], columns, tz, time_format, unit, skip_bad)
+        from veilstream.cli.common import progress_bar
+
+        with progress_bar("reading", json_out):
+            readings = _read(sources or [], columns, tz, time_format, unit, skip_bad)
     if width is not None:
         options = replace(options, width=parse_quantity(width, readings.unit, "--width"))
     if stream is not None:
@@ -113,14 +178,19 @@ def _one(
 ) -> dict[str, Any]:
     """Fit, write, draw and print one model; returns its JSON."""
     from veilstream.artefact import provenance, save
+    from veilstream.cli.common import progress_bar
     from veilstream.fitting import fit_model
 
-    model = fit_model(readings, options)
+    with progress_bar(f"fitting {readings.streams[0] if len(readings.streams) == 1 else 'all streams'}", quiet):
+        model = fit_model(readings, options)
     result = {"chain": model.chain.name, **model.to_json(), "data_sha256": readings.sha256}
     if truth is not None:
         result["truth"] = truth_report(model, truth)
     if out is not None:
-        Path(out).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            Path(out).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise InputError(f"{out}: cannot be written ({problem.strerror})") from None
         made = provenance(shlex.join(["veil", *sys.argv[1:]]), options.seed, readings.sha256)
         artefact = save(out, chain=model.chain, states=model.states, period_s=model.period_s, provenance=made)
         result |= {"model": out, "sha256": artefact.sha256}
@@ -140,7 +210,9 @@ def _read(
     try:
         from veilstream.data.sources import read
     except ImportError as missing:
-        raise InputError(f"reading data needs {missing.name}; install it with: pip install 'veilstream[data]'") from None
+        raise InputError(
+            f"reading data needs {missing.name}; install it with: pip install 'veilstream[data]'"
+        ) from None
     return read(sources, columns=columns, tz=tz, time_format=time_format, unit=unit, skip_bad=skip_bad)
 
 

@@ -20,7 +20,8 @@ def show(model: Model, result: dict[str, Any]) -> None:
     console.print(_summary(model, result))
     if len(model.orders) > 1:
         console.print(_orders(model))
-    console.print(_gaps(model))
+    if model.gap_choices:
+        console.print(_gaps(model))
     for note in model.notes:
         console.print(f"[yellow]![/] {escape(note)}")
     if "model" in result:
@@ -46,17 +47,29 @@ def _summary(model: Model, result: dict[str, Any]) -> Table:
     table = Table(title="The model", title_justify="left", box=None, show_header=False)
     table.add_column("", style="dim")
     table.add_column("", overflow="fold")
+    rows_min, rows_mid = card.row_counts.min(), _median(card.row_counts)
+    blind = escape(model.states.names[d.blind_state])
     period = format_duration(model.period_s) if model.period_s else "steps without a clock"
     rows = [
-        ("data", f"{model.streams:,} streams, {model.traces:,} traces, {model.points:,} points, {model.runs.steps:,} steps of {period}"),
-        ("states", f"{len(model.states)} {model.states.kind}, distances in {unit or 'the value (no unit told: --unit)'}"),
-        ("chain", f"order {model.chain.order}, {len(model.chain)} rows, {model.runs.transitions:,} transitions, {card.moves:,} of them moves"),
-        ("entropy rate", f"{card.entropy_rate:.4f} bits per step (of the chain); {card.entropy_data:.4f} in the data's own counts (order 1)"),
+        ("data", f"{model.streams:,} streams, {model.traces:,} traces, {model.points:,} points"),
+        ("steps", f"{model.runs.steps:,} of {period} in {len(model.runs.sequences):,} runs"),
+        (
+            "states",
+            f"{len(model.states)} {model.states.kind}, distances in {unit or 'the value (no unit told: --unit)'}",
+        ),
+        ("chain", f"order {model.chain.order}, {len(model.chain)} rows, {model.runs.transitions:,} transitions"),
+        ("entropy rate", f"{card.entropy_rate:.4f} bits per step"),
+        ("  in the counts", f"{card.entropy_data:.4f} bits per step (order 1, weighted by visits, no smoothing)"),
         ("held-out log-loss", _held_out(model)),
-        ("self-transition", f"{card.self_transition:.1%} of steps stay"),
-        ("effective sample", f"{card.effective_sample:,.0f} independent visits; transitions per row: {card.row_counts.min():.0f} at least, {_median(card.row_counts):.0f} in the middle"),
-        ("raw reading to its state", f"{d.raw_mean:.3g} {unit} mean, {d.raw_median:.3g} median, {d.raw_p95:.3g} for 95 %"),
-        ("always releasing", f"{escape(model.states.names[d.blind_state])} leaks nothing and costs {d.blind_state_to_state:.3g} {unit} from state to state, {d.blind_raw_to_state:.3g} from the raw reading"),
+        ("self-transition", f"{card.self_transition:.1%} of steps stay, {card.moves:,} moves"),
+        ("effective sample", f"{card.effective_sample:,.0f} independent visits"),
+        ("transitions per row", f"{rows_min:,.0f} at least, {rows_mid:,.0f} in the middle"),
+        (
+            "raw reading to its state",
+            f"{d.raw_mean:.3g} {unit} mean, {d.raw_median:.3g} median, {d.raw_p95:.3g} for 95 %",
+        ),
+        (f"always releasing {blind}", f"leaks nothing, costs {d.blind_state_to_state:.3g} {unit} from state to state,"),
+        ("", f"{d.blind_raw_to_state:.3g} {unit} from the raw reading"),
     ]
     if "truth" in result:
         truth = result["truth"]
@@ -71,7 +84,9 @@ def _held_out(model: Model) -> str:
     if model.held_out is None:
         return "too few runs to hold any out"
     cv = model.held_out
-    return f"{cv.loss:.4f} ± {cv.loss_se:.4f} bits per step, {cv.loss - model.card.entropy_rate:+.4f} against the entropy rate"
+    return (
+        f"{cv.loss:.4f} ± {cv.loss_se:.4f} bits per step ({cv.loss - model.card.entropy_rate:+.4f} to the entropy rate)"
+    )
 
 
 def _median(values: Any) -> float:
@@ -83,7 +98,9 @@ def _orders(model: Model) -> Table:
     for name in ("order", "bits per step", "±", ""):
         table.add_column(name, justify="right")
     for cv in model.orders:
-        table.add_row(str(cv.order), f"{cv.loss:.4f}", f"{cv.loss_se:.4f}", "chosen" if cv.order == model.chain.order else "")
+        table.add_row(
+            str(cv.order), f"{cv.loss:.4f}", f"{cv.loss_se:.4f}", "chosen" if cv.order == model.chain.order else ""
+        )
     return table
 
 
@@ -93,5 +110,7 @@ def _gaps(model: Model) -> Table:
     for name in ("transitions", "entropy in the counts", "entropy rate", ""):
         table.add_column(name, justify="right")
     for c in model.gap_choices:
-        table.add_row(c.name, f"{c.transitions:,}", f"{c.entropy_data:.4f}", f"{c.entropy_rate:.4f}", "chosen" if c.chosen else "")
+        table.add_row(
+            c.name, f"{c.transitions:,}", f"{c.entropy_data:.4f}", f"{c.entropy_rate:.4f}", "chosen" if c.chosen else ""
+        )
     return table

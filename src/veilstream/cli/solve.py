@@ -19,6 +19,8 @@ Examples:
   veil solve me.veil --max home=5km,*=500m -o policy.veil
 
   veil solve meter.veil --budget 0.1 --json
+
+  veil solve builtin:grid4x4-q2 --lambda 1 --method a2c --option width=128 --option steps=1000000
 """
 
 
@@ -32,14 +34,15 @@ def solve(
     weight: Annotated[float | None, typer.Option("--lambda", help="Bits per unit of distortion.")] = None,
     budget: Annotated[float | None, typer.Option(help="Bits per step at most; the distortion is minimised.")] = None,
     method: Annotated[str, typer.Option(help="causal-ba, myopic, belief-greedy, planar-laplace, ...")] = "causal-ba",
-    window: Annotated[int | None, typer.Option(help="Releases the policy remembers; raised by itself unless told.")] = None,
+    window: Annotated[int | None, typer.Option(help="Releases it remembers; raised by itself.")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Prove how close to the best possible it is.")] = False,
     seconds: Annotated[float, typer.Option(help="Time for the certificate.")] = 30.0,
     seed: Annotated[int, typer.Option(help="For random starts and estimates.")] = 0,
+    option: Annotated[list[str] | None, typer.Option(help="Of the method, as in steps=1000000; repeatable.")] = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Find the release policy that leaks least for the utility asked for."""
-    from veilstream.cli.common import constraint_of, print_json, progress_bar, read_model
+    from veilstream.cli.common import constraint_of, options_of, print_json, progress_bar, read_model
     from veilstream.problem import Problem
     from veilstream.solvers import solve as run
 
@@ -47,11 +50,18 @@ def solve(
     problem = Problem(source.chain, source.distortion, constraint_of(source, avg, at_most, weight, budget))
     with progress_bar("solving", quiet=json_out) as progress:
         solution = run(
-            problem, method, window=window, certify=certify, seed=seed, progress=progress, certify_seconds=seconds
+            problem,
+            method,
+            window=window,
+            certify=certify,
+            seed=seed,
+            progress=progress,
+            certify_seconds=seconds,
+            **options_of(option),
         )
     result = as_json(solution)
     if out is not None:
-        write(out, solution, source)
+        write(out, solution, source, seed)
         result["policy"] = str(out)
     if json_out:
         print_json(result)
@@ -82,15 +92,16 @@ def as_json(solution: "Solution") -> dict[str, Any]:
     }
 
 
-def write(path: Path, solution: "Solution", source: "Model") -> None:
+def write(path: Path, solution: "Solution", source: "Model", seed: int) -> None:
     """The policy file, with the states it speaks about and where it came from."""
     import shlex
     import sys
 
     from veilstream.artefact import provenance, save
 
-    made = provenance(shlex.join(["veil", *sys.argv[1:]]), None, None) | {"solution": as_json(solution)}
     model = source.artefact
+    data = "" if model is None else model.provenance.get("data_sha256", "")
+    made = provenance(shlex.join(["veil", *sys.argv[1:]]), seed, data, solution=as_json(solution))
     extra = {} if model is None else {"states": model.states, "period_s": model.period_s, "epoch_s": model.epoch_s}
     save(path, solution.policy, problem=solution.problem, provenance=made, **extra)
 

@@ -12,8 +12,20 @@ ROLES: dict[str, tuple[str, ...]] = {
     "lat": ("lat", "latitude", "y"),
     "lon": ("lon", "lng", "long", "longitude", "x"),
     "value": ("value", "val", "reading", "v", "energy", "power", "consumption", "usage"),
-    "stream": ("stream", "user", "user_id", "userid", "id", "device", "device_id", "meter", "household", "lclid",
-               "tid", "person"),
+    "stream": (
+        "stream",
+        "user",
+        "user_id",
+        "userid",
+        "id",
+        "device",
+        "device_id",
+        "meter",
+        "household",
+        "lclid",
+        "tid",
+        "person",
+    ),
     "trace": ("trace", "trip", "track", "trajectory", "trip_id", "track_id", "trace_id", "trajectory_id", "segment"),
 }
 _UNIT = re.compile(r"[\s_(\[/]*(kwh|wh|mwh|kw|w)(?:/hh)?(?:[\s_(]*per half hour[\s)]*)?[)\]]?$", re.IGNORECASE)
@@ -67,16 +79,16 @@ def guess_layout(header: list[str], told: dict[str, str], where: str) -> Layout:
     free = [c for c in header if c not in told.values()]
     for role, names in ROLES.items():
         if role not in found:
-            column = next((c for name in names for c in free if _plain(c) == name), None)
-            if column is not None:
-                found[role] = column
-                free.remove(column)
+            guess = next((c for name in names for c in free if _plain(c) == name), None)
+            if guess is not None:
+                found[role] = guess
+                free.remove(guess)
     if "time" not in found:
         raise InputError(f"{where}: no time column among {listing}; name it with --columns time=COLUMN")
     if "lat" in found and "lon" in found:
-        picked = {role: found[role] for role in ("time", "lat", "lon", "stream", "trace") if role in found}
-        return Layout(**picked)
-    if "lat" in told or "lon" in told or ("lat" in found) != ("lon" in found) and "value" not in found:
+        return Layout(found["time"], found["lat"], found["lon"], stream=found.get("stream"), trace=found.get("trace"))
+    half = ("lat" in found) != ("lon" in found)
+    if half and ("lat" in told or "lon" in told or "value" not in found):
         missing = "lon" if "lat" in found else "lat"
         raise InputError(f"{where}: no {missing} column among {listing}; name it with --columns {missing}=COLUMN")
     if "value" not in found:
@@ -84,8 +96,8 @@ def guess_layout(header: list[str], told: dict[str, str], where: str) -> Layout:
         if len(united) == 1:
             found["value"] = united[0]
     if "value" in found:
-        picked = {role: found[role] for role in ("time", "value", "stream", "trace") if role in found}
-        return Layout(**picked, unit=guess_unit(found["value"]))
+        value, stream, trace = found["value"], found.get("stream"), found.get("trace")
+        return Layout(found["time"], value=value, stream=stream, trace=trace, unit=guess_unit(value))
     wide = tuple(c for c in header if c != found["time"] and c != found.get("trace"))
     if not wide:
         raise InputError(f"{where}: only a time column ({found['time']}); a reading needs lat and lon, or a value")

@@ -104,7 +104,7 @@ def hash_files(paths: list[Path]) -> str:
 
 
 def from_arrays(
-    t_s: NDArray[np.float64], points: NDArray[np.float64], unit: str, stream: str = "stream", stepped: bool = False
+    t_s: NDArray[np.floating], points: NDArray[np.float64], unit: str, stream: str = "stream", stepped: bool = False
 ) -> Readings:
     """Readings of one stream from arrays: seconds UTC, and n x 2 degrees or n x 1 values."""
     kind = "position" if points.shape[1] == 2 else "value"

@@ -73,7 +73,8 @@ def _expand_one(source: str, folder: Path) -> list[tuple[Path, str]]:
         return [(path, source)]
     matches = sorted(glob.glob(str(path), recursive=True))
     if not matches:
-        raise InputError(f"{source}: no such file or folder" + (" (the pattern matches nothing)" if "*" in source else ""))
+        hint = " (the pattern matches nothing)" if "*" in source else ""
+        raise InputError(f"{source}: no such file or folder{hint}")
     return [pair for match in matches for pair in _expand_one(match, folder)]
 
 
@@ -134,8 +135,8 @@ def _join(tables: list[tuple[str, Path, Table]], unit: str | None, sha256: str) 
     """One frame with stream and trace as codes."""
     kinds = {table.kind for _, _, table in tables}
     if len(kinds) > 1:
-        odd = next(name for name, _, table in tables if table.kind != tables[0][2].kind)
-        raise InputError(f"{odd}: {tables[0][0]} holds {_noun(tables[0][2])}, this one {_noun(next(t for n, _, t in tables if n == odd))}; fit them apart")
+        first, odd = tables[0], next(t for t in tables if t[2].kind != tables[0][2].kind)
+        raise InputError(f"{odd[0]}: {first[0]} holds {first[2].kind}s, this one {odd[2].kind}s; fit them apart")
     kind = kinds.pop()
     units = {table.unit for _, _, table in tables} - {""}
     if len(units) > 1 and unit is None:
@@ -181,19 +182,17 @@ def _stepped(tables: list[tuple[str, Path, Table]]) -> bool:
     return tables[0][2].stepped
 
 
-def _noun(table: Table) -> str:
-    return "positions" if table.kind == "position" else "values"
-
-
 def _account(readings: Readings, tables: list[Table]) -> None:
     missing, bad = sum(t.missing for t in tables), sum(t.bad for t in tables)
     account = readings.account
     total = readings.frame.height + missing + bad
-    account.add("read", total, f"readings in {len(tables)} files, {len(readings.streams)} streams, {readings.n_traces} traces")
+    found = f"{len(tables)} files, {len(readings.streams)} streams, {readings.n_traces} traces"
+    account.add("read", total, f"readings in {found}")
     if bad:
         account.add("unreadable", bad, "rows dropped because --skip-bad was given")
     if missing:
         account.add("missing", missing, "readings with an empty value or time left out")
     zones = {t.naive_zone for t in tables if t.naive_zone}
     if zones:
-        account.add("time zone", readings.frame.height, f"stamps without a zone were read as {zones.pop()} (--tz changes it)")
+        note = f"stamps without a zone were read as {zones.pop()} (--tz changes it)"
+        account.add("time zone", readings.frame.height, note)

@@ -66,8 +66,8 @@ def resample(readings: Readings, period_s: float, bin: str = "first") -> Steps:
     rows = frame.group_by(["stream", "trace", step], maintain_order=True).agg(how(pl.col(c)) for c in columns)
     said = {"first": "the first reading decides", "mean": "mean of its readings", "sum": "sum of its readings"}[bin]
     readings.account.add("resampled", rows.height, f"steps of {format_duration(period_s)} with a reading; {said}")
-    arrays = [rows[c].to_numpy() for c in ("stream", "trace", "step")]
-    return Steps(*arrays, rows.select(columns).to_numpy(), period_s)
+    stream, trace, number = (rows[c].to_numpy() for c in ("stream", "trace", "step"))
+    return Steps(stream, trace, number, rows.select(columns).to_numpy(), period_s)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,11 @@ class Runs:
 
 
 def make_runs(
-    steps: Steps, states: np.ndarray, gaps: str = "split", max_gap_s: float = DEFAULT_MAX_GAP_S, fill: str = "hold",
+    steps: Steps,
+    states: np.ndarray,
+    gaps: str = "split",
+    max_gap_s: float = DEFAULT_MAX_GAP_S,
+    fill: str = "hold",
     account: Account | None = None,
 ) -> Runs:
     """Cut the traces at gaps and fill or close what is left.

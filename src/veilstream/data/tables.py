@@ -11,7 +11,16 @@ from pathlib import Path
 import polars as pl
 
 from veilstream.data.columns import Layout, guess_layout
-from veilstream.data.times import OWN, TimeStyle, has_zone, lacks_zone, offsets_fit_one_place, time_expr, time_style, zone_expr
+from veilstream.data.times import (
+    OWN,
+    TimeStyle,
+    has_zone,
+    lacks_zone,
+    offsets_fit_one_place,
+    time_expr,
+    time_style,
+    zone_expr,
+)
 from veilstream.errors import InputError
 
 JSON_BATCH = 200_000
@@ -46,7 +55,7 @@ def read_csv(path: Path, name: str, options: Options) -> Table:
     layout = guess_layout(header, options.columns, f"{name} line 1")
     scan = pl.scan_csv(path, infer_schema=False, row_index_name="__row", encoding="utf8")
     try:
-        return _type(scan, layout, name, 2, options, _line_of(path))
+        return _type(scan, layout, name, 2, options, _Lines(path))
     except pl.exceptions.PolarsError as problem:
         raise InputError(_ragged(path, name, len(header)) or f"{name}: not a CSV table ({_first(problem)})") from None
 
@@ -57,7 +66,7 @@ def read_jsonl(path: Path, name: str, options: Options) -> Table:
         raise InputError(f"{name}: empty; expected one JSON object per line")
     frame = pl.concat(batches, how="diagonal")
     layout = guess_layout([c for c in frame.columns if c != "__row"], options.columns, f"{name} line 1")
-    return _type(frame.lazy(), layout, name, 1, options, _line_of(path))
+    return _type(frame.lazy(), layout, name, 1, options, _Lines(path))
 
 
 def _json_batches(path: Path, name: str) -> Iterator[pl.DataFrame]:
@@ -85,15 +94,15 @@ def _text_frame(rows: list[dict[str, object]]) -> pl.DataFrame:
     return frame.with_columns(pl.col("__row").cast(pl.UInt32))
 
 
-def _type(
-    scan: pl.LazyFrame, layout: Layout, name: str, first_line: int, options: Options, line_of: dict[int, str] | _Lines
-) -> Table:
+def _type(scan: pl.LazyFrame, layout: Layout, name: str, first_line: int, options: Options, lines: _Lines) -> Table:
     """Text columns -> numbers and times, checked."""
     first = scan.select(layout.time).filter(_given(layout.time)).head(1).collect()
     if first.height == 0:
         raise InputError(f"{name}: no rows of data under the header; it needs at least two readings")
     style = time_style(str(first.item()), options.tz, options.time_format, f"{name} line {first_line}")
-    numbers = dict.fromkeys(layout.wide) if layout.wide else {v: k for k, v in layout.numbers.items()}
+    numbers: dict[str, str | None] = {column: role for role, column in layout.numbers.items()}
+    if layout.wide:
+        numbers = dict.fromkeys(layout.wide)
     typed = [time_expr(layout.time, style).alias("t"), (~_given(layout.time)).alias("t_missing")]
     if style.kind == "aware":
         typed.append(zone_expr(layout.time).cast(pl.Categorical).alias("zone"))
@@ -101,19 +110,25 @@ def _type(
         number = pl.col(column).str.strip_chars().cast(pl.Float64, strict=False)
         bad = (number.is_null() & _given(column)) | number.is_infinite()
         typed += [number.fill_nan(None).alias(f"n:{column}"), bad.alias(f"bad:{column}")]
-    for role, column in (("stream", layout.stream), ("trace", layout.trace)):
-        if column:
-            typed.append(pl.col(column).fill_null("").cast(pl.Categorical).alias(role))
+    for role, key in (("stream", layout.stream), ("trace", layout.trace)):
+        if key:
+            typed.append(pl.col(key).fill_null("").cast(pl.Categorical).alias(role))
     frame = scan.select("__row", *typed).collect(engine="streaming")
-    bad_rows = _check(frame, layout, name, first_line, options, style, numbers, line_of)
+    bad_rows = _check(frame, layout, name, first_line, options, style, numbers, lines)
     if bad_rows.len():
         frame = frame.filter(~pl.col("__row").is_in(bad_rows.implode()))
     return _finish(frame, layout, style, numbers, int(bad_rows.len()))
 
 
 def _check(
-    frame: pl.DataFrame, layout: Layout, name: str, first_line: int, options: Options, style: TimeStyle,
-    numbers: dict, line_of: _Lines,
+    frame: pl.DataFrame,
+    layout: Layout,
+    name: str,
+    first_line: int,
+    options: Options,
+    style: TimeStyle,
+    numbers: dict[str, str | None],
+    lines: _Lines,
 ) -> pl.Series:
     """Rows that cannot be read. Raises at the first one unless the user asked to skip them."""
     faults = [(pl.col("t").is_null() & ~pl.col("t_missing"), layout.time, "time")]
@@ -122,15 +137,15 @@ def _check(
         if role in RANGES:
             faults.append((pl.col(f"n:{column}").abs() > RANGES[role], column, role))
     if "zone" in frame.columns and options.tz is None:
-        _check_zones(frame, name, first_line, line_of)
+        _check_zones(frame, name, first_line)
     rows = []
     for test, column, what in faults:
         found = frame.filter(test.fill_null(False))["__row"]
         if not found.len():
             continue
         if not options.skip_bad:
-            row = int(found.min())  # type: ignore[arg-type]
-            raise InputError(_fault(f"{name} line {row + first_line}", column, what, line_of.field(row + first_line, column), style))
+            line = int(found.min()) + first_line  # type: ignore[arg-type]
+            raise InputError(_fault(f"{name} line {line}", column, what, lines.field(line, column), style))
         rows.append(found)
     return pl.concat(rows).unique() if rows else pl.Series("__row", [], dtype=pl.UInt32)
 
@@ -142,13 +157,13 @@ def _fault(where: str, column: str, what: str, text: str, style: TimeStyle) -> s
     if what in RANGES:
         return f"{where}: {what} {text} is outside -{RANGES[what]:g}..{RANGES[what]:g} degrees; {skip}"
     if style.kind == "naive" and has_zone(text):
-        return f"{where}: mixed time zones: {text!r} has one, earlier stamps have none; write all stamps in one form"
+        return f"{where}: mixed time zones: {text!r} has one, earlier stamps have none; write all in one form"
     if style.kind == "aware" and lacks_zone(text):
-        return f"{where}: mixed time zones: {text!r} has none, earlier stamps have one; write all stamps in one form"
+        return f"{where}: mixed time zones: {text!r} has none, earlier stamps have one; write all in one form"
     return f"{where}: the time {text!r} is not like the first one (or does not exist in {style.zone}); {skip}"
 
 
-def _check_zones(frame: pl.DataFrame, name: str, first_line: int, line_of: _Lines) -> None:
+def _check_zones(frame: pl.DataFrame, name: str, first_line: int) -> None:
     zones = [str(z) for z in frame["zone"].unique().drop_nulls().to_list()]
     if len(zones) < 2 or offsets_fit_one_place(zones):
         return
@@ -164,7 +179,7 @@ def _check_zones(frame: pl.DataFrame, name: str, first_line: int, line_of: _Line
     )
 
 
-def _finish(frame: pl.DataFrame, layout: Layout, style: TimeStyle, numbers: dict, bad: int) -> Table:
+def _finish(frame: pl.DataFrame, layout: Layout, style: TimeStyle, numbers: dict[str, str | None], bad: int) -> Table:
     """Long form, missing readings counted and left out."""
     keys = [c for c in ("stream", "trace") if c in frame.columns]
     if layout.wide:
@@ -202,10 +217,6 @@ class _Lines:
         names = next(csv.reader([self.line(1)]), [])
         fields = next(csv.reader([line]), [])
         return fields[names.index(column)][:40] if column in names and names.index(column) < len(fields) else ""
-
-
-def _line_of(path: Path) -> _Lines:
-    return _Lines(path)
 
 
 def _header(path: Path, name: str) -> list[str]:

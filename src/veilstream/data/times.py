@@ -104,7 +104,7 @@ def lacks_zone(text: str) -> bool:
 
 
 def offset_minutes(zone: str) -> int:
-    """"+05:30" -> 330."""
+    """ "+05:30" -> 330."""
     if zone in ("Z", "z"):
         return 0
     digits = zone[1:].replace(":", "")

@@ -102,6 +102,7 @@ def _check_points(text: str, name: str) -> None:
                 good = False
             if not good:
                 line = text.count("\n", 0, point.start()) + 1
+                limit = RANGES[role]
                 raise InputError(
-                    f"{name} line {line}: {role} {found!r} is not a number in -{RANGES[role]:g}..{RANGES[role]:g} degrees"
+                    f"{name} line {line}: {role} {found!r} is not a number in -{limit:g}..{limit:g} degrees"
                 )

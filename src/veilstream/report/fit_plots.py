@@ -35,10 +35,10 @@ def fit_figure(states: StateSpace, transition: NDArray[np.float64], law: NDArray
         left, *zoom, right = figure.subplots(1, 2 if near is None else 3)
         draw_map(left, states, places, transition, law, np.ones(len(states), bool) if near is None else ~near)
         left.set_title(f"{len(states)} {states.kind}: circles are time spent, lines moves", fontsize=10)
-        for ax in zoom:
-            draw_map(ax, states, places, transition, law, near)
-            frame(ax, left, places[near])
-            ax.set_title("the framed part, enlarged", fontsize=10)
+        if near is not None:
+            draw_map(zoom[0], states, places, transition, law, near)
+            frame(zoom[0], left, places[near])
+            zoom[0].set_title("the framed part, enlarged", fontsize=10)
     draw_transitions(right, transition, states.names)
     figure.suptitle(title, color=INK)
     return figure
@@ -65,12 +65,18 @@ def frame(zoom: Axes, overview: Axes, places: NDArray[np.float64]) -> None:
     middle, half = (low + high) / 2, max((high - low).max() * 0.6, 0.1)
     zoom.set_adjustable("box")
     zoom.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half))
-    overview.add_patch(Rectangle(tuple(middle - half), 2 * half, 2 * half, fill=False, edgecolor=INK, linewidth=0.8, zorder=4))
+    overview.add_patch(
+        Rectangle(tuple(middle - half), 2 * half, 2 * half, fill=False, edgecolor=INK, linewidth=0.8, zorder=4)
+    )
 
 
 def draw_map(
-    ax: Axes, states: StateSpace, places: NDArray[np.float64], transition: NDArray[np.float64],
-    law: NDArray[np.float64], labelled: NDArray[np.bool_],
+    ax: Axes,
+    states: StateSpace,
+    places: NDArray[np.float64],
+    transition: NDArray[np.float64],
+    law: NDArray[np.float64],
+    labelled: NDArray[np.bool_],
 ) -> None:
     """Circle area is the share of time, line width the moves per step; the largest moves are drawn."""
     flow = law[:, None] * transition
@@ -82,14 +88,26 @@ def draw_map(
         size = float(flow[i, j] / largest)
         ax.add_patch(
             FancyArrowPatch(
-                tuple(places[i]), tuple(places[j]), connectionstyle="arc3,rad=0.15", arrowstyle="-|>",
-                mutation_scale=6 + 5 * size, shrinkA=4, shrinkB=5, linewidth=0.3 + 2.7 * size, color=FLOW,
-                alpha=0.25 + 0.6 * size, zorder=1, clip_on=True,
+                tuple(places[i]),
+                tuple(places[j]),
+                connectionstyle="arc3,rad=0.15",
+                arrowstyle="-|>",
+                mutation_scale=6 + 5 * size,
+                shrinkA=4,
+                shrinkB=5,
+                linewidth=0.3 + 2.7 * size,
+                color=FLOW,
+                alpha=0.25 + 0.6 * size,
+                zorder=1,
+                clip_on=True,
             )
         )
-    ax.scatter(*places.T, s=15 + 300 * np.sqrt(law), color=PLACE, edgecolor="white", linewidth=0.8, zorder=2)
+    ax.scatter(
+        places[:, 0], places[:, 1], s=15 + 300 * np.sqrt(law), color=PLACE, edgecolor="white", linewidth=0.8, zorder=2
+    )
     if labelled.sum() <= MAX_LABELS:
-        place_labels(ax, *places[labelled].T, [short(n) for n, shown in zip(states.names, labelled, strict=True) if shown])
+        names = [short(n) for n, shown in zip(states.names, labelled, strict=True) if shown]
+        place_labels(ax, places[labelled], names)
     ax.set(xlabel="east (km)", ylabel="north (km)", aspect="equal")
     ax.set_adjustable("datalim")
     ax.margins(0.12)
@@ -97,8 +115,9 @@ def draw_map(
     ax.set_axisbelow(True)
 
 
-def place_labels(ax: Axes, x: NDArray[np.float64], y: NDArray[np.float64], names: list[str]) -> None:
+def place_labels(ax: Axes, places: NDArray[np.float64], names: list[str]) -> None:
     """Labels beside their points, each at the free place nearest to its point; a thin line where it had to move."""
+    x, y = places.T
     span = 1.2 * max(np.ptp(x), np.ptp(y), 1e-9)
     width, height = 0.026 * span, 0.034 * span  # of one character, in data units, for this figure's size
     taken: list[tuple[float, float, float, float]] = [
@@ -108,9 +127,13 @@ def place_labels(ax: Axes, x: NDArray[np.float64], y: NDArray[np.float64], names
         w = width * max(len(name), 1)
         for radius in np.arange(1, 16) * 0.025 * span:
             spots = [
-                (a + radius * np.cos(t), b + radius * np.sin(t)) for t in np.radians([20, -20, 160, 200, 90, -90, 50, 130, -50, -130])
+                (a + radius * np.cos(t), b + radius * np.sin(t))
+                for t in np.radians([20, -20, 160, 200, 90, -90, 50, 130, -50, -130])
             ]
-            boxes = [((p if p >= a else p - w), q - height / 2, (p if p >= a else p - w) + w, q + height / 2) for p, q in spots]
+            boxes = [
+                ((p if p >= a else p - w), q - height / 2, (p if p >= a else p - w) + w, q + height / 2)
+                for p, q in spots
+            ]
             free = next((box for box in boxes if not any(_overlap(box, other) for other in taken)), None)
             if free is not None:
                 break
@@ -118,9 +141,18 @@ def place_labels(ax: Axes, x: NDArray[np.float64], y: NDArray[np.float64], names
             continue
         taken.append(free)
         if radius > 0.05 * span:
-            ax.plot([a, (free[0] + free[2]) / 2], [b, (free[1] + free[3]) / 2], color="#8a97a3", linewidth=0.5, zorder=1)
+            ax.plot(
+                [a, (free[0] + free[2]) / 2], [b, (free[1] + free[3]) / 2], color="#8a97a3", linewidth=0.5, zorder=1
+            )
         ax.text(
-            (free[0] + free[2]) / 2, (free[1] + free[3]) / 2, name, ha="center", va="center", fontsize=8, color=INK, zorder=3,
+            (free[0] + free[2]) / 2,
+            (free[1] + free[3]) / 2,
+            name,
+            ha="center",
+            va="center",
+            fontsize=8,
+            color=INK,
+            zorder=3,
             bbox={"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.75},
         )
 
@@ -150,7 +182,7 @@ def draw_transitions(ax: Axes, transition: NDArray[np.float64], names: tuple[str
     ax.set_title("transition probabilities", fontsize=10)
 
 
-def label_ticks(axis, names: list[str], rotation: float = 0) -> None:  # noqa: ANN001 - XAxis or YAxis
+def label_ticks(axis, names: list[str], rotation: float = 0) -> None:
     """One tick per state, or every k-th where there are many."""
     every = -(-len(names) // MAX_LABELS)
     at = range(0, len(names), every)

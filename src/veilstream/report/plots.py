@@ -45,8 +45,8 @@ def draw_trade_off(
     for method, solutions in curves.items():
         colour, line, label = STYLES.get(method, ("#333333", "-", method))
         D, L = np.array(sorted((s.distortion, s.leakage) for s in solutions)).T
-        marker = {"marker": "o", "markersize": 3.5} if len(D) > 1 else {"marker": "*", "markersize": 13}
-        ax.plot(D, L, line, color=colour, label=label, zorder=3, **marker)
+        marker, size = ("o", 3.5) if len(D) > 1 else ("*", 13.0)
+        ax.plot(D, L, line, color=colour, label=label, zorder=3, marker=marker, markersize=size)
         if any(s.lower_bound is not None for s in solutions):
             grid = np.linspace(0, D.max(), 300)
             low = lower_curve(solutions, grid)

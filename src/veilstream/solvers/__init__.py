@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from importlib import import_module
 from inspect import signature
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from veilstream.errors import InputError
 from veilstream.information import Array
+from veilstream.policy import knowing
 from veilstream.problem import Average, Problem
 from veilstream.solvers import search
 from veilstream.solvers.belief_greedy import BeliefGreedy
@@ -26,6 +28,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "myopic": myopic,
     "belief-greedy": BeliefGreedy,
 }
+LEARNED = {"a2c": ("veilstream.solvers.a2c", "A2C"), "actor-critic": ("veilstream.solvers.actor_critic", "ActorCritic")}
 
 
 def make_solver(method: str, **options: Any) -> Solver:
@@ -35,15 +38,28 @@ def make_solver(method: str, **options: Any) -> Solver:
         maker: Callable[..., Any] = Today
     elif method in METHODS:
         maker = METHODS[method]
+    elif method in LEARNED:
+        maker = _learned(method)
     else:
-        known = [*METHODS, *SHAPES]
+        known = [*METHODS, *LEARNED, *SHAPES]
         near = get_close_matches(method, known, 1)
-        raise InputError(f"unknown method {method!r}; " + (f"did you mean {near[0]}?" if near else "known: " + ", ".join(known)))
+        hint = f"did you mean {near[0]}?" if near else "known: " + ", ".join(known)
+        raise InputError(f"unknown method {method!r}; {hint}")
     accepted = signature(maker).parameters
     unknown = [k for k, v in options.items() if k not in accepted and v is not None]
     if unknown:
         raise InputError(f"method {method} has no option {unknown[0]!r}; it has {', '.join(accepted)}")
     return maker(**{k: v for k, v in options.items() if k in accepted})
+
+
+def _learned(method: str) -> Callable[..., Any]:
+    """Imported when asked for: only these two need the extra `deep`."""
+    module, name = LEARNED[method]
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as missing:
+        line = f"method {method} needs {missing.name}; install it with: pip install 'veilstream[deep]'"
+        raise InputError(line) from None
 
 
 def solve(
@@ -74,6 +90,11 @@ def solve(
         point = solver.points(problem, np.array([weight]), progress)[0]
     elif isinstance(average, Average) and isinstance(solver, Today):
         point, weight = solver.at_limit(problem, average.limit or 0.0), 0.0
+    elif method in LEARNED:
+        raise InputError(
+            f"{method} trains at a weight, found {average}; solve that with causal-ba first and pass "
+            "Average(weight=solution.weight)"
+        )
     else:
         point, weight = search.meet(problem, solver, average, progress)
     solution = _solution(problem, method, point, weight)
@@ -116,7 +137,7 @@ def _solution(problem: Problem, method: str, point: Point, weight: float) -> Sol
     return Solution(
         problem=problem,
         method=method,
-        policy=point.policy,
+        policy=knowing(point.policy, problem.chain.transition, problem.chain.initial),
         leakage=point.leakage,
         distortion=point.distortion,
         weight=weight,

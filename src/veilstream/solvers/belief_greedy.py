@@ -5,8 +5,6 @@ Its rates are estimated by simulation; there is no finite table to compute them 
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from veilstream.evaluate import evaluate
 from veilstream.information import Array
 from veilstream.policy import BeliefPolicy, GreedyRule
@@ -33,9 +31,6 @@ class BeliefGreedy:
 
             ev = evaluate(problem, policy, self.steps, self.streams, seed=self.seed, progress=tell)
             startup = ev.total_bits - (self.steps + self.steps // 3) * ev.leakage
-            points.append(
-                Point(
-                    policy, ev.leakage, ev.distortion, Level.ESTIMATED, ev.leakage_se, ev.distortion_se, startup_bits=startup
-                )
-            )
+            rates = ev.leakage, ev.distortion, Level.ESTIMATED, ev.leakage_se, ev.distortion_se
+            points.append(Point(policy, *rates, startup_bits=startup))
         return points

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from veilstream.errors import InputError
-from veilstream.information import Array
+from veilstream.information import Array, Index
 from veilstream.policy import WindowPolicy
 from veilstream.problem import Problem
 from veilstream.solvers.solution import Point, Progress, Status
@@ -55,9 +55,9 @@ class CausalBA:
         found = constants(problem, window) + self.run(problem, weights, window, starts, progress)
         best = envelope(found, weights)
         rising = np.arange(len(weights))  # weights at which the last raise of the window paid
-        while self.window is None and rising.size and self._fits(problem, window + 1, rising.size):
+        while self.window is None and rising.size and self._fits(problem, window + 1, len(weights)):
             window += 1
-            wider = np.stack([widen(best[i].policy, window).output_model for i in rising])
+            wider = np.stack([widen(best[i].table, window).output_model for i in rising])
             more = self.run(problem, weights[rising], window, wider[:, None], progress)
             better = envelope(found + more, weights)
             gains = np.array([gain(o, b, w) for o, b, w in zip(best, better, weights, strict=True)])
@@ -101,7 +101,7 @@ class CausalBA:
         return points
 
     def _converge(
-        self, problem: Problem, sweep: Sweep, tables: Tables, anneal: Array, group: Array, progress: Progress | None
+        self, problem: Problem, sweep: Sweep, tables: Tables, anneal: Array, group: Index, progress: Progress | None
     ) -> tuple[list[tuple[int, Array]], Array, Array]:
         """Cycles of sweeps and one extrapolation until value and slack have settled; `tables` change in place.
 
@@ -150,7 +150,7 @@ class CausalBA:
         return values, done, kept
 
 
-def redundant(tables: Tables, value: Array, slack: Array, group: Array, kept: Array) -> Array:
+def redundant(tables: Tables, value: Array, slack: Array, group: Index, kept: Array) -> Index:
     """Runs not worth going on with: another at the same weight has the same output model (to 2 %), or is so much
     better that by Blahut's bound they cannot catch up."""
     drop = []
@@ -227,7 +227,7 @@ def gain(old: Point, new: Point, weight: float) -> float:
     return 1 - new.objective(weight) / before if before > 1e-12 else 0.0
 
 
-def settle(problem: Problem, sweep: Sweep, t: Tables, index: Array) -> None:
+def settle(problem: Problem, sweep: Sweep, t: Tables, index: Index) -> None:
     """Newton's step, where the tables are small: mu and alpha of the present policy, solved for instead of iterated.
 
         mu T = mu,    (I - T) alpha = T* alpha - T alpha - g        T: transitions under a, T*: the soft minimum
@@ -256,4 +256,4 @@ def settle(problem: Problem, sweep: Sweep, t: Tables, index: Array) -> None:
 
 
 def with_startup(problem: Problem, point: Point) -> Point:
-    return replace(point, startup_bits=startup_bits(problem, point.policy, point.leakage))
+    return replace(point, startup_bits=startup_bits(problem, point.table, point.leakage))

@@ -121,7 +121,8 @@ def bracket(points: list[Point], axis: Axis) -> tuple[Point, Point | None]:
     within = [p for p in curve if axis.of(p) <= axis.limit * (1 + 1e-9) + 1e-12]
     if not within:
         raise InputError(
-            f"infeasible limit: the least {axis.unit} found is {min(map(axis.of, curve)):g}, {axis.limit:g} was asked for"
+            f"infeasible limit: the least {axis.unit} found is {min(map(axis.of, curve)):g}, "
+            f"{axis.limit:g} was asked for"
         )
     best = min(within, key=axis.other)
     beyond = [p for p in curve if p not in within]
@@ -171,4 +172,3 @@ def share_time(problem: Problem, within: Point, beyond: Point, axis: Axis) -> Po
     if axis.other(point) >= axis.other(within):
         return within
     return replace(point, startup_bits=within.startup_bits)
-

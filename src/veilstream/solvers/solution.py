@@ -2,29 +2,25 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Protocol
 
 from veilstream.information import Array
-from veilstream.policy import Policy
+from veilstream.policy import Policy, WindowPolicy
 from veilstream.problem import Problem
-
 
 Progress = Callable[[float, str], None]  # fraction done, what is going on
 
 
-class Level(str, Enum):
+class Level(StrEnum):
     """How sure a number is."""
 
     PROVED = "proved"
     COMPUTED = "computed exactly"
     ESTIMATED = "estimated with an interval"
 
-    def __str__(self) -> str:
-        return self.value
 
-
-class Status(str, Enum):
+class Status(StrEnum):
     """How a solver ended, as a sentence."""
 
     CONVERGED = "converged"
@@ -32,9 +28,6 @@ class Status(str, Enum):
     BUDGET = "stopped at the training budget; a longer run may do better"
     UNCHANGED = "training did not improve on the warm start, which is returned"
     GIVEN = "nothing to solve: the policy is given"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)
@@ -53,6 +46,12 @@ class Point:
 
     def objective(self, weight: float) -> float:
         return self.leakage + weight * self.distortion
+
+    @property
+    def table(self) -> WindowPolicy:
+        """The policy, where it is known to be a table."""
+        assert isinstance(self.policy, WindowPolicy)
+        return self.policy
 
 
 class Solver(Protocol):

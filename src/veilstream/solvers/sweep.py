@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilstream.information import Array
+from veilstream.information import Array, Index
 from veilstream.problem import Problem
 
 FLOOR = 1e-9  # least output probability r(y|s): a deployed policy never makes a release impossible
@@ -33,10 +33,10 @@ class Tables:
     def __len__(self) -> int:
         return len(self.r)
 
-    def take(self, index: Array) -> "Tables":
+    def take(self, index: Index) -> "Tables":
         return Tables(self.r[index], self.alpha[index], self.mu[index])
 
-    def put(self, index: Array, part: "Tables") -> None:
+    def put(self, index: Index, part: "Tables") -> None:
         self.r[index], self.alpha[index], self.mu[index] = part.r, part.alpha, part.mu
 
 
@@ -72,7 +72,7 @@ class Sweep:
         """B x S' x O x . -> B x S x ."""
         return x.swapaxes(1, 2).reshape(len(x), self.O * self.Sp, x.shape[-1])
 
-    def kernel(self, t: Tables, index: Array, stretch: Array | float = 1.0) -> tuple[Array, Array]:
+    def kernel(self, t: Tables, index: Index, stretch: Array | float = 1.0) -> tuple[Array, Array]:
         """K as B x S' x Y x Z, scaled to a largest entry of 1 for each (s', z), and that scale in bits."""
         if self.window:
             after = self.by_window(t.alpha).reshape(len(t), self.Sp, self.Y, -1)
@@ -82,7 +82,7 @@ class Sweep:
         low = follow.min(2, keepdims=True)
         return np.exp2(low - follow), low
 
-    def __call__(self, t: Tables, index: Array, stretch: Array | float = 1.0) -> tuple[Tables, Array, Array]:
+    def __call__(self, t: Tables, index: Index, stretch: Array | float = 1.0) -> tuple[Tables, Array, Array]:
         """One sweep of the batch entries `index`, costs stretched (annealing).
 
         Returns the new tables, the value per step, and how far r is from the best for this mu and alpha: Blahut's

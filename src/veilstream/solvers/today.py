@@ -35,7 +35,7 @@ def randomised_response(problem: Problem, strength: float) -> Array:
 
 
 def rounding(problem: Problem, strength: float) -> Array:
-    """strength in [0, 1]: zones are kept while there are at most 1 + strength (|Y| - 1) of them (k-centre, greedily)."""
+    """strength in [0, 1]: 1 + strength (|Y| - 1) zones, their centres chosen greedily (k-median)."""
     d, pi = problem.distortion, problem.chain.stationary
     n_zones = 1 + round(strength * (problem.n_outputs - 1))
     centres = [int((pi @ d).argmin())]
@@ -91,7 +91,7 @@ class Today:
 
     def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
         family = self.family(problem, progress)
-        return [min(family, key=lambda p: p.objective(w)) for w in weights]  # noqa: B023
+        return [min(family, key=lambda p: p.objective(w)) for w in weights]
 
     def at_limit(self, problem: Problem, limit: float) -> Point:
         """The weakest setting whose mean distortion is within the limit (bisection: it falls with the strength)."""

@@ -1,69 +1,68 @@
 """Proved lower bounds on what any causal release mechanism can do, better the longer they may take.
 
-First the bound without memory (`memoryless`), in a moment and at any size. Then memories of 1, 2, 4, 8, ... states: the best
-bound each can prove (`interior`), split where it forgets most (`memory`), until the bound is within the
-tolerance of what a mechanism with that memory attains, or the time is up. The best bound so far always stands.
+First the bound without memory, by `alternation`: a moment, at any size. Then, while that helps, with the last one or
+two releases as memory. Then memories made to measure: the best bound each of them can prove (`interior`), split where
+it forgets most (`memory`), and so on, until the bound is within the tolerance of what a mechanism attains or the time
+is up. The best bound so far stands.
 
-A chain with several closed classes is bounded class by class: naming the class costs bits once, no rate, so
+A chain with several closed classes is bounded class by class: to name the class costs bits once, but no rate, so
 
-    objective >= sum over classes k of law(k) * bound(k),     transient states add nothing.
+    objective >= sum over classes k of law(k) * bound(k),     and transient states add nothing.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
+from itertools import count
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilstream.chain import MarkovChain, stationary_law
 from veilstream.information import Array, entropy
-from veilstream.solvers.bounds import interior, memoryless
-from veilstream.solvers.bounds.memory import attained, split
+from veilstream.solvers.bounds import alternation, interior
+from veilstream.solvers.bounds.memory import attained, split, window_table
 from veilstream.solvers.bounds.witness import NATS, Witness, improve, reverse_cost, weights_of
+from veilstream.solvers.solution import Progress
 
-Progress = Callable[[float, str], None]  # fraction of the time used, what is going on
-
-LARGEST_BLOCKS = 6_000_000  # numbers in an array S x Y x Z x Z
-LARGEST_SYSTEM = 3_000  # S x Z
+LOOK_EVERY, MOST_SWEEPS, MOST_STEPS = 50, 2000, 100
+GROWTH = 1.5  # of the memory, from round to round
+ENOUGH = 0.003  # relative: how far a memory is exploited before it is split, while the gap is larger than that
+MARGIN = 0.5  # of the gap: how far inside a finer memory starts
 CENTRING = 0.3
 LEAST_BITS = 1e-6  # a gap below this is none
-LOOK_EVERY, MOST_SWEEPS, MOST_STEPS = 50, 2000, 100
-KEEP_AT = 0.1  # relative gap of the iterate that the next memory starts from: still well inside
+LARGEST_SWEEP = 1_000_000  # numbers in an array S x Y x Z
+LARGEST_BLOCKS = 6_000_000  # numbers in an array S x Y x Z x Z
+LARGEST_SYSTEM = 4_000  # S x Z
 
 
-class Outcome(str, Enum):
+class Outcome(StrEnum):
     """How a certificate ended, as a sentence."""
 
     TIGHT = "proved: the bound is within the tolerance of what can be reached"
     TIME = "proved, but the time was up: more seconds may raise the bound"
     SIZE = "proved with the largest memory that fits; the bound may not be tight"
-    PRECISION = "proved as far as double precision allows; the bound may not be tight"
-
-    def __str__(self) -> str:
-        return self.value
+    PRECISION = "proved as far as double precision goes; the bound may not be tight"
 
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """`lower_bound` holds for every causal mechanism; `reachable` is an estimate of what a good one attains."""
+    """`lower_bound` holds for every causal mechanism; `reachable` estimates what a good one attains."""
 
     lower_bound: float  # bits per step
     reachable: float  # bits per step
-    memory: int  # states of the largest memory behind the bound
+    memory: int  # states of the memory behind the bound
     steps: int  # sweeps and interior-point steps
     outcome: Outcome
     seconds: float
     history: list[dict[str, float]] = field(default_factory=list, repr=False)  # seconds, bound, memory
-    witnesses: list[Witness | None] = field(default_factory=list, repr=False)  # one for each closed class
+    witnesses: list[Witness | None] = field(default_factory=list, repr=False)  # per closed class; None: 0 leaks
 
     @property
     def method(self) -> str:
-        return (
-            "reverse channels without memory"
-            if self.memory == 1
-            else f"reverse channels, memory of {self.memory} states"
-        )
+        memory = f"a memory of {self.memory} states" if self.memory > 1 else "no memory"
+        return f"reverse channels with {memory}"
 
 
 def certify(
@@ -78,9 +77,9 @@ def certify(
 ) -> Certificate:
     """Bound leakage + cost from below, in bits per step, over all causal mechanisms.
 
-    transition: Z x Z. cost: Z x Y, weight * distortion in bits, infinite where a release is forbidden. law: the long-run
-    law of the chain, needed only where it depends on the start. upper: what a known policy attains; the search
-    stops when the bound is within `tolerance` (relative) of it, or of what it finds reachable itself.
+    transition: Z x Z. cost: Z x Y, weight * distortion in bits, infinite where a release is forbidden.
+    law: the long-run law of the chain, needed only where it depends on the start. upper: what a known policy
+    attains; the search stops when the bound is within `tolerance` (relative) of it, or of a policy found here.
     """
     began = perf_counter()
     P = np.asarray(transition, dtype=float)
@@ -89,29 +88,30 @@ def certify(
     chain = MarkovChain(P)
     law = chain.stationary if law is None else np.asarray(law, dtype=float)
     classes = [z for z in chain.closed_classes if law[z].sum() > 0]
-    goal = upper if len(classes) == 1 else None
-    searches = [Search(P[np.ix_(z, z)], C[z], tolerance, goal) for z in classes]
     shares = np.array([law[z].sum() for z in classes])
+    goal = upper if upper is not None and len(classes) == 1 else np.inf
+    searches = [Search(P[np.ix_(z, z)], C[z], tolerance, goal) for z in classes]
 
-    def best() -> float:
-        return float(shares @ [s.bound for s in searches])
+    def total(values: list[float]) -> float:
+        return float(shares @ values)
 
     history: list[dict[str, float]] = []
     for k, search in enumerate(searches):
-        until = perf_counter() + (began + seconds - perf_counter()) / (len(searches) - k)
-        for _ in search.run(until):
-            now = perf_counter() - began
-            if not history or best() > history[-1]["bound"]:
-                history.append({"seconds": now, "bound": best(), "memory": search.memory})
+        now = perf_counter()
+        for _ in search.run(until=now + (began + seconds - now) / (len(searches) - k)):
+            spent, bound = perf_counter() - began, total([s.bound for s in searches])
+            if not history or bound > history[-1]["bound"]:
+                history.append({"seconds": spent, "bound": bound, "memory": search.memory})
             if progress:
-                progress(min(1.0, now / seconds), f"proved {best():.4f} bits, memory {search.size}")
-    order = [Outcome.TIGHT, Outcome.PRECISION, Outcome.SIZE, Outcome.TIME]
+                fraction = min(1.0, spent / seconds) if seconds > 0 else 1.0
+                progress(fraction, f"proved {bound:.4f} bits, memory {search.size}")
+    worst_last = [Outcome.TIGHT, Outcome.PRECISION, Outcome.SIZE, Outcome.TIME]
     return Certificate(
-        lower_bound=best(),
-        reachable=float(shares @ [s.reachable for s in searches]),
+        lower_bound=total([s.bound for s in searches]),
+        reachable=total([s.reachable for s in searches]),
         memory=max(s.memory for s in searches),
         steps=sum(s.steps for s in searches),
-        outcome=max((s.outcome for s in searches), key=order.index),
+        outcome=max((s.outcome for s in searches), key=worst_last.index),
         seconds=perf_counter() - began,
         history=history,
         witnesses=[s.witness for s in searches],
@@ -121,97 +121,121 @@ def certify(
 class Search:
     """The best bound found so far for one closed class; `run` improves it."""
 
-    def __init__(self, P: Array, C: Array, tolerance: float, goal: float | None) -> None:
+    def __init__(self, P: Array, C: Array, tolerance: float, goal: float) -> None:
         self.P, self.C = P, C[:, np.isfinite(C).any(0)]  # a release nobody may make is no release
         self.cost = self.C.T * NATS  # Y x Z
         self.pi = stationary_law(P)
         self.tolerance = tolerance
-        self.bound = float(self.pi @ self.C.min(1)) * (1 - 1e-12)  # leakage is never negative
+        cheapest = float(self.pi @ self.C.min(1))
+        constant = float((self.pi @ self.C).min())  # always the same release leaks nothing,
+        truth = float(self.pi @ entropy(P)) + cheapest  # and always the cheapest at most the entropy rate
+        self.reachable = min(goal, constant, truth)
+        self.bound = cheapest * (1 - 1e-12)  # leakage is never negative
         self.witness: Witness | None = None  # None: the bound above
-        self.reachable = min(np.inf if goal is None else goal, self.simple_policies())
         self.memory = self.size = 1
         self.steps = 0
+        self.last = False  # no larger memory fits
         self.outcome = Outcome.TIME
 
     def run(self, until: float) -> Iterator[None]:
-        """Yields after every piece of work, until the bound is tight, the time is up or the size too large."""
-        log_m = yield from self.without_memory(until)
-        x = self.start(log_m)
+        """Yields after every piece of work; ends when the bound is tight, or nothing more can be done."""
+        x = yield from self.alternations(until)
+        still = interior.gauge(self.P, self.cost) if self.going(until) and self.fits(len(x.next)) else np.zeros(0)
         while self.going(until):
-            if not self.fits(x):
+            if not self.fits(len(x.next)):
                 self.outcome = Outcome.SIZE
                 return
-            self.size = len(x.next)
+            self.size, self.last = len(x.next), not self.fits(len(x.next), GROWTH)
             try:
-                x, kept = yield from self.with_memory(x, until)
+                x = yield from self.interior_point(x, still, until)
             except np.linalg.LinAlgError:
                 self.outcome = Outcome.PRECISION
                 return
-            parent, next, weight = split(self.P, x.next, x.m, 2 * self.size)
+            margin = MARGIN * max(self.reachable - self.bound, LEAST_BITS) * NATS
+            parent, table, weight = split(self.P, x.next, x.m, max(self.size + 1, int(GROWTH * self.size)))
             if len(parent) == self.size:
                 self.outcome = Outcome.PRECISION
                 return
-            x = interior.refined(kept, parent, next, weight)
+            x = interior.refined(x, parent, table, weight, margin)
 
-    def simple_policies(self) -> float:
-        """The better of always the same release and always the cheapest one (which leaks at most the entropy rate)."""
-        return float(min((self.pi @ self.C).min(), self.pi @ (entropy(self.P) + self.C.min(1))))
+    def alternations(self, until: float) -> Generator[None, None, interior.Iterate]:
+        """No memory, then the last release or two while that helps; returns where to go on from."""
+        Y, Z = self.cost.shape
+        x = yield from self.alternation(window_table(Y, 0), MOST_SWEEPS, until)
+        taken_over = False  # can the interior-point method go on from the last memory, with room to grow?
+        for window in (1, 2):
+            before, table = self.bound, window_table(Y, window)
+            room = self.fits(len(table), 2)
+            if not self.going(until) or Y == 1 or len(table) * Y * Z > LARGEST_SWEEP or (taken_over and not room):
+                break
+            self.size, taken_over = len(table), room
+            share = (0.15 if room else 0.7) * (until - perf_counter())
+            wider = yield from self.alternation(table, MOST_SWEEPS // 5, perf_counter() + share)
+            if self.bound - before < 0.15 * (self.reachable - before):
+                break
+            x = wider if room else x
+        return x
 
-    def without_memory(self, until: float) -> Generator[None, None, Array]:
-        """Sweeps of `memoryless`; returns log m after the first few, still well inside, for others to start from."""
-        first: Array | None = None
-        for k, log_m in enumerate(memoryless.alternate(self.P, self.cost, self.pi), 1):
+    def alternation(
+        self, table: NDArray[np.int64], sweeps: int, until: float
+    ) -> Generator[None, None, interior.Iterate]:
+        """Sweeps on one memory; returns where the interior-point method may start, well inside."""
+        iterates, first, before = alternation.alternate(self.P, self.cost, table, self.pi), None, self.bound
+        for k in count(1):
+            log_m, alpha = next(iterates)
             self.steps += 1
             if k % LOOK_EVERY and perf_counter() < until:
                 continue
-            first = log_m if first is None else first
-            witness = memoryless.witness(self.P, self.cost, self.pi, log_m)
-            m = np.exp(log_m)[None]
-            value = float((m * np.where(m > 0, reverse_cost(self.P, self.cost, witness.weights), 0)).sum())
-            if k >= MOST_SWEEPS or self.offer(witness, value):
-                self.reachable = min(self.reachable, attained(self.P, self.cost, witness.next, m) / NATS)
-                k = MOST_SWEEPS
+            witness, value = alternation.witness(self.P, self.cost, table, self.pi, log_m, alpha)
+            if first is None:
+                first = interior.start(self.P, self.cost, table, np.exp(log_m), witness.alpha)
+            settled = self.offer(witness, value)
+            hopeless = k >= 3 * LOOK_EVERY and self.bound == before
+            over = settled or hopeless or k >= sweeps or perf_counter() > until
+            if over:
+                self.reach(attained(self.P, self.cost, table, np.exp(log_m)))
             yield
-            if k == MOST_SWEEPS or not self.going(until):
-                return first
-        raise AssertionError("alternate never ends")
+            if over or not self.going(until):
+                break
+        assert first is not None
+        return first
 
-    def start(self, log_m: Array) -> interior.Iterate:
-        witness = memoryless.witness(self.P, self.cost, self.pi, log_m)
-        return interior.start(self.P, self.cost, witness.next, np.exp(log_m)[None], witness.alpha)
-
-    def with_memory(
-        self, x: interior.Iterate, until: float
-    ) -> Generator[None, None, tuple[interior.Iterate, interior.Iterate]]:
-        """Interior-point steps on one memory; returns the last iterate and one still well inside."""
-        kept, centring = None, CENTRING
+    def interior_point(
+        self, x: interior.Iterate, still: Array, until: float
+    ) -> Generator[None, None, interior.Iterate]:
+        """Interior-point steps on one memory; returns the last iterate."""
+        centring = CENTRING
         for _ in range(MOST_STEPS):
-            x = interior.step(self.P, self.cost, x, centring)
+            gap = max(centring * x.gap, 0.02 * self.tolerance * self.bound * NATS)  # no closer than needed
+            x = interior.step(self.P, self.cost, still, x, gap)
             centring = CENTRING if x.length > CENTRING else min(1.0, 2 * centring)
             self.steps += 1
-            if kept is None and x.gap < KEEP_AT * max(x.g, LEAST_BITS):
-                kept = x
             weights = weights_of(x.theta, np.isfinite(self.cost))
-            alpha = improve(self.P, x.next, reverse_cost(self.P, self.cost, weights), x.alpha, 30)[1]
+            alpha = improve(self.P, x.next, reverse_cost(self.P, self.cost, weights), x.alpha, 30)
             settled = self.offer(Witness(x.next, weights, alpha), x.g + x.gap)
             yield
             if settled or not self.going(until):
                 break
-        self.reachable = min(self.reachable, attained(self.P, self.cost, x.next, x.m) / NATS)
-        return x, kept or x
+        self.reach(attained(self.P, self.cost, x.next, x.m))
+        return x
 
     def offer(self, witness: Witness, value: float) -> bool:
-        """Keep a witness if it proves more. Is it as good as this memory allows? value: that, in nats."""
+        """Keep a witness if it proves more. Is it near the most this memory can prove (value, in nats)?"""
         bound = witness.bound(self.P, self.C)
         if bound > self.bound:
             self.bound, self.witness, self.memory = bound, witness, len(witness.next)
-        return value / NATS - bound <= max(self.tolerance / 10 * bound, LEAST_BITS / 10)
+        enough = 0.0 if self.last else min(0.1 * (self.reachable - bound), ENOUGH * bound)
+        return value / NATS - bound <= max(enough, 0.1 * self.tolerance * bound, 0.1 * LEAST_BITS)
+
+    def reach(self, value: float) -> None:
+        self.reachable = min(self.reachable, value / NATS)
 
     def going(self, until: float) -> bool:
+        """There is time, and something left to prove."""
         if self.bound >= min((1 - self.tolerance) * self.reachable, self.reachable - LEAST_BITS):
             self.outcome = Outcome.TIGHT
         return self.outcome is not Outcome.TIGHT and perf_counter() < until
 
-    def fits(self, x: interior.Iterate) -> bool:
-        S, Y, Z = x.m.shape
-        return S * Y * Z * Z <= LARGEST_BLOCKS and S * Z <= LARGEST_SYSTEM
+    def fits(self, states: int, growth: float = 1) -> bool:
+        Y, Z = self.cost.shape
+        return growth * states * Y * Z * Z <= LARGEST_BLOCKS and growth * states * Z <= LARGEST_SYSTEM

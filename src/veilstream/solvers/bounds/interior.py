@@ -1,15 +1,16 @@
 """The best bound for a given memory: a convex programme, solved by an interior-point method.
 
-    maximise g   subject to   f_sy(z) := C + theta_sy(z) - sum_z' P(z,z') log (e^theta_sy P)(z') + (P alpha_next(s,y))(z) - alpha_s(z) >= g
+    maximise g   subject to   f_sy(z) >= g   for all s, z and allowed y, where
+    f_sy(z) = C(z,y) + theta_sy(z) - sum_z' P(z,z') log (e^theta_sy P)(z') + (P alpha_next(s,y))(z) - alpha_s(z)
 
-over theta = log w, alpha and g: f is concave, so this is convex. The multipliers m(s,y,z) of the constraints are the
-occupancies of the mechanism that is hardest to bound. One step of the primal-dual method (infeasible, with slacks F for
-f - g; Nocedal and Wright, ch. 19) linearises
+over theta = log w, alpha and g. f is concave in them, so this is convex. The multipliers m(s,y,z) of the
+constraints are the occupancies of the mechanism that is hardest to bound. One step of the primal-dual method
+(infeasible, with slacks F for f - g; Nocedal and Wright 2006, ch. 19) linearises
 
-    sum m grad f + grad g = 0,      f - g - F = 0,      m F = tau.
+    sum m grad f = 0 in theta and alpha,  sum m = 1,      f - g - F = 0,      m F = tau.
 
-Every pair (s,y) has its own theta, so those are eliminated pair by pair (|Z| x |Z| systems); one dense system
-in alpha and g is left. Any theta and alpha on the way give a valid bound, so accuracy is a matter of quality, not of truth.
+Every pair (s,y) has its own theta, so these are eliminated pair by pair (|Z| x |Z| systems); one dense system in
+alpha and g is left. Any theta and alpha on the way give a valid bound: accuracy here is quality, not truth.
 """
 
 from dataclasses import dataclass
@@ -17,13 +18,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from veilstream.information import Array
 from veilstream.solvers.bounds.witness import reverse_cost, weights_of
 
 LONGEST_STEP = 3.0  # nats by which a theta may change in one step
 TO_THE_BOUNDARY = 0.9
-RIDGE = 1e-12  # relative; theta_sy + constant and alpha + constant change nothing and must not be singular
+INSIDE = 0.1  # a first iterate has no product m F below this part of the mean
+RIDGE = 1e-12  # relative
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,110 +47,127 @@ class Iterate:
 
 
 def start(P: Array, cost: Array, next: NDArray[np.int64], m: Array, alpha: Array) -> Iterate:
-    """A first iterate from occupancies m (S x Y x Z) and a potential; cost: Y x Z, nats."""
+    """A first iterate from occupancies m (S x Y x Z) and a potential. cost: Y x Z, nats."""
     allowed = np.broadcast_to(np.isfinite(cost), m.shape)
     m = np.where(allowed, np.maximum(m, 1e-12), 0)
     m /= m.sum()
     theta = np.log(np.where(allowed, m, 1))
     f = reverse_cost(P, cost, weights_of(theta, allowed)) + (alpha @ P.T)[next] - alpha[:, None]
     g = float(f.min()) - 0.01
-    F = np.where(allowed, f - g, 1)
-    m = np.where(allowed, np.maximum(m, 0.1 * (m * F).sum() / allowed.sum() / F), 0)
-    return Iterate(next, theta, alpha, g, m, F)
+    return inside(next, theta, alpha, g, m, np.where(allowed, f - g, 1))
 
 
-def refined(x: Iterate, parent: NDArray[np.int64], next: NDArray[np.int64], weight: Array) -> Iterate:
-    """The same iterate on a finer memory: every state does as its parent did, and shares its multipliers by weight."""
+def refined(x: Iterate, parent: NDArray[np.int64], next: NDArray[np.int64], weight: Array, margin: float) -> Iterate:
+    """The same on a finer memory, `margin` nats further inside.
+
+    Every state does as its parent did, and shares its multipliers by weight.
+    """
     n_children = np.bincount(parent)[parent]
     share = weight / np.maximum(np.bincount(parent, weight)[parent], 1e-300)
     m = x.m[parent] * np.maximum(share, 0.1 / n_children)[:, None, None]
-    return Iterate(next, x.theta[parent], x.alpha[parent], x.g, m, x.F[parent])
+    F = np.where(m > 0, x.F[parent] + margin, 1)
+    return inside(next, x.theta[parent], x.alpha[parent], x.g - margin, m, F)
 
 
-def step(P: Array, cost: Array, x: Iterate, centring: float) -> Iterate:
-    """One Newton step towards m F = centring * its present mean. Raises LinAlgError when precision runs out."""
-    S, Y, Z = x.m.shape
+def inside(next: NDArray[np.int64], theta: Array, alpha: Array, g: float, m: Array, F: Array) -> Iterate:
+    least = INSIDE * (m * F).sum() / (m > 0).sum() / F
+    return Iterate(next, theta, alpha, g, np.where(m > 0, np.maximum(m, least), 0), F)
+
+
+def gauge(P: Array, cost: Array) -> Array:
+    """The directions of theta_sy that change nothing, as projectors Y x Z x Z.
+
+    Two states that may show y are linked if they share a successor; a constant added to theta on all of a linked
+    group cancels in f.
+    """
+    projectors = np.zeros((len(cost), len(P), len(P)))
+    for projector, allowed in zip(projectors, np.isfinite(cost), strict=True):
+        states = np.flatnonzero(allowed)
+        successors = csr_array(P[states] > 0, dtype=float)
+        _, group = connected_components(successors @ successors.T)
+        same = group[:, None] == group
+        projector[np.ix_(states, states)] = same / same.sum(1)
+    return projectors
+
+
+def step(P: Array, cost: Array, still: Array, x: Iterate, gap: float) -> Iterate:
+    """One Newton step towards equal products m F that add up to `gap`; `still` is the gauge.
+
+    Raises LinAlgError when precision runs out.
+    """
     allowed = np.broadcast_to(np.isfinite(cost), x.m.shape)
-    i = np.arange(Z)
+    i = np.arange(len(P))
     w = weights_of(x.theta, allowed)
     f = reverse_cost(P, cost, w) + (x.alpha @ P.T)[x.next] - x.alpha[:, None]
     residual = np.where(allowed, f - x.g - x.F, 0)
-    tau = np.where(allowed, centring * x.gap / allowed.sum(), 0)
+    tau = np.where(allowed, gap / allowed.sum(), 0)
     D = x.m / x.F
 
-    # derivatives in theta: A = df/dtheta = 1 - P B, H = -sum m d2f + A' D A, of every pair (s,y)
+    # derivatives in theta, for every pair: A = df/dtheta = 1 - P B and H = A' D A - sum m d2f
     wP = w @ P
     B = w[:, :, None, :] * P.T / np.where(wP > 0, wP, 1)[..., None]  # S x Y x Z' x Z
     A = -(P @ B)
     A[..., i, i] += 1
+    DA = A * D[..., None]
     nu = x.m @ P
-    H = (A * D[..., None]).swapaxes(2, 3) @ A - (B * nu[..., None]).swapaxes(2, 3) @ B
+    H = DA.swapaxes(2, 3) @ A - (B * nu[..., None]).swapaxes(2, 3) @ B
     H[..., i, i] += (nu[..., None, :] @ B)[..., 0, :]
-    size = np.trace(H, axis1=2, axis2=3)[..., None] / Z
-    H += (size / Z)[..., None] * (allowed[..., None] & allowed[..., None, :])
+    size = np.trace(H, axis1=2, axis2=3)[..., None] / len(P)
+    H += size[..., None] * still
     H[..., i, i] += np.where(allowed, RIDGE * (size + 1e3 * x.m.mean(-1, keepdims=True)) + 1e-100, 1)
     scale = 1 / np.sqrt(H[..., i, i])
     H *= scale[..., None] * scale[..., None, :]
 
-    # eliminate theta: what is left acts on u = P alpha_next - alpha - g through the matrix E of every pair
+    # eliminate theta: what is left acts on u = P alpha_next - alpha - g, through a matrix E for every pair
     pull = tau / x.F - D * residual
     pull_theta = (pull[..., None, :] @ A)[..., 0, :]
-    right = np.concatenate([(A * D[..., None]).swapaxes(2, 3), pull_theta[..., None]], -1)
+    right = np.concatenate([DA.swapaxes(2, 3), pull_theta[..., None]], -1)
     X = np.linalg.solve(H, scale[..., None] * right) * scale[..., None]
     X, theta_0 = X[..., :-1], X[..., -1]
-    E = -(A * D[..., None]) @ X
-    E[..., i, i] += D
-    E = (E + E.swapaxes(2, 3)) / 2
+    E = -(DA @ X)
+    E[..., i, i] += D * (1 + 10 * RIDGE)  # what is lost to cancellation must not turn it indefinite
     d_alpha, d_g = reduced(P, x.next, E, pull - (pull_theta[..., None, :] @ X)[..., 0, :])
 
+    # back to all variables, and as far as they stay positive
     u = (d_alpha @ P.T)[x.next] - d_alpha[:, None] - d_g
     d_theta = np.where(allowed, theta_0 - (X @ u[..., None])[..., 0], 0)
     d_F = np.where(allowed, (A @ d_theta[..., None])[..., 0] + u + residual, 0)
     d_m = np.where(allowed, (tau - x.m * d_F) / x.F - x.m, 0)
     h = min(longest(x.F, d_F), LONGEST_STEP / max(np.abs(d_theta).max(), 1e-9))
-    alpha = x.alpha + h * d_alpha
-    new = Iterate(
-        x.next,
-        x.theta + h * d_theta,
-        alpha - alpha.mean(),
-        float(x.g + h * d_g),
-        x.m + longest(x.m, d_m) * d_m,
-        x.F + h * d_F,
-        h,
-    )
-    if not (np.isfinite(new.theta).all() and np.isfinite(new.m).all() and np.isfinite(new.g)):
+    theta, alpha, g = x.theta + h * d_theta, x.alpha + h * d_alpha, float(x.g + h * d_g)
+    m, F = x.m + longest(x.m, d_m) * d_m, x.F + h * d_F
+    if not (np.isfinite(theta).all() and np.isfinite(m).all() and np.isfinite(g)):
         raise np.linalg.LinAlgError("the interior-point step is not finite")
-    return new
+    return Iterate(x.next, theta, alpha - alpha.mean(), g, m, F, h)
 
 
 def reduced(P: Array, next: NDArray[np.int64], E: Array, pull: Array) -> tuple[Array, float]:
-    """Solve sum_sy L' E L (d_alpha, d_g) = L' pull + (0, 1), with L = the map from (alpha, g) to P alpha_next - alpha - g."""
-    (S, Y), Z = next.shape, len(P)
+    """Solve (sum_sy L' E L) d = sum_sy L' pull + (0, 1) for d = (alpha, g), L d = P alpha_next - alpha - g."""
+    S, Z = len(next), len(P)
     n = S * Z
-    M = np.zeros((S, Z, S, Z))
-    EP = E @ P
-    PEP = P.T @ EP
+    full = np.zeros((n + 1, n + 1))
+    block = [slice(s * Z, (s + 1) * Z) for s in range(S)]
     for s in range(S):
-        M[s, :, s] += E[s].sum(0)
-        for y, t in enumerate(next[s]):
-            M[s, :, t] -= EP[s, y]
-            M[t, :, s] -= EP[s, y].T
-            M[t, :, t] += PEP[s, y]
+        full[block[s], block[s]] += E[s].sum(0)
+        for t in np.unique(next[s]):
+            EP = E[s][next[s] == t].sum(0) @ P
+            full[block[t], block[t]] += P.T @ EP
+            if s <= t:  # the upper triangle is enough
+                full[block[s], block[t]] -= EP
+            if t <= s:
+                full[block[t], block[s]] -= EP.T
     E1 = E.sum(-1)
     cross, right = E1.sum(1), -pull.sum(1)
     np.add.at(cross, next, -(E1 @ P))
     np.add.at(right, next, pull @ P)
-    full = np.empty((n + 1, n + 1))
-    full[:n, :n] = M.reshape(n, n)
-    full[:n, n] = full[n, :n] = cross.ravel()
+    full[:n, n] = cross.ravel()
     full[n, n] = E1.sum()
-    d = np.sqrt(np.maximum(np.diag(full), 1e-250))
-    constant = np.append(d[:n], 0) / np.linalg.norm(d[:n])  # alpha + constant changes nothing
-    full /= d
-    full /= d[:, None]
-    full += np.outer(constant, constant)
-    full[np.arange(n + 1), np.arange(n + 1)] += RIDGE / 10
-    solution = cho_solve(cho_factor(full, overwrite_a=True), np.append(right.ravel(), 1 - pull.sum()) / d) / d
+    diagonal = np.einsum("ii->i", full)
+    diagonal *= 1 + RIDGE
+    diagonal += 1e-250
+    diagonal[diagonal[:n].argmax()] *= 2  # alpha + constant changes nothing: hold one entry
+    factor = cho_factor(full, overwrite_a=True, check_finite=False)
+    solution = cho_solve(factor, np.append(right.ravel(), 1 - pull.sum()), check_finite=False)
     return solution[:n].reshape(S, Z), float(solution[n])
 
 

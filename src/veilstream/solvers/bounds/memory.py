@@ -1,8 +1,8 @@
 """Finite memories of past releases: s' = next(s, y), made finer where forgetting costs most.
 
-What a memory loses in a step is sum over (s,y) of p(s,y) D( b_sy || b_next(s,y) ): b_sy is the belief after memory s and
-release y, b_s' the average belief of those that are merged into s'. A state is split by sorting the pairs that lead to it into
-two groups by relative entropy (2-means), where that saves most bits; both halves behave as the old state did.
+What a memory loses in a step is the sum over pairs (s,y) of p(s,y) D( b_sy || b_s' ): b_sy is the belief after
+memory s and release y, b_s' the average belief of all pairs that lead to s'. A state is split by sorting these pairs
+into two groups by relative entropy (2-means), wherever that saves most; both halves behave as the old state did.
 """
 
 import heapq
@@ -15,16 +15,22 @@ from veilstream.information import Array
 LEAST_GAIN = 1e-10  # nats; a split that saves less is not made
 
 
+def window_table(n_outputs: int, window: int) -> NDArray[np.int64]:
+    """The memory that is the last `window` releases, the oldest most significant."""
+    states = n_outputs**window
+    return (np.arange(states)[:, None] * n_outputs + np.arange(n_outputs)) % states
+
+
 def divergence_to(b: Array, centre: Array) -> Array:
     """D(b||centre) in nats for every row of b; large instead of infinite where the centre lacks support."""
     return (b * np.log(np.where(b > 0, b, 1) / np.maximum(centre, 1e-100))).sum(-1)
 
 
-def beliefs(P: Array, m: Array) -> tuple[Array, Array, Array]:
-    """p(s,y), b_sy(z') and their product, from occupancies m(s,y,z)."""
+def beliefs(P: Array, m: Array) -> tuple[Array, Array]:
+    """p(s,y) and b_sy(z') under the occupancies m(s,y,z)."""
     flow = m @ P
     p = flow.sum(-1)
-    return p, flow / np.maximum(p, 1e-300)[..., None], flow
+    return p, flow / np.maximum(p, 1e-300)[..., None]
 
 
 def attained(P: Array, cost: Array, next: NDArray[np.int64], m: Array, steps: int = 200) -> float:
@@ -48,9 +54,9 @@ def attained(P: Array, cost: Array, next: NDArray[np.int64], m: Array, steps: in
 def split(
     P: Array, next: NDArray[np.int64], m: Array, n_states: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
-    """A memory of up to n_states states: the old state each came from, the new table, and each one's probability."""
-    (p, b, flow), Y = beliefs(P, m), next.shape[1]
-    p, b, flow, to = p.ravel(), b.reshape(p.size, -1), flow.reshape(p.size, -1), next.ravel().copy()
+    """A memory of up to n_states states: where each comes from, the new table, each one's probability."""
+    p, b = beliefs(P, m)
+    p, b, to = p.ravel(), b.reshape(p.size, -1), next.ravel().copy()
     parent = list(range(len(next)))
     candidates: list[tuple[float, int, NDArray[np.int64]]] = []
 
@@ -70,11 +76,11 @@ def split(
         consider(len(parent) - 1)
     weight = np.bincount(to, p, minlength=len(parent)).astype(float)
     origin = np.array(parent)
-    return origin, to.reshape(-1, Y)[origin], weight
+    return origin, to.reshape(next.shape)[origin], weight
 
 
 def two_groups(b: Array, p: Array) -> tuple[NDArray[np.bool_], float]:
-    """2-means by relative entropy of the rows of b with weights p: who is in the second group, and the nats saved."""
+    """2-means by relative entropy of the rows of b, weights p: who is in the second group, the nats saved."""
 
     def centre(group: NDArray[np.bool_]) -> Array:
         return p[group] @ b[group] / max(p[group].sum(), 1e-300)

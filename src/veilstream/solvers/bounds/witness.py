@@ -1,33 +1,35 @@
 """The lower bound, and why it is one.
 
-Choose a memory of past releases, s' = next(s, y); for every s, y positive weights w_sy(z) on the states that may show y;
-and a potential alpha_s(z). With the transition matrix P and the cost C(z,y) in bits (infinite where forbidden), let
+Choose a memory of past releases, s' = next(s, y); for every s and y, positive weights w_sy(z) on the states that
+may show y; and a potential alpha_s(z). With transition matrix P and cost C(z,y) in bits (infinite where
+forbidden), let
 
     rho_s(z,y) = C(z,y) + log2 w_sy(z) - sum_z' P(z,z') log2 (w_sy P)(z')
     g          = min over s, z and allowed y of   rho_s(z,y) + (P alpha_next(s,y))(z) - alpha_s(z)
 
 **No causal release mechanism, whatever it remembers, has leakage + E C below g bits per step.**
 
-Proof. B_sy(z|z') = w_sy(z) P(z,z') / (w_sy P)(z') is a law of z for every z': a guess, made backwards in time, of where
-the user was when y was shown. So Q(z^n | z_n+1, y^n) = prod_t B_{s_t y_t}(z_t | z_t+1) is a law of z^n, and for any
-mechanism (the true posterior is the best guess: Gibbs' inequality)
+Proof. B_sy(z|z') = w_sy(z) P(z,z') / (w_sy P)(z') is a law of z for every z': a guess, made backwards in time, of
+where the user was when y was shown. So Q(z^n | z_n+1, y^n) = prod_t B_{s_t y_t}(z_t | z_t+1) is a law of z^n, and
+for any mechanism (the true posterior is the best guess: Gibbs' inequality)
 
-    I(Z^n; Y^n) >= I(Z^n; Y^n | Z_n+1)  >=  E log2 Q(z^n | z_n+1, y^n) / P(z^n | z_n+1)
+    I(Z^n; Y^n) >= I(Z^n; Y^n | Z_n+1)  >=  E log2 [ Q(z^n | z_n+1, y^n) / P(z^n | z_n+1) ]
                  = sum_t E [ log2 w_{s_t y_t}(z_t) - log2 (w_{s_t y_t} P)(z_t+1) ] + H(Z_1) - H(Z_n+1)
 
-The first step holds because a causal mechanism gives Z_n+1 - Z_n - Y^n; for the same reason z_t+1 is drawn from P(z_t, .)
-whatever s_t and y_t are, so that the expectation of the bracket plus C(z_t,y_t) is that of rho. Adding and subtracting
-alpha, the sum is at least n g - span(alpha); hence
+The first step holds because under a causal mechanism Y^n depends on Z_n+1 through Z^n only. For the same reason
+z_t+1 is drawn from P(z_t, .) whatever s_t and y_t are, so the expected bracket plus C(z_t,y_t) is the expected rho.
+Add and subtract alpha: the sum is at least n g - span(alpha). Hence, for every n,
 
-    I(Z^n;Y^n) + sum_t E C(Z_t,Y_t)  >=  n g - span(alpha) - log2 |Z|          for every n.       QED
+    I(Z^n;Y^n) + sum_t E C(Z_t,Y_t)  >=  n g - span(alpha) - log2 |Z|.                                       QED
 
-Nothing here has to be optimal or converged: bad weights or potentials only give a smaller g. How good can g be? For a
-given memory the largest g is, by convex duality, the least value over mechanisms of E C + H(Z'|S,Y) - H(Z|S,Y), which
-falls short of that mechanism's leakage + E C by I(Z'; S,Y | S'): exactly what the memory forgets in a step.
+Nothing here has to be optimal or converged: bad weights or potentials only give a smaller g. And how good can g
+be? For a given memory the largest g is, by convex duality, the least value over mechanisms of
+E C + H(Z'|S,Y) - H(Z|S,Y). That falls short of the mechanism's own leakage + E C by I(Z'; S,Y | S'): by exactly
+what the memory forgets in a step, on average and not in the worst case.
 
-Rounding. g is computed in double precision. Each term is a sum of at most |Z| products of numbers not above M = 1 + the
-largest |C|, |log w|, |log w P|, |alpha|, so its error is below 4 (|Z| + 8) M 2^-53 nats, rows of P that sum to 1 only up to
-rounding included; twice that is subtracted.
+Rounding. g is computed in double precision. Each of its terms is a sum of at most |Z| products of numbers not above
+M = 1 + the largest |C|, |log w|, |log w P|, |alpha|, so its error is below 4 (|Z| + 8) M 2^-53 nats, including that
+the rows of P sum to 1 only up to rounding. Twice that is subtracted.
 """
 
 from dataclasses import dataclass
@@ -77,10 +79,9 @@ def reverse_cost(P: Array, cost: Array, w: Array) -> Array:
     return cost + log_w - log_wP @ P.T
 
 
-def improve(P: Array, next: NDArray[np.int64], rho: Array, alpha: Array, steps: int) -> tuple[float, Array]:
-    """Value iteration on the potential, alpha <- min_y rho + P alpha_next: g never falls. Returns the last g, alpha."""
+def improve(P: Array, next: NDArray[np.int64], rho: Array, alpha: Array, steps: int) -> Array:
+    """A better potential by value iteration, alpha <- min_y rho + P alpha_next: g never falls."""
     for _ in range(steps):
-        before, alpha = alpha, (rho + (alpha @ P.T)[next]).min(1)
-        g = float((alpha - before).min())
+        alpha = (rho + (alpha @ P.T)[next]).min(1)
         alpha = alpha - alpha.mean()
-    return g, before
+    return alpha

@@ -1,0 +1,30 @@
+"""What became of a reading."""
+
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
+
+from veilstream.gateway.wire import Refused, Release
+
+
+class Status(Enum):
+    released = "released"
+    repeated = "the same release again"
+    waiting = "accepted; the release comes with the clock"
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """`release` is None when the step is silent or still waits for the clock; `message` is the release as JSON."""
+
+    status: Status | Refused
+    release: Release | None = None
+    message: bytes | None = None
+
+
+Message = tuple[str, bytes]  # topic, payload
+
+
+class Processed(NamedTuple):
+    outcomes: list[Outcome]
+    outbox: list[tuple[int, Message]]  # ids of what waits to be published

@@ -1,0 +1,59 @@
+"""Gateways run together over one core: threads, the clock, signals, a graceful end."""
+
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from veilstream.gateway.core import Core
+from veilstream.gateway.outcome import Message
+from veilstream.gateway.wire import Release
+from veilstream.store import StoreError
+
+log = logging.getLogger("veilstream.service")
+Run = Callable[[threading.Event], None]
+
+
+class Clock:
+    """At the end of every step, one release for every stream, whether a reading came or not."""
+
+    def __init__(
+        self,
+        core: Core,
+        space: str,
+        compose: Callable[[str, Release], Message] | None = None,
+        done: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.core, self.space, self.compose, self.done = core, space, compose, done
+
+    def run(self, stop: threading.Event) -> None:
+        grid = self.core.spaces[self.space].grid
+        step = self.core.current_step(self.space)
+        while not stop.wait(max(0.0, float(grid.time(step + 1)) - self.core.now())):
+            try:
+                self.core.tick(self.space, step, self.compose)
+            except StoreError:
+                log.error("tick_failed", extra={"step": step})  # this step is skipped for all streams alike
+            self.done()
+            step = max(step + 1, self.core.current_step(self.space))
+
+
+def run(core: Core, parts: dict[str, Run], stop: threading.Event | None = None, signals: bool = True) -> None:
+    """Every part in its own thread until a signal, or until one of them fails."""
+    stop = stop or threading.Event()
+    if signals:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+    log.info("started", extra={"parts": list(parts), "streams": core.stats.streams})
+    with ThreadPoolExecutor(len(parts)) as threads:
+        running = [threads.submit(part, stop) for part in parts.values()]
+        for part in running:
+            part.add_done_callback(lambda _: stop.set())
+        while not stop.wait(0.5):
+            pass
+        log.info("stopping")
+    log.info("stopped", extra={"released": core.stats.released, "refused": sum(core.stats.refused.values())})
+    core.close()
+    for part in running:
+        part.result()  # raises what it failed with

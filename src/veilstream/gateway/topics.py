@@ -1,0 +1,81 @@
+"""MQTT topics: from an input filter with wildcards to stream names, and from those to output topics."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from veilstream.errors import InputError
+
+OutFormat = Literal["auto", "plain", "owntracks"]
+
+
+@dataclass(frozen=True)
+class Route:
+    """Readings on `source` (a filter, e.g. in/+) are released by the policy of `space` to `target` (e.g. out/+)."""
+
+    source: str
+    target: str
+    space: str = ""
+    form: OutFormat = "auto"  # auto: OwnTracks for OwnTracks
+
+    def __post_init__(self) -> None:
+        for topic in (self.source, self.target):
+            levels = topic.split("/")
+            mixed = any(v not in ("+", "#") and ("+" in v or "#" in v) for v in levels)
+            if not topic or mixed or "#" in levels[:-1]:
+                raise InputError(f"{topic!r} is no MQTT topic filter: + stands for a whole level, # for the last ones")
+        wild_in, wild_out = _wild(self.source), _wild(self.target)
+        if not wild_in or wild_in != wild_out:
+            raise InputError(
+                f"{self.source!r} and {self.target!r} must have the same wildcards in the same order, at least one: "
+                "they carry the stream's name"
+            )
+
+    def stream(self, topic: str) -> str | None:
+        """The stream a topic names: what the wildcards stand for; None if the topic is not of this route."""
+        parts: list[str] = []
+        levels, filters = topic.split("/"), self.source.split("/")
+        for i, f in enumerate(filters):
+            if f == "#":
+                return "/".join([*parts, *levels[i:]]) if len(levels) > i else None
+            if i >= len(levels) or (f != "+" and f != levels[i]):
+                return None
+            if f == "+":
+                parts.append(levels[i])
+        return "/".join(parts) if len(levels) == len(filters) else None
+
+    def output(self, stream: str) -> str:
+        """Where the stream's releases go."""
+        parts = stream.split("/")
+        out = []
+        for f in self.target.split("/"):
+            out.append(parts.pop(0) if f == "+" else "/".join(parts) if f == "#" else f)
+        return "/".join(out)
+
+
+def check(routes: list[Route], *more_outputs: str) -> None:
+    """No output may come back as input, and no topic may have two policies."""
+    outputs = [r.target for r in routes] + list(more_outputs)
+    for route in routes:
+        for target in outputs:
+            if overlap(route.source, target):
+                raise InputError(f"releases on {target!r} would come back as readings on {route.source!r}")
+        for other in routes:
+            if other is not route and overlap(route.source, other.source):
+                raise InputError(f"{route.source!r} and {other.source!r} overlap: one topic, one policy")
+
+
+def overlap(a: str, b: str) -> bool:
+    """Whether some topic matches both filters."""
+    x, y = a.split("/"), b.split("/")
+    for i in range(max(len(x), len(y))):
+        if (i < len(x) and x[i] == "#") or (i < len(y) and y[i] == "#"):
+            return True
+        if i >= len(x) or i >= len(y):
+            return False
+        if x[i] != y[i] and "+" not in (x[i], y[i]):
+            return False
+    return True
+
+
+def _wild(topic: str) -> list[str]:
+    return [level for level in topic.split("/") if level in ("+", "#")]

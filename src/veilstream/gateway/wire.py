@@ -1,0 +1,222 @@
+"""Readings and releases as bytes: plain JSON, OwnTracks JSON.
+
+    in    {"stream","t","value"} or {"stream","t","lat","lon"}, or OwnTracks {"_type":"location","tst","lat","lon"};
+          an array of them is a batch
+    out   {"stream","t","released","leaked_bits"}, with "lat","lon" where there is a map; OwnTracks for OwnTracks
+
+What is wrong with size, JSON, UTF-8, stream or t is a refusal. What is wrong with the value itself is none: the point
+becomes None and the release a draw that does not look. Outputs are built field by field, never from the input.
+"""
+
+import json
+import math
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+MAX_BYTES = 1 << 20
+MAX_NAME = 200
+MAX_STEP = 2**53
+Point = float | tuple[float, float] | None
+
+
+class Refused(Enum):
+    """Why a reading got no release; the value is the line for the user. None of these looks at the private value."""
+
+    unreadable = "not a reading: JSON with stream, t, and value or lat and lon is needed"
+    too_large = "larger than the limit for one message"
+    time = "t must be a time (seconds since 1970 or ISO 8601), or an integer step where the policy has no period"
+    stream = f"stream must be 1 to {MAX_NAME} printable characters and agree with the topic"
+    late = "this step is closed: a later one was released, and it is not in the log"
+    ahead = "this step lies further ahead than --max-ahead allows"
+    not_a_location = "an OwnTracks message that is no location; these are not passed on"
+    too_many_streams = "the limit on the number of streams is reached (--max-streams)"
+
+
+class Reading(msgspec.Struct, gc=False):
+    stream: str
+    step: int
+    t: int | float | str  # the step's grid time, as it will be released
+    point: Point  # private
+    owntracks: bool = False
+    space: str = ""
+
+
+class Release(msgspec.Struct, omit_defaults=True, gc=False):
+    stream: str
+    t: int | float | str
+    released: int | float | str | None
+    lat: float | None = None
+    lon: float | None = None
+    leaked_bits: float = msgspec.field(default=-1.0)  # always there: -1 is never a total
+
+
+class OwnTracks(msgspec.Struct):
+    """The allow-list: an OwnTracks app reads these, and none of them comes from the input but through the channel."""
+
+    lat: float | None
+    lon: float | None
+    tst: int
+    tid: str
+    type: str = msgspec.field(name="_type", default="location")
+
+
+class _Wire(msgspec.Struct):
+    stream: str | None = None
+    t: int | float | str | None = None
+    value: Any = None
+    lat: Any = None
+    lon: Any = None
+    tst: int | float | None = None
+    type: str | None = msgspec.field(name="_type", default=None)
+
+
+_decoder = msgspec.json.Decoder(_Wire | list[_Wire])
+_encoder = msgspec.json.Encoder()
+_release_decoder = msgspec.json.Decoder(Release)
+
+
+class Grid(msgspec.Struct, frozen=True):
+    """step = floor((t - epoch) / period); without a period t is the step itself."""
+
+    period_s: float | None = None
+    epoch_s: float = 0.0
+
+    def step(self, t: int | float | str | None) -> tuple[int, int | float | str] | None:
+        """(step, its grid time in the manner of t), or None if t is no time."""
+        if self.period_s is None and type(t) is int and -MAX_STEP < t < MAX_STEP:
+            return t, t
+        seconds = _seconds(t)
+        if seconds is None:
+            return None
+        if self.period_s is None:
+            step = int(seconds)
+            return (step, step) if step == seconds and not _is_iso(t) and abs(step) < MAX_STEP else None
+        position = (seconds - self.epoch_s) / self.period_s
+        step = round(position)  # a grid time is its own step, whatever floating point says
+        if not math.isclose(position, step, rel_tol=1e-14, abs_tol=1e-9):
+            step = math.floor(position)
+        if abs(step) >= MAX_STEP:
+            return None
+        return step, self.time(step, iso=_is_iso(t))
+
+    def time(self, step: int, iso: bool = False) -> int | float | str:
+        if self.period_s is None:
+            return step
+        seconds = self.epoch_s + step * self.period_s
+        if iso:
+            return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+        return int(seconds) if seconds == int(seconds) else seconds
+
+
+def parse(
+    data: bytes | bytearray, grid: Grid, stream: str | None = None, space: str = "", limit: int = MAX_BYTES
+) -> "list[Reading | Refused] | Refused":
+    """The readings of one message. `stream` is the topic's, if the transport has one."""
+    if len(data) > limit:
+        return Refused.too_large
+    try:
+        found = _decoder.decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        found = _leniently(data)
+    if found is None:
+        return Refused.unreadable
+    many = found if isinstance(found, list) else [found]
+    return [_reading(w, grid, stream, space) if w is not None else Refused.unreadable for w in many]
+
+
+def reading(
+    name: str | None, t: int | float | str | None, point: Point, grid: Grid, space: str = ""
+) -> Reading | Refused:
+    """A reading from its parts, for transports that are not JSON."""
+    if name is None or not 0 < len(name) <= MAX_NAME or not name.isprintable():
+        return Refused.stream
+    at = grid.step(t)
+    if at is None:
+        return Refused.time
+    return Reading(name, at[0], at[1], point, False, space)
+
+
+def number(value: Any) -> float:
+    """A finite number, or NaN for whatever is none."""
+    if isinstance(value, bool):
+        return math.nan
+    try:
+        x = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+    return x if math.isfinite(x) else math.nan
+
+
+def point(value: Any, lat: Any, lon: Any) -> Point:
+    if value is None and (lat is not None or lon is not None):
+        return number(lat), number(lon)
+    return number(value)
+
+
+def encode(release: Release) -> bytes:
+    return _encoder.encode(release)
+
+
+def decode(message: bytes) -> Release:
+    return _release_decoder.decode(message)
+
+
+def as_owntracks(release: Release) -> bytes:
+    """The OwnTracks message for a release on a map; tid is the end of the stream's name, as the app's own default."""
+    t = release.t if isinstance(release.t, int | float) else datetime.fromisoformat(release.t).timestamp()
+    return _encoder.encode(OwnTracks(release.lat, release.lon, int(t), release.stream[-2:]))
+
+
+def _reading(w: _Wire, grid: Grid, stream: str | None, space: str) -> Reading | Refused:
+    if w.type is not None and w.type != "location":
+        return Refused.not_a_location
+    name = stream if stream is not None else w.stream
+    if stream is not None and w.stream is not None and w.stream != stream:
+        return Refused.stream
+    t = w.t if w.t is not None else w.tst
+    found = reading(name, t, point(w.value, w.lat, w.lon), grid, space)
+    if isinstance(found, Reading):
+        found.owntracks = w.type is not None
+    return found
+
+
+def _leniently(data: bytes | bytearray) -> "_Wire | list[_Wire | None] | None":
+    """JSON as many devices write it: NaN, Infinity and numbers beyond all range are faults of value, not of syntax."""
+    try:
+        loose = json.loads(data.decode(), parse_int=lambda s: int(s) if len(s) < 300 else math.nan)
+    except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        return None
+    return [_wire(item) for item in loose] if isinstance(loose, list) else _wire(loose)
+
+
+def _wire(loose: Any) -> _Wire | None:
+    try:
+        return msgspec.convert(loose, _Wire)
+    except msgspec.ValidationError:
+        return None
+
+
+def _is_iso(t: Any) -> bool:
+    return isinstance(t, str) and not _plain_number(t)
+
+
+def _plain_number(t: str) -> bool:
+    return t.strip().lstrip("+-").replace(".", "", 1).isdecimal()
+
+
+def _seconds(t: int | float | str | None) -> float | int | None:
+    if isinstance(t, str):
+        try:
+            if _plain_number(t):
+                t = int(t) if t.strip().lstrip("+-").isdecimal() and len(t) < 30 else float(t)
+            else:
+                moment = datetime.fromisoformat(t.strip())
+                return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
+        except (ValueError, OverflowError):
+            return None
+    if t is None or isinstance(t, bool) or (isinstance(t, float) and not math.isfinite(t)) or abs(t) > 1e15:
+        return None
+    return t

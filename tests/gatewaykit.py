@@ -1,0 +1,69 @@
+"""What the tests of release, store and gateways share: small policies, artefacts, a broker on loopback."""
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from veilstream.artefact import Artefact, save
+from veilstream.bench.mosquitto import mosquitto_command
+from veilstream.builtin import builtin_problem
+from veilstream.gateway.core import Core
+from veilstream.gateway.space import Space
+from veilstream.policy import WindowPolicy
+from veilstream.problem import Average, Problem
+from veilstream.states import StateSpace
+from veilstream.store import MEMORY, Store
+
+NEEDS_MOSQUITTO = pytest.mark.skipif(
+    mosquitto_command() is None,
+    reason="needs mosquitto: apt-get install mosquitto",
+)
+NEEDS_CHROMIUM = pytest.mark.skipif(
+    shutil.which("chromedriver") is None or shutil.which("chromium") is None,
+    reason="needs headless Chromium: apt-get install chromium chromium-driver",
+)
+
+
+def problem_of(name: str = "grid4x4-q2", constraint=None) -> Problem:
+    return builtin_problem(name, constraint or Average(weight=1.0))
+
+
+def window_policy(problem: Problem, seed: int = 0, sharpness: float = 1.0) -> WindowPolicy:
+    """Some policy of window 1 that keeps the problem's limits: near releases likelier, different after each release."""
+    favour = np.random.default_rng(seed).dirichlet(np.ones(problem.n_outputs), problem.n_outputs)
+    table = favour[:, None, :] * np.where(problem.allowed, np.exp(-sharpness * problem.distortion), 0)[None]
+    return WindowPolicy.of_table(table / table.sum(-1, keepdims=True), 1)
+
+
+def places(n: int = 16) -> StateSpace:
+    """A grid of named places, about a kilometre apart."""
+    side = int(np.ceil(np.sqrt(n)))
+    at = [(39.9 + 0.01 * (i // side), 116.3 + 0.01 * (i % side)) for i in range(n)]
+    return StateSpace("places", np.array(at), tuple(f"place {i}" for i in range(n)), "km")
+
+
+def artefact(path: Path, seed: int = 0, states: StateSpace | None = None, name="grid4x4-q2", **more) -> Artefact:
+    problem = problem_of(name)
+    return save(path, window_policy(problem, seed), problem=problem, states=states, **more)
+
+
+@contextlib.contextmanager
+def core_of(art: Artefact, store: str | Path = MEMORY, ceiling=None, meter="exact", **more) -> Iterator[Core]:
+    space = Space(art, ceiling, meter)
+    core = Core({"": space}, Store(store, {"": space.binding}), **more)
+    try:
+        yield core
+    finally:
+        core.close()
+
+
+def wait_until(done, seconds: float = 20, what: str = "it") -> None:
+    until = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < until, f"{what} did not happen within {seconds} s"
+        time.sleep(0.02)
