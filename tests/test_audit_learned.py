@@ -5,7 +5,7 @@ import pytest
 
 import veilstream as vs
 from veilstream.audit.bayes import infer
-from veilstream.audit.learned import chain_adversary, gap_between, gap_to, split
+from veilstream.audit.learned import against_best, chain_adversary, gap_between, gap_to, split
 from veilstream.audit.learned import lstm as learn
 from veilstream.audit.lookback import least_cross_entropy, window_law
 from veilstream.audit.measures import NATS, per_trace, surprise
@@ -34,6 +34,9 @@ def test_on_data_from_the_chain_it_comes_within_3_percent_of_the_best_and_never_
     least = least_cross_entropy(window_law(chain, policy, lookback))
     assert got.cross_entropy.value < 1.03 * least
     assert got.cross_entropy.high > least
+    paired = against_best(got, window_law(chain, policy, lookback), data, data.z, 50, False)
+    assert paired.excess.high >= 0
+    assert paired.excess.value < 0.03 * least
     bayes, _ = per_trace(
         surprise(infer(chain, policy, data, whole=False).predictor, data.z), data, data.z * 0 + np.arange(150) >= 50
     )
