@@ -5,6 +5,7 @@ With prior b(z) = P(Z_t = z | y^{t-1}) and channel a(y|z):
     joint        m(z,y) = b(z) a(y|z),   output law p(y) = sum_z m(z,y)
     leakage      L(b,a) = sum m log2 a/p           (bits)
     distortion   D(b,a) = sum m d
+    posterior    P(z | y^t) = m(z,y)/p(y)
     next prior   b'(z') = sum_z m(z,y)/p(y) P(z,z')
 
 All of these take leading batch axes. Nothing else in the package writes these formulas again.
@@ -45,14 +46,19 @@ def expected_distortion(b: Array, a: Array, d: Array) -> Array:
     return np.einsum("...z,...zy,zy->...", b, a, d)
 
 
-def next_prior(b: Array, a: Array, y: ArrayLike, P: Array) -> Array:
-    """b' = m(.,y)/p(y) P. Raises ImpossibleObservation where p(y) = 0: there is no belief to go on with."""
+def posterior(b: Array, a: Array, y: ArrayLike) -> Array:
+    """m(.,y)/p(y). Raises ImpossibleObservation where p(y) = 0: there is no belief to go on with."""
     a_y = np.take_along_axis(a, np.asarray(y)[..., None, None], -1)[..., 0]  # a(y|.) of the y seen
     m_y = b * a_y
     p_y = m_y.sum(-1, keepdims=True)
     if not (p_y > 0).all():
         raise ImpossibleObservation("the release seen has probability zero under the policy and the belief")
-    return (m_y / p_y) @ P
+    return m_y / p_y
+
+
+def next_prior(b: Array, a: Array, y: ArrayLike, P: Array) -> Array:
+    """b' = m(.,y)/p(y) P."""
+    return posterior(b, a, y) @ P
 
 
 def advance(b: Array, P: Array, k: int = 1) -> Array:

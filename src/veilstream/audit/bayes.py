@@ -1,0 +1,113 @@
+"""Adversaries who know chain and policy (the paper's threat model), exactly, for any policy and many streams at once.
+
+The channel at step t is a function of y^{t-1}, so the policy's own loop gives it to whoever sees the releases:
+
+    predictor   P(z_t | y^{t-1}) = b_t                         b_1 the chain's initial law
+    filter      P(z_t | y^t)     = b_t a_t(y_t|.) / p(y_t)     then b_{t+1} = filter P
+    smoother    P(z_t | y^n)     = filter_t(z) sum_z' P(z,z') smoother_{t+1}(z') / b_{t+1}(z')
+    Viterbi     argmax P(z^n | y^n), by max-product in logarithms
+
+A release the adversary's model gives probability zero raises ImpossibleObservation: there is no belief to go on with.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from veilstream.audit.traces import Ints, Traces
+from veilstream.chain import MarkovChain
+from veilstream.errors import ImpossibleObservation
+from veilstream.information import Array
+from veilstream.policy import Policy
+from veilstream.problem import output_law, posterior
+
+CELLS = 20_000_000  # numbers held at once
+
+
+@dataclass(frozen=True, eq=False)
+class Beliefs:
+    """What the adversary thinks about the true symbols; what lies beyond a stream's end means nothing."""
+
+    predictor: Array  # streams x steps x symbols
+    filter: Array
+    smoother: Array | None
+    path: Ints | None  # streams x steps, symbols of the likeliest path
+    density: Array  # streams x steps, log2 a(y_t|z_t) / p(y_t): its mean is the leakage. It identifies z: never shown
+
+
+def infer(chain: MarkovChain, policy: Policy, traces: Traces, view: Ints | None = None, whole: bool = True) -> Beliefs:
+    """Run the adversary along the releases.
+
+    view: which state of the policy each state of the adversary's chain is (they are the same unless told).
+    whole: also smoother and path, which look at the whole trace.
+    """
+    size = max(1, CELLS // (len(chain) * max(len(chain), policy.n_outputs, traces.y.shape[1])))
+    parts = [_infer(chain, policy, traces.rows(at, at + size), view, whole) for at in range(0, len(traces.y), size)]
+    joined: list[Any] = [None if f[0] is None else np.concatenate(f) for f in zip(*parts, strict=True)]
+    return Beliefs(*joined)
+
+
+def _infer(chain: MarkovChain, policy: Policy, traces: Traces, view: Ints | None, whole: bool) -> tuple[Any, ...]:
+    prior = np.zeros((*traces.y.shape, len(chain)))
+    post = np.zeros_like(prior)
+    likelihood = np.zeros_like(prior)  # a_t(y_t | z)
+    density = np.zeros(traces.y.shape)
+    memory = traces.start(policy)
+    b = np.tile(chain.initial, (len(traces.y), 1))
+    for t in range(traces.y.shape[1]):
+        n = traces.active(t)
+        memory, b, y = memory[:n], b[:n], traces.y[:n, t]
+        a = policy.channel(memory)
+        seen = a if view is None else a[..., view, :]
+        prior[:n, t] = b
+        post[:n, t] = posterior(b, seen, y)
+        likelihood[:n, t] = seen[np.arange(n), :, y]
+        density[:n, t] = np.log2(a[np.arange(n), traces.z[:n, t], y] / output_law(b, seen)[np.arange(n), y])
+        b = post[:n, t] @ chain.transition
+        memory = policy.update(memory, y, a)
+    smooth = path = None
+    if whole:
+        smooth = by_symbol(chain, _smooth(chain, traces, prior, post))
+        path = chain.symbols[_viterbi(chain, traces, likelihood)]
+    return by_symbol(chain, prior), by_symbol(chain, post), smooth, path, density
+
+
+def by_symbol(chain: MarkovChain, belief: Array) -> Array:
+    """Beliefs about histories z, added up to beliefs about their newest symbol x."""
+    if chain.histories is None:
+        return belief
+    member = np.zeros((len(chain), chain.n_symbols))
+    member[np.arange(len(chain)), chain.symbols] = 1
+    return belief @ member
+
+
+def _smooth(chain: MarkovChain, traces: Traces, prior: Array, post: Array) -> Array:
+    smooth = post.copy()
+    for t in range(traces.y.shape[1] - 2, -1, -1):
+        n = traces.active(t + 1)
+        later, b = smooth[:n, t + 1], prior[:n, t + 1]
+        ratio = np.divide(later, b, out=np.zeros_like(b), where=b > 0)
+        smooth[:n, t] = post[:n, t] * (ratio @ chain.transition.T)
+    return smooth / np.maximum(smooth.sum(-1, keepdims=True), 1e-300)
+
+
+def _viterbi(chain: MarkovChain, traces: Traces, likelihood: Array) -> Ints:
+    with np.errstate(divide="ignore"):
+        log_a, log_P, log_b = np.log2(likelihood), np.log2(chain.transition), np.log2(chain.initial)
+    streams, steps = traces.y.shape
+    came_from = np.zeros(likelihood.shape, np.int32)
+    score = log_b + log_a[:, 0]  # streams x Z; a stream that has ended keeps its last
+    for t in range(1, steps):
+        n = traces.active(t)
+        reach = score[:n, :, None] + log_P  # n x z x z'
+        came_from[:n, t] = reach.argmax(1)
+        score[:n] = reach.max(1) + log_a[:n, t]
+    if not np.isfinite(score.max(-1)).all():
+        raise ImpossibleObservation("no path of the chain explains the releases seen")
+    path = np.zeros((streams, steps), np.int64)
+    path[np.arange(streams), traces.lengths - 1] = score.argmax(-1)
+    for t in range(steps - 2, -1, -1):
+        n = traces.active(t + 1)
+        path[:n, t] = came_from[np.arange(n), t + 1, path[:n, t + 1]]
+    return path

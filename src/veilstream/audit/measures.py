@@ -1,0 +1,136 @@
+"""From beliefs to numbers a person can read.
+
+    cross-entropy   mean of -log P(x_t), in nats and bits: how surprised the adversary is by the truth
+    top-1, top-3    how often the truth is the first guess, or among the first three
+    error           mean distance from the truth to the guess that minimises the expected distance
+    recovered       share of a trace where a whole-trace guess is right
+    home, work      of the steps spent at the two most visited places, or guessed to be: the share that is both
+
+Intervals are over traces: steps of one trace are not independent.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilstream.audit.traces import Ints, Traces
+from veilstream.information import Array
+
+NATS = float(np.log(2))  # nats in a bit
+RESAMPLES = 2000
+Z95 = 1.96
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def scaled(self, factor: float) -> "Interval":
+        return Interval(self.value * factor, self.low * factor, self.high * factor)
+
+    def to_json(self) -> dict[str, float | None]:
+        return {k: finite(v) for k, v in asdict(self).items()}
+
+
+def finite(value: float) -> float | None:
+    """JSON has no infinity."""
+    return float(value) if np.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One adversary on one set of traces; intervals are over traces."""
+
+    cross_entropy: Interval  # bits
+    top1: float
+    top3: float
+    error: float | None  # in the unit of the distances
+    recovered: float | None
+    home: float | None
+    work: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        own = {k: v for k, v in self.__dict__.items() if k != "cross_entropy"}
+        bits = self.cross_entropy.to_json()
+        nats = self.cross_entropy.scaled(NATS).to_json()
+        return {"cross_entropy_bits": bits, "cross_entropy_nats": nats, **own}
+
+
+def surprise(belief: Array, x: Ints) -> Array:
+    """-log2 P(x) of the truth, bits; infinite where the adversary had ruled it out."""
+    with np.errstate(divide="ignore"):
+        return -np.log2(np.take_along_axis(belief, x[..., None], -1)[..., 0])
+
+
+def per_trace(values: Array, traces: Traces, mask: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """(sum, count) of `values` over the masked steps of every trace, copies together."""
+    rows = np.where(mask, values, 0).sum(1)
+    n = traces.n_traces
+    sums = np.bincount(traces.origin, rows, n).astype(float)
+    return sums, np.bincount(traces.origin, mask.sum(1), n).astype(float)
+
+
+def ratio_interval(sums: Array, counts: Array, seed: int = 0) -> Interval:
+    """sum / count with a bootstrap over traces: traces, not steps, are what is independent."""
+    kept = counts > 0
+    sums, counts = sums[kept], counts[kept]
+    value = float(sums.sum() / counts.sum())
+    if not np.isfinite(value) or len(sums) < 2:
+        return Interval(value, value, value)
+    pick = np.random.default_rng(seed).integers(len(sums), size=(RESAMPLES, len(sums)))
+    low, high = np.quantile(sums[pick].sum(1) / counts[pick].sum(1), [0.025, 0.975])
+    return Interval(value, float(low), float(high))
+
+
+def measure(
+    belief: Array,
+    x: Ints,
+    traces: Traces,
+    distances: Array | None = None,
+    path: Ints | None = None,
+    anchors: Sequence[int] | None = None,
+    start: int = 0,
+) -> Measure:
+    """Score beliefs (streams x steps x symbols) against the true symbols x from step `start` on.
+
+    path: whole-trace guesses for `recovered` and the anchors; the first guess of the belief if there is none.
+    """
+    mask = traces.mask & (np.arange(x.shape[1]) >= start)
+    truth = np.take_along_axis(belief, x[..., None], -1)
+    rank = (belief > truth).sum(-1)
+    guess = belief.argmax(-1) if path is None else path
+    found: list[float | None] = []
+    for place in anchors or ():
+        here, said = x[mask] == place, guess[mask] == place
+        found.append(float((here & said).sum() / (here | said).sum()) if (here | said).any() else None)
+    home, work = (*found, None, None)[:2]
+    error = None
+    if distances is not None:
+        nearest = (belief @ distances).argmin(-1)
+        error = float(distances[x, nearest][mask].mean())
+    return Measure(
+        ratio_interval(*per_trace(surprise(belief, x), traces, mask)),
+        float((belief.argmax(-1) == x)[mask].mean()),
+        float((rank[mask] < 3).mean()),
+        error,
+        float((guess == x)[mask].mean()),
+        home,
+        work,
+    )
+
+
+def anchor_places(x: Ints, mask: NDArray[np.bool_], names: Sequence[str] = ()) -> tuple[int, int]:
+    """Home and work: the states of that name, or else the two most visited places."""
+    count = np.bincount(x[mask], minlength=max(2, len(names)))
+    lower = [n.lower() for n in names]
+    if "home" in lower and "work" in lower:
+        return lower.index("home"), lower.index("work")
+    first, second = np.argsort(-count, kind="stable")[:2]
+    return int(first), int(second)

@@ -1,0 +1,123 @@
+"""The whole audit of one policy: both settings, every adversary, the baselines at equal mean distortion."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from veilstream.audit.settings import Options, Progress, Setting, Subject, examine, subject
+from veilstream.audit.traces import Ints, release, sampled
+from veilstream.errors import InputError
+from veilstream.evaluate import evaluate
+from veilstream.information import Array
+from veilstream.policy import Policy, Schedule, WindowPolicy
+from veilstream.problem import Average, Problem
+from veilstream.selection import walk
+from veilstream.steady import rates, schedule_rates
+
+MAX_CELLS = 30_000_000  # numbers in one array of beliefs
+
+
+@dataclass(frozen=True, eq=False)
+class Audited:
+    """A policy under audit, in one or two settings."""
+
+    name: str
+    leakage: float | None  # claimed, bits per step
+    distortion: float
+    settings: list[Setting]
+
+    def to_json(self) -> dict[str, Any]:
+        own = {"policy": self.name, "leakage": self.leakage, "distortion": self.distortion}
+        return {**own, "settings": [s.to_json() for s in self.settings]}
+
+
+def within(progress: Progress | None, first: float, last: float, label: str = "") -> Progress:
+    """A part of the progress bar."""
+
+    def tell(done: float, what: str) -> None:
+        if progress:
+            progress(first + (last - first) * done, label + what)
+
+    return tell
+
+
+def under_audit(
+    what: Subject, policy: Policy, name: str, claimed: float | None, options: Options, progress: Progress
+) -> Audited:
+    """One policy in every setting there is data for."""
+    chain = what.problem.chain
+    half = 1.0 if what.sequences is None else 0.5
+    data = sampled(chain, policy, options.steps, options.streams, options.seed)
+    burn_in = max(options.steps // 3, *options.lookbacks)
+    if burn_in >= options.steps:
+        raise InputError(f"{options.steps} steps are too few to look back {max(options.lookbacks)}")
+    settings = [examine(what, policy, data, "chain", burn_in, options, within(progress, 0, half))]
+    if what.sequences is not None:
+        paths = [walk(chain, s) for s in what.sequences]
+        copies = int(np.clip(MAX_CELLS // (sum(map(len, paths)) * len(chain)), 1, options.copies))
+        data = release(policy, paths, copies, options.seed + 1)
+        start = max(options.lookbacks)
+        settings.append(examine(what, policy, data, "traces", start, options, within(progress, half, 1)))
+    return Audited(name, claimed, mean_distortion(what.problem, policy), settings)
+
+
+def mean_distortion(problem: Problem, policy: Policy) -> float:
+    """Per step under the chain: exact where the policy's steady state can be computed."""
+    if isinstance(policy, WindowPolicy):
+        return rates(problem, policy).distortion
+    if isinstance(policy, Schedule) and all(isinstance(p, WindowPolicy) for p in policy.policies):
+        return schedule_rates(problem, policy)[1]
+    return evaluate(problem, policy).distortion
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """Everything an audit found; `verdict` puts it into words."""
+
+    policy: Audited
+    against: list[Audited]
+    seconds: float
+    options: Options
+    unit: str = ""
+
+
+def audit(
+    problem: Problem,
+    policy: Policy,
+    recorded: Sequence[Ints] | None = None,
+    *,
+    name: str = "policy",
+    claimed: float | None = None,
+    distances: Array | None = None,
+    names: Sequence[str] = (),
+    unit: str = "",
+    against: Sequence[str] = (),
+    options: Options | None = None,
+    progress: Progress | None = None,
+) -> Audit:
+    """What adversaries learn from a policy's releases, and from those of other methods at equal mean distortion."""
+    from veilstream.solvers import solve
+
+    started = time.perf_counter()
+    options = options or Options()
+    if (policy.n_states, policy.n_outputs) != problem.distortion.shape:
+        raise InputError(
+            f"the policy is for {policy.n_states} states and {policy.n_outputs} releases, "
+            f"the problem has {problem.n_states} and {problem.n_outputs}"
+        )
+    if distances is None and len(problem.distortion) == problem.n_outputs == problem.chain.n_symbols:
+        distances = problem.distortion
+    what = subject(problem, distances, names, recorded, max(options.lookbacks))
+    parts = 1 + len(against)
+    first = under_audit(what, policy, name, claimed, options, within(progress, 0, 1 / parts))
+    others = []
+    for i, method in enumerate(against, 1):
+        bar = within(progress, i / parts, (i + 1) / parts, f"{method}: ")
+        bar(0.0, f"solving at {first.distortion:.4g} {unit}")
+        equal = Problem(problem.chain, problem.distortion, Average(limit=first.distortion))
+        other = solve(equal, method, seed=options.seed)
+        others.append(under_audit(what, other.policy, method, other.leakage, replace(options, truth=False), bar))
+    return Audit(first, others, time.perf_counter() - started, options, unit)

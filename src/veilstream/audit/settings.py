@@ -1,0 +1,233 @@
+"""One body of data, every adversary: what each of them gets out of a policy's releases."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from veilstream.audit.bayes import Beliefs, infer
+from veilstream.audit.learned import Learned, against_best, chain_adversary, gap_between, gap_to, lstm
+from veilstream.audit.lookback import window_law
+from veilstream.audit.measures import (
+    NATS,
+    Interval,
+    Measure,
+    anchor_places,
+    measure,
+    per_trace,
+    ratio_interval,
+    surprise,
+)
+from veilstream.audit.traces import Ints, Traces
+from veilstream.chain import MarkovChain
+from veilstream.errors import ImpossibleObservation, InputError
+from veilstream.information import Array, entropy
+from veilstream.policy import Policy, WindowPolicy
+from veilstream.problem import Problem
+from veilstream.selection import blocks_of
+
+if TYPE_CHECKING:
+    from veilstream.audit.lstm import Lstm
+
+Progress = Callable[[float, str], None]
+FEW_TRACES = 12  # fewer are cut into pieces, so that some can be held out
+PIECES = 30
+
+
+@dataclass(frozen=True)
+class Options:
+    """How much work to do. `quick` asks exact adversaries only, on less data, and needs no JAX."""
+
+    lookbacks: tuple[int, ...] = (1, 5)
+    current: bool = False  # the learner sees the current release too
+    orders: tuple[int, ...] = (1, 2, 3)
+    seeds: int = 3
+    streams: int = 240
+    steps: int = 300
+    copies: int = 40  # of each recorded trace, released anew
+    learn: bool = True
+    truth: bool = True  # also learn from the true past
+    seed: int = 0
+    net: "Lstm | None" = None
+
+    def __post_init__(self) -> None:
+        least = {"seeds": 2, "streams": 6, "steps": 3, "copies": 1}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise InputError(f"{name} must be at least {low}, found {getattr(self, name)}")
+        if not self.lookbacks or min(self.lookbacks) < 1:
+            raise InputError(f"a look-back must be at least 1, found {min(self.lookbacks, default=0)}")
+        if any(k < 1 for k in self.orders):
+            raise InputError(f"an order must be at least 1, found {min(self.orders)}")
+
+    def quick(self) -> "Options":
+        return replace(self, learn=False, orders=(), streams=120, steps=200, copies=min(self.copies, 10))
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What every adversary gets out of one body of data."""
+
+    name: str  # "chain": drawn from the fitted chain; "traces": recorded
+    traces: int
+    steps: int
+    leakage: Interval  # bits per step: mean of log2 a(y|z)/p(y), from the first step on
+    distortion: Interval
+    broken: int  # releases that a limit at every step forbids
+    adversaries: dict[str, dict[str, Measure]]  # adversary -> released | nothing | truth
+    expected: float  # bits: H(X_t | y^{t-1}) as the chain expects it, on these releases
+    learned: list[Learned] = field(default_factory=list)
+
+    @property
+    def on_releases(self) -> list[Learned]:
+        """The networks that learned from releases."""
+        return [one for one in self.learned if one.name == "LSTM"]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "data": self.name,
+            "traces": self.traces,
+            "steps": self.steps,
+            "leakage": self.leakage.to_json(),
+            "distortion": self.distortion.to_json(),
+            "broken": self.broken,
+            "adversaries": {a: {k: m.to_json() for k, m in row.items()} for a, row in self.adversaries.items()},
+            "expected_cross_entropy_nats": self.expected * NATS,
+            "learned": [one.to_json() for one in self.learned],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """The model everything is measured against."""
+
+    problem: Problem
+    distances: Array | None  # symbols x symbols
+    names: tuple[str, ...] = ()
+    sequences: tuple[Ints, ...] | None = None  # recorded traces, as symbols
+
+
+def subject(
+    problem: Problem, distances: Array | None, names: Sequence[str], recorded: Sequence[Ints] | None, lookback: int
+) -> Subject:
+    """Checks the recorded traces and keeps those that are long enough to look back."""
+    if recorded is None:
+        return Subject(problem, distances, tuple(names))
+    n = problem.chain.n_symbols
+    data = [np.asarray(s, np.int64) for s in recorded if len(s)]
+    if not data:
+        raise InputError("the data holds no traces")
+    if min(s.min() for s in data) < 0 or max(s.max() for s in data) >= n:
+        raise InputError(
+            f"the policy and the data have different state spaces: the policy's states are 0..{n - 1}, "
+            f"the data goes up to {max(int(s.max()) for s in data)}"
+        )
+    long = [s for s in data if len(s) > lookback]
+    if not long:
+        raise InputError(
+            f"every trace is too short for a look-back of {lookback}: the longest of {len(data)} has "
+            f"{max(map(len, data))} steps, at least {lookback + 1} are needed"
+        )
+    if len(long) < FEW_TRACES:
+        long = [s for s in blocks_of(long, PIECES) if len(s) > lookback] or long
+    return Subject(problem, distances, tuple(names), tuple(long))
+
+
+def examine(
+    what: Subject, policy: Policy, data: Traces, name: str, start: int, options: Options, tell: Progress
+) -> Setting:
+    """All adversaries on one body of data, scored from step `start` on."""
+    chain, problem = what.problem.chain, what.problem
+    x = chain.symbols[data.z]
+    mask = data.mask & (np.arange(x.shape[1]) >= start)
+    tell(0.0, f"exact adversaries on data from the {name}")
+    try:
+        beliefs = infer(chain, policy, data)
+        around = {k: (d, infer(chain, p, d)) for k, (p, d) in comparisons(chain, data).items()}
+    except ImpossibleObservation:
+        raise InputError(
+            "the data holds a step the policy's chain gives probability zero; fit with smoothing > 0"
+        ) from None
+    anchors = anchor_places(x, data.mask, what.names)
+    rows: dict[str, dict[str, Measure]] = {}
+    for who in ("predictor", "filter", "smoother"):
+        rows[who] = {}
+        for case, (d, b) in {"released": (data, beliefs), **around}.items():
+            path = b.path if who == "smoother" else None
+            x_d = chain.symbols[d.z]
+            rows[who][case] = measure(getattr(b, who), x_d, d, what.distances, path, anchors, start)
+    distortion = problem.distortion[data.z, data.y]
+    learned = learn(what, policy, data, beliefs, name, start, options, tell) if options.learn else []
+    return Setting(
+        name,
+        data.n_traces,
+        int(mask.sum()),
+        ratio_interval(*per_trace(beliefs.density, data, data.mask)),
+        ratio_interval(*per_trace(distortion, data, mask)),
+        int((~problem.allowed[data.z, data.y])[data.mask].sum()),
+        rows,
+        float(entropy(beliefs.predictor[mask]).mean()),
+        learned,
+    )
+
+
+def learn(
+    what: Subject,
+    policy: Policy,
+    data: Traces,
+    beliefs: Beliefs,
+    name: str,
+    start: int,
+    options: Options,
+    tell: Progress,
+) -> list[Learned]:
+    """LSTMs on releases and on the true past; on recorded traces also chains fitted to the training part."""
+    chain = what.problem.chain
+    n, x = chain.n_symbols, chain.symbols[data.z]
+    mask = data.mask & (np.arange(x.shape[1]) >= start)
+    bayes, _ = per_trace(surprise(beliefs.filter if options.current else beliefs.predictor, x), data, mask)
+    orders = [k for k in options.orders if name == "traces" and k >= chain.order]
+    jobs = len(options.lookbacks) * (1 + options.truth) + len(orders)
+    found: list[Learned] = []
+
+    def within(label: str) -> Callable[[float], None]:
+        return lambda done: tell((len(found) + done) / jobs, f"{label} on data from the {name}")
+
+    for m in options.lookbacks:
+        shared: dict[str, Any] = {
+            "lookback": m,
+            "start": start,
+            "seeds": options.seeds,
+            "seed": options.seed,
+            "net": options.net,
+        }
+        bar = within(f"LSTM, look-back {m},")
+        got = lstm(data, x, data.y, policy.n_outputs, n, current=options.current, progress=bar, **shared)
+        law = window_law(chain, policy, m, options.current) if name == "chain" else None
+        if law is not None:
+            got = against_best(got, law, data, x, start, options.current)
+        found.append(replace(got, gap=gap_to(bayes, got)))
+    best = min(found, key=lambda one: one.cross_entropy.value)
+    for m in options.lookbacks if options.truth else ():
+        shared = {"lookback": m, "start": start, "seeds": options.seeds, "seed": options.seed, "net": options.net}
+        one = data.first_copies()
+        past = chain.symbols[one.z]
+        bar = within(f"LSTM on the true past, look-back {m},")
+        found.append(lstm(one, past, past, n, n, name="LSTM, true past", progress=bar, **shared))
+    for k in orders:
+        within(f"chain of order {k}")(0.0)
+        own = chain_adversary(k, chain, policy, data, what.sequences or (), mask, options.seeds, options.seed)
+        found.append(own if options.current else replace(own, gap=gap_between(own, best)))
+    return found
+
+
+def comparisons(chain: MarkovChain, data: Traces) -> dict[str, tuple[Policy, Traces]]:
+    """The same adversary when nothing is released, and when the true symbol is."""
+    blind: Policy = WindowPolicy.of_table(np.ones((len(chain), 1)))
+    open_: Policy = WindowPolicy.of_table(np.eye(chain.n_symbols)[chain.symbols])
+    one = data.first_copies()
+    return {
+        "nothing": (blind, replace(one, y=np.zeros_like(one.y))),
+        "truth": (open_, replace(one, y=chain.symbols[one.z])),
+    }

@@ -1,0 +1,108 @@
+"""True sequences and what was released of them, side by side, longest first.
+
+Longest first means that the streams still running at step t are the first `active(t)` rows: ragged traces are batched
+without padding steps that never happened.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilstream.chain import MarkovChain, draw
+from veilstream.errors import InputError
+from veilstream.policy import Memory, Policy, Schedule
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Traces:
+    """Streams of states and releases; rows may be copies, released anew, of one trace."""
+
+    z: Ints  # streams x steps, true states of the policy's chain; 0 beyond the end
+    y: Ints  # streams x steps, releases
+    lengths: Ints  # streams, falling
+    origin: Ints  # streams: which trace each is a copy of
+    phase: Ints  # streams: steps a public schedule had run before the first; 0 for other policies
+
+    @property
+    def n_traces(self) -> int:
+        return int(self.origin.max()) + 1
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """streams x steps: which steps happened."""
+        return np.arange(self.z.shape[1]) < self.lengths[:, None]
+
+    def active(self, t: int) -> int:
+        """How many streams have a step t: the first so many rows."""
+        return int((self.lengths > t).sum())
+
+    def rows(self, first: int, last: int) -> "Traces":
+        """Some streams, in their order."""
+        return self._take(slice(first, last))
+
+    def first_copies(self, n: int = 1) -> "Traces":
+        """The first n copies of every trace."""
+        order = np.argsort(self.origin, kind="stable")
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order)) - np.searchsorted(self.origin[order], self.origin[order])
+        return self._take(rank < n)
+
+    def only(self, traces: Sequence[int] | Ints) -> "Traces":
+        """The streams of some traces."""
+        return self._take(np.isin(self.origin, traces))
+
+    def _take(self, which: Any) -> "Traces":
+        return Traces(self.z[which], self.y[which], self.lengths[which], self.origin[which], self.phase[which])
+
+    def start(self, policy: Policy) -> Memory:
+        """The policy's public memory at the first step of every stream."""
+        memory = policy.start(len(self.lengths))
+        for k in np.unique(self.phase[self.phase > 0]):
+            here = self.phase == k
+            memory[here] = policy.skip(memory[here], int(k))
+        return memory
+
+
+def release(policy: Policy, paths: Sequence[Ints], copies: int = 1, seed: int | np.random.Generator = 0) -> Traces:
+    """Every path of states released `copies` times by the policy's own loop.
+
+    Under a public schedule the streams start at phases spread evenly over its period: short traces see all of it.
+    """
+    if not len(paths) or copies < 1:
+        raise InputError("an audit needs at least one trace and one copy of it")
+    rng = np.random.default_rng(seed)
+    n = len(paths) * copies
+    lengths = np.repeat([len(p) for p in paths], copies)
+    order = np.argsort(-lengths, kind="stable")
+    origin = np.repeat(np.arange(len(paths)), copies)[order]
+    lengths = lengths[order]
+    phase = np.zeros(n, np.int64)
+    if isinstance(policy, Schedule):
+        turns = copies if copies > 1 else n
+        phase = ((np.arange(n) % turns + rng.random()) * policy.period / turns).astype(np.int64)[order]
+    z = np.zeros((n, int(lengths[0])), np.int64)
+    for row, i in zip(z, origin, strict=True):
+        row[: len(paths[i])] = paths[i]
+    if z.max() >= policy.n_states or z.min() < 0:
+        raise InputError(f"the traces hold state {z.max()}, the policy knows 0..{policy.n_states - 1}")
+    y = np.zeros_like(z)
+    traces = Traces(z, y, lengths, origin, phase)
+    memory = traces.start(policy)
+    for t in range(z.shape[1]):
+        n = traces.active(t)
+        memory = memory[:n]
+        a = policy.channel(memory)
+        y[:n, t] = draw(a[np.arange(n), z[:n, t]], rng.random(n))
+        memory = policy.update(memory, y[:n, t], a)
+    return traces
+
+
+def sampled(chain: MarkovChain, policy: Policy, steps: int, streams: int, seed: int = 0) -> Traces:
+    """Data drawn from the chain itself: here the model is the truth."""
+    rng = np.random.default_rng(seed)
+    return release(policy, list(chain.sample(steps, streams, rng)), seed=rng)

@@ -1,0 +1,195 @@
+"""The claim of a policy against what was measured, and the audit in plain words with guarantee levels."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from veilstream.audit.measures import NATS, Z95, Interval
+from veilstream.audit.run import Audit, Audited
+from veilstream.audit.settings import Setting
+from veilstream.chain import MarkovChain
+from veilstream.errors import InputError
+from veilstream.information import entropy
+from veilstream.policy import Policy, WindowPolicy
+from veilstream.problem import Problem
+from veilstream.solvers.solution import Level
+from veilstream.steady import rates, startup_bits
+
+SURE = 3.3  # standard errors from which a claim is contradicted: once in 2000 audits by chance
+SLACK = 0.005  # of the claim
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a policy file says of itself."""
+
+    leakage: float  # bits per step
+    distortion: float | None
+    startup_bits: float  # at most, once
+    level: str
+    leakage_se: float = 0.0
+
+
+def claim_of(provenance: Mapping[str, Any], problem: Problem, policy: Policy) -> Claim | None:
+    """The file's own figures; without any, the policy's steady state where that can be computed."""
+    most = float(entropy(problem.chain.initial))
+    said = provenance.get("solution")
+    if isinstance(said, Mapping) and "leakage" in said:
+        startup = _number(said, "startup_bits")
+        return Claim(
+            _number(said, "leakage") or 0.0,
+            _number(said, "distortion"),
+            max(most if startup is None else startup, 0.0),
+            str(said.get("level", Level.ESTIMATED))[:40],
+            _number(said, "leakage_se") or 0.0,
+        )
+    if isinstance(policy, WindowPolicy):
+        steady = rates(problem, policy)
+        once = max(startup_bits(problem, policy, steady.leakage), 0.0)
+        return Claim(steady.leakage, steady.distortion, once, str(Level.COMPUTED))
+    return None
+
+
+def _number(said: Mapping[str, Any], key: str) -> float | None:
+    value = said.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or not np.isfinite(value):
+        raise InputError(f"the policy file's claim is not readable: {key} is {str(value)[:20]!r}")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class Check:
+    """Each way in which data drawn from the chain contradicts the claim; none: it stands."""
+
+    contradictions: tuple[str, ...]
+
+    @property
+    def stands(self) -> bool:
+        return not self.contradictions
+
+
+def check(audit: Audit, claim: Claim | None) -> Check:
+    """On data sampled from the chain the model is the truth, so the claim must hold there."""
+    if claim is None:
+        return Check(())
+    seen, found = audit.policy.settings[0], []
+    allowed = claim.leakage + claim.startup_bits / audit.options.steps
+    if _exceeds(seen.leakage, allowed, claim.leakage_se):
+        found.append(
+            f"measured leakage {_pm(seen.leakage)} bits per step, claimed {claim.leakage:.4f} "
+            f"(+ {claim.startup_bits:.2f} once)"
+        )
+    if claim.distortion is not None and _exceeds(seen.distortion, claim.distortion * (1 + SLACK), 0.0):
+        found.append(f"measured distortion {_pm(seen.distortion)}, claimed {claim.distortion:.4f}")
+    if seen.broken:
+        found.append(f"{seen.broken} releases break the limit at every step")
+    return Check(tuple(found))
+
+
+def _exceeds(seen: Interval, allowed: float, se: float) -> bool:
+    own = (seen.high - seen.low) / (2 * Z95)
+    return seen.value > allowed * (1 + SLACK) + SURE * float(np.hypot(own, se)) + 1e-9
+
+
+def _pm(seen: Interval) -> str:
+    return f"{seen.value:.4f} ± {(seen.high - seen.low) / 2:.4f}"
+
+
+# --- in words --------------------------------------------------------------------------------------------
+
+
+def verdict(audit: Audit, claim: Claim | None, chain: MarkovChain, names: tuple[str, ...] = ()) -> str:
+    """One paragraph for someone who has not read the paper."""
+    own = audit.policy.settings
+    words = [_claim_words(audit, claim, chain), _exact_words(own[-1], audit.unit)]
+    words += [_learner_words(s) for s in own]
+    words += [_against_words(audit.policy, other, audit.unit) for other in audit.against]
+    if len(own) > 1:
+        words.append(
+            "All promises speak of the fitted chain; the recorded traces show one person's past, and say nothing "
+            "certain about the future."
+        )
+    return " ".join(w for w in words if w)
+
+
+def _claim_words(audit: Audit, claim: Claim | None, chain: MarkovChain) -> str:
+    seen = audit.policy.settings[0]
+    measured = f"measured on {seen.steps:,} steps drawn from the chain: {_pm(seen.leakage)}, estimated with an interval"
+    if claim is None:
+        return f"The file claims no leakage; {measured}."
+    result = check(audit, claim)
+    said = f"leaks {claim.leakage:.4f} bits per step under the fitted chain ({claim.level}"
+    said += f"; {claim.startup_bits:.1f} bits more once, at the start)" if claim.startup_bits > 0.05 else ")"
+    share = (
+        f"{claim.leakage / chain.entropy_rate:.0%} of the {chain.entropy_rate:.3f} the truth would"
+        if chain.entropy_rate
+        else ""
+    )
+    if result.stands:
+        return f"The policy {said}, {share}; {measured}: the claim stands."
+    return f"THE CLAIM FAILS. The policy says it {said}, but " + "; ".join(result.contradictions) + "."
+
+
+def _exact_words(s: Setting, unit: str) -> str:
+    where = "on the recorded traces" if s.name == "traces" else "on data drawn from the chain"
+    now, blind = s.adversaries["filter"]["released"], s.adversaries["filter"]["nothing"]
+    whole, guess = s.adversaries["smoother"]["released"], s.adversaries["smoother"]["nothing"]
+    text = (
+        f"Someone who knows chain and policy, {where}, names the current place {now.top1:.0%} of the time "
+        f"({blind.top1:.0%} without any release, 100% with the truth)"
+    )
+    if now.error is not None and blind.error is not None:
+        text += f", off by {now.error:.3g} {unit or 'units'} on average ({blind.error:.3g} without)"
+    if whole.recovered is not None and guess.recovered is not None:
+        text += f", and afterwards recovers {whole.recovered:.0%} of a trace ({guess.recovered:.0%} without)"
+    if whole.home is not None and whole.work is not None:
+        text += f"; the time at the most visited place is found to {whole.home:.0%}, at the second to {whole.work:.0%}"
+    return text + " (estimated)."
+
+
+def _learner_words(s: Setting) -> str:
+    if not s.on_releases:
+        return ""
+    best = min(s.on_releases, key=lambda one: one.cross_entropy.value)
+    back = "the last release" if best.lookback == 1 else f"the last {best.lookback} releases"
+    text = f"A neural network that sees {back} reaches {_span(best.cross_entropy)} nats on "
+    if s.name == "chain":
+        text += "data from the chain"
+        if best.least is None or best.excess is None:
+            return text + "."
+        over = best.excess.value / best.least if best.least else 0.0
+        return text + (
+            f"; the least possible is {best.least * NATS:.3f} (computed exactly), and on the same steps it is "
+            f"{abs(over):.1%} {'above' if over >= 0 else 'below'} the predictor that reaches it."
+        )
+    text += "held-out recorded traces; "
+    own, gap = s.adversaries["predictor"]["released"].cross_entropy, best.gap or Interval(0, 0, 0)
+    text += f"the chain's own adversary, who has seen them, {own.value * NATS:.3f} (model gap {_span(gap, '+')}). "
+    fair = [one for one in s.learned if one.name.startswith("chain") and one.gap is not None]
+    for one in fair[:1]:
+        text += f"Against a {one.name} fitted to the same training traces the network gains {_span(one.gap, '+')}. "
+    gaps = [gap, *(one.gap for one in fair[:1] if one.gap is not None)]
+    if any(g.low > 0 for g in gaps):
+        return text + "So the MODEL GAP is real: whoever learns from data gets more than such a chain admits."
+    if all(g.high < 0 for g in gaps):
+        return text + "So there is no sign of a model gap."
+    return text + "So these traces do not show a model gap, and are too few to rule one out."
+
+
+def _span(v: Interval | None, sign: str = "") -> str:
+    v = (v or Interval(0, 0, 0)).scaled(NATS)
+    return f"{v.value:{sign}.3f} [{v.low:{sign}.3f}, {v.high:{sign}.3f}]"
+
+
+def _against_words(own: Audited, other: Audited, unit: str) -> str:
+    a, b = (p.settings[-1].adversaries["filter"]["released"] for p in (own, other))
+    leak_a, leak_b = (p.settings[0].leakage.value for p in (own, other))
+    times = f"{leak_b / leak_a:.1f} times" if leak_a > 1e-6 else f"{leak_b:.3f} bits against"
+    return (
+        f"At the same mean distortion ({own.distortion:.3g} {unit or 'units'}) {other.name} leaks {times} as much, and "
+        f"lets the place be named {b.top1:.0%} of the time instead of {a.top1:.0%}."
+    )
