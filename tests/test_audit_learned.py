@@ -5,7 +5,7 @@ import pytest
 
 import veilstream as vs
 from veilstream.audit.bayes import infer
-from veilstream.audit.learned import chain_adversary, gap_between, gap_to, split
+from veilstream.audit.learned import against_best, chain_adversary, gap_between, gap_to, split
 from veilstream.audit.learned import lstm as learn
 from veilstream.audit.lookback import least_cross_entropy, window_law
 from veilstream.audit.measures import NATS, per_trace, surprise
@@ -15,7 +15,7 @@ from veilstream.policy import WindowPolicy
 
 jax = pytest.importorskip("jax")
 network = pytest.importorskip("veilstream.audit.lstm")
-SMALL = dict(units=24, dense=24, dropout=0.1, learning_rate=5e-3, batch=64, max_rounds=40, patience=6)
+SMALL = {"units": 24, "dense": 24, "dropout": 0.1, "learning_rate": 5e-3, "batch": 64, "max_rounds": 40, "patience": 6}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,12 @@ def test_on_data_from_the_chain_it_comes_within_3_percent_of_the_best_and_never_
     least = least_cross_entropy(window_law(chain, policy, lookback))
     assert got.cross_entropy.value < 1.03 * least
     assert got.cross_entropy.high > least
-    bayes, _ = per_trace(surprise(infer(chain, policy, data, whole=False).predictor, data.z), data, data.z * 0 + np.arange(150) >= 50)
+    paired = against_best(got, window_law(chain, policy, lookback), data, data.z, 50, False)
+    assert paired.excess.high >= 0
+    assert paired.excess.value < 0.03 * least
+    bayes, _ = per_trace(
+        surprise(infer(chain, policy, data, whole=False).predictor, data.z), data, data.z * 0 + np.arange(150) >= 50
+    )
     assert gap_to(bayes, got).low <= 0  # the predictor that sees all releases is not beaten
 
 
@@ -54,9 +59,13 @@ def test_the_network_alone_is_never_below_the_best_possible(sticky):
 def test_the_current_release_helps(sticky):
     chain, policy = sticky
     data = sampled(chain, policy, 60, 120)
-    with_, without = (learn(data, data.z, data.y, 3, 3, 1, 5, current=c, net=network.Lstm(**SMALL)) for c in (True, False))
+    with_, without = (
+        learn(data, data.z, data.y, 3, 3, 1, 5, current=c, net=network.Lstm(**SMALL)) for c in (True, False)
+    )
     assert with_.cross_entropy.value < without.cross_entropy.value
-    assert with_.cross_entropy.value * NATS == pytest.approx(least_cross_entropy(window_law(chain, policy, 1, True)) * NATS, rel=0.05)
+    assert with_.cross_entropy.value * NATS == pytest.approx(
+        least_cross_entropy(window_law(chain, policy, 1, True)) * NATS, rel=0.05
+    )
 
 
 def test_cell_equals_the_textbook_loop():
@@ -99,7 +108,8 @@ def test_model_gap_is_found_where_the_chain_is_wrong_and_only_there():
     assert gap_to(bayes, got).low > 0.1
     by_order = [chain_adversary(k, chain, policy, data, sequences, mask) for k in (1, 2)]
     assert by_order[0].cross_entropy.low > by_order[1].cross_entropy.high
-    assert gap_between(by_order[0], got).low > 0.1 and gap_between(by_order[1], got).low <= 0
+    assert gap_between(by_order[0], got).low > 0.1
+    assert gap_between(by_order[1], got).low <= 0
 
 
 def test_every_trace_is_held_out_once_and_never_learned_from():
@@ -107,7 +117,8 @@ def test_every_trace_is_held_out_once_and_never_learned_from():
     assert sorted(np.concatenate([score for _, _, score in parts]).tolist()) == list(range(17))
     for learn_from, stop, score in parts:
         assert not set(score) & (set(learn_from) | set(stop))
-        assert not set(learn_from) & set(stop) and len(stop)
+        assert not set(learn_from) & set(stop)
+        assert len(stop)
     with pytest.raises(vs.InputError, match="3 usable traces; 3 seeds need at least 6"):
         split(3, 3)
 
@@ -116,7 +127,8 @@ def test_windows_hold_the_past_only(sticky):
     _, policy = sticky
     data = release(policy, [np.array([0, 1, 2, 0, 1]), np.array([2, 2])])
     found = examples(data, data.z, data.z, 2, 2)
-    assert found.windows.tolist() == [[0, 1], [1, 2], [2, 0]] and found.x.tolist() == [2, 0, 1]
+    assert found.windows.tolist() == [[0, 1], [1, 2], [2, 0]]
+    assert found.x.tolist() == [2, 0, 1]
     assert set(found.trace.tolist()) == {0}
     assert examples(data, data.z, data.z, 2, 2, current=True).windows.tolist() == [[1, 2], [2, 0], [0, 1]]
     with pytest.raises(vs.InputError, match="too short to look back 7 steps: the longest has 5"):

@@ -1,7 +1,6 @@
 """The releaser: the right law, the right meter, a ceiling that holds; nothing depends on the truth but the draw."""
 
 import itertools
-import os
 import subprocess
 import sys
 
@@ -10,12 +9,13 @@ import pytest
 from scipy.stats import chisquare, kstest
 
 from gatewaykit import problem_of, window_policy
+from veilstream.builtin import builtin_problem
 from veilstream.chain import MarkovChain
 from veilstream.distortion import hamming
 from veilstream.errors import InputError
 from veilstream.evaluate import evaluate
 from veilstream.information import mutual_information
-from veilstream.policy import BeliefPolicy, GreedyRule, Schedule, WindowPolicy
+from veilstream.policy import BeliefPolicy, GreedyRule, Schedule, WindowPolicy, restore
 from veilstream.problem import Average, Instantaneous, Problem, output_law
 from veilstream.release import (
     BLIND,
@@ -26,6 +26,7 @@ from veilstream.release import (
     TrueStates,
     release_many,
 )
+from veilstream.solvers import solve
 from veilstream.steady import rates
 
 TINY = Problem(MarkovChain([[0.8, 0.2], [0.3, 0.7]]), hamming(2), Average(weight=1.0))
@@ -212,20 +213,31 @@ def test_lifted_chain_releases_and_forgets_over_a_gap():
     assert releaser._private[0] == BLIND
 
 
+FORKING = """
+import os
+from veilstream.release import SecureUniforms
+
+source = SecureUniforms()
+source(1)  # a block is now waiting
+read, write = os.pipe()
+child = os.fork()
+if child == 0:
+    os.write(write, source(8).tobytes())
+    os._exit(0)
+os.waitpid(child, 0)
+print(source(8).tobytes().hex(), os.read(read, 64).hex())
+"""  # in an interpreter of its own: threads of other tests and fork do not go together
+
+
 def test_secure_uniforms_are_uniform_and_never_shared_with_a_child():
     source = SecureUniforms()
     u = source(100_000)
     assert u.min() >= 0
     assert u.max() < 1
     assert kstest(u, "uniform").pvalue > 1e-4
-    source(1)  # a block is now waiting
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(write, source(8).tobytes())
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert np.frombuffer(os.read(read, 64)).tolist() != source(8).tolist()
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True)
+    parent, child = done.stdout.split()
+    assert parent != child
     assert SecureUniforms()(5).tolist() != SecureUniforms()(5).tolist()
 
 
@@ -263,3 +275,16 @@ def test_a_gateway_loads_no_solver_and_no_learning_library():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_solved_policy_meters_itself_exactly():
+    """The contract's plain call, Releaser(policy): the chain comes with the policy, also after a round trip."""
+    problem = builtin_problem("grid2x3-toy", Average(weight=2.0))
+    policy = solve(problem).policy
+    x = problem.chain.sample(200, seed=3)[0]
+    again = restore(*policy.export())
+    ours, told, again = Releaser(policy, seed=1), Releaser(policy, problem, seed=1), Releaser(again, seed=1)
+    for symbol in x:
+        assert ours.release(int(symbol)) == told.release(int(symbol)) == again.release(int(symbol))
+    assert ours.leaked_bits == pytest.approx(told.leaked_bits)
+    assert ours.leaked_bits == pytest.approx(again.leaked_bits)

@@ -284,12 +284,22 @@ def _check_law(policy: Policy) -> None:
             sums = [r[k::n] @ K[k].T for k in range(n)]  # the normaliser N(s, z)
             if (r < 0).any() or (K < 0).any() or not all(np.isfinite(N).all() and (N > 0).all() for N in sums):
                 raise InputError(NO_LAW)
+            if policy.transition is not None or policy.initial is not None:
+                _check_chain(policy)
         case BeliefPolicy():
-            checked_stochastic(policy.transition, "the policy's transition")
-            checked_stochastic(policy.initial, "the policy's initial law")
+            _check_chain(policy)
         case Schedule():
             for part in policy.policies:
                 _check_law(part)
+
+
+def _check_chain(policy: WindowPolicy | BeliefPolicy) -> None:
+    for what, values, shape in (
+        ("transition", policy.transition, (policy.n_states,) * 2),
+        ("initial law", policy.initial, (policy.n_states,)),
+    ):
+        if values is None or checked_stochastic(values, f"the policy's {what}").shape != shape:
+            raise InputError(f"the policy's {what} does not have the shape {shape}")
 
 
 def _check_policy(meta: Any, depth: int) -> None:

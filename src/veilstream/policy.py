@@ -11,7 +11,7 @@ really used when another policy's was (a schedule, a ceiling); its own is the de
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -52,6 +52,8 @@ class WindowPolicy:
     kernel: Array  # K: n x |Z| x |Y|, used at s mod n
     window: int
     first: int = 0  # the public memory a stream starts from
+    transition: Array | None = None  # the chain it was made for: the channel does not use it, a releaser's meter does
+    initial: Array | None = None
 
     def __post_init__(self) -> None:
         r, K = np.asarray(self.output_model, float), np.asarray(self.kernel, float)
@@ -95,7 +97,10 @@ class WindowPolicy:
 
     def export(self) -> Export:
         meta = {"kind": "window", "window": self.window, "first": self.first}
-        return meta, {"output_model": self.output_model, "kernel": self.kernel}
+        arrays = {"output_model": self.output_model, "kernel": self.kernel}
+        if self.transition is not None and self.initial is not None:
+            arrays |= {"transition": self.transition, "initial": self.initial}
+        return meta, arrays
 
 
 class Rule(Protocol):
@@ -231,6 +236,15 @@ class Schedule:
         return {"kind": "schedule", "durations": list(self.durations), "policies": [m for m, _ in parts]}, arrays
 
 
+def knowing(policy: Policy, transition: Array, initial: Array) -> Policy:
+    """The same policy, telling a releaser which chain it was made for."""
+    if isinstance(policy, WindowPolicy):
+        return replace(policy, transition=transition, initial=initial)
+    if isinstance(policy, Schedule):
+        return replace(policy, policies=tuple(knowing(p, transition, initial) for p in policy.policies))
+    return policy
+
+
 RULES: dict[str, Callable[[dict[str, Any], dict[str, Array]], Rule]] = {
     "greedy": lambda meta, arrays: GreedyRule(arrays["cost"], float(meta["tolerance"])),
     "logit": LogitRule.restore,
@@ -242,7 +256,9 @@ def restore(meta: dict[str, Any], arrays: dict[str, Array]) -> Policy:
     """The policy that `export` described."""
     match meta.get("kind"):
         case "window":
-            return WindowPolicy(arrays["output_model"], arrays["kernel"], int(meta["window"]), int(meta["first"]))
+            known = arrays.get("transition"), arrays.get("initial")
+            tables = arrays["output_model"], arrays["kernel"]
+            return WindowPolicy(*tables, int(meta["window"]), int(meta["first"]), *known)
         case "belief" if meta.get("rule") in RULES:
             return BeliefPolicy(arrays["transition"], arrays["initial"], RULES[meta["rule"]](meta, arrays))
         case "schedule":

@@ -220,8 +220,10 @@ def _meter(policy: Policy, problem: Problem | None, meter: MeterName, table: Arr
 
 
 def _chain_of(policy: Policy) -> tuple[Array, Array] | tuple[None, None]:
-    """The chain that a belief policy carries, if there is one."""
+    """The chain that a policy carries, if there is one."""
     if isinstance(policy, BeliefPolicy):
+        return policy.transition, policy.initial
+    if isinstance(policy, WindowPolicy) and policy.transition is not None and policy.initial is not None:
         return policy.transition, policy.initial
     if isinstance(policy, Schedule):
         return next((c for c in map(_chain_of, policy.policies) if c[0] is not None), (None, None))
@@ -235,8 +237,8 @@ def _identity(n: int) -> MarkovChain:
 class Releaser:
     """One stream. `release(x)` gives what may be shown instead of the true symbol x.
 
-    Without `problem` a window policy does not know its chain; the meter then charges each step the capacity of its
-    channel, an upper bound for every chain.
+    A policy from `solve` knows its chain, and the meter is exact. For a bare window policy without `problem` it
+    charges each step the capacity of the channel, an upper bound for every chain.
     """
 
     def __init__(

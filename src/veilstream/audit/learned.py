@@ -9,13 +9,14 @@ A gap above 0 means that real traces are easier to guess than the chain believes
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.audit.bayes import infer
+from veilstream.audit.lookback import least_cross_entropy
 from veilstream.audit.measures import NATS, Interval, per_trace, ratio_interval, surprise
 from veilstream.audit.traces import Ints, Traces
 from veilstream.audit.windows import examples
@@ -41,6 +42,7 @@ class Learned:
     per_seed: tuple[float, ...]
     top1: float
     least: float | None = None  # bits: the best possible with this look-back, exactly, on data from the chain
+    excess: Interval | None = None  # bits above that best predictor, scored on the same steps
     gap: Interval | None = None  # bits
     loss: Array = field(default_factory=lambda: np.zeros(0), repr=False)  # per trace, bits summed
     count: Array = field(default_factory=lambda: np.zeros(0), repr=False)
@@ -54,6 +56,7 @@ class Learned:
             "per_seed_nats": [v * NATS for v in self.per_seed],
             "top1": self.top1,
             "least_nats": None if self.least is None else self.least * NATS,
+            "excess_nats": None if self.excess is None else self.excess.scaled(NATS).to_json(),
             "model_gap_nats": None if self.gap is None else self.gap.scaled(NATS).to_json(),
         }
 
@@ -71,6 +74,19 @@ def split(n_traces: int, seeds: int, seed: int = 0) -> list[tuple[Ints, Ints, In
         stop = max(1, round(HELD_FOR_STOPPING * len(rest)))
         parts.append((rest[stop:], rest[:stop], order[s::seeds]))
     return parts
+
+
+def against_best(learned: Learned, law: Array, traces: Traces, x: Ints, start: int, current: bool) -> Learned:
+    """With the best possible for its look-back: P(window, x) exactly, on data from the chain."""
+    m = learned.lookback or 1
+    data = examples(traces, x, traces.y, m, start, current)
+    n_outputs = round(len(law) ** (1 / m))
+    code = data.windows @ n_outputs ** np.arange(m)[::-1]
+    rows = law[code]
+    bits = surprise(rows / rows.sum(1, keepdims=True), data.x)
+    best = np.bincount(data.trace, bits, traces.n_traces)
+    excess = ratio_interval(learned.loss - best, learned.count)
+    return replace(learned, least=least_cross_entropy(law), excess=excess)
 
 
 def gap_to(bayes_loss: Array, learned: Learned) -> Interval:

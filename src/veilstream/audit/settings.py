@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from veilstream.audit.bayes import Beliefs, infer
-from veilstream.audit.learned import Learned, chain_adversary, gap_between, gap_to, lstm
-from veilstream.audit.lookback import least_cross_entropy, window_law
+from veilstream.audit.learned import Learned, against_best, chain_adversary, gap_between, gap_to, lstm
+from veilstream.audit.lookback import window_law
 from veilstream.audit.measures import (
     NATS,
     Interval,
@@ -205,7 +205,9 @@ def learn(
         bar = within(f"LSTM, look-back {m},")
         got = lstm(data, x, data.y, policy.n_outputs, n, current=options.current, progress=bar, **shared)
         law = window_law(chain, policy, m, options.current) if name == "chain" else None
-        found.append(replace(got, gap=gap_to(bayes, got), least=None if law is None else least_cross_entropy(law)))
+        if law is not None:
+            got = against_best(got, law, data, x, start, options.current)
+        found.append(replace(got, gap=gap_to(bayes, got)))
     best = min(found, key=lambda one: one.cross_entropy.value)
     for m in options.lookbacks if options.truth else ():
         shared = {"lookback": m, "start": start, "seeds": options.seeds, "seed": options.seed, "net": options.net}

@@ -102,10 +102,11 @@ def _stops(readings: Readings, states: StateSpace, period_s: float, how: Recordi
         steps = resample(readings, period_s, how_bin)
         stops = find_stops(steps.points, how.eps_m, how.min_samples)
         if len(stops.states) == len(states):
-            away = states.distance_to(stops.states.coordinates, np.arange(len(states)))
-            if away.max() < SAME_PLACE_KM:
+            own = states.encode(stops.states.coordinates)  # stop -> state, whatever their order
+            away = states.distance_to(stops.states.coordinates, own)
+            if len(set(own.tolist())) == len(states) and away.max() < SAME_PLACE_KM:
                 stay = stops.labels >= 0
-                return steps.keep(stay), stops.labels[stay]
+                return steps.keep(stay), own[stops.labels[stay]]
     raise InputError(
         f"the policy and the data have different state spaces: the policy was made with --noise drop from "
         f"{len(states)} stops, which this data (radius {how.eps_m:g} m, {how.min_samples} points) does not have; "

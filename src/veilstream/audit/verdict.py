@@ -152,30 +152,37 @@ def _exact_words(s: Setting, unit: str) -> str:
 
 
 def _learner_words(s: Setting) -> str:
-    found = s.on_releases
-    if not found:
+    if not s.on_releases:
         return ""
-    best = min(found, key=lambda one: one.cross_entropy.value)
-    gap = best.gap.scaled(NATS) if best.gap is not None else Interval(0, 0, 0)
-    ce = best.cross_entropy.scaled(NATS)
-    text = f"A neural network that looks {best.lookback} releases back reaches {ce.value:.3f} nats "
-    text += f"[{ce.low:.3f}, {ce.high:.3f}]"
+    best = min(s.on_releases, key=lambda one: one.cross_entropy.value)
+    back = "the last release" if best.lookback == 1 else f"the last {best.lookback} releases"
+    text = f"A neural network that sees {back} reaches {_span(best.cross_entropy)} nats on "
     if s.name == "chain":
-        if best.least is None:
-            return text + " on data from the chain."
-        return text + f" there, where {best.least * NATS:.3f} is the least possible (computed exactly)."
-    text += f" on held-out recorded traces, {abs(gap.value):.3f} "
-    text += (
-        f"{'better' if gap.value > 0 else 'worse'} than the chain's own adversary [{gap.low:+.3f}, {gap.high:+.3f}]: "
-    )
-    if gap.low > 0:
-        return text + "the MODEL GAP is real, and whoever learns from data gets more than the chain admits."
-    if gap.high < 0:
-        return (
-            text
-            + "no sign that the chain hides what a learner could find (it was fitted to these traces, the network not)."
+        text += "data from the chain"
+        if best.least is None or best.excess is None:
+            return text + "."
+        over = best.excess.value / best.least if best.least else 0.0
+        return text + (
+            f"; the least possible is {best.least * NATS:.3f} (computed exactly), and on the same steps it is "
+            f"{abs(over):.1%} {'above' if over >= 0 else 'below'} the predictor that reaches it."
         )
-    return text + "no model gap can be told from these traces."
+    text += "held-out recorded traces; "
+    own, gap = s.adversaries["predictor"]["released"].cross_entropy, best.gap or Interval(0, 0, 0)
+    text += f"the chain's own adversary, who has seen them, {own.value * NATS:.3f} (model gap {_span(gap, '+')}). "
+    fair = [one for one in s.learned if one.name.startswith("chain") and one.gap is not None]
+    for one in fair[:1]:
+        text += f"Against a {one.name} fitted to the same training traces the network gains {_span(one.gap, '+')}. "
+    gaps = [gap, *(one.gap for one in fair[:1] if one.gap is not None)]
+    if any(g.low > 0 for g in gaps):
+        return text + "So the MODEL GAP is real: whoever learns from data gets more than such a chain admits."
+    if all(g.high < 0 for g in gaps):
+        return text + "So there is no sign of a model gap."
+    return text + "So these traces do not show a model gap, and are too few to rule one out."
+
+
+def _span(v: Interval | None, sign: str = "") -> str:
+    v = (v or Interval(0, 0, 0)).scaled(NATS)
+    return f"{v.value:{sign}.3f} [{v.low:{sign}.3f}, {v.high:{sign}.3f}]"
 
 
 def _against_words(own: Audited, other: Audited, unit: str) -> str:

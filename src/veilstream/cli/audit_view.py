@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from veilstream.audit import Audit, Check
     from veilstream.audit.settings import Setting
 
-WHO = {"predictor": "before the release", "filter": "at the release", "smoother": "afterwards, whole trace"}
-CASE = {"released": "releases", "nothing": "  nothing released", "truth": "  truth released"}
+WHO = {"predictor": "before release", "filter": "at release", "smoother": "whole trace"}
+CASE = {"nothing": "  nothing seen", "truth": "  truth seen"}
 SETTING = {"chain": "data drawn from the chain", "traces": "recorded traces"}
 
 
@@ -34,7 +34,7 @@ def _exact(setting: "Setting", unit: str) -> Table:
     title = f"Who knows chain and policy, {SETTING[setting.name]}: {setting.traces} traces, {setting.steps:,} steps"
     table = Table(title=title, title_justify="left", box=None)
     table.add_column("guessing")
-    for name in ("nats", "bits", "top 1", "top 3", f"error {unit}".rstrip(), "recovered", "home", "work"):
+    for name in ("nats", "bits", "top 1", "top 3", f"error {unit}".rstrip(), "found", "home", "work"):
         table.add_column(name, justify="right")
     for who, row in setting.adversaries.items():
         for case, m in row.items():
@@ -56,13 +56,13 @@ def _figures(m: Measure) -> list[str]:
 
 
 def _span(v: Interval | None) -> str:
-    return "" if v is None else f"{v.value:.3f} [{v.low:.3f}, {v.high:.3f}]"
+    return "" if v is None else f"{v.value:.3f} [{v.low:.2f},{v.high:.2f}]"
 
 
 def _learned(setting: "Setting") -> Table:
     table = Table(title=f"Who learns from examples, {SETTING[setting.name]}, held out", title_justify="left", box=None)
-    for name in ("learner", "look-back", "nats", "best possible", "model gap", "top 1"):
-        table.add_column(name, justify="left" if name == "learner" else "right")
+    for name in ("learner", "sees", "nats", "least", "model gap", "top 1"):
+        table.add_column(name, justify="left" if name == "learner" else "right", no_wrap=True)
     for one in setting.learned:
         gap = None if one.gap is None else one.gap.scaled(NATS)
         table.add_row(
@@ -79,16 +79,8 @@ def _learned(setting: "Setting") -> Table:
 def _against(found: "Audit") -> Table:
     table = Table(title="At equal mean distortion", title_justify="left", box=None)
     table.add_column("policy")
-    for name in (
-        "leakage",
-        "distortion",
-        "data",
-        "at the release, nats",
-        "top 1",
-        f"error {found.unit}",
-        "learned, nats",
-    ):
-        table.add_column(name, justify="right")
+    for name in ("bits", f"mean {found.unit}", "data", "at release, nats", "top 1", f"error {found.unit}", "learned"):
+        table.add_column(name.strip(), justify="right", no_wrap=True)
     for one in (found.policy, *found.against):
         for setting in one.settings:
             m = setting.adversaries["filter"]["released"]
@@ -96,11 +88,11 @@ def _against(found: "Audit") -> Table:
             table.add_row(
                 one.name,
                 f"{setting.leakage.value:.4f}",
-                f"{setting.distortion.value:.3f}",
+                f"{setting.distortion.value:.2f}",
                 setting.name,
                 _span(m.cross_entropy.scaled(NATS)),
                 f"{m.top1:.0%}",
                 "" if m.error is None else f"{m.error:.3g}",
-                _span(best.cross_entropy.scaled(NATS)) if best else "",
+                f"{best.cross_entropy.value * NATS:.3f}" if best else "",
             )
     return table

@@ -12,6 +12,7 @@ import numpy as np
 
 from veilstream.errors import InputError
 from veilstream.information import Array
+from veilstream.policy import knowing
 from veilstream.problem import Average, Problem
 from veilstream.solvers import search
 from veilstream.solvers.belief_greedy import BeliefGreedy
@@ -136,7 +137,7 @@ def _solution(problem: Problem, method: str, point: Point, weight: float) -> Sol
     return Solution(
         problem=problem,
         method=method,
-        policy=point.policy,
+        policy=knowing(point.policy, problem.chain.transition, problem.chain.initial),
         leakage=point.leakage,
         distortion=point.distortion,
         weight=weight,
