@@ -135,11 +135,12 @@ def _claim_words(audit: Audit, claim: Claim | None, chain: MarkovChain) -> str:
 
 
 def _exact_words(s: Setting, unit: str) -> str:
+    thing = noun(unit)
     where = "on the recorded traces" if s.name == "traces" else "on data drawn from the chain"
     now, blind = s.adversaries["filter"]["released"], s.adversaries["filter"]["nothing"]
     whole, guess = s.adversaries["smoother"]["released"], s.adversaries["smoother"]["nothing"]
     text = (
-        f"Someone who knows chain and policy, {where}, names the current place {now.top1:.0%} of the time "
+        f"Someone who knows chain and policy, {where}, names the current {thing} {now.top1:.0%} of the time "
         f"({blind.top1:.0%} without any release, 100% with the truth)"
     )
     if now.error is not None and blind.error is not None:
@@ -147,8 +148,15 @@ def _exact_words(s: Setting, unit: str) -> str:
     if whole.recovered is not None and guess.recovered is not None:
         text += f", and afterwards recovers {whole.recovered:.0%} of a trace ({guess.recovered:.0%} without)"
     if whole.home is not None and whole.work is not None:
-        text += f"; the time at the most visited place is found to {whole.home:.0%}, at the second to {whole.work:.0%}"
+        text += (
+            f"; the time at the most visited {thing} is found to {whole.home:.0%}, at the second to {whole.work:.0%}"
+        )
     return text + " (estimated)."
+
+
+def noun(unit: str) -> str:
+    """What a state is, in a word."""
+    return {"km": "place", "": "state"}.get(unit, "value")
 
 
 def _learner_words(s: Setting) -> str:
@@ -191,5 +199,5 @@ def _against_words(own: Audited, other: Audited, unit: str) -> str:
     times = f"{leak_b / leak_a:.1f} times" if leak_a > 1e-6 else f"{leak_b:.3f} bits against"
     return (
         f"At the same mean distortion ({own.distortion:.3g} {unit or 'units'}) {other.name} leaks {times} as much, and "
-        f"lets the place be named {b.top1:.0%} of the time instead of {a.top1:.0%}."
+        f"lets the {noun(unit)} be named {b.top1:.0%} of the time instead of {a.top1:.0%}."
     )
