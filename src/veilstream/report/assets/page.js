@@ -140,7 +140,7 @@
     names.forEach((name, i) => {
       if (i % every === 0) node(svg, "text", { x: left - 6, y: top + row * (i + 0.5) + 4, "text-anchor": "end", class: "soft" }, name);
     });
-    if (data.names.some((name) => /^stop /.test(name))) node(svg, "text", { x: left - 6, y: top - 5, "text-anchor": "end", class: "soft" }, "stop");
+    if (data.names.some((name) => /^stop /.test(name))) node(svg, "text", { x: 0, y: top - 5, class: "soft" }, "stop");
     const span = data.hours ? steps * data.hours : steps;
     for (const t of ticks(span, width < 500 ? 4 : 8)) {
       const x = left + (t / span) * w;
