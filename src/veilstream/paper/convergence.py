@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from veilstream.builtin import builtin_problem
 from veilstream.information import Array
 from veilstream.paper.item import Desk, Finding, Item
+from veilstream.paper.learned import LIBRARY
 from veilstream.problem import Average
 from veilstream.report.plots import STYLES
 from veilstream.solvers import solve
@@ -83,5 +84,5 @@ ITEM = Item(
     "Convergence of A2C (4x4 grid, Q2, lambda 1)",
     "The cost settles after about 2500 iterations, with a band over runs.",
     make,
-    needs="jax",
+    needs=LIBRARY,
 )
