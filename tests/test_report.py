@@ -9,15 +9,15 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+import report_pages
 from real_data import GEOLIFE, needs_geolife
-from veilstream.artefact import load, provenance, save
+from veilstream.artefact import load, save
 from veilstream.builtin import builtin_problem
 from veilstream.cli import main
-from veilstream.data.synthetic import city, household
 from veilstream.errors import InputError
 from veilstream.evaluate import evaluate
 from veilstream.policy import Schedule, WindowPolicy
-from veilstream.problem import Average, Both, Instantaneous, Problem, joint
+from veilstream.problem import Average, Both, Instantaneous, joint
 from veilstream.report.content import Options, collect, payload
 from veilstream.report.page import embed, render
 from veilstream.report.points import curve_constraint, mean_channel, stretch, where
@@ -27,24 +27,14 @@ from veilstream.solvers import solve
 QUICK = Options(points=5, seconds=1.0)
 
 
-def made(path, source, constraint, **more):
-    problem = Problem(source.chain, source.states.distances(), constraint)
-    solution = solve(problem, window=1)
-    save(path, solution.policy, problem=problem, states=source.states, period_s=source.period_s, **more)
-    return load(path), solution
+@pytest.fixture(scope="module")
+def folder():
+    return report_pages.FOLDER
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("report")
-
-
-@pytest.fixture(scope="module")
-def town(folder):
-    source = city(3000, seed=2)
-    told = provenance("veil fit /home/alice/secret", 0, "f00d")
-    artefact, solution = made(folder / "city.veil", source, Average(limit=0.5), provenance=told)
-    return source, artefact, solution, collect(artefact, [source.path], QUICK)
+def town():
+    return report_pages.town()
 
 
 def data_of(page):
@@ -131,9 +121,7 @@ def test_the_posterior_is_a_law_and_the_channel_that_of_the_policy(town):
 
 
 def test_values_limits_at_every_step_and_builtin_chains(folder):
-    source = household(500)
-    artefact, _ = made(folder / "home.veil", source, Both(Average(weight=2.0), Instantaneous(0.6)))
-    content = collect(artefact, [source.path], Options(points=3, seconds=0.1))
+    content = report_pages.home()
     drawn = payload(content)
     assert drawn["places"] is None and drawn["unit"] == "kWh"
     assert any("does not keep the limit" in b.note for b in content.baselines)
@@ -219,7 +207,7 @@ def test_a_page_of_real_traces_is_small(folder, veil):
         assert veil(*args)[0] == 0
     out = folder / "g.html"
     code, printed, complaint = veil(
-        "report", policy, "--data", data, "-o", out, "--points", "4", "--seconds", "0.2", "--json"
+        "report", policy, "--data", data, "-o", out, "--points", "3", "--seconds", "0.1", "--json"
     )
     assert code == 0, complaint
     told = json.loads(printed)

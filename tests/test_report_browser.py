@@ -5,13 +5,9 @@ import time
 
 import pytest
 
+import report_pages
 from browser import chromium
-from veilstream.artefact import load, save
-from veilstream.data.synthetic import city, household
-from veilstream.problem import Average, Problem
-from veilstream.report.content import Options, collect
 from veilstream.report.page import render
-from veilstream.solvers import solve
 
 OUTSIDE = """return [...document.querySelectorAll("svg text")].filter(t => {
   const a = t.getBoundingClientRect(), b = t.ownerSVGElement.getBoundingClientRect();
@@ -23,12 +19,8 @@ OUTSIDE = """return [...document.querySelectorAll("svg text")].filter(t => {
 def page(tmp_path_factory):
     """The page, opened: its browser, its content, its path."""
     folder = tmp_path_factory.mktemp("browser")
-    source = city(2000, seed=1)
-    problem = Problem(source.chain, source.states.distances(), Average(weight=0.1))
-    policy = solve(problem, window=1).policy
-    save(folder / "p.veil", policy, problem=problem, states=source.states, period_s=source.period_s)
+    content = report_pages.town()[3]
     with chromium(folder / "profile") as browser:
-        content = collect(load(folder / "p.veil"), [source.path], Options(points=6, seconds=0.5))
         path = folder / "report.html"
         path.write_text(render(content), encoding="utf-8")
         browser.get("about:blank")
@@ -125,13 +117,8 @@ def test_it_fits_a_phone_and_a_desk(page, width):
 
 def test_values_fit_too(page, tmp_path):
     browser, _, _ = page
-    source = household(400)
-    problem = Problem(source.chain, source.states.distances(), Average(limit=0.1))
-    policy = solve(problem, window=1).policy
-    save(tmp_path / "h.veil", policy, problem=problem, states=source.states, period_s=source.period_s)
-    content = collect(load(tmp_path / "h.veil"), [source.path], Options(points=3, seconds=0.1))
     other = tmp_path / "h.html"
-    other.write_text(render(content), encoding="utf-8")
+    other.write_text(render(report_pages.home()), encoding="utf-8")
     back = browser.current_url
     browser.get(other.as_uri())
     assert browser.execute_script(OUTSIDE) == [] and browser.get_log("browser") == []

@@ -1,0 +1,39 @@
+"""Reports made once for all tests of the report."""
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from veilstream.artefact import load, provenance, save
+from veilstream.data.synthetic import city, household
+from veilstream.problem import Average, Both, Instantaneous, Problem
+from veilstream.report.content import Options, collect
+from veilstream.solvers import solve
+
+FOLDER = Path(tempfile.mkdtemp(prefix="veil-report-"))
+
+
+def policy_file(name, source, constraint, **more):
+    """A policy in a file: its artefact and its solution."""
+    problem = Problem(source.chain, source.states.distances(), constraint)
+    solution = solve(problem, window=1)
+    path = FOLDER / name
+    save(path, solution.policy, problem=problem, states=source.states, period_s=source.period_s, **more)
+    return load(path), solution
+
+
+@cache
+def town():
+    """A commuter: source, artefact, solution, content."""
+    source = city(3000, seed=2)
+    told = provenance("veil fit /home/alice/secret", 0, "f00d")
+    artefact, solution = policy_file("city.veil", source, Average(limit=0.5), provenance=told)
+    return source, artefact, solution, collect(artefact, [source.path], Options(points=5, seconds=1.0))
+
+
+@cache
+def home():
+    """A household's meter, with a limit at every step: content."""
+    source = household(500)
+    artefact, _ = policy_file("home.veil", source, Both(Average(weight=2.0), Instantaneous(0.6)))
+    return collect(artefact, [source.path], Options(points=3, seconds=0.1))
