@@ -13,7 +13,7 @@ from veilstream.errors import InputError
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # our matrices are small: threads only get in each other's way
 
-VERBS = ["demo", "fit", "solve", "curve", "release", "serve", "audit", "bench"]
+VERBS = ["demo", "fit", "solve", "curve", "release", "serve", "audit", "report", "paper", "bench"]
 
 app = typer.Typer(
     help="Share a time series and reveal as little as possible.",

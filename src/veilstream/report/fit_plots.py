@@ -9,14 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from numpy.typing import NDArray
 
-from veilstream.distortion import EARTH_RADIUS_KM
+from veilstream.report.layout import crowd, east_north_km
 from veilstream.states import StateSpace
 
 INK, FLOW, PLACE = "#22303c", "#3b6ea5", "#d1495b"
 SHOWN_FLOWS = 0.98  # share of all moves that is drawn, largest first
 MAX_LABELS = 40
-CROWD = 0.6  # share of the places that may make a crowd
-KM_PER_DEGREE = np.pi / 180 * EARTH_RADIUS_KM
 
 
 def fit_figure(states: StateSpace, transition: NDArray[np.float64], law: NDArray[np.float64], title: str) -> Figure:
@@ -42,21 +40,6 @@ def fit_figure(states: StateSpace, transition: NDArray[np.float64], law: NDArray
     draw_transitions(right, transition, states.names)
     figure.suptitle(title, color=INK)
     return figure
-
-
-def east_north_km(states: StateSpace) -> NDArray[np.float64]:
-    """Places in km east and north of their median, n x 2."""
-    centre = np.median(states.coordinates, axis=0)
-    north, east = ((states.coordinates - centre) * KM_PER_DEGREE).T
-    return np.stack([east * np.cos(np.radians(centre[0])), north], axis=1)
-
-
-def crowd(places: NDArray[np.float64]) -> NDArray[np.bool_] | None:
-    """The places in the crowded middle, if most are there and it is a small part of the map."""
-    far = np.abs(places).max(1)
-    reach = np.quantile(far, CROWD)
-    near = far <= reach * 1.2
-    return near if near.sum() >= 4 and 4 * reach < np.ptp(places, axis=0).max() else None
 
 
 def frame(zoom: Axes, overview: Axes, places: NDArray[np.float64]) -> None:

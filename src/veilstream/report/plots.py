@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from veilstream.errors import InputError
+from veilstream.report.layout import lower_curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,17 +72,12 @@ def draw_trade_off(
     ax.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, 0.86), fontsize=9)
 
 
-def lower_curve(solutions: list[Solution], distortion: NDArray[np.float64]) -> NDArray[np.float64]:
-    """max(0, max over weights of bound - weight * distortion): what the proved bounds say together."""
-    lines = [s.lower_bound - s.weight * distortion for s in solutions if s.lower_bound is not None]
-    return np.maximum(np.max(lines, axis=0), 0)
-
-
 def draw_traces(
     ax: Axes, true: NDArray[np.int64], released: NDArray[np.int64], names: tuple[str, ...], period_h: float
 ) -> None:
     """True and released state over time, states as rows."""
-    hours = np.arange(len(true)) * period_h
+    hours = np.arange(len(true) + 1) * period_h
+    true, released = np.append(true, true[-1]), np.append(released, released[-1])  # the last step is drawn whole
     ax.step(hours, true, where="post", color="#0072B2", lw=2.2, alpha=0.9, label="true")
     ax.step(hours, released, where="post", color="#D55E00", lw=1.3, ls=(0, (4, 1.5)), label="released")
     ax.set_yticks(range(len(names)), names, fontsize=9)

@@ -10,7 +10,7 @@
 The second critic target is what makes it work. With the channel held fixed, Q is a linear function <alpha_b, b> that
 touches the backed-up value at b: one visited belief teaches all |Z| coordinates of a plane (the alpha-vector of a
 POMDP), where the value alone teaches one. A critic fitted to values only is right where the policy goes and wrong in
-the directions the actor asks about (1.1 % above the optimum on grid Q2 at weight 1, against 0.2 %).
+the directions the actor asks about (prototype, one seed, grid Q2 at weight 1: 1.1 % above the optimum against 0.2 %).
 
 <alpha_k, b'_y> = <P alpha_k, m(.,y)> / p(y): the next beliefs are never formed, so 400 states cost
 |Z| |Y| pieces, not |Y| |Z|^2, for each belief.

@@ -1,0 +1,319 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const slider = document.getElementById("point");
+  const n = data.names.length;
+  const steps = data.true.length;
+  const unit = data.unit ? " " + data.unit : "";
+  const says = data.sampled ? "drawn from the chain" : "true";
+
+  // --- small tools --------------------------------------------------------------------------------------
+  const NS = "http://www.w3.org/2000/svg";
+  function node(parent, tag, attributes, text) {
+    const made = document.createElementNS(NS, tag);
+    for (const key in attributes) made.setAttribute(key, attributes[key]);
+    if (text !== undefined) made.textContent = text;
+    parent.appendChild(made);
+    return made;
+  }
+  function canvas(id, height, label) {
+    const box = document.getElementById(id);
+    const width = Math.max(280, Math.round(box.clientWidth) || 640);
+    const tall = Math.round(typeof height === "function" ? height(width) : height);
+    box.textContent = "";
+    const svg = node(box, "svg", { viewBox: `0 0 ${width} ${tall}`, role: "img", "aria-label": label });
+    return { svg, width, height: tall };
+  }
+  function number(value) {
+    if (value === 0) return "0";
+    const size = Math.abs(value);
+    return size >= 0.1 ? value.toFixed(3) : size >= 0.001 ? value.toFixed(4) : value.toPrecision(1);
+  }
+  function ticks(high, count) {
+    const rough = high / count, power = Math.pow(10, Math.floor(Math.log10(rough)));
+    const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
+    const found = [];
+    for (let k = 0; k * step <= high * 1.0001; k++) found.push(+(k * step).toPrecision(6));
+    return found;
+  }
+  function bytes(text) {
+    const raw = atob(text), out = new Uint8Array(raw.length);
+    for (let i = 0; i < raw.length; i++) out[i] = raw.charCodeAt(i);
+    return out;
+  }
+  const widest = (names) => Math.max(...names.map((s) => s.length)) * 6.6;
+  const brief = (name) => (name.length > 14 ? name.slice(0, 13) + "\u2026" : name).replace(/^(stop|cell) /, "");
+  const names = data.names.map(brief);
+  // a heat map as a picture: columns x rows of bytes, shade = probability
+  function heat(columns, rows, at) {
+    const c = document.createElement("canvas");
+    c.width = columns; c.height = rows;
+    const pen = c.getContext("2d"), image = pen.createImageData(columns, rows);
+    const hue = getComputedStyle(document.documentElement).getPropertyValue("--heat").trim();
+    const rgb = [1, 3, 5].map((i) => parseInt(hue.slice(i, i + 2), 16));
+    for (let y = 0; y < rows; y++) for (let x = 0; x < columns; x++) {
+      const i = 4 * (y * columns + x);
+      for (let k = 0; k < 3; k++) image.data[i + k] = rgb[k];
+      image.data[i + 3] = Math.round(255 * Math.sqrt(at(x, y) / 255));
+    }
+    pen.putImageData(image, 0, 0);
+    return c.toDataURL("image/png");
+  }
+  function key(svg, x, y, label) {
+    const shades = [0, 0.05, 0.25, 0.5, 1];
+    shades.forEach((p, i) => {
+      node(svg, "rect", { x: x + 30 * i, y, width: 30, height: 10, class: "heat-key", opacity: Math.sqrt(p) });
+      node(svg, "text", { x: x + 30 * i + 15, y: y + 22, "text-anchor": "middle", class: "soft" }, String(p));
+    });
+    node(svg, "rect", { x, y, width: 150, height: 10, class: "box" });
+    node(svg, "text", { x: x + 158, y: y + 10, class: "soft" }, label);
+  }
+
+  // --- the curve ------------------------------------------------------------------------------------------
+  function drawCurve(spot, index) {
+    const label = `Leakage against mean distortion. Chosen: ${number(spot.d)}${unit}, ${number(spot.l)} bits per step.`;
+    const { svg, width, height } = canvas("curve", (w) => Math.min(400, Math.max(290, w * 0.42)), label);
+    const m = { left: 54, right: 14, top: 52, bottom: 44 };
+    const reach = 1.06 * Math.max(...data.curve.d, ...data.spots.map((s) => s.d), 1e-9);
+    const most = 1.12 * Math.max(data.truth, ...data.spots.map((s) => s.l), 1e-9);
+    const X = (d) => m.left + (d / reach) * (width - m.left - m.right);
+    const Y = (l) => height - m.bottom - (l / most) * (height - m.top - m.bottom);
+    for (const t of ticks(most, 5)) {
+      node(svg, "line", { x1: m.left, x2: width - m.right, y1: Y(t), y2: Y(t), class: "grid" });
+      node(svg, "text", { x: m.left - 6, y: Y(t) + 4, "text-anchor": "end", class: "soft" }, t);
+    }
+    for (const t of ticks(reach, width < 500 ? 4 : 8))
+      node(svg, "text", { x: X(t), y: height - m.bottom + 17, "text-anchor": "middle", class: "soft" }, t);
+    node(svg, "line", { x1: m.left, x2: width - m.right, y1: Y(0), y2: Y(0), class: "axis" });
+    node(svg, "text", { x: (m.left + width) / 2, y: height - 8, "text-anchor": "middle" }, `mean distortion${data.unit ? ` (${data.unit})` : ""}`);
+    node(svg, "text", { transform: `translate(14 ${(m.top + height - m.bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, "leakage (bits per step)");
+    node(svg, "line", { x1: m.left, x2: width - m.right, y1: Y(data.truth), y2: Y(data.truth), class: "axis", "stroke-dasharray": "2 4" });
+    node(svg, "text", { x: width - m.right, y: Y(data.truth) - 5, "text-anchor": "end", class: "soft halo" }, `the truth: ${number(data.truth)}`);
+    const line = (xs, ys) => xs.map((x, i) => `${X(x).toFixed(1)},${Y(ys[i]).toFixed(1)}`);
+    const low = line(data.curve.x, data.curve.low), found = line(data.curve.d, data.curve.l);
+    const clip = node(node(svg, "defs", {}), "clipPath", { id: "inside" });
+    node(clip, "rect", { x: m.left, y: m.top, width: width - m.left - m.right, height: height - m.top - m.bottom });
+    const art = node(svg, "g", { "clip-path": "url(#inside)" });
+    node(art, "polygon", { points: [...low.filter((p) => +p.split(",")[0] >= X(data.curve.d[0]) - 1), ...found.slice().reverse()].join(" "), class: "band" });
+    node(art, "polyline", { points: low.join(" "), class: "low" });
+    node(art, "polyline", { points: found.join(" "), class: "found" });
+    for (const [d, l] of data.laplace) {
+      if (d <= reach && l <= most) node(svg, "rect", { x: X(d) - 3, y: Y(l) - 3, width: 6, height: 6, class: "laplace" });
+    }
+    data.spots.forEach((s, i) => {
+      const dot = node(svg, "circle", { cx: X(s.d), cy: Y(s.l), r: 4.5, class: "dot" });
+      dot.addEventListener("click", () => { slider.value = i; show(); });
+      node(dot, "title", {}, `${number(s.d)}${unit}, ${number(s.l)} bits per step`);
+    });
+    const own = data.spots[data.own];
+    node(svg, "circle", { cx: X(own.d), cy: Y(own.l), r: 9, class: "ours" });
+    node(svg, "line", { x1: X(spot.d), x2: X(spot.d), y1: Y(spot.l), y2: Y(0), class: "drop" });
+    node(svg, "circle", { cx: X(spot.d), cy: Y(spot.l), r: 6.5, class: "at", id: "chosen", "data-index": index });
+    // legend, two rows where it is narrow
+    const items = [["line", "policies found"], ["band", "certified band"], ["laplace", "planar Laplace"], ["ours", "this policy"], ["at", "chosen"]];
+    let x = m.left, y = 14;
+    for (const [kind, text] of items) {
+      const w = 26 + text.length * 6.6 + 12;
+      if (x + w > width) { x = m.left; y += 18; }
+      if (kind === "line") node(svg, "line", { x1: x, x2: x + 20, y1: y - 4, y2: y - 4, class: "found" });
+      if (kind === "band") node(svg, "rect", { x, y: y - 10, width: 20, height: 11, class: "band" });
+      if (kind === "laplace") node(svg, "rect", { x: x + 7, y: y - 7, width: 6, height: 6, class: "laplace" });
+      if (kind === "ours") node(svg, "circle", { cx: x + 10, cy: y - 4, r: 7, class: "ours" });
+      if (kind === "at") node(svg, "circle", { cx: x + 10, cy: y - 4, r: 6, class: "at" });
+      node(svg, "text", { x: x + 26, y }, text);
+      x += w;
+    }
+  }
+
+  // --- true, released, posterior over time ------------------------------------------------------------------
+  function drawTrace(spot) {
+    const row = Math.max(7, Math.min(22, 420 / n));
+    const left = n <= 48 ? Math.min(110, 14 + widest(names)) : 30;
+    const top = 66, bottom = 40;
+    const label = `The ${says} trace, what is released of it, and the adversary's posterior, over ${steps} steps.`;
+    const { svg, width, height } = canvas("trace", top + bottom + row * n, label);
+    const w = width - left - 10;
+    const p = bytes(spot.posterior);
+    node(svg, "image", { x: left, y: top, width: w, height: row * n, preserveAspectRatio: "none", href: heat(steps, n, (t, s) => p[t * n + s]) });
+    node(svg, "rect", { x: left, y: top, width: w, height: row * n, class: "box" });
+    const every = Math.ceil(11 / row);
+    names.forEach((name, i) => {
+      if (i % every === 0) node(svg, "text", { x: left - 6, y: top + row * (i + 0.5) + 4, "text-anchor": "end", class: "soft" }, name);
+    });
+    if (data.names.some((name) => /^stop /.test(name))) node(svg, "text", { x: left - 6, y: top - 5, "text-anchor": "end", class: "soft" }, "stop");
+    const span = data.hours ? steps * data.hours : steps;
+    for (const t of ticks(span, width < 500 ? 4 : 8)) {
+      const x = left + (t / span) * w;
+      node(svg, "line", { x1: x, x2: x, y1: top + row * n, y2: top + row * n + 4, class: "axis" });
+      if (x < width - 14) node(svg, "text", { x, y: top + row * n + 17, "text-anchor": "middle", class: "soft" }, t);
+    }
+    node(svg, "text", { x: left + w / 2, y: height - 6, "text-anchor": "middle" }, data.hours ? "hours" : "steps");
+    const stairs = (values, shift) => values.map((s, t) => {
+      const y = (top + row * (s + 0.5) + shift).toFixed(1);
+      return `${(left + (t / steps) * w).toFixed(1)},${y} ${(left + ((t + 1) / steps) * w).toFixed(1)},${y}`;
+    }).join(" ");
+    node(svg, "polyline", { points: stairs(data.true, -1.5), class: "true-line", id: "true-path" });
+    node(svg, "polyline", { points: stairs(spot.released, 1.5), class: "released-line", id: "released-path" });
+    node(svg, "line", { x1: left, x2: left + 26, y1: 10, y2: 10, class: "true-line" });
+    node(svg, "text", { x: left + 32, y: 14 }, data.sampled ? "drawn from the chain" : "true");
+    const second = left + (data.sampled ? 170 : 76);
+    node(svg, "line", { x1: second, x2: second + 26, y1: 10, y2: 10, class: "released-line" });
+    node(svg, "text", { x: second + 32, y: 14 }, "released");
+    key(svg, left, 28, "posterior");
+  }
+
+  // --- where: a map without tiles, or bars for values -----------------------------------------------------
+  function shares(values) {
+    const out = new Array(n).fill(0);
+    for (const s of values) out[s] += 1 / values.length;
+    return out;
+  }
+  function moves(values) {
+    const out = new Map();
+    for (let t = 1; t < values.length; t++) if (values[t] !== values[t - 1]) {
+      const k = values[t - 1] + ">" + values[t];
+      out.set(k, (out.get(k) || 0) + 1);
+    }
+    return out;
+  }
+  function legend(svg, width) {
+    node(svg, "circle", { cx: 10, cy: 10, r: 7, class: "true-fill" });
+    node(svg, "text", { x: 24, y: 14 }, data.sampled ? "time there, drawn" : "time there, true");
+    const x = width < 330 ? 8 : 150, y = width < 330 ? 28 : 10;
+    node(svg, "circle", { cx: x + 8, cy: y, r: 7, class: "released-ring" });
+    node(svg, "text", { x: x + 22, y: y + 4 }, "time there, released");
+  }
+  function panel(svg, box, which, spot, labelled, title) {
+    const at = which.map((i) => data.places[i]);
+    const low = [0, 1].map((k) => Math.min(...at.map((p) => p[k]))), high = [0, 1].map((k) => Math.max(...at.map((p) => p[k])));
+    const half = Math.max((high[0] - low[0]) / box.w, (high[1] - low[1]) / box.h, 1e-6) * 1.25 / 2;
+    const mid = [0, 1].map((k) => (low[k] + high[k]) / 2);
+    const X = (p) => box.x + box.w / 2 + (p[0] - mid[0]) / (2 * half), Y = (p) => box.y + box.h / 2 - (p[1] - mid[1]) / (2 * half);
+    const id = "map" + box.x + "-" + box.y;
+    node(node(svg, "clipPath", { id }), "rect", { x: box.x, y: box.y, width: box.w, height: box.h });
+    const art = node(svg, "g", { "clip-path": `url(#${id})` });
+    const place = (i) => [X(data.places[i]), Y(data.places[i])];
+    for (const [values, kind, side] of [[data.true, "true-line", 1], [spot.released, "released-line", -1]]) {
+      const counts = moves(values), most = Math.max(1, ...counts.values());
+      for (const [k, c] of counts) {
+        const [a, b] = k.split(">").map((i) => place(+i));
+        const bend = [(a[0] + b[0]) / 2 + side * 0.1 * (b[1] - a[1]), (a[1] + b[1]) / 2 - side * 0.1 * (b[0] - a[0])];
+        const line = node(art, "path", { d: `M${a[0].toFixed(1)} ${a[1].toFixed(1)}Q${bend[0].toFixed(1)} ${bend[1].toFixed(1)} ${b[0].toFixed(1)} ${b[1].toFixed(1)}`, class: kind, opacity: 0.55 });
+        line.style.strokeWidth = (0.6 + 2 * c / most) + "px";
+      }
+    }
+    const yes = shares(data.true), shown = shares(spot.released);
+    const taken = [];
+    for (let i = 0; i < n; i++) {
+      const [x, y] = place(i);
+      node(art, "circle", { cx: x, cy: y, r: 2.5, class: "place" });
+      if (yes[i]) node(art, "circle", { cx: x, cy: y, r: 3 + 22 * Math.sqrt(yes[i]), class: "true-fill" });
+      if (shown[i]) node(art, "circle", { cx: x, cy: y, r: 3 + 22 * Math.sqrt(shown[i]), class: "released-ring", "data-state": i });
+      taken.push([x - 4, y - 4, x + 4, y + 4]);
+    }
+    const order = labelled.slice().sort((i, j) => yes[j] + shown[j] + data.law[j] - yes[i] - shown[i] - data.law[i]);
+    for (const i of order) {
+      const [x, y] = place(i), w = names[i].length * 6.8, r = 6 + 22 * Math.sqrt(Math.max(yes[i], shown[i]));
+      const spots = [[r, 4], [-r - w, 4], [-w / 2, -r - 2], [-w / 2, r + 10], [r * 0.75, -r * 0.6], [-r * 0.75 - w, -r * 0.6], [r * 0.75, r * 0.6 + 8], [-r * 0.75 - w, r * 0.6 + 8]];
+      for (const [dx, dy] of spots) {
+        const area = [x + dx, y + dy - 10, x + dx + w, y + dy + 2];
+        if (area[0] < box.x || area[2] > box.x + box.w || area[1] < box.y || area[3] > box.y + box.h) continue;
+        if (taken.some((o) => area[0] < o[2] && o[0] < area[2] && area[1] < o[3] && o[1] < area[3])) continue;
+        taken.push(area);
+        node(svg, "text", { x: x + dx, y: y + dy, class: "halo" }, names[i]);
+        break;
+      }
+    }
+    node(svg, "rect", { x: box.x, y: box.y, width: box.w, height: box.h, class: "box" });
+    const wide = 2 * half * box.w * 0.3, power = Math.pow(10, Math.floor(Math.log10(wide)));
+    const bar = +([5, 2, 1].map((k) => k * power).find((b) => b <= wide) || power).toPrecision(1), long = bar / (2 * half);
+    node(svg, "path", { d: `M${box.x + box.w - long} ${box.y + box.h + 8}v6h${long}v-6`, class: "axis" });
+    node(svg, "text", { x: box.x + box.w - long - 6, y: box.y + box.h + 16, "text-anchor": "end", class: "soft" }, `${bar} km`);
+    node(svg, "text", { x: box.x, y: box.y + box.h + 16, class: "soft" }, title);
+    return { X, Y };
+  }
+  function drawMap(spot) {
+    const caption = document.getElementById("map-caption");
+    const all = data.names.map((_, i) => i);
+    if (data.places === null) {
+      caption.textContent = "Share of the example spent at each state, " + says + " and released.";
+      const { svg, width, height } = canvas("map", 330, caption.textContent);
+      const left = 44, top = 50, bottom = 74, yes = shares(data.true), shown = shares(spot.released);
+      const most = Math.max(...yes, ...shown), w = (width - left - 8) / n, Y = (v) => height - bottom - (v / most) * (height - top - bottom);
+      legend(svg, width);
+      for (const t of ticks(most, 4)) {
+        node(svg, "line", { x1: left, x2: width - 8, y1: Y(t), y2: Y(t), class: "grid" });
+        node(svg, "text", { x: left - 6, y: Y(t) + 4, "text-anchor": "end", class: "soft" }, t);
+      }
+      const every = Math.ceil(16 / w);
+      all.forEach((i) => {
+        const x = left + w * i;
+        node(svg, "rect", { x: x + 0.1 * w, y: Y(yes[i]), width: 0.4 * w, height: Y(0) - Y(yes[i]), class: "true-fill" });
+        node(svg, "rect", { x: x + 0.5 * w, y: Y(shown[i]), width: 0.4 * w, height: Y(0) - Y(shown[i]), class: "released-fill", "data-state": i });
+        if (i % every === 0) node(svg, "text", { transform: `translate(${x + w / 2 + 4} ${height - bottom + 8}) rotate(-60)`, "text-anchor": "end", class: "soft" }, names[i]);
+      });
+      node(svg, "text", { x: left, y: top - 12, class: "soft" }, "share of time");
+      return;
+    }
+    caption.textContent = "Circles: share of the example's time; lines: moves, solid " + says + ", dashed released. North is up.";
+    const near = data.near === null ? null : all.filter((i) => data.near[i]);
+    const two = near !== null;
+    const { svg, width } = canvas("map", (w) => (two ? 2 * Math.min(w, 400) * 0.72 + 100 : Math.min(w, 460) * 0.85 + 70), caption.textContent);
+    legend(svg, width);
+    const top = width < 330 ? 44 : 28;
+    if (!two) { panel(svg, { x: 1, y: top, w: width - 2, h: Math.min(width, 460) * 0.85 }, all, spot, all, ""); return; }
+    const h = Math.min(width, 400) * 0.72;
+    panel(svg, { x: 1, y: top, w: width - 2, h }, near, spot, near, "where most places are");
+    panel(svg, { x: 1, y: top + h + 32, w: width - 2, h: h - 20 }, all, spot, all.filter((i) => !data.near[i]), "all places");
+  }
+
+  // --- the channel ----------------------------------------------------------------------------------------
+  function drawChannel(spot) {
+    const caption = document.getElementById("channel-caption");
+    caption.textContent = `Probability of each release (column) given the true state (row), averaged over what the policy remembers (${spot.channel_level}).`;
+    const left = n <= 48 ? Math.min(110, 14 + widest(names)) + 18 : 48;
+    const box = document.getElementById("channel"), room = Math.max(280, box.clientWidth) - left - 6;
+    const cell = Math.min(30, room / n), side = cell * n;
+    const foot = n <= 48 ? 14 + 0.9 * widest(names) : 20;
+    const { svg } = canvas("channel", 48 + side + foot + 22, caption.textContent);
+    const p = bytes(spot.channel), top = 42;
+    key(svg, left, 2, "probability");
+    node(svg, "image", { x: left, y: top, width: side, height: side, preserveAspectRatio: "none", href: heat(n, n, (y, x) => p[x * n + y]) });
+    node(svg, "rect", { x: left, y: top, width: side, height: side, class: "box" });
+    const every = Math.ceil(11 / cell);
+    names.forEach((name, i) => {
+      if (i % every) return;
+      node(svg, "text", { x: left - 6, y: top + cell * (i + 0.5) + 4, "text-anchor": "end", class: "soft" }, name);
+      node(svg, "text", { transform: `translate(${left + cell * (i + 0.5) + 4} ${top + side + 8}) rotate(-65)`, "text-anchor": "end", class: "soft" }, name);
+    });
+    node(svg, "text", { transform: `translate(11 ${top + side / 2}) rotate(-90)`, "text-anchor": "middle" }, "true");
+    node(svg, "text", { x: left + side / 2, y: top + side + foot + 20, "text-anchor": "middle" }, "released");
+  }
+
+  // --- all together ---------------------------------------------------------------------------------------
+  function show() {
+    const index = +slider.value, spot = data.spots[index];
+    const spread = spot.se ? ` \u00b1 ${(1.96 * spot.se).toFixed(4)}` : "";
+    const own = index === data.own ? "This policy" : "Operating point " + (index + 1) + " of " + data.spots.length;
+    const off = `${+spot.d.toPrecision(3)}${unit}`;
+    document.getElementById("short").textContent = `${off} off, ${number(spot.l)} bits per step`;
+    document.getElementById("now").textContent =
+      `${own}: off by ${off} on average, ${number(spot.l)}${spread} bits per step (${spot.level}); ` +
+      `no policy this accurate tells less than ${number(spot.low)} (proved). ` +
+      `An adversary's best guess is right in ${(100 * spot.right).toFixed(0)} \u00b1 ${(196 * spot.right_se).toFixed(0)} % of steps (estimated).`;
+    slider.setAttribute("aria-valuetext", `${off} off on average, ${number(spot.l)} bits per step`);
+    document.getElementById("back").disabled = index === data.own;
+    drawCurve(spot, index);
+    drawTrace(spot);
+    drawMap(spot);
+    drawChannel(spot);
+  }
+  slider.addEventListener("input", show);
+  document.getElementById("back").addEventListener("click", () => { slider.value = data.own; show(); slider.focus(); });
+  let width = window.innerWidth;
+  window.addEventListener("resize", () => { if (window.innerWidth !== width) { width = window.innerWidth; show(); } });
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
+  window.addEventListener("beforeprint", show);
+  window.addEventListener("afterprint", show);
+  show();
+})();
