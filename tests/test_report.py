@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from real_data import GEOLIFE, needs_geolife
 from veilstream.artefact import load, provenance, save
 from veilstream.builtin import builtin_problem
 from veilstream.cli import main
@@ -204,6 +205,29 @@ def test_the_command_and_its_refusals(town, folder, veil):
     ):
         code, _, complaint = veil(*args)
         assert code == 2 and said in complaint and complaint.count("\n") == 1, complaint
+
+
+@needs_geolife
+def test_a_page_of_real_traces_is_small(folder, veil):
+    """The paper's model of user 016, with the account of its cleaning; study-only choices are followed."""
+    data, model, policy = GEOLIFE / "016", folder / "g.veil", folder / "gp.veil"
+    study = ["--gaps", "bridge", "--noise", "drop", "--bin", "mean"]
+    for args in (
+        ["fit", data, *study, "-o", model, "--json"],
+        ["solve", model, "--lambda", "0.1", "-o", policy, "--json"],
+    ):
+        assert veil(*args)[0] == 0
+    out = folder / "g.html"
+    code, printed, complaint = veil(
+        "report", policy, "--data", data, "-o", out, "--points", "4", "--seconds", "0.2", "--json"
+    )
+    assert code == 0, complaint
+    told = json.loads(printed)
+    assert told["private"] and told["bytes"] < 5e6
+    page = out.read_text()
+    assert "89,272 readings in 51 traces" in page and "study only" in page
+    for lat, lon in load(policy).states.coordinates:
+        assert f"{lat:.3f}" not in page and f"{lon:.3f}" not in page
 
 
 def test_a_model_without_a_policy_is_refused(town, folder):

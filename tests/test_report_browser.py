@@ -7,11 +7,16 @@ import pytest
 
 from browser import chromium
 from veilstream.artefact import load, save
-from veilstream.data.synthetic import city
+from veilstream.data.synthetic import city, household
 from veilstream.problem import Average, Problem
 from veilstream.report.content import Options, collect
 from veilstream.report.page import render
 from veilstream.solvers import solve
+
+OUTSIDE = """return [...document.querySelectorAll("svg text")].filter(t => {
+  const a = t.getBoundingClientRect(), b = t.ownerSVGElement.getBoundingClientRect();
+  return a.left < b.left - 2 || a.right > b.right + 2 || a.top < b.top - 2 || a.bottom > b.bottom + 2;
+}).map(t => t.textContent)"""  # labels that leave their figure
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +110,7 @@ def test_nothing_leaves_the_page_and_nothing_complains(page):
         fetch("http://127.0.0.1:9/").catch(() => {}); setTimeout(() => done("not blocked"), 2000)"""
     )
     assert blocked == "connect-src"
+    browser.get_log("browser")  # which says so
 
 
 @pytest.mark.parametrize("width", [360, 800, 1400])
@@ -113,14 +119,23 @@ def test_it_fits_a_phone_and_a_desk(page, width):
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    outside = browser.execute_script(
-        """return [...document.querySelectorAll("svg text")].filter(t => {
-          const a = t.getBoundingClientRect(), b = t.ownerSVGElement.getBoundingClientRect();
-          return a.left < b.left - 2 || a.right > b.right + 2 || a.top < b.top - 2 || a.bottom > b.bottom + 2;
-        }).map(t => t.textContent)"""
-    )
-    assert outside == []
+    assert browser.execute_script(OUTSIDE) == []
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_values_fit_too(page, tmp_path):
+    browser, _, _ = page
+    source = household(400)
+    problem = Problem(source.chain, source.states.distances(), Average(limit=0.1))
+    policy = solve(problem, window=1).policy
+    save(tmp_path / "h.veil", policy, problem=problem, states=source.states, period_s=source.period_s)
+    content = collect(load(tmp_path / "h.veil"), [source.path], Options(points=3, seconds=0.1))
+    other = tmp_path / "h.html"
+    other.write_text(render(content), encoding="utf-8")
+    back = browser.current_url
+    browser.get(other.as_uri())
+    assert browser.execute_script(OUTSIDE) == [] and browser.get_log("browser") == []
+    browser.get(back)
 
 
 def test_dark_and_print(page):

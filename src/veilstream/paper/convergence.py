@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from veilstream.builtin import builtin_problem
 from veilstream.information import Array
 from veilstream.paper.item import Desk, Finding, Item
+from veilstream.paper.learned import LIBRARY
 from veilstream.problem import Average
 from veilstream.report.plots import STYLES
 from veilstream.solvers import solve
@@ -43,8 +44,9 @@ def make(desk: Desk) -> Finding:
     still = (runs[:, -1 - SEGMENTS // 4] - runs[:, -1]).mean() / best.objective
     return Finding(
         f"After {steps[-1]:,.0f} roll-out steps {len(runs)} seeds are {100 * above.min():.1f} to "
-        f"{100 * above.max():.1f} % above the best policy found, {best.objective:.3f} (leakage + lambda x distortion), which is within "
-        f"{100 * (best.gap or 0):.2f} % of the proved bound. The last quarter gained {100 * still:.1f} %.",
+        f"{100 * above.max():.1f} % above the best policy found, {best.objective:.3f} (leakage + lambda x distortion), "
+        f"which is within {100 * (best.gap or 0):.2f} % of the proved bound. The last quarter gained "
+        f"{100 * still:.1f} %.",
         "in part",
         f"The paper's band settles; ours, with width {budget.a2c_width} (the paper's: 3000), is still "
         f"{'falling' if still > 0.002 else 'above the optimum'}. Ours counts steps, its iterations are of "
@@ -82,5 +84,5 @@ ITEM = Item(
     "Convergence of A2C (4x4 grid, Q2, lambda 1)",
     "The cost settles after about 2500 iterations, with a band over runs.",
     make,
-    needs="jax",
+    needs=LIBRARY,
 )

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from veilstream.builtin import builtin_problem
 from veilstream.information import Array
 from veilstream.paper.item import Desk, Finding, Item
+from veilstream.paper.learned import a2c
 from veilstream.problem import Average, Problem
 from veilstream.report.plots import draw_trade_off
 from veilstream.solvers import curve
@@ -16,6 +17,7 @@ from veilstream.solvers.solution import Point, Solution
 from veilstream.solvers.today import Today
 
 CHAINS = ("q0", "q1", "q2")
+LEARNED = "q2"  # where a2c is run, at weight 1
 WEIGHTS = np.concatenate([[0.0], np.geomspace(0.1, 20, 13)])
 Result = tuple[Problem, dict[str, list[Solution]], dict[str, list[Point]]]
 
@@ -31,6 +33,8 @@ def make(desk: Desk) -> Finding:
         desk.tell((i + 0.6) / 3, f"{chain}, others")
         curves = {"causal-ba": ours, "myopic": curve(problem, WEIGHTS, "myopic", seed=desk.budget.seed)}
         curves["belief-greedy"] = curve(problem, [1.0], "belief-greedy", seed=desk.budget.seed)
+        if chain == LEARNED and (learned := a2c(problem, desk.budget)) is not None:
+            curves["a2c"] = [learned]
         family = Today("planar-laplace", settings=14, seed=desk.budget.seed).family(problem)
         found[chain] = problem, curves, {"planar-laplace": family}
     desk.table(
@@ -92,8 +96,9 @@ def draw(found: dict[str, Result]) -> Figure:
         draw_trade_off(ax, curves, families, "cells", problem)
         ax.set_title(f"4x4 grid, {chain.upper()}", loc="left", fontsize=11)
         ax.set_ylim(0, 4.3)
-        if chain != "q0":
+        if chain != LEARNED:
             ax.get_legend().remove()
+        if chain != "q0":
             ax.set_ylabel("")
     return figure
 

@@ -27,7 +27,7 @@ MODULES = (
 )
 LEFT_OUT = {
     "the LSTM of the adversary tables": "python -m veilstream.audit.study GEOLIFE/016 trains it; it takes longer",
-    "a2c and actor-critic in the other figures": "not in veil paper yet",
+    "actor-critic, and a2c at every point": "not in veil paper yet",
     "three more GeoLife users, London smart meters, orders 2 and 3": "not in veil paper yet",
 }
 

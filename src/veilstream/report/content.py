@@ -22,6 +22,7 @@ from veilstream.report.points import (
     distinct,
     example,
     mean_channel,
+    slopes,
     stretch,
     where,
 )
@@ -119,9 +120,12 @@ def collect(
     if not sequences:
         raise InputError("the report shows recorded traces: give --data, or --shareable to draw them from the chain")
     free = Problem(chain, problem.distortion, curve_constraint(problem.constraint))
-    solutions = curve(free, default_weights(free, options.points), seed=options.seed, progress=progress)
-    solutions = certify_curve(solutions, options.seconds, progress)
     own = where(problem, artefact.policy)
+    solutions = curve(free, default_weights(free, options.points), seed=options.seed, progress=progress)
+    near = [w for w in slopes(solutions, own.distortion) if w not in {s.weight for s in solutions}]
+    if near:  # so that band and curve are narrow where the policy is
+        solutions += curve(free, near, seed=options.seed)
+    solutions = certify_curve(sorted(solutions, key=lambda s: s.weight), options.seconds, progress)
     kept = [s for s in distinct(solutions) if not _same(s, own, solutions)]
     n_spots = len(kept) + 1
     room = MAX_CELLS // n_spots - chain.n_symbols * problem.n_outputs
@@ -197,9 +201,7 @@ def payload(content: Content) -> dict[str, Any]:
     states = content.artefact.states
     places = east_north_km(states) if states is not None and states.is_map else None
     near = crowd(places) if places is not None else None
-    solutions = distinct(content.solutions)
-    D = np.array([s.distortion for s in solutions])
-    L = np.array([s.leakage for s in solutions])
+    D, L = _found(content)
     grid = np.linspace(0, D.max() or 1.0, 200)
     return {
         "unit": content.unit,
@@ -232,6 +234,16 @@ def payload(content: Content) -> dict[str, Any]:
             for s in content.spots
         ],
     }
+
+
+def _found(content: Content) -> tuple[Array, Array]:
+    """The curve of all policies found; the report's own is part of it where it lies below the rest."""
+    D, L = np.array([(s.distortion, s.leakage) for s in distinct(content.solutions)]).T
+    own = content.own.point
+    if D[0] < own.distortion < D[-1] and own.leakage < np.interp(own.distortion, D, L):
+        at = int(np.searchsorted(D, own.distortion))
+        D, L = np.insert(D, at, own.distortion), np.insert(L, at, own.leakage)
+    return D, L
 
 
 def _r(value: Any) -> Any:

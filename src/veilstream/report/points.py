@@ -73,6 +73,16 @@ def distinct(solutions: Sequence[Solution]) -> list[Solution]:
     return kept
 
 
+def slopes(solutions: Sequence[Solution], distortion: float) -> list[float]:
+    """Weights whose policies lie near this distortion: the slope of the curve there, and somewhat less and more."""
+    D, L = np.array([(s.distortion, s.leakage) for s in distinct(solutions)]).T
+    at = int(np.searchsorted(D, distortion))
+    if not 0 < at < len(D):
+        return []
+    slope = float((L[at - 1] - L[at]) / max(D[at] - D[at - 1], 1e-12))
+    return [slope * f for f in (0.7, 1.0, 1.4)] if slope > 0 else []
+
+
 def stretch(sequences: Sequence[Ints], steps: int) -> Ints:
     """The `steps` consecutive symbols with the most moves in them: an example with something to see."""
     best, most = np.asarray(sequences[0][:steps]), -1

@@ -140,7 +140,7 @@
     names.forEach((name, i) => {
       if (i % every === 0) node(svg, "text", { x: left - 6, y: top + row * (i + 0.5) + 4, "text-anchor": "end", class: "soft" }, name);
     });
-    if (data.names.some((name) => /^stop /.test(name))) node(svg, "text", { x: left - 6, y: top - 5, "text-anchor": "end", class: "soft" }, "stop");
+    if (data.names.some((name) => /^stop /.test(name))) node(svg, "text", { x: 0, y: top - 5, class: "soft" }, "stop");
     const span = data.hours ? steps * data.hours : steps;
     for (const t of ticks(span, width < 500 ? 4 : 8)) {
       const x = left + (t / span) * w;
@@ -176,11 +176,13 @@
     }
     return out;
   }
-  function legend(svg, width) {
-    node(svg, "circle", { cx: 10, cy: 10, r: 7, class: "true-fill" });
+  function legend(svg, width, bars) {
+    if (bars) node(svg, "rect", { x: 4, y: 4, width: 12, height: 12, class: "true-fill" });
+    else node(svg, "circle", { cx: 10, cy: 10, r: 7, class: "true-fill" });
     node(svg, "text", { x: 24, y: 14 }, data.sampled ? "time there, drawn" : "time there, true");
     const x = width < 330 ? 8 : 150, y = width < 330 ? 28 : 10;
-    node(svg, "circle", { cx: x + 8, cy: y, r: 7, class: "released-ring" });
+    if (bars) node(svg, "rect", { x: x + 2, y: y - 6, width: 12, height: 12, class: "released-fill" });
+    else node(svg, "circle", { cx: x + 8, cy: y, r: 7, class: "released-ring" });
     node(svg, "text", { x: x + 22, y: y + 4 }, "time there, released");
   }
   function panel(svg, box, which, spot, labelled, title) {
@@ -237,10 +239,10 @@
     const all = data.names.map((_, i) => i);
     if (data.places === null) {
       caption.textContent = "Share of the example spent at each state, " + says + " and released.";
-      const { svg, width, height } = canvas("map", 330, caption.textContent);
-      const left = 44, top = 50, bottom = 74, yes = shares(data.true), shown = shares(spot.released);
+      const { svg, width, height } = canvas("map", 270 + 0.87 * widest(names), caption.textContent);
+      const left = 44, top = 50, bottom = 18 + 0.87 * widest(names), yes = shares(data.true), shown = shares(spot.released);
       const most = Math.max(...yes, ...shown), w = (width - left - 8) / n, Y = (v) => height - bottom - (v / most) * (height - top - bottom);
-      legend(svg, width);
+      legend(svg, width, true);
       for (const t of ticks(most, 4)) {
         node(svg, "line", { x1: left, x2: width - 8, y1: Y(t), y2: Y(t), class: "grid" });
         node(svg, "text", { x: left - 6, y: Y(t) + 4, "text-anchor": "end", class: "soft" }, t);
