@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import veilstream as vs
+from real_data import GEOLIFE, needs_geolife
 from veilstream.container import pack, unpack
 
 
@@ -148,3 +149,24 @@ def test_the_data_of_another_city_is_not_this_policys(tmp_path):
         sequences(from_arrays(source.t_s, source.points + 20, "km"), policy)
     with pytest.raises(vs.InputError, match="the policy was made with --noise drop from"):
         sequences(from_arrays(source.t_s, source.points, "km"), policy, Recording(noise="drop"))
+
+
+@needs_geolife
+def test_geolife_is_encoded_as_it_was_fitted(tmp_path):
+    from veilstream.audit import Options, audit
+    from veilstream.audit.source import sequences
+    from veilstream.data.sources import read
+    from veilstream.fitting import FitOptions, fit_model
+
+    options = FitOptions(period_s=300.0, bin="mean", gaps="bridge", noise="drop", eps_m=200.0, min_samples=8)
+    model = fit_model(read([str(GEOLIFE / "016")]), options)
+    problem = vs.Problem(model.chain, model.states.distances(), vs.Instantaneous(3.0))
+    solution = vs.solve(problem, window=1)
+    policy = vs.save(tmp_path / "p.veil", solution.policy, problem=problem, states=model.states, period_s=300.0)
+    found = sequences(read([str(GEOLIFE / "016")]), policy)
+    assert sum(len(s) - 1 for s in found) == 830
+    assert all((a == b).all() for a, b in zip(found, model.runs.sequences, strict=True))
+    setting = audit(problem, solution.policy, found, options=Options().quick()).policy.settings[1]
+    seen = {k: v.cross_entropy.value for k, v in setting.adversaries["predictor"].items()}
+    assert setting.broken == 0
+    assert seen["truth"] < seen["released"] < seen["nothing"]

@@ -19,9 +19,9 @@ import numpy as np
 from veilstream.audit.bayes import infer
 from veilstream.audit.learned import gap_to, lstm
 from veilstream.audit.measures import NATS, per_trace, ratio_interval, surprise
-from veilstream.audit.traces import Ints, release
+from veilstream.audit.traces import Ints, release, sampled
 from veilstream.chain import MarkovChain
-from veilstream.information import Array
+from veilstream.information import Array, entropy
 from veilstream.policy import WindowPolicy
 from veilstream.problem import Average, Instantaneous, Problem
 from veilstream.selection import walk
@@ -74,12 +74,14 @@ def table(
         mask = data.mask & (np.arange(x.shape[1]) >= start)
         beliefs = infer(chain, solution.policy, data, whole=False)
         bayes, counts = per_trace(surprise(beliefs.predictor, x), data, mask)
+        drawn = infer(chain, solution.policy, sampled(chain, solution.policy, 500, 200, seed=3), whole=False)
         shared = {
             "table": name,
             "limit": limit,
             "leakage": solution.leakage,
             "distortion": solution.distortion,
             "bayes": ratio_interval(bayes, counts).scaled(NATS).to_json(),
+            "chain_bayes": float(entropy(drawn.predictor[:, 250:]).mean()) * NATS,  # H(X_t | past) under the chain
         }
         for m in lookbacks:
             for by in ("step", "trace"):
