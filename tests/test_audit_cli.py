@@ -81,7 +81,8 @@ def test_a_file_without_a_claim_is_held_to_what_its_table_gives(folder):
 def test_recorded_traces_with_the_learned_adversary(folder):
     pytest.importorskip("jax")
     args = ("--lookback", "1", "--orders", "1,2", "--copies", "3", "--streams", "12", "--steps", "30", "--seeds", "2")
-    done = veil("audit", folder / "honest.veil", "--data", folder / "toy.csv", *args, "--json")
+    small = "import functools, veilstream.audit.lstm as m; m.Lstm = functools.partial(m.Lstm, units=16, max_rounds=6)"
+    done = veil("audit", folder / "honest.veil", "--data", folder / "toy.csv", *args, "--json", before=small)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     chain, traces = found["settings"]
