@@ -211,12 +211,17 @@ def constants(problem: Problem, window: int) -> list[Point]:
 
 
 def envelope(points: list[Point], weights: Array) -> list[Point]:
-    """The best of all points at each weight; of equals, the one with less distortion, then the one found first."""
+    """The best of all points at each weight; of equals, the one with less distortion, then the one found first.
+
+    Without a weight (a limit at every step alone) leakages within one in ten thousand count as equal: the convergence
+    tolerance could not tell them apart, and the distortion is worth having.
+    """
     leak, dist = np.array([[p.leakage, p.distortion] for p in points]).T
     chosen = []
     for w in weights:
         objective = leak + w * dist
-        equal = np.flatnonzero(objective <= objective.min() + 1e-12)
+        least = objective.min()
+        equal = np.flatnonzero(objective <= least + (1e-12 if w > 0 else 1e-4 * least + 1e-12))
         chosen.append(points[equal[dist[equal].argmin()]])
     return chosen
 
