@@ -18,6 +18,7 @@ from veilstream.solvers.today import Today
 
 LIMITS_KM = (1.0, 2.0, 3.0, 5.0, 8.0, 15.0)
 LEARNED_KM = 5.0  # where a2c is run
+SAME_LEVEL = 0.2  # relative
 PAPER_IDC = {15.0: 0.18, 5.0: 0.39, 3.0: 0.53}  # km at every step: bits
 PAPER_ADC = {9.0: 0.11, 5.7: 0.20, 1.7: 0.35}  # km on average: bits
 PAPER_MYOPIC = {9.0: 0.27, 5.7: 0.33, 1.7: 0.50}
@@ -106,12 +107,16 @@ def judge(problem: Problem, limits: Limits, learned: Solution | None) -> Finding
             f"A2C, trained briefly on our chain, leaks {learned.leakage:.3f} ± {1.96 * learned.leakage_se:.3f} at "
             f"{LEARNED_KM:g} km (optimum {limits[LEARNED_KM][0].leakage:.3f}, paper {PAPER_IDC[LEARNED_KM]}){points}. "
         )
+    leaks = [limits[km][0].leakage for km in sorted(PAPER_IDC)]
+    order = leaks == sorted(leaks, reverse=True)
+    level = all(abs(limits[km][0].leakage / told - 1) < SAME_LEVEL for km, told in PAPER_IDC.items())
     return Finding(
         f"Limit at every step, bits per step over {STEPS} steps and {ROLL_OUTS} roll-outs: {'; '.join(parts)}. "
         f"On average: above {blind:.2f} km nothing need be revealed (always the commonest stop).",
-        "in part",
-        "The order is the paper's (a wider limit leaks less); the level is not: on our stops the optimum leaks far "
-        f"less than its figures. {also}{WHY}",
+        "yes" if order and level else "in part" if order else "no",
+        f"The order is {'' if order else 'not '}the paper's (a wider limit leaks less); the level is "
+        f"{'the same' if level else 'another, though both columns speak of the same limits'}. "
+        f"{also}{WHY}",
     )
 
 
