@@ -67,6 +67,8 @@ class MarkovChain:
 
     @cached_property
     def _classes(self) -> tuple[int, NDArray[np.int64]]:
+        if (self.transition > 0).all():
+            return 1, np.zeros(len(self), dtype=np.int64)
         from scipy.sparse import csr_array  # here: it costs more to import than all the rest
         from scipy.sparse.csgraph import connected_components
 
@@ -77,8 +79,9 @@ class MarkovChain:
     def closed_classes(self) -> list[NDArray[np.int64]]:
         """The communicating classes that are never left: one for every law the chain can settle in."""
         n, label = self._classes
-        leaves = {int(label[i]) for i, j in zip(*np.nonzero(self.transition), strict=True) if label[i] != label[j]}
-        return [np.flatnonzero(label == k) for k in range(n) if k not in leaves]
+        i, j = np.nonzero(self.transition)
+        left = np.isin(np.arange(n), label[i][label[i] != label[j]])
+        return [np.flatnonzero(label == k) for k in np.flatnonzero(~left)]
 
     @cached_property
     def absorption(self) -> Array:
@@ -98,11 +101,13 @@ class MarkovChain:
     @cached_property
     def period(self) -> int:
         """The greatest period among the closed classes (1: aperiodic)."""
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import breadth_first_order
-
         period = 1
         for states in self.closed_classes:
+            if self.transition[states, states].any():  # a state that can stay
+                continue
+            from scipy.sparse import csr_array
+            from scipy.sparse.csgraph import breadth_first_order
+
             edges = csr_array(self.transition[np.ix_(states, states)] > 0)
             order, parent = breadth_first_order(edges, 0)
             level = np.zeros(len(states), dtype=int)
