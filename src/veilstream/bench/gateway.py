@@ -129,18 +129,16 @@ def _latency(per_second: float, seconds: float, *lines: str) -> dict[str, float]
         client = RawClient(broker.port, "out/+")
         _warm(client, "in")
         n = int(per_second * seconds)
-        sent: dict[tuple[str, int], float] = {}
+        due = {(f"s{i % STREAMS}", 10 + i // STREAMS): i / per_second for i in range(n)}
+        packets = list(_readings("in", 10, n))  # made before the clock starts
         late: list[float] = []
 
         def arrived(payload: bytes) -> None:
             body = json.loads(payload)
-            late.append(time.perf_counter() - sent[body["stream"], body["t"]])
+            late.append(time.perf_counter() - client.started - due[body["stream"], body["t"]])
 
         client.on_message = arrived
-        start = time.perf_counter()
-        for i in range(n):
-            sent[f"s{i % STREAMS}", 10 + i // STREAMS] = start + i / per_second
-        client.paced(_readings("in", 10, n), per_second)
+        client.paced(packets, per_second)
         client.close()
     p50, p99 = np.quantile(late, [0.5, 0.99]) * 1000
     return {"answered": len(late) / n, "p50_ms": float(p50), "p99_ms": float(p99)}

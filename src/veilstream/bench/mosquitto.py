@@ -127,9 +127,9 @@ class RawClient:
 
     def paced(self, packets: Sequence[bytes], per_second: float, linger_s: float = 1.0) -> None:
         """Send at a steady rate and go on reading for a while."""
-        start = time.perf_counter()
+        self.started = time.perf_counter()
         for i, packet in enumerate(packets):
-            while (wait := start + i / per_second - time.perf_counter()) > 0:
+            while (wait := self.started + i / per_second - time.perf_counter()) > 0:
                 self._take(wait)
             self.sock.sendall(packet)
         until = time.perf_counter() + linger_s
