@@ -3,15 +3,16 @@
 Verb modules import heavy libraries where they use them, so that `veil --help` is quick.
 """
 
-import os
 import sys
 from importlib import import_module
+from typing import Any
 
 import typer
 
 from veilstream.errors import InputError
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # our matrices are small: threads only get in each other's way
+# the base of click's errors, from whichever click typer carries
+UsageProblem: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 VERBS = ["demo", "fit", "solve", "curve", "release", "serve", "audit", "report", "paper", "bench"]
 
@@ -52,9 +53,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.stdout = None  # the reader has gone; nothing more to say to it
         code = 0
-    except Exception as error:
-        if not hasattr(error, "format_message"):  # click's usage errors, whichever click typer carries
-            raise
+    except UsageProblem as error:
         code = fail(error.format_message())
     sys.exit(code)
 
