@@ -55,8 +55,6 @@ def test_imports_go_one_way(module, path):
 
 @pytest.mark.parametrize("module", NO_SOLVER)
 def test_what_a_gateway_installs_loads_no_solver_and_nothing_heavy(module):
-    if not (SOURCE / module).exists() and not (SOURCE / f"{module}.py").exists():
-        pytest.skip("not built yet")
     code = f"import veilstream.{module}, sys; print(*[m for m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not [m for m in loaded if m.split(".")[0] in HEAVY or m.startswith("veilstream.solvers")]
