@@ -45,6 +45,13 @@ def folder(tmp_path_factory):
     return path
 
 
+def test_without_jax_the_error_names_the_way_round(folder):
+    done = veil("audit", folder / "honest.veil", before="import sys; sys.modules.update(jax=None, optax=None)")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "--quick" in done.stderr
+
+
 def test_quick_needs_no_jax_and_says_it_in_words(folder):
     hide = "import sys; sys.modules.update(jax=None, optax=None)"
     done = veil("audit", folder / "honest.veil", "--quick", "--against", "planar-laplace", "--json", before=hide)

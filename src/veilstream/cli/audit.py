@@ -75,8 +75,8 @@ def audit(
     options = options.quick() if quick else options
     artefact = read_policy(policy)
     if options.learn:
-        need("jax", "deep")
-        need("optax", "deep")
+        for library in ("jax", "optax"):
+            need(library, "deep", "; or --quick, which trains no network")
     recorded = None
     if data:
         from veilstream.audit.source import Recording

@@ -135,11 +135,11 @@ def progress_bar(title: str, quiet: bool = False) -> Iterator["Progress | None"]
         yield tell
 
 
-def need(module: str, extra: str) -> Any:
-    """An optional library, or a line saying how to install it."""
+def need(module: str, extra: str, otherwise: str = "") -> Any:
+    """An optional library, or a line saying how to install it (and what to do without it)."""
     from importlib import import_module
 
     try:
         return import_module(module)
     except ImportError:
-        raise InputError(f"this needs {module.split('.')[0]}: pip install 'veilstream[{extra}]'") from None
+        raise InputError(f"this needs {module.split('.')[0]}: pip install 'veilstream[{extra}]'{otherwise}") from None
