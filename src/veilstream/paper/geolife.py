@@ -26,10 +26,22 @@ def folder_of(geolife: Path) -> Path:
     raise InputError(f"{geolife}: no GeoLife user {USER} there; name the folder that holds {USER}/Trajectory/*.plt")
 
 
-@lru_cache(maxsize=1)
-def model(geolife: Path) -> Model:
+def users(geolife: Path) -> list[Path]:
+    """The folders of the paper's user and of those beside it."""
+    own = folder_of(geolife)
+    return [own, *(p.parent for p in sorted(own.parent.glob("*/Trajectory")) if p.parent != own)]
+
+
+def model(geolife: Path, order: int = 1) -> Model:
+    return model_of(folder_of(geolife), order)
+
+
+@lru_cache(maxsize=8)
+def model_of(user: Path, order: int = 1) -> Model:
     from veilstream.data.sources import read
     from veilstream.fitting import FitOptions, fit_model
 
-    options = FitOptions(period_s=300.0, bin="mean", gaps="bridge", noise="drop", eps_m=200.0, min_samples=8)
-    return fit_model(read([str(folder_of(geolife))]), options)
+    options = FitOptions(
+        period_s=300.0, bin="mean", gaps="bridge", noise="drop", eps_m=200.0, min_samples=8, order=order
+    )
+    return fit_model(read([str(user)]), options)

@@ -49,7 +49,8 @@ def page(outcomes: Sequence[Outcome]) -> str:
 
 def _section(outcome: Outcome) -> str:
     item, found = outcome.item, outcome.finding
-    head = f'<section id="{item.name}"><h2>{escape(item.title)}</h2><dl><dt>the paper</dt><dd>{escape(item.paper)}</dd>'
+    asks, answers = ("beyond it we ask", "the answer") if item.beyond else ("the paper", "do they agree?")
+    head = f'<section id="{item.name}"><h2>{escape(item.title)}</h2><dl><dt>{asks}</dt><dd>{escape(item.paper)}</dd>'
     if found is None:
         return f"{head}<dt>veilstream</dt><dd>{escape(outcome.state)}</dd></dl></section>"
     agree = f'<dd class="agree {CLASS.get(found.agrees, "no")}">{escape(found.agrees)}</dd>'
@@ -57,6 +58,6 @@ def _section(outcome: Outcome) -> str:
     links = " ".join(f'<a href="{item.name}.{ending}">{ending.upper()}</a>' for ending in ("csv", "png", "svg"))
     picture = f'<img src="{item.name}.png" alt="{escape(item.title)}">'
     return (
-        f"{head}<dt>veilstream</dt><dd>{escape(found.ours)}</dd><dt>do they agree?</dt>{agree}{why}"
+        f"{head}<dt>veilstream</dt><dd>{escape(found.ours)}</dd><dt>{answers}</dt>{agree}{why}"
         f"<dt>files</dt><dd>{links}</dd></dl>{picture}</section>"
     )

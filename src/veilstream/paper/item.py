@@ -51,6 +51,8 @@ class Item:
     paper: str  # what the paper states, in our words
     make: Callable[[Desk], Finding] = field(repr=False)
     needs_geolife: bool = False
+    needs_meters: bool = False
+    beyond: bool = False  # not in the paper: `paper` is the question asked, `agrees` its answer
     needs: str | None = None  # a library of an extra, without which it is skipped
 
 
@@ -63,6 +65,7 @@ class Desk:
     budget: Budget
     geolife: Path | None = None
     progress: Progress | None = None
+    meters: Path | None = None
 
     def tell(self, done: float, what: str) -> None:
         if self.progress:

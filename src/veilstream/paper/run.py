@@ -24,11 +24,13 @@ MODULES = (
     "fig_geolife",
     "table_adversary",
     "map_geolife",
+    "beyond_users",
+    "beyond_meters",
+    "beyond_orders",
 )
 LEFT_OUT = {
     "the LSTM of the adversary tables": "python -m veilstream.audit.study GEOLIFE/016 trains it; it takes longer",
     "actor-critic, and a2c at every point": "not in veil paper yet",
-    "three more GeoLife users, London smart meters, orders 2 and 3": "not in veil paper yet",
 }
 
 
@@ -64,6 +66,7 @@ def run(
     geolife: Path | None = None,
     progress: Progress | None = None,
     tell: Callable[[Outcome], None] | None = None,
+    meters: Path | None = None,
 ) -> list[Outcome]:
     """Every item in turn; the index is written anew after each, so an interrupted run leaves a whole one."""
     from veilstream.paper.geolife import folder_of
@@ -72,13 +75,15 @@ def run(
     if geolife is not None:
         geolife = Path(geolife)
         folder_of(geolife)
+    if meters is not None and not Path(meters).is_file():
+        raise InputError(f"{meters}: no such file; --meters names a CSV of kWh, one column a household")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror})") from None
     outcomes: list[Outcome] = []
     for item in wanted:
-        outcome = _one(item, Desk(item.name, folder, budget, geolife, progress))
+        outcome = _one(item, Desk(item.name, folder, budget, geolife, progress, meters))
         outcomes.append(outcome)
         write_text(folder / "index.html", page(_all(folder, outcomes)))
         if tell:
@@ -89,6 +94,8 @@ def run(
 def _one(item: Item, desk: Desk) -> Outcome:
     if item.needs_geolife and desk.geolife is None:
         return Outcome(item, "skipped: needs --geolife DIR", None)
+    if item.needs_meters and desk.meters is None:
+        return Outcome(item, "skipped: needs --meters CSV", None)
     if item.needs is not None and find_spec(item.needs) is None:
         return Outcome(item, f"skipped: needs {item.needs}; pip install 'veilstream[deep]'", None)
     settings = {"item": item.name, "veilstream": version("veilstream"), **asdict(desk.budget)}
