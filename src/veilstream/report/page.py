@@ -13,7 +13,9 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from veilstream.audit.tables import LEGEND
 from veilstream.report import words
+from veilstream.report.audited import Audited
 from veilstream.report.content import Content, payload
 
 PRIVATE = "PRIVATE: this page shows recorded traces. Do not pass it on; veil report --shareable makes one you can."
@@ -45,6 +47,7 @@ def render(content: Content) -> str:
         "start": str(next(i for i, s in enumerate(content.spots) if s.own)),
         "example": escape(_example(content)),
         "baselines": _baselines(content),
+        "audit": _audit(content.audit),
         "card": _pairs(content.card) or "<p>No data was given.</p>",
         "account": _account(content),
         "levels": _pairs([(str(k), v) for k, v in words.LEVELS.items()]),
@@ -108,6 +111,25 @@ def _baselines(content: Content) -> str:
             f'<tr><th scope="row">{escape(b.label)}</th>' + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>"
         )
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _audit(found: Audited) -> str:
+    """The verdict of the audit and its tables."""
+    state = {True: "The claim stands.", False: "THE CLAIM FAILS.", None: ""}[found.stands]
+    out = [f"<p>{'<strong>' + state + '</strong> ' if state else ''}{escape(found.words)}</p>"]
+    for sheet in found.sheets:
+        head = "".join(f'<th scope="col">{escape(h)}</th>' for h in sheet.head)
+        rows = "".join(
+            f'<tr class="{"own" if strong else "other"}"><th scope="row">{escape(first)}</th>'
+            + "".join(f"<td>{escape(c)}</td>" for c in rest)
+            + "</tr>"
+            for (first, *rest), strong in sheet.rows
+        )
+        out.append(
+            f'<div class="wide"><table class="figures"><caption>{escape(sheet.title)}</caption>'
+            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+        )
+    return "".join(out) + (f'<p class="legend">{escape(LEGEND)}</p>' if found.sheets else "")
 
 
 def _account(content: Content) -> str:
