@@ -26,6 +26,7 @@ from veilstream.problem import Problem
 DENSE_LIMIT = 1100  # (window, state) pairs up to which the stationary law is solved for directly
 SETTLED = 1e-11  # total variation left in a law that counts as stationary
 POWER_STEPS = 300
+VECTORS = 20  # kept by Arnoldi's method where powers do not settle
 STARTUP_STEPS = 5000
 
 
@@ -113,7 +114,7 @@ def arnoldi(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> Ar
 
     operator = LinearOperator((mu.size, mu.size), half_step)
     try:
-        _, vector = eigs(operator, k=1, which="LM", v0=mu.ravel(), ncv=40, tol=SETTLED, maxiter=200)
+        _, vector = eigs(operator, k=1, which="LM", v0=mu.ravel(), ncv=VECTORS, tol=SETTLED, maxiter=200)
     except ArpackNoConvergence:
         return mu
     law = np.abs(vector[:, 0].real).reshape(mu.shape)

@@ -13,12 +13,14 @@ import numpy as np
 from veilstream.errors import InputError
 from veilstream.pattern import Pattern, Rows, TooLarge, pattern_of
 from veilstream.problem import Problem
+from veilstream.steady import VECTORS
 
 SMALL = 2_000_000  # windows x states x releases up to which dense sweeps are taken without a further look
 FEWER = 30  # sparse sweeps from this many times fewer triples on
-DENSE_STATES, DENSE_OUTPUTS = 14, 11  # arrays S x Z and S x Y alive at the worst moment of a dense run
+STATE_ARRAYS, OUTPUT_ARRAYS = 15, 12  # arrays S x Z and S x Y alive at the worst moment of a dense sweep, for each run
+JUDGING = VECTORS + 8  # arrays S x Z in double precision while a policy's long-run law is found
 TRIPLE_BYTES, MOVE_BYTES = 130, 60  # for each triple and each transition of a kernel entry, while the pattern is made
-RUN_BYTES = 40  # numbers for each triple in a batch of runs, at most
+SPARSE_ARRAYS = 15  # arrays of entries and outputs alive at the worst moment, for each run
 SHARE = 0.9  # of the memory that is free
 
 
@@ -68,13 +70,15 @@ def estimate_bytes(problem: Problem, window: int = 1, batch: int = 1, dtype: Any
 
 def dense_bytes(problem: Problem, window: int, batch: int, dtype: Any) -> int:
     S, Z, Y = problem.n_outputs**window, problem.n_states, problem.n_outputs
-    return np.dtype(dtype).itemsize * batch * (S * (DENSE_STATES * Z + DENSE_OUTPUTS * Y) + 2 * Z * Y)
+    sweeps = np.dtype(dtype).itemsize * S * (STATE_ARRAYS * Z + OUTPUT_ARRAYS * Y) + 8 * (2 * S * Y + 3 * Z * Y)
+    return batch * sweeps + 8 * S * (JUDGING * Z + 2 * Y)
 
 
 def sparse_bytes(pattern: Pattern, batch: int, dtype: Any) -> int:
     made = pattern.n_triples * TRIPLE_BYTES + int(pattern.follow.nnz) * MOVE_BYTES
-    numbers = 12 * (2 * len(pattern.entry_state) + len(pattern.output))
-    return made + batch * np.dtype(dtype).itemsize * numbers
+    entries, outputs = len(pattern.entry_state), len(pattern.output)
+    runs = batch * np.dtype(dtype).itemsize * SPARSE_ARRAYS * (2 * entries + outputs)
+    return made + runs + 8 * JUDGING * entries
 
 
 def free_bytes(memory_gb: float | None = None) -> float:

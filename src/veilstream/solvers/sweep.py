@@ -205,6 +205,6 @@ def extrapolate(sweep: Sweeping, first: Tables, second: Tables, third: Tables, c
     weight = sweep.seen(first.mu) * first.r
     axes = tuple(range(1, u.ndim))
     ratio = (weight * u**2).sum(axes) / np.maximum((weight * v**2).sum(axes), 1e-300)
-    step = np.clip(np.sqrt(ratio), 1, cap).reshape(-1, *[1] * len(axes))
+    step = np.clip(np.sqrt(ratio), 1, cap).astype(u.dtype).reshape(-1, *[1] * len(axes))
     r = np.exp(np.clip(l0 + 2 * step * u + step**2 * v, l2 - 20, l2 + 20))
     return Tables(sweep.normalised(r), third.alpha, third.mu)
