@@ -13,9 +13,9 @@ SOURCE = Path(__file__).parents[1] / "src" / "veilstream"
 LAYERS = [
     ["errors", "information", "units"],
     ["distortion", "chain", "container"],
-    ["problem"],
-    ["network", "policy"],
-    ["builtin", "states", "steady", "evaluate"],
+    ["problem", "pattern"],
+    ["network", "local_policy", "policy"],
+    ["builtin", "states", "steady", "local_steady", "evaluate"],
     ["artefact", "data", "env"],
     ["meter", "selection", "state_search", "release", "solvers"],
     ["store", "fitting", "replay"],

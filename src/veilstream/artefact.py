@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from veilstream.chain import MarkovChain, checked_stochastic
 from veilstream.container import pack, unpack
 from veilstream.errors import InputError
+from veilstream.local_policy import LocalPolicy
 from veilstream.policy import BeliefPolicy, Policy, Schedule, WindowPolicy, restore
 from veilstream.problem import Average, Both, Budget, Constraint, Instantaneous, Problem
 from veilstream.states import StateSpace
@@ -288,12 +289,15 @@ def _check_law(policy: Policy) -> None:
                 _check_chain(policy)
         case BeliefPolicy():
             _check_chain(policy)
+        case LocalPolicy():  # its tables are checked when it is made
+            if policy.transition is not None or policy.initial is not None:
+                _check_chain(policy)
         case Schedule():
             for part in policy.policies:
                 _check_law(part)
 
 
-def _check_chain(policy: WindowPolicy | BeliefPolicy) -> None:
+def _check_chain(policy: WindowPolicy | LocalPolicy | BeliefPolicy) -> None:
     for what, values, shape in (
         ("transition", policy.transition, (policy.n_states,) * 2),
         ("initial law", policy.initial, (policy.n_states,)),

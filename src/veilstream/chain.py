@@ -9,6 +9,7 @@ which x_t each z stands for. Everything downstream sees only this rectangular fo
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +19,7 @@ from veilstream.information import Array, entropy
 
 SMOOTHING = 1e-3  # pseudo-counts per transition; keeps every entry positive, hardly moves the entropy rate
 ROW_TOLERANCE = 1e-6
+LARGE, SPARSE = 256, 0.05  # states from which, and share of non-zeros below which, a chain is treated as sparse
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +64,18 @@ class MarkovChain:
     @property
     def n_symbols(self) -> int:
         return int(self.symbols.max()) + 1
+
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Large, and nearly all transitions impossible: worth products over the non-zeros alone."""
+        return len(self) >= LARGE and int(np.count_nonzero(self.transition)) < SPARSE * self.transition.size
+
+    @cached_property
+    def sparse(self) -> Any:
+        """The transition as a scipy csr array."""
+        from scipy.sparse import csr_array
+
+        return csr_array(self.transition)
 
     # --- structure -----------------------------------------------------------------------------------
 
@@ -123,8 +137,26 @@ class MarkovChain:
         pi = np.zeros(len(self))
         start = np.full(len(self), 1 / len(self)) if self.initial is None else self.initial
         for k, states in enumerate(self.closed_classes):
-            pi[states] = (start @ self.absorption[:, k]) * stationary_law(self.transition[np.ix_(states, states)])
+            whole = len(states) == len(self)
+            law = self._sparse_law if whole and self.is_sparse else self._dense_law(states)
+            pi[states] = (start @ self.absorption[:, k]) * law
         return pi / pi.sum()
+
+    def _dense_law(self, states: NDArray[np.int64]) -> Array:
+        return stationary_law(self.transition[np.ix_(states, states)])
+
+    @property
+    def _sparse_law(self) -> Array:
+        """pi P = pi with pi(0) = 1: one sparse system, then a few steps of the chain."""
+        from scipy.sparse import eye_array
+        from scipy.sparse.linalg import spsolve
+
+        flow = self.sparse.T.tocsc()
+        pi = np.ones(len(self))
+        pi[1:] = np.maximum(spsolve((eye_array(len(self)) - flow).tocsc()[1:, 1:], flow[1:, [0]].toarray()[:, 0]), 0)
+        for _ in range(3):
+            pi = flow @ (pi / pi.sum())
+        return pi
 
     @property
     def warnings(self) -> list[str]:
