@@ -10,32 +10,25 @@ from matplotlib.figure import Figure
 from veilstream.builtin import builtin_problem
 from veilstream.information import Array
 from veilstream.paper.item import Desk, Finding, Item
-from veilstream.paper.learned import LIBRARY
+from veilstream.paper.learned import LIBRARY, SEGMENTS, trained
+from veilstream.paper.points import solved
 from veilstream.problem import Average
 from veilstream.report.plots import STYLES
-from veilstream.solvers import solve
 from veilstream.solvers.solution import Solution
 
 WEIGHT = 1.0
-SEGMENTS = 20  # points of the learning curve
 SETTLED, NEAR = 0.002, 0.05  # relative: what the last quarter may gain, how far above the optimum counts as there
 
 
 def make(desk: Desk) -> Finding:
     problem = builtin_problem("grid4x4-q2", Average(weight=WEIGHT))
     budget = desk.budget
-    best = solve(problem, certify=True, certify_seconds=budget.certify_s, seed=budget.seed)
-    learned = solve(
-        problem,
-        "a2c",
-        seed=budget.seed,
-        steps=budget.a2c_steps,
-        runs=budget.a2c_runs,
-        width=budget.a2c_width,
-        segments=SEGMENTS,
-        progress=desk.tell,
-    )
-    steps, runs = by_seed(learned.history)
+    best = solved(desk, problem, certify=True)
+    learned = []
+    for run in range(budget.a2c_runs):
+        desk.tell(run / budget.a2c_runs, f"seed {run + 1} of {budget.a2c_runs}")
+        learned.append(trained(desk, problem, "a2c", run))
+    steps, runs = by_seed([row for s in learned if s is not None for row in s.history])
     desk.table(
         ["roll_out_steps", *(f"objective_seed_{i}" for i in range(len(runs)))],
         [[int(t), *map(float, column)] for t, column in zip(steps, runs.T, strict=True)],

@@ -12,7 +12,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from veilstream.errors import InputError
+from veilstream.paper import cache
 from veilstream.solvers.solution import Progress
 
 
@@ -24,13 +24,29 @@ class Budget:
     streams: int = 256  # roll-outs of an estimate
     steps: int = 300
     a2c_steps: int = 400_000
-    a2c_runs: int = 3
+    a2c_runs: int = 3  # seeds, where a band is drawn
     a2c_width: int = 64
+    critic_updates: int = 500  # of actor-critic
+    everywhere: bool = False  # learned methods at every point; else at one or a few a figure
+    lstm_s: float = 20.0  # seconds of one training of the adversary, at most
+    lstm_seeds: int = 3
+    lstm_copies: int = 20  # releases of every trace
     seed: int = 0
 
     @classmethod
     def full(cls, seed: int = 0) -> Budget:
-        return cls(60.0, streams=5000, steps=300, a2c_steps=1_500_000, a2c_runs=5, a2c_width=3000, seed=seed)
+        return cls(
+            60.0,
+            streams=5000,
+            a2c_steps=1_500_000,  # 5000 roll-outs of 300 steps
+            a2c_runs=5,
+            a2c_width=3000,
+            critic_updates=2000,
+            everywhere=True,
+            lstm_s=300.0,
+            lstm_seeds=5,
+            seed=seed,
+        )
 
 
 @dataclass(frozen=True)
@@ -67,6 +83,14 @@ class Desk:
     progress: Progress | None = None
     meters: Path | None = None
 
+    def kept(self, key: dict[str, Any], compute: Callable[[], Any]) -> Any:
+        """The figures of this key, from an earlier run where it got so far; JSON."""
+        return cache.kept(self.folder, key, compute)
+
+    def place(self, key: dict[str, Any], ending: str) -> Path:
+        """A file of its own beside the figures of this key."""
+        return cache.place(self.folder, key, ending)
+
     def tell(self, done: float, what: str) -> None:
         if self.progress:
             self.progress(done, f"{self.name}: {what}")
@@ -84,14 +108,7 @@ class Desk:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(header)
         writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
-        write_text(self.folder / f"{self.name}.csv", out.getvalue())
-
-
-def write_text(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+        cache.write(self.folder / f"{self.name}.csv", out.getvalue())
 
 
 def as_json(finding: Finding, settings: dict[str, Any]) -> str:

@@ -1,19 +1,73 @@
-"""A2C at one point of a figure, where its library is installed."""
+"""A2C and actor-critic as points of a figure, where their library is installed; estimates with 95 % intervals."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from veilstream.paper.item import Budget
+from veilstream.paper.item import Budget, Desk
+from veilstream.paper.points import key_of, of_json, to_json
 from veilstream.problem import Problem
+from veilstream.report.plots import STYLES
 from veilstream.solvers import solve
 from veilstream.solvers.solution import Solution
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 LIBRARY = "jax"
+SEGMENTS = 20  # points of a learning curve, and checkpoints
+METHODS = ("actor-critic", "a2c")
+MARKS = {"actor-critic": "P", "a2c": "*"}
 
 
-def a2c(problem: Problem, budget: Budget) -> Solution | None:
-    """One run of the paper's algorithm within the budget; None without the extra `deep`."""
-    if find_spec(LIBRARY) is None:
+def available() -> bool:
+    return find_spec(LIBRARY) is not None
+
+
+def options_of(method: str, budget: Budget) -> dict[str, Any]:
+    if method == "actor-critic":
+        return {"updates": budget.critic_updates}
+    return {"steps": budget.a2c_steps, "width": budget.a2c_width, "segments": SEGMENTS}
+
+
+def trained(desk: Desk, problem: Problem, method: str, run: int = 0) -> Solution | None:
+    """One training with one seed, kept; a cut one goes on from its last checkpoint. None without the extra `deep`."""
+    if not available():
         return None
-    return solve(problem, "a2c", seed=budget.seed, steps=budget.a2c_steps, width=budget.a2c_width)
+    options, seed = options_of(method, desk.budget), desk.budget.seed + run
+    key = key_of(problem, method, seed=seed, options=options)
+    checkpoint = desk.place(key, "safetensors")
+
+    def compute() -> dict[str, Any]:
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        before: dict[str, Any] = {"checkpoint": str(checkpoint), "resume": checkpoint.exists()}
+        return to_json(solve(problem, method, seed=seed, **options, **before))
+
+    figures = desk.kept(key, compute)
+    for left in (checkpoint, checkpoint.with_name(checkpoint.name + ".part")):
+        left.unlink(missing_ok=True)  # large, and of no use once the figures are there
+    return of_json(problem, figures)
+
+
+def said(s: Solution) -> str:
+    return f"{s.leakage:.3f} ± {1.96 * s.leakage_se:.3f}"
+
+
+def draw_learned(ax: Axes, method: str, at: Iterable[float], solutions: Iterable[Solution]) -> None:
+    """Marks with their 95 % intervals (often smaller than the mark)."""
+    colour, _, label = STYLES[method]
+    points = list(solutions)
+    ax.errorbar(
+        list(at),
+        [s.leakage for s in points],
+        [1.96 * s.leakage_se for s in points],
+        fmt=MARKS[method],
+        color=colour,
+        markersize=11,
+        markeredgecolor="white",
+        capsize=3,
+        zorder=4,
+        label=f"{label}, estimated ± 95 %",
+    )

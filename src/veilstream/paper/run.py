@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from veilstream.errors import InputError
-from veilstream.paper.item import Budget, Desk, Finding, Item, as_json, write_text
+from veilstream.paper.cache import write
+from veilstream.paper.item import Budget, Desk, Finding, Item, as_json
 from veilstream.solvers.solution import Progress
 
 MODULES = (
@@ -85,7 +86,7 @@ def run(
     for item in wanted:
         outcome = _one(item, Desk(item.name, folder, budget, geolife, progress, meters))
         outcomes.append(outcome)
-        write_text(folder / "index.html", page(_all(folder, outcomes)))
+        write(folder / "index.html", page(_all(folder, outcomes)))
         if tell:
             tell(outcome)
     return outcomes
@@ -105,7 +106,7 @@ def _one(item: Item, desk: Desk) -> Outcome:
     mark = desk.folder / f"{item.name}.json"
     mark.unlink(missing_ok=True)  # written last: a half-made item counts as not there
     finding = item.make(desk)
-    write_text(mark, as_json(finding, settings))
+    write(mark, as_json(finding, settings))
     return Outcome(item, "made", finding)
 
 

@@ -1,9 +1,12 @@
 """What a solver knows when it is done."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
+
+import numpy as np
 
 from veilstream.information import Array
 from veilstream.policy import Policy, WindowPolicy
@@ -104,3 +107,11 @@ class Solution:
         """With a proved lower bound on the objective; `elsewhere`: one on leakage from other weights."""
         lower = max(0.0, bound - self.weight * self.distortion, elsewhere)
         return replace(self, lower_bound=bound, leakage_lower=lower, certificate=certificate)
+
+
+def fingerprint(problem: Problem, weight: float) -> str:
+    """A hash of everything a solver sees of a problem at one weight."""
+    digest = hashlib.sha256(repr((problem.distortion.shape, float(weight))).encode())
+    for v in (problem.chain.transition, problem.chain.initial, problem.distortion, problem.allowed):
+        digest.update(np.ascontiguousarray(v).tobytes())
+    return digest.hexdigest()

@@ -106,6 +106,18 @@ class Today:
                 low = middle
         return self._point(problem, self._channel(problem, high))
 
+    def within(self, problem: Problem) -> Point:
+        """Under a limit at every step: forbidden releases struck out, rows made whole again, and of all settings the
+        one that leaks least. A setting that leaves some state nothing to release is passed over."""
+        found = []
+        for strength in self._strengths(problem):
+            a = SHAPES[self.shape][0](problem, float(strength)) * problem.allowed
+            if (a.sum(1) > 0).all():
+                found.append(self._point(problem, a / a.sum(1, keepdims=True)))
+        if not found:
+            raise InputError(f"{self.shape} cannot keep a limit of {problem.constraint} in any setting")
+        return min(found, key=lambda p: p.leakage)
+
     def _strengths(self, problem: Problem) -> Array:
         _, low, high = SHAPES[self.shape]
         if self.shape != "planar-laplace":

@@ -5,7 +5,6 @@ that was cut and resumed gives the same curve as one that was not. A checkpoint 
 JSON in its header), never a pickle; it is written beside its place and moved there, so a cut leaves the last one whole.
 """
 
-import hashlib
 import json
 import math
 import os
@@ -24,7 +23,7 @@ from veilstream.evaluate import evaluate
 from veilstream.policy import Policy
 from veilstream.problem import Problem
 from veilstream.solvers.causal_ba import CausalBA
-from veilstream.solvers.solution import Level, Point, Progress, Status
+from veilstream.solvers.solution import Level, Point, Progress, Status, fingerprint
 
 State = Any  # a pytree of arrays
 Figures = dict[str, float]
@@ -46,14 +45,6 @@ class Run:
     def of(cls, method: str, problem: Problem, weight: float, seed: int, options: Any) -> "Run":
         computed = {k: v for k, v in asdict(options).items() if k not in RUNNING}
         return cls(method, problem.chain.name, fingerprint(problem, weight), seed, computed)
-
-
-def fingerprint(problem: Problem, weight: float) -> str:
-    """A hash of everything the learner sees of a problem."""
-    digest = hashlib.sha256(repr((problem.distortion.shape, float(weight))).encode())
-    for v in (problem.chain.transition, problem.chain.initial, problem.distortion, problem.allowed):
-        digest.update(np.ascontiguousarray(v).tobytes())
-    return digest.hexdigest()
 
 
 # --- options ---------------------------------------------------------------------------------------------
