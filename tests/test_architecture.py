@@ -21,6 +21,7 @@ LAYERS = [
     ["store", "fitting", "replay"],
     ["gateway", "audit", "report"],
     ["fleet", "paper", "bench"],
+    ["plan"],
     ["cli"],
 ]
 RANK = {module: i for i, layer in enumerate(LAYERS) for module in layer}
