@@ -7,6 +7,7 @@ of the memory, a release drawn twice or one that was published and not committed
 
 import asyncio
 import json
+import logging
 import subprocess
 import sys
 from base64 import b64decode
@@ -25,6 +26,7 @@ from veilstream.gateway.space import Space
 from veilstream.problem import leakage, next_prior
 
 AT_ONCE = 500
+logging.getLogger("veilstream.nats").addHandler(logging.NullHandler())  # the drill speaks in numbers
 
 
 def worker(policy: Path, urls: Collection[str], log: Path, *options: str) -> subprocess.Popen[bytes]:
@@ -63,6 +65,8 @@ async def feed(
                         left.append(i)
             again += len(left)
             waiting = left
+            if left:
+                await asyncio.sleep(0.2)
         between()
     return again
 

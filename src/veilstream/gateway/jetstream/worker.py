@@ -66,16 +66,21 @@ class NatsGateway:
         self.keep, self.max_streams, self.max_bytes = keep, max_streams, max_bytes
         self.stats = Stats(0, [])
 
+    def probe(self) -> None:
+        """Raises unless the server lets us in and can keep what is needed; makes what is missing."""
+        asyncio.run(self._run(None))
+
     def run(self, stop: threading.Event) -> None:
         """Serve until `stop`."""
         asyncio.run(self._run(stop))
 
-    async def _run(self, stop: threading.Event) -> None:
+    async def _run(self, stop: threading.Event | None) -> None:
         link = Link(self.settings)
         await link.connect()
         try:
             layout = await prepare(link, self.names, self.bindings, **self._layout)  # type: ignore[arg-type]
-            await self._serve(link, layout, stop)
+            if stop is not None:
+                await self._serve(link, layout, stop)
         finally:
             await link.close()
 
