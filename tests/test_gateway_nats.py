@@ -28,7 +28,7 @@ from veilstream.gateway.jetstream import layout as layout_module
 from veilstream.gateway.jetstream import ledger as ledger_module
 from veilstream.gateway.jetstream.layout import prepare
 from veilstream.gateway.jetstream.ledger import Entry, Ledger, decode, encode
-from veilstream.gateway.jetstream.link import Link, LinkSettings, settings_of
+from veilstream.gateway.jetstream.link import Link, LinkSettings, Puller, settings_of
 from veilstream.gateway.jetstream.members import owners
 from veilstream.gateway.jetstream.names import DEFAULT_SPACE, Names, text, token
 from veilstream.gateway.jetstream.worker import NatsGateway
@@ -321,6 +321,32 @@ def test_one_server_two_workers_leaving_and_coming(art, server):
 
     found = asyncio.run(drive())
     assert {k: found[k] for k in FAULTS} == dict.fromkeys(FAULTS, 0) and found["releases"] == 500
+
+
+@NEEDS_SERVER
+def test_what_a_dead_worker_holds_comes_first(art, server, monkeypatch):
+    """It took the first readings and is gone: the new owner must wait for them, or their steps would be closed."""
+    names = Names("order")
+    monkeypatch.setattr(layout_module, "ACK_WAIT_S", 2)
+
+    async def drive():
+        link = await connected(server.urls)
+        await prepare(link, names, {DEFAULT_SPACE: Space(art).binding}, partitions=1)
+        await feed(link, names, 3, range(4))
+        dead = Puller(link, names.readings, "p0")
+        await dead.start()
+        assert len(await dead.pull(6)) == 6  # steps 0 and 1, never acknowledged
+        with Running(art, server.urls, "order") as g:
+            await until(link, names.releases, 12, 10)
+            refused = sum(g.stats.refused.values())
+        out = [json.loads(m["data"])["t"] for m in await everything(link, names.releases)]
+        found = await account(link, names, art, 3, 4)
+        await link.close()
+        return refused, out, found
+
+    refused, out, found = asyncio.run(drive())
+    assert refused == 0 and out == sorted(out)
+    assert {k: found[k] for k in FAULTS} == dict.fromkeys(FAULTS, 0)
 
 
 @NEEDS_SERVER
