@@ -17,14 +17,18 @@ from gatewaykit import artefact, places, wait_until
 
 pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
 
+from typer.testing import CliRunner
+
 from veilstream.bench.nats import kill_drill
 from veilstream.bench.nats_drill import FAULTS, account, agrees, connected, everything, feed, until
 from veilstream.bench.nats_server import NatsCluster, nats_command
+from veilstream.cli import app
 from veilstream.errors import InputError
+from veilstream.gateway.jetstream import layout as layout_module
 from veilstream.gateway.jetstream import ledger as ledger_module
 from veilstream.gateway.jetstream.layout import prepare
 from veilstream.gateway.jetstream.ledger import Entry, Ledger, decode, encode
-from veilstream.gateway.jetstream.link import Link, LinkSettings, settings_of
+from veilstream.gateway.jetstream.link import Link, LinkSettings, Puller, settings_of
 from veilstream.gateway.jetstream.members import owners
 from veilstream.gateway.jetstream.names import DEFAULT_SPACE, Names, text, token
 from veilstream.gateway.jetstream.worker import NatsGateway
@@ -320,6 +324,32 @@ def test_one_server_two_workers_leaving_and_coming(art, server):
 
 
 @NEEDS_SERVER
+def test_what_a_dead_worker_holds_comes_first(art, server, monkeypatch):
+    """It took the first readings and is gone: the new owner must wait for them, or their steps would be closed."""
+    names = Names("order")
+    monkeypatch.setattr(layout_module, "ACK_WAIT_S", 2)
+
+    async def drive():
+        link = await connected(server.urls)
+        await prepare(link, names, {DEFAULT_SPACE: Space(art).binding}, partitions=1)
+        await feed(link, names, 3, range(4))
+        dead = Puller(link, names.readings, "p0")
+        await dead.start()
+        assert len(await dead.pull(6)) == 6  # steps 0 and 1, never acknowledged
+        with Running(art, server.urls, "order") as g:
+            await until(link, names.releases, 12, 10)
+            refused = sum(g.stats.refused.values())
+        out = [json.loads(m["data"])["t"] for m in await everything(link, names.releases)]
+        found = await account(link, names, art, 3, 4)
+        await link.close()
+        return refused, out, found
+
+    refused, out, found = asyncio.run(drive())
+    assert refused == 0 and out == sorted(out)
+    assert {k: found[k] for k in FAULTS} == dict.fromkeys(FAULTS, 0)
+
+
+@NEEDS_SERVER
 def test_repeats_odd_names_faults_of_value_and_maps(tmp_path, server):
     """Only releases come out, one for each step, whatever is in the reading; OwnTracks gets OwnTracks."""
     art = artefact(tmp_path / "map.veil", states=places())
@@ -355,25 +385,25 @@ def test_repeats_odd_names_faults_of_value_and_maps(tmp_path, server):
 
 
 @NEEDS_SERVER
-def test_bad_input_gives_one_clear_line(art, tmp_path, server):
+def test_bad_input_gives_one_clear_line(art, tmp_path, server, monkeypatch):
     """Unreachable server, wrong credentials, JetStream off, another policy, a bucket that forgets."""
     policy = str(tmp_path / "p.veil")
     artefact(tmp_path / "p.veil", seed=3)
     locked = NatsCluster(tmp_path / "locked", 1, 'authorization { user: gate, password: "right" }')
     try:
         url = locked.urls[0]
-        cases = [
-            (["--nats", "nats://127.0.0.1:1"], "cannot reach a NATS server at 127.0.0.1:1"),
-            (["--nats", url, "--user", "gate"], "refused these credentials"),
-            (["--nats", url.replace("//", "//gate:secret@")], "refused these credentials"),
-            (["--nats", "http://x"], "--nats takes nats://HOST:PORT"),
-            (["--nats", url, "--http", "8080"], "--http does not go with --nats"),
-            (["--nats", url, "--nats-creds", "no.creds"], "no credentials file"),
-        ]
-        for args, line in cases:
-            found = command(policy, *args, env=_environment(VEIL_NATS_PASSWORD="wrong"))
-            assert found.returncode == 2 and line in found.stderr and "Traceback" not in found.stderr, found.stderr
-            assert "secret" not in found.stderr and "wrong" not in found.stderr
+        wrong = url.replace("//", "//gate:secret@")
+        for settings, line in (
+            ({"urls": ("nats://127.0.0.1:1",)}, "cannot reach a NATS server at 127.0.0.1:1: Connection refused"),
+            ({"urls": (url,), "user": "gate", "password": "secret"}, "refused these credentials"),
+            ({"urls": (wrong,)}, "refused these credentials"),
+        ):
+            with pytest.raises(InputError, match=line) as caught:
+                NatsGateway({DEFAULT_SPACE: Space(art)}, LinkSettings(**settings)).probe()
+            assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
+        found = command(policy, "--nats", url, "--user", "gate", env=_environment(VEIL_NATS_PASSWORD="wrong"))
+        assert found.returncode == 2 and "refused these credentials" in found.stderr
+        assert "Traceback" not in found.stderr and "wrong" not in found.stderr and len(found.stderr.splitlines()) == 1
 
         async def log_in():
             link = Link(LinkSettings((url,), user="gate", password="right"))
@@ -383,13 +413,38 @@ def test_bad_input_gives_one_clear_line(art, tmp_path, server):
         asyncio.run(log_in())  # the right one does get in
     finally:
         locked.stop()
+    no_jetstream = NatsCluster(tmp_path / "plain", 1, jetstream=False)
+    try:
+        monkeypatch.setattr(layout_module, "ATTEMPTS", 2)
+        refused(art, no_jetstream.urls, r"does not answer: is it on \(-js\)")
+    finally:
+        no_jetstream.stop()
     with Running(art, server.urls, "bound", partitions=2):
-        found = command(policy, "--nats", server.urls[0], "--prefix", "bound")
-        assert found.returncode == 2 and "bound to another policy" in found.stderr
-        found = command(policy, "--nats", server.urls[0], "--prefix", "bound", "--partitions", "3")
-        assert found.returncode == 2 and "has 2 partitions" in found.stderr
-        found = command(policy, "--nats", server.urls[0], "--prefix", "big", "--replicas", "3")
-        assert found.returncode == 2 and "too small for --replicas 3" in found.stderr
+        refused(artefact(tmp_path / "q.veil", seed=3), server.urls, "bound to another policy", "bound")
+        refused(art, server.urls, "has 2 partitions", "bound", partitions=3)
+        refused(art, server.urls, "too small for --replicas 3", "big", replicas=3)
+
+
+def refused(art, urls, line: str, prefix: str = "veil", **more) -> None:
+    with pytest.raises(InputError, match=line):
+        NatsGateway({DEFAULT_SPACE: Space(art)}, LinkSettings(tuple(urls)), Names(prefix), **more).probe()
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (["--nats", "http://x"], "--nats takes nats://HOST:PORT"),
+        (["--nats", "x", "--http", "8080"], "--http does not go with --nats"),
+        (["--nats", "x", "--clock"], "--clock does not go with --nats"),
+        (["--nats", "x", "--nats-creds", "no.creds"], "no credentials file"),
+        (["--nats", "x", "--space", "more"], "--space takes NAME=POLICY"),
+        (["--nats", "x", "--prefix", "a b"], "--prefix takes"),
+    ],
+)
+def test_bad_options_give_one_clear_line(art, tmp_path, args, line):
+    artefact(tmp_path / "p.veil")
+    found = CliRunner().invoke(app, ["serve", str(tmp_path / "p.veil"), *args])
+    assert isinstance(found.exception, InputError) and line in str(found.exception)
 
 
 def _environment(**more: str) -> dict[str, str]:

@@ -21,7 +21,9 @@ def nats_command() -> str | None:
 
 
 class Node:
-    def __init__(self, folder: Path, name: str, routes: list[int], route_port: int | None, *lines: str) -> None:
+    def __init__(
+        self, folder: Path, name: str, routes: list[int], route_port: int | None, *lines: str, jetstream: bool = True
+    ) -> None:
         self.port, self.monitor = free_port(), free_port()
         self.folder = folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -30,7 +32,7 @@ class Node:
             f"server_name: {name}",
             f"listen: 127.0.0.1:{self.port}",
             f"http: 127.0.0.1:{self.monitor}",
-            f'jetstream {{ store_dir: "{self.folder}" }}',
+            *([f'jetstream {{ store_dir: "{self.folder}" }}'] if jetstream else []),
             *lines,
         ]
         if route_port is not None:
@@ -74,9 +76,10 @@ class Node:
 class NatsCluster:
     """`size` nodes, started and ready."""
 
-    def __init__(self, folder: Path, size: int = 3, *lines: str) -> None:
+    def __init__(self, folder: Path, size: int = 3, *lines: str, jetstream: bool = True) -> None:
         routes = [free_port() for _ in range(size)] if size > 1 else []
-        self.nodes = [Node(folder, f"n{i}", routes, routes[i] if routes else None, *lines) for i in range(size)]
+        ports: list[int | None] = [*routes] or [None]
+        self.nodes = [Node(folder, f"n{i}", routes, p, *lines, jetstream=jetstream) for i, p in enumerate(ports)]
         for node in self.nodes:
             node.start()
         until = time.monotonic() + 30

@@ -66,4 +66,5 @@ def serve_nats(
     settings.tls()  # files that cannot be read are found now
     logs.configure()
     gateway = NatsGateway(spaces, settings, Names(prefix), form=form, **options)  # type: ignore[arg-type]
+    gateway.probe()
     service.run(gateway, {"nats": gateway.run})

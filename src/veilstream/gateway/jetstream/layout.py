@@ -18,6 +18,7 @@ SCHEMA = 1
 BATCH = 256  # messages of a partition that are taken at once, and not yet acknowledged
 ACK_WAIT_S = 5  # after that, what a dead worker held is given to another
 PARTITIONS = 16
+ATTEMPTS = 10  # to find or make it all
 DUPLICATES_S = 600  # how long a release published again is recognised
 READINGS_AGE_S = 24 * 3600  # true values that nobody took are forgotten
 RELEASES_AGE_S = 7 * 24 * 3600
@@ -47,7 +48,7 @@ async def prepare(
     if replicas not in (None, 1, 3, 5):
         raise InputError(f"--replicas must be 1, 3 or 5, found {replicas}")
     where = link.settings.shown
-    for attempt in range(10):  # several workers may be at it, and a young cluster elects its leaders
+    for attempt in range(ATTEMPTS):  # several workers may be at it, and a young cluster elects its leaders
         try:
             layout = await _streams(link, names, partitions, replicas)
             await _consumers(link, layout)

@@ -101,7 +101,7 @@ def decode(key: Key, revision: int, data: bytes, binding: Binding) -> Entry:
 
 
 class Ledger:
-    """A stream is used by one partition's task at a time; entries that are being changed are not in the cache."""
+    """A stream is used by one partition's task at a time."""
 
     def __init__(self, link: Link, names: Names, bindings: dict[str, Binding], keep: int | None = None) -> None:
         self._link, self._names, self._bindings = link, names, bindings
@@ -109,32 +109,28 @@ class Ledger:
         self._cache: OrderedDict[Key, Entry] = OrderedDict()
         self.conflicts = 0  # writes that were refused or had no answer
 
-    async def load(self, keys: Collection[Key]) -> set[Key]:
-        """Read what is not in the cache, from the leader; the keys that cannot be read now."""
-        missing = [k for k in keys if k not in self._cache]
+    async def take(self, keys: Collection[Key]) -> dict[Key, Entry]:
+        """These streams, from the cache or the leader, without those that cannot be read now.
+
+        They are out of the cache: whatever happens to them, only a commit that held (or `put_back`) returns them.
+        """
+        out = {k: self._cache.pop(k) for k in keys if k in self._cache}
+        missing = [k for k in keys if k not in out]
         call = f"$JS.API.STREAM.MSG.GET.{self._names.memory}"
         requests: list[Request] = [
             (call, msgspec.json.encode({"last_by_subj": self._names.key(*k)}), None) for k in missing
         ]
-        unread = set()
         for key, answer in zip(missing, await self._link.ask(requests), strict=True):
             try:
                 found = read(answer)["message"]
-                entry = decode(key, found["seq"], b64decode(found.get("data", "")), self._bindings[key[0]])
-            except Unavailable:
-                unread.add(key)
             except Rejected as error:
                 if error.err_code == NO_KEY:
-                    self._cache[key] = Entry(*key)
-                else:
-                    unread.add(key)
+                    out[key] = Entry(*key)
+            except Unavailable:
+                continue
             else:
-                self._cache[key] = entry
-        return unread
-
-    def take(self, key: Key) -> Entry:
-        """The loaded entry, out of the cache: whatever happens to it now, only a commit that held puts it back."""
-        return self._cache.pop(key)
+                out[key] = decode(key, found["seq"], b64decode(found.get("data", "")), self._bindings[key[0]])
+        return out
 
     def put_back(self, entry: Entry) -> None:
         """An entry that was looked at and not changed."""
@@ -172,7 +168,3 @@ class Ledger:
         while len(self._cache) > MAX_CACHED:
             self._cache.popitem(last=False)
         return failed
-
-    def forget(self, keys: Collection[Key]) -> None:
-        for key in keys:
-            self._cache.pop(key, None)

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import os
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -76,6 +77,7 @@ class Link:
         self.settings = settings
         self.nc = Client()
         self.closed = asyncio.Event()
+        self._closing = False
         self.denied: str | None = None  # the last thing we had no permission for
         self.pullers: list[Puller] = []
         self._numbers = itertools.count()
@@ -91,7 +93,8 @@ class Link:
                 log.error("nats_permission_denied", extra={"reason": self.denied})
 
         async def on_disconnect() -> None:
-            log.warning("nats_lost")
+            if not self._closing:
+                log.warning("nats_lost")
 
         async def on_reconnect() -> None:
             log.info("nats_connected", extra={"server": self.server})
@@ -137,7 +140,8 @@ class Link:
         known = [e for e in seen if not isinstance(e, NoServersError)]
         why = "no answer"
         if known:
-            why = getattr(known[-1], "strerror", None) or str(known[-1]) or type(known[-1]).__name__
+            number = getattr(known[-1], "errno", None)
+            why = os.strerror(number) if number and number > 0 else str(known[-1]) or type(known[-1]).__name__
         return f"cannot reach a NATS server at {where}: {why.removeprefix('nats: ')}; is it running there?"
 
     @property
@@ -190,6 +194,7 @@ class Link:
             raise Unavailable(type(error).__name__) from None
 
     async def close(self) -> None:
+        self._closing = True
         await self.nc.close()
 
 

@@ -26,7 +26,7 @@ import msgspec
 
 from veilstream.errors import InputError
 from veilstream.gateway.jetstream.layout import ACK_WAIT_S, BATCH, Layout, bound, prepare
-from veilstream.gateway.jetstream.ledger import MOST, Entry, Ledger
+from veilstream.gateway.jetstream.ledger import MOST, Ledger
 from veilstream.gateway.jetstream.link import Link, LinkSettings, Msg, Puller, Rejected, Request, Unavailable, read
 from veilstream.gateway.jetstream.members import Members
 from veilstream.gateway.jetstream.names import Names, token
@@ -66,16 +66,21 @@ class NatsGateway:
         self.keep, self.max_streams, self.max_bytes = keep, max_streams, max_bytes
         self.stats = Stats(0, [])
 
+    def probe(self) -> None:
+        """Raises unless the server lets us in and can keep what is needed; makes what is missing."""
+        asyncio.run(self._run(None))
+
     def run(self, stop: threading.Event) -> None:
         """Serve until `stop`."""
         asyncio.run(self._run(stop))
 
-    async def _run(self, stop: threading.Event) -> None:
+    async def _run(self, stop: threading.Event | None) -> None:
         link = Link(self.settings)
         await link.connect()
         try:
             layout = await prepare(link, self.names, self.bindings, **self._layout)  # type: ignore[arg-type]
-            await self._serve(link, layout, stop)
+            if stop is not None:
+                await self._serve(link, layout, stop)
         finally:
             await link.close()
 
@@ -147,23 +152,18 @@ class NatsGateway:
         left = part
         for attempt in range(ATTEMPTS):
             keys = {key for i in left if (key := _key(readings[i])) is not None}
-            unread = await self.ledger.load(keys)
-            these = [i for i in left if _key(readings[i]) not in unread]
             with self.stats.commit_time():
-                taken: dict[Key, Entry] = {}
-
-                def stream_of(key: Key, taken: dict[Key, Entry] = taken) -> Entry:
-                    taken[key] = self.ledger.take(key)
-                    return taken[key]
-
+                entries = await self.ledger.take(keys)
+                unread = keys - entries.keys()
+                these = [i for i in left if _key(readings[i]) not in unread]
                 room = self.max_streams - self.stats.streams
-                outcomes, batch = self.settler.settle([readings[i] for i in these], stream_of, self.ledger.find, room)
-                changed = {(s.space, s.name) for s in batch.streams}
-                for key, entry in taken.items():
-                    if key not in changed:
-                        self.ledger.put_back(entry)
+                outcomes, batch = self.settler.settle(
+                    [readings[i] for i in these], entries.__getitem__, self.ledger.find, room
+                )
                 new = {(s.space, s.name) for s in batch.streams if s.id is None}
                 failed = await self.ledger.commit(batch)
+            for key in entries.keys() - {(s.space, s.name) for s in batch.streams}:
+                self.ledger.put_back(entries[key])  # nothing was released: repeats and refusals only
             self.stats.streams += len(new - failed)
             held = {i: o for i, o in zip(these, outcomes, strict=True) if _key(readings[i]) not in failed}
             self.stats.count(list(held.values()))
