@@ -215,12 +215,14 @@ class MarkovChain:
         sequences: Iterable[Sequence[int] | NDArray[np.integer]],
         n_states: int | None = None,
         order: int = 1,
-        smoothing: float = SMOOTHING,
+        smoothing: float | Array = SMOOTHING,
         name: str = "fitted",
     ) -> "MarkovChain":
         """Relative frequencies with `smoothing` pseudo-counts per next symbol, so that every symbol can follow.
 
-            P(x' | c) = (N(c, x') + smoothing) / (N(c) + smoothing n)
+            P(x' | c) = (N(c, x') + s(x, x')) / (N(c) + sum_x'' s(x, x'')),    x the newest symbol of c
+
+        s is `smoothing`: one number for all, or a matrix n x n.
 
         For order m a state is a context c: every single symbol, and each longer history that was seen. After x'
         the new context is the longest known beginning of (x', c): a history never seen falls back by itself.
@@ -235,8 +237,9 @@ class MarkovChain:
             raise InputError(f"symbols must lie in 0..{n - 1}, found {low if low < 0 else high}")
         if order < 1:
             raise InputError(f"order must be at least 1, found {order}")
-        if not smoothing >= 0 or not np.isfinite(smoothing):
-            raise InputError(f"smoothing must be a number >= 0, found {smoothing}")
+        pseudo = np.asarray(smoothing, dtype=float)
+        if pseudo.shape not in ((), (n, n)) or not (pseudo >= 0).all() or not np.isfinite(pseudo).all():
+            raise InputError(f"smoothing must be a number >= 0, or {n} x {n} of them, found {smoothing}")
         seen = context_counts(data, n, order)
         contexts = sorted({c for c, _ in seen} | {(x,) for x in range(n)}, key=lambda c: (len(c), c))
         index = {c: i for i, c in enumerate(contexts)}
@@ -244,7 +247,7 @@ class MarkovChain:
         for (c, x), count in seen.items():
             follow[index[c], x] = count
         P, counts = np.zeros((2, len(contexts), len(contexts)))
-        smoothed = follow + smoothing
+        smoothed = follow + np.broadcast_to(pseudo, (n, n))[[c[0] for c in contexts]]
         if not smoothed.sum(1).all():
             raise InputError("a state is never left in the data: use smoothing > 0")
         smoothed /= smoothed.sum(1, keepdims=True)

@@ -86,25 +86,7 @@ def solve(
 
 def as_json(solution: "Solution") -> dict[str, Any]:
     """The keys of the contract."""
-    return {
-        "chain": solution.problem.chain.name,
-        "method": solution.method,
-        "window": solution.window,
-        "constraint": str(solution.problem.constraint),
-        "leakage": solution.leakage,
-        "leakage_se": solution.leakage_se,
-        "distortion": solution.distortion,
-        "weight": solution.weight,
-        "objective": solution.objective,
-        "lower_bound": solution.lower_bound,
-        "leakage_lower": solution.leakage_lower,
-        "gap": solution.gap,
-        "startup_bits": solution.startup_bits,
-        "level": str(solution.level),
-        "status": str(solution.status),
-        "seconds": round(solution.seconds, 3),
-        "warnings": solution.warnings,
-    }
+    return solution.to_json()
 
 
 def write(path: Path, solution: "Solution", source: "Model", seed: int) -> None:

@@ -28,13 +28,13 @@ HIDDEN = {"command", "data_sha256"}  # of the provenance, in a shareable page: t
 
 def render(content: Content) -> str:
     """The page."""
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = asset("page.css"), asset("page.js")
     headline, sentences = words.verdict(content)
     shareable = content.options.shareable
     name = content.artefact.chain.name
     parts = {
-        "policy": f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'",
+        "policy": f"default-src 'none'; style-src '{source_hash(style)}'; script-src '{source_hash(script)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'",
         "style": style,
         "script": script,
         "title": escape("Shareable report" if shareable else f"PRIVATE report: {name}"),
@@ -48,15 +48,15 @@ def render(content: Content) -> str:
         "example": escape(_example(content)),
         "baselines": _baselines(content),
         "audit": _audit(content.audit),
-        "card": _pairs(content.card) or "<p>No data was given.</p>",
+        "card": pairs(content.card) or "<p>No data was given.</p>",
         "account": _account(content),
-        "levels": _pairs([(str(k), v) for k, v in words.LEVELS.items()]),
+        "levels": pairs([(str(k), v) for k, v in words.LEVELS.items()]),
         "limits": "".join(f"<li>{escape(s)}</li>" for s in words.LIMITS),
-        "provenance": _pairs(_provenance(content)),
-        "glossary": _pairs(list(words.GLOSSARY.items())),
+        "provenance": pairs(_provenance(content)),
+        "glossary": pairs(list(words.GLOSSARY.items())),
         "data": embed(payload(content)),
     }
-    page = _asset("page.html")
+    page = asset("page.html")
     head, *pieces = page.split("{{")
     out = [head]
     for piece in pieces:  # one pass: what is put in is never looked at again
@@ -71,15 +71,15 @@ def embed(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return (files("veilstream.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def source_hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _pairs(rows: Sequence[tuple[str, str]]) -> str:
+def pairs(rows: Sequence[tuple[str, str]]) -> str:
     body = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in rows)
     return f"<dl>{body}</dl>" if body else ""
 
