@@ -20,7 +20,7 @@ from veilstream.paper.run import MODULES, chosen, items, read, run
 from veilstream.problem import Average, Instantaneous
 from veilstream.solvers import curve, solve
 
-QUICK = Budget(certify_s=0.1, streams=32, steps=50)
+QUICK = Budget(certify_s=0.1, streams=32, steps=50, critic_updates=10)
 
 
 def test_every_module_has_an_item_of_its_own_name():

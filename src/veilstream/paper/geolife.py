@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,14 @@ def folder_of(geolife: Path) -> Path:
         if (path / "Trajectory").is_dir():
             return path
     raise InputError(f"{geolife}: no GeoLife user {USER} there; name the folder that holds {USER}/Trajectory/*.plt")
+
+
+def digest(geolife: Path) -> str:
+    """A hash of the names and sizes of the user's files."""
+    folder = folder_of(geolife)
+    files = sorted((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file())
+    told = "\n".join(f"{name} {path.stat().st_size}" for name, path in files)
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=1)

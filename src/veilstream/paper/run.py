@@ -13,6 +13,7 @@ from typing import Any
 
 from veilstream.errors import InputError
 from veilstream.paper.cache import write
+from veilstream.paper.geolife import digest, folder_of
 from veilstream.paper.item import Budget, Desk, Finding, Item, as_json
 from veilstream.solvers.solution import Progress
 
@@ -23,12 +24,11 @@ MODULES = (
     "toy",
     "grid_trajectory",
     "fig_geolife",
-    "table_adversary",
+    "table_idc",
+    "table_adc",
     "map_geolife",
 )
 LEFT_OUT = {
-    "the LSTM of the adversary tables": "python -m veilstream.audit.study GEOLIFE/016 trains it; it takes longer",
-    "actor-critic, and a2c at every point": "not in veil paper yet",
     "three more GeoLife users, London smart meters, orders 2 and 3": "not in veil paper yet",
 }
 
@@ -67,7 +67,6 @@ def run(
     tell: Callable[[Outcome], None] | None = None,
 ) -> list[Outcome]:
     """Every item in turn; the index is written anew after each, so an interrupted run leaves a whole one."""
-    from veilstream.paper.geolife import folder_of
     from veilstream.paper.index import page
 
     if geolife is not None:
@@ -93,6 +92,8 @@ def _one(item: Item, desk: Desk) -> Outcome:
     if item.needs is not None and find_spec(item.needs) is None:
         return Outcome(item, f"skipped: needs {item.needs}; pip install 'veilstream[deep]'", None)
     settings = {"item": item.name, "veilstream": version("veilstream"), **asdict(desk.budget)}
+    if item.needs_geolife and desk.geolife is not None:
+        settings["geolife"] = digest(desk.geolife)  # another folder is other data
     done = read(desk.folder, item)
     if done is not None and done[1] == settings:
         return Outcome(item, "kept", done[0])
