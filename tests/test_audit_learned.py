@@ -112,6 +112,14 @@ def test_model_gap_is_found_where_the_chain_is_wrong_and_only_there():
     assert gap_between(by_order[1], got).low <= 0
 
 
+def test_a_training_ends_by_the_clock_and_says_so(sticky):
+    _, policy = sticky
+    data = release(policy, [np.tile([0, 1, 2], 30)] * 6)
+    args = (data, data.z, data.y, 3, 3, 1, 1, 2)
+    assert learn(*args, net=network.Lstm(**SMALL, max_seconds=0.0)).stopped == 2
+    assert learn(*args, net=network.Lstm(**SMALL)).stopped == 0
+
+
 def test_every_trace_is_held_out_once_and_never_learned_from():
     parts = split(17, 3)
     assert sorted(np.concatenate([score for _, _, score in parts]).tolist()) == list(range(17))
@@ -133,21 +141,3 @@ def test_windows_hold_the_past_only(sticky):
     assert examples(data, data.z, data.z, 2, 2, current=True).windows.tolist() == [[1, 2], [2, 0], [0, 1]]
     with pytest.raises(vs.InputError, match="too short to look back 7 steps: the longest has 5"):
         examples(data, data.z, data.z, 7, 7)
-
-
-def test_the_papers_tables_on_a_tiny_chain(sticky, monkeypatch):
-    """Every row has both ways of holding out; the policy that leaks more is easier to follow."""
-    from veilstream.audit import study
-
-    chain, _ = sticky
-    d = 1 - np.eye(3)
-    loud, quiet = (vs.solve(vs.Problem(chain, d, vs.Average(weight=w))) for w in (6.0, 0.3))
-    monkeypatch.setattr(study, "policies", lambda *_: iter([("loud", 0.0, loud), ("quiet", 1.0, quiet)]))
-    rows = study.table(chain, d, list(chain.sample(40, 12)), (1,), 4, 2, network.Lstm(**{**SMALL, "max_rounds": 8}))
-    assert [(r["table"], r["held_out"]) for r in rows] == [
-        (name, by) for name in ("no privacy", "loud", "quiet") for by in ("step", "trace")
-    ]
-    by_name = {r["table"]: r for r in rows}
-    assert by_name["loud"]["leakage"] > by_name["quiet"]["leakage"]
-    assert by_name["loud"]["chain_bayes"] < by_name["quiet"]["chain_bayes"]
-    assert by_name["loud"]["cross_entropy"]["value"] < by_name["quiet"]["cross_entropy"]["value"]

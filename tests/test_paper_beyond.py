@@ -15,7 +15,7 @@ from veilstream.evaluate import evaluate
 from veilstream.paper import beyond_meters, beyond_orders, beyond_users
 from veilstream.paper.beyond import at_equal_distortion, blind
 from veilstream.paper.geolife import users
-from veilstream.paper.item import Budget
+from veilstream.paper.item import Budget, Desk
 from veilstream.paper.run import chosen, run
 from veilstream.problem import Average, Problem
 from veilstream.solvers import search, solve
@@ -25,9 +25,14 @@ QUICK = Budget(certify_s=0.2, streams=32, steps=60)
 GRID = builtin_problem("grid4x4-q2", Average(weight=1.0)).distortion
 
 
-def test_the_three_are_compared_at_the_same_distortion():
+@pytest.fixture
+def desk(tmp_path):
+    return Desk("beyond", tmp_path, QUICK)
+
+
+def test_the_three_are_compared_at_the_same_distortion(desk):
     chain = builtin("grid4x4-q2")
-    equal = at_equal_distortion(chain, GRID, 0.25, certify_s=1.0)
+    equal = at_equal_distortion(desk, chain, GRID, 0.25, certify=True)
     limit = 0.25 * blind(chain, GRID)
     assert blind(chain, GRID) == pytest.approx((chain.stationary @ GRID).min())
     for s in (equal.ours, equal.myopic, equal.laplace):
@@ -36,8 +41,8 @@ def test_the_three_are_compared_at_the_same_distortion():
     assert equal.ratio > 1
 
 
-def test_a_judge_sees_when_laplace_is_better():
-    good = at_equal_distortion(builtin("grid4x4-q2"), GRID, 0.25)
+def test_a_judge_sees_when_laplace_is_better(desk):
+    good = at_equal_distortion(desk, builtin("grid4x4-q2"), GRID, 0.25)
     bad = replace(good, ours=good.laplace, laplace=good.ours)
     fine, poor = {"a": [good] * 3, "b": [good] * 3}, {"a": [bad] * 3, "b": [good] * 3}
     assert beyond_users.judge(fine, {"a": 1.0, "b": 1.0}, []).agrees == "yes"

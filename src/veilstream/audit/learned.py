@@ -44,6 +44,7 @@ class Learned:
     least: float | None = None  # bits: the best possible with this look-back, exactly, on data from the chain
     excess: Interval | None = None  # bits above that best predictor, scored on the same steps
     gap: Interval | None = None  # bits
+    stopped: int = 0  # trainings that the clock ended
     loss: Array = field(default_factory=lambda: np.zeros(0), repr=False)  # per trace, bits summed
     count: Array = field(default_factory=lambda: np.zeros(0), repr=False)
 
@@ -125,11 +126,12 @@ def lstm(
     data = examples(traces, x, seen, lookback, start, current)
     _, unit = np.unique(data.trace if hold_out == "trace" else data.step, return_inverse=True)
     loss, count = np.zeros((2, traces.n_traces))
-    right, per_seed = 0.0, list[float]()
+    right, per_seed, stopped = 0.0, list[float](), 0
     for s, (learn, stop, score) in enumerate(split(int(unit.max()) + 1, seeds, seed)):
         train_on, stop_by = (data.only(np.isin(unit, part)).table(n_symbols) for part in (learn, stop))
         inner = _part(progress, s, seeds)
         net_s = train(train_on, stop_by, n_outputs, n_symbols, net, seed * seeds + s, inner)
+        stopped += net_s.stopped
         test = data.only(np.isin(unit, score))
         distinct, row = np.unique(test.windows, axis=0, return_inverse=True)
         law = net_s.predict(distinct)[row.ravel()]
@@ -139,7 +141,14 @@ def lstm(
         right += float((law.argmax(1) == test.x).sum())
         per_seed.append(float(bits.mean()))
     return Learned(
-        name, lookback, ratio_interval(loss, count), tuple(per_seed), float(right / count.sum()), loss=loss, count=count
+        name,
+        lookback,
+        ratio_interval(loss, count),
+        tuple(per_seed),
+        float(right / count.sum()),
+        stopped=stopped,
+        loss=loss,
+        count=count,
     )
 
 

@@ -7,8 +7,10 @@ It knows neither chain nor policy, only examples. Windows are discrete and repea
 N(window, x): the loss is the same, and a batch of windows, drawn by how often they occur, carries all that followed.
 """
 
+import math
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -43,6 +45,7 @@ class Lstm:
     steps_per_round: int = 25
     max_rounds: int = 80
     patience: int = 10  # rounds without a better held-out loss
+    max_seconds: float = math.inf  # of one training; the round it ends in is the last
 
 
 class State(NamedTuple):
@@ -141,6 +144,7 @@ class Trained:
 
     params: Params
     history: list[float]
+    stopped: bool = False  # by the clock, not by patience or rounds
 
     def predict(self, windows: Ints) -> Array:
         """q(x | window), rows x X."""
@@ -165,13 +169,15 @@ def train(
 ) -> Trained:
     """Early stopping: the parameters of the round with the least loss on `held_out`."""
     net = Lstm() if net is None else net
+    compiled = replace(net, max_seconds=math.inf)
     table, check = Table.of(training, n_symbols), Table.of(held_out, n_symbols)
     k_init, k_run = jax.random.split(jax.random.key(seed))
     params = initial(k_init, n_outputs, n_symbols, net)
     state = State(params, optax.adam(net.learning_rate).init(params), k_run)
+    began, stopped = time.monotonic(), False
     best, least, history = params, float("inf"), list[float]()
     for i in range(net.max_rounds):
-        state = train_round(state, table, net)
+        state = train_round(state, table, compiled)
         loss = float(held_out_loss(state.params, check))
         history.append(loss)
         if loss < least:
@@ -180,4 +186,7 @@ def train(
             progress((i + 1) / net.max_rounds)
         if len(history) - 1 - int(np.argmin(history)) >= net.patience:
             break
-    return Trained(best, history)
+        stopped = time.monotonic() - began > net.max_seconds and i + 1 < net.max_rounds
+        if stopped:
+            break
+    return Trained(best, history, stopped)

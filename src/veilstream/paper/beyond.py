@@ -8,11 +8,11 @@ import numpy as np
 
 from veilstream.chain import MarkovChain
 from veilstream.information import Array
+from veilstream.paper.item import Desk
+from veilstream.paper.points import curved, solved, today
 from veilstream.problem import Average, Problem
-from veilstream.solvers import curve, default_weights, solve
-from veilstream.solvers.bounds import certify_curve
+from veilstream.solvers import default_weights
 from veilstream.solvers.solution import Point, Solution
-from veilstream.solvers.today import Today
 
 SHARES = (0.1, 0.25, 0.5)  # of the mean distortion at which nothing need be revealed
 HEAD = [
@@ -56,22 +56,21 @@ def blind(chain: MarkovChain, distances: Array) -> float:
     return float((np.bincount(chain.symbols, chain.stationary, minlength=len(distances)) @ distances).min())
 
 
-def at_equal_distortion(
-    chain: MarkovChain, distances: Array, share: float, certify_s: float = 0.0, seed: int = 0
-) -> Equal:
-    """The three at that share of the blind distortion; a certificate for ours if there is time for one."""
+def at_equal_distortion(desk: Desk, chain: MarkovChain, distances: Array, share: float, certify: bool = False) -> Equal:
+    """The three at that share of the blind distortion; ours with a certificate if asked."""
     problem = Problem(chain, distances, Average(limit=share * blind(chain, distances)))
-    ours = solve(problem, certify=certify_s > 0, certify_seconds=certify_s, seed=seed)
-    return Equal(share, ours, *(solve(problem, m, seed=seed) for m in ("myopic", "planar-laplace")))
+    others = (solved(desk, problem, method) for method in ("myopic", "planar-laplace"))
+    return Equal(share, solved(desk, problem, certify=certify), *others)
 
 
 def curves(
-    chain: MarkovChain, distances: Array, points: int, certify_s: float, seed: int = 0
+    desk: Desk, chain: MarkovChain, distances: Array, points: int
 ) -> tuple[Problem, dict[str, list[Solution]], dict[str, list[Point]]]:
     """For a picture: the certified optimum, the myopic curve, planar Laplace at several strengths."""
     problem = Problem(chain, distances, Average(weight=1.0))
     weights = default_weights(problem, points)
-    ours = certify_curve(curve(problem, weights, seed=seed), certify_s)
-    family = Today("planar-laplace", settings=10, seed=seed).family(problem)
-    both = {"causal-ba": ours, "myopic": curve(problem, weights, "myopic", seed=seed)}
-    return problem, both, {"planar-laplace": family}
+    both = {
+        "causal-ba": curved(desk, problem, weights, certify=True),
+        "myopic": curved(desk, problem, weights, "myopic"),
+    }
+    return problem, both, {"planar-laplace": today(desk, problem, "planar-laplace")}

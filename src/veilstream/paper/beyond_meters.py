@@ -10,9 +10,9 @@ from veilstream.errors import InputError
 from veilstream.paper.beyond import HEAD, SHARES, Equal, at_equal_distortion, curves, row
 from veilstream.paper.item import Desk, Finding, Item
 from veilstream.paper.meters import BINS, household, readings
+from veilstream.paper.points import solved
 from veilstream.problem import Instantaneous, Problem
 from veilstream.report.plots import STYLES, draw_trade_off
-from veilstream.solvers import solve
 
 CERTIFIED = SHARES[1]  # where every household gets a certificate
 POINTS = 12
@@ -23,7 +23,6 @@ def make(desk: Desk) -> Finding:
     assert desk.meters is not None
     equal: dict[str, list[Equal]] = {}
     skipped = []
-    seed, certify_s = desk.budget.seed, desk.budget.certify_s
     names = readings(desk.meters).streams
     for i, name in enumerate(names):
         desk.tell(0.8 * i / len(names), name)
@@ -33,18 +32,15 @@ def make(desk: Desk) -> Finding:
             skipped.append(f"{name} ({error})")
             continue
         chain, d = fitted.chain, fitted.states.distances()
-        equal[name] = [at_equal_distortion(chain, d, s, certify_s if s == CERTIFIED else 0.0, seed) for s in SHARES]
+        equal[name] = [at_equal_distortion(desk, chain, d, share, certify=share == CERTIFIED) for share in SHARES]
     if not equal:
         raise InputError(f"{desk.meters}: no household could be fitted; {skipped[0]}")
     middle = median(equal)
     desk.tell(0.8, f"the curve of {middle}")
     fitted = household(desk.meters, middle)
     chain, d = fitted.chain, fitted.states.distances()
-    problem, both, family = curves(chain, d, POINTS, certify_s * POINTS, seed)
-    limited = [
-        solve(Problem(chain, d, Instantaneous(limit)), certify=True, certify_seconds=certify_s, seed=seed)
-        for limit in LIMITS_KWH
-    ]
+    problem, both, family = curves(desk, chain, d, POINTS)
+    limited = [solved(desk, Problem(chain, d, Instantaneous(limit)), certify=True) for limit in LIMITS_KWH]
     told = [r for name, several in equal.items() for e in several for r in e.rows(name, "kWh")]
     told += [row(middle, s, "kWh") for line in both.values() for s in line]
     told += [

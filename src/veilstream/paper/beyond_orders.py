@@ -8,7 +8,7 @@ leaks at the distortion that one then has.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -19,6 +19,7 @@ from veilstream.paper.beyond import blind
 from veilstream.paper.geolife import model
 from veilstream.paper.item import Desk, Finding, Item
 from veilstream.paper.meters import household, readings
+from veilstream.paper.points import key_of, solved
 from veilstream.policy import Policy, Schedule, WindowPolicy
 from veilstream.problem import Average, Problem
 from veilstream.solvers import solve
@@ -57,13 +58,11 @@ def make(desk: Desk) -> Finding:
             chain, d = fitted.chain, fitted.states.distances()
             if first is None:
                 limit = SHARE * blind(chain, d)
-            problem = Problem(chain, d, Average(limit=limit))
-            solution = solve(problem, window=1, seed=desk.budget.seed)
-            first = first or solution
-            budget = desk.budget
-            told = evaluate(
-                problem, lifted(first.policy, chain.symbols), budget.steps, budget.streams, seed=budget.seed
+                first = solve(Problem(chain, d, Average(limit=limit)), window=1, seed=desk.budget.seed)
+            told = were_it_true(
+                desk, Problem(chain, d, Average(weight=1.0)), lifted(first.policy, chain.symbols), limit
             )
+            solution = first if k == 1 else solved(desk, Problem(chain, d, Average(limit=told.distortion)), window=1)
             held = fitted.held_out
             held_out = None if held is None else (held.loss, held.loss_se)
             rows.append(Row(case, unit, k, len(chain), chain.entropy_rate, held_out, solution, told))
@@ -90,6 +89,13 @@ def make(desk: Desk) -> Finding:
     )  # fmt: skip
     desk.figure(draw(rows))
     return judge(rows)
+
+
+def were_it_true(desk: Desk, problem: Problem, policy: Policy, limit: float) -> Evaluation:
+    """The policy for order 1 (of that limit) on a chain of another order, rolled out."""
+    steps, streams, seed = desk.budget.steps, desk.budget.streams, desk.budget.seed
+    key = key_of(problem, "policy for order 1", limit=limit, roll_outs=[streams, steps], seed=seed)
+    return Evaluation(**desk.kept(key, lambda: asdict(evaluate(problem, policy, steps, streams, seed=seed))))
 
 
 def lifted(policy: Policy, symbols: np.ndarray) -> Policy:

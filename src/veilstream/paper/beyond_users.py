@@ -11,9 +11,9 @@ from veilstream.information import Array
 from veilstream.paper.beyond import HEAD, SHARES, Equal, at_equal_distortion, blind, curves, row
 from veilstream.paper.geolife import model_of, users
 from veilstream.paper.item import Desk, Finding, Item
+from veilstream.paper.points import solved
 from veilstream.problem import Instantaneous, Problem
 from veilstream.report.plots import draw_trade_off
-from veilstream.solvers import solve
 from veilstream.solvers.solution import Point, Solution
 
 MOST = 4  # users shown
@@ -39,23 +39,21 @@ def make(desk: Desk) -> Finding:
             skipped.append(f"{user.name} ({error})")
             continue
         chain, d = fitted.chain, fitted.states.distances()
-        case, seed, certify_s = f"user {user.name}, {len(d)} stops", desk.budget.seed, desk.budget.certify_s
-        problem, both, family = curves(chain, d, POINTS, certify_s * POINTS, seed)
+        case = f"user {user.name}, {len(d)} stops"
+        problem, both, family = curves(desk, chain, d, POINTS)
         panels.append((case, problem, both, family))
         told += [row(case, s, "km") for line in both.values() for s in line]
-        equal[case] = [at_equal_distortion(chain, d, share, certify_s, seed) for share in SHARES]
+        equal[case] = [at_equal_distortion(desk, chain, d, share, certify=True) for share in SHARES]
         told += [r for e in equal[case] for r in e.rows(case, "km")]
-        told += [row(case, s, f"km; at most {km:g} km at every step") for km, s in limited(chain, d, certify_s, seed)]
+        told += [row(case, s, f"km; at most {km:g} km at every step") for km, s in limited(desk, chain, d)]
     desk.table(HEAD, told)
     desk.figure(draw(panels))
     return judge(equal, {case: blind(p.chain, p.distortion) for case, p, _, _ in panels}, skipped)
 
 
-def limited(chain: MarkovChain, d: Array, certify_s: float, seed: int) -> list[tuple[float, Solution]]:
-    return [
-        (km, solve(Problem(chain, d, Instantaneous(km)), certify=True, certify_seconds=certify_s, seed=seed))
-        for km in LIMITS_KM
-    ]
+def limited(desk: Desk, chain: MarkovChain, d: Array) -> list[tuple[float, Solution]]:
+    """The optimum under a limit at every step."""
+    return [(km, solved(desk, Problem(chain, d, Instantaneous(km)), certify=True)) for km in LIMITS_KM]
 
 
 def judge(equal: dict[str, list[Equal]], free: dict[str, float], skipped: list[str]) -> Finding:

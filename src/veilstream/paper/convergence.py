@@ -61,9 +61,9 @@ def draw(steps: Array, runs: Array, best: Solution) -> Figure:
     figure = Figure(figsize=(7.5, 4.6), layout="constrained")
     ax = figure.subplots()
     ax.fill_between(
-        steps, runs.min(0), runs.max(0), color="#CC79A7", alpha=0.3, lw=0, label=f"A2C, range of {len(runs)} seeds"
+        steps, runs.min(0), runs.max(0), color="#882255", alpha=0.3, lw=0, label=f"A2C, range of {len(runs)} seeds"
     )
-    ax.plot(steps, runs.mean(0), color="#CC79A7", label="A2C, mean")
+    ax.plot(steps, runs.mean(0), color="#882255", label="A2C, mean")
     ax.axhline(best.objective, color=STYLES["causal-ba"][0], label=STYLES["causal-ba"][2])
     if best.lower_bound is not None:
         ax.axhline(best.lower_bound, color="#000000", ls=":", lw=1, label="no policy can be below (proved)")

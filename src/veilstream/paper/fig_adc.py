@@ -9,7 +9,7 @@ from veilstream.builtin import builtin_problem
 from veilstream.information import Array
 from veilstream.paper.item import Desk, Finding, Item
 from veilstream.paper.learned import METHODS as LEARNED
-from veilstream.paper.learned import draw_learned, said, trained
+from veilstream.paper.learned import draw_points, said, trained
 from veilstream.paper.points import curved, today
 from veilstream.problem import Average, Problem
 from veilstream.report.layout import lower_curve
@@ -132,10 +132,8 @@ def best_at(ours: list[Solution], weight: float) -> float:
 def draw(found: dict[str, Result]) -> Figure:
     figure = Figure(figsize=(15, 5.4), layout="constrained")
     for ax, (chain, (problem, curves, families)) in zip(figure.subplots(1, 3, sharey=True), found.items(), strict=True):
-        draw_trade_off(ax, {m: c for m, c in curves.items() if m not in LEARNED}, families, "cells", problem)
-        for method in LEARNED:
-            if points := curves.get(method):
-                draw_learned(ax, method, [s.distortion for s in points], points)
+        draw_trade_off(ax, {m: curves[m] for m in ("causal-ba", "myopic")}, families, "cells", problem)
+        draw_points(ax, curves)
         ax.set_title(f"4x4 grid, {chain.upper()}", loc="left", fontsize=11)
         ax.set_ylim(-0.1, 4.3)
         ax.get_legend().remove()

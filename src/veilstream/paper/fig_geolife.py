@@ -12,7 +12,7 @@ from veilstream.evaluate import Evaluation
 from veilstream.paper.geolife import WHY, model
 from veilstream.paper.item import Desk, Finding, Item
 from veilstream.paper.learned import METHODS as LEARNED
-from veilstream.paper.learned import draw_learned, said, trained
+from veilstream.paper.learned import draw_learned, draw_points, said, trained
 from veilstream.paper.points import curved, rolled, solved, today
 from veilstream.problem import Average, Instantaneous, Problem
 from veilstream.report.layout import lower_curve
@@ -104,7 +104,7 @@ def rows(limits: Limits, curves: Curves, family: list[Point]) -> list[list[objec
             proved = low if method == "causal-ba" else ""
             out.append(["IDC", method, km, s.distortion, s.leakage, s.leakage_se, proved, str(s.level)])
         p, ev = point.used, point.rolled
-        out.append(["IDC", f"{TODAY}, cut", km, p.distortion, p.leakage, p.leakage_se, "", str(p.level)])
+        out.append(["IDC", f"{TODAY}, within the limit", km, p.distortion, p.leakage, p.leakage_se, "", str(p.level)])
         if ev is not None:
             how = f"estimated, {ev.streams} roll-outs of {ev.steps}"
             out.append(["IDC", "causal-ba", km, ev.distortion, ev.leakage, ev.leakage_se, low, how])
@@ -187,10 +187,8 @@ def draw(problem: Problem, limits: Limits, curves: Curves, family: list[Point]) 
     figure = Figure(figsize=(13, 5.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     draw_limits(left, limits)
-    draw_trade_off(right, {m: c for m, c in curves.items() if m not in LEARNED}, {TODAY: family}, "km", problem)
-    for method in LEARNED:
-        if points := curves.get(method):
-            draw_learned(right, method, [s.distortion for s in points], points)
+    draw_trade_off(right, {m: curves[m] for m in ("causal-ba", "myopic")}, {TODAY: family}, "km", problem)
+    draw_points(right, curves)
     right.plot([1.7], [PAPER_ADC[1.7]], "v", color="#000000", label="the paper's proposed (1.7 km)")
     right.plot([1.7], [PAPER_MYOPIC[1.7]], "v", color="#000000", fillstyle="none", label="the paper's myopic (1.7 km)")
     right.legend(frameon=False, fontsize=8.5, loc="upper right", bbox_to_anchor=(1, 0.84))
@@ -215,7 +213,14 @@ def draw_limits(ax: Axes, limits: Limits) -> None:
         if at:
             draw_learned(ax, method, at, at.values())
     colour, mark, label = STYLES[TODAY]
-    ax.plot(LIMITS_KM, [p.used.leakage for p in limits.values()], mark, color=colour, ms=5, label=f"{label}, cut")
+    ax.plot(
+        LIMITS_KM,
+        [p.used.leakage for p in limits.values()],
+        mark,
+        color=colour,
+        ms=5,
+        label=f"{label}, within the limit",
+    )
     ax.plot(list(PAPER_IDC), list(PAPER_IDC.values()), "v", color="#000000", label="the paper's table")
     ax.set(xlabel="distance allowed at every step (km)", ylabel="leakage (bits per step)", xlim=(0, 15.5))
     ax.set_ylim(0, 0.6)

@@ -115,10 +115,10 @@ def draw_chain(ax: Axes, chain: str, found: Found, used: dict[tuple[str, int, st
     high = [s.leakage for s in ours]
     ax.fill_between(LIMITS, [s.leakage_lower or 0 for s in ours], high, color=colour, alpha=0.25, lw=0)
     ax.plot(LIMITS, high, f"o{line}", color=colour, label=f"{label}, certified band")
-    for method, mark in (("myopic", "x"), ("belief-greedy", "^")):
-        colour, line, label = STYLES[method]
+    for method, mark, aside in (("myopic", "x", -0.09), ("belief-greedy", "^", 0.09)):  # they lie on the curve
+        colour, _, label = STYLES[method]
         near = [found[chain, k, method].leakage for k in LIMITS]
-        ax.plot(LIMITS, near, line, marker=mark, color=colour, markersize=8, fillstyle="none", lw=1.2, label=label)
+        ax.plot(np.array(LIMITS) + aside, near, mark, color=colour, markersize=7, fillstyle="none", label=label)
     for method in LEARNED:
         at = {k: found[chain, k, method] for k in LIMITS if (chain, k, method) in found}
         if at:
@@ -126,7 +126,12 @@ def draw_chain(ax: Axes, chain: str, found: Found, used: dict[tuple[str, int, st
     for shape in TODAY:
         colour, mark, label = STYLES[shape]
         ax.plot(
-            LIMITS, [used[chain, k, shape].leakage for k in LIMITS], mark, color=colour, ms=5, label=f"{label}, cut"
+            LIMITS,
+            [used[chain, k, shape].leakage for k in LIMITS],
+            mark,
+            color=colour,
+            ms=5,
+            label=f"{label}, within the limit",
         )
 
 

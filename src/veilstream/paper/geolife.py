@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,14 @@ def folder_of(geolife: Path) -> Path:
         if (path / "Trajectory").is_dir():
             return path
     raise InputError(f"{geolife}: no GeoLife user {USER} there; name the folder that holds {USER}/Trajectory/*.plt")
+
+
+def digest(geolife: Path) -> str:
+    """A hash of the names and sizes of the files of the user and of those beside."""
+    own = folder_of(geolife).parent
+    files = [path for user in users(geolife) for path in sorted(user.rglob("*")) if path.is_file()]
+    told = "\n".join(f"{path.relative_to(own).as_posix()} {path.stat().st_size}" for path in files)
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def users(geolife: Path) -> list[Path]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LIBRARY = "jax"
 SEGMENTS = 20  # points of a learning curve, and checkpoints
 METHODS = ("actor-critic", "a2c")
-MARKS = {"actor-critic": "P", "a2c": "*"}
+MARKS = {"belief-greedy": "^", "actor-critic": "P", "a2c": "*"}
 
 
 def available() -> bool:
@@ -65,9 +65,15 @@ def draw_learned(ax: Axes, method: str, at: Iterable[float], solutions: Iterable
         [1.96 * s.leakage_se for s in points],
         fmt=MARKS[method],
         color=colour,
-        markersize=11,
-        markeredgecolor="white",
-        capsize=3,
+        markersize=7 if method == "belief-greedy" else 10,
+        fillstyle="none" if method == "belief-greedy" else "full",
         zorder=4,
         label=f"{label}, estimated ± 95 %",
     )
+
+
+def draw_points(ax: Axes, curves: dict[str, list[Solution]]) -> None:
+    """What is estimated, along the axis of distortion: belief-greedy and the learned methods, no line between them."""
+    for method in MARKS:
+        if points := curves.get(method):
+            draw_learned(ax, method, [s.distortion for s in points], points)

@@ -13,6 +13,7 @@ from typing import Any
 
 from veilstream.errors import InputError
 from veilstream.paper.cache import write
+from veilstream.paper.geolife import digest, folder_of
 from veilstream.paper.item import Budget, Desk, Finding, Item, as_json
 from veilstream.solvers.solution import Progress
 
@@ -23,16 +24,13 @@ MODULES = (
     "toy",
     "grid_trajectory",
     "fig_geolife",
-    "table_adversary",
+    "table_idc",
+    "table_adc",
     "map_geolife",
     "beyond_users",
     "beyond_meters",
     "beyond_orders",
 )
-LEFT_OUT = {
-    "the LSTM of the adversary tables": "python -m veilstream.audit.study GEOLIFE/016 trains it; it takes longer",
-    "actor-critic, and a2c at every point": "not in veil paper yet",
-}
 
 
 @dataclass(frozen=True)
@@ -70,13 +68,12 @@ def run(
     meters: Path | None = None,
 ) -> list[Outcome]:
     """Every item in turn; the index is written anew after each, so an interrupted run leaves a whole one."""
-    from veilstream.paper.geolife import folder_of
     from veilstream.paper.index import page
 
     if geolife is not None:
         geolife = Path(geolife)
         folder_of(geolife)
-    if meters is not None and not Path(meters).is_file():
+    if meters is not None and not meters.is_file():
         raise InputError(f"{meters}: no such file; --meters names a CSV of kWh, one column a household")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -100,6 +97,10 @@ def _one(item: Item, desk: Desk) -> Outcome:
     if item.needs is not None and find_spec(item.needs) is None:
         return Outcome(item, f"skipped: needs {item.needs}; pip install 'veilstream[deep]'", None)
     settings = {"item": item.name, "veilstream": version("veilstream"), **asdict(desk.budget)}
+    if item.needs_geolife and desk.geolife is not None:
+        settings["geolife"] = digest(desk.geolife)  # another folder is other data
+    if item.beyond and desk.meters is not None:
+        settings["meters"] = f"{desk.meters.name} {desk.meters.stat().st_size}"
     done = read(desk.folder, item)
     if done is not None and done[1] == settings:
         return Outcome(item, "kept", done[0])

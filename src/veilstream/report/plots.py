@@ -22,7 +22,7 @@ STYLES = {
     "causal-ba": ("#0072B2", "-", "veilstream (exact)"),
     "myopic": ("#D55E00", "--", "myopic"),
     "belief-greedy": ("#009E73", "-.", "belief-greedy"),
-    "a2c": ("#CC79A7", ":", "A2C"),
+    "a2c": ("#882255", ":", "A2C"),
     "actor-critic": ("#56B4E9", ":", "actor-critic"),
     "planar-laplace": ("#CC79A7", "s", "planar Laplace"),
     "randomised-response": ("#E69F00", "^", "randomised response"),
