@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ from gatewaykit import artefact, places, wait_until
 
 pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
 
+import nats
 from typer.testing import CliRunner
 
 from veilstream.bench.nats import kill_drill
@@ -268,8 +270,9 @@ def server(tmp_path_factory):
 class Running:
     """A worker in a thread of its own."""
 
-    def __init__(self, art, urls, prefix: str, **more) -> None:
-        self.gateway = NatsGateway({DEFAULT_SPACE: Space(art)}, LinkSettings(tuple(urls)), Names(prefix), **more)
+    def __init__(self, art, urls, prefix: str, settings: LinkSettings | None = None, **more) -> None:
+        settings = settings or LinkSettings(tuple(urls))
+        self.gateway = NatsGateway({DEFAULT_SPACE: Space(art)}, settings, Names(prefix), **more)
         self._stop, self.error = threading.Event(), None
         self._thread = threading.Thread(target=self._run)
 
@@ -445,6 +448,53 @@ def test_bad_options_give_one_clear_line(art, tmp_path, args, line):
     artefact(tmp_path / "p.veil")
     found = CliRunner().invoke(app, ["serve", str(tmp_path / "p.veil"), *args])
     assert isinstance(found.exception, InputError) and line in str(found.exception)
+
+
+@NEEDS_SERVER
+def test_the_example_configuration_keeps_readings_from_everyone_but_the_workers(art, tmp_path, monkeypatch):
+    """A worker works with its permissions; service and device hear neither readings nor memory, and cannot ask."""
+    example = (Path(__file__).parents[1] / "examples" / "gateway" / "nats.conf").read_text()
+    for user in ("gate", "device", "service"):
+        monkeypatch.setenv(f"{user.upper()}_PASSWORD", f"{user}-password")
+    cluster = NatsCluster(tmp_path, 1, example[example.index("authorization {") :])
+
+    async def drive():
+        others = {}
+        heard: list[str] = []
+
+        async def hear(m):
+            heard.append(m.subject)
+
+        for user in ("device", "service"):
+            nc = await nats.connect(
+                cluster.urls[0], user=user, password=f"{user}-password", inbox_prefix=f"_INBOX.{user}", error_cb=_quiet
+            )
+            for subject in ("veil.in.>", "_VEIL.>", "$KV.>", "veil.part.>", ">"):
+                await nc.subscribe(subject, cb=hear)
+            others[user] = nc
+        js = others["device"].jetstream()
+        for t in range(3):
+            await js.publish("veil.in.default.ann", json.dumps({"t": t, "value": CANARY}).encode())
+        wait = await others["service"].subscribe("veil.out.>")
+        out = [json.loads((await wait.next_msg(10)).data) for _ in range(3)]
+        for call in ("STREAM.MSG.GET.veil-readings", "STREAM.MSG.GET.KV_veil-memory", "STREAM.INFO.KV_veil-memory"):
+            with pytest.raises(nats.errors.TimeoutError):
+                await others["service"].request(f"$JS.API.{call}", b'{"seq":1}', timeout=0.3)
+        for nc in others.values():
+            await nc.close()
+        return out, heard
+
+    settings = LinkSettings(tuple(cluster.urls), user="gate", password="gate-password")
+    try:
+        with Running(art, cluster.urls, "veil", settings=settings, partitions=2):
+            out, heard = asyncio.run(drive())
+    finally:
+        cluster.stop()
+    assert [r["t"] for r in out] == [0, 1, 2] and heard == []
+
+
+async def _quiet(error: Exception) -> None:
+    """Permission errors are what is wanted."""
 
 
 def _environment(**more: str) -> dict[str, str]:

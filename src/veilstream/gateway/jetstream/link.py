@@ -19,6 +19,7 @@ from veilstream.errors import InputError
 
 log = logging.getLogger("veilstream.nats")
 TIMEOUT_S = 3.0  # for an answer; an election takes longer, so whoever asks must be ready to ask again
+INBOX = "_VEIL"  # readings are delivered to inboxes: not where everybody may listen
 Request = tuple[str, bytes, dict[str, str] | None]  # subject, payload, headers
 
 
@@ -115,6 +116,7 @@ class Link:
                 closed_cb=on_close,
                 connect_timeout=3,
                 max_reconnect_attempts=1,  # of each server, for the first connection
+                inbox_prefix=INBOX,
                 reconnect_time_wait=0.2,  # type: ignore[arg-type]  # seconds; it sleeps that long
                 ping_interval=5,
                 max_outstanding_pings=2,
