@@ -13,14 +13,15 @@ SOURCE = Path(__file__).parents[1] / "src" / "veilstream"
 LAYERS = [
     ["errors", "information", "units"],
     ["distortion", "chain", "container"],
-    ["problem"],
-    ["network", "policy"],
-    ["builtin", "states", "steady", "evaluate"],
+    ["problem", "pattern"],
+    ["network", "local_policy", "policy"],
+    ["builtin", "states", "steady", "local_steady", "evaluate"],
     ["artefact", "data", "env"],
     ["meter", "selection", "state_search", "release", "solvers"],
     ["store", "fitting", "replay"],
     ["gateway", "audit", "report"],
     ["fleet", "paper", "bench"],
+    ["plan"],
     ["cli"],
 ]
 RANK = {module: i for i, layer in enumerate(LAYERS) for module in layer}

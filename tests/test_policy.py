@@ -5,6 +5,8 @@ import pytest
 
 import veilstream as vs
 from oracles import sequence_information
+from veilstream.local_policy import Sparse
+from veilstream.pattern import Rows, pattern_of
 from veilstream.policy import GreedyRule, restore
 from veilstream.problem import leakage, next_prior, output_law
 
@@ -23,13 +25,34 @@ def greedy(weight=1.0):
 
 
 RNG = np.random.default_rng(1)
+
+
+def local(window, seed=2):
+    """Random tables on what can occur: state 2 never shows the first symbol."""
+    rng = np.random.default_rng(seed)
+    allowed = Rows.of(np.array([[True, True], [True, True], [False, True]]))
+    p = pattern_of(CHAIN.sparse, allowed, 2, window)
+    windows = np.concatenate([[-1, -1], p.windows[p.output_window]])
+    r = Sparse.of(windows, np.concatenate([[0, 1], p.output]), rng.random(len(windows)) + 0.01)
+    base = [0, 0, 1, 1, 2], [0, 1, 0, 1, 1]
+    keys, columns = np.array(base)
+    if window > 1:
+        keys = np.concatenate([keys, 3 * (p.kernel_tail + 1) + p.kernel_state])
+        columns = np.concatenate([columns, p.kernel_output])
+    return vs.LocalPolicy(r, Sparse.of(keys, columns, rng.random(len(keys)) + 0.01), 3, 2, window)
+
+
 POLICIES = {
     "memoryless": table(0),
     "window 1": table(1),
     "window 2": table(2),
     "factored": vs.WindowPolicy(RNG.dirichlet([1, 1], 4), RNG.random((2, 3, 2)), 2),
+    "local 0": local(0),
+    "local 1": local(1),
+    "local 2": local(2),
     "belief": greedy(),
     "schedule": vs.Schedule((table(1), greedy(), table(2, 3)), (2, 1, 1)),
+    "schedule of local ones": vs.Schedule((local(1), local(2)), (2, 1)),
 }
 
 

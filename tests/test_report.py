@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -18,6 +19,7 @@ from veilstream.errors import InputError
 from veilstream.evaluate import evaluate
 from veilstream.policy import Schedule, WindowPolicy
 from veilstream.problem import Average, Both, Instantaneous, joint
+from veilstream.report.audited import audited
 from veilstream.report.content import Options, collect, payload
 from veilstream.report.page import embed, render
 from veilstream.report.points import curve_constraint, mean_channel, stretch, where
@@ -102,6 +104,7 @@ def test_a_shareable_page_holds_no_recorded_trace_and_no_path(town):
     expected = stretch([artefact.chain.sample(2880, seed=5)[0]], 288)
     assert drawn == expected.tolist()
     assert drawn != stretch([source.path], 288).tolist()
+    assert content.audit.sheets and not any("recorded" in s.title for s in content.audit.sheets)
     for lat, lon in artefact.states.coordinates:  # places only relative to each other
         assert f"{lat:.3f}" not in page and f"{lon:.3f}" not in page
 
@@ -222,3 +225,29 @@ def test_a_model_without_a_policy_is_refused(town, folder):
     save(folder / "model.veil", chain=town[0].chain, states=town[0].states)
     with pytest.raises(InputError, match="without a policy"):
         collect(load(folder / "model.veil"), [town[0].path], QUICK)
+
+
+def test_the_audit_is_in_the_page_and_a_failed_claim_is_loud(town, folder):
+    source, artefact, solution, content = town
+    assert content.audit.stands and [s.title.split(",")[0] for s in content.audit.sheets] == [
+        "Who knows chain and policy",
+        "Who knows chain and policy",
+        "At equal mean distortion",
+    ]
+    page = render(content)
+    assert "The claim stands." in page and "recorded traces" in page and "planar-laplace" in page
+    assert page.count("<caption>") == 3
+    half = {"solution": {"leakage": solution.leakage / 2, "distortion": solution.distortion, "level": "proved"}}
+    save(folder / "boast.veil", solution.policy, problem=artefact.problem, states=source.states,
+         period_s=source.period_s, provenance=half)  # fmt: skip
+    found = audited(load(folder / "boast.veil"), None)
+    assert found.stands is False
+    assert "THE CLAIM FAILS." in render(replace(content, audit=found))
+
+
+def test_an_audit_that_cannot_be_says_why(town):
+    too_short = audited(town[1], [np.array([0, 1])])
+    assert too_short.stands is None and "too short" in too_short.words and not too_short.sheets
+    assert audited(town[1], None, "none").sheets == []
+    with pytest.raises(InputError, match="quick, full, none"):
+        audited(town[1], None, "thorough")

@@ -12,6 +12,7 @@ _HOMES = {
     "veilstream.builtin": ["builtin_problem"],
     "veilstream.chain": ["MarkovChain"],
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
+    "veilstream.local_policy": ["LocalPolicy"],
     "veilstream.policy": ["BeliefPolicy", "Schedule", "WindowPolicy"],
     "veilstream.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
     "veilstream.release": ["Releaser", "release_many"],

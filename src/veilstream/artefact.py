@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from veilstream.chain import MarkovChain, checked_stochastic
 from veilstream.container import pack, unpack
 from veilstream.errors import InputError
+from veilstream.local_policy import LocalPolicy
 from veilstream.policy import BeliefPolicy, Policy, Schedule, WindowPolicy, restore
 from veilstream.problem import Average, Both, Budget, Constraint, Instantaneous, Problem
 from veilstream.states import StateSpace
@@ -65,8 +66,7 @@ def impossible_next(chain: MarkovChain) -> tuple[str, ...]:
     return (f"{zeros} transitions of the chain have probability 0; fit with smoothing > 0",) if zeros else ()
 
 
-def save(
-    path: str | os.PathLike[str],
+def dumps(
     policy: Policy | None = None,
     *,
     problem: Problem | None = None,
@@ -75,8 +75,9 @@ def save(
     period_s: float | None = None,
     epoch_s: float = 0.0,
     provenance: Mapping[str, Any] | None = None,
-) -> Artefact:
-    """Write a .veil file (in one move, so that no half file is ever seen) and return what it holds."""
+    name: str = "the file",
+) -> tuple[Artefact, bytes]:
+    """The bytes of a .veil file, and what it holds; `name` is for messages."""
     chain = chain if chain is not None else (problem.chain if problem is not None else None)
     if chain is None:
         raise InputError("a .veil file needs a chain, or a problem that has one")
@@ -98,17 +99,26 @@ def save(
     for name, (part, own) in parts.items():
         meta[name] = part
         arrays |= {f"{name}/{k}": np.ascontiguousarray(v) for k, v in own.items()}
-    artefact = _build(meta, arrays, str(path))  # what cannot be loaded is not written
+    artefact = _build(meta, arrays, name)  # what cannot be loaded is not written
     meta["sha256"] = _digest(meta, arrays)
+    return Artefact(**{**artefact.__dict__, "sha256": meta["sha256"]}), pack(meta, arrays)
+
+
+def save(path: str | os.PathLike[str], policy: Policy | None = None, **parts: Any) -> Artefact:
+    """Write a .veil file (in one move, so that no half file is ever seen) and return what it holds.
+
+    parts: problem, chain, states, period_s, epoch_s, provenance, as `dumps` takes them.
+    """
+    artefact, data = dumps(policy, **parts, name=str(path))
     target = Path(path)
     spool = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        spool.write_bytes(pack(meta, arrays))
+        spool.write_bytes(data)
         spool.replace(target)
     except OSError as problem_:
         spool.unlink(missing_ok=True)
         raise InputError(f"{path}: cannot be written ({problem_.strerror})") from None
-    return Artefact(**{**artefact.__dict__, "sha256": meta["sha256"]})
+    return artefact
 
 
 def load(path: str | os.PathLike[str]) -> Artefact:
@@ -288,12 +298,15 @@ def _check_law(policy: Policy) -> None:
                 _check_chain(policy)
         case BeliefPolicy():
             _check_chain(policy)
+        case LocalPolicy():  # its tables are checked when it is made
+            if policy.transition is not None or policy.initial is not None:
+                _check_chain(policy)
         case Schedule():
             for part in policy.policies:
                 _check_law(part)
 
 
-def _check_chain(policy: WindowPolicy | BeliefPolicy) -> None:
+def _check_chain(policy: WindowPolicy | LocalPolicy | BeliefPolicy) -> None:
     for what, values, shape in (
         ("transition", policy.transition, (policy.n_states,) * 2),
         ("initial law", policy.initial, (policy.n_states,)),

@@ -1,4 +1,4 @@
-"""The chains of the paper (Erdemir, Dragotti, Gündüz), by name.
+"""The chains of the paper (Erdemir, Dragotti, Gündüz) and grids of local moves, by name.
 
 Its grid formulas divide by d(x, x) = 0; read 1/d as 1/max(d, 1).
 """
@@ -49,17 +49,31 @@ def grid_q2(rows: int, columns: int) -> Array:
     return weight / weight.sum(1, keepdims=True)
 
 
+def grid_local(rows: int, columns: int) -> Array:
+    """Stay, or one step to a neighbour, drifting round the centre; every fifth cell is a stop where one lingers."""
+    at = grid_points(rows, columns)
+    across = at - at.mean(0)
+    tangent = across[:, ::-1] * [1, -1] / np.maximum(np.hypot(*across.T), 1)[:, None]
+    linger = (7 * at[:, 0] + 3 * at[:, 1]) % 5 == 0
+    weight = np.diag(np.where(linger, 6.0, 1.0))
+    for step in ([0, 1], [0, -1], [1, 0], [-1, 0]):
+        to = at + step
+        inside = np.flatnonzero(((to >= 0) & (to < [rows, columns])).all(1))
+        weight[inside, (to[inside] @ [columns, 1]).astype(int)] = np.exp2(tangent[inside] @ step)
+    return weight / weight.sum(1, keepdims=True)
+
+
 def binary(flip: float = 0.1) -> Array:
     """The symmetric chain on two states."""
     return np.array([[1 - flip, flip], [flip, 1 - flip]])
 
 
-GRIDS: dict[str, Callable[[int, int], Array]] = {"q0": grid_q0, "q1": grid_q1, "q2": grid_q2}
-NAMES = ["grid4x4-q0", "grid4x4-q1", "grid4x4-q2", "grid2x3-toy", "binary"]
+GRIDS: dict[str, Callable[[int, int], Array]] = {"q0": grid_q0, "q1": grid_q1, "q2": grid_q2, "local": grid_local}
+NAMES = ["grid4x4-q0", "grid4x4-q1", "grid4x4-q2", "grid32x32-local", "grid2x3-toy", "binary"]
 
 
 def builtin(name: str, flip: float = 0.1) -> MarkovChain:
-    """A chain by name: grid4x4-q0, -q1, -q2 (any size: grid16x16-q1), grid2x3-toy, binary."""
+    """A chain by name: grid4x4-q0, -q1, -q2 (any size: grid16x16-q1), grid32x32-local, grid2x3-toy, binary."""
     return _lookup(name, flip)[0]
 
 
@@ -74,7 +88,7 @@ def _lookup(name: str, flip: float) -> tuple[MarkovChain, Array]:
         return MarkovChain(binary(flip), name=name), hamming(2)
     if name == "grid2x3-toy":
         return MarkovChain(TOY, name=name), manhattan(grid_points(2, 3))
-    size = re.fullmatch(r"grid([1-9]\d?)x([1-9]\d?)-(q[012])", name)
+    size = re.fullmatch(r"grid([1-9]\d?)x([1-9]\d?)-(q[012]|local)", name)
     if not size:
         near = get_close_matches(name, NAMES, 1)
         hint = f"did you mean {near[0]}?" if near else "known: " + ", ".join(NAMES)

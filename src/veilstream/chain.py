@@ -9,6 +9,7 @@ which x_t each z stands for. Everything downstream sees only this rectangular fo
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +19,7 @@ from veilstream.information import Array, entropy
 
 SMOOTHING = 1e-3  # pseudo-counts per transition; keeps every entry positive, hardly moves the entropy rate
 ROW_TOLERANCE = 1e-6
+LARGE, SPARSE = 256, 0.05  # states from which, and share of non-zeros below which, a chain is treated as sparse
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +64,18 @@ class MarkovChain:
     @property
     def n_symbols(self) -> int:
         return int(self.symbols.max()) + 1
+
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Large, and nearly all transitions impossible: worth products over the non-zeros alone."""
+        return len(self) >= LARGE and int(np.count_nonzero(self.transition)) < SPARSE * self.transition.size
+
+    @cached_property
+    def sparse(self) -> Any:
+        """The transition as a scipy csr array."""
+        from scipy.sparse import csr_array
+
+        return csr_array(self.transition)
 
     # --- structure -----------------------------------------------------------------------------------
 
@@ -123,8 +137,26 @@ class MarkovChain:
         pi = np.zeros(len(self))
         start = np.full(len(self), 1 / len(self)) if self.initial is None else self.initial
         for k, states in enumerate(self.closed_classes):
-            pi[states] = (start @ self.absorption[:, k]) * stationary_law(self.transition[np.ix_(states, states)])
+            whole = len(states) == len(self)
+            law = self._sparse_law if whole and self.is_sparse else self._dense_law(states)
+            pi[states] = (start @ self.absorption[:, k]) * law
         return pi / pi.sum()
+
+    def _dense_law(self, states: NDArray[np.int64]) -> Array:
+        return stationary_law(self.transition[np.ix_(states, states)])
+
+    @property
+    def _sparse_law(self) -> Array:
+        """pi P = pi with pi(0) = 1: one sparse system, then a few steps of the chain."""
+        from scipy.sparse import eye_array
+        from scipy.sparse.linalg import spsolve
+
+        flow = self.sparse.T.tocsc()
+        pi = np.ones(len(self))
+        pi[1:] = np.maximum(spsolve((eye_array(len(self)) - flow).tocsc()[1:, 1:], flow[1:, [0]].toarray()[:, 0]), 0)
+        for _ in range(3):
+            pi = flow @ (pi / pi.sum())
+        return pi
 
     @property
     def warnings(self) -> list[str]:
@@ -183,12 +215,14 @@ class MarkovChain:
         sequences: Iterable[Sequence[int] | NDArray[np.integer]],
         n_states: int | None = None,
         order: int = 1,
-        smoothing: float = SMOOTHING,
+        smoothing: float | Array = SMOOTHING,
         name: str = "fitted",
     ) -> "MarkovChain":
         """Relative frequencies with `smoothing` pseudo-counts per next symbol, so that every symbol can follow.
 
-            P(x' | c) = (N(c, x') + smoothing) / (N(c) + smoothing n)
+            P(x' | c) = (N(c, x') + s(x, x')) / (N(c) + sum_x'' s(x, x'')),    x the newest symbol of c
+
+        s is `smoothing`: one number for all, or a matrix n x n.
 
         For order m a state is a context c: every single symbol, and each longer history that was seen. After x'
         the new context is the longest known beginning of (x', c): a history never seen falls back by itself.
@@ -203,8 +237,9 @@ class MarkovChain:
             raise InputError(f"symbols must lie in 0..{n - 1}, found {low if low < 0 else high}")
         if order < 1:
             raise InputError(f"order must be at least 1, found {order}")
-        if not smoothing >= 0 or not np.isfinite(smoothing):
-            raise InputError(f"smoothing must be a number >= 0, found {smoothing}")
+        pseudo = np.asarray(smoothing, dtype=float)
+        if pseudo.shape not in ((), (n, n)) or not (pseudo >= 0).all() or not np.isfinite(pseudo).all():
+            raise InputError(f"smoothing must be a number >= 0, or {n} x {n} of them, found {smoothing}")
         seen = context_counts(data, n, order)
         contexts = sorted({c for c, _ in seen} | {(x,) for x in range(n)}, key=lambda c: (len(c), c))
         index = {c: i for i, c in enumerate(contexts)}
@@ -212,7 +247,7 @@ class MarkovChain:
         for (c, x), count in seen.items():
             follow[index[c], x] = count
         P, counts = np.zeros((2, len(contexts), len(contexts)))
-        smoothed = follow + smoothing
+        smoothed = follow + np.broadcast_to(pseudo, (n, n))[[c[0] for c in contexts]]
         if not smoothed.sum(1).all():
             raise InputError("a state is never left in the data: use smoothing > 0")
         smoothed /= smoothed.sum(1, keepdims=True)

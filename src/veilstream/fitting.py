@@ -135,25 +135,29 @@ class Model:
         }
 
 
-def fit_model(readings: Readings, options: FitOptions) -> Model:
-    """The whole way, with the account of every step."""
+def fit_model(
+    readings: Readings, options: FitOptions, space: StateSpace | None = None, prior: NDArray[np.float64] | None = None
+) -> Model:
+    """The whole way, with the account of every step.
+
+    space: states found elsewhere, shared with other people. prior: pseudo-counts n x n of what is known from them; with
+    it the least data will do, down to none.
+    """
     if options.noise not in NOISES:
         raise InputError(f"--noise must be one of {', '.join(NOISES)}, found {options.noise!r}")
     if readings.stepped and options.period_s not in (None, 1.0):
         raise InputError(f"{readings.where}: its times are step numbers, so there is no --period to choose")
     traces, points = readings.n_traces, readings.frame.height
     streams = readings.frame["stream"].n_unique()
-    if points < 2:
+    if points < 2 and prior is None:
         raise InputError(f"{readings.where}: one point only; a chain needs at least two consecutive steps")
-    readings = clean(readings, options.max_speed_kmh)
-    options = _resolved(options, readings)
-    account, period_s = readings.account, float(options.period_s or 1.0)
-    steps = resample(readings, period_s, options.bin)
-    if len(steps) < 2:
+    readings, steps, options = to_steps(readings, options)
+    account, period_s = readings.account, steps.period_s
+    if len(steps) < 2 and prior is None:
         raise InputError(
             f"{readings.where}: one step of {format_duration(period_s)} only; a chain needs at least two in a row"
         )
-    states, labels, noise, note = _find_states(steps.points, readings, options)
+    states, labels, noise, note = find_states(steps.points, readings, options, space)
     states = replace(states, study_only=_study_only(options))
     account.add("states", len(states), note)
     if noise.any() and options.noise == "drop":
@@ -161,19 +165,22 @@ def fit_model(readings: Readings, options: FitOptions) -> Model:
         steps, labels = steps.keep(~noise), labels[~noise]
     elif noise.any():
         account.add("no stop", int(noise.sum()), "steps that belong to no stop, given to the nearest one")
-    runs = make_runs(steps, labels, options.gaps, float(options.max_gap_s or 0), str(options.fill), account)
-    if not runs.transitions:
+    runs = to_runs(steps, labels, options, account)
+    if not runs.transitions and prior is None:
         raise InputError(
             f"{readings.where}: no two steps of {format_duration(period_s)} in a row (all {len(steps)} stand alone); "
             "choose a longer --period or --max-gap"
         )
     sequences = _linked(runs, len(states), options.gaps, account)
     order, orders = options.order, list[CrossValidation]()
+    if order is None and prior is not None and len(blocks_of(sequences)) < 2:
+        order = 1  # nothing to hold out
     if order is None:
         order, orders = select_order(sequences, len(states), options.max_order, options.smoothing, options.seed)
-    chain = MarkovChain.fit(sequences, len(states), order, options.smoothing, name=_name(readings))
+    smoothing = options.smoothing if prior is None else options.smoothing + prior
+    chain = MarkovChain.fit(sequences, len(states), order, smoothing, name=_name(readings))
     held_out = next((cv for cv in orders if cv.order == order), None)
-    if held_out is None and len(blocks_of(sequences)) > 1:
+    if held_out is None and prior is None and len(blocks_of(sequences)) > 1:
         held_out = cross_validate(sequences, len(states), order, options.smoothing, seed=options.seed)
     card = describe(chain, sequences)
     return Model(
@@ -193,6 +200,18 @@ def fit_model(readings: Readings, options: FitOptions) -> Model:
         streams,
         _warnings(card, states),
     )
+
+
+def to_steps(readings: Readings, options: FitOptions) -> tuple[Readings, Steps, FitOptions]:
+    """Cleaned readings, their steps, and the options with the defaults for this kind of data."""
+    readings = clean(readings, options.max_speed_kmh)
+    options = _resolved(options, readings)
+    return readings, resample(readings, float(options.period_s or 1.0), options.bin), options
+
+
+def to_runs(steps: Steps, labels: NDArray[np.int64], options: FitOptions, account: Account | None = None) -> Runs:
+    """The runs of labelled steps, cut and filled as the options say."""
+    return make_runs(steps, labels, options.gaps, float(options.max_gap_s or 0), str(options.fill), account)
 
 
 def _name(readings: Readings) -> str:
@@ -219,11 +238,13 @@ def _study_only(options: FitOptions) -> tuple[str, ...]:
     return tuple(reason for reason, holds in reasons.items() if holds)
 
 
-def _find_states(
-    points: NDArray[np.float64], readings: Readings, options: FitOptions
+def find_states(
+    points: NDArray[np.float64], readings: Readings, options: FitOptions, space: StateSpace | None = None
 ) -> tuple[StateSpace, NDArray[np.int64], NDArray[np.bool_], str]:
     """States, the state of every step, which steps are no stop, and a note."""
     none = np.zeros(len(points), bool)
+    if space is not None:
+        return space, space.encode(points), none, "states shared with others"
     if readings.kind == "value":
         if options.grid_m or options.places:
             told = "--grid" if options.grid_m else "--places"

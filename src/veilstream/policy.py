@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilstream.errors import InputError
 from veilstream.information import Array
+from veilstream.local_policy import LocalPolicy
 from veilstream.network import LogitRule, LookaheadRule
 from veilstream.problem import advance, blahut_arimoto, next_prior
 
@@ -238,7 +239,7 @@ class Schedule:
 
 def knowing(policy: Policy, transition: Array, initial: Array) -> Policy:
     """The same policy, telling a releaser which chain it was made for."""
-    if isinstance(policy, WindowPolicy):
+    if isinstance(policy, WindowPolicy | LocalPolicy):
         return replace(policy, transition=transition, initial=initial)
     if isinstance(policy, Schedule):
         return replace(policy, policies=tuple(knowing(p, transition, initial) for p in policy.policies))
@@ -261,6 +262,8 @@ def restore(meta: dict[str, Any], arrays: dict[str, Array]) -> Policy:
             return WindowPolicy(*tables, int(meta["window"]), int(meta["first"]), *known)
         case "belief" if meta.get("rule") in RULES:
             return BeliefPolicy(arrays["transition"], arrays["initial"], RULES[meta["rule"]](meta, arrays))
+        case "local":
+            return LocalPolicy.restore(meta, arrays)
         case "schedule":
             parts = []
             for i, part in enumerate(meta["policies"]):

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from veilstream.chain import MarkovChain, draw
 from veilstream.errors import InputError
 from veilstream.information import Array, entropy
+from veilstream.local_policy import LocalPolicy
 from veilstream.meter import ExactMeter, Meter, TableMeter, capacity_meter, window_table
 from veilstream.policy import BeliefPolicy, Memory, Policy, Schedule, WindowPolicy
 from veilstream.problem import Problem
@@ -223,7 +224,7 @@ def _chain_of(policy: Policy) -> tuple[Array, Array] | tuple[None, None]:
     """The chain that a policy carries, if there is one."""
     if isinstance(policy, BeliefPolicy):
         return policy.transition, policy.initial
-    if isinstance(policy, WindowPolicy) and policy.transition is not None and policy.initial is not None:
+    if isinstance(policy, WindowPolicy | LocalPolicy) and policy.transition is not None and policy.initial is not None:
         return policy.transition, policy.initial
     if isinstance(policy, Schedule):
         return next((c for c in map(_chain_of, policy.policies) if c[0] is not None), (None, None))

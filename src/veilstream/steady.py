@@ -10,19 +10,23 @@ With a = r K / N no |Y|^w x |Z| x |Y| array is needed:
     sum_zy mu a log2 a = sum_y P(s,y) log2 r + sum_zy mu a log2 K - sum_z mu log2 N        for each s
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from veilstream.chain import MarkovChain
 from veilstream.errors import InputError
 from veilstream.information import Array, xlog2
+from veilstream.local_policy import LocalPolicy
 from veilstream.policy import Policy, Schedule, WindowPolicy
 from veilstream.problem import Problem
 
 DENSE_LIMIT = 1100  # (window, state) pairs up to which the stationary law is solved for directly
 SETTLED = 1e-11  # total variation left in a law that counts as stationary
 POWER_STEPS = 300
+VECTORS = 20  # kept by Arnoldi's method where powers do not settle
 STARTUP_STEPS = 5000
 
 
@@ -33,6 +37,13 @@ class Rates:
     leakage: float
     distortion: float
     by_window: Array  # S
+
+
+class Stepping(Protocol):
+    """One step of the law of (window, state), in whatever layout, and what the release at it leaks."""
+
+    def __call__(self, mu: Array) -> Array: ...
+    def rates(self, mu: Array, d: Array) -> Rates: ...
 
 
 class Step:
@@ -75,24 +86,39 @@ def stationary_joint(chain: MarkovChain, policy: WindowPolicy, guess: Array | No
     """mu = mu T over (window, state), S x Z; a chain with several closed classes keeps its stationary weights."""
     step = Step(chain, policy)
     S, Z = len(policy.output_model), len(chain)
+    mu, done = power(step, chain, np.tile(chain.stationary / S, (S, 1)) if guess is None else guess)
+    if not done and S * Z <= DENSE_LIMIT:
+        return _solve_densely(chain, policy)
+    return mu if done else arnoldi(step, chain, mu)
+
+
+def power(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> tuple[Array, bool]:
+    """The law after many steps, and whether it has settled."""
     lazy = 0.5 if chain.period > 1 else 1.0  # half steps have the same law and none of the periods
-    mu = np.tile(chain.stationary / S, (S, 1)) if guess is None else guess
     for _ in range(POWER_STEPS):
         new = mu + lazy * (step(mu) - mu)
         change, mu = np.abs(new - mu).sum(), new
         if change < SETTLED:
-            return mu
-    if S * Z <= DENSE_LIMIT:
-        return _solve_densely(chain, policy)
+            return mu, True
+    return mu, False
+
+
+def arnoldi(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> Array:
+    """The law that a step leaves alone, from one near it; `mu` itself where that law is not the only one."""
+    if len(chain.closed_classes) > 1:
+        return mu
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 
-    operator = LinearOperator((S * Z, S * Z), lambda v: ((v.reshape(S, Z) + step(v.reshape(S, Z))) / 2).ravel())
+    def half_step(v: Array) -> Array:
+        return (v + step(v.reshape(mu.shape)).ravel()) / 2
+
+    operator = LinearOperator((mu.size, mu.size), half_step)
     try:
-        _, vector = eigs(operator, k=1, which="LM", v0=mu.ravel(), ncv=40, tol=SETTLED, maxiter=200)
+        _, vector = eigs(operator, k=1, which="LM", v0=mu.ravel(), ncv=VECTORS, tol=SETTLED, maxiter=200)
     except ArpackNoConvergence:
         return mu
-    law = np.abs(vector[:, 0].real).reshape(S, Z)
-    return law / law.sum() if len(chain.closed_classes) == 1 else mu
+    law = np.abs(vector[:, 0].real).reshape(mu.shape)
+    return law / law.sum()
 
 
 def dense_transition(a: Array, P: Array) -> Array:
@@ -127,16 +153,20 @@ def startup_bits(problem: Problem, policy: WindowPolicy, rate: float) -> float:
     The excess is looked at every step at first, then ever more rarely (trapezoids between), until what may be left is
     under a thousandth of a bit.
     """
-    step = Step(problem.chain, policy)
     mu = np.zeros((len(policy.output_model), problem.n_states))
     mu[policy.first] = problem.chain.initial
-    excess = step.rates(mu, problem.distortion).leakage - rate
+    return excess_bits(Step(problem.chain, policy), mu, problem.distortion, rate)
+
+
+def excess_bits(step: Stepping, mu: Array, distortion: Array, rate: float) -> float:
+    """sum_t (leakage at t - rate) from the law mu on."""
+    excess = step.rates(mu, distortion).leakage - rate
     total, t = excess, 0
     while t < STARTUP_STEPS and (t < 20 or abs(excess) * t > 1e-3):
         stride = 1 + t // 32
         for _ in range(stride):
             mu = step(mu)
-        before, excess = excess, step.rates(mu, problem.distortion).leakage - rate
+        before, excess = excess, step.rates(mu, distortion).leakage - rate
         total += stride * excess + (stride - 1) * (before - excess) / 2
         t += stride
     return total
@@ -174,8 +204,12 @@ def schedule_rates(problem: Problem, schedule: Schedule, tolerance: float = 1e-7
 
 
 def rates(problem: Problem, policy: Policy, guess: Array | None = None) -> Rates:
-    """The steady state of a window policy."""
+    """The steady state of a window or local policy."""
+    if isinstance(policy, LocalPolicy):
+        from veilstream.local_steady import LocalStep, local_rates
+
+        return local_rates(LocalStep(problem.chain, policy), problem.distortion)
     if not isinstance(policy, WindowPolicy):
-        raise InputError("only a window policy has a steady state that can be computed; use evaluate")
+        raise InputError("only a window or local policy has a steady state that can be computed; use evaluate")
     mu = stationary_joint(problem.chain, policy, guess)
     return Step(problem.chain, policy).rates(mu, problem.distortion)

@@ -12,6 +12,7 @@ from veilstream.audit.traces import Ints, release, sampled
 from veilstream.errors import InputError
 from veilstream.evaluate import evaluate
 from veilstream.information import Array
+from veilstream.local_policy import LocalPolicy
 from veilstream.policy import Policy, Schedule, WindowPolicy
 from veilstream.problem import Average, Problem
 from veilstream.selection import walk
@@ -66,7 +67,7 @@ def under_audit(
 
 def mean_distortion(problem: Problem, policy: Policy) -> float:
     """Per step under the chain: exact where the policy's steady state can be computed."""
-    if isinstance(policy, WindowPolicy):
+    if isinstance(policy, WindowPolicy | LocalPolicy):
         return rates(problem, policy).distortion
     if isinstance(policy, Schedule) and all(isinstance(p, WindowPolicy) for p in policy.policies):
         return schedule_rates(problem, policy)[1]

@@ -14,7 +14,7 @@ from veilstream.errors import InputError
 # the base of click's errors, from whichever click typer carries
 UsageProblem: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
-VERBS = ["demo", "fit", "solve", "curve", "release", "serve", "audit", "report", "paper", "bench"]
+VERBS = ["demo", "fit", "solve", "curve", "release", "serve", "audit", "report", "fleet", "paper", "plan", "bench"]
 
 app = typer.Typer(
     help="Share a time series and reveal as little as possible.",

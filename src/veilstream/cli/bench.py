@@ -6,22 +6,26 @@ import typer
 
 from veilstream.errors import InputError
 
-GROUPS = ["core", "data", "gateway", "deep"]
+GROUPS = ["core", "large", "data", "gateway", "nats", "deep"]
 EXAMPLES = """
 Examples:
 
   veil bench
 
   veil bench core --json
+
+  veil bench large --full
 """
 
 
 def bench(
     groups: Annotated[list[str] | None, typer.Argument(help=f"Which: {', '.join(GROUPS)}; all unless told.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="What takes longer, too: large up to 4,096 states.")] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """The benchmarks, as ratios against the plainest program that does the same."""
     from importlib import import_module
+    from inspect import signature
 
     from rich.console import Console
 
@@ -32,7 +36,8 @@ def bench(
         raise InputError(f"unknown benchmark {unknown[0]!r}; known: {', '.join(GROUPS)}")
     results, console = {}, Console(highlight=False)
     for group in groups or GROUPS:
-        results[group] = import_module(f"veilstream.bench.{group}").run()
+        run = import_module(f"veilstream.bench.{group}").run
+        results[group] = run(full=True) if full and "full" in signature(run).parameters else run()
         if json_out:
             continue
         for name, figures in results[group].items():

@@ -15,7 +15,7 @@ Examples:
 
   veil paper -o out/paper
 
-  veil paper -o out/paper --geolife data/geolife
+  veil paper -o out/paper --geolife data/geolife --meters data/households.csv
 
   veil paper -o out/paper --only fig-idc,toy
 
@@ -28,6 +28,9 @@ def paper(
         "out/paper"
     ),
     geolife: Annotated[Path | None, typer.Option(help="GeoLife's folder, for what needs it.")] = None,
+    meters: Annotated[
+        Path | None, typer.Option(help="CSV of meter readings, one column a household, for what goes beyond the paper.")
+    ] = None,
     only: Annotated[str | None, typer.Option(help="These items only, separated by commas.")] = None,
     seconds: Annotated[float, typer.Option(help="Time for the certificate of a point.", min=0.0)] = 4.0,
     full: Annotated[bool, typer.Option("--full", help="The paper's budgets, a2c at every point: FULL_TIME.")] = False,
@@ -49,7 +52,7 @@ def paper(
 
     budget = Budget.full(seed) if full else Budget(certify_s=seconds, seed=seed)
     with progress_bar("paper", quiet=json_out) as progress:
-        outcomes = run(out, chosen(only), budget, geolife, progress, tell)
+        outcomes = run(out, chosen(only), budget, geolife, progress, tell, meters)
     if json_out:
         made = [
             {"item": o.item.name, "state": o.state, **({} if o.finding is None else o.finding.__dict__)}

@@ -35,13 +35,17 @@ def report(
     columns: Annotated[str | None, typer.Option(help="Which column is what, as in time=ts,lat=y,lon=x.")] = None,
     points: Annotated[int, typer.Option(help="Weights on the curve.", min=3, max=60)] = 16,
     seconds: Annotated[float, typer.Option(help="Time for the certificates, in all.", min=0.0)] = 20.0,
+    audit: Annotated[
+        str, typer.Option(help="quick: exact adversaries; full: learned ones too, minutes (needs JAX); none.")
+    ] = "quick",
     seed: Annotated[int, typer.Option(help="Of the released examples and estimates.")] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write one self-contained page: what the policy reveals, what it costs, and how sure that is."""
     from veilstream.artefact import load
-    from veilstream.cli.common import print_json, progress_bar
+    from veilstream.cli.common import need, print_json, progress_bar
     from veilstream.errors import InputError
+    from veilstream.report.audited import DEPTHS
     from veilstream.report.content import Options, collect
     from veilstream.report.page import render
     from veilstream.report.words import verdict
@@ -52,7 +56,12 @@ def report(
         raise InputError("the report shows recorded traces: give --data SOURCE, or --shareable for traces of the chain")
     artefact = load(policy)
     check_writable(out)
-    options = Options(shareable, points, seconds, seed)
+    if audit not in DEPTHS:
+        raise InputError(f"--audit must be one of {', '.join(DEPTHS)}, found {audit!r}")
+    if audit == "full":
+        for library in ("jax", "optax"):
+            need(library, "deep", "; or --audit quick, which trains no network")
+    options = Options(shareable, points, seconds, seed, audit)
     with progress_bar("report", quiet=json_out) as progress:
         sequences, card, account = _recorded(artefact, data, stream, columns, unit_of(artefact))
         content = collect(artefact, sequences, options, card, account, progress)
@@ -69,6 +78,7 @@ def report(
                 "leakage_lower": own.low,
                 "level": str(own.point.level),
                 "verdict": verdict(content)[0],
+                "audit_stands": content.audit.stands,
             }
         )
         return

@@ -9,6 +9,7 @@ import typer
 
 from veilstream.cli.common import need
 from veilstream.cli.release import open_space, open_store
+from veilstream.cli.serve_nats import exclude, serve_nats, spaces_of
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,9 +29,12 @@ Examples:
 
   veil serve policy.veil --mqtt localhost --clock --route 'meters/+ shared/meters/+ meter.veil'
 
-Secrets come from the environment or a file: VEIL_TOKEN or --token-file, VEIL_MQTT_PASSWORD or --password-file.
+  veil serve policy.veil --nats nats://n1:4222,nats://n2:4222    (as many of these workers as wanted)
+
+Secrets come from the environment or a file: VEIL_TOKEN or --token-file, VEIL_MQTT_PASSWORD or VEIL_NATS_PASSWORD or
+--password-file.
 """
-BROKER, PAGE, PROMISE = "MQTT", "HTTP", "Release"
+BROKER, PAGE, CLUSTER, PROMISE = "MQTT", "HTTP", "NATS JetStream", "Release"
 
 
 def serve(
@@ -71,6 +75,25 @@ def serve(
         str | None, typer.Option(metavar="[HOST:]PORT", help="Listen; loopback unless told.", rich_help_panel=PAGE)
     ] = None,
     token_file: Annotated[Path | None, typer.Option(help="Bearer token (or VEIL_TOKEN).", rich_help_panel=PAGE)] = None,
+    nats: Annotated[
+        str | None,
+        typer.Option(metavar="URL[,URL]", help="Be a worker; the memory is there too.", rich_help_panel=CLUSTER),
+    ] = None,
+    nats_creds: Annotated[Path | None, typer.Option(help="Credentials file.", rich_help_panel=CLUSTER)] = None,
+    prefix: Annotated[str, typer.Option(help="Of subjects, streams and bucket.", rich_help_panel=CLUSTER)] = "veil",
+    space: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=POLICY", help="One more policy, on its own subjects.", rich_help_panel=CLUSTER),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option(help="Most workers that share the work (16).", rich_help_panel=CLUSTER)
+    ] = None,
+    replicas: Annotated[
+        int | None, typer.Option(help="Nodes that hold everything (3; 1 without a cluster).", rich_help_panel=CLUSTER)
+    ] = None,
+    rebind: Annotated[
+        bool, typer.Option("--rebind", help="The memory belongs to this policy from now on.", rich_help_panel=CLUSTER)
+    ] = False,
     store: Annotated[
         Path | None, typer.Option(help="Where releases are remembered (default: POLICY.db).", rich_help_panel=PROMISE)
     ] = None,
@@ -91,7 +114,7 @@ def serve(
     ] = None,
     max_streams: Annotated[int, typer.Option(help="Streams that may be opened.", rich_help_panel=PROMISE)] = 1_000_000,
     keep: Annotated[
-        int | None, typer.Option(help="Steps per stream the log keeps (default: all).", rich_help_panel=PROMISE)
+        int | None, typer.Option(help="Steps per stream the log keeps (all; NATS: 32).", rich_help_panel=PROMISE)
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Run a model marked study only.", rich_help_panel=PROMISE)
@@ -100,12 +123,31 @@ def serve(
         bool, typer.Option("--json", help="Logs are JSON lines on stderr already; kept for uniformity.")
     ] = False,
 ) -> None:
-    """Run the gateway: only releases get out. MQTT, HTTP with a status page, or both."""
+    """Run the gateway: only releases get out. MQTT, HTTP with a status page, or both; or a worker on NATS."""
     from veilstream.gateway import logs, service
     from veilstream.gateway.core import Core
 
+    if nats is not None:
+        exclude({"--mqtt": mqtt, "--http": http, "--store": store, "--no-store": no_store, "--clock": clock})
+        serve_nats(
+            spaces_of(policy, space or [], ceiling, meter, force),
+            nats,
+            nats_creds,
+            user,
+            _secret("VEIL_NATS_PASSWORD", password_file),
+            (ca, cert, cert_key),
+            prefix,
+            out_format,
+            partitions=partitions,
+            replicas=replicas,
+            rebind=rebind,
+            keep=keep,
+            max_ahead=max_ahead,
+            max_streams=max_streams,
+        )
+        return
     if mqtt is None and http is None:
-        raise InputError("nothing to serve: give --mqtt HOST, --http PORT, or both")
+        raise InputError("nothing to serve: give --mqtt HOST, --http PORT, both, or --nats URL")
     if clock and mqtt is None:
         raise InputError("--clock publishes to a broker: give --mqtt HOST as well")
     if route and mqtt is None:

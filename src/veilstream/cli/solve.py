@@ -20,6 +20,8 @@ Examples:
 
   veil solve meter.veil --budget 0.1 --json
 
+  veil solve builtin:grid32x32-local --lambda 0.3 --reach 3
+
   veil solve builtin:grid4x4-q2 --lambda 1 --method a2c --option width=128 --option steps=1000000
 """
 
@@ -37,6 +39,11 @@ def solve(
     window: Annotated[int | None, typer.Option(help="Releases it remembers; raised by itself.")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Prove how close to the best possible it is.")] = False,
     seconds: Annotated[float, typer.Option(help="Time for the certificate.")] = 30.0,
+    reach: Annotated[
+        str | None, typer.Option(help="Consider releases within this distance only, as in 2km: for many states.")
+    ] = None,
+    float32: Annotated[bool, typer.Option("--float32", help="Sweep in single precision: half the memory.")] = False,
+    memory: Annotated[float | None, typer.Option(help="GB it may use; what is free unless told.")] = None,
     seed: Annotated[int, typer.Option(help="For random starts and estimates.")] = 0,
     option: Annotated[list[str] | None, typer.Option(help="Of the method, as in steps=1000000; repeatable.")] = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -45,8 +52,16 @@ def solve(
     from veilstream.cli.common import constraint_of, options_of, print_json, progress_bar, read_model
     from veilstream.problem import Problem
     from veilstream.solvers import solve as run
+    from veilstream.units import parse_quantity
 
     source = read_model(model)
+    options = options_of(option)
+    if reach is not None:
+        options["reach"] = parse_quantity(reach, source.unit, "--reach")
+    if float32:
+        options["dtype"] = "float32"
+    if memory is not None:
+        options["memory_gb"] = memory
     problem = Problem(source.chain, source.distortion, constraint_of(source, avg, at_most, weight, budget))
     with progress_bar("solving", quiet=json_out) as progress:
         solution = run(
@@ -57,7 +72,7 @@ def solve(
             seed=seed,
             progress=progress,
             certify_seconds=seconds,
-            **options_of(option),
+            **options,
         )
     result = as_json(solution)
     if out is not None:
@@ -71,25 +86,7 @@ def solve(
 
 def as_json(solution: "Solution") -> dict[str, Any]:
     """The keys of the contract."""
-    return {
-        "chain": solution.problem.chain.name,
-        "method": solution.method,
-        "window": solution.window,
-        "constraint": str(solution.problem.constraint),
-        "leakage": solution.leakage,
-        "leakage_se": solution.leakage_se,
-        "distortion": solution.distortion,
-        "weight": solution.weight,
-        "objective": solution.objective,
-        "lower_bound": solution.lower_bound,
-        "leakage_lower": solution.leakage_lower,
-        "gap": solution.gap,
-        "startup_bits": solution.startup_bits,
-        "level": str(solution.level),
-        "status": str(solution.status),
-        "seconds": round(solution.seconds, 3),
-        "warnings": solution.warnings,
-    }
+    return solution.to_json()
 
 
 def write(path: Path, solution: "Solution", source: "Model", seed: int) -> None:

@@ -51,7 +51,7 @@ class Table:
 
 
 def read_csv(path: Path, name: str, options: Options) -> Table:
-    header = _header(path, name)
+    header = table_header(path, name)
     layout = guess_layout(header, options.columns, f"{name} line 1")
     scan = pl.scan_csv(path, infer_schema=False, row_index_name="__row", encoding="utf8")
     try:
@@ -219,7 +219,7 @@ class _Lines:
         return fields[names.index(column)][:40] if column in names and names.index(column) < len(fields) else ""
 
 
-def _header(path: Path, name: str) -> list[str]:
+def table_header(path: Path, name: str) -> list[str]:
     with path.open(encoding="utf-8-sig", newline="") as lines:
         header = next(csv.reader(lines), [])
     if not header:

@@ -18,9 +18,9 @@ from paho.mqtt.client import MQTTMessage
 from veilstream.gateway import topics
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
 from veilstream.gateway.core import Core
-from veilstream.gateway.outcome import Message, Outcome, Status
+from veilstream.gateway.outcome import Message, Outcome, Status, body
 from veilstream.gateway.topics import Route
-from veilstream.gateway.wire import MAX_BYTES, Reading, Refused, Release, as_owntracks, encode, parse
+from veilstream.gateway.wire import MAX_BYTES, Reading, Refused, Release, parse
 from veilstream.store import StoreError
 
 log = logging.getLogger("veilstream.mqtt")
@@ -141,20 +141,14 @@ class MqttGateway:
     def _body(self, route: Route, reading: Reading | Refused, outcome: Outcome) -> bytes:
         assert isinstance(reading, Reading)
         assert outcome.release is not None
-        if self._as_owntracks(route, reading.owntracks, outcome.release):
-            return as_owntracks(outcome.release)
-        return outcome.message or b""
-
-    def _as_owntracks(self, route: Route, asked: bool, release: Release) -> bool:
-        return release.lat is not None and (route.form == "owntracks" or (route.form == "auto" and asked))
+        return body(route.form, reading.owntracks, outcome.release, outcome.message)
 
     # --- releases out ----------------------------------------------------------------------------------
 
     def compose_tick(self, space: str, release: Release) -> Message:
         """The message of a clocked release."""
         route = next(r for r in self.routes if r.space == space)
-        body = as_owntracks(release) if self._as_owntracks(route, False, release) else encode(release)
-        return route.output(release.stream), body
+        return route.output(release.stream), body(route.form, False, release)
 
     def wake(self) -> None:
         """Something was put into the outbox by another thread."""

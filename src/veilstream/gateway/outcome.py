@@ -1,11 +1,13 @@
 """What became of a reading."""
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from veilstream.gateway.wire import Refused, Release
+from veilstream.gateway.wire import Refused, Release, as_owntracks, encode
+
+OutFormat = Literal["auto", "plain", "owntracks"]  # auto: OwnTracks for OwnTracks
 
 
 class Status(Enum):
@@ -28,3 +30,10 @@ Message = tuple[str, bytes]  # topic, payload
 class Processed(NamedTuple):
     outcomes: list[Outcome]
     outbox: list[tuple[int, Message]]  # ids of what waits to be published
+
+
+def body(form: OutFormat, asked: bool, release: Release, message: bytes | None = None) -> bytes:
+    """A release as it is sent; `asked`: its reading was OwnTracks. `message`: it as plain JSON, if that is at hand."""
+    if release.lat is not None and (form == "owntracks" or (form == "auto" and asked)):
+        return as_owntracks(release)
+    return encode(release) if message is None else message

@@ -5,14 +5,24 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 from veilstream.gateway.core import Core
 from veilstream.gateway.outcome import Message
+from veilstream.gateway.stats import Stats
 from veilstream.gateway.wire import Release
 from veilstream.store import StoreError
 
 log = logging.getLogger("veilstream.service")
 Run = Callable[[threading.Event], None]
+
+
+class Served(Protocol):
+    """What the parts work on."""
+
+    stats: Stats
+
+    def close(self) -> None: ...
 
 
 class Clock:
@@ -39,7 +49,7 @@ class Clock:
             step = max(step + 1, self.core.current_step(self.space))
 
 
-def run(core: Core, parts: dict[str, Run], stop: threading.Event | None = None, signals: bool = True) -> None:
+def run(core: Served, parts: dict[str, Run], stop: threading.Event | None = None, signals: bool = True) -> None:
     """Every part in its own thread until a signal, or until one of them fails."""
     stop = stop or threading.Event()
     if signals:

@@ -44,6 +44,7 @@ class Space:
         one = self.mechanism.start(1)
         self._memory, self._belief = one.memory, one.belief  # what a new stream starts from
         self._start = one.memory.tobytes(), one.belief.tobytes()
+        self.state_bytes = len(self._start[0]) + len(self._start[1])
 
     def _show(self, y: int) -> Shown:
         if self.states is None:

@@ -1,11 +1,9 @@
 """MQTT topics: from an input filter with wildcards to stream names, and from those to output topics."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from veilstream.errors import InputError
-
-OutFormat = Literal["auto", "plain", "owntracks"]
+from veilstream.gateway.outcome import OutFormat
 
 
 @dataclass(frozen=True)
@@ -15,7 +13,7 @@ class Route:
     source: str
     target: str
     space: str = ""
-    form: OutFormat = "auto"  # auto: OwnTracks for OwnTracks
+    form: OutFormat = "auto"
 
     def __post_init__(self) -> None:
         for topic in (self.source, self.target):

@@ -28,17 +28,29 @@ def folder_of(geolife: Path) -> Path:
 
 
 def digest(geolife: Path) -> str:
-    """A hash of the names and sizes of the user's files."""
-    folder = folder_of(geolife)
-    files = sorted((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file())
-    told = "\n".join(f"{name} {path.stat().st_size}" for name, path in files)
+    """A hash of the names and sizes of the files of the user and of those beside."""
+    own = folder_of(geolife).parent
+    files = [path for user in users(geolife) for path in sorted(user.rglob("*")) if path.is_file()]
+    told = "\n".join(f"{path.relative_to(own).as_posix()} {path.stat().st_size}" for path in files)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
-@lru_cache(maxsize=1)
-def model(geolife: Path) -> Model:
+def users(geolife: Path) -> list[Path]:
+    """The folders of the paper's user and of those beside it."""
+    own = folder_of(geolife)
+    return [own, *(p.parent for p in sorted(own.parent.glob("*/Trajectory")) if p.parent != own)]
+
+
+def model(geolife: Path, order: int = 1) -> Model:
+    return model_of(folder_of(geolife), order)
+
+
+@lru_cache(maxsize=8)
+def model_of(user: Path, order: int = 1) -> Model:
     from veilstream.data.sources import read
     from veilstream.fitting import FitOptions, fit_model
 
-    options = FitOptions(period_s=300.0, bin="mean", gaps="bridge", noise="drop", eps_m=200.0, min_samples=8)
-    return fit_model(read([str(folder_of(geolife))]), options)
+    options = FitOptions(
+        period_s=300.0, bin="mean", gaps="bridge", noise="drop", eps_m=200.0, min_samples=8, order=order
+    )
+    return fit_model(read([str(user)]), options)

@@ -28,11 +28,8 @@ CLASS = {"yes": "yes", "in part": "part", "no": "no"}
 
 
 def page(outcomes: Sequence[Outcome]) -> str:
-    from veilstream.paper.run import LEFT_OUT
-
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     csp = f"default-src 'none'; img-src 'self' file: data:; style-src 'sha256-{digest}'; base-uri 'none'"
-    left = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in LEFT_OUT.items())
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{csp}">'
@@ -41,15 +38,14 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "<h1>The paper, item by item</h1><p>Erdemir, Dragotti, Gündüz: Privacy-Aware Time-Series Data Sharing with "
         "Deep Reinforcement Learning. What it states, what veilstream gets, and whether they agree. Bits are per step. "
         "Bands are proved, exact curves computed exactly for the stated chain, ± are 95 % intervals. Pictures made "
-        "from GeoLife must not be passed on.</p>"
-        + "".join(_section(o) for o in outcomes)
-        + f"<h2>Left out</h2><dl>{left}</dl></body></html>\n"
+        "from GeoLife must not be passed on.</p>" + "".join(_section(o) for o in outcomes) + "</body></html>\n"
     )
 
 
 def _section(outcome: Outcome) -> str:
     item, found = outcome.item, outcome.finding
-    head = f'<section id="{item.name}"><h2>{escape(item.title)}</h2><dl><dt>the paper</dt><dd>{escape(item.paper)}</dd>'
+    asks, answers = ("beyond it we ask", "the answer") if item.beyond else ("the paper", "do they agree?")
+    head = f'<section id="{item.name}"><h2>{escape(item.title)}</h2><dl><dt>{asks}</dt><dd>{escape(item.paper)}</dd>'
     if found is None:
         return f"{head}<dt>veilstream</dt><dd>{escape(outcome.state)}</dd></dl></section>"
     agree = f'<dd class="agree {CLASS.get(found.agrees, "no")}">{escape(found.agrees)}</dd>'
@@ -57,6 +53,6 @@ def _section(outcome: Outcome) -> str:
     links = " ".join(f'<a href="{item.name}.{ending}">{ending.upper()}</a>' for ending in ("csv", "png", "svg"))
     picture = f'<img src="{item.name}.png" alt="{escape(item.title)}">'
     return (
-        f"{head}<dt>veilstream</dt><dd>{escape(found.ours)}</dd><dt>do they agree?</dt>{agree}{why}"
+        f"{head}<dt>veilstream</dt><dd>{escape(found.ours)}</dd><dt>{answers}</dt>{agree}{why}"
         f"<dt>files</dt><dd>{links}</dd></dl>{picture}</section>"
     )

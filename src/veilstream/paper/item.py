@@ -69,6 +69,8 @@ class Item:
     paper: str  # what the paper states, in our words
     make: Callable[[Desk], Finding] = field(repr=False)
     needs_geolife: bool = False
+    needs_meters: bool = False
+    beyond: bool = False  # not in the paper: `paper` is the question asked, `agrees` its answer
     needs: str | None = None  # a library of an extra, without which it is skipped
 
 
@@ -81,6 +83,7 @@ class Desk:
     budget: Budget
     geolife: Path | None = None
     progress: Progress | None = None
+    meters: Path | None = None
 
     def kept(self, key: dict[str, Any], compute: Callable[[], Any]) -> Any:
         """The figures of this key, from an earlier run where it got so far; JSON."""

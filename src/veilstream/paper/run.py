@@ -27,10 +27,10 @@ MODULES = (
     "table_idc",
     "table_adc",
     "map_geolife",
+    "beyond_users",
+    "beyond_meters",
+    "beyond_orders",
 )
-LEFT_OUT = {
-    "three more GeoLife users, London smart meters, orders 2 and 3": "not in veil paper yet",
-}
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ def run(
     geolife: Path | None = None,
     progress: Progress | None = None,
     tell: Callable[[Outcome], None] | None = None,
+    meters: Path | None = None,
 ) -> list[Outcome]:
     """Every item in turn; the index is written anew after each, so an interrupted run leaves a whole one."""
     from veilstream.paper.index import page
@@ -72,13 +73,15 @@ def run(
     if geolife is not None:
         geolife = Path(geolife)
         folder_of(geolife)
+    if meters is not None and not meters.is_file():
+        raise InputError(f"{meters}: no such file; --meters names a CSV of kWh, one column a household")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror})") from None
     outcomes: list[Outcome] = []
     for item in wanted:
-        outcome = _one(item, Desk(item.name, folder, budget, geolife, progress))
+        outcome = _one(item, Desk(item.name, folder, budget, geolife, progress, meters))
         outcomes.append(outcome)
         write(folder / "index.html", page(_all(folder, outcomes)))
         if tell:
@@ -89,11 +92,15 @@ def run(
 def _one(item: Item, desk: Desk) -> Outcome:
     if item.needs_geolife and desk.geolife is None:
         return Outcome(item, "skipped: needs --geolife DIR", None)
+    if item.needs_meters and desk.meters is None:
+        return Outcome(item, "skipped: needs --meters CSV", None)
     if item.needs is not None and find_spec(item.needs) is None:
         return Outcome(item, f"skipped: needs {item.needs}; pip install 'veilstream[deep]'", None)
     settings = {"item": item.name, "veilstream": version("veilstream"), **asdict(desk.budget)}
     if item.needs_geolife and desk.geolife is not None:
         settings["geolife"] = digest(desk.geolife)  # another folder is other data
+    if item.beyond and desk.meters is not None:
+        settings["meters"] = f"{desk.meters.name} {desk.meters.stat().st_size}"
     done = read(desk.folder, item)
     if done is not None and done[1] == settings:
         return Outcome(item, "kept", done[0])

@@ -15,6 +15,7 @@ from veilstream.errors import InputError
 from veilstream.information import Array
 from veilstream.policy import Policy
 from veilstream.problem import Average, Both, Problem
+from veilstream.report.audited import Audited, audited
 from veilstream.report.layout import crowd, east_north_km, lower_curve
 from veilstream.report.points import (
     Example,
@@ -50,6 +51,7 @@ class Options:
     points: int = 16
     seconds: float = 20.0
     seed: int = 0
+    audit: str = "quick"  # full, none
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class Content:
     solutions: list[Solution]
     baselines: list[Baseline]
     family: list[Point]  # planar Laplace, for the picture
+    audit: Audited
     card: list[tuple[str, str]] = field(default_factory=list)
     account: list[dict[str, Any]] = field(default_factory=list)
 
@@ -115,6 +118,7 @@ def collect(
     if artefact.policy is None or artefact.problem is None:
         raise InputError("this file holds a model without a policy; make one with veil solve MODEL --avg 1km -o FILE")
     problem, chain = artefact.problem, artefact.chain
+    recorded = None if options.shareable else sequences
     if options.shareable:
         sequences = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=options.seed)[0]]]
     if not sequences:
@@ -150,6 +154,7 @@ def collect(
         solutions,
         baselines(problem, own, options.seed),
         Today("planar-laplace", settings=16, seed=options.seed).family(_free(problem), progress),
+        audited(artefact, recorded, options.audit, options.seed, progress),
         list(card),
         list(account),
     )

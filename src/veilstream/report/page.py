@@ -13,7 +13,9 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from veilstream.audit.tables import LEGEND
 from veilstream.report import words
+from veilstream.report.audited import Audited
 from veilstream.report.content import Content, payload
 
 PRIVATE = "PRIVATE: this page shows recorded traces. Do not pass it on; veil report --shareable makes one you can."
@@ -26,13 +28,13 @@ HIDDEN = {"command", "data_sha256"}  # of the provenance, in a shareable page: t
 
 def render(content: Content) -> str:
     """The page."""
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = asset("page.css"), asset("page.js")
     headline, sentences = words.verdict(content)
     shareable = content.options.shareable
     name = content.artefact.chain.name
     parts = {
-        "policy": f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'",
+        "policy": f"default-src 'none'; style-src '{source_hash(style)}'; script-src '{source_hash(script)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'",
         "style": style,
         "script": script,
         "title": escape("Shareable report" if shareable else f"PRIVATE report: {name}"),
@@ -45,15 +47,16 @@ def render(content: Content) -> str:
         "start": str(next(i for i, s in enumerate(content.spots) if s.own)),
         "example": escape(_example(content)),
         "baselines": _baselines(content),
-        "card": _pairs(content.card) or "<p>No data was given.</p>",
+        "audit": _audit(content.audit),
+        "card": pairs(content.card) or "<p>No data was given.</p>",
         "account": _account(content),
-        "levels": _pairs([(str(k), v) for k, v in words.LEVELS.items()]),
+        "levels": pairs([(str(k), v) for k, v in words.LEVELS.items()]),
         "limits": "".join(f"<li>{escape(s)}</li>" for s in words.LIMITS),
-        "provenance": _pairs(_provenance(content)),
-        "glossary": _pairs(list(words.GLOSSARY.items())),
+        "provenance": pairs(_provenance(content)),
+        "glossary": pairs(list(words.GLOSSARY.items())),
         "data": embed(payload(content)),
     }
-    page = _asset("page.html")
+    page = asset("page.html")
     head, *pieces = page.split("{{")
     out = [head]
     for piece in pieces:  # one pass: what is put in is never looked at again
@@ -68,15 +71,15 @@ def embed(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return (files("veilstream.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def source_hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _pairs(rows: Sequence[tuple[str, str]]) -> str:
+def pairs(rows: Sequence[tuple[str, str]]) -> str:
     body = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in rows)
     return f"<dl>{body}</dl>" if body else ""
 
@@ -108,6 +111,25 @@ def _baselines(content: Content) -> str:
             f'<tr><th scope="row">{escape(b.label)}</th>' + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>"
         )
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _audit(found: Audited) -> str:
+    """The verdict of the audit and its tables."""
+    state = {True: "The claim stands.", False: "THE CLAIM FAILS.", None: ""}[found.stands]
+    out = [f"<p>{'<strong>' + state + '</strong> ' if state else ''}{escape(found.words)}</p>"]
+    for sheet in found.sheets:
+        head = "".join(f'<th scope="col">{escape(h)}</th>' for h in sheet.head)
+        rows = "".join(
+            f'<tr class="{"own" if strong else "other"}"><th scope="row">{escape(first)}</th>'
+            + "".join(f"<td>{escape(c)}</td>" for c in rest)
+            + "</tr>"
+            for (first, *rest), strong in sheet.rows
+        )
+        out.append(
+            f'<div class="wide"><table class="figures"><caption>{escape(sheet.title)}</caption>'
+            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+        )
+    return "".join(out) + (f'<p class="legend">{escape(LEGEND)}</p>' if found.sheets else "")
 
 
 def _account(content: Content) -> str:

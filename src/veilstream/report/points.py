@@ -13,6 +13,7 @@ from veilstream.audit.traces import release, sampled
 from veilstream.chain import MarkovChain
 from veilstream.evaluate import evaluate
 from veilstream.information import Array
+from veilstream.local_policy import LocalPolicy
 from veilstream.policy import Policy, Schedule, WindowPolicy
 from veilstream.problem import Average, Both, Constraint, Instantaneous, Problem
 from veilstream.solvers.solution import Level, Point, Solution
@@ -35,7 +36,7 @@ class Example:
 
 def where(problem: Problem, policy: Policy) -> Point:
     """Leakage and distortion of a policy: computed where that can be, else estimated."""
-    if isinstance(policy, WindowPolicy):
+    if isinstance(policy, WindowPolicy | LocalPolicy):
         steady = rates(problem, policy)
         return Point(policy, steady.leakage, steady.distortion)
     if isinstance(policy, Schedule) and all(isinstance(p, WindowPolicy) for p in policy.policies):

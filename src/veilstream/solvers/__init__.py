@@ -75,6 +75,8 @@ def solve(
 
     window: released symbols the policy remembers; None raises it while that gains more than 0.1 %.
     certify: prove a lower bound that holds for every policy (`certify_seconds` of work).
+    Many states: reach=2.0 considers no release further off, dtype="float32" halves the memory of the sweeps, and
+    memory_gb=4 refuses what would need more (what the machine has free unless told).
     """
     started = time.perf_counter()
     seconds = options.pop("certify_seconds", 30.0)
@@ -98,6 +100,10 @@ def solve(
     else:
         point, weight = search.meet(problem, solver, average, progress)
     solution = _solution(problem, method, point, weight)
+    reach = getattr(solver, "reach", None)
+    if reach is not None:
+        line = f"releases further than {reach:g} were left out: what is claimed holds, but others might leak less"
+        solution = replace(solution, warnings=[*solution.warnings, line])
     if certify:
         from veilstream.solvers.bounds import certify_solution
 

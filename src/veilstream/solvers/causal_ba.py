@@ -11,14 +11,20 @@ import numpy as np
 
 from veilstream.errors import InputError
 from veilstream.information import Array, Index
-from veilstream.policy import WindowPolicy
-from veilstream.problem import Problem
+from veilstream.local_policy import FLOOR, LocalPolicy
+from veilstream.local_steady import LocalStep, local_startup_bits
+from veilstream.pattern import Rows, TooLarge, pattern_of
+from veilstream.policy import Policy, WindowPolicy
+from veilstream.problem import Both, Instantaneous, Problem
+from veilstream.solvers.size import Plan, free_bytes, plan
 from veilstream.solvers.solution import Point, Progress, Status
-from veilstream.solvers.sweep import FLOOR, Sweep, Tables, extrapolate
-from veilstream.steady import DENSE_LIMIT, Step, dense_transition, startup_bits, stationary_joint, widen
+from veilstream.solvers.sparse_sweep import SparseSweep, sparse_starts
+from veilstream.solvers.sweep import Sweep, Sweeping, Tables, extrapolate
+from veilstream.steady import Step, startup_bits, stationary_joint, widen
 
 LOOK_EVERY = 50  # sweeps between looks at convergence
 ANNEAL_SWEEPS = 100
+HARM = 1.5  # an extrapolation after which the slack is this many times larger is taken back
 NOTHING = 1e-5  # bits: differences of this size times the tolerances count as none
 SLACK = 5e-3  # relative: Blahut's bound on what a better output model could still gain
 LARGE_TABLE = 20_000  # numbers in one alpha beyond which three starts must do
@@ -36,6 +42,10 @@ class CausalBA:
     min_gain: float = 1e-3
     look_ahead: bool = True
     seed: int = 0
+    reach: float | None = None  # releases further off than this are not considered: an upper bound, and sparse
+    sparse: bool | None = None  # None: by the size of the problem
+    dtype: str = "float64"  # of the sweeps; what they find is judged in double precision
+    memory_gb: float | None = None  # None: what the machine has free
 
     def __post_init__(self) -> None:
         if self.window is not None and (int(self.window) != self.window or self.window < 0):
@@ -44,21 +54,34 @@ class CausalBA:
             raise InputError(f"max_sweeps must be at least 1, found {self.max_sweeps}")
         if not self.tolerance > 0:
             raise InputError(f"tolerance must be positive, found {self.tolerance}")
+        if self.dtype not in ("float32", "float64"):
+            raise InputError(f"dtype must be float32 or float64, found {self.dtype!r}")
+        if self.reach is not None and not self.reach >= 0:
+            raise InputError(f"reach must be a distance >= 0, found {self.reach}")
 
     def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
         """The best point found for each weight."""
         weights = np.asarray(weights, dtype=float)
+        problem = within_reach(problem, self.reach)
         window = self._first_window(problem)
-        starts = starting_models(problem, window, self.random_starts, self.seed)
-        if problem.n_states * problem.n_outputs**window > LARGE_TABLE:
-            starts = starts[:, :3]
-        found = constants(problem, window) + self.run(problem, weights, window, starts, progress)
+        few = problem.n_states * problem.n_outputs**window > LARGE_TABLE
+        n_starts = 3 if few else 5 + self.random_starts
+        how = self._plan(problem, window, n_starts * len(weights))
+        if how.pattern is None:
+            starts = starting_models(problem, window, 0 if few else self.random_starts, self.seed)[:, :n_starts]
+        else:
+            starts = sparse_starts(problem, how.pattern, 0 if few else self.random_starts, self.seed)[None, :n_starts]
+        found = constants(problem, window if how.pattern is None else 0)
+        found += self.run(problem, weights, how, starts, progress)
         best = envelope(found, weights)
         rising = np.arange(len(weights))  # weights at which the last raise of the window paid
-        while self.window is None and rising.size and self._fits(problem, window + 1, len(weights)):
-            window += 1
-            wider = np.stack([widen(best[i].table, window).output_model for i in rising])
-            more = self.run(problem, weights[rising], window, wider[:, None], progress)
+        while self.window is None and rising.size:
+            raised = self._raised(problem, how, len(weights))
+            if raised is None:
+                break
+            how = raised
+            wider = np.stack([widened(best[i].policy, how) for i in rising])
+            more = self.run(problem, weights[rising], how, wider[:, None], progress)
             better = envelope(found + more, weights)
             gains = np.array([gain(o, b, w) for o, b, w in zip(best, better, weights, strict=True)])
             rising = np.flatnonzero(gains > self.min_gain)
@@ -74,62 +97,83 @@ class CausalBA:
     def _first_window(self, problem: Problem) -> int:
         return max(1, problem.chain.order) if self.window is None else self.window
 
-    def _fits(self, problem: Problem, window: int, batch: int) -> bool:
-        return batch * problem.n_outputs**window * problem.n_states <= LARGEST_TABLE
+    def _plan(self, problem: Problem, window: int, batch: int) -> Plan:
+        return plan(problem, window, batch, self.dtype, self.sparse, free_bytes(self.memory_gb))
 
-    def run(
-        self, problem: Problem, weights: Array, window: int, starts: Array, progress: Progress | None
-    ) -> list[Point]:
-        """Every (weight, start) to convergence. starts: |weights| or 1, x starts x S x Y."""
+    def _raised(self, problem: Problem, how: Plan, batch: int) -> Plan | None:
+        """One release more, if that is quick enough to try unasked."""
+        if how.pattern is None:
+            fits = batch * problem.n_outputs ** (how.window + 1) * problem.n_states <= LARGEST_TABLE
+            return replace(how, window=how.window + 1) if fits else None
+        try:
+            allowed = Rows.of(problem.allowed)
+            most = LARGEST_TABLE // batch
+            longer = pattern_of(problem.chain.sparse, allowed, problem.n_outputs, how.window + 1, most)
+        except TooLarge:
+            return None
+        return Plan(longer.window, longer, how.bytes)
+
+    def run(self, problem: Problem, weights: Array, how: Plan, starts: Array, progress: Progress | None) -> list[Point]:
+        """Every (weight, start) to convergence. starts: |weights| or 1, x starts x (S x Y or outputs)."""
         n_starts = starts.shape[1]
         r = np.broadcast_to(starts, (len(weights), *starts.shape[1:])).reshape(-1, *starts.shape[2:])
         anneal = np.tile(annealing(n_starts), len(weights))
-        sweep = Sweep(problem, problem.cost(np.repeat(weights, n_starts)), window, self.look_ahead)
+        every = np.repeat(weights, n_starts)
+        sweep: Sweeping
+        if how.pattern is None:
+            sweep = Sweep(problem, problem.cost(every), how.window, self.look_ahead, self.dtype)
+        else:
+            sweep = SparseSweep(problem, every, how.pattern, self.look_ahead, self.dtype)
         tables = sweep.start(r.copy())
         group = np.repeat(np.arange(len(weights)), n_starts)
-        values, done, kept = self._converge(problem, sweep, tables, anneal, group, progress)
-        K = sweep.kernel(tables, np.arange(len(tables)))[0].swapaxes(2, 3)
-        r, mu = sweep.by_window(tables.r), sweep.by_window(tables.mu)
+        values, done, kept = self._converge(sweep, tables, anneal, group, progress)
         points = []
         for i in np.flatnonzero(kept):
-            policy = WindowPolicy(r[i], K[i], window, first=int(mu[i].sum(1).argmax()))
-            law = stationary_joint(problem.chain, policy, mu[i])
-            rates = Step(problem.chain, policy).rates(law, problem.distortion)
+            policy, rates = sweep.result(tables, int(i))
             status = Status.CONVERGED if done[i] else Status.STOPPED
             history = [{"sweep": k, "value": float(v[i])} for k, v in values]
             points.append(Point(policy, rates.leakage, rates.distortion, status=status, history=history))
         return points
 
     def _converge(
-        self, problem: Problem, sweep: Sweep, tables: Tables, anneal: Array, group: Index, progress: Progress | None
+        self, sweep: Sweeping, tables: Tables, anneal: Array, group: Index, progress: Progress | None
     ) -> tuple[list[tuple[int, Array]], Array, Array]:
         """Cycles of sweeps and one extrapolation until value and slack have settled; `tables` change in place.
 
         Returns the values on the way, which runs settled, and which are worth a look at all.
         """
         live = np.arange(len(tables))
-        value, slack = np.full((2, len(tables)), np.inf)
+        value, slack, ceiling = np.full((3, len(tables)), np.inf)
         cap = np.full(len(tables), 4.0)  # on the extrapolation: grows while it helps, shrinks when it hurts
         done, kept = np.zeros(len(tables), dtype=bool), np.ones(len(tables), dtype=bool)
         annealed = ANNEAL_SWEEPS if (anneal != 1).any() else 0
         values, k, next_look, next_settle = [], 0, ANNEAL_SWEEPS, 4 * ANNEAL_SWEEPS
-        t = tables.take(live)
+        t = safe = tables.take(live)
+        last = value
         while live.size and k < self.max_sweeps:
             if k < annealed:
                 stretch = anneal[live] ** (1 - k / annealed)
-                t, _, _ = sweep(t, live, stretch[:, None, None, None])
+                t, _, _ = sweep(t, live, stretch)
                 k += 1
                 continue
             for _ in range(3):
                 t, now, left = sweep(t, live)
+            harmed = (left > HARM * slack[live]) & (cap[live] > 1)
+            if harmed.any():  # back to before the extrapolation
+                back = np.flatnonzero(harmed)
+                t.put(back, safe.take(back))
+                now, left = np.where(harmed, last, now), np.where(harmed, slack[live], left)
+                ceiling[live] = np.where(harmed, np.maximum(cap[live] / 4, 1), ceiling[live])
             helped = left < 1.02 * slack[live]
             cap[live] = np.where(helped, np.minimum(2 * cap[live], 1e3), np.maximum(cap[live] / 4, 1))
-            slack[live] = left
+            cap[live] = np.minimum(cap[live], ceiling[live])
+            slack[live], last = left, now
             t1 = sweep(t, live)[0]
-            t = extrapolate(t, t1, sweep(t1, live)[0], cap[live])
+            safe = sweep(t1, live)[0]
+            t = extrapolate(sweep, t, t1, safe, cap[live])
             k += 5
             if k >= next_settle:
-                settle(problem, sweep, t, live)
+                sweep.settle(t, live)
                 next_settle *= 2
             if k >= next_look:
                 next_look = k + LOOK_EVERY
@@ -139,10 +183,11 @@ class CausalBA:
                 values.append((k, value.copy()))
                 tables.put(live, t)
                 done[live[settled]] = True
-                drop = redundant(tables, value, slack, group, kept)
+                drop = redundant(sweep, tables, value, slack, group, kept)
                 kept[drop] = False
-                going = ~settled & kept[live]
-                live, t = live[going], t.take(np.flatnonzero(going))
+                going = np.flatnonzero(~settled & kept[live])
+                live, t, safe, last = live[going], t.take(going), safe.take(going), last[going]
+                ceiling[live] *= 2
                 if progress:
                     progress(1 - len(live) / len(tables), f"window {sweep.window}, sweep {k}: {len(live)} runs live")
         if live.size:
@@ -150,14 +195,14 @@ class CausalBA:
         return values, done, kept
 
 
-def redundant(tables: Tables, value: Array, slack: Array, group: Index, kept: Array) -> Index:
+def redundant(sweep: Sweeping, tables: Tables, value: Array, slack: Array, group: Index, kept: Array) -> Index:
     """Runs not worth going on with: another at the same weight has the same output model (to 2 %), or is so much
     better that by Blahut's bound they cannot catch up."""
     drop = []
     for g in np.unique(group):
         runs = np.flatnonzero((group == g) & kept)
         best = runs[value[runs].argmin()]
-        seen = tables.mu[best].sum(-1, keepdims=True)
+        seen = sweep.seen(tables.mu[best : best + 1])[0]
         for i in runs[runs != best]:
             apart = (seen * np.abs(tables.r[i] - tables.r[best])).sum() / 2
             if apart < 0.02 or value[i] - slack[i] > value[best]:
@@ -193,20 +238,24 @@ def annealing(n_starts: int) -> Array:
 
 
 def constants(problem: Problem, window: int) -> list[Point]:
-    """Always the same symbol, for every symbol that is always allowed: nothing leaks."""
+    """Always the same symbol, where one is always allowed: nothing leaks.
+
+    Without a limit the one of least distortion will do; under one each may still leak a little, by its floor.
+    """
     n, points = problem.n_outputs, []
-    for y in np.flatnonzero(problem.allowed.all(0)):
+    K = problem.allowed[None].astype(float)
+    cost = problem.chain.stationary @ problem.distortion
+    open_to_all = [int(cost.argmin())] if K.all() else np.flatnonzero(problem.allowed.all(0))
+    for y in open_to_all:
         r = np.full(n, FLOOR)
         r[y] = 1 - FLOOR * (n - 1)
-        K = problem.allowed[None].astype(float)
         policy = WindowPolicy(np.tile(r, (n**window, 1)), K, window, first=int(y) if window else 0)
-        distortion = float(problem.chain.stationary @ problem.distortion @ r) if K.all() else None
-        if distortion is None:
+        if K.all():
+            points.append(Point(policy, 0.0, float(cost @ r)))
+        else:
             law = stationary_joint(problem.chain, policy)
             rates = Step(problem.chain, policy).rates(law, problem.distortion)
             points.append(Point(policy, rates.leakage, rates.distortion))
-        else:
-            points.append(Point(policy, 0.0, distortion))
     return points
 
 
@@ -232,33 +281,35 @@ def gain(old: Point, new: Point, weight: float) -> float:
     return 1 - new.objective(weight) / before if before > 1e-12 else 0.0
 
 
-def settle(problem: Problem, sweep: Sweep, t: Tables, index: Index) -> None:
-    """Newton's step, where the tables are small: mu and alpha of the present policy, solved for instead of iterated.
+def within_reach(problem: Problem, reach: float | None) -> Problem:
+    """The problem with releases beyond `reach` left out (the nearest always stays): a restriction of the policies."""
+    if reach is None:
+        return problem
+    d = problem.distortion
+    nearest = np.where(problem.allowed, d, np.inf).min(1)
+    allowed = problem.allowed & (d <= np.maximum(reach, nearest)[:, None] * (1 + 1e-12))
+    limit = Instantaneous(tuple(np.where(allowed, d, 0).max(1)))
+    average = problem.average
+    return Problem(problem.chain, d, limit if average is None else Both(average, limit))
 
-        mu T = mu,    (I - T) alpha = T* alpha - T alpha - g        T: transitions under a, T*: the soft minimum
 
-    Chains that mix slowly would otherwise need thousands of sweeps. `t` changes in place.
-    """
-    S, Z = sweep.O * sweep.Sp, problem.n_states
-    if S * Z > DENSE_LIMIT or len(problem.chain.closed_classes) > 1:
-        return
-    K, low = sweep.kernel(t, index)
-    N = t.r @ K
-    improved = sweep.by_window(low - np.log2(N)).reshape(len(t), -1)
-    old = sweep.by_window(t.alpha).reshape(len(t), -1)
-    r = sweep.by_window(t.r)
-    mu, alpha = np.empty((2, len(t), S, Z))
-    for i in range(len(t)):
-        policy = WindowPolicy(r[i], K[i].swapaxes(1, 2), sweep.window)
-        T = dense_transition(policy.channel(np.arange(S)), problem.chain.transition)
-        mu[i] = stationary_joint(problem.chain, policy)
-        one_step = improved[i] - T @ old[i]
-        gain = mu[i].ravel() @ one_step
-        alpha[i] = np.linalg.solve(np.eye(S * Z) - T + mu[i].ravel(), one_step - gain).reshape(S, Z)
-    t.mu = sweep.by_oldest(mu)
-    if sweep.look_ahead:
-        t.alpha = sweep.by_oldest(alpha)
+def widened(policy: Policy, how: Plan) -> Array:
+    """The output model of a policy, as a start for a longer window."""
+    p = how.pattern
+    if p is None:
+        assert isinstance(policy, WindowPolicy)
+        return widen(policy, how.window).output_model
+    if isinstance(policy, LocalPolicy):
+        r = policy.output_model.at(p.windows[p.output_window] % p.n_outputs**policy.window, p.output, FLOOR)
+    else:
+        assert isinstance(policy, WindowPolicy)
+        assert policy.window == 0  # always the same release
+        r = policy.output_model[0, p.output]
+    return r / p.by_output(r)[p.output_window]
 
 
 def with_startup(problem: Problem, point: Point) -> Point:
+    if isinstance(point.policy, LocalPolicy):
+        step = LocalStep(problem.chain, point.policy)
+        return replace(point, startup_bits=local_startup_bits(problem, step, point.leakage))
     return replace(point, startup_bits=startup_bits(problem, point.table, point.leakage))

@@ -163,7 +163,7 @@ def share_time(problem: Problem, within: Point, beyond: Point, axis: Axis) -> Po
             point = Point(schedule, leakage, distortion, Level.COMPUTED, status=within.status)
             if axis.of(point) <= axis.limit * (1 + 1e-9) or n_within == block - 1:
                 break
-            n_within += max(1, block // 200)
+            n_within = min(n_within + max(1, block // 200), block - 1)
         if axis.of(point) > axis.limit * (1 + 1e-9):
             point = within
         if axis.other(point) - best <= SWITCHING * abs(best) or block >= LONGEST_BLOCK:

@@ -103,6 +103,28 @@ class Solution:
         windows = [getattr(p, "window", None) for p in parts]
         return None if None in windows else max(w for w in windows if w is not None)
 
+    def to_json(self) -> dict[str, Any]:
+        """The keys of the contract."""
+        return {
+            "chain": self.problem.chain.name,
+            "method": self.method,
+            "window": self.window,
+            "constraint": str(self.problem.constraint),
+            "leakage": self.leakage,
+            "leakage_se": self.leakage_se,
+            "distortion": self.distortion,
+            "weight": self.weight,
+            "objective": self.objective,
+            "lower_bound": self.lower_bound,
+            "leakage_lower": self.leakage_lower,
+            "gap": self.gap,
+            "startup_bits": self.startup_bits,
+            "level": str(self.level),
+            "status": str(self.status),
+            "seconds": round(self.seconds, 3),
+            "warnings": self.warnings,
+        }
+
     def with_bound(self, bound: float, certificate: Any, elsewhere: float = 0.0) -> "Solution":
         """With a proved lower bound on the objective; `elsewhere`: one on leakage from other weights."""
         lower = max(0.0, bound - self.weight * self.distortion, elsewhere)

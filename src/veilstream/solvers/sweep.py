@@ -13,18 +13,22 @@ Shapes: B batch, O = |Y| oldest symbols, S' = |Y|^(w-1) the others, S = O S', Y 
 """
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from veilstream.information import Array, Index
+from veilstream.local_policy import FLOOR
+from veilstream.policy import Policy, WindowPolicy
 from veilstream.problem import Problem
+from veilstream.steady import DENSE_LIMIT, Rates, Step, dense_transition, stationary_joint
 
-FLOOR = 1e-9  # least output probability r(y|s): a deployed policy never makes a release impossible
+UNSEEN = 1e-250  # the law of a window below which its output model is left alone
 
 
 @dataclass
 class Tables:
-    """What a sweep improves, all laid out B x S' x O x (Y or Z)."""
+    """What a sweep improves, laid out B x S' x O x (Y or Z); B x non-zeros in `sparse_sweep`."""
 
     r: Array
     alpha: Array
@@ -40,19 +44,42 @@ class Tables:
         self.r[index], self.alpha[index], self.mu[index] = part.r, part.alpha, part.mu
 
 
+class Sweeping(Protocol):
+    """What the driver in `causal_ba` needs of a sweep, dense or sparse."""
+
+    window: int
+
+    def start(self, r: Array) -> Tables: ...
+    def __call__(self, t: Tables, index: Index, stretch: Array | float = 1.0) -> tuple[Tables, Array, Array]: ...
+    def seen(self, mu: Array) -> Array:
+        """The law of the window of every r(y|s), in a shape that fits r."""
+        ...
+
+    def normalised(self, r: Array) -> Array:
+        """r floored and normalised."""
+        ...
+
+    def settle(self, t: Tables, index: Index) -> None: ...
+    def result(self, t: Tables, i: int) -> tuple[Policy, Rates]: ...
+
+
 class Sweep:
     """The recursion for one chain, one window and a batch of costs (B x Z x Y).
 
     `look_ahead=False` keeps alpha at zero: the myopic policy, Blahut-Arimoto at every window and nothing beyond.
     """
 
-    def __init__(self, problem: Problem, cost: Array, window: int, look_ahead: bool = True) -> None:
+    def __init__(
+        self, problem: Problem, cost: Array, window: int, look_ahead: bool = True, dtype: Any = np.float64
+    ) -> None:
         chain = problem.chain
-        self.P = chain.transition
+        self.problem = problem
+        self.P = chain.transition.astype(dtype)
+        self.dtype = np.dtype(dtype)
         self.law = chain.stationary
         self.absorption = chain.absorption
-        self.lazy = 0.5 if chain.period > 1 else 1.0  # half steps: a periodic law would never settle
-        self.cost = cost.swapaxes(-1, -2)[:, None]  # B x 1 x Y x Z
+        self.lazy = self.dtype.type(0.5 if chain.period > 1 else 1.0)  # half steps: a periodic law would never settle
+        self.cost = cost.astype(dtype, copy=False).swapaxes(-1, -2)[:, None]  # B x 1 x Y x Z
         self.window, self.look_ahead = window, look_ahead
         self.Y = problem.n_outputs
         self.O = self.Y if window else 1
@@ -61,8 +88,8 @@ class Sweep:
     def start(self, r: Array) -> Tables:
         """From output models r, B x S x Y; no value yet, every window equally likely."""
         B, S, _ = r.shape
-        mu = np.tile(self.law / S, (B, self.Sp, self.O, 1))
-        return Tables(self.by_oldest(r), np.zeros(mu.shape), mu)
+        mu = np.tile((self.law / S).astype(self.dtype), (B, self.Sp, self.O, 1))
+        return Tables(self.by_oldest(r.astype(self.dtype, copy=False)), np.zeros_like(mu), mu)
 
     def by_oldest(self, x: Array) -> Array:
         """B x S x . -> B x S' x O x . (the oldest symbol is the most significant digit of s)."""
@@ -72,12 +99,20 @@ class Sweep:
         """B x S' x O x . -> B x S x ."""
         return x.swapaxes(1, 2).reshape(len(x), self.O * self.Sp, x.shape[-1])
 
+    def seen(self, mu: Array) -> Array:
+        return mu.sum(-1, keepdims=True)
+
+    def normalised(self, r: Array) -> Array:
+        r = np.maximum(r / r.sum(-1, keepdims=True), FLOOR)
+        return r / r.sum(-1, keepdims=True)
+
     def kernel(self, t: Tables, index: Index, stretch: Array | float = 1.0) -> tuple[Array, Array]:
         """K as B x S' x Y x Z, scaled to a largest entry of 1 for each (s', z), and that scale in bits."""
         if self.window:
             after = self.by_window(t.alpha).reshape(len(t), self.Sp, self.Y, -1)
         else:
             after = np.broadcast_to(t.alpha, (len(t), 1, self.Y, t.alpha.shape[-1]))
+        stretch = np.reshape(stretch, (-1, 1, 1, 1)).astype(self.dtype)
         follow = self.cost[index] * stretch + after @ self.P.T
         low = follow.min(2, keepdims=True)
         return np.exp2(low - follow), low
@@ -100,24 +135,63 @@ class Sweep:
         else:
             mu = arrived.sum(2, keepdims=True)
         # output model
-        seen = t.mu.sum(-1, keepdims=True)
-        c = np.divide(share @ K.swapaxes(2, 3), seen, out=np.ones_like(t.r), where=seen > 1e-250)
+        seen = self.seen(t.mu)
+        c = np.divide(share @ K.swapaxes(2, 3), seen, out=np.ones_like(t.r), where=seen > UNSEEN)
         r = np.maximum(t.r * c, FLOOR)
         slack = (seen[..., 0] * np.log2(np.maximum(c.max(-1), 1))).sum((1, 2))
-        value = (t.mu * change).sum((1, 2, 3))
-        alpha = t.alpha + self.lazy * (change - self._gain(t.mu, change)) if self.look_ahead else t.alpha
+        value = (t.mu * change).sum((1, 2, 3), dtype=float)
+        gain = gains(t.mu.sum((1, 2)), (t.mu * change).sum((1, 2)), self.absorption)
+        gain = gain.astype(self.dtype)[:, None, None]
+        alpha = t.alpha + self.lazy * (change - gain) if self.look_ahead else t.alpha
         mu = t.mu + self.lazy * (mu - t.mu)
         mu /= mu.sum((1, 2, 3), keepdims=True)
         return Tables(r / r.sum(-1, keepdims=True), alpha, mu), value, slack
 
-    def _gain(self, mu: Array, change: Array) -> Array:
-        """The value per step in each closed class of the chain, spread over the states that lead there."""
-        in_class = mu.sum((1, 2)) @ self.absorption
-        gain = ((mu * change).sum((1, 2)) @ self.absorption) / np.maximum(in_class, 1e-300)
-        return (gain @ self.absorption.T)[:, None, None]
+    def settle(self, t: Tables, index: Index) -> None:
+        """Newton's step, where the tables are small: mu and alpha of the present policy, solved for and not iterated.
+
+            mu T = mu,    (I - T) alpha = T* alpha - T alpha - g        T: transitions under a, T*: the soft minimum
+
+        Chains that mix slowly would otherwise need thousands of sweeps. `t` changes in place.
+        """
+        chain = self.problem.chain
+        S, Z = self.O * self.Sp, len(chain)
+        if S * Z > DENSE_LIMIT or len(chain.closed_classes) > 1:
+            return
+        K, low = self.kernel(t, index)
+        N = t.r @ K
+        improved = self.by_window(low - np.log2(N)).reshape(len(t), -1)
+        old = self.by_window(t.alpha).reshape(len(t), -1)
+        r = self.by_window(t.r)
+        mu, alpha = np.empty((2, len(t), S, Z))
+        for i in range(len(t)):
+            policy = WindowPolicy(r[i], K[i].swapaxes(1, 2), self.window)
+            T = dense_transition(policy.channel(np.arange(S)), chain.transition)
+            mu[i] = stationary_joint(chain, policy)
+            one_step = improved[i] - T @ old[i]
+            gain = mu[i].ravel() @ one_step
+            alpha[i] = np.linalg.solve(np.eye(S * Z) - T + mu[i].ravel(), one_step - gain).reshape(S, Z)
+        t.mu = self.by_oldest(mu)
+        if self.look_ahead:
+            t.alpha = self.by_oldest(alpha)
+
+    def result(self, t: Tables, i: int) -> tuple[WindowPolicy, Rates]:
+        """The policy that run i has found, and its rates in the long run."""
+        one, chain = t.take(np.array([i])), self.problem.chain
+        K = self.kernel(one, np.array([i]))[0][0].swapaxes(1, 2)
+        mu = self.by_window(one.mu)[0]
+        policy = WindowPolicy(self.by_window(one.r)[0], K, self.window, first=int(mu.sum(1).argmax()))
+        law = stationary_joint(chain, policy, mu.astype(float) / mu.sum())
+        return policy, Step(chain, policy).rates(law, self.problem.distortion)
 
 
-def extrapolate(first: Tables, second: Tables, third: Tables, cap: Array) -> Tables:
+def gains(mu: Array, change: Array, absorption: Array) -> Array:
+    """The value per step in each closed class of the chain, spread over the states that lead there; all B x Z."""
+    in_class = mu @ absorption
+    return ((change @ absorption) / np.maximum(in_class, 1e-300)) @ absorption.T
+
+
+def extrapolate(sweep: Sweeping, first: Tables, second: Tables, third: Tables, cap: Array) -> Tables:
     """`third` with its output model thrown ahead along the last two moves of log r (SQUAREM, Varadhan & Roland 2008).
 
         l0, l1, l2 = log r,   u = l1 - l0,   v = (l2 - l1) - u,   step = |u| / |v| in [1, cap]
@@ -128,10 +202,9 @@ def extrapolate(first: Tables, second: Tables, third: Tables, cap: Array) -> Tab
     l0, l1, l2 = np.log(first.r), np.log(second.r), np.log(third.r)
     u = l1 - l0
     v = l2 - l1 - u
-    weight = first.mu.sum(-1, keepdims=True) * first.r
-    ratio = (weight * u**2).sum((1, 2, 3)) / np.maximum((weight * v**2).sum((1, 2, 3)), 1e-300)
-    step = np.clip(np.sqrt(ratio), 1, cap)[:, None, None, None]
-    log_r = np.clip(l0 + 2 * step * u + step**2 * v, l2 - 20, l2 + 20)
-    r = np.exp(log_r - log_r.max(-1, keepdims=True))
-    r = np.maximum(r / r.sum(-1, keepdims=True), FLOOR)
-    return Tables(r / r.sum(-1, keepdims=True), third.alpha, third.mu)
+    weight = sweep.seen(first.mu) * first.r
+    axes = tuple(range(1, u.ndim))
+    ratio = (weight * u**2).sum(axes) / np.maximum((weight * v**2).sum(axes), 1e-300)
+    step = np.clip(np.sqrt(ratio), 1, cap).astype(u.dtype).reshape(-1, *[1] * len(axes))
+    r = np.exp(np.clip(l0 + 2 * step * u + step**2 * v, l2 - 20, l2 + 20))
+    return Tables(sweep.normalised(r), third.alpha, third.mu)

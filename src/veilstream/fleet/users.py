@@ -1,0 +1,155 @@
+"""SOURCE... -> users: whose readings are whose. What cannot be read is named, and the rest goes on.
+
+A folder:  each folder inside it is one user (GeoLife's user folders), and each file inside it is taken as a file.
+A file:    a table has one user per key or per column, a track is one user.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from veilstream.data.columns import Layout, guess_layout, parse_columns
+from veilstream.data.readings import Readings
+from veilstream.data.sources import ENDINGS, read, sniff
+from veilstream.data.tables import table_header
+from veilstream.errors import InputError
+
+TRAJECTORY = "trajectory"  # GeoLife keeps a user's files in a folder of this name
+
+
+@dataclass(frozen=True, eq=False)
+class User:
+    """One person's readings. `source`: the SOURCE they came from; only users of one source share states."""
+
+    name: str
+    source: str
+    readings: Readings
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A user, or a file of users, that could not be used, and why."""
+
+    name: str
+    line: str
+
+
+def read_users(
+    sources: Sequence[str], tell: Callable[[str], None] | None = None, **reading: Any
+) -> tuple[list[User], list[Broken]]:
+    """Everyone in the sources, under distinct names; `reading` is what `data.read` may be told."""
+    users: list[User] = []
+    broken: list[Broken] = []
+    met: set[str] = set()
+    for source in sources:
+        for path in _expanded(source):
+            real = os.path.realpath(path)
+            if real in met:
+                continue
+            met.add(real)
+            if tell:
+                tell(path.name)
+            for found in _of(path, reading):
+                if isinstance(found, Broken):
+                    broken.append(found)
+                else:
+                    users.append(User(found[0], source, found[1]))
+    return _distinct(users), broken
+
+
+def _expanded(source: str) -> list[Path]:
+    """Files, and folders of one user each."""
+    path = Path(source).expanduser()
+    if path.is_dir():
+        found = _people(path)
+        if not found:
+            raise InputError(f"{source}: a folder without traces; it must hold {', '.join(sorted(ENDINGS))} files")
+        return found
+    if path.is_file():
+        return [path]
+    matches = sorted(glob.glob(str(path), recursive=True))
+    if not matches:
+        raise InputError(f"{source}: no such file or folder")
+    return [p for match in matches for p in _expanded(match)]
+
+
+def _people(folder: Path) -> list[Path]:
+    inside = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
+    if folder.name.lower() == TRAJECTORY or any(p.name.lower() == TRAJECTORY for p in inside if p.is_dir()):
+        return [folder]
+    files = [p for p in inside if p.is_file() and p.suffix.lower() in ENDINGS]
+    return [*(p for p in inside if p.is_dir() and _holds_traces(p)), *files]
+
+
+def _holds_traces(folder: Path) -> bool:
+    return any(p.suffix.lower() in ENDINGS or p.name.lower() == TRAJECTORY for p in folder.rglob("*"))
+
+
+def _of(path: Path, reading: dict[str, Any]) -> Iterator[tuple[str, Readings] | Broken]:
+    """The users of one file or of one user's folder."""
+    if path.is_dir():
+        name = path.absolute().parent.name if path.name.lower() == TRAJECTORY else path.absolute().name
+        try:
+            yield name, read([str(path)], **reading)
+        except InputError as fault:
+            yield Broken(name, str(fault))
+        return
+    try:
+        layout = _layout(path, reading)
+        readings = read([str(path)], **reading)
+    except InputError as fault:
+        yield from _columns_apart(path, reading, str(fault))
+        return
+    for stream in readings.streams:
+        yield stream, readings.only(stream)
+    for column in layout.wide if layout else ():
+        if column not in readings.streams:
+            yield Broken(column, f"{path}: the column {column} holds no readings")
+
+
+def _layout(path: Path, reading: dict[str, Any]) -> Layout | None:
+    """Which column is what, of a table in CSV."""
+    if sniff(path, str(path)) != "csv":
+        return None
+    return guess_layout(table_header(path, str(path)), parse_columns(reading.get("columns")), f"{path} line 1")
+
+
+def _columns_apart(path: Path, reading: dict[str, Any], fault: str) -> Iterator[tuple[str, Readings] | Broken]:
+    """A table that cannot be read as a whole: with one column per user, each by itself; else the whole file fails."""
+    try:
+        layout = _layout(path, reading)
+    except InputError:
+        layout = None
+    if layout is None or not layout.wide:
+        yield Broken(path.stem, fault)
+        return
+    for column in layout.wide:
+        told = f"time={layout.time},value={column}" + (f",trace={layout.trace}" if layout.trace else "")
+        try:
+            readings = read([str(path)], **{**reading, "columns": told})
+            if not readings.frame.height:
+                raise InputError(f"{path}: the column {column} holds no readings")
+            yield column, replace(readings, streams=(column,))
+        except InputError as own:
+            yield Broken(column, str(own))
+
+
+def _distinct(users: list[User]) -> list[User]:
+    """Names met twice get their source in front; if that is not enough, a number behind."""
+    often = Counter(u.name for u in users)
+    named = [replace(u, name=f"{Path(u.source).stem}/{u.name}") if often[u.name] > 1 else u for u in users]
+    taken: set[str] = set()
+    out = []
+    for user in named:
+        name, k = user.name, 2
+        while name in taken:
+            name, k = f"{user.name}-{k}", k + 1
+        taken.add(name)
+        out.append(replace(user, name=name))
+    return out

@@ -1,0 +1,1 @@
+"""The gateway on NATS JetStream: any number of workers, memory by compare-and-set."""

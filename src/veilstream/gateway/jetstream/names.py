@@ -1,0 +1,77 @@
+"""Subjects, streams and keys, and stream names as one token of a subject.
+
+    readings   PREFIX.in.SPACE.STREAM     from devices; kept as PREFIX.part.NUMBER.SPACE.STREAM until acknowledged
+    releases   PREFIX.out.SPACE.STREAM
+    memory     bucket PREFIX-memory, key SPACE.STREAM
+
+A token keeps letters, digits, _ and -; every other byte of the name's UTF-8 becomes =XX. This is one to one: a token
+that is not the token of its own text is refused, or one stream would have two keys.
+"""
+
+import re
+from dataclasses import dataclass
+
+from veilstream.errors import InputError
+
+DEFAULT_SPACE = "default"
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+_ESCAPE = re.compile(rb"=([0-9A-F]{2})")
+
+
+def token(text: str) -> str:
+    return "".join(chr(b) if b in _PLAIN else f"={b:02X}" for b in text.encode())
+
+
+def text(found: str) -> str | None:
+    """The name a token stands for; None if it is no token of any."""
+    try:
+        name = _ESCAPE.sub(lambda m: bytes([int(m[1], 16)]), found.encode()).decode()
+        return name if token(name) == found else None
+    except UnicodeError:
+        return None
+
+
+@dataclass(frozen=True)
+class Names:
+    prefix: str = "veil"
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", self.prefix):
+            raise InputError(f"--prefix takes up to 32 letters, digits, _ and -, found {self.prefix!r}")
+
+    @property
+    def readings(self) -> str:
+        return f"{self.prefix}-readings"
+
+    @property
+    def releases(self) -> str:
+        return f"{self.prefix}-releases"
+
+    @property
+    def memory(self) -> str:
+        """The stream under the bucket."""
+        return f"KV_{self.prefix}-memory"
+
+    @property
+    def meta(self) -> str:
+        return f"$KV.{self.prefix}-memory.meta"  # one token: no stream's key has fewer than two
+
+    def key(self, space: str, stream: str) -> str:
+        return f"$KV.{self.prefix}-memory.{token(space)}.{token(stream)}"
+
+    def reading(self, space: str, stream: str) -> str:
+        return f"{self.prefix}.in.{token(space)}.{token(stream)}"
+
+    def release(self, space: str, stream: str) -> str:
+        return f"{self.prefix}.out.{token(space)}.{token(stream)}"
+
+    def partition(self, number: int) -> str:
+        return f"{self.prefix}.part.{number}.*.*"
+
+    def parse(self, subject: str) -> tuple[str, str] | None:
+        """Space and stream of a reading as it is stored; None if the subject names none."""
+        parts = subject.split(".")
+        if len(parts) != 5:
+            return None
+        space, stream = text(parts[3]), text(parts[4])
+        return None if space is None or stream is None else (space, stream)

@@ -1,0 +1,1 @@
+"""What machines a deployment needs: rates measured here, arithmetic written out."""

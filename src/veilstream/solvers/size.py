@@ -1,0 +1,95 @@
+"""How large a problem is: dense or sparse sweeps, and the memory they take, known before they start.
+
+Dense sweeps hold arrays of windows x states and windows x releases, sparse ones lists as long as the triples (window,
+state, release) that can occur. Dense ones are some thirty times faster for each number, so sparse ones are for
+problems of some size where far fewer than that can occur.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from veilstream.errors import InputError
+from veilstream.pattern import Pattern, Rows, TooLarge, pattern_of
+from veilstream.problem import Problem
+from veilstream.steady import VECTORS
+
+SMALL = 2_000_000  # windows x states x releases up to which dense sweeps are taken without a further look
+FEWER = 30  # sparse sweeps from this many times fewer triples on
+STATE_ARRAYS, OUTPUT_ARRAYS = 15, 12  # arrays S x Z and S x Y alive at the worst moment of a dense sweep, for each run
+JUDGING = VECTORS + 8  # arrays S x Z in double precision while a policy's long-run law is found
+TRIPLE_BYTES, MOVE_BYTES = 130, 60  # for each triple and each transition of a kernel entry, while the pattern is made
+SPARSE_ARRAYS = 15  # arrays of entries and outputs alive at the worst moment, for each run
+SHARE = 0.9  # of the memory that is free
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one window will be solved."""
+
+    window: int
+    pattern: Pattern | None  # None: dense
+    bytes: int
+
+
+def plan(
+    problem: Problem, window: int, batch: int, dtype: Any = "float64", sparse: bool | None = None, free: float = np.inf
+) -> Plan:
+    """Dense or sparse for `batch` runs; a line with advice if neither fits into `free` bytes."""
+    dense = dense_bytes(problem, window, batch, dtype)
+    cells = problem.n_outputs ** (window + 1) * problem.n_states
+    if sparse is False or (sparse is None and (cells <= SMALL or problem.allowed.mean() > 0.5)):
+        return _fitting(Plan(window, None, dense), problem, free)
+    most = cells if sparse or dense > free else cells // FEWER
+    rows = Rows.of(problem.allowed)
+    try:
+        most = int(min(most, free / TRIPLE_BYTES)) if np.isfinite(free) else most
+        pattern = pattern_of(problem.chain.sparse, rows, problem.n_outputs, window, most)
+    except TooLarge as triples:
+        least = int(triples.args[0]) * TRIPLE_BYTES
+        return _fitting(Plan(window, None, min(dense, least) if sparse else dense), problem, free)
+    return _fitting(Plan(window, pattern, sparse_bytes(pattern, batch, dtype)), problem, free)
+
+
+def _fitting(found: Plan, problem: Problem, free: float) -> Plan:
+    if found.bytes <= free:
+        return found
+    advice = ["a smaller window"] * (found.window > 1) + ["fewer states (a coarser grid)"]
+    advice += ["a reach (--reach) or limit (--max) that keeps releases near"] * bool(problem.allowed.all())
+    raise InputError(
+        f"window {found.window} over {problem.n_states} states and {problem.n_outputs} releases needs about "
+        f"{found.bytes / 2**30:.3g} GB, {free / 2**30:.3g} GB may be used; take {', '.join([*advice, 'float32'])}"
+    )
+
+
+def estimate_bytes(problem: Problem, window: int = 1, batch: int = 1, dtype: Any = "float64") -> int:
+    """Memory that `batch` runs of causal Blahut-Arimoto will take at the worst moment, beyond the problem's own."""
+    return plan(problem, window, batch, dtype).bytes
+
+
+def dense_bytes(problem: Problem, window: int, batch: int, dtype: Any) -> int:
+    S, Z, Y = problem.n_outputs**window, problem.n_states, problem.n_outputs
+    sweeps = np.dtype(dtype).itemsize * S * (STATE_ARRAYS * Z + OUTPUT_ARRAYS * Y) + 8 * (2 * S * Y + 3 * Z * Y)
+    return batch * sweeps + 8 * S * (JUDGING * Z + 2 * Y)
+
+
+def sparse_bytes(pattern: Pattern, batch: int, dtype: Any) -> int:
+    made = pattern.n_triples * TRIPLE_BYTES + int(pattern.follow.nnz) * MOVE_BYTES
+    entries, outputs = len(pattern.entry_state), len(pattern.output)
+    runs = batch * np.dtype(dtype).itemsize * SPARSE_ARRAYS * (2 * entries + outputs)
+    return made + runs + 8 * JUDGING * entries
+
+
+def free_bytes(memory_gb: float | None = None) -> float:
+    """What may be used: `memory_gb`, or most of what the machine has free; no bound where that is not known."""
+    if memory_gb is not None:
+        if not memory_gb > 0:
+            raise InputError(f"memory_gb must be positive, found {memory_gb}")
+        return memory_gb * 2**30
+    try:
+        with open("/proc/meminfo") as lines:
+            available = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return np.inf
+    return SHARE * 1024 * available

@@ -1,0 +1,47 @@
+"""Invented users for the tests of fleets, and tasks that kill their worker."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+
+from veilstream.chain import MarkovChain
+from veilstream.data.synthetic import household_chain
+
+
+def perturbed(rng, strength):
+    """A household of its own: every row drawn around the synthetic one."""
+    P = household_chain()[0].transition
+    return MarkovChain(np.array([rng.dirichlet(strength * row) for row in P]) * 0.999 + 0.001 / len(P))
+
+
+def meter_table(path, lengths, seed=0, columns=None):
+    """A wide CSV of half-hourly kWh, one invented household per column; `columns` replaces some by the text given."""
+    rng = np.random.default_rng(seed)
+    low = np.array((0.0, 0.05, 0.12, 0.25, 0.5, 1.0))
+    steps = max(lengths.values())
+    texts = {}
+    for name, n in lengths.items():
+        z = perturbed(rng, 30).sample(n, seed=rng)[0]
+        values = low[z] + rng.uniform(0.001, 0.04, n)
+        texts[name] = [f"{v:.4f}" for v in values] + [""] * (steps - n)
+    texts |= columns or {}
+    t = np.datetime_as_string(np.datetime64("2024-01-01T00:00:00") + 1800 * np.arange(steps).astype("m8[s]"))
+    rows = [",".join(["time", *texts])]
+    rows += [",".join([t[i], *(c[i] if i < len(c) else "" for c in texts.values())]) for i in range(steps)]
+    Path(path).write_text("\n".join(rows) + "\n")
+    return str(path)
+
+
+def square(task):
+    """number, flag file, and whether to kill the worker: not ("no"), the first time ("once") or always."""
+    number, flag, kill = task
+    time.sleep(0.05)
+    if kill == "always" or (kill == "once" and not Path(flag).exists()):
+        Path(flag).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number < 0:
+        raise ValueError(f"the true value is {number}")
+    return number * number
