@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from veilstream.builtin import builtin_problem
 from veilstream.information import Array
 from veilstream.paper.item import Desk, Finding, Item
-from veilstream.paper.learned import LIBRARY, SEGMENTS, trained
+from veilstream.paper.learned import LIBRARY, trained
 from veilstream.paper.points import solved
 from veilstream.problem import Average
 from veilstream.report.plots import STYLES
@@ -35,7 +35,7 @@ def make(desk: Desk) -> Finding:
     )
     desk.figure(draw(steps, runs, best))
     above = runs[:, -1] / best.objective - 1
-    still = (runs[:, -1 - SEGMENTS // 4] - runs[:, -1]).mean() / best.objective
+    still = (runs[:, -1 - runs.shape[1] // 4] - runs[:, -1]).mean() / best.objective
     settled, near = abs(still) <= SETTLED, above.max() <= NEAR
     return Finding(
         f"After {steps[-1]:,.0f} roll-out steps {len(runs)} seeds are {100 * above.min():.1f} to "

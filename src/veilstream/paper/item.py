@@ -26,6 +26,7 @@ class Budget:
     a2c_steps: int = 400_000
     a2c_runs: int = 3  # seeds, where a band is drawn
     a2c_width: int = 64
+    a2c_segments: int = 20  # points of its learning curve, and checkpoints: what a cut can lose
     critic_updates: int = 500  # of actor-critic
     everywhere: bool = False  # learned methods at every point; else at one or a few a figure
     lstm_s: float = 20.0  # seconds of one training of the adversary, at most
@@ -41,6 +42,7 @@ class Budget:
             a2c_steps=1_500_000,  # 5000 roll-outs of 300 steps
             a2c_runs=5,
             a2c_width=3000,
+            a2c_segments=100,
             critic_updates=2000,
             everywhere=True,
             lstm_s=300.0,

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LIBRARY = "jax"
-SEGMENTS = 20  # points of a learning curve, and checkpoints
 METHODS = ("actor-critic", "a2c")
 MARKS = {"belief-greedy": "^", "actor-critic": "P", "a2c": "*"}
 
@@ -29,7 +28,7 @@ def available() -> bool:
 def options_of(method: str, budget: Budget) -> dict[str, Any]:
     if method == "actor-critic":
         return {"updates": budget.critic_updates}
-    return {"steps": budget.a2c_steps, "width": budget.a2c_width, "segments": SEGMENTS}
+    return {"steps": budget.a2c_steps, "width": budget.a2c_width, "segments": budget.a2c_segments}
 
 
 def trained(desk: Desk, problem: Problem, method: str, run: int = 0) -> Solution | None:
