@@ -6,7 +6,7 @@ import typer
 
 from veilstream.errors import InputError
 
-GROUPS = ["core", "data", "gateway", "deep"]
+GROUPS = ["core", "data", "gateway", "deep", "fleet"]
 EXAMPLES = """
 Examples:
 
