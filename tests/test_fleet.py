@@ -93,6 +93,15 @@ def test_one_bad_column_or_file_leaves_the_others(tmp_path):
     assert [u.name for u in users] == ["000"] and {b.name for b in broken} == {"001", "002"}
 
 
+def test_a_bad_user_never_takes_the_name_of_a_good_one(tmp_path):
+    plt_user(tmp_path / "g", "a", text="broken")
+    table = meter_table(tmp_path / "m.csv", {"a": 40, "b": 40})
+    for _ in range(2):  # the second time as well: nothing of hers is removed
+        summary = run_fleet([str(tmp_path / "g"), table], tmp_path / "out", QUICK)
+        assert set(summary.failed) == {"a (unreadable)"} and {r["user"] for r in summary.rows} == {"a", "b"}
+        assert (tmp_path / "out" / "users" / "a" / "policy.veil").is_file()
+
+
 def test_folder_names_are_safe_and_never_shared(tmp_path):
     names = ["a", "A b", "../up", "a/b", "a_b", "", "x" * 300, "naïve", ".hidden"]
     places = disk.places(tmp_path, names)

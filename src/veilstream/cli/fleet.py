@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -134,14 +135,22 @@ def fleet(
     )
     reading = {"columns": columns, "unit": unit, "tz": tz, "skip_bad": skip_bad}
     plan = Plan(engine, workers, scheduler, pool == "auto", seed, fit, asked, reading)
-    with progress_bar("fleet", quiet=json_out) as progress:
-        summary = run_fleet(sources, out, plan, progress)
+    before = signal.signal(signal.SIGTERM, _interrupt)  # as Ctrl-C: workers end, what is done is told
+    try:
+        with progress_bar("fleet", quiet=json_out) as progress:
+            summary = run_fleet(sources, out, plan, progress)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if json_out:
         print_json(summary.to_json())
     else:
         show(summary, out)
     if not summary.whole:
         raise typer.Exit(1)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def show(summary: Summary, out: Path) -> None:
