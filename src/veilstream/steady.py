@@ -222,9 +222,9 @@ def schedule_rates(problem: Problem, schedule: Schedule, tolerance: float = 1e-7
 def rates(problem: Problem, policy: Policy, guess: Array | None = None) -> Rates:
     """The steady state of a window or local policy."""
     if isinstance(policy, LocalPolicy):
-        from veilstream.local_steady import LocalStep, local_rates
+        from veilstream.local_steady import judged
 
-        return local_rates(LocalStep(problem.chain, policy), problem.distortion)
+        return judged(problem, policy)[0]
     if not isinstance(policy, WindowPolicy):
         raise InputError("only a window or local policy has a steady state that can be computed; use evaluate")
     mu = stationary_joint(problem.chain, policy, guess)
