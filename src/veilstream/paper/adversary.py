@@ -262,7 +262,7 @@ def draw(rows: Sequence[Row], title: str) -> Figure:
             ax.errorbar(v, y, xerr=[v - low, high - v], fmt=mark, color=colour, capsize=2, lw=1,
                         label=f"LSTM, look-back {m}, 95 %")  # fmt: skip
         floor = np.array([r.least[m] for r in rows], float)  # None becomes nan
-        ax.plot(floor, y, "|", color=colour, markersize=11, mew=2, label=f"least possible on the chain, {m}")
+        ax.plot(floor, y, "|", color=colour, markersize=11, mew=2, label=f"least possible on the chain, look-back {m}")
         told = np.array([np.nan if r.paper is None else r.paper[k] for r in rows])
         ax.plot(told, y, mark, color=colour, fillstyle="none", label=f"the paper's LSTM, look-back {m}")
     ax.set_yticks(at, [f"{r.name} ({r.bits:.3f} bits)" for r in rows], fontsize=9)
@@ -272,5 +272,7 @@ def draw(rows: Sequence[Row], title: str) -> Figure:
     ax.grid(axis="y", color="#e5e9ed")
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1))
+    labelled = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    names = sorted(labelled)  # ours, the floor, the paper's
+    ax.legend([labelled[n] for n in names], names, frameon=False, fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
