@@ -1,17 +1,19 @@
 """Under --clock: at the end of every step one release of every stream, by whoever owns its partition.
 
 The release is committed to the stream's key before it is published, as for readings. A worker that takes a partition
-over does the last tick for it again: streams that have it get the same release published once more under the same
-message id, the others get it now.
+over does the ticks of the last seconds for it again: streams that have one get the same release published once more
+under the same message id, the others get it now. Steps that pass while no worker runs are skipped for all alike.
 """
 
 import asyncio
 import logging
+import math
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from veilstream.gateway.jetstream.layout import DUPLICATES_S
 from veilstream.gateway.jetstream.link import Rejected, Unavailable
+from veilstream.gateway.jetstream.members import GONE_S
 from veilstream.gateway.jetstream.names import text, token
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.settle import Key
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("veilstream.nats")
 AT_ONCE = 512
+TAKE_OVER_S = GONE_S + 2
+TRY_S = 15.0  # at least: an election must not cost a step
 LOOK_S = 0.5  # between looks at which partitions are ours
 
 
@@ -38,43 +42,51 @@ class Clock:
     def __init__(self, gateway: "NatsGateway", space: str) -> None:
         self._g, self._space = gateway, space
         self._grid = gateway.settler.spaces[space].grid
+        assert self._grid.period_s is not None
+        self._back = math.ceil(TAKE_OVER_S / self._grid.period_s)  # steps that may pass until a death is noticed
 
     async def run(self) -> None:
         settler = self._g.settler
         step, served = settler.current_step(self._space), frozenset[int]()
         while True:
             mine = self._g.members.mine
-            if mine - served:
-                await self.tick(step - 1, mine - served)
+            for missed in range(step - self._back, step) if mine - served else ():
+                await self.tick(missed, mine - served)
             served = mine
             wait = self._ends(step) - settler.now()
             if wait > 0:
                 await asyncio.sleep(min(wait, LOOK_S))
                 continue
             await self.tick(step, mine)
-            step = max(step + 1, settler.current_step(self._space))
+            step = max(step + 1, settler.current_step(self._space) - self._back)
 
     def _ends(self, step: int) -> float:
         return float(self._grid.time(step + 1))
 
     async def tick(self, step: int, partitions: Collection[int]) -> None:
-        """The release of `step` for every stream of these partitions; tried until the next one is due."""
+        """The release of `step` for every stream of these partitions.
+
+        Tried until the next one is due; but what is committed is published, however long that takes.
+        """
         now = self._g.settler.now
         if now() - self._ends(step) > DUPLICATES_S / 2:
             return  # long ago: nobody could tell a repeat any more
-        left: Sequence[Key] | None = None
-        while left is None or left:
-            if left is not None and now() > self._ends(step + 1):
-                log.error("tick_failed", extra={"step": step, "streams": len(left)})
-                return
+        until = max(self._ends(step + 1), now() + TRY_S)
+        undone: list[Key] | None = None
+        unsent: list[Key] = []
+        while undone is None or undone or unsent:
             try:
-                left = await self._keys(partitions) if left is None else left
-                left = [key for i in range(0, len(left), AT_ONCE) for key in await self._tick(step, left[i : i + AT_ONCE])]
+                undone = await self._keys(partitions) if undone is None else undone
+                keys = [*undone, *unsent]
+                parts = [keys[i : i + AT_ONCE] for i in range(0, len(keys), AT_ONCE)]
+                done = [await self._tick(step, part) for part in parts]
+                undone, unsent = [k for d in done for k in d[0]], [k for d in done for k in d[1]]
             except (Unavailable, Rejected) as error:
                 log.warning("tick_delayed", extra={"step": step, "reason": str(error)})
-                if now() > self._ends(step + 1):
-                    return
-            if left is None or left:
+            if now() > until and (undone is None or undone):
+                log.error("tick_failed", extra={"step": step, "streams": None if undone is None else len(undone)})
+                undone = []
+            if undone is None or undone or unsent:
                 await asyncio.sleep(0.1)
 
     async def _keys(self, partitions: Collection[int]) -> list[Key]:
@@ -91,8 +103,8 @@ class Clock:
         n = self._g.layout.partitions
         return [key for key in keys if partition_of(*key, n) in partitions]
 
-    async def _tick(self, step: int, keys: Sequence[Key]) -> list[Key]:
-        """Those that must be tried again."""
+    async def _tick(self, step: int, keys: Sequence[Key]) -> tuple[list[Key], list[Key]]:
+        """The streams that could not be committed, and those that were and may not be published."""
         g = self._g
         with g.stats.commit_time():
             entries = await g.ledger.take(keys)
@@ -107,5 +119,4 @@ class Clock:
             if message is not None:  # ticked by another, who may not have published it
                 done[key] = Outcome(Status.repeated, decode(message), message)
         unsent = await g.send([(key, step, False, o) for key, o in done.items()])
-        again = [key for i, key in enumerate(done) if i in unsent]
-        return [*(k for k in keys if k not in entries), *failed, *again]
+        return [*(k for k in keys if k not in entries), *failed], [k for i, k in enumerate(done) if i in unsent]
