@@ -108,7 +108,7 @@ async def kill_drill(
     node = rng.randrange(len(cluster.nodes))
     killed: dict[str, Any] = {}
     with _running(folder, cluster, prefix, workers, partitions=partitions) as running:
-        await _ready(link, names, workers)
+        await ready(link, names, workers)
         done, wakes, began = [0], [0.0], time.monotonic()
 
         def between() -> None:
@@ -147,7 +147,7 @@ async def kill_drill(
     }
 
 
-async def _ready(link: Any, names: Any, workers: int) -> None:
+async def ready(link: Any, names: Any, workers: int) -> None:
     """Until all workers answer on PREFIX.status."""
     inbox = link.nc.new_inbox()
     answers = await link.nc.subscribe(inbox)
