@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 WIDTH, HEIGHT = 480.0, 330.0
-LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 12.0, 42.0
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 20.0, 12.0, 42.0
 COLOURS = ("true", "released", "heat", "other")  # of the page's palette, one per unit
 GRID = np.linspace(0, 1, 101)
 SAME = 0.01  # a relative spread under which all are drawn in one place

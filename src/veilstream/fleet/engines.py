@@ -162,7 +162,12 @@ def _client(distributed: Any, workers: int, address: str | None) -> Iterator[Any
     if address is None:
         with (
             distributed.LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",  # any free port, this machine only
+                silence_logs=50,
             ) as cluster,
             distributed.Client(cluster) as client,
         ):
