@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import veilstream as vs
 from oracles import random_chain
 from veilstream import local_steady
+from veilstream.bench.large import exponent, measure
 from veilstream.chain import stationary_law
 from veilstream.cli import app
 from veilstream.local_policy import FLOOR, START
@@ -374,6 +375,14 @@ def test_the_command_line(tmp_path):
     assert said["window"] == 1
     assert "left out" in said["warnings"][0]
     assert isinstance(vs.load(out).policy, vs.LocalPolicy)
+
+
+def test_the_benchmark_counts_what_it_says():
+    assert exponent([10, 100, 1000], [2, 20, 200]) == pytest.approx(1)
+    assert exponent([10, 100, 1000], [1, 10**1.5, 10**3]) == pytest.approx(1.5)
+    found = measure(6)
+    assert found["converged"]
+    assert found["nonzeros"] == plan(grid(6, vs.Instantaneous(2)), 1, 1, sparse=True).pattern.nonzeros
 
 
 # --- chains ---------------------------------------------------------------------------------------------------

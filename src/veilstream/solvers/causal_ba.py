@@ -39,6 +39,7 @@ class CausalBA:
     tolerance: float = 1e-5  # relative change of the value between two looks
     max_sweeps: int = 3000
     random_starts: int = 2
+    most_starts: int = 100
     min_gain: float = 1e-3
     look_ahead: bool = True
     seed: int = 0
@@ -72,7 +73,7 @@ class CausalBA:
     def _points(self, problem: Problem, weights: Array, progress: Progress | None) -> list[Point]:
         window = self._first_window(problem)
         few = problem.n_states * problem.n_outputs**window > LARGE_TABLE
-        n_starts = 3 if few else 5 + self.random_starts
+        n_starts = min(3 if few else 5 + self.random_starts, self.most_starts)
         how = self._plan(problem, window, n_starts * len(weights))
         if how.pattern is None:
             starts = starting_models(problem, window, 0 if few else self.random_starts, self.seed)[:, :n_starts]
@@ -99,7 +100,9 @@ class CausalBA:
 
     def rough(self, problem: Problem) -> "CausalBA":
         """For a first look around: the least window, the fewest starts."""
-        return replace(self, window=self._first_window(problem), random_starts=0)
+        least = replace(self, window=self._first_window(problem), random_starts=0)
+        # on large local chains all starts have led to the same value, and a weight takes seconds
+        return replace(least, most_starts=1, tolerance=10 * self.tolerance) if problem.chain.is_sparse else least
 
     def _first_window(self, problem: Problem) -> int:
         return max(1, problem.chain.order) if self.window is None else self.window
