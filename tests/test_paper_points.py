@@ -9,6 +9,7 @@ import pytest
 
 from veilstream.builtin import builtin_problem
 from veilstream.chain import MarkovChain
+from veilstream.errors import InputError
 from veilstream.paper import adversary, cache, fig_adc, fig_geolife, fig_idc, learned, points, table_adc, table_idc, toy
 from veilstream.paper.geolife import digest
 from veilstream.paper.item import Budget, Desk
@@ -111,6 +112,22 @@ def test_another_problem_budget_or_damage_is_another_point(tmp_path):
     assert desk.kept({**key, "seed": 1}, figures) == {"value": 3}
     desk.place(key, "json").write_text('{"key": ')
     assert desk.kept(key, figures) == {"value": 4}
+
+
+def test_where_nothing_can_be_written_is_one_line(tmp_path):
+    (tmp_path / cache.FOLDER).write_text("in the way")
+    problem = builtin_problem("binary", Average(weight=1.0))
+    with pytest.raises(InputError, match="cannot be written"):
+        points.solved(Desk("x", tmp_path, TINY), problem, "myopic")
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(InputError, match="cannot be written"):
+        run(tmp_path / "taken", chosen("toy"), TINY)
+    if (there := Path("/proc/self")).is_dir():  # a folder that nobody can write to, root neither
+        with pytest.raises(InputError, match=r"index.html: cannot be written"):
+            run(there, chosen("toy"), TINY)
+    if learned.available():
+        with pytest.raises(InputError, match="cannot be written"):
+            learned.trained(Desk("x", tmp_path, TINY), problem, "a2c")
 
 
 def test_what_is_read_is_what_was_computed(tmp_path):

@@ -38,11 +38,20 @@ def kept(folder: Path, key: dict[str, Any], compute: Callable[[], Any]) -> Any:
     return json.loads(json.dumps(figures))  # the same whether computed or read
 
 
-def write(path: Path, text: str) -> None:
-    """Beside its place and then moved there: a cut leaves the old file or the new one, never half of it."""
-    part = path.with_name(path.name + ".part")
+def ready(path: Path) -> Path:
+    """The path, its folder made if need be."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path.parent}: cannot be written ({error.strerror})") from None
+    return path
+
+
+def write(path: Path, text: str) -> None:
+    """Beside its place and then moved there: a cut leaves the old file or the new one, never half of it."""
+    ready(path)
+    part = path.with_name(path.name + ".part")
+    try:
         part.write_text(text, encoding="utf-8")
         os.replace(part, path)
     except OSError as error:

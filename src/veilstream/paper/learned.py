@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from veilstream.paper.cache import ready
 from veilstream.paper.item import Budget, Desk
 from veilstream.paper.points import key_of, of_json, to_json
 from veilstream.problem import Problem
@@ -40,8 +41,7 @@ def trained(desk: Desk, problem: Problem, method: str, run: int = 0) -> Solution
     checkpoint = desk.place(key, "safetensors")
 
     def compute() -> dict[str, Any]:
-        checkpoint.parent.mkdir(parents=True, exist_ok=True)
-        before: dict[str, Any] = {"checkpoint": str(checkpoint), "resume": checkpoint.exists()}
+        before: dict[str, Any] = {"checkpoint": str(ready(checkpoint)), "resume": checkpoint.exists()}
         return to_json(solve(problem, method, seed=seed, **options, **before))
 
     figures = desk.kept(key, compute)

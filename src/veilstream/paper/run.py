@@ -80,6 +80,7 @@ def run(
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror})") from None
     outcomes: list[Outcome] = []
+    write(folder / "index.html", page(_all(folder, outcomes)))  # before any work: it may not be writable
     for item in wanted:
         outcome = _one(item, Desk(item.name, folder, budget, geolife, progress, meters))
         outcomes.append(outcome)

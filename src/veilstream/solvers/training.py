@@ -79,8 +79,11 @@ def numbered(path: str | None, *parts: int | None) -> str | None:
 def write_checkpoint(path: Path, run: Run, state: State, history: Curve) -> None:
     leaves = {f"{i:05d}": np.asarray(v) for i, v in enumerate(jax.tree.leaves(state))}
     temporary = path.with_name(path.name + ".part")
-    save_file(leaves, temporary, {"run": json.dumps(asdict(run)), "history": json.dumps(history)})
-    os.replace(temporary, path)
+    try:
+        save_file(leaves, temporary, {"run": json.dumps(asdict(run)), "history": json.dumps(history)})
+        os.replace(temporary, path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"checkpoint {path} cannot be written ({error})") from None
 
 
 def read_checkpoint(path: Path, run: Run, like: State) -> tuple[State, Curve]:
