@@ -217,7 +217,7 @@ def test_long_arrays_go_in_several_commits_and_the_log_holds_each(art, monkeypat
     body = json.dumps([{"t": t, "value": 1} for t in range(12)]).encode()
     m = SimpleNamespace(subject="veil.part.0.default.s0", data=body, reply="1")
     assert asyncio.run(g.handle([m])) == [m]
-    assert [len(_log(v)) for _, v in server.history["$KV.veil-memory.default.s0"]] == [5, 5, 4]
+    assert [len(_log(v)) for _, v in server.history["$KV.veil-memory.default.s0"]] == [5, 9, 6]
     assert faults_of(art, server, 12, 1) == []
 
 
@@ -435,6 +435,7 @@ def test_under_a_clock_every_stream_releases_once_per_step_through_a_kill(tmp_pa
             for process in workers:
                 process.terminate()
                 process.wait(10)
+        assert [process.returncode for process in workers] == [-9, 0]
         out = await everything(link, names.releases)
         ledger = Ledger(link, names, {DEFAULT_SPACE: Space(art).binding})
         kept = await ledger.take([(DEFAULT_SPACE, name) for name in streams])
