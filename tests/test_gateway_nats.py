@@ -562,6 +562,7 @@ def refused(art, urls, line: str, prefix: str = "veil", **more) -> None:
         (["--nats", "x", "--http", "8080"], "--http does not go with --nats"),
         (["--nats", "x", "--clock"], "--clock needs a policy with a period"),
         (["--nats", "x", "--nats-creds", "no.creds"], "no credentials file"),
+        (["--nats", "x", "--nats-creds", __file__], "is no NATS credentials file"),
         (["--nats", "x", "--space", "more"], "--space takes NAME=POLICY"),
         (["--nats", "x", "--prefix", "a b"], "--prefix takes"),
     ],
