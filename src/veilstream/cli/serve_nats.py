@@ -77,7 +77,5 @@ def _check_creds(file: Path) -> None:
     except (OSError, UnicodeDecodeError):
         raise InputError(f"no credentials file {str(file)!r} that can be read") from None
     if not all(f"BEGIN {part}" in text for part in ("NATS USER JWT", "USER NKEY SEED")):
-        raise InputError(
-            f"{file} is no NATS credentials file: a user JWT and an NKEY seed are needed (nsc makes them)"
-        )
+        raise InputError(f"{file} is no NATS credentials file: a user JWT and an NKEY seed are needed (nsc makes them)")
     need("nkeys", "nats")
