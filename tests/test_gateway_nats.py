@@ -35,6 +35,7 @@ from veilstream.gateway.jetstream.ledger import Entry, Ledger, decode, encode
 from veilstream.gateway.jetstream.link import Link, LinkSettings, Puller, settings_of
 from veilstream.gateway.jetstream.members import owners
 from veilstream.gateway.jetstream.names import DEFAULT_SPACE, Names, text, token
+from veilstream.gateway.jetstream.partition import Partition
 from veilstream.gateway.jetstream.worker import NatsGateway
 from veilstream.gateway.space import Space
 from veilstream.store import Binding
@@ -217,7 +218,7 @@ def test_long_arrays_go_in_several_commits_and_the_log_holds_each(art, monkeypat
     body = json.dumps([{"t": t, "value": 1} for t in range(12)]).encode()
     m = SimpleNamespace(subject="veil.part.0.default.s0", data=body, reply="1")
     assert asyncio.run(g.handle([m])) == [m]
-    assert [len(_log(v)) for _, v in server.history["$KV.veil-memory.default.s0"]] == [5, 5, 4]
+    assert [len(_log(v)) for _, v in server.history["$KV.veil-memory.default.s0"]] == [5, 9, 6]
     assert faults_of(art, server, 12, 1) == []
 
 
@@ -379,6 +380,40 @@ def test_what_a_dead_worker_holds_comes_first(art, server, monkeypatch):
 
 
 @NEEDS_SERVER
+def test_a_sleeper_drops_what_others_did_and_waits_for_what_they_hold(art, server, monkeypatch):
+    """It wakes with readings that were released meanwhile; counting would let it overtake those in other hands."""
+    names = Names("sleeper")
+    monkeypatch.setattr(layout_module, "ACK_WAIT_S", 1)
+
+    async def drive():
+        link = await connected(server.urls)
+        await prepare(link, names, {DEFAULT_SPACE: Space(art).binding}, partitions=1)
+        await feed(link, names, 3, range(2))
+        g = gateway_on(art, link)
+        g.names, g.members = names, SimpleNamespace(mine={0})
+        sleeper, other = Partition(g, 0, threading.Event()), Puller(link, names.readings, "p0")
+        await asyncio.gather(sleeper._puller.start(), other.start())
+        sleeper._add(await sleeper._puller.pull(10))
+        assert sorted(sleeper._held) == [1, 2, 3, 4, 5, 6]
+        with Running(art, server.urls, "sleeper"):
+            await until(link, names.readings, 0, 10)
+        await feed(link, names, 3, [2])
+        assert len(await other.pull(3)) == 3
+        await feed(link, names, 3, [3])
+        sleeper._add(await sleeper._puller.pull(10))
+        info = await link.api(f"CONSUMER.INFO.{names.readings}.p0")
+        assert info["num_ack_pending"] <= len(sleeper._held)  # counting is fooled
+        assert await sleeper._clear() == [] and sorted(sleeper._held) == [10, 11, 12]
+        await asyncio.sleep(1.2)
+        sleeper._add(await sleeper._puller.pull(10))
+        clear = await sleeper._clear()
+        await link.close()
+        return clear
+
+    assert asyncio.run(drive()) == [7, 8, 9, 10, 11, 12]
+
+
+@NEEDS_SERVER
 def test_repeats_odd_names_faults_of_value_and_maps(tmp_path, server):
     """Only releases come out, one for each step, whatever is in the reading; OwnTracks gets OwnTracks."""
     art = artefact(tmp_path / "map.veil", states=places())
@@ -435,6 +470,7 @@ def test_under_a_clock_every_stream_releases_once_per_step_through_a_kill(tmp_pa
             for process in workers:
                 process.terminate()
                 process.wait(10)
+        assert [process.returncode for process in workers] == [-9, 0]
         out = await everything(link, names.releases)
         ledger = Ledger(link, names, {DEFAULT_SPACE: Space(art).binding})
         kept = await ledger.take([(DEFAULT_SPACE, name) for name in streams])
@@ -526,6 +562,7 @@ def refused(art, urls, line: str, prefix: str = "veil", **more) -> None:
         (["--nats", "x", "--http", "8080"], "--http does not go with --nats"),
         (["--nats", "x", "--clock"], "--clock needs a policy with a period"),
         (["--nats", "x", "--nats-creds", "no.creds"], "no credentials file"),
+        (["--nats", "x", "--nats-creds", __file__], "is no NATS credentials file"),
         (["--nats", "x", "--space", "more"], "--space takes NAME=POLICY"),
         (["--nats", "x", "--prefix", "a b"], "--prefix takes"),
     ],
@@ -587,10 +624,11 @@ def test_the_example_configuration_keeps_readings_from_everyone_but_the_workers(
             for subject in ("veil.in.>", "_VEIL.>", "$KV.>", "veil.part.>", ">"):
                 await nc.subscribe(subject, cb=hear)
             others[user] = nc
+        wait = await others["service"].subscribe("veil.out.>")
+        await others["service"].flush()
         js = others["device"].jetstream()
         for t in range(3):
             await js.publish("veil.in.default.ann", json.dumps({"t": t, "value": CANARY}).encode())
-        wait = await others["service"].subscribe("veil.out.>")
         out = [json.loads((await wait.next_msg(10)).data) for _ in range(3)]
         for call in ("STREAM.MSG.GET.veil-readings", "STREAM.MSG.GET.KV_veil-memory", "STREAM.INFO.KV_veil-memory"):
             with pytest.raises(nats.errors.TimeoutError):

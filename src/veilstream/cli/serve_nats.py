@@ -51,8 +51,8 @@ def serve_nats(
 
     if form not in ("auto", "plain", "owntracks"):
         raise InputError(f"unknown output format {form!r}; known: auto, plain, owntracks")
-    if creds is not None and not creds.is_file():
-        raise InputError(f"no credentials file {str(creds)!r}")
+    if creds is not None:
+        _check_creds(creds)
     ca, cert, key = (str(f) if f is not None else None for f in tls)
     settings = settings_of(
         urls,
@@ -68,3 +68,14 @@ def serve_nats(
     gateway = NatsGateway(spaces, settings, Names(prefix), form=form, **options)  # type: ignore[arg-type]
     gateway.probe()
     service.run(gateway, {"nats": gateway.run})
+
+
+def _check_creds(file: Path) -> None:
+    """nats-py reads on for ever in a file that is none."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InputError(f"no credentials file {str(file)!r} that can be read") from None
+    if not all(f"BEGIN {part}" in text for part in ("NATS USER JWT", "USER NKEY SEED")):
+        raise InputError(f"{file} is no NATS credentials file: a user JWT and an NKEY seed are needed (nsc makes them)")
+    need("nkeys", "nats")

@@ -11,8 +11,8 @@ workers that both believe a stream is theirs cannot both release a step.
     stale read       harmless. What a past revision says of a step is true for ever (released with this, or closed),
                      and a draw that follows it is refused
 
-The log is also the outbox: it holds all releases of the last commit, and a commit follows only after those of the one
-before were published.
+The log is also the outbox: it holds all releases of the last commit and the `keep` before, and a worker commits a
+stream again only after what it committed before was published.
 """
 
 from base64 import b64decode
@@ -152,7 +152,7 @@ class Ledger:
             new[id(s)] = new.get(id(s), 0) + 1
         requests: list[Request] = []
         for e in entries:
-            e.log = e.log[-max(self.keep, new.get(id(e), 0)) :]
+            e.log = e.log[-(self.keep + new.get(id(e), 0)) :]
             headers = {"Nats-Expected-Last-Subject-Sequence": str(e.revision)}
             value = encode(e, self._bindings[e.space])
             requests.append((self._names.key(e.space, e.name), value, headers))

@@ -6,19 +6,12 @@
 A reading is acknowledged after its release is published, a release is published after it is committed. A worker that
 dies between two of these leaves its readings to another, which finds their releases in the log and publishes the same
 ones with the same ids; the server drops what it has already.
-
-**Order.** Readings of one stream are in one partition, and a partition has one owner at a time. When owners change
-two may hold readings of it; then the later ones must wait, or a step would be closed before its reading is seen. The
-server numbers its deliveries: no gap since our last one means that nobody else was given anything. With a gap we ask
-how many deliveries are not acknowledged and go on when we hold all of them. What a dead worker held comes to us after
-the acknowledgement time.
 """
 
 import asyncio
 import logging
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -26,11 +19,12 @@ import msgspec
 
 from veilstream.errors import InputError
 from veilstream.gateway.jetstream.clock import Clock
-from veilstream.gateway.jetstream.layout import ACK_WAIT_S, BATCH, Layout, bound, prepare
+from veilstream.gateway.jetstream.layout import Layout, bound, prepare
 from veilstream.gateway.jetstream.ledger import MOST, Ledger
-from veilstream.gateway.jetstream.link import Link, LinkSettings, Msg, Puller, Rejected, Request, Unavailable, read
+from veilstream.gateway.jetstream.link import Link, LinkSettings, Msg, Rejected, Request, Unavailable, read
 from veilstream.gateway.jetstream.members import Members
 from veilstream.gateway.jetstream.names import Names, token
+from veilstream.gateway.jetstream.partition import Partition
 from veilstream.gateway.outcome import Outcome, OutFormat, body
 from veilstream.gateway.settle import Key, Settler
 from veilstream.gateway.space import Space
@@ -38,7 +32,6 @@ from veilstream.gateway.stats import Stats
 from veilstream.gateway.wire import MAX_BYTES, Reading, Refused, parse
 
 log = logging.getLogger("veilstream.nats")
-IDLE_S = 1.0  # a pull waits that long for a reading
 LOOK_S = 2.0  # between looks at the bucket's policy and the number of streams
 ATTEMPTS = 4
 DRAIN_S = 10.0
@@ -105,7 +98,7 @@ class NatsGateway:
         side = [asyncio.create_task(self.members.run()), asyncio.create_task(self._watch())]
         if self.settler.clock:
             side += [asyncio.create_task(Clock(self, space).run()) for space in self.settler.spaces]
-        work = [asyncio.create_task(Partition(self, p).run(stop)) for p in range(layout.partitions)]
+        work = [asyncio.create_task(Partition(self, p, stop).run()) for p in range(layout.partitions)]
         ended = asyncio.create_task(_until(stop, link))
         try:
             await asyncio.wait([ended, *side, *work], return_when=asyncio.FIRST_COMPLETED)
@@ -240,83 +233,6 @@ class NatsGateway:
         """The connection ends with `run`."""
 
 
-class Partition:
-    """One partition as seen by one worker: at work when it is ours."""
-
-    def __init__(self, gateway: NatsGateway, number: int) -> None:
-        self._g, self._number = gateway, number
-        self._stream, self._consumer = gateway.names.readings, f"p{number}"
-        self._puller = Puller(gateway.link, self._stream, self._consumer)
-        self._held: dict[int, Msg] = {}  # by their number in the stream
-        self._seen = -1  # the last delivery that is accounted for
-
-    async def run(self, stop: threading.Event) -> None:
-        await self._puller.start()
-        members, waiting_since = self._g.members, None
-        while not stop.is_set():
-            if self._number not in members.mine:
-                await self._give_back()
-                await members.change(IDLE_S / 2)
-                continue
-            try:
-                self._add(await self._puller.pull(max(1, BATCH - len(self._held)), 0.0 if self._held else IDLE_S))
-                if not self._held:
-                    continue
-                if await self._alone():
-                    waiting_since = None
-                    await self._work()
-                    continue
-                waiting_since = waiting_since or time.monotonic()
-                if time.monotonic() - waiting_since > 2 * ACK_WAIT_S:  # two that wait for each other
-                    await self._give_back(1 + 4 * random.random())
-                    waiting_since = None
-                for m in self._held.values():
-                    await self._g.link.tell(m.reply, b"+WPI")
-                await asyncio.sleep(0.1)
-            except Unavailable:
-                await asyncio.sleep(0.2)
-        await self._give_back()
-
-    def _add(self, messages: list[Msg]) -> None:
-        for m in messages:
-            self._held[_stream_number(m)] = m
-
-    async def _alone(self) -> bool:
-        """Whether all that is delivered and not acknowledged is in our hands."""
-        new = sorted(n for m in self._held.values() if (n := _delivery_number(m)) > self._seen)
-        if self._seen >= 0 and new == list(range(self._seen + 1, self._seen + 1 + len(new))):
-            self._seen += len(new)
-            return True
-        try:
-            info = await self._g.link.api(f"CONSUMER.INFO.{self._stream}.{self._consumer}")
-        except Rejected as error:
-            raise Unavailable(str(error)) from None
-        if info["num_ack_pending"] > len(self._held):
-            return False
-        self._seen = max([self._seen, *new])
-        return True
-
-    async def _work(self) -> None:
-        order = sorted(self._held)
-        finished = await self._g.handle([self._held[n] for n in order])
-        for m in finished:
-            await self._g.link.tell(m.reply, b"+ACK")
-            del self._held[_stream_number(m)]
-        if self._held:  # something did not hold: what is left is tried again, before anything newer
-            await asyncio.sleep(0.1)
-
-    async def _give_back(self, delay_s: float = 0.0) -> None:
-        if self._held:
-            answer = b'-NAK {"delay": %d}' % int(delay_s * 1e9) if delay_s else b"-NAK"
-            for m in self._held.values():
-                try:
-                    await self._g.link.tell(m.reply, answer)
-                except Unavailable:
-                    break  # they come back after the acknowledgement time
-            self._held.clear()
-        self._seen = -1
-
-
 async def _until(stop: threading.Event, link: Link) -> None:
     while not stop.is_set():
         if link.closed.is_set():
@@ -340,17 +256,3 @@ def _parts(readings: Sequence[Reading | Refused]) -> list[list[int]]:
             parts.append([])
         parts[n].append(i)
     return parts
-
-
-def _stream_number(m: Msg) -> int:
-    return int(_address(m)[0])
-
-
-def _delivery_number(m: Msg) -> int:
-    return int(_address(m)[1])
-
-
-def _address(m: Msg) -> list[str]:
-    """$JS.ACK.[domain.account.]stream.consumer.times.NUMBER.DELIVERY.time.pending[.token]"""
-    parts = m.reply.split(".")
-    return parts[5:7] if len(parts) == 9 else parts[7:9]
