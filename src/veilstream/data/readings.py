@@ -52,6 +52,7 @@ class Readings:
     unit     of the value; "km" for positions (distances are in km)
     stepped  True if `t` counts steps (small integers) rather than time
     files    the files read, for error messages and the data hash
+    bad_streams  whose rows could not be read and were dropped, where a key tells
     """
 
     frame: pl.DataFrame
@@ -62,6 +63,7 @@ class Readings:
     stepped: bool = False
     files: tuple[str, ...] = ()
     sha256: str = ""
+    bad_streams: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:

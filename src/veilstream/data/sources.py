@@ -170,7 +170,8 @@ def _join(tables: list[tuple[str, Path, Table]], unit: str | None, sha256: str) 
     coded = coded.select(pl.col("code").alias("stream"), "trace", "t", *VALUE_COLUMNS[kind])
     unit = "km" if kind == "position" else (unit if unit is not None else next(iter(units), ""))
     files = tuple(name for name, _, _ in tables)
-    readings = Readings(coded, tuple(names), kind, unit, Account(), _stepped(tables), files, sha256)
+    bad = tuple(dict.fromkeys(s for _, _, table in tables for s in table.bad_streams))
+    readings = Readings(coded, tuple(names), kind, unit, Account(), _stepped(tables), files, sha256, bad)
     _account(readings, [table for _, _, table in tables])
     return readings
 

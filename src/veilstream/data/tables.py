@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
@@ -48,6 +48,7 @@ class Table:
     naive_zone: str | None = None
     missing: int = 0
     bad: int = 0
+    bad_streams: tuple[str, ...] = ()  # whose rows were dropped, in a long table with a key
 
 
 def read_csv(path: Path, name: str, options: Options) -> Table:
@@ -115,9 +116,13 @@ def _type(scan: pl.LazyFrame, layout: Layout, name: str, first_line: int, option
             typed.append(pl.col(key).fill_null("").cast(pl.Categorical).alias(role))
     frame = scan.select("__row", *typed).collect(engine="streaming")
     bad_rows = _check(frame, layout, name, first_line, options, style, numbers, lines)
+    whose: tuple[str, ...] = ()
     if bad_rows.len():
-        frame = frame.filter(~pl.col("__row").is_in(bad_rows.implode()))
-    return _finish(frame, layout, style, numbers, int(bad_rows.len()))
+        is_bad = pl.col("__row").is_in(bad_rows.implode())
+        if layout.stream:
+            whose = tuple(frame.filter(is_bad)["stream"].unique(maintain_order=True).cast(pl.String).to_list())
+        frame = frame.filter(~is_bad)
+    return replace(_finish(frame, layout, style, numbers, int(bad_rows.len())), bad_streams=whose)
 
 
 def _check(

@@ -113,7 +113,7 @@ def _of(path: Path, reading: dict[str, Any]) -> Iterator[tuple[str, Readings] | 
         layout = _layout(path, reading)
         readings = read([str(path)], **reading)
     except InputError as fault:
-        yield from _columns_apart(path, reading, str(fault))
+        yield from _apart(path, reading, str(fault))
         return
     for stream in readings.streams:
         yield stream, readings.only(stream)
@@ -129,12 +129,15 @@ def _layout(path: Path, reading: dict[str, Any]) -> Layout | None:
     return guess_layout(table_header(path, str(path)), parse_columns(reading.get("columns")), f"{path} line 1")
 
 
-def _columns_apart(path: Path, reading: dict[str, Any], fault: str) -> Iterator[tuple[str, Readings] | Broken]:
-    """A table that cannot be read as a whole: with one column per user, each by itself; else the whole file fails."""
+def _apart(path: Path, reading: dict[str, Any], fault: str) -> Iterator[tuple[str, Readings] | Broken]:
+    """A table that cannot be read as a whole: the users whose fields are bad fail, or all if that cannot be told."""
     try:
         layout = _layout(path, reading)
     except InputError:
         layout = None
+    if layout is not None and layout.stream:
+        yield from _keys_apart(path, reading, fault)
+        return
     if layout is None or not layout.wide:
         yield Broken(path.stem, fault)
         return
@@ -147,6 +150,20 @@ def _columns_apart(path: Path, reading: dict[str, Any], fault: str) -> Iterator[
             yield column, replace(readings, streams=(column,))
         except InputError as own:
             yield Broken(column, str(own))
+
+
+def _keys_apart(path: Path, reading: dict[str, Any], fault: str) -> Iterator[tuple[str, Readings] | Broken]:
+    """A long table: users with a bad row fail, the others are read as if those rows were not there."""
+    try:
+        readings = read([str(path)], **{**reading, "skip_bad": True})
+    except InputError:
+        yield Broken(path.stem, fault)
+        return
+    for stream in readings.streams:
+        if stream not in readings.bad_streams:
+            yield stream, readings.only(stream)
+    for stream in readings.bad_streams:
+        yield Broken(stream, f"{path} has rows of {stream} that cannot be read (the first bad one: {fault})")
 
 
 def _distinct(users: list[User]) -> list[User]:
