@@ -398,3 +398,13 @@ def test_local_grids():
     assert set(moves) == {0, 1}
     assert chain.stationary == pytest.approx(stationary_law(chain.transition), abs=1e-14)
     assert chain.stationary.max() > 3 * chain.stationary.min()
+
+
+def test_weights_are_run_in_turn_where_they_do_not_fit_at_once():
+    problem, weights = grid(8, vs.Average(weight=1.0), "q1"), np.array([0.5, 1.0, 2.0])
+    one = plan(problem, 1, 7).bytes / 2**30
+    apart = vs.curve(problem, weights, window=1, memory_gb=1.5 * one)
+    together = vs.curve(problem, weights, window=1)
+    assert [s.objective for s in apart] == pytest.approx([s.objective for s in together], rel=1e-5)
+    with pytest.raises(vs.InputError, match="GB may be used"):
+        vs.curve(problem, weights, window=1, memory_gb=0.5 * one)
