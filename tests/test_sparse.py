@@ -273,6 +273,12 @@ def test_bad_tables_are_refused(solved):
     refused(lambda b: b["output_model_values"].__setitem__(3, np.inf), "output model is not a table")
     refused(lambda b: b["output_model_values"].__setitem__(3, 0), "impossible")
     refused(lambda b: b.update(kernel_keys=b["kernel_keys"] + 1), "each of its 9 states")
+    refused(lambda b: b["output_model_keys"].__setitem__(-1, 10**6), "memory longer than its window")
+    refused(lambda b: b["kernel_keys"].__setitem__(-1, 10**6), "its states do not have|each of its 9 states")
+    if meta["window"] > 1:  # a release beyond the limit, hidden in a row that few histories reach
+        last = slice(arrays["kernel_start"][-2], arrays["kernel_start"][-1])
+        far = np.setdiff1d(np.arange(9), arrays["kernel_columns"][last])[: last.stop - last.start]
+        refused(lambda b: b["kernel_columns"].__setitem__(last, far), "row or a release")
     with pytest.raises(vs.InputError, match="each of its 1000000000000 releases"):
         vs.LocalPolicy.restore(meta | {"n_outputs": 10**12}, arrays)
 
