@@ -273,6 +273,12 @@ def test_bad_tables_are_refused(solved):
     refused(lambda b: b["output_model_values"].__setitem__(3, np.inf), "output model is not a table")
     refused(lambda b: b["output_model_values"].__setitem__(3, 0), "impossible")
     refused(lambda b: b.update(kernel_keys=b["kernel_keys"] + 1), "each of its 9 states")
+    refused(lambda b: b["output_model_keys"].__setitem__(-1, 10**6), "memory longer than its window")
+    refused(lambda b: b["kernel_keys"].__setitem__(-1, 10**6), "its states do not have|each of its 9 states")
+    if meta["window"] > 1:  # a release beyond the limit, hidden in a row that few histories reach
+        last = slice(arrays["kernel_start"][-2], arrays["kernel_start"][-1])
+        far = np.setdiff1d(np.arange(9), arrays["kernel_columns"][last])[: last.stop - last.start]
+        refused(lambda b: b["kernel_columns"].__setitem__(last, far), "row or a release")
     with pytest.raises(vs.InputError, match="each of its 1000000000000 releases"):
         vs.LocalPolicy.restore(meta | {"n_outputs": 10**12}, arrays)
 
@@ -398,3 +404,13 @@ def test_local_grids():
     assert set(moves) == {0, 1}
     assert chain.stationary == pytest.approx(stationary_law(chain.transition), abs=1e-14)
     assert chain.stationary.max() > 3 * chain.stationary.min()
+
+
+def test_weights_are_run_in_turn_where_they_do_not_fit_at_once():
+    problem, weights = grid(8, vs.Average(weight=1.0), "q1"), np.array([0.5, 1.0, 2.0])
+    one = plan(problem, 1, 7).bytes / 2**30
+    apart = vs.curve(problem, weights, window=1, memory_gb=1.5 * one)
+    together = vs.curve(problem, weights, window=1)
+    assert [s.objective for s in apart] == pytest.approx([s.objective for s in together], rel=1e-5)
+    with pytest.raises(vs.InputError, match="GB may be used"):
+        vs.curve(problem, weights, window=1, memory_gb=0.5 * one)

@@ -7,6 +7,7 @@ import veilstream as vs
 from veilstream.pattern import Rows, pattern_of
 from veilstream.solvers.bounds import Witness, certify
 from veilstream.solvers.bounds.local import LocalWitness, Reverse, certify_locally, flattened, local_pattern
+from veilstream.solvers.bounds.witness import SparseMatrix
 
 
 def grid(n, weight=None, limit=1):
@@ -92,3 +93,17 @@ def test_a_large_grid_is_certified():
     assert solution.leakage_lower == pytest.approx(solution.lower_bound)
     assert local_pattern(grid(4)) is None  # small: dense
     assert local_pattern(vs.builtin_problem("grid16x16-q1", vs.Average(weight=1.0))) is None
+
+
+def test_products_with_a_sparse_matrix_in_dense_bounds():
+    """Large chain, no limit: the dense search, its products over the non-zeros."""
+    problem = vs.builtin_problem("grid16x16-local", vs.Average(weight=0.5))
+    assert problem.chain.is_sparse
+    P, C = problem.chain.transition, problem.cost(0.5)
+    sparse = SparseMatrix(problem.chain.sparse)
+    x = np.random.default_rng(0).random((2, 3, 256))
+    assert x @ sparse == pytest.approx(x @ P)
+    assert x @ sparse.T == pytest.approx(x @ P.T)
+    found = certify(P, C, seconds=1.0)
+    assert found.witnesses[0].bound(P, C) == pytest.approx(found.lower_bound, abs=1e-9)
+    assert found.lower_bound <= vs.solve(problem, window=1, reach=3).objective

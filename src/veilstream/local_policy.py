@@ -93,6 +93,13 @@ class LocalPolicy:
         keys = self.kernel.keys
         if len(keys) < self.n_states or not np.array_equal(keys[: self.n_states], np.arange(self.n_states)):
             raise InputError(f"the policy's kernel must know each of its {self.n_states} states")
+        own = np.repeat(keys, np.diff(self.kernel.start)) % self.n_states * self.n_outputs + self.kernel.columns
+        within = np.isin(own, own[: self.kernel.start[self.n_states]])  # what a state may show, whatever the window
+        tails = self.n_outputs ** (self.window - 1) if self.window > 1 else 0
+        if not within.all() or keys[-1] >= (tails + 1) * self.n_states:
+            raise InputError("the policy's kernel has a row or a release that its states do not have")
+        if self.output_model.keys[-1] >= self.n_outputs**self.window:
+            raise InputError(f"the policy's output model has a memory longer than its window, {self.window}")
         if self.output_model.keys[0] != START:
             raise InputError("the policy's output model must say how a stream starts")
         if not (self.output_model.values > 0).all():

@@ -60,6 +60,8 @@ class CausalBA:
             raise InputError(f"dtype must be float32 or float64, found {self.dtype!r}")
         if self.reach is not None and not self.reach >= 0:
             raise InputError(f"reach must be a distance >= 0, found {self.reach}")
+        if self.drop is not None and not 0 <= self.drop < 1:
+            raise InputError(f"drop must be a rate from 0 to 1, found {self.drop}")
 
     def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
         """The best point found for each weight."""
@@ -74,13 +76,15 @@ class CausalBA:
         window = self._first_window(problem)
         few = problem.n_states * problem.n_outputs**window > LARGE_TABLE
         n_starts = min(3 if few else 5 + self.random_starts, self.most_starts)
-        how = self._plan(problem, window, n_starts * len(weights))
+        how = self._plan(problem, window, n_starts)  # one weight must fit; several are run at once where they do
+        at_once = max(1, int(min(free_bytes(self.memory_gb) // how.bytes, len(weights))))
         if how.pattern is None:
             starts = starting_models(problem, window, 0 if few else self.random_starts, self.seed)[:, :n_starts]
         else:
             starts = sparse_starts(problem, how.pattern, 0 if few else self.random_starts, self.seed)[None, :n_starts]
         found = constants(problem, window if how.pattern is None else 0)
-        found += self.run(problem, weights, how, starts, progress)
+        for first in range(0, len(weights), at_once):
+            found += self.run(problem, weights[first : first + at_once], how, starts, progress)
         best = envelope(found, weights)
         rising = np.arange(len(weights))  # weights at which the last raise of the window paid
         while self.window is None and rising.size:
@@ -184,6 +188,7 @@ class CausalBA:
             k += 5
             if k >= next_settle:
                 sweep.settle(t, live)
+                safe = t
                 next_settle *= 2
             if k >= next_look:
                 next_look = k + LOOK_EVERY

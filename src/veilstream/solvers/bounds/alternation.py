@@ -54,7 +54,7 @@ def witness(
     rho = reverse_cost(P, cost, w)
     if len(next) == 1:  # the potential that makes the minimum over y equal for all z
         best = rho[0].min(0)
-        alpha = np.linalg.solve(np.eye(len(P)) - P + pi, best - pi @ best)[None]
+        alpha = np.linalg.solve(np.eye(len(P)) - np.asarray(P) + pi, best - pi @ best)[None]
     m = np.exp(log_m)
     value = float((m * np.where(m > 0, rho, 0)).sum() / m.sum())
     return Witness(next, w, improve(P, next, rho, alpha - alpha.mean(), 2 if len(next) == 1 else 30)), value

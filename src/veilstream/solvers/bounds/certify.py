@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.chain import MarkovChain, stationary_law
-from veilstream.information import Array, entropy
+from veilstream.chain import MarkovChain
+from veilstream.information import Array
 from veilstream.solvers.bounds import alternation, interior
 from veilstream.solvers.bounds.memory import attained, split, window_table
-from veilstream.solvers.bounds.witness import NATS, Witness, improve, reverse_cost, weights_of
+from veilstream.solvers.bounds.witness import NATS, SparseMatrix, Witness, improve, reverse_cost, weights_of
 from veilstream.solvers.solution import Progress
 
 LOOK_EVERY, MOST_SWEEPS, MOST_STEPS = 50, 2000, 100
@@ -91,7 +91,7 @@ def certify(
     classes = [z for z in chain.closed_classes if law[z].sum() > 0]
     shares = np.array([law[z].sum() for z in classes])
     goal = upper if upper is not None and len(classes) == 1 else np.inf
-    searches = [Search(P[np.ix_(z, z)], C[z], tolerance, goal) for z in classes]
+    searches = [Search(MarkovChain(P[np.ix_(z, z)]), C[z], tolerance, goal) for z in classes]
 
     def total(values: list[float]) -> float:
         return float(shares @ values)
@@ -122,14 +122,15 @@ def certify(
 class Search:
     """The best bound found so far for one closed class; `run` improves it."""
 
-    def __init__(self, P: Array, C: Array, tolerance: float, goal: float) -> None:
-        self.P, self.C = P, C[:, np.isfinite(C).any(0)]  # a release nobody may make is no release
+    def __init__(self, chain: MarkovChain, C: Array, tolerance: float, goal: float) -> None:
+        self.P, self.C = chain.transition, C[:, np.isfinite(C).any(0)]  # a release nobody may make is no release
+        self.products: Any = SparseMatrix(chain.sparse) if chain.is_sparse else self.P
         self.cost = self.C.T * NATS  # Y x Z
-        self.pi = stationary_law(P)
+        self.pi = chain.stationary
         self.tolerance = tolerance
         cheapest = float(self.pi @ self.C.min(1))
         constant = float((self.pi @ self.C).min())  # always the same release leaks nothing,
-        truth = float(self.pi @ entropy(P)) + cheapest  # and always the cheapest at most the entropy rate
+        truth = chain.entropy_rate + cheapest  # and always the cheapest at most the entropy rate
         self.reachable = min(goal, constant, truth)
         self.bound = cheapest * (1 - 1e-12)  # leakage is never negative
         self.witness: Witness | None = None  # None: the bound above
@@ -181,13 +182,13 @@ class Search:
         self, table: NDArray[np.int64], sweeps: int, until: float
     ) -> Generator[None, None, interior.Iterate]:
         """Sweeps on one memory; returns where the interior-point method may start, well inside."""
-        iterates, first, before = alternation.alternate(self.P, self.cost, table, self.pi), None, self.bound
+        iterates, first, before = alternation.alternate(self.products, self.cost, table, self.pi), None, self.bound
         for k in count(1):
             log_m, alpha = next(iterates)
             self.steps += 1
             if k % LOOK_EVERY and perf_counter() < until:
                 continue
-            witness, value = alternation.witness(self.P, self.cost, table, self.pi, log_m, alpha)
+            witness, value = alternation.witness(self.products, self.cost, table, self.pi, log_m, alpha)
             if first is None:
                 first = interior.start(self.P, self.cost, table, np.exp(log_m), witness.alpha)
             settled = self.offer(witness, value)
@@ -222,7 +223,7 @@ class Search:
 
     def offer(self, witness: Witness, value: float) -> bool:
         """Keep a witness if it proves more. Is it near the most this memory can prove (value, in nats)?"""
-        bound = witness.bound(self.P, self.C)
+        bound = witness.bound(self.products, self.C)
         if bound > self.bound:
             self.bound, self.witness, self.memory = bound, witness, len(witness.next)
         enough = 0.0 if self.last else min(0.1 * (self.reachable - bound), ENOUGH * bound)
