@@ -109,3 +109,20 @@ def test_help_is_light_and_has_examples():
 def test_interrupt_is_130():
     code = "import veilstream.cli as c\ndef stop(**_): raise KeyboardInterrupt\nc.app = stop\nc.main()"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 130
+
+
+def test_a_reader_who_stops_reading_is_no_failed_claim():
+    """rich would end with 1, which means that a claim failed."""
+    command = [
+        sys.executable,
+        "-c",
+        "from veilstream.cli import main; main()",
+        "solve",
+        "builtin:binary",
+        "--lambda",
+        "1",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert (process.wait(60), process.stderr.read()) == (141, b"")
+    process.stderr.close()

@@ -42,8 +42,11 @@ def test_the_choice_is_the_best_of_all_by_plain_loops():
             start = int((299 - size) * (i + 0.5) / PIECES)
             mine, test = x[start : start + size + 1], [x[: start + 1], x[start + size :]]
             for a, t in enumerate(LIKENESS):
-                fit = [np.concatenate(losses(MarkovChain.fit([o], n), [mine])).sum() for o in others]
-                w = 2.0 ** (-t * (np.array(fit) - min(fit)))
+                fit = np.array([np.concatenate(losses(MarkovChain.fit([o], n), [mine])).sum() for o in others])
+                w = 2.0 ** (-t * (fit - fit.min()))
+                while w.sum() ** 2 / (w**2).sum() < 0.999 * 3:  # all three of the others must count
+                    t /= 2
+                    w = 2.0 ** (-t * (fit - fit.min()))
                 C = sum(wi * 3 / w.sum() * transition_counts([o], n) for wi, o in zip(w, others, strict=True))
                 Q = (C + SMOOTHING) / (C + SMOOTHING).sum(1, keepdims=True)
                 for b, k in enumerate(STRENGTHS):

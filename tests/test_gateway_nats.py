@@ -6,6 +6,8 @@ import random
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,15 +19,17 @@ from gatewaykit import artefact, places, wait_until
 
 pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
 
+import nats
 from typer.testing import CliRunner
 
-from veilstream.bench.nats import kill_drill
-from veilstream.bench.nats_drill import FAULTS, account, agrees, connected, everything, feed, until
+from veilstream.bench.nats import kill_drill, ready
+from veilstream.bench.nats_drill import FAULTS, account, agrees, connected, everything, feed, until, worker
 from veilstream.bench.nats_server import NatsCluster, nats_command
 from veilstream.cli import app
 from veilstream.errors import InputError
 from veilstream.gateway.jetstream import layout as layout_module
 from veilstream.gateway.jetstream import ledger as ledger_module
+from veilstream.gateway.jetstream.clock import Clock, partition_of
 from veilstream.gateway.jetstream.layout import prepare
 from veilstream.gateway.jetstream.ledger import Entry, Ledger, decode, encode
 from veilstream.gateway.jetstream.link import Link, LinkSettings, Puller, settings_of
@@ -80,9 +84,9 @@ def test_partitions_are_shared_evenly_and_the_same_by_all(partitions, workers):
 # --- a store that fails in every way ---------------------------------------------------------------------------
 
 
-def gateway_on(art, link) -> NatsGateway:
+def gateway_on(art, link, **more) -> NatsGateway:
     space = Space(art)
-    g = NatsGateway({DEFAULT_SPACE: space}, LinkSettings())
+    g = NatsGateway({DEFAULT_SPACE: space}, LinkSettings(), **more)
     g.link, g.ledger = link, Ledger(link, g.names, g.bindings, 4)
     return g
 
@@ -221,6 +225,30 @@ def _log(value: bytes) -> list:
     return ledger_module._decoder.decode(value).log
 
 
+def test_a_tick_that_was_committed_and_not_published_is_published_by_the_next_owner(tmp_path):
+    art, server = artefact(tmp_path / "clock.veil", period_s=60.0), Server()
+    a, b = (gateway_on(art, FaultyLink(server, random.Random(0), 0), clock=True) for _ in range(2))
+    now = [30.0]
+    a.settler.now = b.settler.now = lambda: now[0]
+    asyncio.run(a.handle([message("s0", 12)]))  # t = 12 s: waits for the end of step 0
+    assert a.stats.waiting == 1 and not server.published
+    real, key = a.link.ask, (DEFAULT_SPACE, "s0")
+
+    async def deaf(requests, timeout_s=0):
+        lost = bool(requests) and requests[0][0].startswith("veil.out")
+        return [None] * len(requests) if lost else await real(requests)
+
+    a.link.ask = deaf
+    assert asyncio.run(Clock(a, DEFAULT_SPACE)._tick(0, [key])) == ([], [key])  # and then it dies
+    for step in (0, 0, 1):
+        assert asyncio.run(Clock(b, DEFAULT_SPACE)._tick(step, [key])) == ([], [])
+    payloads = [set(server.published[f"default.s0.{step}"]) for step in (0, 1)]
+    assert [len(p) for p in payloads] == [1, 1] and len(server.published["default.s0.0"]) == 2
+    revision, value = server.history["$KV.veil-memory.default.s0"][-1]
+    entry = decode(key, revision, value, Space(art).binding)
+    assert agrees(art, entry, {step: next(iter(p)) for step, p in enumerate(payloads)}) == (True, True, True)
+
+
 def test_what_is_refused_is_counted_and_done(art):
     g = gateway_on(art, FaultyLink(Server(), random.Random(0), 0))
     bad = [
@@ -268,8 +296,9 @@ def server(tmp_path_factory):
 class Running:
     """A worker in a thread of its own."""
 
-    def __init__(self, art, urls, prefix: str, **more) -> None:
-        self.gateway = NatsGateway({DEFAULT_SPACE: Space(art)}, LinkSettings(tuple(urls)), Names(prefix), **more)
+    def __init__(self, art, urls, prefix: str, settings: LinkSettings | None = None, **more) -> None:
+        settings = settings or LinkSettings(tuple(urls))
+        self.gateway = NatsGateway({DEFAULT_SPACE: Space(art)}, settings, Names(prefix), **more)
         self._stop, self.error = threading.Event(), None
         self._thread = threading.Thread(target=self._run)
 
@@ -385,6 +414,66 @@ def test_repeats_odd_names_faults_of_value_and_maps(tmp_path, server):
 
 
 @NEEDS_SERVER
+def test_under_a_clock_every_stream_releases_once_per_step_through_a_kill(tmp_path, server):
+    """Readings come for one step only; then a worker is killed, and the other ticks for all."""
+    art = artefact(tmp_path / "clock.veil", period_s=1.0)
+    names, streams = Names("clock"), [f"s{i}" for i in range(8)]
+
+    async def drive():
+        link = await connected(server.urls)
+        options = ("--prefix", "clock", "--partitions", "4", "--clock")
+        workers = [worker(tmp_path / "clock.veil", server.urls, tmp_path / f"{i}.log", *options) for i in range(2)]
+        try:
+            await ready(link, names, 2)
+            await asyncio.sleep(1.1 - time.time() % 1)  # early in a step: the readings are for this one
+            reading = json.dumps({"t": time.time(), "value": 3}).encode()
+            await link.ask([(names.reading(DEFAULT_SPACE, name), reading, None) for name in streams])
+            await asyncio.sleep(3)
+            workers[0].kill()
+            await asyncio.sleep(4.5)
+        finally:
+            for process in workers:
+                process.terminate()
+                process.wait(10)
+        out = await everything(link, names.releases)
+        ledger = Ledger(link, names, {DEFAULT_SPACE: Space(art).binding})
+        kept = await ledger.take([(DEFAULT_SPACE, name) for name in streams])
+        info = await link.api(f"STREAM.INFO.{names.memory}", subjects_filter="$KV.clock-memory.*.*")
+        await link.close()
+        return out, kept, info["state"]["subjects"]
+
+    out, kept, keys = asyncio.run(drive())
+    assert len(keys) == len(streams)
+    released = {name: {} for name in streams}
+    for m in out:
+        body = json.loads(m["data"])
+        assert body["t"] not in released[body["stream"]], "twice"
+        released[body["stream"]][body["t"]] = m["data"]
+    for name, steps in released.items():
+        assert len(steps) >= 6 and max(steps) - min(steps) + 1 == len(steps), "a step without a release"
+        assert agrees(art, kept[DEFAULT_SPACE, name], steps) == (True, True, True)
+
+
+@NEEDS_SERVER
+def test_we_know_the_servers_partitions(server):
+    names = Names("hash")
+
+    async def drive():
+        link = await connected(server.urls)
+        await prepare(link, names, {}, partitions=7)
+        subjects = [names.reading(f"space {i % 3}", f"s{i}/é") for i in range(40)]
+        await link.ask([(s, b"{}", None) for s in subjects])
+        found = [m["subject"] for m in await everything(link, names.readings)]
+        await link.close()
+        return found
+
+    found = asyncio.run(drive())
+    assert len(found) == 40
+    for subject in found:
+        assert partition_of(*names.parse(subject), 7) == int(subject.split(".")[2])
+
+
+@NEEDS_SERVER
 def test_bad_input_gives_one_clear_line(art, tmp_path, server, monkeypatch):
     """Unreachable server, wrong credentials, JetStream off, another policy, a bucket that forgets."""
     policy = str(tmp_path / "p.veil")
@@ -435,7 +524,7 @@ def refused(art, urls, line: str, prefix: str = "veil", **more) -> None:
     [
         (["--nats", "http://x"], "--nats takes nats://HOST:PORT"),
         (["--nats", "x", "--http", "8080"], "--http does not go with --nats"),
-        (["--nats", "x", "--clock"], "--clock does not go with --nats"),
+        (["--nats", "x", "--clock"], "--clock needs a policy with a period"),
         (["--nats", "x", "--nats-creds", "no.creds"], "no credentials file"),
         (["--nats", "x", "--space", "more"], "--space takes NAME=POLICY"),
         (["--nats", "x", "--prefix", "a b"], "--prefix takes"),
@@ -445,6 +534,82 @@ def test_bad_options_give_one_clear_line(art, tmp_path, args, line):
     artefact(tmp_path / "p.veil")
     found = CliRunner().invoke(app, ["serve", str(tmp_path / "p.veil"), *args])
     assert isinstance(found.exception, InputError) and line in str(found.exception)
+
+
+@NEEDS_SERVER
+def test_tls(tmp_path, monkeypatch):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    try:
+        name = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+        subprocess.run([*make, *name], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("needs openssl")
+    cluster = NatsCluster(tmp_path, 1, f'tls {{ cert_file: "{cert}", key_file: "{key}" }}')
+
+    async def connect(**more):
+        link = Link(LinkSettings((cluster.urls[0].replace("nats://", "tls://"),), **more))
+        await link.connect()
+        found = await link.api("INFO")
+        await link.close()
+        return found
+
+    try:
+        assert "limits" in asyncio.run(connect(ca_file=str(cert)))
+        monkeypatch.setattr("veilstream.gateway.jetstream.link.CONNECT_S", 2.0)
+        with pytest.raises(InputError, match=r"no TLS with the NATS server .*--ca FILE"):
+            asyncio.run(connect())
+        with pytest.raises(InputError, match="TLS files for NATS cannot be used"):
+            asyncio.run(connect(ca_file=str(tmp_path / "none.pem")))
+    finally:
+        cluster.stop()
+
+
+@NEEDS_SERVER
+def test_the_example_configuration_keeps_readings_from_everyone_but_the_workers(art, tmp_path, monkeypatch):
+    """A worker works with its permissions; service and device hear neither readings nor memory, and cannot ask."""
+    example = (Path(__file__).parents[1] / "examples" / "gateway" / "nats.conf").read_text()
+    for user in ("gate", "device", "service"):
+        monkeypatch.setenv(f"{user.upper()}_PASSWORD", f"{user}-password")
+    cluster = NatsCluster(tmp_path, 1, example[example.index("authorization {") :])
+
+    async def drive():
+        others = {}
+        heard: list[str] = []
+
+        async def hear(m):
+            heard.append(m.subject)
+
+        for user in ("device", "service"):
+            nc = await nats.connect(
+                cluster.urls[0], user=user, password=f"{user}-password", inbox_prefix=f"_INBOX.{user}", error_cb=_quiet
+            )
+            for subject in ("veil.in.>", "_VEIL.>", "$KV.>", "veil.part.>", ">"):
+                await nc.subscribe(subject, cb=hear)
+            others[user] = nc
+        js = others["device"].jetstream()
+        for t in range(3):
+            await js.publish("veil.in.default.ann", json.dumps({"t": t, "value": CANARY}).encode())
+        wait = await others["service"].subscribe("veil.out.>")
+        out = [json.loads((await wait.next_msg(10)).data) for _ in range(3)]
+        for call in ("STREAM.MSG.GET.veil-readings", "STREAM.MSG.GET.KV_veil-memory", "STREAM.INFO.KV_veil-memory"):
+            with pytest.raises(nats.errors.TimeoutError):
+                await others["service"].request(f"$JS.API.{call}", b'{"seq":1}', timeout=0.3)
+        for nc in others.values():
+            await nc.close()
+        return out, heard
+
+    settings = LinkSettings(tuple(cluster.urls), user="gate", password="gate-password")
+    try:
+        with Running(art, cluster.urls, "veil", settings=settings, partitions=2):
+            out, heard = asyncio.run(drive())
+    finally:
+        cluster.stop()
+    assert [r["t"] for r in out] == [0, 1, 2] and heard == []
+
+
+async def _quiet(error: Exception) -> None:
+    """Permission errors are what is wanted."""
 
 
 def _environment(**more: str) -> dict[str, str]:

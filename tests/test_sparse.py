@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 
 import veilstream as vs
 from oracles import random_chain
+from veilstream import local_steady
+from veilstream.bench.large import exponent, measure
 from veilstream.chain import stationary_law
 from veilstream.cli import app
 from veilstream.local_policy import FLOOR, START
@@ -275,6 +277,40 @@ def test_bad_tables_are_refused(solved):
         vs.LocalPolicy.restore(meta | {"n_outputs": 10**12}, arrays)
 
 
+def smoothed(problem, mass=1e-4):
+    """The same problem on a chain that makes everything possible, as one that is deployed must."""
+    P = (1 - mass) * problem.chain.transition + mass / problem.n_states
+    return vs.Problem(vs.MarkovChain(P), problem.distortion, problem.constraint)
+
+
+def test_rare_transitions_are_left_out_of_the_search_and_not_of_the_result():
+    problem = smoothed(grid(6, vs.Instantaneous(2)))
+    whole = vs.solve(problem, window=1)
+    thin = vs.solve(problem, window=1, drop=1e-5, sparse=True)
+    assert isinstance(thin.policy, vs.LocalPolicy)
+    assert np.count_nonzero(problem.chain.thinned(1e-5).transition) == np.count_nonzero(
+        grid(6, vs.Instantaneous(2)).chain.transition
+    )
+    assert whole.leakage * (1 - 1e-4) <= thin.leakage <= 1.01 * whole.leakage
+    ev = vs.evaluate(problem, thin.policy, steps=200, streams=100, seed=0)
+    assert ev.leakage <= thin.leakage + 4 * ev.leakage_se
+    assert thin.distortion == pytest.approx(ev.distortion, abs=4 * ev.distortion_se)
+
+
+@pytest.mark.parametrize("window", [1, 2])
+def test_judged_densely_where_everything_is_possible(window, monkeypatch):
+    problem = smoothed(grid(3, vs.Instantaneous(1)), 0.01)
+    policy = vs.solve(problem, window=window, drop=2e-3, sparse=True).policy
+    sparse, startup = local_steady.judged(problem, policy)
+    monkeypatch.setattr(local_steady, "LARGE", 0)
+    dense, dense_startup = local_steady.judged(problem, policy)
+    assert (dense.leakage, dense.distortion) == pytest.approx((sparse.leakage, sparse.distortion), abs=1e-9)
+    steps = list(law_by_protocol(problem, policy, 40))
+    assert dense.leakage == pytest.approx(steps[-1][0], abs=1e-6)
+    assert dense_startup == pytest.approx(sum(at - dense.leakage for at, _ in steps), abs=3e-3)
+    assert startup == pytest.approx(dense_startup, abs=1e-6)
+
+
 # --- size -----------------------------------------------------------------------------------------------------
 
 
@@ -339,6 +375,14 @@ def test_the_command_line(tmp_path):
     assert said["window"] == 1
     assert "left out" in said["warnings"][0]
     assert isinstance(vs.load(out).policy, vs.LocalPolicy)
+
+
+def test_the_benchmark_counts_what_it_says():
+    assert exponent([10, 100, 1000], [2, 20, 200]) == pytest.approx(1)
+    assert exponent([10, 100, 1000], [1, 10**1.5, 10**3]) == pytest.approx(1.5)
+    found = measure(6)
+    assert found["converged"]
+    assert found["nonzeros"] == plan(grid(6, vs.Instantaneous(2)), 1, 1, sparse=True).pattern.nonzeros
 
 
 # --- chains ---------------------------------------------------------------------------------------------------

@@ -188,6 +188,15 @@ class MarkovChain:
 
     # --- derived chains and data -----------------------------------------------------------------------
 
+    def thinned(self, least: float) -> "MarkovChain":
+        """Without the transitions rarer than `least` per step in the long run; every state keeps one."""
+        flow = self.stationary[:, None] * self.transition
+        kept = flow >= least
+        kept[np.arange(len(self)), self.transition.argmax(1)] = True
+        P = np.where(kept, self.transition, 0)
+        P /= P.sum(1, keepdims=True)
+        return MarkovChain(P, self.stationary, self.histories, f"{self.name} (thinned)")
+
     def lift(self, order: int) -> "MarkovChain":
         """The same process on histories of `order` symbols, kept to those that can occur."""
         if order < 1:

@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from veilstream.chain import MarkovChain
+from veilstream.chain import LARGE, MarkovChain
 from veilstream.information import Array, xlog2
 from veilstream.local_policy import FLOOR, START, LocalPolicy
 from veilstream.pattern import Pattern, Products, Rows, pattern_of
+from veilstream.policy import WindowPolicy
 from veilstream.problem import Problem
-from veilstream.steady import Rates, arnoldi, excess_bits, power
+from veilstream.steady import Rates, Step, arnoldi, excess_bits, power, stationary_joint
 
 
 class LocalStep:
@@ -76,6 +77,47 @@ def tables_on(pattern: Pattern, policy: LocalPolicy) -> tuple[Array, Array]:
     return r, K
 
 
+def as_window(policy: LocalPolicy) -> WindowPolicy:
+    """The same channels as full tables, for a chain that makes everything possible; the start is not in them."""
+    Y, Z, w = policy.n_outputs, policy.n_states, policy.window
+    r = np.full((Y**w, Y), FLOOR)
+    keys = np.repeat(policy.output_model.keys, np.diff(policy.output_model.start))
+    known = keys != START
+    r[keys[known], policy.output_model.columns[known]] = policy.output_model.values[known]
+    K = np.zeros((Y ** max(w - 1, 0), Z, Y))
+    keys = np.repeat(policy.kernel.keys, np.diff(policy.kernel.start))
+    base = keys < Z
+    K[:, keys[base], policy.kernel.columns[base]] = policy.kernel.values[base]
+    K[keys[~base] // Z - 1, keys[~base] % Z, policy.kernel.columns[~base]] = policy.kernel.values[~base]
+    return WindowPolicy(r, K, w)
+
+
+def judged(problem: Problem, policy: LocalPolicy) -> tuple[Rates, float | None]:
+    """Rates and start-up bits of a local policy on any chain: over the non-zeros where there are few, else densely."""
+    chain = problem.chain
+    if chain.is_sparse or len(chain) < LARGE:
+        step = LocalStep(chain, policy)
+        found = local_rates(step, problem.distortion)
+        return found, local_startup_bits(problem, step, found.leakage)
+    full = as_window(policy)
+    dense = Step(chain, full)
+    found = dense.rates(stationary_joint(chain, full), problem.distortion)
+    b, (z, y, a) = chain.initial, policy.entries(START)
+    m = np.zeros((problem.n_outputs, len(chain)))
+    m[y, z] = b[z] * a
+    mu = np.zeros((len(full.output_model), len(chain)))
+    mu[policy.update(np.full(problem.n_outputs, START), np.arange(problem.n_outputs))] = m @ chain.transition
+    first = first_bits(problem, policy) - found.leakage
+    return found, first + excess_bits(dense, mu, problem.distortion, found.leakage)
+
+
+def first_bits(problem: Problem, policy: LocalPolicy) -> float:
+    """What the first release leaks."""
+    b, (z, y, a) = problem.chain.initial, policy.entries(START)
+    p = np.bincount(y, b[z] * a, problem.n_outputs)
+    return float(xlog2(b[z] * a, a).sum() - xlog2(p, p).sum())
+
+
 def local_rates(step: LocalStep, distortion: Array, guess: Array | None = None) -> Rates:
     """The steady state."""
     mu, done = power(step, step.chain, step.first_law() if guess is None else guess)
@@ -85,11 +127,7 @@ def local_rates(step: LocalStep, distortion: Array, guess: Array | None = None) 
 
 def local_startup_bits(problem: Problem, step: LocalStep, rate: float) -> float | None:
     """What the first steps add, once; None where the first release leads outside the pattern."""
-    b = problem.chain.initial
-    mu = step.after_first(b)
+    mu = step.after_first(problem.chain.initial)
     if mu is None:
         return None
-    z, y, a = step.policy.entries(START)
-    p = np.bincount(y, b[z] * a, problem.n_outputs)
-    first = float(xlog2(b[z] * a, a).sum() - xlog2(p, p).sum())
-    return first - rate + excess_bits(step, mu, problem.distortion, rate)
+    return first_bits(problem, step.policy) - rate + excess_bits(step, mu, problem.distortion, rate)

@@ -135,7 +135,7 @@ class Products:
         return K * (self.from_share @ share)
 
 
-def pattern_of(transition: Any, allowed: Rows, n_outputs: int, window: int, most_triples: int | None = None) -> Pattern:
+def pattern_of(transition: Any, allowed: Rows, n_outputs: int, window: int, most_triples: float = np.inf) -> Pattern:
     """The pattern of a chain (csr) and of what each state may show; refused beyond `most_triples`."""
     Z, Y = transition.shape[0], n_outputs
     if Y**window * max(Y, Z) > LARGEST_KEY:
@@ -180,9 +180,7 @@ def pattern_of(transition: Any, allowed: Rows, n_outputs: int, window: int, most
     )
 
 
-def _reached(
-    code: Index, state: Index, allowed: Rows, moves: Rows, Y: int, Z: int, most: int | None
-) -> tuple[Index, Index]:
+def _reached(code: Index, state: Index, allowed: Rows, moves: Rows, Y: int, Z: int, most: float) -> tuple[Index, Index]:
     """(s, z) -> all (s.y, z') one step later, ascending."""
     _check_size(int(allowed.length[state].sum()), most)
     entry, at = allowed.expand(state)
@@ -192,8 +190,8 @@ def _reached(
     return np.divmod(np.unique((longer // Z)[source] * Z + moves.items[at]), Z)
 
 
-def _check_size(triples: int, most: int | None) -> None:
-    if most is not None and triples > most:
+def _check_size(triples: int, most: float) -> None:
+    if triples > most:
         raise TooLarge(triples)
 
 

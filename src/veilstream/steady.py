@@ -12,7 +12,7 @@ With a = r K / N no |Y|^w x |Z| x |Y| array is needed:
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -39,6 +39,22 @@ class Rates:
     by_window: Array  # S
 
 
+class Moves:
+    """Products with the transition matrix, over its non-zeros alone where it is large and sparse."""
+
+    def __init__(self, chain: MarkovChain, dtype: Any = np.float64) -> None:
+        P = chain.sparse if chain.is_sparse else chain.transition
+        self.P = P.astype(dtype, copy=False)
+
+    def step(self, x: Array) -> Array:
+        """x P along the last axis: a law one step later."""
+        return (x.reshape(-1, x.shape[-1]) @ self.P).reshape(x.shape)
+
+    def ahead(self, x: Array) -> Array:
+        """x P^T: what is expected one step later."""
+        return (x.reshape(-1, x.shape[-1]) @ self.P.T).reshape(x.shape)
+
+
 class Stepping(Protocol):
     """One step of the law of (window, state), in whatever layout, and what the release at it leaks."""
 
@@ -53,7 +69,7 @@ class Step:
         S, Y = policy.output_model.shape
         self.n_kept = max(S // Y, 1)  # S': windows without their oldest symbol
         kernel = np.tile(policy.kernel, (max(self.n_kept // len(policy.kernel), 1), 1, 1))
-        self.P = chain.transition
+        self.moves = Moves(chain)
         self.window = policy.window
         self.K = kernel.swapaxes(1, 2)  # n x Y x Z
         self.r = self._split(policy.output_model)  # n x Q x Y
@@ -66,8 +82,8 @@ class Step:
         """The law one step later, S x Z."""
         p_kyz = (self.r.swapaxes(1, 2) @ (self._split(mu) / self.N)) * self.K
         if self.window == 0:
-            return p_kyz.sum((0, 1))[None] @ self.P
-        return p_kyz.reshape(-1, self.n_kept, *p_kyz.shape[1:]).sum(0).reshape(mu.shape) @ self.P
+            return self.moves.step(p_kyz.sum((0, 1))[None])
+        return self.moves.step(p_kyz.reshape(-1, self.n_kept, *p_kyz.shape[1:]).sum(0).reshape(mu.shape))
 
     def rates(self, mu: Array, d: Array) -> Rates:
         m = self._split(mu)
@@ -206,9 +222,9 @@ def schedule_rates(problem: Problem, schedule: Schedule, tolerance: float = 1e-7
 def rates(problem: Problem, policy: Policy, guess: Array | None = None) -> Rates:
     """The steady state of a window or local policy."""
     if isinstance(policy, LocalPolicy):
-        from veilstream.local_steady import LocalStep, local_rates
+        from veilstream.local_steady import judged
 
-        return local_rates(LocalStep(problem.chain, policy), problem.distortion)
+        return judged(problem, policy)[0]
     if not isinstance(policy, WindowPolicy):
         raise InputError("only a window or local policy has a steady state that can be computed; use evaluate")
     mu = stationary_joint(problem.chain, policy, guess)

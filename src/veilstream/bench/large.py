@@ -75,6 +75,9 @@ def run(full: bool = False) -> dict[str, dict[str, float]]:
     found["growth"] = {
         "sweep_exponent": exponent(nonzeros, [s["sweep_ms"] for s in sizes]),
         "solve_exponent": exponent(nonzeros, [s["solve_cpu_seconds"] for s in sizes]),
-        "solve_exponent_16_to_32": exponent(nonzeros[1:], [s["solve_cpu_seconds"] for s in sizes[1:]]),
     }
+    last = [found[f"{n}x{n}"] for n in sides[-2:]]  # where what a call costs by itself no longer counts
+    for what in ("sweep_ms", "solve_cpu_seconds"):
+        name = f"{what.split('_')[0]}_exponent_of_the_two_largest"
+        found["growth"][name] = exponent([s["nonzeros"] for s in last], [s[what] for s in last])
     return found

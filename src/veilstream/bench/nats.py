@@ -1,14 +1,18 @@
 """The gateway on a JetStream cluster of three nodes: what it keeps when a worker and a node are killed, and its rate.
 
-bare        pull, publish with a message id, acknowledge: the plainest loop, same partitions and batches
-gateway     the same readings through `veil serve --nats`, undisturbed
-killed      readings while a worker and then a node are killed at random moments; the account of what came out
+rate      releases/s through `veil serve --nats` against a loop that only pulls, publishes with a message id and
+          acknowledges, in turn; same cluster, partitions and batches, readings waiting. `one_each`: every reading is
+          of another stream, so that each costs a compare-and-set of its own
+killed    readings while a worker and then a node are killed, and another worker is frozen for longer than the
+          acknowledgement time, at random moments; the account of what came out
 """
 
 import asyncio
 import contextlib
 import json
 import random
+import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,12 +22,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from veilstream.artefact import Artefact, save
+from veilstream.artefact import Artefact, load, save
 from veilstream.bench.gateway import example
 from veilstream.bench.nats_server import NatsCluster, nats_command
 from veilstream.errors import InputError
 
-WORKERS, STREAMS, STEPS, NODES = 4, 500, 40, 3
+WORKERS, STREAMS, STEPS, NODES, ROUNDS = 4, 500, 40, 3, 2
+FROZEN_S = 8
 
 
 def run(seed: int | None = None) -> dict[str, dict[str, Any]]:
@@ -41,34 +46,41 @@ def run(seed: int | None = None) -> dict[str, dict[str, Any]]:
 
 
 async def _run(folder: Path, artefact: Artefact, cluster: NatsCluster, seed: int | None) -> dict[str, dict[str, Any]]:
-    bare = await rate(folder, cluster, "bare", bare=True)
-    gateway = await rate(folder, cluster, "calm")
-    killed = await kill_drill(folder, artefact, cluster, seed)
-    rates = {"bare_per_s": bare, "gateway_per_s": gateway, "gateway_to_bare_ratio": gateway / bare}
+    bare, gateway = [], []
+    for i in range(ROUNDS):
+        bare.append(await rate(folder, cluster, f"bare{i}", bare=True))
+        gateway.append(await rate(folder, cluster, f"calm{i}"))
+    one_each = await rate(folder, cluster, "each", streams=5000, steps=1)
+    rates = {
+        "bare_per_s": max(bare),
+        "gateway_per_s": max(gateway),
+        "gateway_to_bare_ratio": statistics.median(g / b for g, b in zip(gateway, bare, strict=True)),
+        "one_each_per_s": one_each,
+    }
     shape = {"nodes": NODES, "workers": WORKERS, "streams": STREAMS, "readings": STREAMS * STEPS}
-    return {"rate": {**shape, **rates}, "killed": killed}
+    return {"rate": {**shape, **rates}, "killed": await kill_drill(folder, artefact, cluster, seed, freeze=True)}
 
 
-async def rate(folder: Path, cluster: NatsCluster, prefix: str, bare: bool = False) -> float:
+async def rate(
+    folder: Path, cluster: NatsCluster, prefix: str, bare: bool = False, streams: int = STREAMS, steps: int = STEPS
+) -> float:
     """Releases/s from the first to the last, by the server's clock; all readings are there before."""
-    from veilstream.bench.nats_drill import connected, everything, feed, until
+    from veilstream.bench.nats_drill import connected, feed, until
     from veilstream.gateway.jetstream.layout import prepare
-    from veilstream.gateway.jetstream.names import Names
+    from veilstream.gateway.jetstream.names import DEFAULT_SPACE, Names
+    from veilstream.gateway.space import Space
 
     names, link = Names(prefix), await connected(cluster.urls)
-    if bare:
-        await prepare(link, names, {})
-    else:
-        with _running(folder, cluster, prefix, 1):
-            await _ready(link, names, 1)
-    await feed(link, names, STREAMS, range(STEPS))
+    await prepare(link, names, {DEFAULT_SPACE: Space(load(folder / "policy.veil")).binding})
+    await feed(link, names, streams, range(steps))
     with _running(folder, cluster, prefix, WORKERS, bare):
-        n = await until(link, names.releases, STREAMS * STEPS, 120)
-    if n != STREAMS * STEPS:
-        raise InputError(f"{n} of {STREAMS * STEPS} messages after two minutes ({prefix})")
-    times = [datetime.fromisoformat(m["time"]).timestamp() for m in await everything(link, names.releases)]
+        n = await until(link, names.releases, streams * steps, 120)
+    if n != streams * steps:
+        raise InputError(f"{n} of {streams * steps} messages after two minutes ({prefix})")
+    state = (await link.api(f"STREAM.INFO.{names.releases}"))["state"]
+    first, last = (datetime.fromisoformat(state[k]).timestamp() for k in ("first_ts", "last_ts"))
     await link.close()
-    return (len(times) - 1) / (max(times) - min(times))
+    return (n - 1) / (last - first)
 
 
 async def kill_drill(
@@ -81,8 +93,9 @@ async def kill_drill(
     steps: int = STEPS,
     workers: int = WORKERS,
     partitions: int = 16,
+    freeze: bool = False,
 ) -> dict[str, Any]:
-    """Feed, kill a worker, then a node, wait for the rest, and account for everything."""
+    """Feed, kill a worker, then a node (and freeze a worker), wait for the rest, and account for everything."""
     from veilstream.bench.nats_drill import FAULTS, account, connected, count, feed, until
     from veilstream.gateway.jetstream.names import Names
 
@@ -90,30 +103,40 @@ async def kill_drill(
     rng = random.Random(seed)
     names, link = Names(prefix), await connected(cluster.urls)
     first, second = sorted(rng.sample(range(1, steps), 2))
+    third = rng.randrange(1, steps) if freeze else -1
+    dead, sleeper = rng.sample(range(workers), 2)
+    node = rng.randrange(len(cluster.nodes))
     killed: dict[str, Any] = {}
     with _running(folder, cluster, prefix, workers, partitions=partitions) as running:
-        await _ready(link, names, workers)
-        done, began = [0], time.monotonic()
+        await ready(link, names, workers)
+        done, wakes, began = [0], [0.0], time.monotonic()
 
         def between() -> None:
             done[0] += 1
             if done[0] == first:
-                running[which := rng.randrange(workers)].kill()
-                killed["worker"] = f"{which} after {first} of {steps} rounds"
-            elif done[0] == second:
-                cluster.nodes[which := rng.randrange(len(cluster.nodes))].kill()
-                killed["node"] = f"{which} after {second} of {steps} rounds"
+                running[dead].kill()
+                killed["worker"] = f"{dead} killed after {first} of {steps} rounds"
+            if done[0] == second:
+                cluster.nodes[node].kill()
+                killed["node"] = f"{node} killed after {second} of {steps} rounds"
+            if done[0] == third:
+                running[sleeper].send_signal(signal.SIGSTOP)
+                asyncio.get_running_loop().call_later(FROZEN_S, running[sleeper].send_signal, signal.SIGCONT)
+                wakes[0] = time.monotonic() + FROZEN_S
+                killed["frozen"] = f"{sleeper} for {FROZEN_S} s after {third} of {steps} rounds"
 
         again = await feed(link, names, streams, range(steps), between)
         await until(link, names.releases, streams * steps, 60)
         took = time.monotonic() - began
+        if freeze:
+            await asyncio.sleep(max(0, wakes[0] + 2 - time.monotonic()))  # it wakes, and does what it had in mind
         left = await until(link, names.readings, 0, 15)
     found = await account(link, names, artefact, streams, steps)
     final = await count(link, names.releases)  # nothing more came while we looked
     await link.close()
     faults = sum(found[k] for k in FAULTS) + left + (final != streams * steps)
     return {
-        "seed": seed,
+        "seed": str(seed),
         **killed,
         "seconds": took,
         "releases_per_s": found["releases"] / took,
@@ -124,7 +147,7 @@ async def kill_drill(
     }
 
 
-async def _ready(link: Any, names: Any, workers: int) -> None:
+async def ready(link: Any, names: Any, workers: int) -> None:
     """Until all workers answer on PREFIX.status."""
     inbox = link.nc.new_inbox()
     answers = await link.nc.subscribe(inbox)
@@ -156,6 +179,7 @@ def _running(
         yield started
     finally:
         for process in started:
+            process.send_signal(signal.SIGCONT)
             process.terminate()
         for process in started:
             try:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import typer
+from rich.console import Console
 
 from veilstream.errors import InputError
 
@@ -15,6 +16,7 @@ from veilstream.errors import InputError
 UsageProblem: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 VERBS = ["demo", "fit", "solve", "curve", "release", "serve", "audit", "report", "fleet", "paper", "plan", "bench"]
+READER_GONE = 141  # as a shell reports a pipe that was closed
 
 app = typer.Typer(
     help="Share a time series and reveal as little as possible.",
@@ -40,7 +42,8 @@ for _verb in VERBS:
 
 
 def main() -> None:
-    """Exit codes: 0 done, 1 a check or claim failed, 2 bad input or usage, 130 interrupted."""
+    """Exit codes: 0 done, 1 a check or claim failed, 2 bad input or usage, 130 interrupted, 141 nobody read on."""
+    Console.on_broken_pipe = _reader_gone  # type: ignore[assignment,method-assign]  # rich would end with 1: a failed claim
     try:
         code = app(standalone_mode=False)
     except InputError as error:
@@ -52,10 +55,14 @@ def main() -> None:
         code = 130
     except BrokenPipeError:
         sys.stdout = None  # the reader has gone; nothing more to say to it
-        code = 0
+        code = READER_GONE
     except UsageProblem as error:
         code = fail(error.format_message())
     sys.exit(code)
+
+
+def _reader_gone(console: Console) -> None:
+    raise BrokenPipeError
 
 
 def fail(message: str) -> int:

@@ -6,7 +6,7 @@ import typer
 
 from veilstream.errors import InputError
 
-GROUPS = ["core", "large", "data", "gateway", "nats", "deep"]
+GROUPS = ["core", "large", "data", "gateway", "nats", "fleet", "deep"]
 EXAMPLES = """
 Examples:
 

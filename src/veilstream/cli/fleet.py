@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,11 +103,14 @@ def fleet(
     json_out: Annotated[bool, typer.Option("--json", help="Print the content of fleet.json.")] = False,
 ) -> None:
     """One model, policy, curve and audit per user, and a page over all of them. Exit code 1: some failed."""
-    from veilstream.cli.common import need, print_json, progress_bar
+    from importlib.util import find_spec
+
+    from veilstream.cli.common import print_json, progress_bar
     from veilstream.units import parse_duration, parse_length_m
 
-    for library in ("polars", "sklearn", "threadpoolctl"):
-        need(library, "fleet")
+    for library in ("polars", "sklearn"):
+        if find_spec(library) is None:  # looked for only: the second takes a second to import
+            raise InputError(f"this needs {library}: pip install 'veilstream[fleet]'")
     from veilstream.fitting import FitOptions
     from veilstream.fleet.run import Plan, run_fleet
     from veilstream.fleet.settings import Settings
@@ -131,14 +135,22 @@ def fleet(
     )
     reading = {"columns": columns, "unit": unit, "tz": tz, "skip_bad": skip_bad}
     plan = Plan(engine, workers, scheduler, pool == "auto", seed, fit, asked, reading)
-    with progress_bar("fleet", quiet=json_out) as progress:
-        summary = run_fleet(sources, out, plan, progress)
+    before = signal.signal(signal.SIGTERM, _interrupt)  # as Ctrl-C: workers end, what is done is told
+    try:
+        with progress_bar("fleet", quiet=json_out) as progress:
+            summary = run_fleet(sources, out, plan, progress)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if json_out:
         print_json(summary.to_json())
     else:
         show(summary, out)
     if not summary.whole:
         raise typer.Exit(1)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def show(summary: Summary, out: Path) -> None:

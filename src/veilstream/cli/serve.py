@@ -128,7 +128,7 @@ def serve(
     from veilstream.gateway.core import Core
 
     if nats is not None:
-        exclude({"--mqtt": mqtt, "--http": http, "--store": store, "--no-store": no_store, "--clock": clock})
+        exclude({"--mqtt": mqtt, "--http": http, "--store": store, "--no-store": no_store})
         serve_nats(
             spaces_of(policy, space or [], ceiling, meter, force),
             nats,
@@ -143,13 +143,14 @@ def serve(
             rebind=rebind,
             keep=keep,
             max_ahead=max_ahead,
+            clock=clock,
             max_streams=max_streams,
         )
         return
     if mqtt is None and http is None:
         raise InputError("nothing to serve: give --mqtt HOST, --http PORT, both, or --nats URL")
     if clock and mqtt is None:
-        raise InputError("--clock publishes to a broker: give --mqtt HOST as well")
+        raise InputError("--clock publishes to a broker: give --mqtt HOST as well, or --nats URL")
     if route and mqtt is None:
         raise InputError("--route needs --mqtt HOST")
     logs.configure()

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 WIDTH, HEIGHT = 480.0, 330.0
-LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 12.0, 42.0
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 20.0, 12.0, 42.0
 COLOURS = ("true", "released", "heat", "other")  # of the page's palette, one per unit
 GRID = np.linspace(0, 1, 101)
+SAME = 0.01  # a relative spread under which all are drawn in one place
 
 
 def colours(units: Sequence[str]) -> dict[str, str]:
@@ -23,6 +24,8 @@ def shares(row: dict[str, Any]) -> NDArray[np.float64]:
     """Her curve: distortion as a share of revealing nothing, leakage as one of the truth; the truth itself is on it."""
     most_d, most_l = row["blind_distortion"] or 1.0, row["entropy_rate"] or 1.0
     points = [(d / most_d, leak / most_l) for d, leak, _ in row["curve"]]
+    if row["may_hide_all"]:  # always the same release: no leakage at all
+        points.append((1.0, 0.0))
     return np.array(sorted({(0.0, 1.0), *points}))
 
 
@@ -95,7 +98,7 @@ def strip(rows: Sequence[dict[str, Any]], name: str, show: Callable[[float], str
     low, high, middle = float(numbers.min()), float(numbers.max()), float(np.median(numbers))
 
     def at(value: float) -> str:
-        return f"{2 + 96 * ((value - low) / (high - low) if high > low else 0.5):.2f}%"
+        return f"{2 + 96 * ((value - low) / (high - low) if high - low > SAME * abs(high) else 0.5):.2f}%"
 
     dots = "".join(
         f'<circle class="at-{colour[r["unit"]]}" cx="{at(v)}" cy="12" r="5">'

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -161,7 +162,12 @@ def _client(distributed: Any, workers: int, address: str | None) -> Iterator[Any
     if address is None:
         with (
             distributed.LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",  # any free port, this machine only
+                silence_logs=50,
             ) as cluster,
             distributed.Client(cluster) as client,
         ):
@@ -196,14 +202,14 @@ def _on_dask(
         return set(futures)
 
     def first_done(going: set[Any]) -> set[Any]:
-        """Those that ended, at least one; none if the cluster has had no worker for too long."""
+        """Those that ended, at least one; none if the scheduler went away, or all workers for too long."""
         since = monotonic()
         while True:
             try:
                 return distributed.wait(going, timeout=LOOK_S, return_when="FIRST_COMPLETED").done
-            except (TimeoutError, distributed.client.FutureCancelledError):
-                if client.status == "closed" or any(f.status in ("cancelled", "lost") for f in going):
-                    return {f for f in going if f.status != "pending"}
+            except (TimeoutError, CancelledError):
+                if any(f.status in ("cancelled", "lost") for f in going):
+                    return set()
                 since = monotonic() if client.scheduler_info()["workers"] else since
                 if monotonic() - since > NO_WORKER_S:
                     return set()
@@ -234,7 +240,7 @@ def _outcome(distributed: Any, future: Any) -> Outcome | None:
         return future.result()
     except distributed.scheduler.KilledWorker:
         return None
-    except (distributed.client.FutureCancelledError, TimeoutError, OSError):
+    except (CancelledError, TimeoutError, OSError):
         return GONE
     except ImportError as missing:
         return Failure(f"the dask workers lack {missing.name}; install the same veilstream there")
@@ -245,9 +251,12 @@ def _quiet() -> Iterator[None]:
     """Dead workers and closed connections are told in the summary, not by dask's log."""
     import logging
 
-    log = logging.getLogger("distributed")
-    level, log.level = log.level, logging.CRITICAL
+    named = [n for n in logging.root.manager.loggerDict if n.split(".")[0] == "distributed"]
+    before = {log: log.level for log in map(logging.getLogger, ["distributed", *named])}
+    for log in before:
+        log.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        log.level = level
+        for log, level in before.items():
+            log.setLevel(level)

@@ -131,7 +131,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     """Most revealing first; `data-v` is what a click on the head sorts by."""
     heads = (
         "user", "leakage", "of the truth", "at least", "gap", "error", "entropy rate", "states", "steps", "helped by",
-        "named, blind", "named, released", "audit",
+        "named", "audit",
     )  # fmt: skip
     body = []
     for r in rows:
@@ -148,9 +148,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
             (number(r["entropy_rate"]), r["entropy_rate"]),
             (str(r["states"]), r["states"]),
             (f"{r['steps']:,}", r["steps"]),
-            ("" if not pool else f"{pool['strength']:g} x {pool['helpers']:.0f} users", pool and pool["strength"]),
-            ("" if not named else f"{named['nothing']:.0%}", named.get("nothing")),
-            ("" if not named else f"{named['released']:.0%}", named.get("released")),
+            ("" if not pool else f"{pool['helpers']:.0f} x {pool['strength']:g}", pool and pool["strength"]),
+            (f"{named['nothing']:.0%} → {named['released']:.0%}" if named else "", named.get("released")),
             ("" if not audit else "stands" if audit["stands"] else "CONTRADICTED", None),
         ]
         tds = "".join(f"<td{_value(v)}>{escape(text)}</td>" for text, v in cells)
@@ -158,9 +157,9 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     head = "".join(f'<th scope="col">{escape(h)}</th>' for h in heads)
     return (
         "<section><h2>User by user</h2><p>A click on a head sorts. <em>at least</em>: no policy this accurate tells "
-        "less (proved). <em>helped by</em>: transitions per state taken from others with whom she shares states. "
+        "less (proved). <em>helped by</em>: how many others, and the transitions per state they count for. "
         "<em>named</em>: how often someone who knows chain and policy names her state right on her own traces, without "
-        'and with the releases (estimated).</p><div class="wide"><table class="sortable">'
+        'the releases → with them (estimated).</p><div class="wide"><table class="sortable">'
         f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(body)}</tbody></table></div></section>"
     )

@@ -5,7 +5,8 @@
     w(v) ~ P(her steps | chain of v)^t                          t: likeness; 0: all alike, the whole population
 
 k and t are chosen by held-out likelihood: every other person is cut to as few steps as she has, helped by the rest in
-the same way, and scored on the steps that were cut off. What is best for them on average is taken for her.
+the same way, and scored on the steps that were cut off. What is best for them on average is taken for her. t is lowered
+where the weights would amount to fewer than LEAST_HELPERS people: her model must not be the portrait of one other.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ STRENGTHS = np.array([0, 0.3, 1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 500, 
 LIKENESS = np.array([0, 0.03, 0.1, 0.3, 1.0])
 PIECES = 3  # stretches that each of the others is cut to
 MOST_JUDGES = 40  # people on whom a choice is scored
+LEAST_HELPERS = 3.0  # 1 / sum w^2
+HALVINGS = 30
 Ints = NDArray[np.int64]
 
 
@@ -61,9 +64,14 @@ class Pool:
 
     def weights(self, own: Array, others: Ints, likeness: float) -> Array:
         """How much each of the others counts for someone with these transition counts; they sum to 1."""
-        fit = likeness * (self._logs[others] @ own.ravel())
-        w = np.exp(fit - fit.max())
-        return w / w.sum()
+        fit = self._logs[others] @ own.ravel()
+        fit -= fit.max()
+        for halvings in range(HALVINGS + 1):
+            w = np.exp(likeness * 0.5**halvings * fit)
+            w /= w.sum()
+            if 1 / (w**2).sum() >= min(LEAST_HELPERS, 0.999 * len(others)):
+                return w
+        return np.full(len(others), 1 / len(others))
 
     def population(self, own: Array, others: Ints, likeness: float) -> Array:
         """Q, n x n, every entry positive."""

@@ -15,7 +15,7 @@ from veilstream.data.steps import default_period_s
 from veilstream.errors import InputError
 from veilstream.fitting import FitOptions, find_states, to_runs, to_steps
 from veilstream.fleet import folder as disk
-from veilstream.fleet.engines import Failure, engine
+from veilstream.fleet.engines import DIED, GONE, Failure, engine
 from veilstream.fleet.pooling import Pool
 from veilstream.fleet.settings import Settings
 from veilstream.fleet.summary import Summary, write_summary
@@ -70,8 +70,9 @@ def run_fleet(sources: Sequence[str], out: Path, plan: Plan, tell: Tell | None =
                     rows.append(outcome.row)
                 done = len(rows) + len(failed)
                 say(done / (len(tasks) + len(broken)), f"{done} of {len(tasks) + len(broken)}, {task.name}")
-            for name in failed:
-                disk.forget(place[name])
+            for name, line in failed.items():
+                if line not in (DIED.line, GONE.line):  # her data is at fault, not the machine
+                    disk.forget(place[name])
         finally:  # also when interrupted: what is done is told
             summary.seconds = perf_counter() - began
             summary.missing = sorted({t.name for t in tasks} - {r["user"] for r in rows} - set(failed))

@@ -178,6 +178,7 @@ def _row(task: Task, model: Model, solution: Solution, found: Sequence[Solution]
         "period_s": model.period_s,
         "entropy_rate": model.chain.entropy_rate,
         "blind_distortion": blind,
+        "may_hide_all": bool(solution.problem.allowed.all()),
         **{k: chosen[k] for k in names},
         "pool": task.pool,
         "curve": [[s.distortion, s.leakage, s.leakage_lower] for s in found],

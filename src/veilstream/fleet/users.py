@@ -60,7 +60,16 @@ def read_users(
                     broken.append(found)
                 else:
                     users.append(User(found[0], source, found[1]))
-    return _distinct(users), broken
+    users = _distinct(users)
+    taken = {u.name for u in users}
+    named = []
+    for bad in broken:  # never under the name of someone whose data is good
+        name = bad.name
+        while name in taken:
+            name += " (unreadable)"
+        taken.add(name)
+        named.append(replace(bad, name=name))
+    return users, named
 
 
 def _expanded(source: str) -> list[Path]:

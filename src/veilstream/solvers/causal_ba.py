@@ -12,7 +12,7 @@ import numpy as np
 from veilstream.errors import InputError
 from veilstream.information import Array, Index
 from veilstream.local_policy import FLOOR, LocalPolicy
-from veilstream.local_steady import LocalStep, local_startup_bits
+from veilstream.local_steady import LocalStep, judged, local_startup_bits
 from veilstream.pattern import Rows, TooLarge, pattern_of
 from veilstream.policy import Policy, WindowPolicy
 from veilstream.problem import Both, Instantaneous, Problem
@@ -20,7 +20,7 @@ from veilstream.solvers.size import Plan, free_bytes, plan
 from veilstream.solvers.solution import Point, Progress, Status
 from veilstream.solvers.sparse_sweep import SparseSweep, sparse_starts
 from veilstream.solvers.sweep import Sweep, Sweeping, Tables, extrapolate
-from veilstream.steady import Step, startup_bits, stationary_joint, widen
+from veilstream.steady import rates, startup_bits, widen
 
 LOOK_EVERY = 50  # sweeps between looks at convergence
 ANNEAL_SWEEPS = 100
@@ -39,10 +39,12 @@ class CausalBA:
     tolerance: float = 1e-5  # relative change of the value between two looks
     max_sweeps: int = 3000
     random_starts: int = 2
+    most_starts: int = 100
     min_gain: float = 1e-3
     look_ahead: bool = True
     seed: int = 0
     reach: float | None = None  # releases further off than this are not considered: an upper bound, and sparse
+    drop: float | None = None  # transitions rarer than this per step are left out of the search, not of the result
     sparse: bool | None = None  # None: by the size of the problem
     dtype: str = "float64"  # of the sweeps; what they find is judged in double precision
     memory_gb: float | None = None  # None: what the machine has free
@@ -62,10 +64,16 @@ class CausalBA:
     def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
         """The best point found for each weight."""
         weights = np.asarray(weights, dtype=float)
-        problem = within_reach(problem, self.reach)
+        if self.drop is None:
+            return self._points(within_reach(problem, self.reach), weights, progress)
+        thin = replace(problem, chain=problem.chain.thinned(self.drop))
+        found = self._points(within_reach(thin, self.reach), weights, progress)
+        return envelope([on_chain(problem, p) for p in found], weights)
+
+    def _points(self, problem: Problem, weights: Array, progress: Progress | None) -> list[Point]:
         window = self._first_window(problem)
         few = problem.n_states * problem.n_outputs**window > LARGE_TABLE
-        n_starts = 3 if few else 5 + self.random_starts
+        n_starts = min(3 if few else 5 + self.random_starts, self.most_starts)
         how = self._plan(problem, window, n_starts * len(weights))
         if how.pattern is None:
             starts = starting_models(problem, window, 0 if few else self.random_starts, self.seed)[:, :n_starts]
@@ -92,7 +100,9 @@ class CausalBA:
 
     def rough(self, problem: Problem) -> "CausalBA":
         """For a first look around: the least window, the fewest starts."""
-        return replace(self, window=self._first_window(problem), random_starts=0)
+        least = replace(self, window=self._first_window(problem), random_starts=0)
+        # on large local chains all starts have led to the same value, and a weight takes seconds
+        return replace(least, most_starts=1, tolerance=10 * self.tolerance) if problem.chain.is_sparse else least
 
     def _first_window(self, problem: Problem) -> int:
         return max(1, problem.chain.order) if self.window is None else self.window
@@ -129,10 +139,10 @@ class CausalBA:
         values, done, kept = self._converge(sweep, tables, anneal, group, progress)
         points = []
         for i in np.flatnonzero(kept):
-            policy, rates = sweep.result(tables, int(i))
+            policy, long_run = sweep.result(tables, int(i))
             status = Status.CONVERGED if done[i] else Status.STOPPED
             history = [{"sweep": k, "value": float(v[i])} for k, v in values]
-            points.append(Point(policy, rates.leakage, rates.distortion, status=status, history=history))
+            points.append(Point(policy, long_run.leakage, long_run.distortion, status=status, history=history))
         return points
 
     def _converge(
@@ -253,9 +263,8 @@ def constants(problem: Problem, window: int) -> list[Point]:
         if K.all():
             points.append(Point(policy, 0.0, float(cost @ r)))
         else:
-            law = stationary_joint(problem.chain, policy)
-            rates = Step(problem.chain, policy).rates(law, problem.distortion)
-            points.append(Point(policy, rates.leakage, rates.distortion))
+            found = rates(problem, policy)
+            points.append(Point(policy, found.leakage, found.distortion))
     return points
 
 
@@ -306,6 +315,15 @@ def widened(policy: Policy, how: Plan) -> Array:
         assert policy.window == 0  # always the same release
         r = policy.output_model[0, p.output]
     return r / p.by_output(r)[p.output_window]
+
+
+def on_chain(problem: Problem, point: Point) -> Point:
+    """The same policy, judged on another chain."""
+    if isinstance(point.policy, LocalPolicy):
+        found, startup = judged(problem, point.policy)
+        return replace(point, leakage=found.leakage, distortion=found.distortion, startup_bits=startup)
+    found = rates(problem, point.policy)
+    return with_startup(problem, replace(point, leakage=found.leakage, distortion=found.distortion))
 
 
 def with_startup(problem: Problem, point: Point) -> Point:

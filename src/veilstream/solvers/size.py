@@ -1,8 +1,8 @@
 """How large a problem is: dense or sparse sweeps, and the memory they take, known before they start.
 
 Dense sweeps hold arrays of windows x states and windows x releases, sparse ones lists as long as the triples (window,
-state, release) that can occur. Dense ones are some thirty times faster for each number, so sparse ones are for
-problems of some size where far fewer than that can occur.
+state, release) that can occur. A product in a dense sweep is a hundred times faster than a triple in a sparse one, so
+sparse ones are for problems of some size where few of the triples can occur.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ from veilstream.problem import Problem
 from veilstream.steady import VECTORS
 
 SMALL = 2_000_000  # windows x states x releases up to which dense sweeps are taken without a further look
-FEWER = 30  # sparse sweeps from this many times fewer triples on
+FASTER = 3  # sparse sweeps where they should be this many times faster
+ENTRY_NS, PRODUCT_NS, TRIPLE_NS = 60, 0.1, 12  # measured: dense sweeps for each S x Z and each product, sparse ones
 STATE_ARRAYS, OUTPUT_ARRAYS = 15, 12  # arrays S x Z and S x Y alive at the worst moment of a dense sweep, for each run
 JUDGING = VECTORS + 8  # arrays S x Z in double precision while a policy's long-run law is found
 TRIPLE_BYTES, MOVE_BYTES = 130, 60  # for each triple and each transition of a kernel entry, while the pattern is made
@@ -41,15 +42,20 @@ def plan(
     cells = problem.n_outputs ** (window + 1) * problem.n_states
     if sparse is False or (sparse is None and (cells <= SMALL or problem.allowed.mean() > 0.5)):
         return _fitting(Plan(window, None, dense), problem, free)
-    most = cells if sparse or dense > free else cells // FEWER
-    rows = Rows.of(problem.allowed)
+    most = free / TRIPLE_BYTES
+    if not sparse and dense <= free:
+        most = min(most, most_triples(problem, window))
     try:
-        most = int(min(most, free / TRIPLE_BYTES)) if np.isfinite(free) else most
-        pattern = pattern_of(problem.chain.sparse, rows, problem.n_outputs, window, most)
+        pattern = pattern_of(problem.chain.sparse, Rows.of(problem.allowed), problem.n_outputs, window, most)
     except TooLarge as triples:
-        least = int(triples.args[0]) * TRIPLE_BYTES
-        return _fitting(Plan(window, None, min(dense, least) if sparse else dense), problem, free)
+        return _fitting(Plan(window, None, int(triples.args[0]) * TRIPLE_BYTES if sparse else dense), problem, free)
     return _fitting(Plan(window, pattern, sparse_bytes(pattern, batch, dtype)), problem, free)
+
+
+def most_triples(problem: Problem, window: int) -> int:
+    """Up to how many triples sparse sweeps should be clearly faster than dense ones."""
+    S, Z, Y = problem.n_outputs**window, problem.n_states, problem.n_outputs
+    return int(S * Z * (ENTRY_NS + PRODUCT_NS * (2 * Z + 3 * Y)) / (FASTER * TRIPLE_NS))
 
 
 def _fitting(found: Plan, problem: Problem, free: float) -> Plan:

@@ -21,7 +21,7 @@ from veilstream.information import Array, Index
 from veilstream.local_policy import FLOOR
 from veilstream.policy import Policy, WindowPolicy
 from veilstream.problem import Problem
-from veilstream.steady import DENSE_LIMIT, Rates, Step, dense_transition, stationary_joint
+from veilstream.steady import DENSE_LIMIT, Moves, Rates, Step, dense_transition, stationary_joint
 
 UNSEEN = 1e-250  # the law of a window below which its output model is left alone
 
@@ -74,7 +74,7 @@ class Sweep:
     ) -> None:
         chain = problem.chain
         self.problem = problem
-        self.P = chain.transition.astype(dtype)
+        self.moves = Moves(chain, dtype)
         self.dtype = np.dtype(dtype)
         self.law = chain.stationary
         self.absorption = chain.absorption
@@ -113,7 +113,7 @@ class Sweep:
         else:
             after = np.broadcast_to(t.alpha, (len(t), 1, self.Y, t.alpha.shape[-1]))
         stretch = np.reshape(stretch, (-1, 1, 1, 1)).astype(self.dtype)
-        follow = self.cost[index] * stretch + after @ self.P.T
+        follow = self.cost[index] * stretch + self.moves.ahead(after)
         low = follow.min(2, keepdims=True)
         return np.exp2(low - follow), low
 
@@ -129,7 +129,7 @@ class Sweep:
         change = low - np.log2(N) - t.alpha  # T alpha - alpha
         # forward
         share = t.mu / N
-        arrived = ((t.r.swapaxes(2, 3) @ share) * K) @ self.P
+        arrived = self.moves.step((t.r.swapaxes(2, 3) @ share) * K)
         if self.window:
             mu = self.by_oldest(arrived.reshape(len(t), self.O * self.Sp, -1))
         else:

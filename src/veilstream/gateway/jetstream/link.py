@@ -19,6 +19,8 @@ from veilstream.errors import InputError
 
 log = logging.getLogger("veilstream.nats")
 TIMEOUT_S = 3.0  # for an answer; an election takes longer, so whoever asks must be ready to ask again
+CONNECT_S = 10.0
+INBOX = "_VEIL"  # readings are delivered to inboxes: not where everybody may listen
 Request = tuple[str, bytes, dict[str, str] | None]  # subject, payload, headers
 
 
@@ -106,7 +108,7 @@ class Link:
 
         options: dict[str, Any] = {"tls": s.tls(), "user_credentials": s.creds, "user": s.user, "password": s.password}
         try:
-            await self.nc.connect(
+            connecting = self.nc.connect(
                 list(s.urls),
                 name="veil",
                 error_cb=on_error,
@@ -115,11 +117,13 @@ class Link:
                 closed_cb=on_close,
                 connect_timeout=3,
                 max_reconnect_attempts=1,  # of each server, for the first connection
+                inbox_prefix=INBOX,
                 reconnect_time_wait=0.2,  # type: ignore[arg-type]  # seconds; it sleeps that long
                 ping_interval=5,
                 max_outstanding_pings=2,
                 **{k: v for k, v in options.items() if v is not None},
             )
+            await asyncio.wait_for(connecting, CONNECT_S)  # nats-py alone may try for ever, as after a failed handshake
         except (OSError, ValueError, Error) as error:
             raise InputError(self._reason([*seen, error])) from None
         self.nc.options["max_reconnect_attempts"] = -1  # from now on for ever

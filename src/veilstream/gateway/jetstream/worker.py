@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from veilstream.errors import InputError
+from veilstream.gateway.jetstream.clock import Clock
 from veilstream.gateway.jetstream.layout import ACK_WAIT_S, BATCH, Layout, bound, prepare
 from veilstream.gateway.jetstream.ledger import MOST, Ledger
 from veilstream.gateway.jetstream.link import Link, LinkSettings, Msg, Puller, Rejected, Request, Unavailable, read
@@ -56,11 +57,12 @@ class NatsGateway:
         form: OutFormat = "auto",
         keep: int | None = None,
         max_ahead: int | None = None,
+        clock: bool = False,
         max_streams: int = 1_000_000,
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self.settings, self.names, self.form = settings, names, form
-        self.settler = Settler(spaces, max_ahead=max_ahead)
+        self.settler = Settler(spaces, max_ahead=max_ahead, clock=clock)
         self.bindings = {name: s.binding for name, s in spaces.items()}
         self._layout = {"partitions": partitions, "replicas": replicas, "rebind": rebind}
         self.keep, self.max_streams, self.max_bytes = keep, max_streams, max_bytes
@@ -95,12 +97,14 @@ class NatsGateway:
         self.ledger = Ledger(link, self.names, self.bindings, self.keep)
         self.members = Members(link, f"{self.names.prefix}.workers", layout.partitions)
         await self._look()
-        await link.nc.subscribe(f"{self.names.prefix}.status", cb=self._tell_status)
         await self.members.start()
+        await link.nc.subscribe(f"{self.names.prefix}.status", cb=self._tell_status)
         self.stats.connected = True
         shape = {"partitions": layout.partitions, "replicas": layout.replicas}
         log.info("serving", extra={"worker": self.members.id, **shape})
         side = [asyncio.create_task(self.members.run()), asyncio.create_task(self._watch())]
+        if self.settler.clock:
+            side += [asyncio.create_task(Clock(self, space).run()) for space in self.settler.spaces]
         work = [asyncio.create_task(Partition(self, p).run(stop)) for p in range(layout.partitions)]
         ended = asyncio.create_task(_until(stop, link))
         try:
@@ -177,16 +181,24 @@ class NatsGateway:
 
     async def _publish(self, readings: Sequence[Reading | Refused], settled: Mapping[int, Outcome]) -> set[int]:
         """Publish what was committed; the places of those of which we do not know that they arrived."""
-        requests: list[Request] = []
-        places = []
+        places, releases = [], []
         for i, outcome in settled.items():
             r = readings[i]
-            if outcome.release is None or not isinstance(r, Reading):
-                continue  # silent, or refused
-            number = f"{token(r.space)}.{token(r.stream)}.{r.step}"
-            subject = self.names.release(r.space, r.stream)
-            payload = body(self.form, r.owntracks, outcome.release, outcome.message)
-            requests.append((subject, payload, {"Nats-Msg-Id": number}))
+            if isinstance(r, Reading):
+                places.append(i)
+                releases.append(((r.space, r.stream), r.step, r.owntracks, outcome))
+        return {places[k] for k in await self.send(releases)}
+
+    async def send(self, releases: Sequence[tuple[Key, int, bool, Outcome]]) -> set[int]:
+        """Publish releases (stream, step, asked as OwnTracks); those of which we do not know that they arrived."""
+        requests: list[Request] = []
+        places = []
+        for i, ((space, stream), step, owntracks, outcome) in enumerate(releases):
+            if outcome.release is None:
+                continue  # silent, refused, or waiting for the clock
+            number = f"{token(space)}.{token(stream)}.{step}"
+            payload = body(self.form, owntracks, outcome.release, outcome.message)
+            requests.append((self.names.release(space, stream), payload, {"Nats-Msg-Id": number}))
             places.append(i)
         unsent = set()
         for i, answer in zip(places, await self.link.ask(requests), strict=True):

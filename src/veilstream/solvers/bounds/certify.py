@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,7 @@ class Certificate:
     outcome: Outcome
     seconds: float
     history: list[dict[str, float]] = field(default_factory=list, repr=False)  # seconds, bound, memory
-    witnesses: list[Witness | None] = field(default_factory=list, repr=False)  # per closed class; None: 0 leaks
+    witnesses: list[Any] = field(default_factory=list, repr=False)  # Witness per closed class; None: 0 leaks
 
     @property
     def method(self) -> str:
