@@ -12,8 +12,8 @@ from veilstream.chain import MarkovChain
 from veilstream.errors import InputError
 from veilstream.paper import adversary, cache, fig_adc, fig_geolife, fig_idc, learned, points, table_adc, table_idc, toy
 from veilstream.paper.geolife import digest
-from veilstream.paper.item import Budget, Desk
-from veilstream.paper.run import chosen, run
+from veilstream.paper.item import Budget, Desk, Finding
+from veilstream.paper.run import chosen, items, run
 from veilstream.policy import GreedyRule, Schedule, WindowPolicy
 from veilstream.problem import Average, Instantaneous, Problem
 from veilstream.solvers import solve
@@ -147,13 +147,26 @@ def test_what_is_read_is_what_was_computed(tmp_path):
             s.policy.start()  # never there, read or computed: no item can lean on it
 
 
-def test_another_geolife_folder_is_other_data(tmp_path):
+def test_another_geolife_folder_is_other_data(tmp_path, monkeypatch):
     for name, size in (("a", 3), ("b", 3), ("c", 4)):
         folder = tmp_path / name / "016" / "Trajectory"
         folder.mkdir(parents=True)
         (folder / "1.plt").write_text("x" * size)
     a, b, c = (digest(tmp_path / name) for name in "abc")
     assert a == b != c
+
+    def made(desk):
+        desk.table(["a"], [[1.0]])
+        for ending in ("png", "svg"):
+            (desk.folder / f"{desk.name}.{ending}").write_text("x")
+        return Finding("ours", "yes")
+
+    item = replace(items()[0], name="fits", make=made, needs_geolife=True)
+    monkeypatch.setattr("veilstream.paper.run.items", lambda: [item])
+    states = [run(tmp_path / "out", [item], TINY, tmp_path / name)[0].state for name in "aabc"]
+    assert states == ["made", "kept", "kept", "made"]
+    monkeypatch.setattr("veilstream.paper.run.available", lambda: "otherwise")  # with JAX an item holds more
+    assert run(tmp_path / "out", [item], TINY, tmp_path / "c")[0].state == "made"
 
 
 def test_today_within_a_limit_keeps_it_and_leaks_more():

@@ -240,14 +240,18 @@ def verdict(claim: bool | None) -> str:
     return {True: "holds", False: "does not hold", None: "not computed"}[claim]
 
 
-def covered(rows: Sequence[Row]) -> int:
-    """How many of the paper's figures lie in our intervals."""
-    inside = 0
+def covered(rows: Sequence[Row]) -> tuple[int, int]:
+    """How many of the paper's figures lie in our intervals, of how many that can be compared."""
+    inside = []
     for r in rows:
         for m, told in zip(LOOK_BACKS, r.paper or (), strict=False):
             if (got := r.lstm.get((m, "step"))) is not None:
-                inside += got["cross_entropy"]["low"] <= told <= got["cross_entropy"]["high"]
-    return inside
+                inside.append(got["cross_entropy"]["low"] <= told <= got["cross_entropy"]["high"])
+    return sum(inside), len(inside)
+
+
+def covering(inside: int, of: int) -> str:
+    return f" In our interval: {inside} of {of} of the paper's figures." if of else ""
 
 
 def draw(rows: Sequence[Row], title: str) -> Figure:

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from veilstream.evaluate import Evaluation
 from veilstream.paper.geolife import WHY, model
 from veilstream.paper.item import Desk, Finding, Item
+from veilstream.paper.learned import MARKS, draw_learned, draw_points, said, trained
 from veilstream.paper.learned import METHODS as LEARNED
-from veilstream.paper.learned import draw_learned, draw_points, said, trained
 from veilstream.paper.points import curved, rolled, solved, today
 from veilstream.problem import Average, Instantaneous, Problem
 from veilstream.report.layout import lower_curve
@@ -204,11 +204,10 @@ def draw_limits(ax: Axes, limits: Limits) -> None:
         LIMITS_KM, [s.leakage_lower or 0 for s in ours], [s.leakage for s in ours], color=colour, alpha=0.2, lw=0
     )
     ax.plot(LIMITS_KM, [s.leakage for s in ours], f"o{line}", color=colour, label=f"{label}, certified band")
-    for method, mark in (("myopic", "x"), ("belief-greedy", "^")):
-        colour, line, label = STYLES[method]
-        bits = [point.found[method].leakage for point in limits.values()]
-        ax.plot(LIMITS_KM, bits, line, marker=mark, fillstyle="none", color=colour, lw=1.2, label=label)
-    for method in LEARNED:
+    colour, line, label = STYLES["myopic"]
+    bits = [point.found["myopic"].leakage for point in limits.values()]
+    ax.plot(LIMITS_KM, bits, line, marker="x", color=colour, lw=1.2, label=label)
+    for method in MARKS:
         at = {km: point.found[method] for km, point in limits.items() if method in point.found}
         if at:
             draw_learned(ax, method, at, at.values())

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from veilstream.builtin import builtin_problem
 from veilstream.evaluate import Evaluation
 from veilstream.paper.item import Desk, Finding, Item
+from veilstream.paper.learned import MARKS, draw_learned, said, trained
 from veilstream.paper.learned import METHODS as LEARNED
-from veilstream.paper.learned import draw_learned, said, trained
 from veilstream.paper.points import rolled, solved, today
 from veilstream.problem import Instantaneous
 from veilstream.report.plots import STYLES
@@ -20,6 +20,7 @@ CHAINS = ("q0", "q1", "q2")
 LIMITS = (1, 2, 3, 4)
 METHODS = ("causal-ba", "myopic", "belief-greedy")
 TODAY = ("planar-laplace", "rounding")  # cut to the limit, in their least leaking setting
+ASIDE = 0.09  # marks that lie on the curve are drawn beside it
 SAME = 0.005  # bits within which computed figures count as equal
 Found = dict[tuple[str, int, str], Solution]
 
@@ -115,14 +116,14 @@ def draw_chain(ax: Axes, chain: str, found: Found, used: dict[tuple[str, int, st
     high = [s.leakage for s in ours]
     ax.fill_between(LIMITS, [s.leakage_lower or 0 for s in ours], high, color=colour, alpha=0.25, lw=0)
     ax.plot(LIMITS, high, f"o{line}", color=colour, label=f"{label}, certified band")
-    for method, mark, aside in (("myopic", "x", -0.09), ("belief-greedy", "^", 0.09)):  # they lie on the curve
-        colour, _, label = STYLES[method]
-        near = [found[chain, k, method].leakage for k in LIMITS]
-        ax.plot(np.array(LIMITS) + aside, near, mark, color=colour, markersize=7, fillstyle="none", label=label)
-    for method in LEARNED:
+    colour, _, label = STYLES["myopic"]
+    near = [found[chain, k, "myopic"].leakage for k in LIMITS]
+    ax.plot(np.array(LIMITS) - ASIDE, near, "x", color=colour, markersize=7, label=label)
+    for method in MARKS:
         at = {k: found[chain, k, method] for k in LIMITS if (chain, k, method) in found}
+        aside = ASIDE if method == "belief-greedy" else 0.0
         if at:
-            draw_learned(ax, method, at, at.values())
+            draw_learned(ax, method, [k + aside for k in at], at.values())
     for shape in TODAY:
         colour, mark, label = STYLES[shape]
         ax.plot(

@@ -51,7 +51,7 @@ def _section(outcome: Outcome) -> str:
     agree = f'<dd class="agree {CLASS.get(found.agrees, "no")}">{escape(found.agrees)}</dd>'
     why = f"<dt>note</dt><dd>{escape(found.why)}</dd>" if found.why else ""
     links = " ".join(f'<a href="{item.name}.{ending}">{ending.upper()}</a>' for ending in ("csv", "png", "svg"))
-    picture = f'<img src="{item.name}.png" alt="{escape(item.title)}">'
+    picture = f'<a href="{item.name}.svg"><img src="{item.name}.png" alt="{escape(item.title)}"></a>'
     return (
         f"{head}<dt>veilstream</dt><dd>{escape(found.ours)}</dd><dt>{answers}</dt>{agree}{why}"
         f"<dt>files</dt><dd>{links}</dd></dl>{picture}</section>"

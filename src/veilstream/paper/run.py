@@ -15,6 +15,7 @@ from veilstream.errors import InputError
 from veilstream.paper.cache import write
 from veilstream.paper.geolife import digest, folder_of
 from veilstream.paper.item import Budget, Desk, Finding, Item, as_json
+from veilstream.paper.learned import available
 from veilstream.solvers.solution import Progress
 
 MODULES = (
@@ -98,6 +99,7 @@ def _one(item: Item, desk: Desk) -> Outcome:
     if item.needs is not None and find_spec(item.needs) is None:
         return Outcome(item, f"skipped: needs {item.needs}; pip install 'veilstream[deep]'", None)
     settings = {"item": item.name, "veilstream": version("veilstream"), **asdict(desk.budget)}
+    settings["deep"] = available()  # with its library an item holds more
     if item.needs_geolife and desk.geolife is not None:
         settings["geolife"] = digest(desk.geolife)  # another folder is other data
     if item.beyond and desk.meters is not None:

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from veilstream.paper.adversary import Bench, Row, above, also, covered, draw, falling, how, said, table, verdict
+from veilstream.paper.adversary import (
+    Bench,
+    Row,
+    above,
+    also,
+    covered,
+    covering,
+    draw,
+    falling,
+    how,
+    said,
+    table,
+    verdict,
+)
 from veilstream.paper.geolife import WHY
 from veilstream.paper.item import Desk, Finding, Item
 from veilstream.paper.table_idc import no_privacy
@@ -42,13 +55,13 @@ def judge(rows: Sequence[Row]) -> Finding:
     ahead = [a.name for a, b in pairs if above(a, b)]
     leaks = all(a.bits <= b.bits for a, b in pairs)
     told = [r for r in rows if r.paper is not None]
-    inside, of = covered(told), sum(len(r.paper or ()) for r in told)
+    inside, of = covered(told)
     rest = "; ".join(said(r) for r in rows if r.paper is None)
     return Finding(
         f"{how(rows)}: {'; '.join(said(r) for r in told)}. The more the optimum leaks, the less it surprises: "
         f"{verdict(order)}. Above myopic with both look-backs at {len(ahead)} of {len(pairs)} limits; it leaks "
-        f"{'less' if leaks else 'not always less'} than myopic at each. In our interval: {inside} of {of} of the "
-        f"paper's figures. Others: {rest}.",
+        f"{'less' if leaks else 'not always less'} than myopic at each.{covering(inside, of)} "
+        f"Others: {rest}.",
         "no" if not (order and leaks) else "yes" if len(ahead) == len(pairs) and inside == of > 0 else "in part",
         f"{also(rows)}The rate counts new information about the whole path, the cross-entropy how well the present is "
         "known: on a sticky chain the optimum spends its few bits on what stays true for long, so the order of the two "

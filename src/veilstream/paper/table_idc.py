@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from veilstream.paper.adversary import Bench, Row, above, also, covered, draw, falling, how, said, table, verdict
+from veilstream.paper.adversary import (
+    Bench,
+    Row,
+    above,
+    also,
+    covered,
+    covering,
+    draw,
+    falling,
+    how,
+    said,
+    table,
+    verdict,
+)
 from veilstream.paper.geolife import WHY
 from veilstream.paper.item import Desk, Finding, Item
 from veilstream.problem import Average, Instantaneous
@@ -39,12 +52,12 @@ def judge(rows: Sequence[Row]) -> Finding:
     hides = all(above(r, rows[0]) for r in ours)
     longer = [r.name for r in (rows[0], *ours) if (r.nats(5) or 0) < (r.nats(1) or 0) - 0.02]
     told = [rows[0], *ours]
-    inside, of = covered(told), sum(len(r.paper or ()) for r in told)
+    inside, of = covered(told)
     others = "; ".join(said(r) for r in rows if r.method not in ("causal-ba", "truth"))
     return Finding(
         f"{how(rows)}: {'; '.join(said(r) for r in told)}. The more it leaks, the less it surprises: "
-        f"{verdict(order)}. Every policy is {'above' if hides else 'not always above'} no privacy. In our interval: "
-        f"{inside} of {of} of the paper's figures. For comparison: {others}.",
+        f"{verdict(order)}. Every policy is {'above' if hides else 'not always above'} no privacy."
+        f"{covering(inside, of)} For comparison: {others}.",
         "no" if not (order and hides) else "yes" if inside == of > 0 else "in part",
         f"{also(rows)}A longer look-back helps by more than 0.02 nats in: {', '.join(longer) or 'no row'}; the paper's "
         f"0.28 against 0.36 says that its data has more memory than its model. {WHY}",
