@@ -46,3 +46,5 @@ def bench(
                 console.print(f"  {what:32} {value:,.4g}" if isinstance(value, int | float) else f"  {what:32} {value}")
     if json_out:
         print_json(results)
+    if any(f.get("verdict", "ok") != "ok" for found in results.values() for f in found.values()):
+        raise typer.Exit(1)
