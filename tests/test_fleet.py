@@ -127,7 +127,7 @@ def test_limits_per_unit_and_as_a_share():
     mixed = Settings(avg=("50%", "500m"))
     assert mixed.constraint("km", 9.0).limit == 0.5 and mixed.constraint("kWh", 0.4).limit == pytest.approx(0.2)
     with pytest.raises(InputError, match=r"says nothing for users in kWh; add --avg 0\.1kWh or 25%"):
-        Settings(avg=("1km",)).check(["km", "kWh"])
+        Settings(avg=("1km",)).check_units(["km", "kWh"])
     with pytest.raises(InputError, match="one of --avg, --budget,"):
         Settings(avg=("1km",), budget=0.1)
     with pytest.raises(InputError, match="a share is for --avg"):
@@ -191,7 +191,7 @@ def test_a_second_run_keeps_and_a_change_makes_anew(ran, tmp_path):
     assert not any(r.get("kept") for r in other.rows)
 
 
-def test_a_user_who_becomes_unusable_leaves_no_stale_policy(tmp_path):
+def test_a_user_who_becomes_unusable_has_her_policy_set_aside(tmp_path):
     plt_user(tmp_path / "g", "000")
     plt_user(tmp_path / "g", "001", seed=1)
     plan = replace(QUICK, fit=FitOptions())
@@ -199,7 +199,7 @@ def test_a_user_who_becomes_unusable_leaves_no_stale_policy(tmp_path):
     (tmp_path / "g" / "001" / "Trajectory" / "1.plt").write_text("broken")
     later = run_fleet([str(tmp_path / "g")], tmp_path / "out", plan)
     assert set(later.failed) == {"001"} and later.rows[0]["kept"]
-    assert not (tmp_path / "out" / "users" / "001").exists()
+    assert sorted(p.name for p in (tmp_path / "out" / "users").iterdir()) == ["000", "001.stale"]
 
 
 def test_a_digest_changes_with_everything_it_depends_on(tmp_path):
@@ -281,6 +281,7 @@ def test_bad_usage_is_one_line(tmp_path, veil):
         (["--engine", "spark"], "serial, joblib, dask"),
         (["--avg", "1km"], "says nothing for users in no unit"),
         (["--pool", "maybe"], "auto or off"),
+        (["--method", "nonsense"], "unknown method"),
         (["--max", "home=5km"], "one limit per unit"),
     ):
         code, _, err = veil(table, "-o", tmp_path / "out", *args)

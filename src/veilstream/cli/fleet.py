@@ -159,14 +159,14 @@ def show(summary: Summary, out: Path) -> None:
 
     console, told = Console(highlight=False), summary.to_json()
     table = Table("user", box=None)
-    for head in ("states", "steps", "truth", "bits", "at least", "error", "pooled", "audit"):
+    for head in ("steps", "truth", "bits/step", "at least", "error", "pooled", "audit"):
         table.add_column(head, justify="right", no_wrap=True)
     for r in told["rows"]:
         low = "" if r["leakage_lower"] is None else f"{r['leakage_lower']:.4f}"
         pooled = "" if not r["pool"] else f"{r['pool']['strength']:g}"
         verdict = "" if not r.get("audit") else "stands" if r["audit"]["stands"] else "[red]contradicted[/]"
         error = f"{r['distortion']:.3g} {r['unit']}"
-        table.add_row(r["user"], str(r["states"]), f"{r['steps']:,}", f"{r['entropy_rate']:.3f}", f"{r['leakage']:.4f}",
+        table.add_row(r["user"], f"{r['steps']:,}", f"{r['entropy_rate']:.3f}", f"{r['leakage']:.4f}",
                       low, error, pooled, verdict)  # fmt: skip
     console.print(table)
     for note in told["notes"]:

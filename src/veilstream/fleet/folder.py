@@ -3,6 +3,7 @@
 out/.lock                           held while a fleet runs; the system frees it when the process ends, however
 out/users/NAME/model.veil, policy.veil, curve.csv, audit.json
 out/users/NAME/done.json            written last: digest of the task, hashes of the files, the row of the summary
+out/users/NAME.stale                of an earlier run, of a user who failed in the last one
 out/fleet.json, out/index.html      the summary
 """
 
@@ -86,10 +87,12 @@ def kept(place: Path, digest: str) -> dict[str, Any] | None:
         return None
 
 
-def forget(place: Path) -> None:
-    """Remove what an earlier run made of a user whose data has become unusable: a stale policy must not be served."""
+def set_aside(place: Path) -> None:
+    """What an earlier run made of a user who now fails goes to NAME.stale: it must not be taken for today's policy."""
     if place.is_dir():
-        shutil.rmtree(place, ignore_errors=True)
+        stale = place.with_name(f"{place.name}.stale")  # a dot is in no user's folder name
+        shutil.rmtree(stale, ignore_errors=True)
+        place.rename(stale)
 
 
 def write(path: Path, data: bytes) -> None:

@@ -47,8 +47,9 @@ def run_fleet(sources: Sequence[str], out: Path, plan: Plan, tell: Tell | None =
     began = perf_counter()
     say: Tell = tell or (lambda done, what: None)
     with disk.claimed(out), engine(plan.engine, plan.workers, plan.scheduler) as run:
+        plan.settings.check_method()
         users, broken = read_users(sources, lambda name: say(0.0, f"reading {name}"), **plan.reading)
-        plan.settings.check({u.readings.unit for u in users})
+        plan.settings.check_units({u.readings.unit for u in users})
         say(0.0, f"{len(users)} users: states and pooling")
         tasks, more, notes = tasks_of(users, plan)
         broken += more
@@ -72,7 +73,7 @@ def run_fleet(sources: Sequence[str], out: Path, plan: Plan, tell: Tell | None =
                 say(done / (len(tasks) + len(broken)), f"{done} of {len(tasks) + len(broken)}, {task.name}")
             for name, line in failed.items():
                 if line not in (DIED.line, GONE.line):  # her data is at fault, not the machine
-                    disk.forget(place[name])
+                    disk.set_aside(place[name])
         finally:  # also when interrupted: what is done is told
             summary.seconds = perf_counter() - began
             summary.missing = sorted({t.name for t in tasks} - {r["user"] for r in rows} - set(failed))

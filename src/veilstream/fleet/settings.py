@@ -43,7 +43,13 @@ class Settings:
             if text.strip().endswith("%"):
                 raise InputError(f"--max {text}: a share is for --avg; give a quantity")
 
-    def check(self, units: Iterable[str]) -> None:
+    def check_method(self) -> None:
+        """The method exists and takes its options."""
+        from veilstream.solvers import make_solver
+
+        make_solver(self.method, window=self.window)
+
+    def check_units(self, units: Iterable[str]) -> None:
         """Every unit met has its limit, before any work begins."""
         for unit in sorted(set(units)):
             for what, texts in (("--avg", self.avg), ("--max", self.at_most)):
