@@ -99,13 +99,12 @@ def free_bytes(memory_gb: float | None = None) -> float:
             available = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration, ValueError):
         return np.inf
-    return SHARE * min(1024 * available, _left_in_group())
+    return SHARE * min(1024 * available, _container_limit())
 
 
-def _left_in_group() -> float:
-    """What a container's own limit leaves; no bound where there is none."""
+def _container_limit() -> float:
+    """What a container may use in all; no bound where there is none."""
     try:
-        limit, used = (Path(f"/sys/fs/cgroup/memory.{x}").read_text().strip() for x in ("max", "current"))
-        return max(float(limit) - float(used), 0.0) if limit != "max" else np.inf
-    except (OSError, ValueError):
+        return float(Path("/sys/fs/cgroup/memory.max").read_text())
+    except (OSError, ValueError):  # not there, or "max"
         return np.inf
