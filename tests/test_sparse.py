@@ -297,6 +297,7 @@ def test_rare_transitions_are_left_out_of_the_search_and_not_of_the_result():
     assert np.count_nonzero(problem.chain.thinned(1e-5).transition) == np.count_nonzero(
         grid(6, vs.Instantaneous(2)).chain.transition
     )
+    assert "0.01% of all steps" in thin.warnings[-1]
     assert whole.leakage * (1 - 1e-4) <= thin.leakage <= 1.01 * whole.leakage
     ev = vs.evaluate(problem, thin.policy, steps=200, streams=100, seed=0)
     assert ev.leakage <= thin.leakage + 4 * ev.leakage_se

@@ -100,15 +100,29 @@ def solve(
     else:
         point, weight = search.meet(problem, solver, average, progress)
     solution = _solution(problem, method, point, weight)
-    reach = getattr(solver, "reach", None)
-    if reach is not None:
-        line = f"releases further than {reach:g} were left out: what is claimed holds, but others might leak less"
-        solution = replace(solution, warnings=[*solution.warnings, line])
+    solution = replace(solution, warnings=[*solution.warnings, *_left_out(problem, solver)])
     if certify:
         from veilstream.solvers.bounds import certify_solution
 
         solution = certify_solution(solution, seconds, progress)
     return replace(solution, seconds=time.perf_counter() - started)
+
+
+def _left_out(problem: Problem, solver: Solver) -> list[str]:
+    """What the search did not look at, and what that means for the result."""
+    lines = []
+    if isinstance(solver, CausalBA) and solver.reach is not None:
+        lines.append(
+            f"releases further than {solver.reach:g} were left out: what is claimed holds, but others might leak less"
+        )
+    if isinstance(solver, CausalBA) and solver.drop is not None:
+        chain = problem.chain
+        gone = np.where(chain.thinned(solver.drop).transition > 0, 0, chain.transition).sum(1)
+        lines.append(
+            f"transitions of {float(chain.stationary @ gone):.2%} of all steps were left out of the search, "
+            "not of what is claimed; the less that is, the nearer the best"
+        )
+    return lines
 
 
 def curve(

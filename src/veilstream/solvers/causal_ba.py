@@ -162,6 +162,9 @@ class CausalBA:
         done, kept = np.zeros(len(tables), dtype=bool), np.ones(len(tables), dtype=bool)
         annealed = ANNEAL_SWEEPS if (anneal != 1).any() else 0
         values, k, next_look, next_settle = [], 0, ANNEAL_SWEEPS, 4 * ANNEAL_SWEEPS
+        every = sweep.settle_every
+        if every is not None:
+            next_settle = ANNEAL_SWEEPS - 10  # just before a look
         t = safe = tables.take(live)
         last = value
         while live.size and k < self.max_sweeps:
@@ -189,7 +192,7 @@ class CausalBA:
             if k >= next_settle:
                 sweep.settle(t, live)
                 safe = t
-                next_settle *= 2
+                next_settle = 2 * next_settle if every is None else k + every
             if k >= next_look:
                 next_look = k + LOOK_EVERY
                 scale = np.abs(now) + NOTHING

@@ -6,6 +6,7 @@ sparse ones are for problems of some size where few of the triples can occur.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -94,8 +95,16 @@ def free_bytes(memory_gb: float | None = None) -> float:
             raise InputError(f"memory_gb must be positive, found {memory_gb}")
         return memory_gb * 2**30
     try:
-        with open("/proc/meminfo") as lines:
+        with Path("/proc/meminfo").open() as lines:
             available = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration, ValueError):
         return np.inf
-    return SHARE * 1024 * available
+    return SHARE * min(1024 * available, _container_limit())
+
+
+def _container_limit() -> float:
+    """What a container may use in all; no bound where there is none."""
+    try:
+        return float(Path("/sys/fs/cgroup/memory.max").read_text())
+    except (OSError, ValueError):  # not there, or "max"
+        return np.inf

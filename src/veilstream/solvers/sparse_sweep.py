@@ -16,9 +16,13 @@ from veilstream.problem import Problem
 from veilstream.solvers.sweep import UNSEEN, Tables, gains
 from veilstream.steady import Rates
 
+MOST_STEPS, SETTLED = 60, 1e-6  # of mu between two looks; total variation in a step
+
 
 class SparseSweep:
     """The recursion for one problem on its pattern, for a batch of weights, one after the other."""
+
+    settle_every: int | None = 50  # cheap: before every look
 
     def __init__(
         self, problem: Problem, weights: Array, pattern: Pattern, look_ahead: bool = True, dtype: Any = np.float64
@@ -94,7 +98,17 @@ class SparseSweep:
         return new, alpha, mu / mu.sum(), float(gained.sum()), slack
 
     def settle(self, t: Tables, index: Index) -> None:
-        """Nothing: on local problems the law of the window given the state settles within a few sweeps."""
+        """mu of the present policy, by steps of it alone: without, values on slowly mixing chains mislead."""
+        for j, i in enumerate(index):
+            K, _ = self.kernel(t.alpha[j], i)
+            N = self.products.normaliser(t.r[j], K)
+            mu = t.mu[j]
+            for _ in range(MOST_STEPS):
+                before, mu = mu, self.lead @ self.products.arrived(t.r[j], K, mu / N)
+                mu = before + self.lazy * (mu - before)
+                if np.abs(mu - before).sum() < SETTLED:
+                    break
+            t.mu[j] = mu / mu.sum()
 
     def result(self, t: Tables, i: int) -> tuple[LocalPolicy, Rates]:
         """The policy that run i has found, and its rates in the long run."""

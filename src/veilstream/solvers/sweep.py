@@ -48,6 +48,7 @@ class Sweeping(Protocol):
     """What the driver in `causal_ba` needs of a sweep, dense or sparse."""
 
     window: int
+    settle_every: int | None  # sweeps; None: ever more rarely
 
     def start(self, r: Array) -> Tables: ...
     def __call__(self, t: Tables, index: Index, stretch: Array | float = 1.0) -> tuple[Tables, Array, Array]: ...
@@ -68,6 +69,8 @@ class Sweep:
 
     `look_ahead=False` keeps alpha at zero: the myopic policy, Blahut-Arimoto at every window and nothing beyond.
     """
+
+    settle_every: int | None = None
 
     def __init__(
         self, problem: Problem, cost: Array, window: int, look_ahead: bool = True, dtype: Any = np.float64
