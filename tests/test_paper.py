@@ -71,7 +71,7 @@ def test_a_run_goes_on_where_it_was(tmp_path, monkeypatch):
 
 
 def test_without_geolife_the_rest_runs_and_says_so(tmp_path):
-    outcomes = run(tmp_path, chosen("fig-geolife,map-geolife,toy"), QUICK)
+    outcomes = run(tmp_path, chosen("fig-geolife,map-geolife,grid-trajectory"), QUICK)
     assert ["--geolife" in o.state for o in outcomes] == [True, True, False]
     assert "needs --geolife" in (tmp_path / "index.html").read_text()
 
