@@ -30,7 +30,7 @@ from veilstream.errors import InputError
 from veilstream.gateway.jetstream import layout as layout_module
 from veilstream.gateway.jetstream import ledger as ledger_module
 from veilstream.gateway.jetstream.clock import Clock, partition_of
-from veilstream.gateway.jetstream.layout import prepare
+from veilstream.gateway.jetstream.layout import binding_of, prepare, promises_of
 from veilstream.gateway.jetstream.ledger import Entry, Ledger, decode, encode
 from veilstream.gateway.jetstream.link import Link, LinkSettings, Puller, settings_of
 from veilstream.gateway.jetstream.members import owners
@@ -128,7 +128,7 @@ def faults_of(art, server: Server, steps: int, streams: int = 3) -> list[str]:
             released[step] = next(iter(payloads), b"{}")
         if not wrong:
             revision, value = server.history[f"$KV.veil-memory.default.s{i}"][-1]
-            entry = decode((DEFAULT_SPACE, f"s{i}"), revision, value, Space(art).binding)
+            entry = decode((DEFAULT_SPACE, f"s{i}"), revision, value, binding_of(Space(art)))
             memory, totals, log = agrees(art, entry, released)
             wrong += [name for name, same in (("memory", memory), ("totals", totals), ("log", log)) if not same]
     return wrong
@@ -246,7 +246,7 @@ def test_a_tick_that_was_committed_and_not_published_is_published_by_the_next_ow
     payloads = [set(server.published[f"default.s0.{step}"]) for step in (0, 1)]
     assert [len(p) for p in payloads] == [1, 1] and len(server.published["default.s0.0"]) == 2
     revision, value = server.history["$KV.veil-memory.default.s0"][-1]
-    entry = decode(key, revision, value, Space(art).binding)
+    entry = decode(key, revision, value, binding_of(Space(art)))
     assert agrees(art, entry, {step: next(iter(p)) for step, p in enumerate(payloads)}) == (True, True, True)
 
 
@@ -361,7 +361,7 @@ def test_what_a_dead_worker_holds_comes_first(art, server, monkeypatch):
 
     async def drive():
         link = await connected(server.urls)
-        await prepare(link, names, {DEFAULT_SPACE: Space(art).binding}, partitions=1)
+        await prepare(link, names, promises_of({DEFAULT_SPACE: Space(art)}), partitions=1)
         await feed(link, names, 3, range(4))
         dead = Puller(link, names.readings, "p0")
         await dead.start()
@@ -387,7 +387,7 @@ def test_a_sleeper_drops_what_others_did_and_waits_for_what_they_hold(art, serve
 
     async def drive():
         link = await connected(server.urls)
-        await prepare(link, names, {DEFAULT_SPACE: Space(art).binding}, partitions=1)
+        await prepare(link, names, promises_of({DEFAULT_SPACE: Space(art)}), partitions=1)
         await feed(link, names, 3, range(2))
         g = gateway_on(art, link)
         g.names, g.members = names, SimpleNamespace(mine={0})
@@ -472,7 +472,7 @@ def test_under_a_clock_every_stream_releases_once_per_step_through_a_kill(tmp_pa
                 process.wait(10)
         assert [process.returncode for process in workers] == [-9, 0]
         out = await everything(link, names.releases)
-        ledger = Ledger(link, names, {DEFAULT_SPACE: Space(art).binding})
+        ledger = Ledger(link, names, {DEFAULT_SPACE: binding_of(Space(art))})
         kept = await ledger.take([(DEFAULT_SPACE, name) for name in streams])
         info = await link.api(f"STREAM.INFO.{names.memory}", subjects_filter="$KV.clock-memory.*.*")
         await link.close()
@@ -546,13 +546,17 @@ def test_bad_input_gives_one_clear_line(art, tmp_path, server, monkeypatch):
         no_jetstream.stop()
     with Running(art, server.urls, "bound", partitions=2):
         refused(artefact(tmp_path / "q.veil", seed=3), server.urls, "bound to another policy", "bound")
+        refused(art, server.urls, "bound to another policy, ceiling", "bound", ceiling=3.0)
+        refused(art, server.urls, "bound to another policy, ceiling, meter", "bound", meter="table")
         refused(art, server.urls, "has 2 partitions", "bound", partitions=3)
         refused(art, server.urls, "too small for --replicas 3", "big", replicas=3)
 
 
-def refused(art, urls, line: str, prefix: str = "veil", **more) -> None:
+def refused(art, urls, line: str, prefix: str = "veil", ceiling=None, meter="exact", **more) -> None:
     with pytest.raises(InputError, match=line):
-        NatsGateway({DEFAULT_SPACE: Space(art)}, LinkSettings(tuple(urls)), Names(prefix), **more).probe()
+        NatsGateway(
+            {DEFAULT_SPACE: Space(art, ceiling, meter)}, LinkSettings(tuple(urls)), Names(prefix), **more
+        ).probe()
 
 
 @pytest.mark.parametrize(
@@ -658,7 +662,7 @@ def _environment(**more: str) -> dict[str, str]:
 
 @NEEDS_SERVER
 def test_a_bucket_that_forgets_is_refused_and_a_rebound_one_ends_the_others(art, tmp_path, server):
-    names, bindings = Names("forgets"), {DEFAULT_SPACE: Space(art).binding}
+    names, promises = Names("forgets"), promises_of({DEFAULT_SPACE: Space(art)})
 
     async def refuse():
         link = await connected(server.urls)
@@ -666,7 +670,7 @@ def test_a_bucket_that_forgets_is_refused_and_a_rebound_one_ends_the_others(art,
         await link.api(f"STREAM.CREATE.{names.memory}", **config)
         try:
             with pytest.raises(InputError, match="a memory that is lost is a second draw"):
-                await prepare(link, names, bindings)
+                await prepare(link, names, promises)
         finally:
             await link.close()
 

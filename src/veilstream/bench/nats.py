@@ -66,12 +66,12 @@ async def rate(
 ) -> float:
     """Releases/s from the first to the last, by the server's clock; all readings are there before."""
     from veilstream.bench.nats_drill import connected, feed, until
-    from veilstream.gateway.jetstream.layout import prepare
+    from veilstream.gateway.jetstream.layout import prepare, promises_of
     from veilstream.gateway.jetstream.names import DEFAULT_SPACE, Names
     from veilstream.gateway.space import Space
 
     names, link = Names(prefix), await connected(cluster.urls)
-    await prepare(link, names, {DEFAULT_SPACE: Space(load(folder / "policy.veil")).binding})
+    await prepare(link, names, promises_of({DEFAULT_SPACE: Space(load(folder / "policy.veil"))}))
     await feed(link, names, streams, range(steps))
     with _running(folder, cluster, prefix, WORKERS, bare):
         n = await until(link, names.releases, streams * steps, 120)

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from veilstream.artefact import Artefact
+from veilstream.gateway.jetstream.layout import binding_of
 from veilstream.gateway.jetstream.ledger import Entry, Ledger
 from veilstream.gateway.jetstream.link import Link, LinkSettings, Rejected, Request, Unavailable, read
 from veilstream.gateway.jetstream.names import DEFAULT_SPACE, Names
@@ -117,7 +118,7 @@ async def account(link: Link, names: Names, artefact: Artefact, streams: int, st
         seen[body["stream"], body["t"]] += 1
         released.setdefault(body["stream"], {})[body["t"]] = m["data"]
     wanted = {(f"s{i}", t) for i in range(streams) for t in range(steps)}
-    ledger = Ledger(link, names, {DEFAULT_SPACE: Space(artefact).binding})
+    ledger = Ledger(link, names, {DEFAULT_SPACE: binding_of(Space(artefact))})
     keys = [(DEFAULT_SPACE, f"s{i}") for i in range(streams)]
     entries = await ledger.take(keys)
     forked = wrong_totals = wrong_logs = 0

@@ -5,12 +5,14 @@ import json
 import logging
 import re
 from base64 import b64decode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from veilstream.errors import InputError
 from veilstream.gateway.jetstream.link import Link, Rejected, Unavailable, read
 from veilstream.gateway.jetstream.names import Names
+from veilstream.gateway.space import Space
 from veilstream.store import Binding
 
 log = logging.getLogger("veilstream.nats")
@@ -26,6 +28,9 @@ NOT_FOUND, NOT_CLUSTERED, NO_PEERS, EXISTS = 10059, 10074, 10005, 10058
 NO_KEY, NO_JETSTREAM = 10037, (10039, 10076)
 
 
+Promises = dict[str, list[Any]]  # of every space: policy, chain and meter, ceiling, clock
+
+
 @dataclass(frozen=True)
 class Layout:
     names: Names
@@ -36,7 +41,7 @@ class Layout:
 async def prepare(
     link: Link,
     names: Names,
-    bindings: dict[str, Binding],
+    promises: Promises,
     *,
     partitions: int | None = None,
     replicas: int | None = None,
@@ -52,7 +57,7 @@ async def prepare(
         try:
             layout = await _streams(link, names, partitions, replicas)
             await _consumers(link, layout)
-            await bind(link, names, bindings, rebind)
+            await bind(link, names, promises, rebind)
             return layout
         except Rejected as error:
             if error.err_code in NO_JETSTREAM:
@@ -177,18 +182,28 @@ async def _consumers(link: Link, layout: Layout) -> None:
 # --- the policy -----------------------------------------------------------------------------------------------
 
 
-async def bind(link: Link, names: Names, bindings: dict[str, Binding], rebind: bool = False) -> None:
+def binding_of(space: Space) -> Binding:
+    """What the memory of a stream is good for: beliefs are of the chain, and of the meter that keeps them."""
+    return Binding(space.binding.policy, f"{space.binding.chain} {type(space.mechanism.meter).__name__}")
+
+
+def promises_of(spaces: Mapping[str, Space], clock: bool = False) -> Promises:
+    """What all workers must agree on."""
+    bindings = {name: binding_of(s) for name, s in spaces.items()}
+    return {name: [b.policy, b.chain, spaces[name].ceiling, clock] for name, b in bindings.items()}
+
+
+async def bind(link: Link, names: Names, promises: Promises, rebind: bool = False) -> None:
     """The bucket belongs to these policies; workers with different ones must not share it."""
-    ours = {name: [b.policy, b.chain] for name, b in sorted(bindings.items())}
     revision, found = await bound(link, names)
-    if found == ours:
+    if found == promises:
         return
     if found is not None and not rebind:
         raise InputError(
-            f"the memory of {names.prefix!r} is bound to another policy; all workers must run the same. To change it "
-            "(steps and meter are kept) stop them and start one with --rebind"
+            f"the memory of {names.prefix!r} is bound to another policy, ceiling, meter or clock; all workers must run "
+            "the same. To change it (steps and bits so far are kept) stop them and start one with --rebind"
         )
-    value = json.dumps({"schema": SCHEMA, "spaces": ours}).encode()
+    value = json.dumps({"schema": SCHEMA, "spaces": promises}).encode()
     headers = {"Nats-Expected-Last-Subject-Sequence": str(revision)}
     try:
         read((await link.ask([(names.meta, value, headers)]))[0])
@@ -196,8 +211,8 @@ async def bind(link: Link, names: Names, bindings: dict[str, Binding], rebind: b
         raise Unavailable("another worker binds it") from None
 
 
-async def bound(link: Link, names: Names) -> tuple[int, dict[str, list[str]] | None]:
-    """Revision and policies of the bucket."""
+async def bound(link: Link, names: Names) -> tuple[int, Promises | None]:
+    """Revision and promises of the bucket."""
     try:
         found = (await link.api(f"STREAM.MSG.GET.{names.memory}", last_by_subj=names.meta))["message"]
     except Rejected as error:

@@ -19,7 +19,7 @@ import msgspec
 
 from veilstream.errors import InputError
 from veilstream.gateway.jetstream.clock import Clock
-from veilstream.gateway.jetstream.layout import Layout, bound, prepare
+from veilstream.gateway.jetstream.layout import Layout, binding_of, bound, prepare, promises_of
 from veilstream.gateway.jetstream.ledger import MOST, Ledger
 from veilstream.gateway.jetstream.link import Link, LinkSettings, Msg, Rejected, Request, Unavailable, read
 from veilstream.gateway.jetstream.members import Members
@@ -56,7 +56,8 @@ class NatsGateway:
     ) -> None:
         self.settings, self.names, self.form = settings, names, form
         self.settler = Settler(spaces, max_ahead=max_ahead, clock=clock)
-        self.bindings = {name: s.binding for name, s in spaces.items()}
+        self.bindings = {name: binding_of(s) for name, s in spaces.items()}
+        self.promises = promises_of(spaces, clock)
         self._layout = {"partitions": partitions, "replicas": replicas, "rebind": rebind}
         self.keep, self.max_streams, self.max_bytes = keep, max_streams, max_bytes
         self.stats = Stats(0, [])
@@ -73,7 +74,7 @@ class NatsGateway:
         link = Link(self.settings)
         await link.connect()
         try:
-            layout = await prepare(link, self.names, self.bindings, **self._layout)  # type: ignore[arg-type]
+            layout = await prepare(link, self.names, self.promises, **self._layout)  # type: ignore[arg-type]
             if stop is not None:
                 await self._serve(link, layout, stop)
         finally:
@@ -209,7 +210,6 @@ class NatsGateway:
 
     async def _watch(self) -> None:
         """Other workers make streams, and one may bind the bucket to another policy: then this one must end."""
-        ours = {name: [b.policy, b.chain] for name, b in self.bindings.items()}
         while True:
             await asyncio.sleep(LOOK_S)
             try:
@@ -218,8 +218,8 @@ class NatsGateway:
             except (Unavailable, Rejected) as error:
                 log.warning("memory_unavailable", extra={"reason": str(error)})
                 continue
-            if found != ours:
-                raise InputError("another worker has bound the memory to another policy; this one ends")
+            if found != self.promises:
+                raise InputError("another worker has bound the memory to another policy or ceiling; this one ends")
 
     async def _tell_status(self, msg: Msg) -> None:
         """Counts and released data only, to whoever asks on PREFIX.status; every worker answers."""
