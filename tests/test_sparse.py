@@ -1,6 +1,7 @@
 """Sparse sweeps against dense ones, local policies against brute force, memory against what is really used."""
 
 import json
+import sys
 import tracemalloc
 
 import numpy as np
@@ -266,6 +267,10 @@ def test_streams_in_turn_are_streams_at_once(solved, monkeypatch, ceiling):
     monkeypatch.setattr(release, "MOST_CELLS", 2 * 81 + 5)
     apart = vs.release_many(solved.policy, x, solved.problem, ceiling=ceiling, seed=4)
     assert (together.y == apart.y).all()
+    monkeypatch.setattr(sys.modules["veilstream.evaluate"], "MOST_CELLS", 30 * 81 + 5)
+    seen = vs.evaluate(solved.problem, solved.policy, steps=60, streams=100, seed=0)  # 30, 30, 30 and 10 streams
+    assert seen.leakage <= solved.leakage + 4 * seen.leakage_se
+    assert seen.distortion == pytest.approx(solved.distortion, abs=5 * seen.distortion_se)
     assert together.leaked_bits == pytest.approx(apart.leaked_bits)
 
 
