@@ -1,6 +1,7 @@
 """Sparse sweeps against dense ones, local policies against brute force, memory against what is really used."""
 
 import json
+import sys
 import tracemalloc
 
 import numpy as np
@@ -9,7 +10,7 @@ from typer.testing import CliRunner
 
 import veilstream as vs
 from oracles import random_chain
-from veilstream import local_steady
+from veilstream import local_steady, release
 from veilstream.bench.large import exponent, measure
 from veilstream.chain import stationary_law
 from veilstream.cli import app
@@ -256,6 +257,21 @@ def test_saved_loaded_and_released(solved, tmp_path):
     assert out.leaked_bits.mean() / 400 < solved.leakage + (solved.startup_bits + 0.2) / 400
     jump = vs.Releaser(again, seed=0)  # readings that the chain calls impossible
     assert all(jump.release(int(x)) is not None for x in (0, 8, 0, 8, 4))
+
+
+@pytest.mark.parametrize("ceiling", [None, 30.0])
+def test_streams_in_turn_are_streams_at_once(solved, monkeypatch, ceiling):
+    """Channels of many states and streams do not fit at once."""
+    x = solved.problem.chain.sample(20, 7, seed=3)
+    together = vs.release_many(solved.policy, x, solved.problem, ceiling=ceiling, seed=4)
+    monkeypatch.setattr(release, "MOST_CELLS", 2 * 81 + 5)
+    apart = vs.release_many(solved.policy, x, solved.problem, ceiling=ceiling, seed=4)
+    assert (together.y == apart.y).all()
+    monkeypatch.setattr(sys.modules["veilstream.evaluate"], "MOST_CELLS", 30 * 81 + 5)
+    seen = vs.evaluate(solved.problem, solved.policy, steps=60, streams=100, seed=0)  # 30, 30, 30 and 10 streams
+    assert seen.leakage <= solved.leakage + 4 * seen.leakage_se
+    assert seen.distortion == pytest.approx(solved.distortion, abs=5 * seen.distortion_se)
+    assert together.leaked_bits == pytest.approx(apart.leaked_bits)
 
 
 def test_bad_tables_are_refused(solved):

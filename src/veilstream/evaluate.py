@@ -11,8 +11,11 @@ import numpy as np
 
 from veilstream.chain import draw
 from veilstream.errors import InputError
+from veilstream.information import Array
 from veilstream.policy import Policy
 from veilstream.problem import Problem, expected_distortion, leakage, next_prior, output_law
+
+MOST_CELLS = 1 << 24  # channel entries held at once: streams beyond that go in turn
 
 
 @dataclass(frozen=True)
@@ -47,16 +50,43 @@ def evaluate(
             f"the policy is for {policy.n_states} states and {policy.n_outputs} releases, "
             f"the problem has {problem.n_states} and {problem.n_outputs}"
         )
-    rng = np.random.default_rng(seed)
+    rng, most = np.random.default_rng(seed), max(1, MOST_CELLS // problem.distortion.size)
+    parts, at = [], range(0, streams, most)
+    for k, i in enumerate(at):
+        tell = (lambda f, what, k=k: progress((k + f) / len(at), what)) if progress else None
+        parts.append(_run(problem, policy, min(most, streams - i), burn_in, steps, rng, tell))
+    bits, dist, total = (np.concatenate(x) for x in zip(*parts, strict=True))
+    bits, dist = bits / steps, dist / steps
+    root = np.sqrt(streams)
+    return Evaluation(
+        float(bits.mean()),
+        float(dist.mean()),
+        float(bits.std(ddof=1) / root),
+        float(dist.std(ddof=1) / root),
+        float(total.mean()),
+        steps,
+        streams,
+    )
+
+
+def _run(
+    problem: Problem,
+    policy: Policy,
+    streams: int,
+    burn_in: int,
+    steps: int,
+    rng: np.random.Generator,
+    progress: Callable[[float, str], None] | None,
+) -> tuple[Array, Array, Array]:
+    """Bits and distortion after the burn-in, and all bits, summed over the steps of each stream."""
     P, d = problem.chain.transition, problem.distortion
     memory = policy.start(streams)
     b = np.tile(problem.chain.initial, (streams, 1))
-    bits, dist = np.zeros((2, streams))
-    total = 0.0
+    bits, dist, total = np.zeros((3, streams))
     for t in range(burn_in + steps):
         a = policy.channel(memory)
         leaked = leakage(b, a)
-        total += leaked.mean()
+        total += leaked
         if t >= burn_in:
             bits += leaked
             dist += expected_distortion(b, a, d)
@@ -65,14 +95,4 @@ def evaluate(
         b = next_prior(b, a, y, P)
         if progress:
             progress((t + 1) / (burn_in + steps), "evaluating")
-    bits, dist = bits / steps, dist / steps
-    root = np.sqrt(streams)
-    return Evaluation(
-        float(bits.mean()),
-        float(dist.mean()),
-        float(bits.std(ddof=1) / root),
-        float(dist.std(ddof=1) / root),
-        float(total),
-        steps,
-        streams,
-    )
+    return bits, dist, total

@@ -28,6 +28,7 @@ from veilstream.policy import BeliefPolicy, Memory, Policy, Schedule, WindowPoli
 from veilstream.problem import Problem
 
 BLIND = -1  # as a true state: draw without looking
+MOST_CELLS = 1 << 24  # channel entries held at once: streams beyond that go in turn
 SILENT = -1  # as a release: nothing was released at this step
 
 Uniforms = Callable[[int], Array]
@@ -152,6 +153,14 @@ class Mechanism:
 
     def step(self, s: Streams, z: NDArray[np.int64], u: Array) -> tuple[Streams, NDArray[np.int64]]:
         """One step of every stream: true states z (BLIND: do not look), uniforms u -> new state, releases y."""
+        most = max(1, MOST_CELLS // (self.policy.n_states * self.policy.n_outputs))
+        if self.table is not None or len(z) <= most:
+            return self._step(s, z, u)
+        parts = [self._step(s[i : i + most], z[i : i + most], u[i : i + most]) for i in range(0, len(z), most)]
+        memory, belief, total = (np.concatenate([getattr(p, k) for p, _ in parts]) for k in Streams.__annotations__)
+        return Streams(memory, belief, total), np.concatenate([y for _, y in parts])
+
+    def _step(self, s: Streams, z: NDArray[np.int64], u: Array) -> tuple[Streams, NDArray[np.int64]]:
         if self.drawn is not None:  # channel, law and bits depend on the window alone: one look-up each
             a = None
             bits, law = self.meter.read(s.belief, s.memory, a)
