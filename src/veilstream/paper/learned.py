@@ -51,7 +51,7 @@ def trained(desk: Desk, problem: Problem, method: str, run: int = 0) -> Solution
 
 
 def said(s: Solution) -> str:
-    return f"{s.leakage:.3f} ± {1.96 * s.leakage_se:.3f}"
+    return f"{s.leakage:.3f} ± {1.96 * s.leakage_se:.2g}"
 
 
 def draw_learned(ax: Axes, method: str, at: Iterable[float], solutions: Iterable[Solution]) -> None:
