@@ -2,6 +2,7 @@
 
 import pytest
 
+from veilstream.data.columns import guess_unit
 from veilstream.errors import InputError
 from veilstream.units import format_duration, parse_duration, parse_length_m, parse_quantity
 
@@ -53,3 +54,18 @@ def test_durations_and_lengths():
     for bad in ("0s", "-5min", "5parsec"):
         with pytest.raises(InputError):
             parse_duration(bad)
+
+
+@pytest.mark.parametrize(
+    ("column", "unit"),
+    [
+        ("KWH/hh (per half hour)", "kWh"),
+        ("power (W)", "W"),
+        ("energykWh", "kWh"),
+        ("few", ""),
+        ("window", ""),
+        ("raw", ""),
+    ],
+)
+def test_a_word_that_ends_like_a_unit_has_none(column, unit):
+    assert guess_unit(column) == unit

@@ -446,3 +446,13 @@ def test_no_true_value_in_store_messages_metrics_or_logs(tmp_path, caplog):
         private = {c[0]: v for c, v in zip(columns, rows[0], strict=True) if c[0].startswith("private_")}
         true_state = int(core.spaces[""].encode([(CANARY, 116.312345678)])[0])
         assert private["private_state"] == (true_state if clock else -1)
+
+
+def test_a_store_kept_with_another_meter_is_refused_before_any_reading(tmp_path):
+    art = artefact(tmp_path / "p.veil")
+    with core_of(art, tmp_path / "s.db", meter="exact") as core:
+        core.process([Reading("a", 1, 1, 3.0)])
+    with pytest.raises(InputError, match="another --meter"), core_of(art, tmp_path / "s.db", meter="table"):
+        pass
+    with core_of(art, tmp_path / "s.db", meter="exact") as core:
+        assert core.process([Reading("a", 2, 2, 3.0)]).outcomes[0].release is not None

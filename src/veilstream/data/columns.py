@@ -28,7 +28,10 @@ ROLES: dict[str, tuple[str, ...]] = {
     ),
     "trace": ("trace", "trip", "track", "trajectory", "trip_id", "track_id", "trace_id", "trajectory_id", "segment"),
 }
-_UNIT = re.compile(r"[\s_(\[/]*(kwh|wh|mwh|kw|w)(?:/hh)?(?:[\s_(]*per half hour[\s)]*)?[)\]]?$", re.IGNORECASE)
+_UNIT = re.compile(
+    r"(?:^|[\s_(\[/]+|(?<=[^a-z])|(?=kwh|mwh))(kwh|wh|mwh|kw|w)(?:/hh)?(?:[\s_(]*per half hour[\s)]*)?[)\]]?$",
+    re.IGNORECASE,
+)
 _UNIT_NAMES = {"kwh": "kWh", "wh": "Wh", "mwh": "MWh", "kw": "kW", "w": "W"}
 
 

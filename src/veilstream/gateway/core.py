@@ -40,6 +40,9 @@ class Core:
         self.spaces, self.store, self.clock, self.now = self.settler.spaces, store, clock, now
         self.max_streams, self.current_step = max_streams, self.settler.current_step
         self.keep = keep if store.durable else min(keep or MEMORY_LOG, MEMORY_LOG)
+        for stream in store.streams(limit=1):  # the meter is the same for all of them
+            if stream.space in spaces:
+                spaces[stream.space].check(stream)
         self.stats = Stats(store.count_streams(), [decode(m) for m in store.latest(Stats.RECENT)])
         self._cache: OrderedDict[Key, Stream] = OrderedDict()
         self._lock = threading.RLock()

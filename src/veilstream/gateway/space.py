@@ -78,6 +78,12 @@ class Space:
             symbols = self.states.encode(xy)
         return np.where(readable, symbols, BLIND)
 
+    def check(self, stream: Stream) -> None:
+        """Raises unless the state kept of a stream is of this policy's and this meter's shape."""
+        for kept, own in zip((stream.memory, stream.belief), self._start, strict=True):
+            if kept is not None and len(kept) != len(own):
+                raise InputError("the store was kept with another --meter; give the same one, or another --store")
+
     def unpack(self, streams: Sequence[Stream]) -> Streams:
         """The public state of these streams as arrays."""
         m0, b0 = self._start
