@@ -450,9 +450,8 @@ def test_no_true_value_in_store_messages_metrics_or_logs(tmp_path, caplog):
 
 def test_a_store_kept_with_another_meter_is_refused_before_any_reading(tmp_path):
     art = artefact(tmp_path / "p.veil")
-    with core_of(art, tmp_path / "s.db", meter="exact") as core:
-        core.process([Reading("a", 1, 1, 3.0)])
+    for step in (1, 2):
+        with core_of(art, tmp_path / "s.db", meter="exact") as core:
+            assert core.process([Reading("a", step, step, 3.0)]).outcomes[0].release is not None
     with pytest.raises(InputError, match="another --meter"), core_of(art, tmp_path / "s.db", meter="table"):
         pass
-    with core_of(art, tmp_path / "s.db", meter="exact") as core:
-        assert core.process([Reading("a", 2, 2, 3.0)]).outcomes[0].release is not None
