@@ -32,9 +32,6 @@ _UNIT = re.compile(
     r"(?:^|[\s_(\[/]+|(?<=[^a-z])|(?=kwh|mwh))(kwh|wh|mwh|kw|w)(?:/hh)?(?:[\s_(]*per half hour[\s)]*)?[)\]]?$",
     re.IGNORECASE,
 )
-    r"(?:^|[\s_(\[/]+|(?<=[^a-z])|(?=kwh|mwh))(kwh|wh|mwh|kw|w)(?:/hh)?(?:[\s_(]*per half hour[\s)]*)?[)\]]?$",
-    re.IGNORECASE,
-)
 _UNIT_NAMES = {"kwh": "kWh", "wh": "Wh", "mwh": "MWh", "kw": "kW", "w": "W"}
 
 
