@@ -16,6 +16,7 @@ from veilstream.paper import beyond_meters, beyond_orders, beyond_users
 from veilstream.paper.beyond import at_equal_distortion, blind
 from veilstream.paper.geolife import users
 from veilstream.paper.item import Budget, Desk
+from veilstream.paper.meters import household as household_of
 from veilstream.paper.run import chosen, run
 from veilstream.problem import Average, Problem
 from veilstream.solvers import search, solve
@@ -65,7 +66,10 @@ def test_a_policy_lifted_to_histories_is_the_same_policy():
     assert two.distortion == pytest.approx(one.distortion, abs=0.01)
 
 
-def test_households_of_a_file_and_one_that_cannot_be_fitted(tmp_path):
+def test_households_of_a_file_and_one_that_cannot_be_fitted(tmp_path, monkeypatch):
+    monkeypatch.setattr(beyond_meters, "SHARES", (0.25,))
+    monkeypatch.setattr(beyond_meters, "LIMITS_KWH", (0.5,))
+    monkeypatch.setattr(beyond_meters, "POINTS", 3)
     source = household(400, seed=3)
     values = source.states.coordinates[source.path, 0] + np.random.default_rng(0).normal(0, 0.01, 400)
     lines = ["timestamp,one,two,flat"]
@@ -103,7 +107,10 @@ def test_the_users_beside_the_papers_own_come_after_it():
 @needs_geolife
 @needs_meter
 def test_orders_of_a_household_are_judged_by_held_out_loss(tmp_path, monkeypatch):
+    """Another household stands for user 016, which takes longer."""
     monkeypatch.setattr(beyond_orders, "ORDERS", (1, 2))
+    monkeypatch.setattr(beyond_orders, "BINS", 4)
+    monkeypatch.setattr(beyond_orders, "model", lambda geolife, k: household_of(METER, "MAC000003", 4, k))
     (made,) = run(tmp_path, chosen("beyond-orders"), QUICK, GEOLIFE, meters=METER)
     with (tmp_path / "beyond-orders.csv").open() as f:
         rows = list(csv.DictReader(f))
