@@ -17,7 +17,7 @@ from veilstream.report.plots import draw_trade_off
 from veilstream.solvers.solution import Point, Solution
 
 MOST = 4  # users shown
-POINTS = 10
+POINTS = 8
 LIMITS_KM = (15.0, 5.0, 3.0)  # at every step, as for the paper's user
 Panel = tuple[str, Problem, dict[str, list[Solution]], dict[str, list[Point]]]
 

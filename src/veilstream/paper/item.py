@@ -20,7 +20,7 @@ from veilstream.solvers.solution import Progress
 class Budget:
     """How much work; `full` is the paper's."""
 
-    certify_s: float = 4.0  # seconds of certificate a point
+    certify_s: float = 3.0  # seconds of certificate a point
     streams: int = 256  # roll-outs of an estimate
     steps: int = 300
     a2c_steps: int = 400_000
