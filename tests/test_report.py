@@ -131,7 +131,9 @@ def test_values_limits_at_every_step_and_builtin_chains(folder):
     assert "kWh" in render(content)
     problem = builtin_problem("binary", Instantaneous(1))
     save(folder / "flip.veil", WindowPolicy.of_table(np.full((2, 2), 0.5)), problem=problem)
-    content = collect(load(folder / "flip.veil"), [np.array([0, 1, 1, 0])], Options(points=3, seconds=0.1))
+    content = collect(
+        load(folder / "flip.veil"), [np.array([0, 1, 1, 0])], Options(points=3, seconds=0.1, audit="none")
+    )
     assert "next to nothing" in verdict(content)[0]
     assert "<svg" not in render(content)  # drawn by the script
 
@@ -181,6 +183,7 @@ def veil(monkeypatch, capsys):
 def test_the_command_and_its_refusals(town, folder, veil):
     out = folder / "out" / "report.html"
     args = ["report", folder / "city.veil", "--shareable", "-o", out, "--points", "3", "--seconds", "0.1", "--json"]
+    args += ["--audit", "none"]
     code, printed, complaint = veil(*args)
     assert code == 0, complaint
     result = json.loads(printed)
