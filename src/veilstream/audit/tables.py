@@ -83,6 +83,7 @@ def _learned(setting: Setting) -> Sheet:
 def _against(found: Audit) -> Sheet:
     unit = found.unit
     head = ("policy", "bits", f"mean {unit}", "data", "at release, nats", "top 1", f"error {unit}", "learned")
+    head = head if any(s.on_releases for s in found.policy.settings) else head[:-1]  # nobody learned
     rows = []
     for one in (found.policy, *found.against):
         for setting in one.settings:
@@ -98,5 +99,5 @@ def _against(found: Audit) -> Sheet:
                 "" if m.error is None else f"{m.error:.3g}",
                 f"{best.cross_entropy.value * NATS:.3f}" if best else "",
             )
-            rows.append((cells, one is found.policy))
+            rows.append((cells[: len(head)], one is found.policy))
     return Sheet("At equal mean distortion", tuple(h.strip() for h in head), rows)

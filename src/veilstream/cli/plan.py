@@ -88,8 +88,8 @@ def show(load: Load, found: Needs, told: list[str]) -> None:
         )
     table.add_row(
         "fitting and solving",
-        f"{found.refit_machines:,} machines of {load.cores} cores for {load.within_h:g} h "
-        f"({found.refit_core_h:,.0f} core hours every {load.refit_d:g} days)",
+        f"{found.refit_machines:,} machine{'s' if found.refit_machines > 1 else ''} of {load.cores} cores for "
+        f"{load.within_h:g} h ({found.refit_core_h:,.1f} core hours every {load.refit_d:g} days)",
         "",
     )
     console.print(f"[bold]{load.users:,} users, {load.peak_per_s:,.0f} readings/s at the peak[/]")

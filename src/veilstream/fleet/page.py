@@ -13,8 +13,9 @@ from veilstream.report.page import asset, pairs, source_hash
 from veilstream.report.words import LEVELS, number
 
 BANNER = (
-    "PRIVATE: this page names users and tells how predictable each is. It holds no trace, no place and no reading; "
-    "the .veil files beside it hold each user's model."
+    "PRIVATE: this page names users and tells how predictable each is. It holds no trace and no place; "
+    "the line of a user who failed may quote the field that could not be read. The .veil files beside it hold each "
+    "user's model."
 )
 
 
