@@ -15,8 +15,8 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import veilstream as vs
-from veilstream.env import channel_of
-from veilstream.policy import BeliefPolicy
+from veilstream.core.policy import BeliefPolicy
+from veilstream.learning.env import channel_of
 
 
 class Learned:

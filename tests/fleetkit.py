@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from veilstream.chain import MarkovChain
+from veilstream.core.chain import MarkovChain
 from veilstream.data.synthetic import household_chain
 
 

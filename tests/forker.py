@@ -13,8 +13,8 @@ from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.core import Core
 from veilstream.gateway.mqtt import MqttGateway
 from veilstream.gateway.space import Space
+from veilstream.gateway.store import Store
 from veilstream.gateway.topics import Route
-from veilstream.store import Store
 
 
 def child(policy: str, store: str, port: int) -> None:

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from veilstream.apps.bench.mosquitto import mosquitto_command
 from veilstream.artefact import Artefact, save
-from veilstream.bench.mosquitto import mosquitto_command
-from veilstream.builtin import builtin_problem
+from veilstream.core.builtin import builtin_problem
+from veilstream.core.policy import WindowPolicy
+from veilstream.core.problem import Average, Problem
+from veilstream.data.states import StateSpace
 from veilstream.gateway.core import Core
 from veilstream.gateway.space import Space
-from veilstream.policy import WindowPolicy
-from veilstream.problem import Average, Problem
-from veilstream.states import StateSpace
-from veilstream.store import MEMORY, Store
+from veilstream.gateway.store import MEMORY, Store
 
 NEEDS_MOSQUITTO = pytest.mark.skipif(
     mosquitto_command() is None,

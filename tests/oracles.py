@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from veilstream.information import mutual_information
+from veilstream.core.information import mutual_information
 
 
 def sequence_information(chain, policy, n):

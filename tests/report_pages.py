@@ -4,10 +4,10 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from veilstream.apps.report.content import Options, collect
 from veilstream.artefact import load, provenance, save
+from veilstream.core.problem import Average, Both, Instantaneous, Problem
 from veilstream.data.synthetic import city, household
-from veilstream.problem import Average, Both, Instantaneous, Problem
-from veilstream.report.content import Options, collect
 from veilstream.solvers import solve
 
 FOLDER = Path(tempfile.mkdtemp(prefix="veil-report-"))

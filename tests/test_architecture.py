@@ -1,4 +1,4 @@
-"""The folder tree is the architecture: imports go one way."""
+"""The folder tree is the architecture: imports go one way, between rooms and inside them."""
 
 import ast
 import subprocess
@@ -9,58 +9,120 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "veilstream"
 
-# every module may import from the lines above its own, and from its own line
-LAYERS = [
-    ["errors", "information", "units"],
-    ["distortion", "chain", "container"],
-    ["problem", "pattern"],
-    ["network", "local_policy", "policy"],
-    ["builtin", "states", "steady", "local_steady", "evaluate"],
-    ["artefact", "data", "env"],
-    ["meter", "selection", "state_search", "release", "solvers"],
-    ["store", "fitting", "replay"],
-    ["gateway", "audit", "report"],
-    ["fleet", "paper", "bench"],
-    ["plan"],
-    ["cli"],
+# every module may import from its own room and from those above it; the longest name that fits is a module's room
+ROOMS = [
+    ["errors", "units", "container"],
+    ["core"],
+    ["data.states"],
+    ["artefact"],
+    ["data"],
+    ["solvers"],
+    ["learning"],
+    ["gateway"],
+    ["audit"],
+    ["apps"],
 ]
-RANK = {module: i for i, layer in enumerate(LAYERS) for module in layer}
-NO_SOLVER = ["release", "store", "gateway", "meter", "artefact", "states", "policy"]
+RANK = {room: i for i, level in enumerate(ROOMS) for room in level}
+SMALL = ["artefact", "container", "core", "data.states", "gateway"]  # what a gateway installs
 HEAVY = {"jax", "equinox", "optax", "sklearn", "polars", "torch", "matplotlib", "gymnasium"}
+MOST_TOP_LEVEL = 6
 
 
-def modules():
-    for path in sorted(SOURCE.rglob("*.py")):
-        part = path.relative_to(SOURCE).with_suffix("").parts
-        if part != ("__init__",):
-            yield part[0], path
+def module_name(path):
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path, top_only=False):
-    tree = ast.parse(path.read_text())
-    for node in tree.body if top_only else ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+MODULES = {module_name(p): p for p in sorted(SOURCE.rglob("*.py")) if p != SOURCE / "__init__.py"}
+
+
+def imports(path):
+    """Modules of ours that a module imports, at its top or inside a function."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("veilstream"):
+            base = node.module.removeprefix("veilstream").removeprefix(".")
+            for alias in node.names:
+                inner = f"{base}.{alias.name}".lstrip(".")
+                yield inner if inner in MODULES else base
         elif isinstance(node, ast.Import):
-            yield from (a.name for a in node.names)
+            yield from (a.name.removeprefix("veilstream.") for a in node.names if a.name.startswith("veilstream."))
 
 
-@pytest.mark.parametrize(("module", "path"), list(modules()), ids=lambda v: getattr(v, "stem", v))
-def test_imports_go_one_way(module, path):
-    assert module in RANK, f"{module} has no place in the order; add it to LAYERS"
-    for name in imports(path):
-        if name.startswith("veilstream."):
-            other = name.split(".")[1]
-            assert RANK[other] <= RANK[module], f"{path.name} imports {name}"
+GRAPH = {name: sorted(set(imports(path)) - {name, ""}) for name, path in MODULES.items()}
 
 
-@pytest.mark.parametrize("module", NO_SOLVER)
-def test_what_a_gateway_installs_loads_no_solver_and_nothing_heavy(module):
+def room(name):
+    fits = [r for r in RANK if name == r or name.startswith(r + ".")]
+    assert fits, f"{name} has no room; add it to ROOMS"
+    return max(fits, key=len)
+
+
+@pytest.mark.parametrize("module", GRAPH)
+def test_imports_go_one_way(module):
+    for other in GRAPH[module]:
+        assert RANK[room(other)] <= RANK[room(module)], f"{module} imports {other}"
+
+
+def cycles(graph):
+    """Groups of modules that import each other (Tarjan)."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(v):
+        index[v] = low[v] = len(index)
+        stack.append(v)
+        for w in graph.get(v, ()):
+            if w not in index:
+                visit(w)
+                low[v] = min(low[v], low[w])
+            elif w in stack:
+                low[v] = min(low[v], index[w])
+        if low[v] == index[v]:
+            group = stack[stack.index(v) :]
+            del stack[stack.index(v) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for v in graph:
+        if v not in index:
+            visit(v)
+    return found
+
+
+def test_no_module_imports_itself_in_a_roundabout_way():
+    assert not cycles(GRAPH)
+
+
+def test_the_cycle_finder_finds_cycles():
+    assert cycles({"a": ["b"], "b": ["c"], "c": ["b"], "d": ["a"]}) == [["b", "c"]]
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if room(m) in SMALL and not m.startswith("gateway.nats")])
+def test_what_a_gateway_installs_reaches_no_solver(module):
+    reached, todo = set(), [module]
+    while todo:
+        name = todo.pop()
+        if name not in reached:
+            reached.add(name)
+            todo += GRAPH.get(name, [])
+    assert not [m for m in reached if room(m) in ("solvers", "learning", "apps", "audit")]
+
+
+@pytest.mark.parametrize("module", ["artefact", "core.policy", "gateway.core", "gateway.mechanism", "gateway.settle"])
+def test_what_a_gateway_installs_loads_nothing_heavy(module):
     code = f"import veilstream.{module}, sys; print(*[m for m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not [m for m in loaded if m.split(".")[0] in HEAVY or m.startswith("veilstream.solvers")]
 
 
+def test_few_modules_lie_about():
+    assert len([p for p in SOURCE.glob("*.py") if p.name != "__init__.py"]) <= MOST_TOP_LEVEL
+
+
+def test_every_room_says_what_may_live_there():
+    for path in SOURCE.rglob("__init__.py"):
+        assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no sentence"
+
+
 def test_modules_stay_small():
-    long = {p.name: n for _, p in modules() if (n := len(p.read_text().splitlines())) > 400}
+    long = {name: n for name, p in MODULES.items() if (n := len(p.read_text().splitlines())) > 400}
     assert not long

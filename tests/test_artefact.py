@@ -11,11 +11,11 @@ from safetensors.numpy import save as save_tensors
 
 from veilstream import artefact as veil
 from veilstream.artefact import load, provenance, save
-from veilstream.chain import MarkovChain
+from veilstream.core.chain import MarkovChain
+from veilstream.core.policy import BeliefPolicy, GreedyRule, Schedule, WindowPolicy
+from veilstream.core.problem import Average, Both, Budget, Instantaneous, Problem
 from veilstream.data.synthetic import city, household
 from veilstream.errors import InputError
-from veilstream.policy import BeliefPolicy, GreedyRule, Schedule, WindowPolicy
-from veilstream.problem import Average, Both, Budget, Instantaneous, Problem
 
 
 @pytest.fixture

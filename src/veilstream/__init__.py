@@ -9,30 +9,27 @@ from typing import Any
 
 _HOMES = {
     "veilstream.artefact": ["Artefact", "load", "save"],
-    "veilstream.builtin": ["builtin_problem"],
-    "veilstream.chain": ["MarkovChain"],
+    "veilstream.core.builtin": ["builtin", "builtin_problem"],
+    "veilstream.core.chain": ["MarkovChain"],
+    "veilstream.core.evaluate": ["Evaluation", "evaluate"],
+    "veilstream.core.local.policy": ["LocalPolicy"],
+    "veilstream.core.policy": ["BeliefPolicy", "Schedule", "WindowPolicy"],
+    "veilstream.core.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
+    "veilstream.data.states": ["StateSpace"],
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
-    "veilstream.local_policy": ["LocalPolicy"],
-    "veilstream.policy": ["BeliefPolicy", "Schedule", "WindowPolicy"],
-    "veilstream.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
-    "veilstream.release": ["Releaser", "release_many"],
+    "veilstream.gateway.mechanism": ["Releaser", "release_many"],
     "veilstream.solvers": ["Solution", "curve", "solve"],
-    "veilstream.states": ["StateSpace"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-# modules that share their name with the function they hold: bound now, or importing the module would hide it
-from veilstream.builtin import builtin  # noqa: E402
-from veilstream.evaluate import Evaluation, evaluate  # noqa: E402
-
-__all__ = ["Evaluation", "builtin", "evaluate", *_HOME]
+__all__ = list(_HOME)
 
 
 def _register_environment() -> None:
     """Gymnasium has no plug-ins: where it is loaded, its registry learns the name of our environment."""
     gymnasium, name = sys.modules.get("gymnasium"), "veilstream/BeliefRelease-v0"
     if gymnasium is not None and name not in getattr(gymnasium, "registry", {name: None}):
-        gymnasium.register(name, entry_point="veilstream.env:BeliefRelease")
+        gymnasium.register(name, entry_point="veilstream.learning.env:BeliefRelease")
 
 
 _register_environment()

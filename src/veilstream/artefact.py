@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.chain import MarkovChain, checked_stochastic
 from veilstream.container import pack, unpack
+from veilstream.core.chain import MarkovChain, checked_stochastic
+from veilstream.core.local.policy import LocalPolicy
+from veilstream.core.policy import BeliefPolicy, Policy, Schedule, WindowPolicy, restore
+from veilstream.core.problem import Average, Both, Budget, Constraint, Instantaneous, Problem
+from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
-from veilstream.local_policy import LocalPolicy
-from veilstream.policy import BeliefPolicy, Policy, Schedule, WindowPolicy, restore
-from veilstream.problem import Average, Both, Budget, Constraint, Instantaneous, Problem
-from veilstream.states import StateSpace
 
 FORMAT = "veilstream"
 VERSION = 1

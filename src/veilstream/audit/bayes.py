@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from veilstream.audit.traces import Ints, Traces
-from veilstream.chain import MarkovChain
+from veilstream.core.chain import MarkovChain
+from veilstream.core.information import Array
+from veilstream.core.policy import Policy
+from veilstream.core.problem import output_law, posterior
 from veilstream.errors import ImpossibleObservation
-from veilstream.information import Array
-from veilstream.policy import Policy
-from veilstream.problem import output_law, posterior
 
 CELLS = 20_000_000  # numbers held at once
 

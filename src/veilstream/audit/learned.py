@@ -20,10 +20,10 @@ from veilstream.audit.lookback import least_cross_entropy
 from veilstream.audit.measures import NATS, Interval, per_trace, ratio_interval, surprise
 from veilstream.audit.traces import Ints, Traces
 from veilstream.audit.windows import examples
-from veilstream.chain import MarkovChain
+from veilstream.core.chain import MarkovChain
+from veilstream.core.information import Array
+from veilstream.core.policy import Policy
 from veilstream.errors import InputError
-from veilstream.information import Array
-from veilstream.policy import Policy
 
 if TYPE_CHECKING:
     from veilstream.audit.lstm import Lstm

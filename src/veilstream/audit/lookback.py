@@ -12,10 +12,10 @@ sum J log 1/q: an LSTM can approach the first and never pass it.
 import numpy as np
 
 from veilstream.audit.bayes import by_symbol
-from veilstream.chain import MarkovChain
-from veilstream.information import Array, entropy
-from veilstream.policy import Policy, WindowPolicy
-from veilstream.steady import stationary_joint
+from veilstream.core.chain import MarkovChain
+from veilstream.core.information import Array, entropy
+from veilstream.core.policy import Policy, WindowPolicy
+from veilstream.core.steady import stationary_joint
 
 MAX_CELLS = 1 << 24  # (window, state) pairs held at once
 

@@ -21,7 +21,7 @@ import optax
 
 from veilstream.audit.traces import Ints
 from veilstream.audit.windows import Windows
-from veilstream.information import Array
+from veilstream.core.information import Array
 
 Params = dict[str, jax.Array]
 NOTHING = 1e-12  # weight of a row that only fills up a shape

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.audit.traces import Ints, Traces
-from veilstream.information import Array
+from veilstream.core.information import Array
 
 NATS = float(np.log(2))  # nats in a bit
 RESAMPLES = 2000

@@ -9,14 +9,14 @@ import numpy as np
 
 from veilstream.audit.settings import Options, Progress, Setting, Subject, examine, subject
 from veilstream.audit.traces import Ints, release, sampled
+from veilstream.core.evaluate import evaluate
+from veilstream.core.information import Array
+from veilstream.core.local.policy import LocalPolicy
+from veilstream.core.policy import Policy, Schedule, WindowPolicy
+from veilstream.core.problem import Average, Problem
+from veilstream.core.steady import rates, schedule_rates
+from veilstream.data.crossval import walk
 from veilstream.errors import InputError
-from veilstream.evaluate import evaluate
-from veilstream.information import Array
-from veilstream.local_policy import LocalPolicy
-from veilstream.policy import Policy, Schedule, WindowPolicy
-from veilstream.problem import Average, Problem
-from veilstream.selection import walk
-from veilstream.steady import rates, schedule_rates
 
 MAX_CELLS = 30_000_000  # numbers in one array of beliefs
 

@@ -20,12 +20,12 @@ from veilstream.audit.measures import (
     surprise,
 )
 from veilstream.audit.traces import Ints, Traces
-from veilstream.chain import MarkovChain
+from veilstream.core.chain import MarkovChain
+from veilstream.core.information import Array, entropy
+from veilstream.core.policy import Policy, WindowPolicy
+from veilstream.core.problem import Problem
+from veilstream.data.crossval import blocks_of
 from veilstream.errors import ImpossibleObservation, InputError
-from veilstream.information import Array, entropy
-from veilstream.policy import Policy, WindowPolicy
-from veilstream.problem import Problem
-from veilstream.selection import blocks_of
 
 if TYPE_CHECKING:
     from veilstream.audit.lstm import Lstm

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from veilstream.artefact import Artefact
 from veilstream.data.clean import clean
 from veilstream.data.readings import Readings
+from veilstream.data.states import StateSpace
 from veilstream.data.steps import DEFAULT_MAX_GAP_S, Steps, default_period_s, make_runs, resample
 from veilstream.errors import InputError
-from veilstream.states import StateSpace
 
 SAME_PLACE_KM = 0.001
 FAR = 1.0  # data is elsewhere if half of it lies further from every state than this many times the map's width
@@ -96,7 +96,7 @@ def _check_place(points: NDArray[np.float64], states: StateSpace, where: str) ->
 
 def _stops(readings: Readings, states: StateSpace, period_s: float, how: Recording) -> tuple[Steps, NDArray[np.int64]]:
     """The steps that are stops, as DBSCAN tells: only the data the policy was made from can be told so."""
-    from veilstream.state_search import find_stops
+    from veilstream.data.find import find_stops
 
     for how_bin in [how.bin] if how.bin else ["mean", "first"]:
         steps = resample(readings, period_s, how_bin)

@@ -82,8 +82,9 @@ def _learned(setting: Setting) -> Sheet:
 
 def _against(found: Audit) -> Sheet:
     unit = found.unit
-    head = ("policy", "bits", f"mean {unit}", "data", "at release, nats", "top 1", f"error {unit}", "learned")
-    head = head if any(s.on_releases for s in found.policy.settings) else head[:-1]  # nobody learned
+    head = ["policy", "bits", f"mean {unit}", "data", "at release, nats", "top 1", f"error {unit}"]
+    if any(s.on_releases for s in found.policy.settings):
+        head.append("learned")
     rows = []
     for one in (found.policy, *found.against):
         for setting in one.settings:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.chain import MarkovChain, draw
+from veilstream.core.chain import MarkovChain, draw
+from veilstream.core.policy import Memory, Policy, Schedule
 from veilstream.errors import InputError
-from veilstream.policy import Memory, Policy, Schedule
 
 Ints = NDArray[np.int64]
 

@@ -9,13 +9,13 @@ import numpy as np
 from veilstream.audit.measures import NATS, Z95, Interval
 from veilstream.audit.run import Audit, Audited
 from veilstream.audit.settings import Setting
-from veilstream.chain import MarkovChain
+from veilstream.core.chain import MarkovChain
+from veilstream.core.information import entropy
+from veilstream.core.policy import Policy, WindowPolicy
+from veilstream.core.problem import Problem
+from veilstream.core.steady import rates, startup_bits
 from veilstream.errors import InputError
-from veilstream.information import entropy
-from veilstream.policy import Policy, WindowPolicy
-from veilstream.problem import Problem
 from veilstream.solvers.solution import Level
-from veilstream.steady import rates, startup_bits
 
 SURE = 3.3  # standard errors from which a claim is contradicted: once in 2000 audits by chance
 SLACK = 0.005  # of the claim

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from veilstream.core.distortion import EARTH_RADIUS_KM
 from veilstream.data.readings import MICROSECONDS, Readings
-from veilstream.distortion import EARTH_RADIUS_KM
 
 MAX_SPEED_KMH = 1000.0  # faster than an airliner
 MAX_ROUNDS = 10

@@ -9,13 +9,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
+from veilstream.gateway.mechanism import Uniforms
 from veilstream.gateway.outcome import Message, Outcome, Processed
 from veilstream.gateway.settle import Key, Settler
 from veilstream.gateway.space import Space
 from veilstream.gateway.stats import Stats
+from veilstream.gateway.store import Batch, Store, StoreError, Stream
 from veilstream.gateway.wire import Reading, Refused, Release, decode
-from veilstream.release import Uniforms
-from veilstream.store import Batch, Store, StoreError, Stream
 
 MAX_CACHED = 20_000  # streams held in memory
 MEMORY_LOG = 64  # steps per stream that a store in memory keeps

@@ -21,8 +21,8 @@ from veilstream.errors import InputError
 from veilstream.gateway.core import Core
 from veilstream.gateway.openapi import document
 from veilstream.gateway.outcome import Outcome, Status
+from veilstream.gateway.store import StoreError
 from veilstream.gateway.wire import MAX_BYTES, Reading, Refused, parse
-from veilstream.store import StoreError
 
 log = logging.getLogger("veilstream.http")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -19,9 +19,9 @@ from veilstream.gateway import topics
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
 from veilstream.gateway.core import Core
 from veilstream.gateway.outcome import Message, Outcome, Status, body
+from veilstream.gateway.store import StoreError
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import MAX_BYTES, Reading, Refused, Release, parse
-from veilstream.store import StoreError
 
 log = logging.getLogger("veilstream.mqtt")
 FIRST_DELAY_S, LAST_DELAY_S = 0.1, 30.0

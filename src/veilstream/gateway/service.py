@@ -10,8 +10,8 @@ from typing import Protocol
 from veilstream.gateway.core import Core
 from veilstream.gateway.outcome import Message
 from veilstream.gateway.stats import Stats
+from veilstream.gateway.store import StoreError
 from veilstream.gateway.wire import Release
-from veilstream.store import StoreError
 
 log = logging.getLogger("veilstream.service")
 Run = Callable[[threading.Event], None]

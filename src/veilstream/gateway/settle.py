@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from veilstream.errors import InputError
+from veilstream.gateway.mechanism import BLIND, SecureUniforms, Uniforms
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.space import Plan, Space, Time, advance
+from veilstream.gateway.store import Batch, Stream
 from veilstream.gateway.wire import Reading, Refused, decode
-from veilstream.release import BLIND, SecureUniforms, Uniforms
-from veilstream.store import Batch, Stream
 
 AHEAD_OF_CLOCK, AHEAD_OF_LAST = 1, 1_000_000  # default --max-ahead with and without a period
 Key = tuple[str, str]  # space, stream

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.errors import InputError
+from veilstream.gateway.mechanism import BLIND, SILENT, Mechanism, MeterName, Streams, Uniforms
 from veilstream.gateway.outcome import Outcome, Status
+from veilstream.gateway.store import Batch, Binding, Stream
 from veilstream.gateway.wire import Grid, Point, Release, encode
-from veilstream.release import BLIND, SILENT, Mechanism, MeterName, Streams, Uniforms
-from veilstream.store import Batch, Binding, Stream
 
 if TYPE_CHECKING:
     from veilstream.artefact import Artefact

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from veilstream.core.information import Array
+from veilstream.core.policy import knowing
+from veilstream.core.problem import Average, Problem
 from veilstream.errors import InputError
-from veilstream.information import Array
-from veilstream.policy import knowing
-from veilstream.problem import Average, Problem
 from veilstream.solvers import search
+from veilstream.solvers.baselines import SHAPES, Today
 from veilstream.solvers.belief_greedy import BeliefGreedy
 from veilstream.solvers.causal_ba import CausalBA, envelope
 from veilstream.solvers.myopic import myopic
 from veilstream.solvers.solution import Level, Point, Progress, Solution, Solver, Status
-from veilstream.solvers.today import SHAPES, Today
 
 __all__ = ["METHODS", "Level", "Point", "Solution", "Status", "curve", "solve"]
 
@@ -28,7 +28,10 @@ METHODS: dict[str, Callable[..., Any]] = {
     "myopic": myopic,
     "belief-greedy": BeliefGreedy,
 }
-LEARNED = {"a2c": ("veilstream.solvers.a2c", "A2C"), "actor-critic": ("veilstream.solvers.actor_critic", "ActorCritic")}
+LEARNED = {
+    "a2c": ("veilstream.learning.a2c", "A2C"),
+    "actor-critic": ("veilstream.learning.actor_critic", "ActorCritic"),
+}
 
 
 def make_solver(method: str, **options: Any) -> Solver:

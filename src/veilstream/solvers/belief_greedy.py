@@ -5,10 +5,10 @@ Its rates are estimated by simulation; there is no finite table to compute them 
 
 from dataclasses import dataclass
 
-from veilstream.evaluate import evaluate
-from veilstream.information import Array
-from veilstream.policy import BeliefPolicy, GreedyRule
-from veilstream.problem import Problem
+from veilstream.core.evaluate import evaluate
+from veilstream.core.information import Array
+from veilstream.core.policy import BeliefPolicy, GreedyRule
+from veilstream.core.problem import Problem
 from veilstream.solvers.solution import Level, Point, Progress
 
 

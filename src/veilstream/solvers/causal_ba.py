@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from veilstream.core.information import Array, Index
+from veilstream.core.local.pattern import Rows, TooLarge, pattern_of
+from veilstream.core.local.policy import FLOOR, LocalPolicy
+from veilstream.core.local.steady import LocalStep, judged, local_startup_bits
+from veilstream.core.policy import Policy, WindowPolicy
+from veilstream.core.problem import Both, Instantaneous, Problem
+from veilstream.core.steady import rates, startup_bits, widen
 from veilstream.errors import InputError
-from veilstream.information import Array, Index
-from veilstream.local_policy import FLOOR, LocalPolicy
-from veilstream.local_steady import LocalStep, judged, local_startup_bits
-from veilstream.pattern import Rows, TooLarge, pattern_of
-from veilstream.policy import Policy, WindowPolicy
-from veilstream.problem import Both, Instantaneous, Problem
 from veilstream.solvers.size import Plan, free_bytes, plan
 from veilstream.solvers.solution import Point, Progress, Status
 from veilstream.solvers.sparse_sweep import SparseSweep, sparse_starts
 from veilstream.solvers.sweep import Sweep, Sweeping, Tables, extrapolate
-from veilstream.steady import rates, startup_bits, widen
 
 LOOK_EVERY = 50  # sweeps between looks at convergence
 ANNEAL_SWEEPS = 100

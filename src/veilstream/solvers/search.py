@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from veilstream.core.information import Array
+from veilstream.core.policy import Schedule, WindowPolicy
+from veilstream.core.problem import Average, Budget, Instantaneous, Problem
+from veilstream.core.steady import schedule_rates
 from veilstream.errors import InputError
-from veilstream.information import Array
-from veilstream.policy import Schedule, WindowPolicy
-from veilstream.problem import Average, Budget, Instantaneous, Problem
 from veilstream.solvers.causal_ba import CausalBA, constants
 from veilstream.solvers.solution import Level, Point, Progress, Solver
-from veilstream.steady import schedule_rates
 
 ROUNDS = 5
 WEIGHTS_A_ROUND = 10

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from veilstream.core.local.pattern import Pattern, Rows, TooLarge, pattern_of
+from veilstream.core.problem import Problem
+from veilstream.core.steady import VECTORS
 from veilstream.errors import InputError
-from veilstream.pattern import Pattern, Rows, TooLarge, pattern_of
-from veilstream.problem import Problem
-from veilstream.steady import VECTORS
 
 SMALL = 2_000_000  # windows x states x releases up to which dense sweeps are taken without a further look
 FASTER = 3  # sparse sweeps where they should be this many times faster

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from veilstream.information import Array
-from veilstream.policy import Policy, WindowPolicy
-from veilstream.problem import Problem
+from veilstream.core.information import Array
+from veilstream.core.policy import Policy, WindowPolicy
+from veilstream.core.problem import Problem
 
 Progress = Callable[[float, str], None]  # fraction done, what is going on
 

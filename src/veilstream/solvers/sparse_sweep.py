@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.information import Array, Index
-from veilstream.local_policy import FLOOR, START, LocalPolicy, Sparse
-from veilstream.local_steady import LocalStep, local_rates
-from veilstream.pattern import Pattern, Products
-from veilstream.problem import Problem
+from veilstream.core.information import Array, Index
+from veilstream.core.local.pattern import Pattern, Products
+from veilstream.core.local.policy import FLOOR, START, LocalPolicy, Sparse
+from veilstream.core.local.steady import LocalStep, local_rates
+from veilstream.core.problem import Problem
+from veilstream.core.steady import Rates
 from veilstream.solvers.sweep import UNSEEN, Tables, gains
-from veilstream.steady import Rates
 
 MOST_STEPS, SETTLED = 60, 1e-6  # of mu between two looks; total variation in a step
 

@@ -17,11 +17,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from veilstream.information import Array, Index
-from veilstream.local_policy import FLOOR
-from veilstream.policy import Policy, WindowPolicy
-from veilstream.problem import Problem
-from veilstream.steady import DENSE_LIMIT, Moves, Rates, Step, dense_transition, stationary_joint
+from veilstream.core.information import Array, Index
+from veilstream.core.local.policy import FLOOR
+from veilstream.core.policy import Policy, WindowPolicy
+from veilstream.core.problem import Problem
+from veilstream.core.steady import DENSE_LIMIT, Moves, Rates, Step, dense_transition, stationary_joint
 
 UNSEEN = 1e-250  # the law of a window below which its output model is left alone
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.chain import MarkovChain
-from veilstream.information import Array
+from veilstream.core.chain import MarkovChain
+from veilstream.core.information import Array
 from veilstream.solvers.bounds import alternation, interior
 from veilstream.solvers.bounds.memory import attained, split, window_table
 from veilstream.solvers.bounds.witness import NATS, SparseMatrix, Witness, improve, reverse_cost, weights_of

@@ -21,7 +21,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from veilstream.information import Array
+from veilstream.core.information import Array
 from veilstream.solvers.bounds.witness import reverse_cost, weights_of
 
 LONGEST_STEP = 3.0  # nats by which a theta may change in one step

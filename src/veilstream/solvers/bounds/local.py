@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.chain import LARGE
-from veilstream.information import Array
-from veilstream.pattern import Pattern, Rows, TooLarge, pattern_of
-from veilstream.problem import Problem
+from veilstream.core.chain import LARGE
+from veilstream.core.information import Array
+from veilstream.core.local.pattern import Pattern, Rows, TooLarge, pattern_of
+from veilstream.core.problem import Problem
 from veilstream.solvers.bounds.certify import Certificate, Outcome
 from veilstream.solvers.bounds.witness import NATS, SMALLEST
 from veilstream.solvers.size import plan

@@ -1,0 +1,169 @@
+"""`veil audit`: what adversaries learn."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from veilstream.artefact import Artefact
+    from veilstream.audit import Options
+
+DATA, WORK = "Recorded data", "How much work"
+EXAMPLES = """
+Examples:
+
+  veil audit policy.veil --quick                      exact adversaries on data drawn from the chain
+
+  veil audit policy.veil --data my-tracks/            and on recorded traces, with a learned adversary
+
+  veil audit policy.veil --data meter.csv --against planar-laplace,myopic
+
+  veil audit policy.veil --data geolife/016 --json    exit code 1 if the policy's claim fails
+"""
+
+
+def audit(
+    policy: Annotated[str, typer.Argument(metavar="POLICY", help="A policy file, as veil solve -o writes it.")],
+    data: Annotated[
+        list[str] | None, typer.Option("--data", help="Recorded traces: file, folder or glob; may be given twice.")
+    ] = None,
+    against: Annotated[
+        str, typer.Option(help="Methods to compare at equal mean distortion, as in planar-laplace,myopic.")
+    ] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="Exact adversaries only: seconds, no JAX.")] = False,
+    lookback: Annotated[
+        str, typer.Option(help="Releases the learned adversary looks back on.", rich_help_panel=WORK)
+    ] = "1,5",
+    current: Annotated[
+        bool,
+        typer.Option("--current", help="The learned adversary sees the current release too.", rich_help_panel=WORK),
+    ] = False,
+    orders: Annotated[
+        str, typer.Option(help="Orders of the chains learned from the training traces.", rich_help_panel=WORK)
+    ] = "1,2,3",
+    seeds: Annotated[int, typer.Option(help="Each holds out its part of the traces.", rich_help_panel=WORK)] = 3,
+    copies: Annotated[int, typer.Option(help="Releases of each recorded trace.", rich_help_panel=WORK)] = 40,
+    streams: Annotated[int, typer.Option(help="Streams drawn from the chain.", rich_help_panel=WORK)] = 240,
+    steps: Annotated[int, typer.Option(help="Steps of each of them.", rich_help_panel=WORK)] = 300,
+    seed: Annotated[int, typer.Option(help="For draws and networks.", rich_help_panel=WORK)] = 0,
+    gaps: Annotated[str | None, typer.Option(help="split or bridge, as in veil fit.", rich_help_panel=DATA)] = None,
+    noise: Annotated[str | None, typer.Option(help="nearest or drop, as in veil fit.", rich_help_panel=DATA)] = None,
+    bin: Annotated[str | None, typer.Option(help="first or mean, as in veil fit.", rich_help_panel=DATA)] = None,
+    max_gap: Annotated[str | None, typer.Option(help="Longest gap inside a trace.", rich_help_panel=DATA)] = None,
+    eps: Annotated[str, typer.Option(help="DBSCAN radius, for --noise drop.", rich_help_panel=DATA)] = "200m",
+    min_samples: Annotated[
+        int, typer.Option(help="Steps that make a stop, for --noise drop.", rich_help_panel=DATA)
+    ] = 8,
+    stream: Annotated[str | None, typer.Option(help="Audit this stream only.", rich_help_panel=DATA)] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Which column is what, as in veil fit.", rich_help_panel=DATA)
+    ] = None,
+    unit: Annotated[str | None, typer.Option(help="Unit of the values, as in kWh.", rich_help_panel=DATA)] = None,
+    tz: Annotated[str | None, typer.Option(help="Time zone of stamps that have none.", rich_help_panel=DATA)] = None,
+    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what an adversary learns from the releases, on data from the chain and on recorded traces."""
+    from veilstream.apps.cli.common import need, print_json, progress_bar
+    from veilstream.audit import Options, check, claim_of, verdict
+    from veilstream.audit import audit as run
+
+    options = Options(
+        numbers(lookback, "--lookback"), current, numbers(orders, "--orders"), seeds, streams, steps, copies, seed=seed
+    )
+    options = options.quick() if quick else options
+    artefact = read_policy(policy)
+    if options.learn:
+        for library in ("jax", "optax"):
+            need(library, "deep", "; or --quick, which trains no network")
+    recorded = None
+    if data:
+        from veilstream.audit.source import Recording
+        from veilstream.units import parse_duration, parse_length_m
+
+        gap_s = parse_duration(max_gap, "--max-gap") if max_gap else None
+        how = Recording(gaps, noise, bin, gap_s, parse_length_m(eps, "--eps"), min_samples)
+        recorded = read_traces(data, artefact, how, stream, {"columns": columns, "tz": tz, "unit": unit})
+    states, problem = artefact.states, artefact.problem
+    assert problem is not None  # read_policy saw to it
+    assert artefact.policy is not None
+    claim = claim_of(artefact.provenance, problem, artefact.policy)
+    names = () if states is None else states.names
+    with progress_bar("auditing", quiet=json_out) as progress:
+        found = run(
+            problem,
+            artefact.policy,
+            recorded,
+            name=method_of(artefact),
+            claimed=None if claim is None else claim.leakage,
+            distances=None if states is None else states.distances(),
+            names=names,
+            unit="" if states is None else states.unit,
+            against=[m.strip() for m in against.split(",") if m.strip()],
+            options=options,
+            progress=progress,
+        )
+    result, words = check(found, claim), verdict(found, claim, problem.chain)
+    if json_out:
+        print_json(as_json(found, claim, result, words, policy))
+    else:
+        from veilstream.apps.cli.audit_view import show
+
+        show(found, result, words)
+    if not result.stands:
+        raise typer.Exit(1)
+
+
+def numbers(text: str, what: str) -> tuple[int, ...]:
+    """1,5 -> (1, 5)."""
+    parts = [p.strip() for p in text.split(",") if p.strip()]
+    if not all(p.isdecimal() for p in parts):
+        raise InputError(f"{what} must be whole numbers separated by commas, found {text!r}")
+    return tuple(int(p) for p in parts)
+
+
+def read_policy(path: str) -> "Artefact":
+    from pathlib import Path
+
+    from veilstream.artefact import load
+
+    if not Path(path).is_file():
+        raise InputError(f"no policy file {path!r}; make one with veil solve MODEL -o policy.veil")
+    artefact = load(path)
+    if artefact.policy is None or artefact.problem is None:
+        raise InputError(f"{path} is a model without a policy; make one with veil solve {path} -o policy.veil")
+    return artefact
+
+
+def read_traces(data: list[str], artefact: "Artefact", how: Any, stream: str | None, reading: dict[str, Any]) -> Any:
+    """The recorded traces as symbols of the policy's states."""
+    from veilstream.audit.source import sequences
+    from veilstream.data.sources import read
+
+    readings = read(data, **reading)
+    return sequences(readings.only(stream) if stream else readings, artefact, how)
+
+
+def method_of(artefact: "Artefact") -> str:
+    said = artefact.provenance.get("solution")
+    name = str(said.get("method", "policy")) if isinstance(said, dict) else "policy"
+    return name[:40] if name.isprintable() else "policy"
+
+
+def as_json(found: Any, claim: Any, result: Any, words: str, path: str) -> dict[str, Any]:
+    """Cross-entropies in nats and bits, leakage in bits per step."""
+    options: Options = found.options
+    return {
+        "file": path,
+        "claim": None if claim is None else claim.__dict__,
+        "stands": result.stands,
+        "contradictions": list(result.contradictions),
+        "verdict": words,
+        **found.policy.to_json(),
+        "against": [other.to_json() for other in found.against],
+        "unit": found.unit,
+        "quick": not options.learn,
+        "seeds": options.seeds,
+        "seconds": round(found.seconds, 3),
+    }

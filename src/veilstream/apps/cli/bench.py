@@ -1,0 +1,50 @@
+"""`veil bench`: how fast it is, as ratios in one run."""
+
+from typing import Annotated
+
+import typer
+
+from veilstream.errors import InputError
+
+GROUPS = ["core", "large", "data", "gateway", "nats", "fleet", "deep"]
+EXAMPLES = """
+Examples:
+
+  veil bench
+
+  veil bench core --json
+
+  veil bench large --full
+"""
+
+
+def bench(
+    groups: Annotated[list[str] | None, typer.Argument(help=f"Which: {', '.join(GROUPS)}; all unless told.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="What takes longer, too: large up to 4,096 states.")] = False,
+    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """The benchmarks, as ratios against the plainest program that does the same."""
+    from importlib import import_module
+    from inspect import signature
+
+    from rich.console import Console
+
+    from veilstream.apps.cli.common import print_json
+
+    unknown = [g for g in groups or [] if g not in GROUPS]
+    if unknown:
+        raise InputError(f"unknown benchmark {unknown[0]!r}; known: {', '.join(GROUPS)}")
+    results, console = {}, Console(highlight=False)
+    for group in groups or GROUPS:
+        run = import_module(f"veilstream.apps.bench.{group}").run
+        results[group] = run(full=True) if full and "full" in signature(run).parameters else run()
+        if json_out:
+            continue
+        for name, figures in results[group].items():
+            console.print(f"[bold]{group} {name}[/]")
+            for what, value in figures.items():
+                console.print(f"  {what:32} {value:,.4g}" if isinstance(value, int | float) else f"  {what:32} {value}")
+    if json_out:
+        print_json(results)
+    if any(f.get("verdict", "ok") != "ok" for found in results.values() for f in found.values()):
+        raise typer.Exit(1)

@@ -1,0 +1,145 @@
+"""What the verbs share: where a model comes from, limits with units, progress, JSON."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from veilstream.core.chain import MarkovChain
+    from veilstream.core.information import Array
+    from veilstream.core.problem import Constraint
+    from veilstream.solvers.solution import Progress
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on standard output."""
+    print(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A chain with the distances between its symbols, whatever it was read from."""
+
+    chain: "MarkovChain"
+    distortion: "Array"
+    unit: str  # of the distortion; "" where it has none
+    names: tuple[str, ...]
+    artefact: Any = None
+
+
+def read_model(text: str) -> Model:
+    """A .veil file, or builtin:NAME."""
+    if text.startswith("builtin:"):
+        from veilstream.core.builtin import builtin_problem
+        from veilstream.core.problem import Average
+
+        problem = builtin_problem(text.removeprefix("builtin:"), Average(weight=1.0))
+        names = tuple(str(i) for i in range(problem.n_outputs))
+        return Model(problem.chain, problem.distortion, "", names)
+    from veilstream.artefact import load
+
+    if not Path(text).is_file():
+        raise InputError(f"no model file {text!r}; make one with veil fit, or use builtin:grid4x4-q2")
+    artefact = load(text)
+    states, solved = artefact.states, artefact.problem
+    if states is not None:
+        return Model(artefact.chain, states.distances(), states.unit, tuple(states.names), artefact)
+    if solved is None:
+        raise InputError(f"{text} has no states, so distances between them are unknown")
+    return Model(artefact.chain, solved.distortion, "", tuple(str(i) for i in range(solved.n_outputs)), artefact)
+
+
+def constraint_of(
+    model: Model, avg: str | None, at_most: str | None, weight: float | None, budget: float | None
+) -> "Constraint":
+    """--avg, --lambda or --budget, alone or with --max."""
+    from veilstream.core.problem import Average, Both, Budget, Instantaneous
+    from veilstream.units import parse_quantity
+
+    given = [name for name, v in (("--avg", avg), ("--lambda", weight), ("--budget", budget)) if v is not None]
+    if len(given) > 1:
+        raise InputError(f"give one of {', '.join(given)}, not several")
+    average: Average | Budget | None = None
+    if avg is not None:
+        average = Average(limit=parse_quantity(avg, model.unit, "--avg"))
+    elif weight is not None:
+        average = Average(weight=weight)
+    elif budget is not None:
+        average = Budget(budget)
+    if at_most is None:
+        if average is None:
+            raise InputError("say how much utility is needed: --avg 2km, --max 5km, --lambda 1.0 or --budget 0.1")
+        return average
+    limit = Instantaneous(limits(model, at_most))
+    return limit if average is None else Both(average, limit)
+
+
+def limits(model: Model, text: str) -> float | tuple[float, ...]:
+    """One limit for all, or name=limit pairs with * for the rest: home=5km,*=500m."""
+    from veilstream.units import parse_quantity
+
+    if "=" not in text:
+        return parse_quantity(text, model.unit, "--max")
+    by_name: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        if name.strip() not in (*model.names, "*"):
+            raise InputError(f"--max names the unknown state {name.strip()!r}; states: {', '.join(model.names)}, or *")
+        by_name[name.strip()] = parse_quantity(value, model.unit, f"--max {name.strip()}")
+    missing = [n for n in model.names if n not in by_name and "*" not in by_name]
+    if missing:
+        raise InputError(f"--max says nothing about {missing[0]!r}; add it, or *=LIMIT for the rest")
+    return tuple(by_name.get(n, by_name.get("*", 0.0)) for n in model.names)
+
+
+def options_of(pairs: list[str] | None) -> dict[str, Any]:
+    """name=value of each --option: numbers, true and false are read as such, anything else as text."""
+    options = {}
+    for pair in pairs or []:
+        name, equals, text = pair.partition("=")
+        if not (name and equals):
+            raise InputError(f"--option takes name=value, found {pair!r}")
+        try:
+            options[name.replace("-", "_")] = json.loads(text.replace("_", ""))
+        except ValueError:
+            options[name.replace("-", "_")] = text
+    return options
+
+
+@contextmanager
+def progress_bar(title: str, quiet: bool = False) -> Iterator["Progress | None"]:
+    """A bar on standard error while something long runs; nothing when that is no terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=1.0)
+
+        def tell(done: float, what: str) -> None:
+            bar.update(task, completed=done, description=f"{title}: {what}")
+
+        yield tell
+
+
+def need(module: str, extra: str, otherwise: str = "") -> Any:
+    """An optional library, or a line saying how to install it (and what to do without it)."""
+    from importlib import import_module
+
+    try:
+        return import_module(module)
+    except ImportError:
+        raise InputError(f"this needs {module.split('.')[0]}: pip install 'veilstream[{extra}]'{otherwise}") from None

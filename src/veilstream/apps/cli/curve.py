@@ -1,0 +1,76 @@
+"""`veil curve`: the trade-off between utility and privacy."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLES = """
+Examples:
+
+  veil curve builtin:grid4x4-q2 --plot curve.png
+
+  veil curve me.veil --methods causal-ba,myopic,planar-laplace --plot curve.svg
+
+  veil curve me.veil --certify --seconds 120 --json
+"""
+
+
+def curve(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
+    methods: Annotated[str, typer.Option(help="Separated by commas.")] = "causal-ba,myopic,planar-laplace",
+    points: Annotated[int, typer.Option(help="Weights on the curve.", min=2, max=200)] = 24,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture (.png, .svg or .pdf).")] = None,
+    certify: Annotated[bool, typer.Option("--certify", help="Prove a lower bound and draw the band.")] = False,
+    seconds: Annotated[float, typer.Option(help="Time for the certificates, in all.")] = 60.0,
+    seed: Annotated[int, typer.Option(help="For random starts and estimates.")] = 0,
+    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Leakage against distortion, with what cannot be beaten."""
+    from veilstream.apps.cli.common import need, print_json, progress_bar, read_model
+    from veilstream.apps.cli.solve import as_json
+    from veilstream.core.problem import Average, Problem
+    from veilstream.solvers import curve as run
+    from veilstream.solvers import default_weights
+    from veilstream.solvers.baselines import SHAPES, Today
+
+    source = read_model(model)
+    problem = Problem(source.chain, source.distortion, Average(weight=1.0))
+    weights = default_weights(problem, points)
+    curves, families = {}, {}
+    with progress_bar("curve", quiet=json_out) as progress:
+        for method in [m.strip() for m in methods.split(",") if m.strip()]:
+            if method in SHAPES:
+                families[method] = Today(method, seed=seed).family(problem, progress)
+            else:
+                curves[method] = run(problem, weights, method, seed=seed, progress=progress)
+        if certify and "causal-ba" in curves:
+            from veilstream.solvers.bounds import certify_curve
+
+            curves["causal-ba"] = certify_curve(curves["causal-ba"], seconds, progress)
+    if plot is not None:
+        need("matplotlib", "plot")
+        from veilstream.apps.report.plots import save_figure, trade_off
+
+        save_figure(trade_off(curves, families, source.unit, problem), plot)
+    if json_out:
+        others = {
+            name: [{"leakage": p.leakage, "leakage_se": p.leakage_se, "distortion": p.distortion} for p in family]
+            for name, family in families.items()
+        }
+        print_json({"chain": source.chain.name, **{m: [as_json(s) for s in c] for m, c in curves.items()}, **others})
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("lambda", "method", f"distortion ({source.unit or 'units'})", "bits per step", "at least", box=None)
+    for method, solutions in curves.items():
+        for s in solutions:
+            low = "" if s.leakage_lower is None else f"{s.leakage_lower:.4f}"
+            table.add_row(f"{s.weight:.4g}", method, f"{s.distortion:.4f}", f"{s.leakage:.4f}", low)
+    for method, family in families.items():
+        for p in family:
+            table.add_row("", method, f"{p.distortion:.4f}", f"{p.leakage:.4f} ± {1.96 * p.leakage_se:.4f}", "")
+    Console(highlight=False).print(table)
+    if plot is not None:
+        print(f"picture written to {plot}")

@@ -1,0 +1,262 @@
+"""`veil fit`: from files to a model."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veilstream.errors import InputError
+from veilstream.units import parse_duration, parse_length_m, parse_quantity
+
+if TYPE_CHECKING:
+    from veilstream.data.fitting import FitOptions, Model
+    from veilstream.data.readings import Readings
+
+DATA, STATES, CHAIN, OUT = "Data", "States", "Chain", "Output"
+EXAMPLES = """
+Examples:
+
+  veil fit geolife/016 -o me.veil --plot me.png
+
+  veil fit meter.csv --unit kWh --states 6 -o meter.veil
+
+  veil fit people.csv -o 'out/{stream}.veil'         one model per stream
+
+  veil fit geolife/016 --gaps bridge --noise drop --bin mean      the paper's way, for study only
+
+  veil fit --synthetic city -o city.veil
+"""
+
+
+def fit(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SOURCE...", help="File, folder, glob or - (standard input): GeoLife .plt, .gpx, .csv, .jsonl."
+        ),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "-o", "--out", help="The model file to write; {stream} in it makes one per stream.", rich_help_panel=OUT
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write a picture: map of states and flows, transitions.", rich_help_panel=OUT)
+    ] = None,
+    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUT)] = False,
+    synthetic: Annotated[
+        str | None, typer.Option(help="A built-in source with known truth: city or household.", rich_help_panel=DATA)
+    ] = None,
+    length: Annotated[
+        int, typer.Option("--steps", help="Steps of the synthetic source.", rich_help_panel=DATA)
+    ] = 20_000,
+    seed: Annotated[int, typer.Option(help="For the synthetic source and the folds.", rich_help_panel=DATA)] = 0,
+    stream: Annotated[str | None, typer.Option(help="Fit this stream only.", rich_help_panel=DATA)] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Which column is what, as in time=ts,lat=y,lon=x,stream=id.", rich_help_panel=DATA),
+    ] = None,
+    unit: Annotated[str | None, typer.Option(help="Unit of the values, as in kWh.", rich_help_panel=DATA)] = None,
+    tz: Annotated[
+        str | None,
+        typer.Option(
+            help="Time zone of stamps that have none (default UTC); own: trust mixed offsets.", rich_help_panel=DATA
+        ),
+    ] = None,
+    time_format: Annotated[
+        str | None, typer.Option(help="Format of the stamps, as in '%d/%m/%Y %H:%M'.", rich_help_panel=DATA)
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.", rich_help_panel=DATA)
+    ] = False,
+    max_speed: Annotated[
+        str, typer.Option(help="A point faster than this from both neighbours is dropped.", rich_help_panel=DATA)
+    ] = "1000km/h",
+    period: Annotated[
+        str | None,
+        typer.Option(help="Length of a step (default 5min; values: their median distance).", rich_help_panel=DATA),
+    ] = None,
+    bin: Annotated[
+        str, typer.Option(help="Reading of a step: first (what a gateway has), mean, or sum.", rich_help_panel=DATA)
+    ] = "first",
+    gaps: Annotated[
+        str,
+        typer.Option(help="split: a new run at a long gap; bridge: close over it (study only).", rich_help_panel=DATA),
+    ] = "split",
+    max_gap: Annotated[
+        str | None,
+        typer.Option(help="Longest gap inside a run (default 60min; values: one step).", rich_help_panel=DATA),
+    ] = None,
+    fill: Annotated[
+        str | None,
+        typer.Option(
+            help="Missing steps inside a run: hold the last state, or close over (study only).", rich_help_panel=DATA
+        ),
+    ] = None,
+    noise: Annotated[
+        str, typer.Option(help="Points that are no stop: nearest, or drop (study only).", rich_help_panel=STATES)
+    ] = "nearest",
+    eps: Annotated[str, typer.Option(help="DBSCAN radius.", rich_help_panel=STATES)] = "200m",
+    min_samples: Annotated[int, typer.Option(help="Steps that make a stop.", rich_help_panel=STATES)] = 8,
+    states: Annotated[
+        int | None,
+        typer.Option(
+            help="Wanted number: the radius is searched; for values, bins of equal counts (default 8).",
+            rich_help_panel=STATES,
+        ),
+    ] = None,
+    grid: Annotated[
+        str | None, typer.Option(help="Square cells of this size instead of stops.", rich_help_panel=STATES)
+    ] = None,
+    width: Annotated[str | None, typer.Option(help="Bins of this width, as in 0.1kWh.", rich_help_panel=STATES)] = None,
+    places: Annotated[
+        str | None, typer.Option(help="CSV of named places: name,lat,lon.", rich_help_panel=STATES)
+    ] = None,
+    order: Annotated[
+        str, typer.Option(help="Order of the chain, or auto: by held-out log-loss.", rich_help_panel=CHAIN)
+    ] = "1",
+    max_order: Annotated[int, typer.Option(help="Highest order that auto tries.", rich_help_panel=CHAIN)] = 3,
+    smoothing: Annotated[
+        float, typer.Option(help="Pseudo-counts per transition; keeps every entry positive.", rich_help_panel=CHAIN)
+    ] = 1e-3,
+) -> None:
+    """Learn states and a Markov chain from time series, and say what was done to the data."""
+    from veilstream.data.fitting import FitOptions
+
+    if order != "auto" and not (order.isdecimal() and int(order) >= 1):
+        raise InputError(f"--order must be a number from 1 or auto, found {order!r}")
+    options = FitOptions(
+        period_s=parse_duration(period, "--period") if period else None,
+        bin=bin,
+        gaps=gaps,
+        max_gap_s=parse_duration(max_gap, "--max-gap") if max_gap else None,
+        fill=fill,
+        noise=noise,
+        eps_m=parse_length_m(eps, "--eps"),
+        min_samples=min_samples,
+        n_states=states,
+        grid_m=parse_length_m(grid, "--grid") if grid else None,
+        places=places,
+        order=None if order == "auto" else int(order),
+        max_order=max_order,
+        smoothing=smoothing,
+        max_speed_kmh=parse_quantity(max_speed, "km/h", "--max-speed"),
+        seed=seed,
+    )
+    truth = None
+    if synthetic is not None:
+        if sources:
+            raise InputError("give either sources or --synthetic, not both")
+        readings, truth, options = _invented(synthetic, length, seed, options)
+    else:
+        from veilstream.apps.cli.common import progress_bar
+
+        with progress_bar("reading", json_out):
+            readings = _read(sources or [], columns, tz, time_format, unit, skip_bad)
+    if width is not None:
+        options = replace(options, width=parse_quantity(width, readings.unit, "--width"))
+    if stream is not None:
+        readings = readings.only(stream)
+    jobs = [(readings, out, plot)]
+    if out is not None and "{stream}" in out:
+        jobs = [(readings.only(s), out.replace("{stream}", _safe(s)), _per_stream(plot, s)) for s in readings.streams]
+    results = [_one(own, options, path, picture, truth, json_out) for own, path, picture in jobs]
+    if json_out:
+        from veilstream.apps.cli.common import print_json
+
+        print_json(results[0] if len(results) == 1 else {"models": results})
+
+
+def _one(
+    readings: Readings, options: FitOptions, out: str | None, plot: Path | None, truth: Any, quiet: bool
+) -> dict[str, Any]:
+    """Fit, write, draw and print one model; returns its JSON."""
+    from veilstream.apps.cli.common import progress_bar
+    from veilstream.artefact import provenance, save
+    from veilstream.data.fitting import fit_model
+
+    with progress_bar(f"fitting {readings.streams[0] if len(readings.streams) == 1 else 'all streams'}", quiet):
+        model = fit_model(readings, options)
+    result = {"chain": model.chain.name, **model.to_json(), "data_sha256": readings.sha256}
+    if truth is not None:
+        result["truth"] = truth_report(model, truth)
+    if out is not None:
+        try:
+            Path(out).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise InputError(f"{out}: cannot be written ({problem.strerror})") from None
+        made = provenance(shlex.join(["veil", *sys.argv[1:]]), options.seed, readings.sha256)
+        artefact = save(out, chain=model.chain, states=model.states, period_s=model.period_s, provenance=made)
+        result |= {"model": out, "sha256": artefact.sha256}
+    if plot is not None:
+        _draw(model, plot)
+        result["plot"] = str(plot)
+    if not quiet:
+        from veilstream.apps.cli.fit_view import show
+
+        show(model, result)
+    return result
+
+
+def _read(
+    sources: list[str], columns: str | None, tz: str | None, time_format: str | None, unit: str | None, skip_bad: bool
+) -> Readings:
+    try:
+        from veilstream.data.sources import read
+    except ImportError as missing:
+        raise InputError(
+            f"reading data needs {missing.name}; install it with: pip install 'veilstream[data]'"
+        ) from None
+    return read(sources, columns=columns, tz=tz, time_format=time_format, unit=unit, skip_bad=skip_bad)
+
+
+def _invented(name: str, length: int, seed: int, options: FitOptions) -> tuple[Readings, Any, FitOptions]:
+    from veilstream.data.readings import from_arrays
+    from veilstream.data.synthetic import synthetic
+
+    source = synthetic(name, length, seed)
+    if source.states.edges is not None and options.n_states is None:
+        options = replace(options, edges=tuple(source.states.edges))
+    return from_arrays(source.t_s, source.points, source.unit, f"synthetic {name}"), source, options
+
+
+def truth_report(model: Model, source: Any) -> dict[str, Any]:
+    """How far the fit is from the chain that made the data, where its states can be told apart."""
+    import numpy as np
+
+    report: dict[str, Any] = {"entropy_rate": source.chain.entropy_rate, "states": len(source.states)}
+    match = model.states.encode(source.states.coordinates)  # true state -> fitted state
+    if model.chain.order == 1 and len(set(match.tolist())) == len(match) == len(model.states):
+        error = np.abs(model.chain.transition[np.ix_(match, match)] - source.chain.transition)
+        report |= {"max_error": float(error.max()), "mean_error": float(error.mean())}
+    return report
+
+
+def _draw(model: Model, path: Path) -> None:
+    try:
+        from veilstream.apps.report.fit_plots import fit_figure
+    except ImportError:
+        raise InputError("--plot needs matplotlib; install it with: pip install 'veilstream[plot]'") from None
+    from veilstream.data.crossval import newest_symbol_chain
+
+    law, transition = newest_symbol_chain(model.chain)
+    rate = f"{model.card.entropy_rate:.3f} bits per step"
+    try:
+        fit_figure(model.states, transition, law, f"{model.chain.name}: entropy rate {rate}").savefig(path, dpi=120)
+    except (OSError, ValueError) as problem:
+        raise InputError(f"{path}: the picture cannot be written ({problem})") from None
+
+
+def _safe(stream: str) -> str:
+    """A stream's name as part of a file name."""
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in stream).lstrip(".") or "stream"
+
+
+def _per_stream(plot: Path | None, stream: str) -> Path | None:
+    return None if plot is None else plot.with_name(f"{plot.stem}-{_safe(stream)}{plot.suffix}")

@@ -1,0 +1,181 @@
+"""`veil fleet`: one policy per user."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from veilstream.apps.fleet.summary import Summary
+
+WHERE, LIMITS, DATA, MODEL = "Where it runs", "What is asked", "Data", "Model"
+EXAMPLES = """
+Examples:
+
+  veil fleet geolife/ -o out/                               one policy per user folder
+
+  veil fleet geolife/ meters.csv --unit kWh --avg 25% -o out/
+
+  veil fleet geolife/ meters.csv --unit kWh --avg 1km --avg 0.1kWh -o out/
+
+  veil fleet meters.csv -o out/ --engine joblib --workers 8
+
+  veil fleet meters.csv -o out/ --engine dask --scheduler tcp://10.0.0.1:8786
+"""
+
+
+def fleet(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE...", help="Folders of users, tables with a key or a column per user, tracks."),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder to write; what is done there is kept.")],
+    engine: Annotated[
+        str, typer.Option(help="serial, joblib (local processes) or dask.", rich_help_panel=WHERE)
+    ] = "serial",
+    workers: Annotated[
+        int | None, typer.Option(help="Processes; as many as there are cores.", rich_help_panel=WHERE)
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(help="Address of a dask scheduler; without it a local cluster is started.", rich_help_panel=WHERE),
+    ] = None,
+    avg: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Mean distortion at most: 1km, 0.1kWh (once per unit), or a share of what revealing nothing costs "
+            "(default 25%).",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None,
+    at_most: Annotated[
+        list[str] | None,
+        typer.Option("--max", help="Distortion at every step at most; once per unit.", rich_help_panel=LIMITS),
+    ] = None,
+    weight: Annotated[
+        float | None, typer.Option("--lambda", help="Bits per unit of distortion.", rich_help_panel=LIMITS)
+    ] = None,
+    budget: Annotated[float | None, typer.Option(help="Bits per step at most.", rich_help_panel=LIMITS)] = None,
+    method: Annotated[str, typer.Option(help="causal-ba, myopic, ...", rich_help_panel=LIMITS)] = "causal-ba",
+    window: Annotated[
+        int | None, typer.Option(help="Releases a policy remembers; raised by itself.", rich_help_panel=LIMITS)
+    ] = None,
+    points: Annotated[int, typer.Option(help="Weights on each curve.", min=2, max=200, rich_help_panel=LIMITS)] = 12,
+    certify: Annotated[
+        float, typer.Option(help="Seconds of proof per user; 0: none.", min=0, rich_help_panel=LIMITS)
+    ] = 5.0,
+    audit: Annotated[str, typer.Option(help="quick (exact adversaries) or off.", rich_help_panel=LIMITS)] = "quick",
+    pool: Annotated[
+        str,
+        typer.Option(
+            help="auto: users of one source help each other if they share states; off.", rich_help_panel=MODEL
+        ),
+    ] = "auto",
+    period: Annotated[str | None, typer.Option(help="Length of a step, as in veil fit.", rich_help_panel=MODEL)] = None,
+    states: Annotated[
+        int | None, typer.Option(help="States: bins of values, or stops searched for.", rich_help_panel=MODEL)
+    ] = None,
+    grid: Annotated[
+        str | None,
+        typer.Option(help="Square cells of this size instead of stops; shared.", rich_help_panel=MODEL),
+    ] = None,
+    width: Annotated[float | None, typer.Option(help="Bins of this width.", rich_help_panel=MODEL)] = None,
+    places: Annotated[
+        str | None, typer.Option(help="CSV of named places: name,lat,lon; can be shared.", rich_help_panel=MODEL)
+    ] = None,
+    eps: Annotated[str, typer.Option(help="DBSCAN radius.", rich_help_panel=MODEL)] = "200m",
+    min_samples: Annotated[int, typer.Option(help="Steps that make a stop.", rich_help_panel=MODEL)] = 8,
+    order: Annotated[str, typer.Option(help="Order of the chains, or auto.", rich_help_panel=MODEL)] = "1",
+    columns: Annotated[
+        str | None, typer.Option(help="Which column is what, as in veil fit.", rich_help_panel=DATA)
+    ] = None,
+    unit: Annotated[str | None, typer.Option(help="Unit of the values, as in kWh.", rich_help_panel=DATA)] = None,
+    tz: Annotated[str | None, typer.Option(help="Time zone of stamps that have none.", rich_help_panel=DATA)] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.", rich_help_panel=DATA)
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Each user's own seed follows from it and her name.")] = 0,
+    json_out: Annotated[bool, typer.Option("--json", help="Print the content of fleet.json.")] = False,
+) -> None:
+    """One model, policy, curve and audit per user, and a page over all of them. Exit code 1: some failed."""
+    from importlib.util import find_spec
+
+    from veilstream.apps.cli.common import print_json, progress_bar
+    from veilstream.units import parse_duration, parse_length_m
+
+    for library in ("polars", "sklearn"):
+        if find_spec(library) is None:  # looked for only: the second takes a second to import
+            raise InputError(f"this needs {library}: pip install 'veilstream[fleet]'")
+    from veilstream.apps.fleet.run import Plan, run_fleet
+    from veilstream.apps.fleet.settings import Settings
+    from veilstream.data.fitting import FitOptions
+
+    for what, value, known in (("--pool", pool, ("auto", "off")), ("--audit", audit, ("quick", "off"))):
+        if value not in known:
+            raise InputError(f"{what} must be {' or '.join(known)}, found {value!r}")
+    if order != "auto" and not (order.isdecimal() and int(order) >= 1):
+        raise InputError(f"--order must be a number from 1 or auto, found {order!r}")
+    fit = FitOptions(
+        period_s=parse_duration(period, "--period") if period else None,
+        n_states=states,
+        grid_m=parse_length_m(grid, "--grid") if grid else None,
+        width=width,
+        places=places,
+        eps_m=parse_length_m(eps, "--eps"),
+        min_samples=min_samples,
+        order=None if order == "auto" else int(order),
+    )
+    asked = Settings(
+        tuple(avg or ()), tuple(at_most or ()), weight, budget, method, window, points, certify, audit == "quick"
+    )
+    reading = {"columns": columns, "unit": unit, "tz": tz, "skip_bad": skip_bad}
+    plan = Plan(engine, workers, scheduler, pool == "auto", seed, fit, asked, reading)
+    before = signal.signal(signal.SIGTERM, _interrupt)  # as Ctrl-C: workers end, what is done is told
+    try:
+        with progress_bar("fleet", quiet=json_out) as progress:
+            summary = run_fleet(sources, out, plan, progress)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if json_out:
+        print_json(summary.to_json())
+    else:
+        show(summary, out)
+    if not summary.whole:
+        raise typer.Exit(1)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def show(summary: Summary, out: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console, told = Console(highlight=False), summary.to_json()
+    table = Table("user", box=None)
+    for head in ("steps", "truth", "bits/step", "at least", "error", "pooled", "audit"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for r in told["rows"]:
+        low = "" if r["leakage_lower"] is None else f"{r['leakage_lower']:.4f}"
+        pooled = "" if not r["pool"] else f"{r['pool']['strength']:g}"
+        verdict = "" if not r.get("audit") else "stands" if r["audit"]["stands"] else "[red]contradicted[/]"
+        error = f"{r['distortion']:.3g} {r['unit']}"
+        table.add_row(r["user"], f"{r['steps']:,}", f"{r['entropy_rate']:.3f}", f"{r['leakage']:.4f}",
+                      low, error, pooled, verdict)  # fmt: skip
+    console.print(table)
+    for note in told["notes"]:
+        console.print(f"[dim]{note}[/]", soft_wrap=True)
+    for name, line in told["failed"].items():
+        console.print(f"[red]failed[/] [bold]{name}[/]: {line}", soft_wrap=True)
+    kept = f", {told['kept']} of them kept" if told["kept"] else ""
+    console.print(
+        f"{told['users']} users done{kept}, {len(told['failed'])} failed; {told['seconds']:.0f} s ({told['engine']}); "
+        f"summary in [bold]{out / 'index.html'}[/]",
+        soft_wrap=True,
+    )

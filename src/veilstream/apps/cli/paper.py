@@ -1,0 +1,63 @@
+"""`veil paper`: the paper's figures and tables, next to its own numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from veilstream.apps.paper.run import Outcome
+
+EXAMPLES = """
+Examples:
+
+  veil paper -o out/paper
+
+  veil paper -o out/paper --geolife data/geolife --meters data/households.csv
+
+  veil paper -o out/paper --only fig-idc,toy
+
+  veil paper -o out/paper --full        (days; after a cut the same line goes on)
+"""
+
+
+def paper(
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for figures, tables and index.html.")] = Path(
+        "out/paper"
+    ),
+    geolife: Annotated[Path | None, typer.Option(help="GeoLife's folder, for what needs it.")] = None,
+    meters: Annotated[
+        Path | None, typer.Option(help="CSV of meter readings, one column a household, for what goes beyond the paper.")
+    ] = None,
+    only: Annotated[str | None, typer.Option(help="These items only, separated by commas.")] = None,
+    seconds: Annotated[float, typer.Option(help="Time for the certificate of a point.", min=0.0)] = 3.0,
+    full: Annotated[bool, typer.Option("--full", help="The paper's budgets, a2c at every point: days.")] = False,
+    seed: Annotated[int, typer.Option(help="For random starts, examples and estimates.")] = 0,
+    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Make the paper's figures and say where our numbers agree; a run that was interrupted goes on where it was."""
+    from veilstream.apps.cli.common import need, print_json, progress_bar
+
+    need("matplotlib", "plot")
+    from veilstream.apps.paper.item import Budget
+    from veilstream.apps.paper.run import chosen, run
+
+    def tell(outcome: Outcome) -> None:
+        if json_out:
+            return
+        found = outcome.finding
+        print(f"{outcome.item.name:16} {outcome.state}" + (f"; agrees: {found.agrees}. {found.ours}" if found else ""))
+
+    budget = Budget.full(seed) if full else Budget(certify_s=seconds, seed=seed)
+    with progress_bar("paper", quiet=json_out) as progress:
+        outcomes = run(out, chosen(only), budget, geolife, progress, tell, meters)
+    if json_out:
+        made = [
+            {"item": o.item.name, "state": o.state, **({} if o.finding is None else o.finding.__dict__)}
+            for o in outcomes
+        ]
+        print_json({"index": str(out / "index.html"), "items": made})
+        return
+    print(f"look at {out / 'index.html'}")

@@ -1,0 +1,150 @@
+"""`veil report`: one page about a policy that a person can open, read and print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from numpy import int64
+    from numpy.typing import NDArray
+
+    from veilstream.artefact import Artefact
+
+EXAMPLES = """
+Examples:
+
+  veil report policy.veil --data geolife/016 -o report.html
+
+  veil report policy.veil --shareable -o report.html         no recorded trace in it
+
+  veil report meter.veil --data meter.csv --stream MAC000002 -o report.html
+"""
+
+
+def report(
+    policy: Annotated[str, typer.Argument(metavar="POLICY", help="A policy file made by veil solve.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
+    data: Annotated[list[str] | None, typer.Option(help="Recorded traces: file, folder or glob.")] = None,
+    shareable: Annotated[
+        bool, typer.Option("--shareable", help="Draw the traces from the chain; show no recorded one.")
+    ] = False,
+    stream: Annotated[str | None, typer.Option(help="This stream of the data only.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Which column is what, as in time=ts,lat=y,lon=x.")] = None,
+    points: Annotated[int, typer.Option(help="Weights on the curve.", min=3, max=60)] = 16,
+    seconds: Annotated[float, typer.Option(help="Time for the certificates, in all.", min=0.0)] = 20.0,
+    audit: Annotated[
+        str, typer.Option(help="quick: exact adversaries; full: learned ones too, minutes (needs JAX); none.")
+    ] = "quick",
+    seed: Annotated[int, typer.Option(help="Of the released examples and estimates.")] = 0,
+    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write one self-contained page: what the policy reveals, what it costs, and how sure that is."""
+    from veilstream.apps.cli.common import need, print_json, progress_bar
+    from veilstream.apps.report.audited import DEPTHS
+    from veilstream.apps.report.content import Options, collect
+    from veilstream.apps.report.page import render
+    from veilstream.apps.report.words import verdict
+    from veilstream.artefact import load
+    from veilstream.errors import InputError
+
+    if not Path(policy).is_file():
+        raise InputError(f"no policy file {policy!r}; make one with veil solve MODEL --avg 1km -o FILE")
+    if not data and not shareable:
+        raise InputError("the report shows recorded traces: give --data SOURCE, or --shareable for traces of the chain")
+    artefact = load(policy)
+    check_writable(out)
+    if audit not in DEPTHS:
+        raise InputError(f"--audit must be one of {', '.join(DEPTHS)}, found {audit!r}")
+    if audit == "full":
+        for library in ("jax", "optax"):
+            need(library, "deep", "; or --audit quick, which trains no network")
+    options = Options(shareable, points, seconds, seed, audit)
+    with progress_bar("report", quiet=json_out) as progress:
+        sequences, card, account = _recorded(artefact, data, stream, columns, unit_of(artefact))
+        content = collect(artefact, sequences, options, card, account, progress)
+    size = write(out, render(content))
+    if json_out:
+        own = content.own
+        print_json(
+            {
+                "report": str(out),
+                "bytes": size,
+                "private": not shareable,
+                "leakage": own.point.leakage,
+                "distortion": own.point.distortion,
+                "leakage_lower": own.low,
+                "level": str(own.point.level),
+                "verdict": verdict(content)[0],
+                "audit_stands": content.audit.stands,
+            }
+        )
+        return
+    print(verdict(content)[0])
+    print(
+        f"{'shareable' if shareable else 'PRIVATE'} report written to {out} ({size / 1e6:.1f} MB); open it in a browser"
+    )
+
+
+def unit_of(artefact: Artefact) -> str | None:
+    return artefact.states.unit if artefact.states is not None and not artefact.states.is_map else None
+
+
+def _recorded(
+    artefact: Artefact, data: list[str] | None, stream: str | None, columns: str | None, unit: str | None
+) -> tuple[list[NDArray[int64]] | None, list[tuple[str, str]], list[dict[str, Any]]]:
+    """Recorded symbols, the data card and the account of the cleaning."""
+    from veilstream.apps.report.card import chain_card, data_card
+    from veilstream.errors import InputError
+
+    if not data:
+        return None, chain_card(artefact), []
+    try:
+        from veilstream.audit.source import sequences as encode
+        from veilstream.data.sources import read
+    except ImportError as missing:
+        raise InputError(
+            f"reading data needs {missing.name}; install it with: pip install 'veilstream[data]'"
+        ) from None
+    readings = read(data, columns=columns, unit=unit)
+    if stream is not None:
+        readings = readings.only(stream)
+    sequences = encode(readings, artefact)
+    card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences), *chain_card(artefact)]
+    return sequences, card, readings.account.to_json()
+
+
+def check_writable(out: Path) -> None:
+    """Say now, not after the work, that the page has nowhere to go."""
+    import os
+
+    from veilstream.errors import InputError
+
+    folder = out.parent
+    if out.is_dir():
+        raise InputError(f"{out} is a folder; name a file, as in {out / 'report.html'}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written ({error.strerror})") from None
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{out}: cannot be written (no permission in {folder})")
+
+
+def write(out: Path, page: str) -> int:
+    """The page in one move, readable by its owner only; returns its size in bytes."""
+    import os
+
+    from veilstream.errors import InputError
+
+    spool = out.with_name(f".{out.name}.{os.getpid()}.part")
+    try:
+        spool.touch(mode=0o600)
+        spool.write_text(page, encoding="utf-8")
+        spool.replace(out)
+    except OSError as error:
+        spool.unlink(missing_ok=True)
+        raise InputError(f"{out}: cannot be written ({error.strerror})") from None
+    return out.stat().st_size

@@ -1,0 +1,134 @@
+"""`veil solve`: from a model to a release policy."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from veilstream.apps.cli.common import Model
+    from veilstream.solvers.solution import Solution
+
+EXAMPLES = """
+Examples:
+
+  veil solve builtin:grid4x4-q2 --lambda 1
+
+  veil solve me.veil --avg 1km --certify -o policy.veil
+
+  veil solve me.veil --max home=5km,*=500m -o policy.veil
+
+  veil solve meter.veil --budget 0.1 --json
+
+  veil solve builtin:grid32x32-local --lambda 0.3 --reach 3
+
+  veil solve builtin:grid4x4-q2 --lambda 1 --method a2c --option width=128 --option steps=1000000
+"""
+
+
+def solve(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="The policy file to write.")] = None,
+    avg: Annotated[str | None, typer.Option(help="Mean distortion at most, as in 2km.")] = None,
+    at_most: Annotated[
+        str | None, typer.Option("--max", help="Distortion at every step at most, as in 5km or home=5km,*=500m.")
+    ] = None,
+    weight: Annotated[float | None, typer.Option("--lambda", help="Bits per unit of distortion.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Bits per step at most; the distortion is minimised.")] = None,
+    method: Annotated[str, typer.Option(help="causal-ba, myopic, belief-greedy, planar-laplace, ...")] = "causal-ba",
+    window: Annotated[int | None, typer.Option(help="Releases it remembers; raised by itself.")] = None,
+    certify: Annotated[bool, typer.Option("--certify", help="Prove how close to the best possible it is.")] = False,
+    seconds: Annotated[float, typer.Option(help="Time for the certificate.")] = 30.0,
+    reach: Annotated[
+        str | None, typer.Option(help="Consider releases within this distance only, as in 2km: for many states.")
+    ] = None,
+    float32: Annotated[bool, typer.Option("--float32", help="Sweep in single precision: half the memory.")] = False,
+    memory: Annotated[float | None, typer.Option(help="GB it may use; what is free unless told.")] = None,
+    seed: Annotated[int, typer.Option(help="For random starts and estimates.")] = 0,
+    option: Annotated[list[str] | None, typer.Option(help="Of the method, as in steps=1000000; repeatable.")] = None,
+    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Find the release policy that leaks least for the utility asked for."""
+    from veilstream.apps.cli.common import constraint_of, options_of, print_json, progress_bar, read_model
+    from veilstream.core.problem import Problem
+    from veilstream.solvers import solve as run
+    from veilstream.units import parse_quantity
+
+    source = read_model(model)
+    options = options_of(option)
+    if reach is not None:
+        options["reach"] = parse_quantity(reach, source.unit, "--reach")
+    if float32:
+        options["dtype"] = "float32"
+    if memory is not None:
+        options["memory_gb"] = memory
+    problem = Problem(source.chain, source.distortion, constraint_of(source, avg, at_most, weight, budget))
+    with progress_bar("solving", quiet=json_out) as progress:
+        solution = run(
+            problem,
+            method,
+            window=window,
+            certify=certify,
+            seed=seed,
+            progress=progress,
+            certify_seconds=seconds,
+            **options,
+        )
+    result = as_json(solution)
+    if out is not None:
+        write(out, solution, source, seed)
+        result["policy"] = str(out)
+    if json_out:
+        print_json(result)
+    else:
+        show(solution, source.unit, out)
+
+
+def as_json(solution: "Solution") -> dict[str, Any]:
+    """The keys of the contract."""
+    return solution.to_json()
+
+
+def write(path: Path, solution: "Solution", source: "Model", seed: int) -> None:
+    """The policy file, with the states it speaks about and where it came from."""
+    import shlex
+    import sys
+
+    from veilstream.artefact import provenance, save
+
+    model = source.artefact
+    data = "" if model is None else model.provenance.get("data_sha256", "")
+    made = provenance(shlex.join(["veil", *sys.argv[1:]]), seed, data, solution=as_json(solution))
+    extra = {} if model is None else {"states": model.states, "period_s": model.period_s, "epoch_s": model.epoch_s}
+    save(path, solution.policy, problem=solution.problem, provenance=made, **extra)
+
+
+def show(solution: "Solution", unit: str, out: Path | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    unit = unit or "units"
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    spread = f" ± {1.96 * solution.leakage_se:.4f}" if solution.leakage_se else ""
+    table.add_row("leakage", f"{solution.leakage:.4f}{spread}", f"bits per step, {solution.level}")
+    if solution.leakage_lower is not None:
+        table.add_row("  at least", f"{solution.leakage_lower:.4f}", "bits for any policy this accurate, proved")
+    table.add_row("distortion", f"{solution.distortion:.4f}", f"{unit} on average")
+    table.add_row("objective", f"{solution.objective:.4f}", f"leakage + {solution.weight:g} x distortion")
+    if solution.lower_bound is not None:
+        table.add_row("  at least", f"{solution.lower_bound:.4f}", f"for any policy, proved: gap {solution.gap:.2%}")
+    if solution.startup_bits is not None:
+        table.add_row("start-up", f"{solution.startup_bits:.2f}", "bits once, on top of the rate")
+    truth = solution.problem.chain.entropy_rate
+    table.add_row("the truth", f"{truth:.4f}", "bits per step if nothing were hidden")
+    console.print(f"[bold]{solution.problem.chain.name}[/], {solution.problem.constraint}, {solution.method}")
+    console.print(table)
+    console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
+    for warning in solution.warnings:
+        console.print(f"[yellow]![/] {warning}")
+    if out is not None:
+        console.print(f"policy written to [bold]{out}[/]")

@@ -1,0 +1,178 @@
+"""index.html of a fleet: the distribution over users, one curve each, a table, and who failed. No traces, no places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from veilstream.apps.fleet.charts import colours, strip, trade_offs
+from veilstream.apps.report.page import asset, pairs, source_hash
+from veilstream.apps.report.words import LEVELS, number
+
+BANNER = (
+    "PRIVATE: this page names users and tells how predictable each is. It holds no trace and no place; "
+    "the line of a user who failed may quote the field that could not be read. The .veil files beside it hold each "
+    "user's model."
+)
+
+
+def page(told: dict[str, Any]) -> str:
+    """The page from the content of fleet.json."""
+    style, script = asset("page.css") + asset("fleet.css"), asset("fleet.js")
+    rows = sorted(told["rows"], key=lambda r: -r["leakage_share"])
+    csp = (
+        f"default-src 'none'; style-src '{source_hash(style)}'; script-src '{source_hash(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    sections = [_failed(told)]
+    if rows:
+        sections += [_curves(rows), _strips(rows), _table(rows)]
+    sections += [_about(told)]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{csp}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'
+        f"<title>PRIVATE: a fleet of {told['users']} users</title><style>{style}</style></head><body>"
+        f'<p class="banner private" role="note">{BANNER}</p><header><p class="brand">veilstream fleet</p>'
+        f'<h1>One policy per user</h1><p class="headline">{escape(headline(told, rows))}</p>'
+        f'<ul class="verdict">{"".join(f"<li>{escape(s)}</li>" for s in sentences(told, rows))}</ul></header>'
+        f"<main>{''.join(sections)}</main><script>{script}</script></body></html>\n"
+    )
+
+
+def headline(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    if not rows:
+        return "No user has a policy."
+    middle = float(np.median([r["leakage_share"] for r in rows]))
+    bad = len(told["failed"])
+    end = f"; {bad} failed." if bad else "."
+    return f"{len(rows)} users have a policy; the median one reveals {1 - middle:.0%} less than the truth would{end}"
+
+
+def sentences(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> list[str]:
+    found = []
+    if rows:
+        least, most = rows[-1], rows[0]
+        found.append(
+            f"From {least['leakage_share']:.1%} ({least['user']}) to {most['leakage_share']:.1%} ({most['user']}) of "
+            f"what the truth tells, {most['level']}."
+        )
+        gaps = [r["gap"] for r in rows if r["gap"] is not None]
+        if gaps:
+            found.append(
+                f"No policy can do better by more than {max(gaps):.1%} of leakage and error together for anyone; "
+                f"{float(np.median(gaps)):.1%} for the median user (proved)."
+            )
+        audited = [r for r in rows if r.get("audit")]
+        if audited:
+            bad = told["audit_contradicts"]
+            found.append(
+                f"The audit contradicts what the policy says for {', '.join(bad)}."
+                if bad
+                else f"The audit contradicts none of {len(audited)} policies (exact adversaries, estimated on samples)."
+            )
+    if told["not_reached"]:
+        found.append(f"Interrupted before {len(told['not_reached'])} users; the same command goes on from here.")
+    return [*found, *told["notes"]]
+
+
+def _failed(told: dict[str, Any]) -> str:
+    rows = [*told["failed"].items(), *((name, "not reached before the run ended") for name in told["not_reached"])]
+    if not rows:
+        return ""
+    return f'<section class="failed"><h2>No policy for {len(rows)}</h2>{pairs(rows)}</section>'
+
+
+def _curves(rows: Sequence[dict[str, Any]]) -> str:
+    colour = colours([r["unit"] for r in rows])
+    key = "".join(
+        f'<li><svg viewBox="0 0 14 8"><line class="{c}" x1="0" x2="14" y1="4" y2="4" stroke-width="2"/></svg>'
+        f"{escape(unit or 'no unit')}, {sum(r['unit'] == unit for r in rows)} users</li>"
+        for unit, c in colour.items()
+    )
+    if len(rows) > 2:
+        key += '<li><svg viewBox="0 0 14 8"><line class="middle" x1="0" x2="14" y1="4" y2="4"/></svg>median user</li>'
+    return (
+        f'<section><h2>What accuracy costs each user</h2><ul class="key">{key}</ul>'
+        f'<figure class="chart">{trade_offs(rows)}<figcaption>One curve per user, computed exactly for her own chain; '
+        "shares, so that different units can be compared. The dots are the policies.</figcaption></figure></section>"
+    )
+
+
+def _strips(rows: Sequence[dict[str, Any]]) -> str:
+    units = [r["unit"] for r in rows]
+    figures: list[tuple[str, str, str, Callable[[float], str], Sequence[dict[str, Any]]]] = [
+        ("leakage", "bits per step", "leakage", number, rows),
+        ("leakage", "of what the truth tells", "leakage_share", lambda v: f"{v:.1%}", rows),
+        ("entropy rate", "bits per step if nothing were hidden", "entropy_rate", number, rows),
+        ("gap to the best possible", "proved", "gap", lambda v: f"{v:.2%}", rows),
+        ("error", "of what revealing nothing costs", "distortion_share", lambda v: f"{v:.1%}", rows),
+    ]
+    for unit in sorted(set(units)):
+        own = [r for r in rows if r["unit"] == unit]
+        show = lambda v, unit=unit: f"{v:.3g} {unit}".strip()  # noqa: E731
+        figures.append(("error", unit or "units", "distortion", show, own))
+    cells = "".join(
+        f"<div><h3>{escape(title)} <small>{escape(what)}</small></h3>{drawn}</div>"
+        for title, what, name, show, which in figures
+        if (drawn := strip(which, name, show, units))
+    )
+    return (
+        "<section><h2>Over all users</h2><p>One dot per user; the bar is the median.</p>"
+        f'<div class="strips">{cells}</div></section>'
+    )
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    """Most revealing first; `data-v` is what a click on the head sorts by."""
+    heads = (
+        "user", "leakage", "of the truth", "at least", "gap", "error", "entropy rate", "states", "steps", "helped by",
+        "named", "audit",
+    )  # fmt: skip
+    body = []
+    for r in rows:
+        audit = r.get("audit") or {}
+        seen = audit.get("named", {})
+        named = seen.get("traces") or seen.get("chain") or {}
+        pool = r.get("pool")
+        cells: list[tuple[str, Any]] = [
+            (number(r["leakage"]), r["leakage"]),
+            (f"{r['leakage_share']:.1%}", r["leakage_share"]),
+            ("" if r["leakage_lower"] is None else number(r["leakage_lower"]), r["leakage_lower"]),
+            ("" if r["gap"] is None else f"{r['gap']:.2%}", r["gap"]),
+            (f"{r['distortion']:.3g} {r['unit']}", r["distortion"]),
+            (number(r["entropy_rate"]), r["entropy_rate"]),
+            (str(r["states"]), r["states"]),
+            (f"{r['steps']:,}", r["steps"]),
+            ("" if not pool else f"{pool['helpers']:.0f} x {pool['strength']:g}", pool and pool["strength"]),
+            (f"{named['nothing']:.0%} → {named['released']:.0%}" if named else "", named.get("released")),
+            ("" if not audit else "stands" if audit["stands"] else "CONTRADICTED", None),
+        ]
+        tds = "".join(f"<td{_value(v)}>{escape(text)}</td>" for text, v in cells)
+        body.append(f'<tr><th scope="row">{escape(r["user"])}</th>{tds}</tr>')
+    head = "".join(f'<th scope="col">{escape(h)}</th>' for h in heads)
+    return (
+        "<section><h2>User by user</h2><p>A click on a head sorts. <em>at least</em>: no policy this accurate tells "
+        "less (proved). <em>helped by</em>: how many others, and the transitions per state they count for. "
+        "<em>named</em>: how often someone who knows chain and policy names her state right on her own traces, without "
+        'the releases → with them (estimated).</p><div class="wide"><table class="sortable">'
+        f"<thead><tr>{head}</tr></thead>"
+        f"<tbody>{''.join(body)}</tbody></table></div></section>"
+    )
+
+
+def _value(value: Any) -> str:
+    return "" if value is None else f' data-v="{value:.8g}"'
+
+
+def _about(told: dict[str, Any]) -> str:
+    facts = [("engine", told["engine"]), ("seed", str(told["seed"])), ("time", f"{told['seconds']:.0f} s"),
+             ("kept from an earlier run", str(told["kept"]))]  # fmt: skip
+    levels = pairs([(str(k), v) for k, v in LEVELS.items()])
+    sure = f"<section><h2>How sure each figure is</h2>{levels}</section>"
+    return f"{sure}<section><h2>This run</h2>{pairs(facts)}</section>"

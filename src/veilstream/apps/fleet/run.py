@@ -1,0 +1,161 @@
+"""The fleet from sources to summary: read, pool, hand out, collect, tell."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from veilstream.apps.fleet import folder as disk
+from veilstream.apps.fleet.engines import DIED, GONE, Failure, engine
+from veilstream.apps.fleet.pooling import Pool
+from veilstream.apps.fleet.settings import Settings
+from veilstream.apps.fleet.summary import Summary, write_summary
+from veilstream.apps.fleet.task import Task, task_of, work
+from veilstream.apps.fleet.users import Broken, User, read_users
+from veilstream.data.find import given_places
+from veilstream.data.fitting import FitOptions, find_states, to_runs, to_steps
+from veilstream.data.states import StateSpace
+from veilstream.data.steps import default_period_s
+from veilstream.errors import InputError
+
+MOST_SHARED = 128  # states that people may share: with more, each has her own
+Tell = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where the work is done, and what is asked."""
+
+    engine: str = "serial"
+    workers: int | None = None
+    scheduler: str | None = None
+    pool: bool = True
+    seed: int = 0
+    fit: FitOptions = field(default_factory=FitOptions)
+    settings: Settings = field(default_factory=Settings)
+    reading: dict[str, Any] = field(default_factory=dict)
+
+
+def run_fleet(sources: Sequence[str], out: Path, plan: Plan, tell: Tell | None = None) -> Summary:
+    """One model, policy, curve and audit per user, under `out`; what is there already is kept."""
+    began = perf_counter()
+    say: Tell = tell or (lambda done, what: None)
+    with disk.claimed(out), engine(plan.engine, plan.workers, plan.scheduler) as run:
+        plan.settings.check_method()
+        users, broken = read_users(sources, lambda name: say(0.0, f"reading {name}"), **plan.reading)
+        plan.settings.check_units({u.readings.unit for u in users})
+        say(0.0, f"{len(users)} users: states and pooling")
+        tasks, more, notes = tasks_of(users, plan)
+        broken += more
+        place = disk.places(out, [t.name for t in tasks] + [b.name for b in broken])
+        rows: list[dict[str, Any]] = []
+        failed = {b.name: b.line for b in broken}
+        due, digests = [], {t.name: t.digest for t in tasks}
+        for task in tasks:
+            row = disk.kept(place[task.name], digests[task.name])
+            due += [] if row else [task]
+            rows += [{**row, "kept": True}] if row else []
+        summary = Summary(rows, failed, notes, plan.engine, plan.seed)
+        try:
+            for task, outcome in run(work, due):
+                if isinstance(outcome, Failure):
+                    failed[task.name] = outcome.line
+                else:
+                    disk.put(place[task.name], outcome, digests[task.name])
+                    rows.append(outcome.row)
+                done = len(rows) + len(failed)
+                say(done / (len(tasks) + len(broken)), f"{done} of {len(tasks) + len(broken)}, {task.name}")
+            for name, line in failed.items():
+                if line not in (DIED.line, GONE.line):  # her data is at fault, not the machine
+                    disk.set_aside(place[name])
+        finally:  # also when interrupted: what is done is told
+            summary.seconds = perf_counter() - began
+            summary.missing = sorted({t.name for t in tasks} - {r["user"] for r in rows} - set(failed))
+            write_summary(out, summary)
+    return summary
+
+
+def tasks_of(users: Sequence[User], plan: Plan) -> tuple[list[Task], list[Broken], list[str]]:
+    """A task per user; users of one source and unit get states in common and are pooled, where that can be."""
+    groups: dict[tuple[Any, ...], list[User]] = defaultdict(list)
+    for user in users:
+        r = user.readings
+        groups[user.source, r.kind, r.unit, r.stepped].append(user)
+    tasks, broken, notes = [], list[Broken](), []
+    for (source, kind, *_), group in groups.items():
+        options = _options_for(plan.fit, kind)
+        name = Path(source).name or source
+        shared = kind == "value" or options.grid_m is not None or options.places is not None
+        if not (plan.pool and len(group) > 1 and shared):
+            if plan.pool and len(group) > 1:
+                notes.append(
+                    f"{name}: stops are personal, so {len(group)} users have nothing to pool; --grid shares cells"
+                )
+            space = given_places(options.places) if options.places else None  # read here: a worker may be elsewhere
+            alone = [task_of(u.name, u.readings, options, plan.settings, plan.seed) for u in group]
+            tasks += [replace(task, space=space) for task in alone]
+            continue
+        pooled, bad, note = _pooled(group, options, plan)
+        tasks += pooled
+        broken += bad
+        notes.append(f"{name}: {note}")
+    return tasks, broken, notes
+
+
+def _options_for(fit: FitOptions, kind: str) -> FitOptions:
+    """With sources of both kinds, each takes the options that are for it."""
+    if kind == "value":
+        return replace(fit, grid_m=None, places=None, noise="nearest")
+    return replace(fit, width=None, edges=None)
+
+
+def _pooled(group: Sequence[User], options: FitOptions, plan: Plan) -> tuple[list[Task], list[Broken], str]:
+    """Tasks on shared states, each with what the others say about her."""
+    period_s = options.period_s or float(np.median([p for u in group if (p := _period_s(u)) is not None] or [1.0]))
+    options = replace(options, period_s=None if group[0].readings.stepped else period_s)
+    found, broken = [], []
+    for user in group:
+        try:
+            found.append((user, *to_steps(_copy(user), options)[1:]))
+        except InputError as fault:
+            broken.append(Broken(user.name, str(fault)))
+    own = [task_of(u.name, u.readings, options, plan.settings, plan.seed) for u, _, _ in found]
+    if len(found) < 2:
+        return own, broken, "fewer than two users can be read, nothing to pool"
+    try:
+        space: StateSpace = find_states(np.concatenate([s.points for _, s, _ in found]), group[0].readings, options)[0]
+    except InputError as fault:
+        return own, broken, f"no states in common ({fault}); each user has her own"
+    if len(space) > MOST_SHARED:
+        return (
+            own,
+            broken,
+            f"{len(space)} states in common are too many to pool (at most {MOST_SHARED}); each has her own",
+        )
+    runs = [to_runs(steps, space.encode(steps.points), resolved).sequences for _, steps, resolved in found]
+    pool = Pool(runs, len(space), options.smoothing)
+    tasks = []
+    for i, task in enumerate(own):
+        prior = pool.prior(i)
+        tasks.append(replace(task, space=space, prior=prior.pseudo, pool=prior.to_json()))
+    return tasks, broken, f"{len(tasks)} users share {len(space)} states and are pooled"
+
+
+def _copy(user: User) -> Any:
+    """Readings with an account of their own: cleaning writes into it."""
+    from veilstream.data.readings import Account
+
+    return replace(user.readings, account=Account())
+
+
+def _period_s(user: User) -> float | None:
+    try:
+        return default_period_s(user.readings)
+    except InputError:
+        return None

@@ -1,0 +1,96 @@
+"""What a fleet asks of every user, whatever the unit of her data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from veilstream.core.problem import Average, Both, Budget, Constraint, Instantaneous
+from veilstream.errors import InputError
+from veilstream.units import parse_quantity
+
+DEFAULT_AVG = "25%"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Limits may be given once per unit: --avg 1km --avg 0.1kWh. 25% is of what revealing nothing costs her."""
+
+    avg: tuple[str, ...] = ()
+    at_most: tuple[str, ...] = ()
+    weight: float | None = None
+    budget: float | None = None
+    method: str = "causal-ba"
+    window: int | None = None
+    points: int = 12  # of the curve
+    certify_s: float = 5.0  # seconds of proof per user; 0: none
+    audit: bool = True
+
+    def __post_init__(self) -> None:
+        given = [
+            n for n, v in (("--avg", self.avg), ("--lambda", self.weight), ("--budget", self.budget)) if v or v == 0.0
+        ]
+        if len(given) > 1:
+            raise InputError(f"give one of {', '.join(given)}, not several")
+        if not given and not self.at_most:
+            object.__setattr__(self, "avg", (DEFAULT_AVG,))
+        if self.points < 2:
+            raise InputError(f"--points must be at least 2, found {self.points}")
+        for text in (*self.avg, *self.at_most):
+            if "=" in text:
+                raise InputError(f"{text!r}: a fleet's users have no states in common to name; give one limit per unit")
+        for text in self.at_most:
+            if text.strip().endswith("%"):
+                raise InputError(f"--max {text}: a share is for --avg; give a quantity")
+
+    def check_method(self) -> None:
+        """The method exists and takes its options."""
+        from veilstream.solvers import make_solver
+
+        make_solver(self.method, window=self.window)
+
+    def check_units(self, units: Iterable[str]) -> None:
+        """Every unit met has its limit, before any work begins."""
+        for unit in sorted(set(units)):
+            for what, texts in (("--avg", self.avg), ("--max", self.at_most)):
+                if texts:
+                    _for_unit(texts, unit, what, 1.0)
+
+    def constraint(self, unit: str, blind: float) -> Constraint:
+        """For one user; `blind`: the mean distortion of always releasing the one best state."""
+        average: Average | Budget | None = None
+        if self.avg:
+            average = Average(limit=_for_unit(self.avg, unit, "--avg", blind))
+        elif self.weight is not None:
+            average = Average(weight=self.weight)
+        elif self.budget is not None:
+            average = Budget(self.budget)
+        if not self.at_most:
+            assert average is not None
+            return average
+        limit = Instantaneous(_for_unit(self.at_most, unit, "--max", blind))
+        return limit if average is None else Both(average, limit)
+
+
+def _for_unit(texts: Sequence[str], unit: str, what: str, whole: float) -> float:
+    """The first limit that can be read in this unit; a share of `whole` if none can."""
+    shares = [t for t in texts if t.strip().endswith("%")]
+    for text in texts:
+        if text in shares:
+            continue
+        try:
+            return parse_quantity(text, unit, what)
+        except InputError as fault:
+            last = fault
+    if shares:
+        share = parse_quantity(shares[0].strip().removesuffix("%"), "", what)
+        if share < 0:
+            raise InputError(f"{what} {shares[0]}: a share must be 0% or more")
+        return share / 100 * whole
+    if len(texts) == 1 and not any(c.isalpha() for c in texts[0]):
+        raise last
+    example = f"0.1{unit}" if unit else "a bare number"
+    raise InputError(
+        f"{what} {' '.join(texts)} says nothing for users in {unit or 'no unit'}; add {what} {example}"
+        + (" or 25%" if what == "--avg" else "")
+    )

@@ -1,0 +1,228 @@
+"""The work on one user: fit, solve, trace the curve, prove, audit. Arrays and options in, bytes of files out.
+
+A task holds all that its result depends on and nothing that is read from disk, so it can run on any machine, and its
+digest says whether a result on disk is still the answer.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilstream.apps.fleet.settings import Settings
+from veilstream.artefact import dumps, provenance
+from veilstream.core.problem import Problem
+from veilstream.data.fitting import FitOptions, Model, fit_model
+from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
+from veilstream.data.states import StateSpace
+
+if TYPE_CHECKING:
+    from veilstream.solvers.solution import Solution
+
+TIMED = ("seconds", "lower_bound", "leakage_lower", "gap")  # of a solution: what depends on how fast the machine is
+LONGEST_AUDIT = 20_000  # recorded steps that are released anew; beyond, the first so many
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One user. `space` and `prior` come from the people she shares states with, if any."""
+
+    name: str
+    columns: dict[str, NDArray[Any]]  # trace, t, and lat, lon or value
+    kind: str
+    unit: str
+    stepped: bool
+    where: str
+    options: FitOptions
+    settings: Settings
+    space: StateSpace | None = None
+    prior: NDArray[np.float64] | None = None
+    pool: dict[str, Any] | None = None  # how the prior was chosen, for the summary
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over everything the result depends on."""
+        space = None if self.space is None else self.space.export()
+        told = {
+            "veilstream": version("veilstream"),
+            "user": [self.name, self.kind, self.unit, self.stepped],
+            "fit": asdict(self.options),
+            "settings": asdict(self.settings),
+            "space": None if space is None else space[0],
+            "pool": self.pool,
+        }
+        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+        arrays = dict(self.columns) | ({} if space is None else {f"space/{k}": v for k, v in space[1].items()})
+        if self.prior is not None:
+            arrays["prior"] = self.prior
+        for name in sorted(arrays):
+            digest.update(f"\0{name}\0{arrays[name].dtype.str}\0{arrays[name].shape}\0".encode())
+            digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+        return digest.hexdigest()
+
+    @property
+    def data_sha256(self) -> str:
+        return hashlib.sha256(b"".join(np.ascontiguousarray(v).tobytes() for v in self.columns.values())).hexdigest()
+
+    def readings(self) -> Readings:
+        import polars as pl
+
+        account = Account()
+        account.add("read", len(self.columns["t"]), f"readings of {self.name}")
+        stream = np.zeros(len(self.columns["t"]), np.uint32)
+        frame = pl.DataFrame({"stream": stream, **self.columns})
+        return Readings(frame, (self.name,), self.kind, self.unit, account, self.stepped, (self.where,))
+
+
+def task_of(name: str, readings: Readings, options: FitOptions, settings: Settings, seed: int) -> Task:
+    """A task of its own; its seed follows from the fleet's and the name, not from where or when it runs."""
+    names = ["trace", "t", *VALUE_COLUMNS[readings.kind]]
+    own = int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:4], "little")
+    return Task(
+        name,
+        {n: readings.frame[n].to_numpy() for n in names},
+        readings.kind,
+        readings.unit,
+        readings.stepped,
+        readings.where,
+        replace(options, seed=own),
+        settings,
+    )
+
+
+@dataclass(frozen=True)
+class Result:
+    """The files of one user, and her row of the summary."""
+
+    name: str
+    files: dict[str, bytes] = field(repr=False)
+    row: dict[str, Any]
+
+
+def work(task: Task) -> Result:
+    """Everything for one user, on one thread: the same numbers whoever runs it."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        return _work(task)
+
+
+def _work(task: Task) -> Result:
+    from veilstream.apps.report.points import curve_constraint
+    from veilstream.solvers import curve, default_weights, solve
+
+    began, asked = perf_counter(), task.settings
+    model = fit_model(task.readings(), task.options, task.space, task.prior)
+    distances = model.states.distances()
+    blind = model.distances.blind_state_to_state
+    problem = Problem(model.chain, distances, asked.constraint(task.unit, blind))
+    seed = task.options.seed
+    solution = solve(problem, asked.method, asked.window, seed=seed)
+    open_ = Problem(model.chain, distances, curve_constraint(problem.constraint))
+    found = curve(open_, default_weights(open_, asked.points), asked.method, seed=seed, window=asked.window)
+    if asked.certify_s > 0:
+        from veilstream.solvers.bounds import certify_curve
+
+        solution, *found = certify_curve([solution, *found], asked.certify_s)
+    files = _veil_files(task, model, solution)
+    files["curve.csv"] = _csv(found)
+    row = _row(task, model, solution, found, blind)
+    if asked.audit:
+        row["audit"], files["audit.json"] = _audit(task, model, solution)
+    row["seconds"] = round(perf_counter() - began, 3)
+    return Result(task.name, files, row)
+
+
+def _veil_files(task: Task, model: Model, solution: Solution) -> dict[str, bytes]:
+    """Model and policy, equal bytes for equal tasks."""
+    parts: dict[str, Any] = {"states": model.states, "period_s": model.period_s}
+    said = {k: v for k, v in solution.to_json().items() if k not in TIMED}
+    more = {} if task.pool is None else {"pool": task.pool}
+    made = provenance("veil fleet", task.options.seed, task.data_sha256, **more)
+    _, model_file = dumps(chain=model.chain, **parts, provenance=made)
+    _, policy_file = dumps(
+        solution.policy, problem=solution.problem, **parts, provenance=made | {"solution": said}, name="the policy"
+    )
+    return {"model.veil": model_file, "policy.veil": policy_file}
+
+
+def _csv(solutions: Sequence[Solution]) -> bytes:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(("weight", "distortion", "leakage", "leakage_lower", "gap"))
+    for s in solutions:
+        numbers = (s.weight, s.distortion, s.leakage, s.leakage_lower, s.gap)
+        writer.writerow("" if v is None else f"{v:.8g}" for v in numbers)
+    return out.getvalue().encode()
+
+
+def _row(task: Task, model: Model, solution: Solution, found: Sequence[Solution], blind: float) -> dict[str, Any]:
+    chosen = solution.to_json()
+    names = ("leakage", "leakage_lower", "gap", "distortion", "window", "constraint", "level", "status", "startup_bits")
+    return {
+        "user": task.name,
+        "unit": task.unit,
+        "states": len(model.states),
+        "steps": model.runs.steps,
+        "transitions": model.runs.transitions,
+        "period_s": model.period_s,
+        "entropy_rate": model.chain.entropy_rate,
+        "blind_distortion": blind,
+        "may_hide_all": bool(solution.problem.allowed.all()),
+        **{k: chosen[k] for k in names},
+        "pool": task.pool,
+        "curve": [[s.distortion, s.leakage, s.leakage_lower] for s in found],
+        "notes": [*model.notes, *solution.warnings],
+    }
+
+
+def _audit(task: Task, model: Model, solution: Solution) -> tuple[dict[str, Any], bytes]:
+    """Exact adversaries on data from the chain and on her own traces; no network is trained."""
+    from veilstream.audit import Options, audit, check, claim_of, verdict
+
+    options = Options(seed=task.options.seed).quick()
+    long = [s for s in _first_steps(model.runs.sequences, LONGEST_AUDIT) if len(s) > max(options.lookbacks)]
+    problem = solution.problem
+    claim = claim_of({"solution": solution.to_json()}, problem, solution.policy)
+    found = audit(
+        problem,
+        solution.policy,
+        long or None,
+        name=solution.method,
+        claimed=solution.leakage,
+        distances=model.states.distances(),
+        names=model.states.names,
+        unit=task.unit,
+        options=options,
+    )
+    result = check(found, claim)
+    told = {"stands": result.stands, "contradictions": list(result.contradictions)}
+    words = verdict(found, claim, problem.chain)
+    seen = {s.name: {who: s.adversaries["filter"][who].top1 for who in ("released", "nothing")} for s in
+            found.policy.settings}  # fmt: skip
+    text = json.dumps({**told, "verdict": words, **found.policy.to_json()}, indent=1, default=_plain)
+    return {**told, "named": seen}, text.encode()
+
+
+def _first_steps(sequences: Sequence[NDArray[np.int64]], most: int) -> list[NDArray[np.int64]]:
+    out, left = [], most
+    for s in sequences:
+        out.append(s[:left])
+        left -= len(s)
+        if left <= 0:
+            break
+    return out
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)

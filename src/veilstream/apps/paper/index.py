@@ -1,0 +1,58 @@
+"""index.html: what the paper states, what we got, whether they agree."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from veilstream.apps.paper.run import Outcome
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem 1.25rem 4rem;
+  color: #1c2733; background: #fff; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin: 2.4rem 0 .4rem; }
+dl { display: grid; grid-template-columns: 9rem 1fr; gap: .3rem 1rem; margin: .4rem 0 .8rem; }
+dt { color: #5a6875; } dd { margin: 0; }
+img { max-width: 100%; height: auto; background: #fff; }
+.yes { color: #0b5e47; } .part { color: #7a4a00; } .no { color: #8c1d18; } .agree { font-weight: 650; }
+@media (max-width: 36rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; } }
+@media (prefers-color-scheme: dark) { body { color: #e6ebf0; background: #12181f; } dt { color: #a3b0bc; }
+  a { color: #7cc4f5; } .yes { color: #7fdcc0; } .part { color: #ffc266; } .no { color: #f2b8b5; } }
+@media print { section { break-inside: avoid; } }
+"""
+CLASS = {"yes": "yes", "in part": "part", "no": "no"}
+
+
+def page(outcomes: Sequence[Outcome]) -> str:
+    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+    csp = f"default-src 'none'; img-src 'self' file: data:; style-src 'sha256-{digest}'; base-uri 'none'"
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{csp}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+        f"<title>The paper, item by item</title><style>{STYLE}</style></head><body>"
+        "<h1>The paper, item by item</h1><p>Erdemir, Dragotti, Gündüz: Privacy-Aware Time-Series Data Sharing with "
+        "Deep Reinforcement Learning. What it states, what veilstream gets, and whether they agree. Bits are per step. "
+        "Bands are proved, exact curves computed exactly for the stated chain, ± are 95 % intervals. Pictures made "
+        "from GeoLife must not be passed on.</p>" + "".join(_section(o) for o in outcomes) + "</body></html>\n"
+    )
+
+
+def _section(outcome: Outcome) -> str:
+    item, found = outcome.item, outcome.finding
+    asks, answers = ("beyond it we ask", "the answer") if item.beyond else ("the paper", "do they agree?")
+    head = f'<section id="{item.name}"><h2>{escape(item.title)}</h2><dl><dt>{asks}</dt><dd>{escape(item.paper)}</dd>'
+    if found is None:
+        return f"{head}<dt>veilstream</dt><dd>{escape(outcome.state)}</dd></dl></section>"
+    agree = f'<dd class="agree {CLASS.get(found.agrees, "no")}">{escape(found.agrees)}</dd>'
+    why = f"<dt>note</dt><dd>{escape(found.why)}</dd>" if found.why else ""
+    links = " ".join(f'<a href="{item.name}.{ending}">{ending.upper()}</a>' for ending in ("csv", "png", "svg"))
+    picture = f'<a href="{item.name}.svg"><img src="{item.name}.png" alt="{escape(item.title)}"></a>'
+    return (
+        f"{head}<dt>veilstream</dt><dd>{escape(found.ours)}</dd><dt>{answers}</dt>{agree}{why}"
+        f"<dt>files</dt><dd>{links}</dd></dl>{picture}</section>"
+    )

@@ -1,0 +1,26 @@
+"""Meter readings, one household a column, fitted each by itself: half hours as they come, bins of equal counts."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from veilstream.data.fitting import Model
+    from veilstream.data.readings import Readings
+
+BINS = 8
+
+
+@lru_cache(maxsize=1)
+def readings(meters: Path) -> Readings:
+    from veilstream.data.sources import read
+
+    return read([str(meters)], unit="kWh")
+
+
+def household(meters: Path, name: str, bins: int = BINS, order: int = 1) -> Model:
+    from veilstream.data.fitting import FitOptions, fit_model
+
+    return fit_model(readings(meters).only(name), FitOptions(n_states=bins, order=order))

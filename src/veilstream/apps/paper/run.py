@@ -1,0 +1,142 @@
+"""Run the items, one after the other; what is there already, made with the same settings, is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from veilstream.apps.paper.cache import write
+from veilstream.apps.paper.geolife import digest, folder_of
+from veilstream.apps.paper.item import Budget, Desk, Finding, Item, as_json
+from veilstream.apps.paper.learned import available
+from veilstream.errors import InputError
+from veilstream.solvers.solution import Progress
+
+MODULES = (
+    "fig_idc",
+    "fig_adc",
+    "convergence",
+    "toy",
+    "grid_trajectory",
+    "fig_geolife",
+    "table_idc",
+    "table_adc",
+    "map_geolife",
+    "beyond_users",
+    "beyond_meters",
+    "beyond_orders",
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An item after the run; `finding` is None where it was skipped, and `state` says why."""
+
+    item: Item
+    state: str  # made, kept, or why it was skipped
+    finding: Finding | None
+
+
+def items() -> list[Item]:
+    return [import_module(f"veilstream.apps.paper.{name}").ITEM for name in MODULES]
+
+
+def chosen(only: str | None) -> list[Item]:
+    every = items()
+    if only is None:
+        return every
+    by_name = {item.name: item for item in every}
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    unknown = [name for name in names if name not in by_name]
+    if unknown or not names:
+        raise InputError(f"--only: no item {unknown[0] if unknown else only!r}; there are {', '.join(by_name)}")
+    return [by_name[name] for name in dict.fromkeys(names)]
+
+
+def run(
+    folder: Path,
+    wanted: Sequence[Item],
+    budget: Budget,
+    geolife: Path | None = None,
+    progress: Progress | None = None,
+    tell: Callable[[Outcome], None] | None = None,
+    meters: Path | None = None,
+) -> list[Outcome]:
+    """Every item in turn; the index is written anew after each, so an interrupted run leaves a whole one."""
+    from veilstream.apps.paper.index import page
+
+    if geolife is not None:
+        geolife = Path(geolife)
+        folder_of(geolife)
+    if meters is not None and not meters.is_file():
+        raise InputError(f"{meters}: no such file; --meters names a CSV of kWh, one column a household")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror})") from None
+    outcomes: list[Outcome] = []
+    write(folder / "index.html", page(_all(folder, outcomes)))  # before any work: it may not be writable
+    for item in wanted:
+        outcome = _one(item, Desk(item.name, folder, budget, geolife, progress, meters))
+        outcomes.append(outcome)
+        write(folder / "index.html", page(_all(folder, outcomes)))
+        if tell:
+            tell(outcome)
+    return outcomes
+
+
+def _one(item: Item, desk: Desk) -> Outcome:
+    if item.needs_geolife and desk.geolife is None:
+        return Outcome(item, "skipped: needs --geolife DIR", None)
+    if item.needs_meters and desk.meters is None:
+        return Outcome(item, "skipped: needs --meters CSV", None)
+    if item.needs is not None and find_spec(item.needs) is None:
+        return Outcome(item, f"skipped: needs {item.needs}; pip install 'veilstream[deep]'", None)
+    settings = {"item": item.name, "veilstream": version("veilstream"), **asdict(desk.budget)}
+    settings["deep"] = available()  # with its library an item holds more
+    if item.needs_geolife and desk.geolife is not None:
+        settings["geolife"] = digest(desk.geolife)  # another folder is other data
+    if item.beyond and desk.meters is not None:
+        settings["meters"] = f"{desk.meters.name} {desk.meters.stat().st_size}"
+    done = read(desk.folder, item)
+    if done is not None and done[1] == settings:
+        return Outcome(item, "kept", done[0])
+    mark = desk.folder / f"{item.name}.json"
+    mark.unlink(missing_ok=True)  # written last: a half-made item counts as not there
+    finding = item.make(desk)
+    write(mark, as_json(finding, settings))
+    return Outcome(item, "made", finding)
+
+
+def read(folder: Path, item: Item) -> tuple[Finding, dict[str, Any]] | None:
+    """What an earlier run found, if it ended and its files are there."""
+    wanted = [folder / f"{item.name}.{ending}" for ending in ("json", "csv", "png", "svg")]
+    if not all(path.is_file() for path in wanted):
+        return None
+    try:
+        told = json.loads(wanted[0].read_text(encoding="utf-8"))
+        return Finding(str(told["ours"]), str(told["agrees"]), str(told["why"])), told["settings"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _all(folder: Path, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """For the index: this run's items, and what earlier runs left of the others."""
+    ran = {o.item.name: o for o in outcomes}
+    every = []
+    for item in items():
+        if item.name in ran and ran[item.name].finding is not None:
+            every.append(ran[item.name])
+        elif (done := read(folder, item)) is not None:
+            every.append(Outcome(item, "kept", done[0]))
+        elif item.name in ran:
+            every.append(ran[item.name])
+        else:
+            every.append(Outcome(item, "not run yet", None))
+    return [replace(o) for o in every]

@@ -1,0 +1,51 @@
+"""The data and model card: what lies behind the figures, in counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilstream.artefact import Artefact
+from veilstream.data.crossval import THIN_ROW, describe
+from veilstream.units import format_duration
+
+
+def data_card(
+    artefact: Artefact, traces: int, readings: int, sequences: Sequence[NDArray[np.int64]]
+) -> list[tuple[str, str]]:
+    """The recorded data, seen through the policy's states."""
+    card = describe(artefact.chain, sequences)
+    steps = sum(map(len, sequences))
+    rows = [
+        ("recorded", f"{readings:,} readings in {traces:,} traces"),
+        ("steps", f"{steps:,} in {len(sequences):,} runs; {card.moves:,} of them move"),
+        ("effective sample", f"{card.effective_sample:,.0f} independent visits"),
+        ("stays put", f"{100 * card.self_transition:.0f} % of steps"),
+        ("data against chain", f"{card.drift:.2f} total variation between visits and the chain's long-run law"),
+    ]
+    if card.thin_rows:
+        rows.append(("thin rows", f"{card.thin_rows} states with fewer than {THIN_ROW} transitions behind them"))
+    return rows
+
+
+def chain_card(artefact: Artefact) -> list[tuple[str, str]]:
+    """The chain and the constraint."""
+    chain, states = artefact.chain, artefact.states
+    kind = states.kind if states is not None else "symbols"
+    rows = [
+        ("states", f"{chain.n_symbols} {kind}"),
+        ("chain", f"order {chain.order}, entropy rate {chain.entropy_rate:.4f} bits per step"),
+    ]
+    if artefact.period_s:
+        rows.append(("one step", format_duration(artefact.period_s)))
+    if chain.counts is not None:
+        counts = chain.counts.sum(1)
+        rows.append(
+            ("fitted on", f"{counts.sum():,.0f} transitions; per state {counts.min():,.0f} to {counts.max():,.0f}")
+        )
+    if artefact.problem is not None:
+        rows.append(("constraint", str(artefact.problem.constraint)))
+    rows += [("note", warning) for warning in chain.warnings]
+    return rows

@@ -1,0 +1,169 @@
+"""One self-contained HTML file: no request leaves it, nothing in it runs but its own small script.
+
+The content-security-policy names the script and the style by their hashes and forbids all else.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from veilstream.apps.report import words
+from veilstream.apps.report.audited import Audited
+from veilstream.apps.report.content import Content, payload
+from veilstream.audit.tables import LEGEND
+
+PRIVATE = "PRIVATE: this page shows recorded traces. Do not pass it on; veil report --shareable makes one you can."
+SHAREABLE = (
+    "Shareable: no recorded trace is in this page; its example was drawn from the chain. "
+    "It does show the model: states, their distances, and how often each is visited."
+)
+HIDDEN = {"command", "data_sha256"}  # of the provenance, in a shareable page: they may name a person's files
+
+
+def render(content: Content) -> str:
+    """The page."""
+    style, script = asset("page.css"), asset("page.js")
+    headline, sentences = words.verdict(content)
+    shareable = content.options.shareable
+    name = content.artefact.chain.name
+    parts = {
+        "policy": f"default-src 'none'; style-src '{source_hash(style)}'; script-src '{source_hash(script)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'",
+        "style": style,
+        "script": script,
+        "title": escape("Shareable report" if shareable else f"PRIVATE report: {name}"),
+        "banner": f'<p class="banner {"shareable" if shareable else "private"}" role="note">'
+        f"{escape(SHAREABLE if shareable else PRIVATE)}</p>",
+        "name": escape("What this policy reveals" if shareable else f"What this policy reveals: {name}"),
+        "headline": escape(headline),
+        "sentences": "".join(f"<li>{escape(s)}</li>" for s in sentences),
+        "last": str(len(content.spots) - 1),
+        "start": str(next(i for i, s in enumerate(content.spots) if s.own)),
+        "example": escape(_example(content)),
+        "baselines": _baselines(content),
+        "audit": _audit(content.audit),
+        "card": pairs(content.card) or "<p>No data was given.</p>",
+        "account": _account(content),
+        "levels": pairs([(str(k), v) for k, v in words.LEVELS.items()]),
+        "limits": "".join(f"<li>{escape(s)}</li>" for s in words.LIMITS),
+        "provenance": pairs(_provenance(content)),
+        "glossary": pairs(list(words.GLOSSARY.items())),
+        "data": embed(payload(content)),
+    }
+    page = asset("page.html")
+    head, *pieces = page.split("{{")
+    out = [head]
+    for piece in pieces:  # one pass: what is put in is never looked at again
+        key, _, rest = piece.partition("}}")
+        out += [parts[key], rest]
+    return "".join(out)
+
+
+def embed(value: Any) -> str:
+    """JSON that no HTML parser can mistake for markup."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def asset(name: str) -> str:
+    return (files("veilstream.apps.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def source_hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def pairs(rows: Sequence[tuple[str, str]]) -> str:
+    body = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in rows)
+    return f"<dl>{body}</dl>" if body else ""
+
+
+def _example(content: Content) -> str:
+    steps = len(content.path)
+    if content.options.shareable:
+        return f"The liveliest {steps} steps of a trace drawn from the chain; no recorded data."
+    return f"The liveliest {steps} steps of the recorded data, released afresh at each operating point."
+
+
+def _baselines(content: Content) -> str:
+    unit = f" ({content.unit})" if content.unit else ""
+    own = content.own.point.leakage
+    head = "".join(
+        f'<th scope="col">{escape(h)}</th>'
+        for h in ("method", f"mean distortion{unit}", "leakage (bits per step)", "times this policy's", "level")
+    )
+    rows = []
+    for b in content.baselines:
+        if b.leakage is None or b.distortion is None:
+            rows.append(f'<tr><th scope="row">{escape(b.label)}</th><td colspan="4">{escape(b.note)}</td></tr>')
+            continue
+        spread = f" ± {1.96 * b.leakage_se:.4f}" if b.leakage_se else ""
+        times = f"{b.leakage / own:.2f}" if own > 1e-6 else ""
+        level = b.level + (f"; {b.note}" if b.note else "")
+        cells = (f"{b.distortion:.3f}", words.number(b.leakage) + spread, times, level)
+        rows.append(
+            f'<tr><th scope="row">{escape(b.label)}</th>' + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>"
+        )
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _audit(found: Audited) -> str:
+    """The verdict of the audit and its tables."""
+    state = {True: "The claim stands.", False: "THE CLAIM FAILS.", None: ""}[found.stands]
+    out = [f"<p>{'<strong>' + state + '</strong> ' if state else ''}{escape(found.words)}</p>"]
+    for sheet in found.sheets:
+        head = "".join(f'<th scope="col">{escape(h)}</th>' for h in sheet.head)
+        rows = "".join(
+            f'<tr class="{"own" if strong else "other"}"><th scope="row">{escape(first)}</th>'
+            + "".join(f"<td>{escape(c)}</td>" for c in rest)
+            + "</tr>"
+            for (first, *rest), strong in sheet.rows
+        )
+        out.append(
+            f'<div class="wide"><table class="figures"><caption>{escape(sheet.title)}</caption>'
+            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+        )
+    return "".join(out) + (f'<p class="legend">{escape(LEGEND)}</p>' if found.sheets else "")
+
+
+def _account(content: Content) -> str:
+    rows = "".join(
+        f'<tr><th scope="row">{escape(str(e["step"]))}</th><td>{int(e["count"]):,}</td>'
+        f"<td>{escape(str(e['note']))}</td></tr>"
+        for e in content.account
+    )
+    if not rows:
+        return ""
+    head = '<th scope="col">step</th><th scope="col">count</th><th scope="col">what happened</th>'
+    return (
+        "<details><summary>From file to trace, step by step</summary>"
+        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>'
+    )
+
+
+def _provenance(content: Content) -> list[tuple[str, str]]:
+    artefact = content.artefact
+    rows = [("policy sha-256", artefact.sha256)]
+    for key, value in artefact.provenance.items():
+        if value in (None, "", {}) or (content.options.shareable and key in HIDDEN):
+            continue
+        if key == "versions" and isinstance(value, dict):
+            rows.append(("made with", ", ".join(f"{k} {v}" for k, v in value.items())))
+        elif key == "solution" and isinstance(value, dict):
+            told = ("method", "window", "constraint", "weight", "status", "seconds")
+            said = ", ".join(f"{k} {value[k]}" for k in told if value.get(k) is not None)
+            rows.append(("solved by", said))
+        else:
+            rows.append((key, value if isinstance(value, str) else json.dumps(value)))
+    gaps = [s.gap for s in content.solutions if s.gap is not None]
+    if gaps:
+        rows.append(("certificate gaps on the curve", f"{100 * min(gaps):.2f} to {100 * max(gaps):.2f} %"))
+    if artefact.study_only:
+        rows.append(("study only", "; ".join(artefact.study_only)))
+    return rows

@@ -1,0 +1,123 @@
+"""Figures of the trade-off: data in, figure out. Colours are Okabe and Ito's, told apart by colour-blind readers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from veilstream.apps.report.layout import lower_curve
+from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from veilstream.core.problem import Problem
+    from veilstream.solvers.solution import Point, Solution
+
+STYLES = {
+    "causal-ba": ("#0072B2", "-", "veilstream (exact)"),
+    "myopic": ("#D55E00", "--", "myopic"),
+    "belief-greedy": ("#009E73", "-.", "belief-greedy"),
+    "a2c": ("#882255", ":", "A2C"),
+    "actor-critic": ("#56B4E9", ":", "actor-critic"),
+    "planar-laplace": ("#CC79A7", "s", "planar Laplace"),
+    "randomised-response": ("#E69F00", "^", "randomised response"),
+    "rounding": ("#666666", "D", "rounding to zones"),
+    "constant": ("#000000", "X", "always the same"),
+}
+
+
+def trade_off(
+    curves: dict[str, list[Solution]], families: dict[str, list[Point]], unit: str, problem: Problem
+) -> Figure:
+    """Bits per step against distortion; the shaded band is where no policy can be and ours might still move."""
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    draw_trade_off(figure.subplots(), curves, families, unit, problem)
+    return figure
+
+
+def draw_trade_off(
+    ax: Axes, curves: dict[str, list[Solution]], families: dict[str, list[Point]], unit: str, problem: Problem
+) -> None:
+    for method, solutions in curves.items():
+        colour, line, label = STYLES.get(method, ("#333333", "-", method))
+        D, L = np.array(sorted((s.distortion, s.leakage) for s in solutions)).T
+        marker, size = ("o", 3.5) if len(D) > 1 else ("*", 13.0)
+        ax.plot(D, L, line, color=colour, label=label, zorder=3, marker=marker, markersize=size)
+        if any(s.lower_bound is not None for s in solutions):
+            grid = np.linspace(0, D.max(), 300)
+            low = lower_curve(solutions, grid)
+            high = np.interp(grid, D, L)
+            ax.fill_between(grid, np.minimum(low, high), high, color=colour, alpha=0.2, lw=0)
+            ax.plot(grid, low, color=colour, lw=0.8, label="no policy can be below (proved)")
+    for method, family in families.items():
+        colour, mark, label = STYLES.get(method, ("#333333", "o", method))
+        D, L = np.array(sorted((p.distortion, p.leakage) for p in family)).T
+        ax.plot(D, L, mark, color=colour, markersize=4.5, alpha=0.85, label=label)
+    truth = problem.chain.entropy_rate
+    ax.axhline(truth, color="#999999", lw=0.8, ls=":")
+    ax.annotate("the truth", (1, truth), xycoords=("axes fraction", "data"), xytext=(-3, 3), textcoords="offset points",
+                ha="right", color="#666666", fontsize=9)  # fmt: skip
+    ax.set_xlabel(f"mean distortion ({unit})" if unit else "mean distortion")
+    ax.set_ylabel("leakage (bits per step)")
+    ax.set_title(f"What accuracy costs: {problem.chain.name}", loc="left", fontsize=11)
+    reach = max((problem.chain.stationary @ problem.distortion).min() * 1.25, 1e-9)
+    ax.set_xlim(-0.02 * reach, reach)
+    ax.set_ylim(-0.03 * truth, truth * 1.15)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, 0.86), fontsize=9)
+
+
+def draw_traces(
+    ax: Axes, true: NDArray[np.int64], released: NDArray[np.int64], names: tuple[str, ...], period_h: float
+) -> None:
+    """True and released state over time, states as rows."""
+    hours = np.arange(len(true) + 1) * period_h
+    true, released = np.append(true, true[-1]), np.append(released, released[-1])  # the last step is drawn whole
+    ax.step(hours, true, where="post", color="#0072B2", lw=2.2, alpha=0.9, label="true")
+    ax.step(hours, released, where="post", color="#D55E00", lw=1.3, ls=(0, (4, 1.5)), label="released")
+    ax.set_yticks(range(len(names)), names, fontsize=9)
+    ax.set_ylim(-0.6, len(names) - 0.4)
+    ax.set_xlim(0, hours[-1])
+    ax.set_xlabel("hours")
+    ax.grid(axis="y", color="#eeeeee")
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1.0), fontsize=9)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """To a file whose ending says the format."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot write the picture {path}: {error}") from None
+
+
+def demo_figure(
+    curves: dict[str, list[Solution]],
+    families: dict[str, list[Point]],
+    problem: Problem,
+    rows: list[tuple],
+    day: tuple[NDArray[np.int64], NDArray[np.int64]],
+    names: tuple[str, ...],
+    period_h: float,
+) -> Figure:
+    """The trade-off with the operating points asked for, and one day, true and released."""
+    figure = Figure(figsize=(9, 9), layout="constrained")
+    top, bottom = figure.subplots(2, 1, height_ratios=[1.25, 1])
+    draw_trade_off(top, curves, families, "km", problem)
+    for limit, ours, _, laplace in rows:
+        top.annotate("", (limit, ours.leakage), (limit, laplace.leakage),
+                     arrowprops={"arrowstyle": "->", "color": "#444444", "lw": 1})  # fmt: skip
+        top.annotate(f"{laplace.leakage / max(ours.leakage, 1e-9):.0f}x less", (limit, laplace.leakage), xytext=(4, 6),
+                     textcoords="offset points", fontsize=9, color="#444444")  # fmt: skip
+    draw_traces(bottom, *day, names, period_h)
+    _, ours, _, _ = rows[1]
+    bottom.set_title(f"One day at {rows[1][0]:g} km: {ours.leakage:.3f} bits per step", loc="left", fontsize=11)
+    return figure

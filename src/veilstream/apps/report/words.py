@@ -1,0 +1,84 @@
+"""The report in words: the verdict, the guarantee levels, the glossary."""
+
+from __future__ import annotations
+
+from veilstream.apps.report.content import Content
+from veilstream.solvers.solution import Level
+
+LEVELS = {
+    Level.PROVED: "holds for every adversary and every other policy, if the fitted chain is the truth",
+    Level.COMPUTED: "no sampling behind it; exact for the fitted chain, to rounding",
+    Level.ESTIMATED: "by simulation; the ± is a 95 % interval",
+}
+GLOSSARY = {
+    "bit": "the answer to one yes-or-no question whose answers are equally likely.",
+    "leakage": "how much the releases tell, on average per step, to someone who has seen all earlier ones and knows "
+    "the chain and the policy. 0: nothing. The entropy rate: everything.",
+    "entropy rate": "what publishing the truth itself would tell per step.",
+    "distortion": "how far a release is from the truth, on average; the price paid for privacy.",
+    "policy": "the rule that draws each release, from the true state and from what was released before.",
+    "chain": "the Markov model of how the true state moves from step to step, fitted to the data.",
+    "posterior": "what the adversary believes about the true state after seeing the releases up to now.",
+    "certified band": "between the policies found and the line that no policy can be below.",
+    "channel": "the probability of each release given the true state.",
+    "effective sample": "how many independent visits the recorded steps are worth, since neighbours resemble each "
+    "other.",
+}
+LIMITS = (
+    "Every figure speaks of the fitted chain. Data that moves in ways the chain does not know (days of the week, for "
+    "one) can tell an adversary more: veil audit measures that on real data.",
+    "Leakage is a mean over time. A rare place can stand out even when the mean is small.",
+    "When something is released is public here; only what is released is hidden.",
+)
+
+
+def number(value: float) -> str:
+    """Three digits, without exponents."""
+    if value == 0:
+        return "0"
+    return f"{value:.3f}" if abs(value) >= 0.1 else f"{value:.4f}" if abs(value) >= 0.001 else f"{value:.1g}"
+
+
+def amount(content: Content, value: float) -> str:
+    return f"{value:.3g} {content.unit}".strip()
+
+
+def verdict(content: Content) -> tuple[str, list[str]]:
+    """A headline, and the sentences that back it, each with its guarantee level."""
+    own, truth = content.own, content.artefact.chain.entropy_rate
+    point = own.point
+    off = amount(content, point.distortion)
+    if point.leakage < 5e-4 * max(truth, 1e-9):
+        headline = f"This policy reveals next to nothing, and is {off} off on average."
+    else:
+        less = max(0.0, 1 - point.leakage / max(truth, 1e-9))
+        share = f"{100 * less:.1f}" if less > 0.99 else f"{100 * less:.0f}"
+        headline = f"This policy reveals {share} % less than the truth would, and is {off} off on average."
+    spread = f" ± {1.96 * point.leakage_se:.4f}" if point.leakage_se else ""
+    found = [
+        f"Each {content.period} tells {number(point.leakage)}{spread} bits; the truth itself would tell "
+        f"{number(truth)} ({point.level}).",
+    ]
+    left = point.leakage - own.low
+    if own.low > 0:
+        share = f"{100 * left / point.leakage:.1f}"
+        found.append(
+            f"No policy this accurate can tell less than {number(own.low)} bits ({Level.PROVED}), "
+            f"so at most {share} % of this leakage could still be avoided."
+        )
+    elif point.leakage > 5e-4 * max(truth, 1e-9):
+        found.append("No lower bound above zero was proved at this accuracy; a longer --seconds may find one.")
+    blind = float(content.law.max())
+    found.append(
+        f"Someone who knows your habits and this policy, and sees every release, names the true state in "
+        f"{100 * own.example.right:.0f} ± {196 * own.example.right_se:.0f} % of steps; without any release, by always "
+        f"naming the commonest, in {100 * blind:.0f} % ({Level.ESTIMATED})."
+    )
+    laplace = next((b for b in content.baselines if b.label.startswith("planar") and b.leakage is not None), None)
+    if laplace is not None and laplace.leakage and point.leakage > 5e-4 * max(truth, 1e-9):
+        found.append(
+            f"Planar Laplace noise, as accurate, would tell {number(laplace.leakage)} ± "
+            f"{1.96 * laplace.leakage_se:.4f} bits, {laplace.leakage / point.leakage:.1f} times as much "
+            f"({laplace.level})."
+        )
+    return headline, found

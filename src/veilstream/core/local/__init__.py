@@ -1,0 +1,1 @@
+"""The same protocols over the non-zeros alone: many states, local moves, local releases."""

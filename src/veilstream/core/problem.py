@@ -1,0 +1,235 @@
+"""The privacy problem, and the one Bayes step everything runs on.
+
+With prior b(z) = P(Z_t = z | y^{t-1}) and channel a(y|z):
+
+    joint        m(z,y) = b(z) a(y|z),   output law p(y) = sum_z m(z,y)
+    leakage      L(b,a) = sum m log2 a/p           (bits)
+    distortion   D(b,a) = sum m d
+    posterior    P(z | y^t) = m(z,y)/p(y)
+    next prior   b'(z') = sum_z m(z,y)/p(y) P(z,z')
+
+All of these take leading batch axes. Nothing else in the package writes these formulas again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from veilstream.core.chain import MarkovChain
+from veilstream.core.information import Array, xlog2
+from veilstream.errors import ImpossibleObservation, InputError
+
+# --- the Bayes step --------------------------------------------------------------------------------------
+
+
+def joint(b: Array, a: Array) -> Array:
+    """m(z,y) = b(z) a(y|z)."""
+    return b[..., :, None] * a
+
+
+def output_law(b: Array, a: Array) -> Array:
+    """p(y) = sum_z b(z) a(y|z)."""
+    return np.matmul(b[..., None, :], a)[..., 0, :]
+
+
+def leakage(b: Array, a: Array) -> Array:
+    """L(b,a) = sum m log2 a - sum p log2 p, bits; never below 0."""
+    p = output_law(b, a)
+    return np.maximum(xlog2(joint(b, a), a).sum((-2, -1)) - xlog2(p, p).sum(-1), 0)
+
+
+def expected_distortion(b: Array, a: Array, d: Array) -> Array:
+    """D(b,a) = sum m d."""
+    return np.einsum("...z,...zy,zy->...", b, a, d)
+
+
+def posterior(b: Array, a: Array, y: ArrayLike) -> Array:
+    """m(.,y)/p(y). Raises ImpossibleObservation where p(y) = 0: there is no belief to go on with."""
+    a_y = np.take_along_axis(a, np.asarray(y)[..., None, None], -1)[..., 0]  # a(y|.) of the y seen
+    m_y = b * a_y
+    p_y = m_y.sum(-1, keepdims=True)
+    if not (p_y > 0).all():
+        raise ImpossibleObservation("the release seen has probability zero under the policy and the belief")
+    return m_y / p_y
+
+
+def next_prior(b: Array, a: Array, y: ArrayLike, P: Array) -> Array:
+    """b' = m(.,y)/p(y) P."""
+    return posterior(b, a, y) @ P
+
+
+def advance(b: Array, P: Array, k: int = 1) -> Array:
+    """b P^k: k steps without a release."""
+    return b @ np.linalg.matrix_power(P, k)
+
+
+def blahut_arimoto(
+    b: Array, cost: Array, r: Array | None = None, tolerance: float = 1e-6, max_iterations: int = 2000
+) -> tuple[Array, Array]:
+    """The channel that minimises L(b,a) + sum m cost, and its output law: (a, r).
+
+        K = 2^-cost,  N(z) = sum_y r K,  a = r K / N,  c(y) = sum_z b K / N,  r <- r c
+
+    stops when max_y log2 c(y), a bound on the distance to the optimum (Blahut 1972), is under `tolerance` bits.
+    `cost` is in bits, infinite where forbidden.
+    """
+    K = np.exp2(cost.min(-1, keepdims=True) - cost)
+    priors = b.reshape(-1, b.shape[-1])
+    start = np.full(cost.shape[-1], 1 / cost.shape[-1]) if r is None else r
+    r = np.broadcast_to(start, (*b.shape[:-1], cost.shape[-1])).reshape(len(priors), -1).copy()
+    live = np.arange(len(priors))  # each prior stops by itself: a channel must not depend on the rest of the batch
+    for _ in range(max_iterations):
+        c = (priors[live] / (r[live] @ K.T)) @ K
+        r[live] = np.maximum(r[live] * c, 1e-300)
+        live = live[np.log2(c.max(-1)) >= tolerance]
+        if not live.size:
+            break
+    r = r.reshape(*b.shape[:-1], -1)
+    a = r[..., None, :] * K
+    return a / a.sum(-1, keepdims=True), r
+
+
+# --- constraints -----------------------------------------------------------------------------------------
+
+
+def _checked(value: float, what: str) -> float:
+    if not isinstance(value, (int, float, np.number)) or not np.isfinite(value) or value < 0:
+        raise InputError(f"{what} must be a finite number >= 0, found {value}")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class Average:
+    """Either a Lagrange weight (bits per unit of distortion) or a limit on the mean distortion."""
+
+    weight: float | None = None
+    limit: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.weight is None) == (self.limit is None):
+            raise InputError("an average constraint needs either a weight or a limit, and not both")
+        if self.weight is not None:
+            object.__setattr__(self, "weight", _checked(self.weight, "weight (lambda)"))
+        if self.limit is not None:
+            object.__setattr__(self, "limit", _checked(self.limit, "average limit"))
+
+    def __str__(self) -> str:
+        return f"weight {self.weight:g} bits/unit" if self.weight is not None else f"average <= {self.limit:g}"
+
+
+@dataclass(frozen=True)
+class Instantaneous:
+    """Distortion at most `limit` at every step; one number, or one per true symbol."""
+
+    limit: float | Sequence[float]
+
+    def __post_init__(self) -> None:
+        limits = np.atleast_1d(np.asarray(self.limit, dtype=float))
+        if np.isnan(limits).any() or (limits < 0).any():
+            raise InputError(f"instantaneous limits must be numbers >= 0, found {limits.min():g}")
+        object.__setattr__(self, "limit", float(limits[0]) if np.ndim(self.limit) == 0 else tuple(limits.tolist()))
+
+    def __str__(self) -> str:
+        if isinstance(self.limit, tuple):
+            return "at every step <= " + ", ".join(f"{v:g}" for v in self.limit)
+        return f"at every step <= {self.limit:g}"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Leakage at most `bits` per step; the distortion is minimised."""
+
+    bits: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bits", _checked(self.bits, "budget (bits per step)"))
+
+    def __str__(self) -> str:
+        return f"leakage <= {self.bits:g} bits per step"
+
+
+@dataclass(frozen=True)
+class Both:
+    """An average constraint and a limit at every step, together."""
+
+    average: Average | Budget
+    instantaneous: Instantaneous
+
+    def __str__(self) -> str:
+        return f"{self.average}, {self.instantaneous}"
+
+
+Constraint = Average | Instantaneous | Budget | Both
+
+
+# --- the problem -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A chain on Z, a distortion Z x Y (or true symbol x Y for a lifted chain), and a constraint."""
+
+    chain: MarkovChain
+    distortion: Array
+    constraint: Constraint
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.constraint, Average | Instantaneous | Budget | Both):
+            raise InputError(
+                f"constraint must be Average, Instantaneous, Budget or Both, found {type(self.constraint).__name__}"
+            )
+        d = np.array(self.distortion, dtype=float)
+        if d.ndim != 2 or d.shape[1] == 0:
+            raise InputError(f"distortion must be a matrix, true x released symbols, found shape {d.shape}")
+        if not np.isfinite(d).all() or (d < 0).any():
+            raise InputError("distortion has an entry that is not a finite number >= 0")
+        if len(d) == self.chain.n_symbols != len(self.chain):
+            d = d[self.chain.symbols]
+        if len(d) != len(self.chain):
+            raise InputError(f"distortion has {len(d)} rows; the chain has {len(self.chain)} states")
+        object.__setattr__(self, "distortion", d)
+        unserved = np.flatnonzero(~self.allowed.any(1))
+        if unserved.size:
+            raise InputError(
+                f"infeasible limit: state {self.chain.symbols[unserved[0]]} has no release within it "
+                f"(its nearest is at {d[unserved[0]].min():g}); raise the limit to at least that"
+            )
+
+    @property
+    def n_states(self) -> int:
+        return self.distortion.shape[0]
+
+    @property
+    def n_outputs(self) -> int:
+        return self.distortion.shape[1]
+
+    @property
+    def average(self) -> Average | Budget | None:
+        """The part of the constraint that is met by choosing a weight, if any."""
+        if isinstance(self.constraint, Both):
+            return self.constraint.average
+        return None if isinstance(self.constraint, Instantaneous) else self.constraint
+
+    @cached_property
+    def allowed(self) -> NDArray[np.bool_]:
+        """Which y each z may show: all, unless there is a limit at every step."""
+        c = self.constraint.instantaneous if isinstance(self.constraint, Both) else self.constraint
+        if not isinstance(c, Instantaneous):
+            return np.ones(self.distortion.shape, dtype=bool)
+        limit = np.asarray(c.limit, dtype=float)
+        if limit.ndim and len(limit) not in (self.chain.n_symbols, len(self.chain)):
+            raise InputError(
+                f"{len(limit)} instantaneous limits given; one number or one per true symbol "
+                f"({self.chain.n_symbols}) is needed"
+            )
+        if limit.ndim:
+            limit = (limit[self.chain.symbols] if len(limit) == self.chain.n_symbols else limit)[:, None]
+        return self.distortion <= limit * (1 + 1e-12)
+
+    def cost(self, weight: ArrayLike) -> Array:
+        """weight * d in bits, infinite where a release is forbidden; a leading axis for every axis of `weight`."""
+        weight = np.asarray(weight, dtype=float)[..., None, None]
+        return np.where(self.allowed, weight * self.distortion, np.inf)

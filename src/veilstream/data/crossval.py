@@ -1,0 +1,250 @@
+"""How good is a fitted chain: held-out log-loss, choice of order, counts behind each row.
+
+    loss = - (1/N) sum_t log2 P(x_{t+1} | history),  on data the chain was not fitted to
+
+A chain that knows the truth reaches the entropy rate; the rest is what fitting cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from veilstream.core.chain import SMOOTHING, MarkovChain
+from veilstream.core.information import entropy
+from veilstream.errors import InputError
+
+FOLDS = 5
+MIN_BLOCKS = 50
+DENSE = 1 << 22  # tables up to this size are counted directly
+THIN_ROW = 10  # a row with fewer observed transitions is said to be thin
+Sequences = Sequence[NDArray[np.int64]]
+
+
+def walk(chain: MarkovChain, sequence: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The states z of a fitted chain along a sequence of symbols: the longest known history at every step."""
+    if chain.histories is None:
+        return np.asarray(sequence, np.int64)
+    index = {h: i for i, h in enumerate(chain.histories)}
+    order, context = chain.order, ()
+    out = np.empty(len(sequence), np.int64)
+    for t, x in enumerate(np.asarray(sequence).tolist()):
+        context = (x, *context)[:order]
+        while context not in index:
+            context = context[:-1]
+        out[t] = index[context]
+    return out
+
+
+def losses(chain: MarkovChain, sequences: Sequences) -> list[NDArray[np.float64]]:
+    """-log2 of the probability of every transition, one array per sequence."""
+    found = []
+    for sequence in sequences:
+        z = walk(chain, sequence)
+        with np.errstate(divide="ignore"):
+            found.append(-np.log2(chain.transition[z[:-1], z[1:]]))
+    return found
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """Held-out loss of one order: bits per step, and per block for paired comparisons."""
+
+    order: int
+    loss: float
+    loss_se: float
+    per_block: NDArray[np.float64]  # summed bits of each block
+    weights: NDArray[np.float64]  # transitions of each block
+
+
+def blocks_of(sequences: Sequences, at_least: int = MIN_BLOCKS) -> list[NDArray[np.int64]]:
+    """The sequences with a transition, cut further until there are enough of them."""
+    usable = [np.asarray(s) for s in sequences if len(s) > 1]
+    total = sum(len(s) for s in usable)
+    size = max(2, -(-total // at_least))
+    return [b for s in usable for b in np.array_split(s, max(1, round(len(s) / size))) if len(b) > 1]
+
+
+def cross_validate(
+    sequences: Sequences, n_states: int, order: int = 1, smoothing: float = SMOOTHING, folds: int = FOLDS, seed: int = 0
+) -> CrossValidation:
+    """Fit on all folds but one, score the one; whole blocks stay together."""
+    blocks = blocks_of(sequences)
+    if len(blocks) < 2:
+        raise InputError(f"cross-validation needs at least 2 runs with a transition, found {len(blocks)}")
+    folds = min(folds, len(blocks))
+    fold = np.random.default_rng(seed).permutation(len(blocks)) % folds
+    bits = np.zeros(len(blocks))
+    for k in range(folds):
+        train = [b for b, f in zip(blocks, fold, strict=True) if f != k]
+        test = np.flatnonzero(fold == k)
+        found = held_out_losses(train, [blocks[i] for i in test], n_states, order, smoothing)
+        bits[test] = [part.sum() for part in np.split(found, np.cumsum([len(blocks[i]) - 1 for i in test])[:-1])]
+    weights = np.array([len(b) - 1 for b in blocks], float)
+    loss = float(bits.sum() / weights.sum())
+    se = float(np.sqrt(((bits - loss * weights) ** 2).sum()) / weights.sum())
+    return CrossValidation(order, loss, se, bits, weights)
+
+
+def held_out_losses(train: Sequences, test: Sequences, n: int, order: int, smoothing: float) -> NDArray[np.float64]:
+    """`losses` of the chain fitted on `train`, of every transition of `test`, without building that chain.
+
+    A history is the number x_{t-1} + n x_{t-2} + ...; the longest one seen in `train` predicts.
+    """
+    bits = np.full(sum(len(s) - 1 for s in test), np.log2(n))
+    open_ = np.ones(len(bits), bool)
+    next_test = np.concatenate([s[1:] for s in test]).astype(np.int64)
+    next_train = np.concatenate([s[1:] for s in train]).astype(np.int64)
+    for m in range(order, 0, -1):
+        history, seen = _histories(train, n, m), _histories(test, n, m)
+        known = history >= 0
+        total = _occurrences(history[known], seen, n**m)
+        pairs = np.where(seen >= 0, seen * n + next_test, -1)
+        count = _occurrences(history[known] * n + next_train[known], pairs, n ** (m + 1))
+        take = open_ & (total > 0)
+        bits[take] = -np.log2((count[take] + smoothing) / (total[take] + smoothing * n))
+        open_ &= ~take
+    return bits
+
+
+def _histories(sequences: Sequences, n: int, m: int) -> NDArray[np.int64]:
+    """The m symbols before every transition as one number, -1 where there are fewer."""
+    found = []
+    for s in sequences:
+        code = np.full(len(s) - 1, -1, np.int64)
+        if len(s) > m:
+            code[m - 1 :] = sum(np.asarray(s[m - 1 - k : len(s) - 1 - k], np.int64) * n**k for k in range(m))
+        found.append(code)
+    return np.concatenate(found)
+
+
+def _occurrences(keys: NDArray[np.int64], wanted: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """How often each wanted key is among the keys, all below `size`; 0 for -1."""
+    if size <= DENSE:
+        return np.where(wanted >= 0, np.bincount(keys, minlength=size)[wanted], 0)
+    found, counts = np.unique(keys, return_counts=True)
+    if not len(found):
+        return np.zeros(len(wanted), np.int64)
+    at = np.minimum(np.searchsorted(found, wanted), len(found) - 1)
+    return np.where(found[at] == wanted, counts[at], 0)
+
+
+def select_order(
+    sequences: Sequences, n_states: int, max_order: int, smoothing: float = SMOOTHING, seed: int = 0
+) -> tuple[int, list[CrossValidation]]:
+    """The smallest order whose held-out loss is within one standard error (paired by block) of the best."""
+    tried = [cross_validate(sequences, n_states, m, smoothing, seed=seed) for m in range(1, max_order + 1)]
+    best = min(tried, key=lambda cv: cv.loss)
+    for cv in tried:
+        gain = cv.per_block - best.per_block
+        mean = gain.sum() / cv.weights.sum()
+        se = np.sqrt(((gain - mean * cv.weights) ** 2).sum()) / cv.weights.sum()
+        if mean <= se:
+            return cv.order, tried
+    return best.order, tried
+
+
+@dataclass(frozen=True)
+class Card:
+    """What there is to know about a chain and the data behind it."""
+
+    entropy_rate: float  # of the chain, weighted by its stationary law, bits per step
+    entropy_data: float  # H(next | now) of the counts themselves, weighted by visits, bits per step
+    self_transition: float  # share of steps that stay, in the data
+    moves: int  # transitions to another state
+    effective_sample: float  # independent visits the steps are worth, N (1 - l) / (1 + l), l the second eigenvalue
+    row_counts: NDArray[np.float64]  # observed transitions behind each row
+    thin_rows: int
+    never_left: tuple[int, ...]  # symbols
+    never_entered: tuple[int, ...]
+    drift: float  # total variation between the stationary law and the visits
+
+
+def describe(chain: MarkovChain, sequences: Sequences) -> Card:
+    """The statistics of a fitted chain."""
+    n = chain.n_symbols
+    C = transition_counts(sequences, n)
+    total = max(C.sum(), 1.0)
+    rows = C.sum(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        P = np.where(rows[:, None] > 0, C / rows[:, None], 0.0)
+    off = C - np.diag(np.diag(C))
+    visits = np.bincount(np.concatenate([np.asarray(s) for s in sequences]), minlength=n).astype(float)
+    law = np.bincount(chain.symbols, chain.stationary, minlength=n)
+    slow = np.sort(np.abs(np.linalg.eigvals((C + SMOOTHING) / (C + SMOOTHING).sum(1, keepdims=True))))
+    second = min(float(slow[-2]), 1.0) if n > 1 else 0.0
+    counts = rows if chain.counts is None else np.asarray(chain.counts).sum(1)
+    return Card(
+        entropy_rate=float(chain.entropy_rate),
+        entropy_data=float(rows @ entropy(P) / total),
+        self_transition=float(np.trace(C) / total),
+        moves=int(off.sum()),
+        effective_sample=float(total * (1 - second) / (1 + second)),
+        row_counts=counts,
+        thin_rows=int((counts < THIN_ROW).sum()),
+        never_left=tuple(map(int, np.flatnonzero(off.sum(1) == 0))),
+        never_entered=tuple(map(int, np.flatnonzero(off.sum(0) == 0))),
+        drift=float(np.abs(law - visits / visits.sum()).sum() / 2),
+    )
+
+
+def transition_counts(sequences: Sequences, n: int) -> NDArray[np.float64]:
+    """C(x, x') over all sequences, n x n."""
+    pairs = [np.asarray(s[:-1], np.int64) * n + s[1:] for s in sequences if len(s) > 1]
+    flat = np.concatenate(pairs) if pairs else np.zeros(0, np.int64)
+    return np.bincount(flat, minlength=n * n).reshape(n, n).astype(float)
+
+
+def link_dead_ends(sequences: Sequences, streams: NDArray[np.int64], n: int) -> list[NDArray[np.int64]]:
+    """Transitions to add so that no set of states is entered and never left.
+
+    Cut at gaps, a trace may end for good in a state, and the fitted chain would stay there for ever: its long-run
+    law would be an artefact. Where a run ends in such a dead end, the person was seen next at the start of the
+    stream's next run (after the last run: its first), and that move is added as a run of two steps.
+    """
+    links: list[NDArray[np.int64]] = []
+    C = transition_counts(sequences, n)
+    visited = np.flatnonzero((C.sum(0) + C.sum(1)) > 0)
+    following = _next_run(streams)
+    for _ in range(n):
+        components, label = connected_components(csr_array(C[np.ix_(visited, visited)] > 0), connection="strong")
+        if components <= 1:
+            break
+        of = np.full(n, -1)
+        of[visited] = label
+        i, j = np.nonzero(C)
+        dead = set(range(components)) - {int(of[a]) for a, b in zip(i, j, strict=True) if of[a] != of[b]}
+        new = [
+            np.array([s[-1], sequences[k][0]])
+            for s, k in zip(sequences, following, strict=True)
+            if int(of[s[-1]]) in dead and of[sequences[k][0]] != of[s[-1]]
+        ]
+        if not new:
+            break
+        links += new
+        C += transition_counts(new, n)
+    return links
+
+
+def _next_run(streams: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Index of the run that follows each one in its stream; the last is followed by the first."""
+    following = np.empty(len(streams), np.int64)
+    for stream in np.unique(streams):
+        own = np.flatnonzero(streams == stream)
+        following[own] = np.roll(own, -1)
+    return following
+
+
+def newest_symbol_chain(chain: MarkovChain) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Share of time per symbol, and P(next symbol | symbol) in the long run, whatever the order."""
+    n = chain.n_symbols
+    member = np.zeros((len(chain), n))
+    member[np.arange(len(chain)), chain.symbols] = 1
+    law = chain.stationary @ member
+    flow = (chain.stationary[:, None] * member).T @ chain.transition @ member
+    return law, flow / np.maximum(flow.sum(1, keepdims=True), 1e-300)

@@ -1,0 +1,236 @@
+"""Finding the states: stops by DBSCAN, grid cells, value bins, given places."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from veilstream.core.distortion import EARTH_RADIUS_KM
+from veilstream.data.states import MAX_STATES, StateSpace
+from veilstream.errors import InputError
+
+EPS_M = 200.0
+MIN_SAMPLES = 8
+FULL_DBSCAN = 10_000  # above this many points DBSCAN runs on cells: its memory grows with the square
+CELL_M = 10.0
+QUICK_SEARCH = 2_000  # the same, while the radius is searched
+SEARCH_M = (20.0, 5_000.0)
+SEARCH_FACTOR = 1.04
+SEARCH_STEPS = 90
+METRES_PER_DEGREE = np.pi / 180 * EARTH_RADIUS_KM * 1000
+
+Cells = tuple[NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.int64]]  # places, weights, cell of each point
+
+
+@dataclass(frozen=True)
+class Stops:
+    """DBSCAN's answer: states, the label of every point (-1: no stop), and how it was found."""
+
+    states: StateSpace
+    labels: NDArray[np.int64]
+    eps_m: float
+    note: str
+
+
+def find_stops(
+    points: NDArray[np.float64], eps_m: float = EPS_M, min_samples: int = MIN_SAMPLES, n_states: int | None = None
+) -> Stops:
+    """Stops are DBSCAN clusters (haversine); a stop's place is the mean of its points.
+
+    With `n_states` the radius is searched: the one nearest to eps_m that gives that many.
+    """
+    if min_samples < 1:
+        raise InputError(f"--min-samples must be at least 1, found {min_samples}")
+    cells, weight, cell_of = _cells(points)
+    note = f"DBSCAN on {len(points):,} points"
+    if len(cells) < len(points):
+        note = f"DBSCAN on {len(cells):,} cells of {CELL_M:g} m holding {len(points):,} points"
+    if n_states is not None:
+        eps_m = _search(points, min_samples, n_states, eps_m)
+        note += f"; radius {eps_m:.0f} m found for {n_states} stops"
+    labels = _by_appearance(_dbscan(cells, weight, eps_m, min_samples)[cell_of])
+    n = int(labels.max(initial=-1)) + 1
+    if n < 2:
+        raise InputError(
+            f"{n} stop{'s' * (n != 1)} found with radius {eps_m:g} m and at least {min_samples} points; "
+            "a chain needs 2: change --eps or --min-samples, or use --grid"
+        )
+    centres = np.stack([_mean_place(points[labels == k]) for k in range(n)])
+    names = tuple(f"stop {k}" for k in range(n))
+    return Stops(StateSpace("stops", centres, names, "km"), labels, eps_m, note)
+
+
+def _by_appearance(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Clusters renumbered in the order in which the data first visits them; -1 stays."""
+    clusters, first = np.unique(labels, return_index=True)
+    first, clusters = first[clusters >= 0], clusters[clusters >= 0]
+    number = np.full(len(clusters) + 1, -1, np.int64)  # the last entry serves -1
+    number[clusters[np.argsort(first)]] = np.arange(len(clusters))
+    return number[labels]
+
+
+def _mean_place(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean latitude and longitude; longitudes are unwrapped at the date line."""
+    lat, lon = points.T
+    if np.ptp(lon) <= 180:
+        return np.array([lat.mean(), lon.mean()])
+    return np.array([lat.mean(), (np.mod(lon, 360).mean() + 180) % 360 - 180])
+
+
+def _dbscan(points: NDArray[np.float64], weight: NDArray | None, eps_m: float, min_samples: int) -> NDArray[np.int64]:
+    from sklearn.cluster import DBSCAN
+
+    model = DBSCAN(
+        eps=eps_m / 1000 / EARTH_RADIUS_KM, min_samples=min_samples, metric="haversine", algorithm="ball_tree"
+    )
+    return model.fit(np.radians(points), sample_weight=weight).labels_.astype(np.int64)
+
+
+def _cells(points: NDArray[np.float64], at_most: int | None = None) -> Cells:
+    """The points themselves, or above `at_most` (FULL_DBSCAN) their mean per 10 m cell with the count as weight."""
+    if len(points) <= (FULL_DBSCAN if at_most is None else at_most):
+        return points, None, np.arange(len(points))
+    row, column = _lattice(points, CELL_M).T
+    _, cell_of, counts = np.unique(row * (1 << 32) + column, return_inverse=True, return_counts=True)
+    means = np.stack([np.bincount(cell_of, points[:, k]) / counts for k in (0, 1)], axis=1)
+    return means, counts.astype(float), cell_of
+
+
+def _lattice(points: NDArray[np.float64], cell_m: float) -> NDArray[np.int64]:
+    """Row and column of each point in cells of cell_m metres; columns are as wide at each row's own latitude."""
+    row = np.floor(points[:, 0] * METRES_PER_DEGREE / cell_m)
+    width = np.maximum(np.cos(np.radians((row + 0.5) * cell_m / METRES_PER_DEGREE)), 1e-6)
+    column = np.floor(points[:, 1] * METRES_PER_DEGREE * width / cell_m)
+    return np.stack([row, column], axis=1).astype(np.int64)
+
+
+def _search(points: NDArray[np.float64], min_samples: int, wanted: int, eps_m: float) -> float:
+    """The radius nearest to eps_m that gives `wanted` stops, by steps of 4 % up and down.
+
+    Many points are looked through as cells, and what is found is tried again as it will be used.
+    """
+    if wanted < 2:
+        raise InputError(f"--states {wanted}: a chain needs at least 2")
+    quick, full = _cells(points, QUICK_SEARCH), _cells(points)
+    met: dict[int, float] = {}
+    for k in sorted(range(-SEARCH_STEPS, SEARCH_STEPS + 1), key=abs):
+        radius = eps_m * SEARCH_FACTOR**k
+        if k and not SEARCH_M[0] <= radius <= SEARCH_M[1]:
+            continue
+        n = _count(full if k == 0 else quick, radius, min_samples)
+        if k and n == wanted and len(quick[0]) < len(full[0]):
+            n = _count(full, radius, min_samples)
+        if n == wanted:
+            return radius
+        met.setdefault(n, radius)
+    near = sorted(met, key=lambda n: (abs(n - wanted), n))[:2]
+    have = ", ".join(f"{met[n]:.0f} m gives {n}" for n in near)
+    raise InputError(f"no radius gives {wanted} stops with --min-samples {min_samples} ({have}); ask for one of these")
+
+
+def _count(cells: Cells, radius_m: float, min_samples: int) -> int:
+    return int(_dbscan(cells[0], cells[1], radius_m, min_samples).max(initial=-1)) + 1
+
+
+def grid_cells(points: NDArray[np.float64], cell_m: float) -> StateSpace:
+    """The visited cells of a square grid, at their centres."""
+    cells = np.unique(_lattice(points, cell_m), axis=0)
+    if len(cells) > MAX_STATES:
+        raise InputError(f"--grid {cell_m:g}m gives {len(cells):,} cells; at most {MAX_STATES}: make them larger")
+    if len(cells) < 2:
+        raise InputError(f"--grid {cell_m:g}m puts everything into one cell; a chain needs 2: make them smaller")
+    lat = (cells[:, 0] + 0.5) * cell_m / METRES_PER_DEGREE
+    lon = (cells[:, 1] + 0.5) * cell_m / (METRES_PER_DEGREE * np.maximum(np.cos(np.radians(lat)), 1e-6))
+    centres = np.stack([np.clip(lat, -90, 90), np.clip(lon, -180, 180)], axis=1)
+    names = tuple(f"cell {r} {c}" for r, c in cells - cells.min(0))
+    return StateSpace("grid", centres, names, "km")
+
+
+def value_bins(
+    values: ArrayLike, n_states: int = 8, width: float | None = None, unit: str = "", edges: ArrayLike | None = None
+) -> tuple[StateSpace, str]:
+    """Bins of equal counts, of equal width, or with given inner edges; a bin's level is the mean of its values.
+
+    Equal values never fall into two bins, so ties (many zeros) can give fewer bins than asked: the note says so.
+    """
+    values = np.asarray(values, dtype=float).ravel()
+    if edges is not None:
+        inner, note = np.asarray(edges, float), "given edges"
+    elif width is not None:
+        low, high = np.floor(values.min() / width), np.floor(values.max() / width)
+        if high - low > MAX_STATES:
+            raise InputError(
+                f"--width {width:g}{unit} gives {high - low + 1:,.0f} bins; at most {MAX_STATES}: make it larger"
+            )
+        inner, note = np.arange(low + 1, high + 1) * width, f"bins {width:g} {unit} wide".rstrip()
+    else:
+        if n_states < 2:
+            raise InputError(f"--states {n_states}: a chain needs at least 2 bins")
+        inner, note = _equal_counts(np.sort(values), n_states), f"{n_states} bins of equal counts"
+    state = np.searchsorted(inner, values, side="right")
+    counts = np.bincount(state, minlength=len(inner) + 1)
+    if edges is None and (counts == 0).any():  # an empty bin joins the one below
+        inner = inner[counts[1:] > 0] if counts[0] else inner[np.flatnonzero(counts)[0] :]
+        state = np.searchsorted(inner, values, side="right")
+        counts = np.bincount(state, minlength=len(inner) + 1)
+    if len(counts) < 2:
+        raise InputError(f"all readings fall into one bin ({note}); a chain needs 2")
+    if edges is None and width is None and len(counts) < n_states:
+        note += f", {len(counts)} after joining equal values"
+    sums = np.bincount(state, values, minlength=len(counts))
+    middle = np.concatenate([inner[:1], (inner[:-1] + inner[1:]) / 2, inner[-1:]])
+    level = np.where(counts > 0, sums / np.maximum(counts, 1), middle)
+    label = unit and f" {unit}"
+    between = [f"{a:.4g}-{b:.4g}{label}" for a, b in pairwise(inner)]
+    names = [f"< {inner[0]:.4g}{label}", *between, f">= {inner[-1]:.4g}{label}"]
+    if len(set(names)) < len(names):
+        names = [f"bin {k}" for k in range(len(names))]
+    return StateSpace("bins", level[:, None], tuple(names), unit, inner), note
+
+
+def _equal_counts(rest: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Inner edges: each bin takes its share of what is left, and all values equal to its last."""
+    edges: list[float] = []
+    for left in range(n, 1, -1):
+        last = rest[-(-len(rest) // left) - 1]
+        rest = rest[np.searchsorted(rest, last, side="right") :]
+        if not len(rest):
+            break
+        edges.append(float(rest[0]))
+    return np.array(edges)
+
+
+def given_places(path: str | Path) -> StateSpace:
+    """A CSV of named zones: name,lat,lon."""
+    places: dict[str, tuple[float, float]] = {}
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream)
+            header = [h.strip().lower() for h in reader.fieldnames or []]
+            if not {"name", "lat", "lon"} <= set(header):
+                raise InputError(f"{path} line 1: the header must hold name,lat,lon; found {','.join(header)[:60]!r}")
+            reader.fieldnames = header
+            for row in reader:
+                name, where = (row["name"] or "").strip(), f"{path} line {reader.line_num}"
+                try:
+                    place = float(row["lat"]), float(row["lon"])
+                except (TypeError, ValueError):
+                    found = f"{row['lat']!r}, {row['lon']!r}"
+                    raise InputError(f"{where}: lat and lon must be numbers, found {found}") from None
+                if not (abs(place[0]) <= 90 and abs(place[1]) <= 180):
+                    raise InputError(f"{where}: latitude {place[0]:g} or longitude {place[1]:g} is out of range")
+                if name in places:
+                    raise InputError(f"{where}: the place {name!r} is there twice; give each its own name")
+                places[name] = place
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: a binary file; places are a CSV with name,lat,lon") from None
+    except OSError as problem:
+        raise InputError(f"{path}: cannot be read ({problem.strerror})") from None
+    if len(places) < 2:
+        raise InputError(f"{path}: {len(places)} places; a chain needs at least 2")
+    return StateSpace("places", np.array(list(places.values())), tuple(places), "km")

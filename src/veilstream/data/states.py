@@ -1,0 +1,152 @@
+"""StateSpace: the alphabet of the chain, and the one map from a reading to a symbol.
+
+    encode(reading) = nearest state,   the same in fit, release and audit, and defined for every finite reading
+
+Positions are (latitude, longitude) in degrees with distances in km; values are bins with their own unit. How the
+states were found (stops, grid, bins, places) is in `state_search`; this file needs numpy only, as a gateway does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from veilstream.core.distortion import EARTH_RADIUS_KM, absolute, haversine
+from veilstream.errors import InputError
+
+KINDS = ("stops", "grid", "places", "bins")
+CHUNK = 4_000_000  # distances held at once
+MAX_STATES = 4096
+MAX_NAME = 80
+
+
+@dataclass(frozen=True, eq=False)
+class StateSpace:
+    """States 0..n-1 with a place each.
+
+    kind         one of KINDS
+    coordinates  n x 2 (latitude, longitude), or n x 1 levels of value bins
+    names        n distinct names
+    unit         of distances: "km" for positions, the value's own unit for bins
+    edges        n - 1 inner edges of value bins, else None
+    study_only   why no gateway can do what was done to the data; empty if one can
+    """
+
+    kind: str
+    coordinates: NDArray[np.float64]
+    names: tuple[str, ...]
+    unit: str
+    edges: NDArray[np.float64] | None = None
+    study_only: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        coordinates = np.array(self.coordinates, dtype=float)
+        if self.kind not in KINDS:
+            raise InputError(f"states must be one of {', '.join(KINDS)}, found {self.kind!r}")
+        width = 1 if self.kind == "bins" else 2
+        if coordinates.ndim != 2 or coordinates.shape[1] != width or not len(coordinates):
+            raise InputError(f"{self.kind} need n x {width} coordinates, found shape {coordinates.shape}")
+        if len(coordinates) > MAX_STATES:
+            raise InputError(f"{len(coordinates)} states; at most {MAX_STATES}: make cells or bins larger")
+        if not np.isfinite(coordinates).all():
+            raise InputError("a state has a coordinate that is not a finite number")
+        if width == 2 and (np.abs(coordinates) > [90, 180]).any():
+            raise InputError("a state lies outside latitude -90..90 or longitude -180..180")
+        object.__setattr__(self, "coordinates", coordinates)
+        object.__setattr__(self, "names", _checked_names(self.names, len(coordinates)))
+        object.__setattr__(self, "study_only", tuple(map(str, self.study_only)))
+        if self.kind == "bins":
+            edges = np.array(self.edges if self.edges is not None else [], dtype=float)
+            if edges.shape != (len(coordinates) - 1,) or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
+                raise InputError(f"{len(coordinates)} bins need {len(coordinates) - 1} rising inner edges")
+            object.__setattr__(self, "edges", edges)
+
+    def __len__(self) -> int:
+        return len(self.coordinates)
+
+    @property
+    def is_map(self) -> bool:
+        return self.kind != "bins"
+
+    def encode(self, readings: ArrayLike) -> NDArray[np.int64]:
+        """Nearest state of each reading: (lat, lon) rows, or values. Ties go to the lower number.
+
+        Elementwise arithmetic only, so one reading and a million give the same answer.
+        """
+        points = np.asarray(readings, dtype=float)
+        width = 2 if self.is_map else 1
+        points = points.reshape(-1, width)
+        if not np.isfinite(points).all():
+            raise InputError("a reading is not a finite number")
+        if self.edges is not None:
+            return np.searchsorted(self.edges, points[:, 0], side="right").astype(np.int64)
+        out = np.empty(len(points), np.int64)
+        centres = unit_vectors(self.coordinates)
+        size = max(1, CHUNK // len(self))
+        for start in range(0, len(points), size):
+            part = unit_vectors(points[start : start + size])
+            square = sum((part[:, None, k] - centres[None, :, k]) ** 2 for k in range(3))
+            out[start : start + size] = np.argmin(square, axis=1)
+        return out
+
+    def decode(self, states: ArrayLike) -> NDArray[np.float64]:
+        """Coordinates (lat, lon) or level of each state."""
+        return self.coordinates[np.asarray(states, dtype=np.int64)]
+
+    def distances(self) -> NDArray[np.float64]:
+        """n x n distances between states, in `unit`."""
+        return self.distances_from(self.coordinates)
+
+    def distances_from(self, readings: ArrayLike) -> NDArray[np.float64]:
+        """len(readings) x n distances from raw readings to every state, in `unit`."""
+        points = np.asarray(readings, dtype=float).reshape(-1, self.coordinates.shape[1])
+        return haversine(points, self.coordinates) if self.is_map else absolute(points, self.coordinates)
+
+    def distance_to(self, readings: ArrayLike, states: ArrayLike) -> NDArray[np.float64]:
+        """Distance from each raw reading to one state each, in `unit`: what a release costs in the end."""
+        points = np.asarray(readings, dtype=float).reshape(-1, self.coordinates.shape[1])
+        places = self.decode(states)
+        if not self.is_map:
+            return np.abs(points[:, 0] - places[:, 0])
+        a, b = np.radians(points), np.radians(places)
+        half = np.sin((a - b) / 2) ** 2
+        h = half[:, 0] + np.cos(a[:, 0]) * np.cos(b[:, 0]) * half[:, 1]
+        return 2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(np.clip(h, 0, 1)))
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
+        meta = {"kind": self.kind, "names": list(self.names), "unit": self.unit, "study_only": list(self.study_only)}
+        arrays = {"coordinates": self.coordinates}
+        if self.edges is not None:
+            arrays["edges"] = self.edges
+        return meta, arrays
+
+    @classmethod
+    def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[np.float64]]) -> StateSpace:
+        return cls(
+            str(meta["kind"]),
+            arrays["coordinates"],
+            tuple(meta["names"]),
+            str(meta["unit"]),
+            arrays.get("edges"),
+            tuple(meta.get("study_only", ())),
+        )
+
+
+def unit_vectors(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(lat, lon) degrees -> points on the unit sphere; the chord grows with the great-circle distance."""
+    phi, lam = np.radians(points[:, 0]), np.radians(points[:, 1])
+    return np.stack([np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)], axis=1)
+
+
+def _checked_names(names: Sequence[str], n: int) -> tuple[str, ...]:
+    names = tuple(map(str, names))
+    if len(names) != n or len(set(names)) != n:
+        raise InputError(f"{n} states need {n} distinct names, found {len(set(names))}")
+    for name in names:
+        if not name or len(name) > MAX_NAME or not name.isprintable():
+            raise InputError(f"the state name {name[:20]!r} must be 1 to {MAX_NAME} printable characters")
+    return names

@@ -1,0 +1,122 @@
+"""Under --clock: at the end of every step one release of every stream, by whoever owns its partition.
+
+The release is committed to the stream's key before it is published, as for readings. A worker that takes a partition
+over does the ticks of the last seconds for it again: streams that have one get the same release published once more
+under the same message id, the others get it now. Steps that pass while no worker runs are skipped for all alike.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from veilstream.gateway.nats.layout import DUPLICATES_S
+from veilstream.gateway.nats.link import Rejected, Unavailable
+from veilstream.gateway.nats.members import GONE_S
+from veilstream.gateway.nats.names import text, token
+from veilstream.gateway.outcome import Outcome, Status
+from veilstream.gateway.settle import Key
+from veilstream.gateway.store import Stream
+from veilstream.gateway.wire import decode
+
+if TYPE_CHECKING:
+    from veilstream.gateway.nats.worker import NatsGateway
+
+log = logging.getLogger("veilstream.nats")
+AT_ONCE = 512
+TAKE_OVER_S = GONE_S + 2
+TRY_S = 15.0  # at least: an election must not cost a step
+LOOK_S = 0.5  # between looks at which partitions are ours
+
+
+def partition_of(space: str, stream: str, partitions: int) -> int:
+    """As the server's {{partition(n,1,2)}}: FNV-1a of the tokens."""
+    h = 0x811C9DC5
+    for byte in (token(space) + token(stream)).encode():
+        h = (h ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return h % partitions
+
+
+class Clock:
+    def __init__(self, gateway: "NatsGateway", space: str) -> None:
+        self._g, self._space = gateway, space
+        self._grid = gateway.settler.spaces[space].grid
+        assert self._grid.period_s is not None
+        self._back = math.ceil(TAKE_OVER_S / self._grid.period_s)  # steps that may pass until a death is noticed
+
+    async def run(self) -> None:
+        settler = self._g.settler
+        step, served = settler.current_step(self._space), frozenset[int]()
+        while True:
+            mine = self._g.members.mine
+            for missed in range(step - self._back, step) if mine - served else ():
+                await self.tick(missed, mine - served)
+            served = mine
+            wait = self._ends(step) - settler.now()
+            if wait > 0:
+                await asyncio.sleep(min(wait, LOOK_S))
+                continue
+            await self.tick(step, mine)
+            step = max(step + 1, settler.current_step(self._space) - self._back)
+
+    def _ends(self, step: int) -> float:
+        return float(self._grid.time(step + 1))
+
+    async def tick(self, step: int, partitions: Collection[int]) -> None:
+        """The release of `step` for every stream of these partitions.
+
+        Tried until the next one is due; but what is committed is published, however long that takes.
+        """
+        now = self._g.settler.now
+        if now() - self._ends(step) > DUPLICATES_S / 2:
+            return  # long ago: nobody could tell a repeat any more
+        until = max(self._ends(step + 1), now() + TRY_S)
+        undone: list[Key] | None = None
+        unsent: list[Key] = []
+        while undone is None or undone or unsent:
+            try:
+                undone = await self._keys(partitions) if undone is None else undone
+                keys = [*undone, *unsent]
+                parts = [keys[i : i + AT_ONCE] for i in range(0, len(keys), AT_ONCE)]
+                done = [await self._tick(step, part) for part in parts]
+                undone, unsent = [k for d in done for k in d[0]], [k for d in done for k in d[1]]
+            except (Unavailable, Rejected) as error:
+                log.warning("tick_delayed", extra={"step": step, "reason": str(error)})
+            if now() > until and (undone is None or undone):
+                log.error("tick_failed", extra={"step": step, "streams": None if undone is None else len(undone)})
+                undone = []
+            if undone is None or undone or unsent:
+                await asyncio.sleep(0.1)
+
+    async def _keys(self, partitions: Collection[int]) -> list[Key]:
+        names, keys = self._g.names, list[Key]()
+        subject = names.key(self._space, "").rpartition(".")[0]
+        while True:
+            info = await self._g.link.api(
+                f"STREAM.INFO.{names.memory}", 10.0, subjects_filter=f"{subject}.*", offset=len(keys)
+            )
+            found = [text(s.rpartition(".")[2]) for s in info["state"].get("subjects") or {}]
+            keys += [(self._space, name) for name in found if name is not None]
+            if not found or len(keys) >= info.get("total", 0):
+                break
+        n = self._g.layout.partitions
+        return [key for key in keys if partition_of(*key, n) in partitions]
+
+    async def _tick(self, step: int, keys: Sequence[Key]) -> tuple[list[Key], list[Key]]:
+        """The streams that could not be committed, and those that were and may not be published."""
+        g = self._g
+        with g.stats.commit_time():
+            entries = await g.ledger.take(keys)
+            due: list[Stream] = [e for e in entries.values() if e.last_step is None or e.last_step < step]
+            outcomes, batch = g.settler.tick(self._space, step, due)
+            failed = await g.ledger.commit(batch)
+        done = {(s.space, s.name): o for s, o in zip(due, outcomes, strict=True) if (s.space, s.name) not in failed}
+        g.stats.count(list(done.values()))
+        for key in entries.keys() - {(s.space, s.name) for s in due}:
+            g.ledger.put_back(entries[key])
+            message = (g.ledger.find(entries[key], step) or (None,))[0]
+            if message is not None:  # ticked by another, who may not have published it
+                done[key] = Outcome(Status.repeated, decode(message), message)
+        unsent = await g.send([(key, step, False, o) for key, o in done.items()])
+        return [*(k for k in keys if k not in entries), *failed], [k for i, k in enumerate(done) if i in unsent]

@@ -1,0 +1,225 @@
+"""The streams, the bucket and the consumers: made if they are missing, refused if they cannot keep the promises."""
+
+import asyncio
+import json
+import logging
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from veilstream.errors import InputError
+from veilstream.gateway.nats.link import Link, Rejected, Unavailable, read
+from veilstream.gateway.nats.names import Names
+from veilstream.gateway.space import Space
+from veilstream.gateway.store import Binding
+
+log = logging.getLogger("veilstream.nats")
+SCHEMA = 1
+BATCH = 256  # messages of a partition that are taken at once, and not yet acknowledged
+ACK_WAIT_S = 5  # after that, what a dead worker held is given to another
+PARTITIONS = 16
+ATTEMPTS = 10  # to find or make it all
+DUPLICATES_S = 600  # how long a release published again is recognised
+READINGS_AGE_S = 24 * 3600  # true values that nobody took are forgotten
+RELEASES_AGE_S = 7 * 24 * 3600
+NOT_FOUND, NOT_CLUSTERED, NO_PEERS, EXISTS = 10059, 10074, 10005, 10058
+NO_KEY, NO_JETSTREAM = 10037, (10039, 10076)
+
+
+Promises = dict[str, list[Any]]  # of every space: policy, chain and meter, ceiling, clock
+
+
+@dataclass(frozen=True)
+class Layout:
+    names: Names
+    partitions: int
+    replicas: int
+
+
+async def prepare(
+    link: Link,
+    names: Names,
+    promises: Promises,
+    *,
+    partitions: int | None = None,
+    replicas: int | None = None,
+    rebind: bool = False,
+) -> Layout:
+    """Everything a worker needs, found or made."""
+    if not 1 <= (partitions or PARTITIONS) <= 256:
+        raise InputError(f"--partitions must be from 1 to 256, found {partitions}")
+    if replicas not in (None, 1, 3, 5):
+        raise InputError(f"--replicas must be 1, 3 or 5, found {replicas}")
+    where = link.settings.shown
+    for attempt in range(ATTEMPTS):  # several workers may be at it, and a young cluster elects its leaders
+        try:
+            layout = await _streams(link, names, partitions, replicas)
+            await _consumers(link, layout)
+            await bind(link, names, promises, rebind)
+            return layout
+        except Rejected as error:
+            if error.err_code in NO_JETSTREAM:
+                raise InputError(f"the NATS server at {where} has JetStream off: start it with -js") from None
+            raise InputError(f"JetStream at {where} refused: {error}") from None
+        except Unavailable as error:
+            if link.denied:
+                raise InputError(f"NATS at {where}: {link.denied}") from None
+            log.warning("jetstream_not_ready", extra={"reason": str(error), "attempt": attempt + 1})
+            await asyncio.sleep(0.5)
+    raise InputError(f"JetStream at {where} does not answer: is it on (-js), and has it a quorum?")
+
+
+async def _streams(link: Link, names: Names, partitions: int | None, replicas: int | None) -> Layout:
+    source, p = f"{names.prefix}.in.*.*", partitions or PARTITIONS
+    target = f"{names.prefix}.part.{{{{partition({p},1,2)}}}}.{{{{wildcard(1)}}}}.{{{{wildcard(2)}}}}"
+    common = {"storage": "file", "max_msgs": -1, "max_bytes": -1}
+    memory = await _stream(
+        link,
+        replicas,
+        name=names.memory,
+        subjects=[f"$KV.{names.prefix}-memory.>"],
+        max_msgs_per_subject=1,
+        discard="new",
+        allow_rollup_hdrs=True,
+        deny_delete=True,
+        max_age=0,
+        **common,
+    )
+    readings = await _stream(
+        link,
+        replicas,
+        name=names.readings,
+        subjects=[source],
+        retention="workqueue",
+        max_age=READINGS_AGE_S * 10**9,
+        subject_transform={"src": source, "dest": target},
+        **common,
+    )
+    releases = await _stream(
+        link,
+        replicas,
+        name=names.releases,
+        subjects=[f"{names.prefix}.out.*.*"],
+        max_age=RELEASES_AGE_S * 10**9,
+        duplicate_window=DUPLICATES_S * 10**9,
+        **common,
+    )
+    stored_as = readings.get("subject_transform", {}).get("dest", "")
+    found = re.fullmatch(re.escape(target).replace(rf"\({p},", r"\((\d+),"), stored_as)
+    needs = {
+        f"{names.readings} must have work-queue retention": readings["retention"] == "workqueue",
+        f"{names.readings} must spread its subjects over partitions": found is not None,
+        f"{names.memory} must keep everything (no age, size or count limit): a memory that is lost is a second draw": (
+            memory["max_age"] == 0 and memory["max_bytes"] == -1 and memory["max_msgs"] == -1
+        ),
+        f"{names.memory} must be on file": memory["storage"] == "file",
+        f"{names.memory} must discard new, not old": memory["discard"] == "new",
+        f"{names.releases} must drop duplicates for a minute or more": releases["duplicate_window"] >= 60 * 10**9,
+        f"{names.releases} must take {names.prefix}.out.*.*": f"{names.prefix}.out.*.*" in releases["subjects"],
+    }
+    for need, met in needs.items():
+        if not met:
+            raise InputError(f"the stream {need}; edit or delete it, or take another --prefix")
+    assert found is not None
+    if partitions is not None and partitions != int(found[1]):
+        raise InputError(f"the stream {names.readings} has {found[1]} partitions, --partitions says {partitions}")
+    kept = {c["name"]: c["num_replicas"] for c in (memory, readings, releases)}
+    if replicas is not None and set(kept.values()) != {replicas}:
+        raise InputError(f"--replicas {replicas}, but the streams have {kept}; edit them with `nats stream edit`")
+    return Layout(names, int(found[1]), memory["num_replicas"])
+
+
+async def _stream(link: Link, replicas: int | None, **config: Any) -> dict[str, Any]:
+    """Its configuration as it is; made with three replicas, or one where there is no cluster, unless told."""
+    name = config["name"]
+    try:
+        return (await link.api(f"STREAM.INFO.{name}"))["config"]
+    except Rejected as error:
+        if error.err_code != NOT_FOUND:
+            raise
+    for n in [replicas] if replicas else [3, 1]:
+        try:
+            made = await link.api(f"STREAM.CREATE.{name}", 10.0, **config, num_replicas=n)
+            log.info("stream_made", extra={"stream": name, "replicas": n})
+            return made["config"]
+        except Rejected as error:
+            if error.err_code == EXISTS:
+                raise Unavailable("another worker makes it") from None
+            if error.err_code not in (NOT_CLUSTERED, NO_PEERS) or n == 1:
+                raise
+            if replicas is not None:
+                raise InputError(f"this NATS cluster is too small for --replicas {replicas}: {error}") from None
+    raise AssertionError
+
+
+async def _consumers(link: Link, layout: Layout) -> None:
+    """One for each partition; readings of one stream are all in one."""
+    stream = layout.names.readings
+    for p in range(layout.partitions):
+        config = {
+            "name": f"p{p}",
+            "durable_name": f"p{p}",
+            "ack_policy": "explicit",
+            "ack_wait": ACK_WAIT_S * 10**9,
+            "max_ack_pending": BATCH,
+            "max_deliver": -1,
+            "filter_subject": layout.names.partition(p),
+        }
+        try:
+            found = (await link.api(f"CONSUMER.INFO.{stream}.p{p}"))["config"]
+        except Rejected:
+            made = await link.api(f"CONSUMER.CREATE.{stream}.p{p}", 10.0, stream_name=stream, config=config)
+            found = made["config"]
+        wrong = [k for k in ("filter_subject", "ack_policy", "max_deliver") if found.get(k) != config[k]]
+        if wrong:
+            raise InputError(
+                f"the consumer p{p} of {stream} has another {wrong[0]}; delete it, or take another --prefix"
+            )
+
+
+# --- the policy -----------------------------------------------------------------------------------------------
+
+
+def binding_of(space: Space) -> Binding:
+    """What the memory of a stream is good for: beliefs are of the chain, and of the meter that keeps them."""
+    return Binding(space.binding.policy, f"{space.binding.chain} {type(space.mechanism.meter).__name__}")
+
+
+def promises_of(spaces: Mapping[str, Space], clock: bool = False) -> Promises:
+    """What all workers must agree on."""
+    bindings = {name: binding_of(s) for name, s in spaces.items()}
+    return {name: [b.policy, b.chain, spaces[name].ceiling, clock] for name, b in bindings.items()}
+
+
+async def bind(link: Link, names: Names, promises: Promises, rebind: bool = False) -> None:
+    """The bucket belongs to these policies; workers with different ones must not share it."""
+    revision, found = await bound(link, names)
+    if found == promises:
+        return
+    if found is not None and not rebind:
+        raise InputError(
+            f"the memory of {names.prefix!r} is bound to another policy, ceiling, meter or clock; all workers must run "
+            "the same. To change it (steps and bits so far are kept) stop them and start one with --rebind"
+        )
+    value = json.dumps({"schema": SCHEMA, "spaces": promises}).encode()
+    headers = {"Nats-Expected-Last-Subject-Sequence": str(revision)}
+    try:
+        read((await link.ask([(names.meta, value, headers)]))[0])
+    except Rejected:
+        raise Unavailable("another worker binds it") from None
+
+
+async def bound(link: Link, names: Names) -> tuple[int, Promises | None]:
+    """Revision and promises of the bucket."""
+    try:
+        found = (await link.api(f"STREAM.MSG.GET.{names.memory}", last_by_subj=names.meta))["message"]
+    except Rejected as error:
+        if error.err_code == NO_KEY:
+            return 0, None
+        raise
+    meta = json.loads(b64decode(found["data"]))
+    if meta["schema"] != SCHEMA:
+        raise InputError(f"the memory of {names.prefix!r} has schema {meta['schema']}, this version reads {SCHEMA}")
+    return found["seq"], meta["spaces"]

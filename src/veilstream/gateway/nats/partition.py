@@ -1,0 +1,156 @@
+"""One partition as seen by one worker: pulling, and the order of its readings.
+
+Readings of one stream are in one partition, and a partition has one owner at a time. When owners change, or one wakes
+from a long sleep, several may hold readings of it; then the later ones must wait, or a step would be closed before its
+reading is seen. The server numbers its deliveries: no gap since our last one means that nobody else was given
+anything. With a gap we ask the queue, which keeps a reading until it is acknowledged, for the first one of every stream
+we hold, and take only what has none before it in other hands. What a dead worker held comes after the acknowledgement
+time. There is no more doubt when we hold all that is delivered and not acknowledged.
+"""
+
+import asyncio
+import math
+import random
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from veilstream.gateway.nats.layout import ACK_WAIT_S, BATCH, NO_KEY
+from veilstream.gateway.nats.link import Msg, Puller, Rejected, Unavailable, read
+
+if TYPE_CHECKING:
+    from veilstream.gateway.nats.worker import NatsGateway
+
+IDLE_S = 1.0  # a pull waits that long for a reading
+
+
+class Partition:
+    """One partition as seen by one worker: at work when it is ours."""
+
+    def __init__(self, gateway: "NatsGateway", number: int, stop: threading.Event) -> None:
+        self._g, self._number, self._stop = gateway, number, stop
+        self._stream, self._consumer = gateway.names.readings, f"p{number}"
+        self._puller = Puller(gateway.link, self._stream, self._consumer)
+        self._held: dict[int, Msg] = {}  # by their number in the stream
+        self._seen = -1  # the last delivery that is accounted for
+
+    def _ours(self) -> bool:
+        return not self._stop.is_set() and self._number in self._g.members.mine
+
+    async def run(self) -> None:
+        await self._puller.start()
+        waiting_since = None
+        while not self._stop.is_set():
+            if not self._ours():
+                await self._give_back()
+                await self._g.members.change(IDLE_S / 2)
+                continue
+            try:
+                self._add(await self._puller.pull(max(1, BATCH - len(self._held)), 0.0 if self._held else IDLE_S))
+                clear = await self._clear() if self._held else []
+                if clear:
+                    waiting_since = None
+                    await self._work(clear)
+                elif self._held:
+                    waiting_since = waiting_since or time.monotonic()
+                    if time.monotonic() - waiting_since > 3 * ACK_WAIT_S:
+                        await self._give_back(random.random())
+                        waiting_since = None
+                    await self._keep()
+                    await asyncio.sleep(0.1)
+            except Unavailable:
+                await asyncio.sleep(0.2)
+        await self._give_back()
+
+    def _add(self, messages: list[Msg]) -> None:
+        for m in messages:
+            self._held[_stream_number(m)] = m
+
+    async def _clear(self) -> list[int]:
+        """Those we hold that no reading of the same stream must precede; what is done already is dropped."""
+        new = sorted(n for m in self._held.values() if (n := _delivery_number(m)) > self._seen)
+        if self._seen >= 0 and new == list(range(self._seen + 1, self._seen + 1 + len(new))):
+            self._seen += len(new)
+            return sorted(self._held)
+        self._seen = -1
+        try:
+            info = await self._g.link.api(f"CONSUMER.INFO.{self._stream}.{self._consumer}")
+        except Rejected as error:
+            raise Unavailable(str(error)) from None
+        clear = await self._first()
+        if len(clear) == len(self._held) >= info["num_ack_pending"]:
+            self._seen = info["delivered"]["consumer_seq"]  # all that was delivered until then is ours, or done
+        return clear
+
+    async def _first(self) -> list[int]:
+        """Ask the queue what comes first of each stream, and after each reading that we hold."""
+        by_subject: dict[str, list[int]] = {}
+        for n in sorted(self._held):
+            by_subject.setdefault(self._held[n].subject, []).append(n)
+        asked = [(s, n, start) for s, held in by_subject.items() for n, start in _pairs(held)]
+        call = f"$JS.API.STREAM.MSG.GET.{self._stream}"
+        bodies = [msgspec.json.encode({"seq": start, "next_by_subj": subject}) for subject, _, start in asked]
+        answers = await self._g.link.ask([(call, body, None) for body in bodies])
+        clear, blocked = [], set[str]()
+        for (subject, n, _), answer in zip(asked, answers, strict=True):
+            try:
+                found = read(answer)["message"]["seq"]
+            except Unavailable:
+                found = -1
+            except Rejected as error:
+                found = math.inf if error.err_code == NO_KEY else -1
+            if found > n:
+                del self._held[n]  # acknowledged by another who had it, too
+            elif found == n and subject not in blocked:
+                clear.append(n)
+            else:
+                blocked.add(subject)  # an earlier one is in other hands
+        return sorted(clear)
+
+    async def _work(self, numbers: list[int]) -> None:
+        """Until these are done: what did not hold, or was not published, is tried again before anything newer."""
+        while numbers and self._ours():
+            for m in await self._g.handle([self._held[n] for n in numbers]):
+                await self._g.link.tell(m.reply, b"+ACK")
+                del self._held[_stream_number(m)]
+            numbers = [n for n in numbers if n in self._held]
+            if numbers:
+                await self._keep()
+                await asyncio.sleep(0.1)
+
+    async def _keep(self) -> None:
+        """We are still at it: not yet to be given to another."""
+        for m in self._held.values():
+            await self._g.link.tell(m.reply, b"+WPI")
+
+    async def _give_back(self, delay_s: float = 0.0) -> None:
+        if self._held:
+            answer = b'-NAK {"delay": %d}' % int(delay_s * 1e9) if delay_s else b"-NAK"
+            for m in self._held.values():
+                try:
+                    await self._g.link.tell(m.reply, answer)
+                except Unavailable:
+                    break  # they come back after the acknowledgement time
+            self._held.clear()
+        self._seen = -1
+
+
+def _pairs(held: list[int]) -> list[tuple[int, int]]:
+    """Each number with where to look for it: from the start, or behind the one before."""
+    return list(zip(held, [1, *(n + 1 for n in held)], strict=False))
+
+
+def _stream_number(m: Msg) -> int:
+    return int(_address(m)[0])
+
+
+def _delivery_number(m: Msg) -> int:
+    return int(_address(m)[1])
+
+
+def _address(m: Msg) -> list[str]:
+    """$JS.ACK.[domain.account.]stream.consumer.times.NUMBER.DELIVERY.time.pending[.token]"""
+    parts = m.reply.split(".")
+    return parts[5:7] if len(parts) == 9 else parts[7:9]

@@ -1,0 +1,1 @@
+"""Policies that are trained: all that needs JAX or Gymnasium. The solvers know these methods by name only."""

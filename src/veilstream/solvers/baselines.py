@@ -1,0 +1,148 @@
+"""What people use today, as channels without memory on the same states.
+
+    planar-laplace       a(y|x) ~ 2^(-epsilon d(x,y)): geo-indistinguishability, snapped to the states
+    randomised-response  the truth with probability 1 - p, any symbol with probability p
+    rounding             the middle of the zone x lies in
+    constant             always the symbol nearest to everything
+
+Their leakage is the true one, by exact belief: a provider who knows the chain filters what they add.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from veilstream.core.evaluate import evaluate
+from veilstream.core.information import Array
+from veilstream.core.policy import WindowPolicy
+from veilstream.core.problem import Problem
+from veilstream.errors import InputError
+from veilstream.solvers.solution import Level, Point, Progress, Status
+
+
+def planar_laplace(problem: Problem, strength: float) -> Array:
+    """strength: epsilon, in bits per unit of distance."""
+    d = problem.distortion
+    a = np.exp2(-strength * (d - d.min(1, keepdims=True)))
+    return a / a.sum(1, keepdims=True)
+
+
+def randomised_response(problem: Problem, strength: float) -> Array:
+    """strength in [0, 1]: the probability 1 - p of the truth."""
+    near = np.eye(problem.n_outputs)[problem.distortion.argmin(1)]
+    return strength * near + (1 - strength) / problem.n_outputs
+
+
+def rounding(problem: Problem, strength: float) -> Array:
+    """strength in [0, 1]: 1 + strength (|Y| - 1) zones, their centres chosen greedily (k-median)."""
+    d, pi = problem.distortion, problem.chain.stationary
+    n_zones = 1 + round(strength * (problem.n_outputs - 1))
+    centres = [int((pi @ d).argmin())]
+    while len(centres) < n_zones:
+        gain = np.maximum(d[:, centres].min(1, keepdims=True) - d, 0)
+        gain = pi @ gain
+        gain[centres] = -1
+        centres.append(int(gain.argmax()))
+    kept = np.array(centres)
+    return np.eye(problem.n_outputs)[kept[d[:, kept].argmin(1)]]
+
+
+def constant(problem: Problem, strength: float = 0.0) -> Array:
+    """The same symbol always; there is nothing to choose."""
+    return rounding(problem, 0.0)
+
+
+SHAPES: dict[str, tuple[Callable[[Problem, float], Array], float, float]] = {
+    # name: channel, weakest and strongest strength (planar Laplace: times the distortion of the best constant)
+    "planar-laplace": (planar_laplace, 0.05, 40.0),
+    "randomised-response": (randomised_response, 0.0, 1.0),
+    "rounding": (rounding, 0.0, 1.0),
+    "constant": (constant, 0.0, 0.0),
+}
+
+
+@dataclass(frozen=True)
+class Today:
+    """One of the above, tried at `settings` strengths; at a weight, the best of them."""
+
+    shape: str
+    settings: int = 24
+    steps: int = 200
+    streams: int = 128
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.shape not in SHAPES:
+            raise InputError(f"unknown baseline {self.shape!r}; known: {', '.join(SHAPES)}")
+
+    def family(self, problem: Problem, progress: Progress | None = None) -> list[Point]:
+        """Every setting with its true leakage and distortion."""
+        points, seen = [], set()
+        strengths = self._strengths(problem)
+        for i, strength in enumerate(strengths):
+            a = self._channel(problem, strength)
+            if a.tobytes() not in seen:
+                seen.add(a.tobytes())
+                points.append(self._point(problem, a))
+            if progress:
+                progress((i + 1) / len(strengths), f"{self.shape} setting {i + 1}")
+        return points
+
+    def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
+        family = self.family(problem, progress)
+        return [min(family, key=lambda p: p.objective(w)) for w in weights]
+
+    def at_limit(self, problem: Problem, limit: float) -> Point:
+        """The weakest setting whose mean distortion is within the limit (bisection: it falls with the strength)."""
+        low, high = self._strengths(problem)[[0, -1]]
+        if self._distortion(problem, self._channel(problem, high)) > limit * (1 + 1e-9):
+            raise InputError(f"{self.shape} cannot reach an average distortion of {limit:g}")
+        for _ in range(60):
+            middle = (low + high) / 2
+            if self._distortion(problem, self._channel(problem, middle)) <= limit:
+                high = middle
+            else:
+                low = middle
+        return self._point(problem, self._channel(problem, high))
+
+    def within(self, problem: Problem) -> Point:
+        """Under a limit at every step: forbidden releases struck out, rows made whole again, and of all settings the
+        one that leaks least. A setting that leaves some state nothing to release is passed over."""
+        found = []
+        for strength in self._strengths(problem):
+            a = SHAPES[self.shape][0](problem, float(strength)) * problem.allowed
+            if (a.sum(1) > 0).all():
+                found.append(self._point(problem, a / a.sum(1, keepdims=True)))
+        if not found:
+            raise InputError(f"{self.shape} cannot keep a limit of {problem.constraint} in any setting")
+        return min(found, key=lambda p: p.leakage)
+
+    def _strengths(self, problem: Problem) -> Array:
+        _, low, high = SHAPES[self.shape]
+        if self.shape != "planar-laplace":
+            return np.linspace(low, high, self.settings)
+        return np.geomspace(low, high, self.settings) / max(self._distortion(problem, constant(problem)), 1e-12)
+
+    def _channel(self, problem: Problem, strength: float) -> Array:
+        if not problem.allowed.all():
+            raise InputError(f"{self.shape} cannot keep a limit at every step; use an average constraint")
+        return SHAPES[self.shape][0](problem, float(strength))
+
+    @staticmethod
+    def _distortion(problem: Problem, a: Array) -> float:
+        return float(problem.chain.stationary @ (a * problem.distortion).sum(1))
+
+    def _point(self, problem: Problem, a: Array) -> Point:
+        policy = WindowPolicy.of_table(a)
+        ev = evaluate(problem, policy, self.steps, self.streams, seed=self.seed)
+        startup = ev.total_bits - (self.steps + self.steps // 3) * ev.leakage
+        return Point(
+            policy,
+            ev.leakage,
+            self._distortion(problem, a),
+            Level.ESTIMATED,
+            ev.leakage_se,
+            startup_bits=startup,
+            status=Status.GIVEN,
+        )

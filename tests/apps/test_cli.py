@@ -1,0 +1,128 @@
+"""The command as a user types it."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+
+def veil(*args, **kwargs):
+    return subprocess.run(
+        [sys.executable, "-c", "from veilstream.apps.cli import main; main()", *args],
+        capture_output=True,
+        text=True,
+        **kwargs,
+    )
+
+
+KEYS = {
+    "chain", "method", "window", "constraint", "leakage", "distortion", "weight", "objective",
+    "lower_bound", "leakage_lower", "gap", "level", "status", "seconds",
+}  # fmt: skip
+
+
+def test_solve_json_has_the_contract_and_the_reference_value():
+    done = veil("solve", "builtin:grid4x4-q2", "--lambda", "1", "--json")
+    result = json.loads(done.stdout)
+    assert done.returncode == 0 and done.stderr == ""
+    assert set(result) >= KEYS
+    assert result["objective"] == pytest.approx(1.6006, rel=3e-3)
+    assert result["level"] == "computed exactly" and result["lower_bound"] is None
+
+
+def test_certify_prints_gap_and_leakage_bound():
+    result = json.loads(veil("solve", "builtin:grid4x4-q2", "--lambda", "1", "--certify", "--json").stdout)
+    assert result["lower_bound"] <= result["objective"]
+    assert 0 <= result["gap"] < 0.005
+    assert 0 < result["leakage_lower"] <= result["leakage"]
+
+
+def test_limits_from_the_command_line():
+    result = json.loads(veil("solve", "builtin:grid2x3-toy", "--avg", "0.5", "--max", "0=1,*=2", "--json").stdout)
+    assert result["distortion"] <= 0.5 + 1e-6
+    assert "at every step" in result["constraint"]
+
+
+def test_a_policy_file_round_trips(tmp_path):
+    import veilstream as vs
+
+    path = tmp_path / "p.veil"
+    done = veil("solve", "builtin:grid2x3-toy", "--lambda", "2", "-o", str(path))
+    assert done.returncode == 0, done.stderr
+    policy = vs.load(path).policy
+    assert policy.channel(policy.start()).shape == (6, 6)
+    again = veil("solve", str(path), "--lambda", "2", "--json")
+    assert json.loads(again.stdout)["objective"] == pytest.approx(1.2319, rel=3e-3)
+
+
+def test_curve_and_its_picture(tmp_path):
+    picture = tmp_path / "c.png"
+    options = ["--points", "6", "--certify", "--seconds", "5", "--plot", str(picture), "--json"]
+    done = veil("curve", "builtin:grid2x3-toy", *options)
+    result = json.loads(done.stdout)
+    assert picture.stat().st_size > 10_000
+    assert len(result["causal-ba"]) == 6 and len(result["planar-laplace"]) > 3
+    assert all(p["leakage_lower"] <= p["leakage"] + 1e-9 for p in result["causal-ba"])
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["solve", "builtin:grid4x4-q7", "--lambda", "1"], "did you mean"),
+        (["solve", "nowhere.veil", "--lambda", "1"], "no model file"),
+        (["solve", "builtin:binary"], "how much utility"),
+        (["solve", "builtin:binary", "--lambda", "-1"], ">= 0"),
+        (["solve", "builtin:binary", "--lambda", "1", "--avg", "2"], "not several"),
+        (["solve", "builtin:binary", "--avg", "2km"], "unit"),
+        (["solve", "builtin:binary", "--max", "x"], "not a number"),
+        (["solve", "builtin:binary", "--max", "attic=1"], "unknown state"),
+        (["solve", "builtin:binary", "--lambda", "1", "--method", "causal_ba"], "did you mean"),
+        (["curve", "builtin:binary", "--methods", "nonsense"], "unknown method"),
+        (["curve", "builtin:binary", "--points", "1"], "points"),
+        (["bench", "nothing"], "unknown benchmark"),
+        (["slove"], "No such command"),
+        (["solve"], "Missing argument"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_two(args, says):
+    done = veil(*args)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
+
+
+def test_help_is_light_and_has_examples():
+    heavy = ("jax", "sklearn", "polars", "matplotlib", "scipy", "paho", "uvicorn")
+    code = "import sys; sys.argv=['veil','--help']\nfrom veilstream.apps.cli import main\n"
+    code += "try: main()\nexcept SystemExit: pass\n"
+    done = subprocess.run([sys.executable, "-c", code + "print(sorted(sys.modules))"], capture_output=True, text=True)
+    loaded = done.stdout.rsplit("\n", 2)[-2]
+    assert not [m for m in heavy if f"'{m}'" in loaded]
+    for verb in re.findall(r"│ (\w+)\s", done.stdout):
+        if verb in ("Commands", "Options"):
+            continue
+        assert f"veil {verb}" in veil(verb, "--help").stdout, verb
+
+
+def test_interrupt_is_130():
+    code = "import veilstream.apps.cli as c\ndef stop(**_): raise KeyboardInterrupt\nc.app = stop\nc.main()"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 130
+
+
+def test_a_reader_who_stops_reading_is_no_failed_claim():
+    """rich would end with 1, which means that a claim failed."""
+    command = [
+        sys.executable,
+        "-c",
+        "from veilstream.apps.cli import main; main()",
+        "solve",
+        "builtin:binary",
+        "--lambda",
+        "1",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert (process.wait(60), process.stderr.read()) == (141, b"")
+    process.stderr.close()

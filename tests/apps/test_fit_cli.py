@@ -1,0 +1,145 @@
+"""`veil fit` as a user types it."""
+
+import io
+import json
+import sys
+import zipfile
+from contextlib import redirect_stderr, redirect_stdout
+from types import SimpleNamespace
+
+import pytest
+from tests.real_data import GEOLIFE, METER, needs_geolife, needs_meter
+
+from veilstream.apps.cli import main
+from veilstream.artefact import load
+from veilstream.data.synthetic import city
+
+PAPER = [
+    "--period",
+    "5min",
+    "--eps",
+    "200m",
+    "--min-samples",
+    "8",
+    "--gaps",
+    "bridge",
+    "--noise",
+    "drop",
+    "--bin",
+    "mean",
+]
+
+
+def veil(*args, input=""):
+    """The command, in this process: loading scikit-learn anew each time would take most of the test."""
+    out, err = io.StringIO(), io.StringIO()
+    stdin = io.TextIOWrapper(io.BytesIO(input.encode()))
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["veil", *map(str, args)])
+        patch.setattr(sys, "stdin", stdin)
+        with pytest.raises(SystemExit) as end:
+            main()
+    return SimpleNamespace(returncode=end.value.code or 0, stdout=out.getvalue(), stderr=err.getvalue())
+
+
+def refused(*args, says):
+    done = veil(*args)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert says in done.stderr
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Two commuters in one CSV."""
+    path = tmp_path_factory.mktemp("cli") / "people.csv"
+    source = city(1_500)
+    rows = [
+        f"{who},{t:.0f},{lat:.6f},{lon:.6f}"
+        for who in "ab"
+        for t, (lat, lon) in zip(source.t_s, source.points, strict=True)
+    ]
+    path.write_text("\n".join(["stream,time,lat,lon", *rows]) + "\n")
+    return path
+
+
+def test_fit_to_solve_in_the_units_of_the_user(table, tmp_path):
+    model, picture = tmp_path / "m.veil", tmp_path / "m.png"
+    done = veil("fit", table, "-o", model, "--plot", picture, "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert {"traces", "points", "steps", "states", "entropy_rate", "order", "period_s"} <= set(result)
+    assert (result["points"], result["traces"], result["period_s"]) == (3_000, 2, 300.0)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    art = load(model)
+    assert art.provenance["command"].startswith("veil fit")
+    assert art.provenance["data_sha256"] == result["data_sha256"]
+    assert art.chain.entropy_rate == pytest.approx(result["entropy_rate"])
+    solved = json.loads(veil("solve", model, "--avg", "1km", "--json").stdout)
+    assert solved["distortion"] <= 1.0 + 1e-3
+    assert solved["leakage"] < result["entropy_rate"]
+    refused("solve", model, "--avg", "1kWh", says="must be one of")
+
+
+def test_a_household_in_kwh(tmp_path):
+    model = tmp_path / "h.veil"
+    done = veil("fit", "--synthetic", "household", "--steps", "5000", "-o", model)
+    assert done.returncode == 0, done.stderr
+    for word in ("entropy rate", "held-out log-loss", "self-transition", "effective sample", "truth", "model written"):
+        assert word in done.stdout
+    solved = json.loads(veil("solve", model, "--avg", "0.1kWh", "--json").stdout)
+    assert solved["distortion"] == pytest.approx(0.1, abs=1e-3)
+
+
+def test_one_model_per_stream_and_standard_input(table, tmp_path):
+    done = veil("fit", table, "-o", tmp_path / "{stream}.veil", "--json")
+    assert [m["chain"] for m in json.loads(done.stdout)["models"]] == ["a", "b"]
+    assert load(tmp_path / "a.veil").states.names == load(tmp_path / "b.veil").states.names
+    piped = veil("fit", "-", "--stream", "a", "--json", input=table.read_text())
+    assert json.loads(piped.stdout)["points"] == 1_500
+
+
+def test_bad_input_is_one_line_and_exit_code_2(table, tmp_path):
+    def put(name, text):
+        (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
+        return tmp_path / name
+
+    head = "time,lat,lon\n2020-01-01T00:00:00Z,1,2\n"
+    refused("fit", put("a.csv", "x,y\n1,2\n"), says="a.csv line 1: no time column")
+    refused("fit", put("b.csv", head + "2020-01-01T00:05:00Z,91,2\n"), says="b.csv line 3: lat 91")
+    refused("fit", put("c.csv", ""), says="c.csv: empty file")
+    refused("fit", put("d.csv", head), says="d.csv: one point only")
+    refused("fit", put("e.csv", bytes(range(256)) * 9), says="e.csv line 1: a binary file")
+    (tmp_path / "none").mkdir()
+    refused("fit", tmp_path / "none", says="a folder without traces")
+    refused("fit", says="no source given")
+    refused("fit", table, "--period", "5 parsecs", says="--period '5 parsecs'")
+    refused("fit", table, "--order", "many", says="--order must be")
+    refused("fit", table, "--states", "99", says="no radius gives 99 stops")
+    refused("fit", table, "-o", tmp_path / "a.csv" / "m.veil", says="cannot be written")
+    with zipfile.ZipFile(tmp_path / "bomb.veil", "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr("a", b"\0" * 5_000_000)
+    refused("solve", tmp_path / "bomb.veil", "--avg", "1km", says="bomb.veil: a zip archive")
+
+
+# --- real data -------------------------------------------------------------------------------------------
+
+
+@needs_geolife
+def test_the_command_of_the_paper(tmp_path):
+    model = tmp_path / "p.veil"
+    result = json.loads(veil("fit", GEOLIFE / "016", *PAPER, "-o", model, "--json").stdout)
+    assert (result["points"], result["states"], result["transitions"]) == (89_272, 16, 830)
+    assert 0.52 <= result["entropy_rate"] <= 0.54
+    assert len(load(model).study_only) == 2
+    solved = json.loads(veil("solve", model, "--avg", "0.8km", "--json").stdout)
+    assert solved["leakage"] <= 0.065
+    assert solved["distortion"] <= 0.8 + 1e-3
+
+
+@needs_meter
+def test_all_households_in_one_command(tmp_path):
+    done = veil("fit", METER, "--unit", "kWh", "-o", tmp_path / "{stream}.veil", "--json")
+    assert len(json.loads(done.stdout)["models"]) == 20
+    assert len(list(tmp_path.glob("*.veil"))) == 20

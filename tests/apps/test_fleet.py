@@ -1,0 +1,309 @@
+"""Fleets from sources to summary: who is who, bad users, resuming, one folder one fleet, the page."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import veilstream as vs
+from fleetkit import meter_table
+from veilstream.apps.cli import main
+from veilstream.apps.fleet import folder as disk
+from veilstream.apps.fleet.charts import median_curve, shares
+from veilstream.apps.fleet.run import Plan, run_fleet
+from veilstream.apps.fleet.settings import Settings
+from veilstream.apps.fleet.users import read_users
+from veilstream.data.fitting import FitOptions
+from veilstream.errors import InputError
+
+LITTLE = Settings(weight=5.0, window=1, points=2, certify_s=0.0, audit=False)
+QUICK = Plan(fit=FitOptions(n_states=3), settings=LITTLE)
+FLAGS = [
+    "--lambda",
+    "5",
+    "--states",
+    "3",
+    "--window",
+    "1",
+    "--points",
+    "2",
+    "--certify",
+    "0",
+    "--audit",
+    "off",
+    "--json",
+]
+VEIL = [sys.executable, "-c", "from veilstream.apps.cli import main; main()", "fleet"]
+PLT = "Geolife trajectory\nWGS 84\nAltitude is in Feet\nReserved 3\n0,2,255,My Track,0,0,2,8421376\n0\n"
+
+
+def plt_user(root, name, files=1, text=None, seed=0):
+    """A GeoLife user who goes between two places in the empty South Pacific."""
+    rng = np.random.default_rng(seed)
+    folder = root / name / "Trajectory"
+    folder.mkdir(parents=True)
+    for day in range(1, files + 1):
+        lines = []
+        for i in range(120):
+            lat = -47 + 0.05 * ((i // 20) % 2) + rng.normal(scale=1e-4)
+            clock = f"{i // 12:02}:{5 * (i % 12):02}:00"
+            lines.append(f"{lat:.6f},-125.0,0,0,39744.1,2008-10-{day:02},{clock}")
+        (folder / f"{day}.plt").write_text(PLT + "\n".join(lines) + "\n" if text is None else text)
+
+
+# --- who is who ------------------------------------------------------------------------------------------
+
+
+def test_users_of_folders_tables_and_tracks(tmp_path):
+    for name in ("000", "001"):
+        plt_user(tmp_path / "geolife", name, files=2)
+    meter_table(tmp_path / "geolife" / "extra.csv", {"a": 5, "001": 5})
+    users, broken = read_users([str(tmp_path / "geolife")])
+    assert not broken
+    assert [u.name for u in users] == ["000", "geolife/001", "a", "geolife/001-2"]
+    assert users[0].readings.n_traces == 2 and users[0].readings.kind == "position"
+    (one,) = read_users([str(tmp_path / "geolife" / "000")])[0]  # a user's own folder is one user
+    assert one.name == "000"
+    long = tmp_path / "long.csv"
+    long.write_text("stream,time,value\n" + "".join(f"u{i % 2},2024-01-01 00:{i:02}:00,{i}\n" for i in range(10)))
+    assert [u.name for u in read_users([str(long), str(long)])[0]] == ["u0", "u1"]  # a file given twice counts once
+    with pytest.raises(InputError, match="no such file"):
+        read_users([str(tmp_path / "nowhere")])
+
+
+def test_one_bad_column_or_file_leaves_the_others(tmp_path):
+    table = meter_table(tmp_path / "m.csv", {"a": 6, "b": 6}, columns={"bad": ["1.0", "x?y"], "empty": []})
+    users, broken = read_users([table])
+    assert sorted(u.name for u in users) == ["a", "b"]
+    assert {b.name for b in broken} == {"bad", "empty"}
+    assert "line 3" in next(b.line for b in broken if b.name == "bad")
+    plain = meter_table(tmp_path / "n.csv", {"a": 6}, columns={"empty": []})
+    assert [b.name for b in read_users([plain])[1]] == ["empty"]
+    rows = [f"u{i % 3},2024-01-01 00:{i:02}:00,{'?' if i == 4 else i}" for i in range(12)]
+    (tmp_path / "long.csv").write_text("\n".join(["stream,time,value", *rows, "u9,2024-01-01 01:00:00,?"]) + "\n")
+    users, broken = read_users([str(tmp_path / "long.csv")])
+    assert {u.name for u in users} == {"u0", "u2"} and {b.name for b in broken} == {"u1", "u9"}
+    assert all("line 6" in b.line for b in broken) and all(u.readings.frame.height == 4 for u in users)
+    (tmp_path / "odd.jsonl").write_text('{"stream": "a", "t": 1, "value": 1}\nnot json\n')
+    assert [b.name for b in read_users([str(tmp_path / "odd.jsonl")])[1]] == ["odd"]
+    plt_user(tmp_path / "g", "000")
+    plt_user(tmp_path / "g", "001", text="\x00\x01 poison")
+    plt_user(tmp_path / "g", "002", text=PLT + "47.0,not a number,0,0,1,2008-10-01,00:00:00\n")
+    users, broken = read_users([str(tmp_path / "g")])
+    assert [u.name for u in users] == ["000"] and {b.name for b in broken} == {"001", "002"}
+
+
+def test_a_bad_user_never_takes_the_name_of_a_good_one(tmp_path):
+    plt_user(tmp_path / "g", "a", text="broken")
+    table = meter_table(tmp_path / "m.csv", {"a": 40, "b": 40})
+    for _ in range(2):  # the second time as well: nothing of hers is removed
+        summary = run_fleet([str(tmp_path / "g"), table], tmp_path / "out", QUICK)
+        assert set(summary.failed) == {"a (unreadable)"} and {r["user"] for r in summary.rows} == {"a", "b"}
+        assert (tmp_path / "out" / "users" / "a" / "policy.veil").is_file()
+
+
+def test_folder_names_are_safe_and_never_shared(tmp_path):
+    names = ["a", "A b", "../up", "a/b", "a_b", "", "x" * 300, "naïve", ".hidden"]
+    places = disk.places(tmp_path, names)
+    assert len(set(places.values())) == len(names)
+    for place in places.values():
+        assert place.parent == tmp_path / "users" and re.fullmatch(r"[\w~-]{1,80}", place.name, re.ASCII)
+
+
+# --- limits ----------------------------------------------------------------------------------------------
+
+
+def test_limits_per_unit_and_as_a_share():
+    assert Settings().avg == ("25%",)
+    both = Settings(avg=("1km", "0.1kWh"))
+    assert both.constraint("km", 9.0).limit == 1.0 and both.constraint("kWh", 9.0).limit == 0.1
+    mixed = Settings(avg=("50%", "500m"))
+    assert mixed.constraint("km", 9.0).limit == 0.5 and mixed.constraint("kWh", 0.4).limit == pytest.approx(0.2)
+    with pytest.raises(InputError, match=r"says nothing for users in kWh; add --avg 0\.1kWh or 25%"):
+        Settings(avg=("1km",)).check_units(["km", "kWh"])
+    with pytest.raises(InputError, match="one of --avg, --budget,"):
+        Settings(avg=("1km",), budget=0.1)
+    with pytest.raises(InputError, match="a share is for --avg"):
+        Settings(at_most=("10%",))
+
+
+# --- runs ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """A small fleet of two kinds of data, with a poisoned user and one of 12 steps; its folder and what it said."""
+    root = tmp_path_factory.mktemp("fleet")
+    plt_user(root / "g", "000", files=3)
+    plt_user(root / "g", "001", text="broken")
+    table = meter_table(root / "m.csv", {"a": 300, "b": 300, "short": 12}, columns={"bad": ["oops"]})
+    plan = replace(QUICK, settings=replace(LITTLE, weight=None, avg=("30%",), certify_s=0.2, audit=True))
+    plan = replace(plan, fit=FitOptions(width=0.4), reading={"unit": "kWh"})  # GeoLife: stops, meters: 3 bins
+    sources = [str(root / "g"), table]
+    return root, sources, plan, run_fleet(sources, root / "out", plan)
+
+
+def test_the_rest_goes_on_and_the_summary_names_what_failed(ran):
+    root, _, _, summary = ran
+    assert {r["user"] for r in summary.rows} == {"000", "a", "b", "short"}
+    assert set(summary.failed) == {"001", "bad"} and not summary.whole
+    assert all("\n" not in line and len(line) < 300 for line in summary.failed.values())
+    told = json.loads((root / "out" / "fleet.json").read_text())
+    assert told["users"] == 4 and set(told["failed"]) == {"001", "bad"} and not told["audit_contradicts"]
+    page = (root / "out" / "index.html").read_text()
+    for word in ("001", "bad", "000", "short", "PRIVATE"):
+        assert word in page
+    short = next(r for r in told["rows"] if r["user"] == "short")
+    assert short["pool"]["strength"] > 0 and short["states"] == 3 and short["transitions"] == 11
+    assert next(r for r in told["rows"] if r["user"] == "000")["pool"] is None
+
+
+def test_each_user_has_a_policy_that_meets_the_limit_and_can_be_served(ran):
+    root, _, _, summary = ran
+    for row in summary.rows:
+        place = disk.places(root / "out", [row["user"]])[row["user"]]
+        policy, model = vs.load(place / "policy.veil"), vs.load(place / "model.veil")
+        assert row["distortion"] <= 0.3 * row["blind_distortion"] * (1 + 1e-6)
+        assert not policy.study_only and (model.chain.transition > 0).all()
+        assert row["leakage_lower"] <= row["leakage"] <= row["entropy_rate"] + 1e-9
+        assert json.loads((place / "audit.json").read_text())["stands"] is True
+        assert (place / "curve.csv").read_text().startswith("weight,distortion,leakage")
+        assert (place / "policy.veil").stat().st_mode & 0o077 == 0
+
+
+def test_a_second_run_keeps_and_a_change_makes_anew(ran, tmp_path):
+    root, sources, plan, first = ran
+    again = run_fleet(sources, root / "out", plan)
+    assert all(r["kept"] for r in again.rows) and set(again.failed) == set(first.failed)
+    assert {r["user"]: r["leakage"] for r in again.rows} == {r["user"]: r["leakage"] for r in first.rows}
+    model = root / "out" / "users" / "000" / "curve.csv"
+    model.write_text("altered")
+    third = run_fleet(sources, root / "out", plan)
+    assert [r["user"] for r in third.rows if not r.get("kept")] == ["000"] and model.read_text() != "altered"
+    other = run_fleet(sources[:1], root / "out", replace(plan, seed=1))
+    assert not any(r.get("kept") for r in other.rows)
+
+
+def test_a_user_who_becomes_unusable_has_her_policy_set_aside(tmp_path):
+    plt_user(tmp_path / "g", "000")
+    plt_user(tmp_path / "g", "001", seed=1)
+    plan = replace(QUICK, fit=FitOptions())
+    assert run_fleet([str(tmp_path / "g")], tmp_path / "out", plan).whole
+    (tmp_path / "g" / "001" / "Trajectory" / "1.plt").write_text("broken")
+    later = run_fleet([str(tmp_path / "g")], tmp_path / "out", plan)
+    assert set(later.failed) == {"001"} and later.rows[0]["kept"]
+    assert sorted(p.name for p in (tmp_path / "out" / "users").iterdir()) == ["000", "001.stale"]
+
+
+def test_a_digest_changes_with_everything_it_depends_on(tmp_path):
+    from veilstream.apps.fleet.run import tasks_of
+
+    users, _ = read_users([meter_table(tmp_path / "m.csv", {"a": 60, "b": 60})])
+    tasks, _, _ = tasks_of(users, QUICK)
+    digests = {t.digest for t in tasks}
+    moved = replace(tasks[0], columns={**tasks[0].columns, "value": tasks[0].columns["value"] + 1e-9})
+    digests |= {moved.digest, replace(tasks[0], prior=tasks[0].prior * 1.001).digest}
+    digests |= {t.digest for t in tasks_of(users, replace(QUICK, seed=1))[0]}
+    digests |= {t.digest for t in tasks_of(users, replace(QUICK, pool=False))[0]}
+    assert len(digests) == 8 and tasks[0].digest == tasks_of(users, QUICK)[0][0].digest
+
+
+def test_one_state_or_one_step_alone_is_a_line(tmp_path):
+    table = tmp_path / "m.csv"
+    rows = [f"2024-01-01 {h:02}:00:00,{0.1 * (h % 3)},5.0,{'1.0' if h == 3 else ''}" for h in range(24)]
+    table.write_text("time,good,constant,once\n" + "\n".join(rows) + "\n")
+    alone = run_fleet([str(table)], tmp_path / "alone", replace(QUICK, pool=False))
+    assert [r["user"] for r in alone.rows] == ["good"] and set(alone.failed) == {"constant", "once"}
+    assert "one bin" in alone.failed["constant"] and "two" in alone.failed["once"]
+    pooled = run_fleet([str(table)], tmp_path / "pooled", QUICK)  # with others to lean on, both get a policy
+    assert pooled.whole and len(pooled.rows) == 3
+
+
+# --- the folder and the command --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def veil(monkeypatch, capsys):
+    """`veil fleet` in this process: exit code, standard output, standard error."""
+
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["veil", "fleet", *map(str, args)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code, *capsys.readouterr()
+
+    return call
+
+
+def test_two_fleets_in_one_folder_is_one_line(tmp_path, veil):
+    table = meter_table(tmp_path / "m.csv", {"a": 40, "b": 40})
+    with disk.claimed(tmp_path / "out"):
+        code, out, err = veil(table, "-o", tmp_path / "out", *FLAGS)
+    assert code == 2 and out == ""
+    assert "another fleet is writing here" in err and len(err.splitlines()) == 1
+
+
+def test_a_killed_fleet_frees_its_folder_and_goes_on(tmp_path):
+    """kill -9 in the middle: the system frees the lock, what was done is kept, the second run does the rest."""
+    names = "abcdefghijkl"
+    table = meter_table(tmp_path / "m.csv", dict.fromkeys(names, 200))
+    command = [*VEIL, table, "-o", str(tmp_path / "out"), *FLAGS]
+    first = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    while not list((tmp_path / "out").glob("users/*/done.json")) and first.poll() is None:
+        time.sleep(0.005)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    done = {p.parent.name for p in (tmp_path / "out").glob("users/*/done.json")}
+    assert done and done != set(names)
+    second = subprocess.run(command, capture_output=True, text=True)
+    told = json.loads(second.stdout)
+    assert second.returncode == 0 and told["users"] == len(names)
+    assert {r["user"] for r in told["rows"] if r.get("kept")} == done
+
+
+def test_exit_code_one_and_a_line_for_each_that_failed(tmp_path, veil):
+    table = meter_table(tmp_path / "m.csv", {"a": 40, "b": 40}, columns={"bad": ["oops"]})
+    code, out, _ = veil(table, "-o", tmp_path / "out", *FLAGS[:-1])
+    assert code == 1
+    assert re.search(r"^failed bad: .*m\.csv line 2", out, re.M) and "2 users done, 1 failed" in out
+
+
+def test_bad_usage_is_one_line(tmp_path, veil):
+    table = meter_table(tmp_path / "m.csv", {"a": 40, "b": 40})
+    for args, said in (
+        (["--engine", "spark"], "serial, joblib, dask"),
+        (["--avg", "1km"], "says nothing for users in no unit"),
+        (["--pool", "maybe"], "auto or off"),
+        (["--method", "nonsense"], "unknown method"),
+        (["--max", "home=5km"], "one limit per unit"),
+    ):
+        code, _, err = veil(table, "-o", tmp_path / "out", *args)
+        assert code == 2 and said in err and len(err.splitlines()) == 1
+
+
+# --- the page --------------------------------------------------------------------------------------------
+
+
+def test_the_median_curve_is_the_median(ran):
+    rows = ran[3].rows
+    x, y = median_curve(rows)[30]
+    by_hand = [np.interp(x, *shares(r).T) for r in rows if shares(r)[-1, 0] >= x]
+    assert y == pytest.approx(np.median(by_hand))
+
+
+def test_the_page_holds_no_markup_of_a_name_and_asks_for_nothing(ran):
+    from veilstream.apps.fleet.page import page
+
+    told = json.loads((ran[0] / "out" / "fleet.json").read_text())
+    told["rows"][0]["user"] = "<script>alert(1)</script>"
+    told["failed"] = {"<b>x</b>": "<i>y</i>"}
+    text = page(told)
+    assert "<script>alert" not in text and "<b>x" not in text and "<i>y" not in text
+    assert not re.search(r"(src|href)=\"(?!data:,)", text) and "default-src 'none'" in text

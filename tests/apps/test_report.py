@@ -1,0 +1,256 @@
+"""The report: its numbers against the solver's, what it must not contain, and that it cannot be broken into."""
+
+import base64
+import json
+import re
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import report_pages
+from real_data import GEOLIFE, needs_geolife
+from veilstream.apps.cli import main
+from veilstream.apps.report.audited import audited
+from veilstream.apps.report.content import Options, collect, payload
+from veilstream.apps.report.page import embed, render
+from veilstream.apps.report.points import curve_constraint, mean_channel, stretch, where
+from veilstream.apps.report.words import verdict
+from veilstream.artefact import load, save
+from veilstream.core.builtin import builtin_problem
+from veilstream.core.evaluate import evaluate
+from veilstream.core.policy import Schedule, WindowPolicy
+from veilstream.core.problem import Average, Both, Instantaneous, joint
+from veilstream.errors import InputError
+from veilstream.solvers import solve
+
+QUICK = Options(points=5, seconds=1.0)
+
+
+@pytest.fixture(scope="module")
+def folder():
+    return report_pages.FOLDER
+
+
+@pytest.fixture(scope="module")
+def town():
+    return report_pages.town()
+
+
+def data_of(page):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
+
+
+def test_the_numbers_are_the_solvers(town):
+    _, _, solution, content = town
+    own = content.own
+    assert own.point.leakage == pytest.approx(solution.leakage, rel=1e-6)
+    assert own.point.distortion == pytest.approx(solution.distortion, rel=1e-6)
+    assert 0 < own.low <= own.point.leakage
+    assert all(s.low <= s.point.leakage + 1e-9 for s in content.spots)
+    d = [s.point.distortion for s in content.spots]
+    assert d == sorted(d) and len(d) >= 4
+    ours, *others = content.baselines
+    assert ours.label == "this policy"
+    for b in others:
+        if b.leakage is not None:
+            assert b.distortion <= own.point.distortion * 1.001
+            assert b.leakage > own.low - 3 * b.leakage_se, b.label
+
+
+def test_the_verdict_says_its_levels_and_its_bound(town):
+    headline, sentences = verdict(town[3])
+    assert "% less than the truth" in headline and "km off on average" in headline
+    text = " ".join(sentences)
+    for level in ("proved", "computed exactly", "estimated with an interval"):
+        assert level in text
+    assert "Planar Laplace" in text
+
+
+def test_the_page_is_whole_and_strict(town):
+    page = render(town[3])
+    assert len(page) < 5e6
+    assert "PRIVATE" in page and "{{" not in page
+    assert "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "https://" not in page
+    csp = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
+    assert "default-src 'none'" in csp and "unsafe" not in csp
+    assert not re.search(r"<[^>]+ (on\w+|style)=", page.split("<script", 1)[0])
+    assert data_of(page)["true"] == stretch([town[0].path], 288).tolist()
+
+    class Balance(HTMLParser):
+        open = []  # noqa: RUF012
+
+        def handle_starttag(self, tag, attrs):
+            if tag not in ("meta", "link", "input", "br"):
+                self.open.append(tag)
+
+        def handle_endtag(self, tag):
+            assert self.open.pop() == tag
+
+    parser = Balance()
+    parser.feed(page)
+    assert not parser.open
+
+
+def test_a_shareable_page_holds_no_recorded_trace_and_no_path(town):
+    source, artefact, _, _ = town
+    content = collect(artefact, [source.path], Options(shareable=True, points=3, seconds=0.1, seed=5))
+    page = render(content)
+    drawn = data_of(page)["true"]
+    assert "PRIVATE" not in page and "Shareable" in page
+    assert "alice" not in page and "f00d" not in page
+    expected = stretch([artefact.chain.sample(2880, seed=5)[0]], 288)
+    assert drawn == expected.tolist()
+    assert drawn != stretch([source.path], 288).tolist()
+    assert content.audit.sheets and not any("recorded" in s.title for s in content.audit.sheets)
+    for lat, lon in artefact.states.coordinates:  # places only relative to each other
+        assert f"{lat:.3f}" not in page and f"{lon:.3f}" not in page
+
+
+def test_the_posterior_is_a_law_and_the_channel_that_of_the_policy(town):
+    _, artefact, solution, content = town
+    own = next(s for s in payload(content)["spots"] if s["l"] == pytest.approx(content.own.point.leakage, rel=1e-4))
+    n = len(content.names)
+    posterior = np.frombuffer(base64.b64decode(own["posterior"]), np.uint8).reshape(-1, n)
+    assert len(posterior) == len(content.path)
+    assert np.abs(posterior.sum(1).astype(int) - 255).max() <= n
+    channel, level = mean_channel(artefact.chain, solution.policy)
+    assert level == "computed exactly" or isinstance(solution.policy, Schedule)
+    assert channel.sum(1) == pytest.approx(np.ones(n))
+    pi, d = artefact.chain.stationary, artefact.problem.distortion
+    assert (joint(pi, channel) * d).sum() == pytest.approx(solution.distortion, rel=0.02)
+
+
+def test_values_limits_at_every_step_and_builtin_chains(folder):
+    content = report_pages.home()
+    drawn = payload(content)
+    assert drawn["places"] is None and drawn["unit"] == "kWh"
+    assert any("does not keep the limit" in b.note for b in content.baselines)
+    assert "kWh" in render(content)
+    problem = builtin_problem("binary", Instantaneous(1))
+    save(folder / "flip.veil", WindowPolicy.of_table(np.full((2, 2), 0.5)), problem=problem)
+    content = collect(
+        load(folder / "flip.veil"), [np.array([0, 1, 1, 0])], Options(points=3, seconds=0.1, audit="none")
+    )
+    assert "next to nothing" in verdict(content)[0]
+    assert "<svg" not in render(content)  # drawn by the script
+
+
+def test_the_curve_keeps_the_limit_at_every_step():
+    limit = Instantaneous(2)
+    assert curve_constraint(limit) == Both(Average(weight=1.0), limit)
+    assert curve_constraint(Average(limit=3)) == Average(weight=1.0)
+
+
+def test_where_agrees_with_simulation():
+    problem = builtin_problem("grid4x4-q2", Average(limit=1.2))
+    policy = solve(problem, window=1).policy
+    found, seen = where(problem, policy), evaluate(problem, policy)
+    assert found.distortion == pytest.approx(seen.distortion, abs=4 * seen.distortion_se)
+    assert found.leakage >= seen.leakage - 4 * seen.leakage_se
+
+
+def test_the_stretch_has_the_most_moves():
+    quiet, lively = np.zeros(50, int), np.array([0] * 20 + [1, 0, 1, 0, 2] + [0] * 20)
+    found = stretch([quiet, lively], 10)
+    assert len(found) == 10 and (np.diff(found) != 0).sum() == 6
+    assert len(stretch([np.array([3])], 10)) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "a & \"b\" 'c'"]
+)
+def test_names_cannot_become_markup(name):
+    text = embed({"name": name})
+    assert "<" not in text and ">" not in text and json.loads(text)["name"] == name
+
+
+@pytest.fixture
+def veil(monkeypatch, capsys):
+    """The command, run in this process: exit code, what it printed, what it complained about."""
+
+    def run(*args):
+        monkeypatch.setattr(sys, "argv", ["veil", *map(str, args)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+def test_the_command_and_its_refusals(town, folder, veil):
+    out = folder / "out" / "report.html"
+    args = ["report", folder / "city.veil", "--shareable", "-o", out, "--points", "3", "--seconds", "0.1", "--json"]
+    args += ["--audit", "none"]
+    code, printed, complaint = veil(*args)
+    assert code == 0, complaint
+    result = json.loads(printed)
+    assert result["bytes"] == out.stat().st_size and result["private"] is False
+    assert out.stat().st_mode & 0o077 == 0
+    save(folder / "model.veil", chain=town[0].chain, states=town[0].states)
+    for args, said in (
+        (["report", folder / "none.veil", "--shareable"], "no policy file"),
+        (["report", folder / "city.veil"], "--data"),
+        (["report", folder / "model.veil", "--shareable", "-o", out], "without a policy"),
+        (["report", folder / "city.veil", "--shareable", "-o", folder], "is a folder"),
+        (["report", folder / "city.veil", "--shareable", "-o", "/proc/nowhere/r.html"], "cannot be written"),
+    ):
+        code, _, complaint = veil(*args)
+        assert code == 2 and said in complaint and complaint.count("\n") == 1, complaint
+
+
+@needs_geolife
+def test_a_page_of_real_traces_is_small(folder, veil):
+    """The paper's model of user 016, with the account of its cleaning; study-only choices are followed."""
+    data, model, policy = GEOLIFE / "016", folder / "g.veil", folder / "gp.veil"
+    study = ["--gaps", "bridge", "--noise", "drop", "--bin", "mean"]
+    for args in (
+        ["fit", data, *study, "-o", model, "--json"],
+        ["solve", model, "--lambda", "0.1", "-o", policy, "--json"],
+    ):
+        assert veil(*args)[0] == 0
+    out = folder / "g.html"
+    code, printed, complaint = veil(
+        "report", policy, "--data", data, "-o", out, "--points", "3", "--seconds", "0.1", "--json"
+    )
+    assert code == 0, complaint
+    told = json.loads(printed)
+    assert told["private"] and told["bytes"] < 5e6
+    page = out.read_text()
+    assert "89,272 readings in 51 traces" in page and "study only" in page
+    for lat, lon in load(policy).states.coordinates:
+        assert f"{lat:.3f}" not in page and f"{lon:.3f}" not in page
+
+
+def test_a_model_without_a_policy_is_refused(town, folder):
+    save(folder / "model.veil", chain=town[0].chain, states=town[0].states)
+    with pytest.raises(InputError, match="without a policy"):
+        collect(load(folder / "model.veil"), [town[0].path], QUICK)
+
+
+def test_the_audit_is_in_the_page_and_a_failed_claim_is_loud(town, folder):
+    source, artefact, solution, content = town
+    assert content.audit.stands and [s.title.split(",")[0] for s in content.audit.sheets] == [
+        "Who knows chain and policy",
+        "Who knows chain and policy",
+        "At equal mean distortion",
+    ]
+    page = render(content)
+    assert "The claim stands." in page and "recorded traces" in page and "planar-laplace" in page
+    assert page.count("<caption>") == 3
+    half = {"solution": {"leakage": solution.leakage / 2, "distortion": solution.distortion, "level": "proved"}}
+    save(folder / "boast.veil", solution.policy, problem=artefact.problem, states=source.states,
+         period_s=source.period_s, provenance=half)  # fmt: skip
+    found = audited(load(folder / "boast.veil"), None)
+    assert found.stands is False
+    assert "THE CLAIM FAILS." in render(replace(content, audit=found))
+
+
+def test_an_audit_that_cannot_be_says_why(town):
+    too_short = audited(town[1], [np.array([0, 1])])
+    assert too_short.stands is None and "too short" in too_short.words and not too_short.sheets
+    assert audited(town[1], None, "none").sheets == []
+    with pytest.raises(InputError, match="quick, full, none"):
+        audited(town[1], None, "thorough")

@@ -1,0 +1,180 @@
+"""`veil audit` as a user types it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import veilstream as vs
+from real_data import GEOLIFE, needs_geolife
+from veilstream.container import pack, unpack
+
+
+def veil(*args, before="", **kwargs):
+    code = f"{before}\nfrom veilstream.apps.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *map(str, args)], capture_output=True, text=True, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Policies of the toy grid: honest, lying about leakage, lying about distortion, silent; and data for them."""
+    path = tmp_path_factory.mktemp("audit")
+    problem = vs.builtin_problem("grid2x3-toy", vs.Average(weight=2.0))
+    solution = vs.solve(problem)
+    says = {"method": "causal-ba", "leakage": solution.leakage, "distortion": solution.distortion}
+    says |= {"startup_bits": solution.startup_bits, "level": "computed exactly"}
+    for name, change in {
+        "honest": {},
+        "liar": {"leakage": 0.6 * solution.leakage},
+        "vague": {"distortion": 0.7 * solution.distortion},
+    }.items():
+        vs.save(path / f"{name}.veil", solution.policy, problem=problem, provenance={"solution": says | change})
+    vs.save(path / "silent.veil", solution.policy, problem=problem)
+    vs.save(path / "model.veil", chain=problem.chain)
+    z = problem.chain.sample(40, 14, seed=5)
+    rows = [f"{s},{t},{v}" for s, row in enumerate(z) for t, v in enumerate(row)]
+    (path / "toy.csv").write_text("stream,t,value\n" + "\n".join(rows) + "\n")
+    (path / "short.csv").write_text("stream,t,value\n" + "".join(f"{s},{t},{t}\n" for s in range(9) for t in range(3)))
+    (path / "other.csv").write_text("stream,t,value\n" + "".join(f"0,{t},{t}\n" for t in range(9)))
+    (path / "gps.csv").write_text(
+        "stream,time,lat,lon\n" + "".join(f"a,{1.7e9 + 300 * t:.0f},40,{116 + t}\n" for t in range(9))
+    )
+    return path
+
+
+def test_without_jax_the_error_names_the_way_round(folder):
+    done = veil("audit", folder / "honest.veil", before="import sys; sys.modules.update(jax=None, optax=None)")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "--quick" in done.stderr
+
+
+def test_quick_needs_no_jax_and_says_it_in_words(folder):
+    hide = "import sys; sys.modules.update(jax=None, optax=None)"
+    done = veil("audit", folder / "honest.veil", "--quick", "--against", "planar-laplace", "--json", before=hide)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["stands"]
+    assert "the claim stands" in found["verdict"]
+    assert "computed exactly" in found["verdict"]
+    (setting,) = found["settings"]
+    bits = {k: v["cross_entropy_bits"]["value"] for k, v in setting["adversaries"]["filter"].items()}
+    assert 0 == bits["truth"] < bits["released"] < bits["nothing"]
+    nats = setting["adversaries"]["filter"]["released"]["cross_entropy_nats"]["value"]
+    assert nats == pytest.approx(bits["released"] * np.log(2))
+    assert setting["leakage"]["low"] < found["claim"]["leakage"] + found["claim"]["startup_bits"] / 200
+    (other,) = found["against"]
+    assert other["distortion"] == pytest.approx(found["distortion"], rel=1e-3)
+    assert other["settings"][0]["leakage"]["value"] > setting["leakage"]["value"]
+
+
+@pytest.mark.parametrize(("name", "word"), [("liar", "measured leakage"), ("vague", "measured distortion")])
+def test_a_claim_that_fails_is_exit_code_1(folder, name, word):
+    done = veil("audit", folder / f"{name}.veil", "--quick")
+    assert done.returncode == 1
+    assert "THE CLAIM FAILS" in " ".join(done.stdout.split())
+    assert word in " ".join(done.stdout.split())
+
+
+def test_a_file_without_a_claim_is_held_to_what_its_table_gives(folder):
+    done = veil("audit", folder / "silent.veil", "--quick", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["claim"]["level"] == "computed exactly"
+
+
+def test_recorded_traces_with_the_learned_adversary(folder):
+    pytest.importorskip("jax")
+    args = ("--lookback", "1", "--orders", "1,2", "--copies", "3", "--streams", "12", "--steps", "30", "--seeds", "2")
+    small = "import functools, veilstream.audit.lstm as m; m.Lstm = functools.partial(m.Lstm, units=16, max_rounds=6)"
+    done = veil("audit", folder / "honest.veil", "--data", folder / "toy.csv", *args, "--json", before=small)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    chain, traces = found["settings"]
+    assert (chain["data"], traces["data"], traces["traces"]) == ("chain", "traces", 14)
+    names = [one["name"] for one in traces["learned"]]
+    assert names == ["LSTM", "LSTM, true past", "chain of order 1", "chain of order 2"]
+    first = traces["learned"][0]
+    gap, own = first["model_gap_nats"], traces["adversaries"]["predictor"]["released"]["cross_entropy_nats"]["value"]
+    assert gap["value"] == pytest.approx(own - first["cross_entropy_nats"]["value"], abs=1e-6)
+    assert gap["low"] < gap["value"] < gap["high"]
+    assert len(first["per_seed_nats"]) == 2
+    assert chain["learned"][0]["least_nats"] <= chain["learned"][0]["cross_entropy_nats"]["high"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "args", "says"),
+    [
+        ("none", (), "no policy file"),
+        ("model", (), "is a model without a policy"),
+        ("honest", ("--data", "gps.csv"), "different state spaces: the policy is about values"),
+        ("honest", ("--data", "other.csv"), "different state spaces: the policy's states are 0..5"),
+        (
+            "honest",
+            ("--data", "short.csv"),
+            "every trace is too short for a look-back of 5: the longest of 9 has 3 steps",
+        ),
+        ("honest", ("--lookback", "0"), "a look-back must be at least 1"),
+        ("honest", ("--lookback", "one"), "--lookback must be whole numbers"),
+        ("honest", ("--seeds", "1"), "seeds must be at least 2"),
+        ("honest", ("--against", "myopik"), "did you mean myopic?"),
+        ("newer", (), "made by a newer veilstream"),
+    ],
+)
+def test_bad_input_is_one_clear_line(folder, policy, args, says):
+    if policy == "newer":
+        meta, arrays = unpack(folder / "honest.veil", "honest")
+        (folder / "newer.veil").write_bytes(pack({**meta, "version": 99}, arrays))
+    done = veil("audit", f"{policy}.veil", "--quick", *args, cwd=folder, env=_here())
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def _here():
+    import os
+
+    source = str(Path(vs.__file__).parents[1])
+    return {**os.environ, "PYTHONPATH": source}
+
+
+def test_the_data_of_another_city_is_not_this_policys(tmp_path):
+    from veilstream.audit.source import Recording, sequences
+    from veilstream.data.readings import from_arrays
+    from veilstream.data.synthetic import city
+
+    source = city(200)
+    problem = vs.Problem(source.chain, source.states.distances(), vs.Average(limit=1.0))
+    policy = vs.save(
+        tmp_path / "p.veil", vs.solve(problem).policy, problem=problem, states=source.states, period_s=300.0
+    )
+    good = sequences(from_arrays(source.t_s, source.points, "km"), policy)
+    assert np.concatenate(good).tolist() == source.path.tolist()
+    with pytest.raises(vs.InputError, match="different state spaces: half of the data lies more than"):
+        sequences(from_arrays(source.t_s, source.points + 20, "km"), policy)
+    with pytest.raises(vs.InputError, match="the policy was made with --noise drop from"):
+        sequences(from_arrays(source.t_s, source.points, "km"), policy, Recording(noise="drop"))
+
+
+@needs_geolife
+def test_geolife_is_encoded_as_it_was_fitted(tmp_path):
+    from veilstream.audit import Options, audit
+    from veilstream.audit.source import sequences
+    from veilstream.data.fitting import FitOptions, fit_model
+    from veilstream.data.sources import read
+
+    options = FitOptions(period_s=300.0, bin="mean", gaps="bridge", noise="drop", eps_m=200.0, min_samples=8)
+    model = fit_model(read([str(GEOLIFE / "016")]), options)
+    problem = vs.Problem(model.chain, model.states.distances(), vs.Instantaneous(3.0))
+    solution = vs.solve(problem, window=1)
+    policy = vs.save(tmp_path / "p.veil", solution.policy, problem=problem, states=model.states, period_s=300.0)
+    found = sequences(read([str(GEOLIFE / "016")]), policy)
+    assert sum(len(s) - 1 for s in found) == 830
+    assert all((a == b).all() for a, b in zip(found, model.runs.sequences, strict=True))
+    setting = audit(problem, solution.policy, found, options=Options().quick()).policy.settings[1]
+    seen = {k: v.cross_entropy.value for k, v in setting.adversaries["predictor"].items()}
+    assert setting.broken == 0
+    assert seen["truth"] < seen["released"] < seen["nothing"]

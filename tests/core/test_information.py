@@ -1,0 +1,38 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veilstream.core.information import binary_entropy, divergence, entropy, mutual_information, xlog2
+
+masses = st.lists(st.floats(0, 1), min_size=2, max_size=6).filter(lambda v: sum(v) > 0.1)
+laws = masses.map(lambda v: np.array(v) / sum(v))
+
+
+def test_zero_log_zero_is_zero_and_nothing_warns():
+    with np.errstate(all="raise"):
+        assert xlog2([0, 0, 2], [0, 5, 8]).tolist() == [0, 0, 6]
+
+
+def test_closed_forms():
+    assert entropy([0.5, 0.25, 0.25]) == 1.5
+    assert binary_entropy(0.5) == 1
+    assert divergence([1, 0], [0.5, 0.5]) == 1
+    assert divergence([0.5, 0.5], [1, 0]) == np.inf
+    assert mutual_information(np.eye(4) / 4) == pytest.approx(2)
+
+
+@given(laws, laws)
+def test_inequalities(p, q):
+    assert -1e-12 <= entropy(p) <= np.log2(len(p)) + 1e-12
+    m = np.outer(p, q)
+    assert abs(mutual_information(m)) < 1e-9
+    assert divergence(p, p) == pytest.approx(0, abs=1e-12)
+
+
+def test_against_dit():
+    dit = pytest.importorskip("dit")
+    rng = np.random.default_rng(1)
+    m = rng.dirichlet(np.ones(6)).reshape(2, 3)
+    d = dit.Distribution([(str(i), str(j)) for i in range(2) for j in range(3)], m.ravel().tolist())
+    assert mutual_information(m) == pytest.approx(dit.shannon.mutual_information(d, [0], [1]), abs=1e-9)

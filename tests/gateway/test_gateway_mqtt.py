@@ -1,0 +1,454 @@
+"""The MQTT gateway through a real mosquitto on loopback."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
+from veilstream.apps.bench.mosquitto import Mosquitto
+from veilstream.errors import InputError
+from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
+from veilstream.gateway.mqtt import MqttGateway
+from veilstream.gateway.topics import Route, check, overlap
+
+KILLS = int(os.environ.get("VEIL_TEST_KILLS", "50"))
+
+
+class Client(threading.Thread):
+    """A device or a service: publishes what is put in, collects what it hears; reconnects for ever."""
+
+    def __init__(self, port: int, *filters: str, client_id: str = "", **settings) -> None:
+        super().__init__(daemon=True)
+        self.settings = BrokerSettings("127.0.0.1", port, client_id, status_topic="", **settings)
+        self.filters = list(filters)
+        self.heard: list[tuple[str, bytes, bool]] = []
+        self.queue: list[tuple[str, bytes, bool]] = []
+        self.confirmed: set[int] = set()
+        self.ready, self.ended = threading.Event(), threading.Event()
+        self.start()
+        assert self.ready.wait(10)
+
+    def run(self) -> None:
+        while not self.ended.is_set():
+            with contextlib.suppress(OSError):
+                self.session(Connection(self.settings, self.filters))
+            self.ended.wait(0.1)
+
+    def session(self, connection: Connection) -> None:
+        sent: dict[int, int] = {}
+        at = 0
+        self.ready.set()
+        while not self.ended.is_set():
+            while at < len(self.queue) and len(sent) < 200:
+                if at not in self.confirmed:
+                    topic, payload, retain = self.queue[at]
+                    sent[connection.publish(topic, payload, retain)] = at
+                at += 1
+            connection.turn(0.02)
+            for m in connection.inbox:
+                self.heard.append((m.topic, m.payload, m.retain))
+                connection.ack(m)
+            connection.inbox.clear()
+            while connection.confirmed:
+                mid = connection.confirmed.popleft()
+                if mid in sent:
+                    self.confirmed.add(sent.pop(mid))
+        connection.close()
+
+    def say(self, topic: str, payload, retain: bool = False) -> None:
+        self.queue.append((topic, payload if isinstance(payload, bytes) else json.dumps(payload).encode(), retain))
+
+    def all_sent(self) -> bool:
+        return len(self.confirmed) == len(self.queue)
+
+    def releases(self) -> list[dict]:
+        found = []
+        for _, payload, _ in list(self.heard):
+            body = json.loads(payload)
+            found += body if isinstance(body, list) else [body]
+        return found
+
+    def end(self) -> None:
+        self.ended.set()
+        self.join(10)
+
+
+@contextlib.contextmanager
+def serving(core, port, *routes: Route, republish: int = 100, **settings):
+    stop = threading.Event()
+    settings = BrokerSettings("127.0.0.1", port, "gateway", **settings)
+    gateway = MqttGateway(core, list(routes) or [Route("in/+", "out/+")], settings, republish=republish)
+    thread = threading.Thread(target=gateway.run, args=(stop,))
+    thread.start()
+    try:
+        wait_until(lambda: core.stats.connected, what="the gateway's connection")
+        yield gateway
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.fixture
+def broker(tmp_path):
+    folder = tmp_path / "broker"
+    folder.mkdir()
+    mosquitto = Mosquitto(folder)
+    yield mosquitto
+    mosquitto.stop()
+
+
+@pytest.fixture
+def client(broker):
+    made = Client(broker.port, "out/#", "veil/status")
+    yield made
+    made.end()
+
+
+# --- topics ------------------------------------------------------------------------------------------------
+
+
+def test_topics_carry_stream_names():
+    route = Route("owntracks/+/+", "shared/+/x/+")
+    assert route.stream("owntracks/jane/phone") == "jane/phone"
+    assert route.output("jane/phone") == "shared/jane/x/phone"
+    assert route.stream("owntracks/jane") is None
+    assert route.stream("owntracks/jane/phone/event") is None
+    rest = Route("in/#", "out/#")
+    assert rest.output(rest.stream("in/a/b/c")) == "out/a/b/c"
+    assert overlap("a/+", "+/b")
+    assert overlap("a/#", "a")
+    assert not overlap("a/+", "a/b/c")
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("in/+", "out"), ("in", "out"), ("in/a+", "out/+"), ("#/a", "out/#"), ("in/+/+", "out/+")]
+)
+def test_bad_topics_are_refused(source, target):
+    with pytest.raises(InputError):
+        Route(source, target)
+
+
+def test_loops_and_double_policies_are_refused():
+    with pytest.raises(InputError, match="come back"):
+        check([Route("a/+", "b/+"), Route("b/+", "c/+", "2")])
+    with pytest.raises(InputError, match="overlap"):
+        check([Route("in/+", "out/+"), Route("in/#", "else/#", "2")])
+    with pytest.raises(InputError, match="come back"):
+        check([Route("#", "out/#")])
+
+
+# --- one by one --------------------------------------------------------------------------------------------
+
+
+@NEEDS_MOSQUITTO
+def test_readings_in_releases_out(tmp_path, broker, client):
+    """Plain readings, a batch, repeats, junk of every kind, retained messages, the status topic."""
+    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
+        with serving(core, broker.port):
+            client.say("in/a", {"t": 1, "value": 3})
+            client.say("in/a", [{"t": t, "value": 3} for t in range(2, 8)])
+            client.say("in/a", {"t": 1, "value": 12})
+            client.say("in/b", {"stream": "b", "t": 1, "value": 4}, retain=True)
+            junk = [b"\xff\xfe", b"", b"[" * 5000, b"x" * 10_000_000, b'{"t":1}', b'{"stream":"other","t":1}']
+            for i, payload in enumerate(junk):
+                client.say(f"in/junk{i}", payload)
+            client.say("in/c", {"t": 5, "value": "NaN"})
+            wait_until(client.all_sent)
+            wait_until(lambda: any(topic == "out/c" for topic, _, _ in client.heard))
+            wait_until(lambda: sum(core.stats.refused.values()) == 5)
+            refused = {k: n for k, n in core.stats.refused.items() if n}
+        assert refused == {"unreadable": 3, "too_large": 1, "stream": 1}
+        heard = [(t, json.loads(p)) for t, p, _ in client.heard if t.startswith("out/")]
+        a = [body for topic, body in heard if topic == "out/a"]
+        assert [type(body) for body in a] == [dict, list, dict]
+        assert a[0] == a[2]
+        assert [r["t"] for r in a[1]] == list(range(2, 8))
+        assert {topic for topic, _ in heard} == {"out/a", "out/b", "out/c", "out/junk4"}  # a missing value is blind
+        assert not any(retain for topic, _, retain in client.heard if topic.startswith("out/"))
+        wait_until(lambda: [p for t, p, _ in client.heard if t == "veil/status"][-1:] == [b"offline"])
+        assert core.store.unsent() == []  # a graceful end leaves nothing behind
+        with serving(core, broker.port):  # the retained reading comes again, and gets the same release
+            wait_until(lambda: core.stats.repeated >= 2)
+        wait_until(lambda: len([1 for t, _, _ in client.heard if t == "out/b"]) == 2)
+        b = [p for t, p, _ in client.heard if t == "out/b"]
+        assert b[0] == b[1]
+
+
+@NEEDS_MOSQUITTO
+def test_owntracks_only_changes_the_topic(tmp_path, broker):
+    art = artefact(tmp_path / "p.veil", states=places(), period_s=60.0)
+    client = Client(broker.port, "shared/#")
+    secret = {"alt": 77123, "SSID": "HomeNet", "inregions": ["grandmother"], "vel": 3, "acc": 5}
+    with (
+        core_of(art, tmp_path / "s.db", now=lambda: 6000.0) as core,
+        serving(core, broker.port, Route("owntracks/+/+", "shared/+/+")),
+    ):
+        where = {"_type": "location", "lat": 39.912345678, "lon": 116.3, "tst": 5999, "tid": "jd"}
+        client.say("owntracks/jane/phone", {**where, **secret})
+        client.say("owntracks/jane/phone", {"_type": "transition", "desc": "grandmother", "tst": 5999})
+        wait_until(lambda: client.heard and core.stats.refused["not_a_location"])
+    client.end()
+    topic, payload, _ = client.heard[0]
+    assert topic == "shared/jane/phone"
+    assert set(json.loads(payload)) == {"_type", "lat", "lon", "tst", "tid"}
+    assert len(client.heard) == 1
+    for word in (b"grandmother", b"HomeNet", b"77123", b"912345"):
+        assert word not in payload
+
+
+@NEEDS_MOSQUITTO
+def test_topics_have_their_own_policies_and_a_clock_publishes_for_all(tmp_path, broker, client):
+    from veilstream.gateway.core import Core
+    from veilstream.gateway.service import Clock
+    from veilstream.gateway.space import Space
+    from veilstream.gateway.store import Store
+
+    small = artefact(tmp_path / "small.veil", name="grid2x3-toy", period_s=0.5)
+    spaces = {"": Space(artefact(tmp_path / "p.veil", period_s=0.5)), "cars": Space(small)}
+    core = Core(spaces, Store(tmp_path / "s.db", {k: s.binding for k, s in spaces.items()}), clock=True)
+    routes = [Route("in/+", "out/+"), Route("cars/+", "out/cars/+", "cars")]
+    with serving(core, broker.port, *routes) as gateway:
+        stop = threading.Event()
+        clocks = [
+            threading.Thread(target=Clock(core, s, gateway.compose_tick, gateway.wake).run, args=(stop,))
+            for s in spaces
+        ]
+        for c in clocks:
+            c.start()
+        wait_until(lambda: (client.say("in/a", {"t": time.time(), "value": 3}), core.stats.waiting > 0)[1])
+        wait_until(lambda: (client.say("cars/a", {"t": time.time(), "value": 3}), core.stats.streams == 2)[1])
+        wait_until(lambda: len([1 for t, _, _ in client.heard if t == "out/cars/a"]) >= 3)  # nothing is sent any more
+        stop.set()
+        for c in clocks:
+            c.join()
+    core.close()
+    times = [json.loads(p)["t"] for t, p, _ in client.heard if t == "out/cars/a"]
+    assert times == sorted(set(times))
+    assert all(json.loads(p)["released"] < 6 for t, p, _ in client.heard if t == "out/cars/a")
+
+
+@NEEDS_MOSQUITTO
+def test_credentials_and_tls(tmp_path):
+    folder = tmp_path / "broker"
+    folder.mkdir()
+    key = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=127.0.0.1",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-keyout",
+        folder / "key.pem",
+        "-out",
+        folder / "cert.pem",
+    ]
+    try:
+        subprocess.run(key, check=True, capture_output=True)
+        subprocess.run(
+            ["mosquitto_passwd", "-b", "-c", folder / "users", "gate", "open sesame"], check=True, capture_output=True
+        )
+    except FileNotFoundError as missing:
+        pytest.skip(f"needs {missing.filename}")
+    (folder / "users").chmod(0o600)
+    lines = [
+        f"cafile {folder}/cert.pem",
+        f"certfile {folder}/cert.pem",
+        f"keyfile {folder}/key.pem",
+        f"password_file {folder}/users",
+        "allow_anonymous false",
+    ]
+    mosquitto = Mosquitto(folder, *lines)
+    try:
+        safe = {"tls": True, "ca_file": str(folder / "cert.pem")}
+        good = {**safe, "username": "gate", "password": "open sesame"}
+        for bad in ({**good, "password": "wrong"}, {**safe}, {**good, "ca_file": None}, {**good, "tls": False}):
+            with pytest.raises((BrokerLost, OSError)):
+                Connection(BrokerSettings("127.0.0.1", mosquitto.port, "x", timeout_s=3, **bad), [])
+        client = Client(mosquitto.port, "out/+", **good)
+        with core_of(artefact(tmp_path / "p.veil")) as core, serving(core, mosquitto.port, **good):
+            for t in range(300):
+                client.say("in/a", {"t": t, "value": 3})
+            wait_until(lambda: len(client.heard) >= 300)
+        client.end()
+        assert "sesame" not in repr(BrokerSettings(**good))
+    finally:
+        mosquitto.stop()
+
+
+# --- exactly once ------------------------------------------------------------------------------------------
+
+
+def audit(store: Path, client: Client) -> tuple[int, float]:
+    """Every committed reading has one release and it reached the output; totals agree with the log."""
+    db = sqlite3.connect(store)
+    rows = db.execute(
+        "SELECT s.name, r.step, r.message FROM releases r JOIN streams s ON s.id = r.stream ORDER BY 1, 2"
+    ).fetchall()
+    log = {(name, step): json.loads(message) for name, step, message in rows}
+    assert len(log) == len(rows)
+    out: dict[tuple[str, int], dict] = {}
+    for release in client.releases():
+        key = (release["stream"], release["t"])
+        assert out.setdefault(key, release) == release, "two different releases of one step"
+    assert out == log
+    for name, last, total in db.execute("SELECT name, last_step, total FROM streams").fetchall():
+        assert log[name, last]["leaked_bits"] == pytest.approx(total, abs=1e-6)
+        assert max(step for stream, step in log if stream == name) == last
+        per_step = [log[name, step]["leaked_bits"] for stream, step in sorted(log) if stream == name]
+        assert per_step == sorted(per_step)
+    assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    db.close()
+    return len(log), len(client.releases()) / max(len(log), 1)
+
+
+class Gateways:
+    """The forker: starts a gateway in a few milliseconds, to be killed."""
+
+    def __init__(self, *arguments) -> None:
+        code = Path(__file__).parents[1] / "forker.py"
+        log = Path(arguments[1]).with_suffix(".log")
+        self.log = log.open("wb")
+        self.process = subprocess.Popen(
+            [sys.executable, code, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log
+        )
+
+    def start(self) -> int:
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+        self.pid = int(self.process.stdout.readline())
+        return self.pid
+
+    def stop(self) -> None:
+        os.kill(self.pid, signal.SIGTERM)
+        self.process.stdin.close()
+        self.process.wait(20)
+
+    def __enter__(self) -> "Gateways":
+        return self
+
+    def __exit__(self, *_) -> None:
+        """Nothing is left running, whatever happened."""
+        self.process.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        self.process.wait(20)
+        self.log.close()
+
+
+@NEEDS_MOSQUITTO
+def test_killed_at_random_moments_under_load(tmp_path, broker, capsys):
+    """SIGKILL, fifty times. Nothing accepted is lost, no step has two releases, and it all reaches the output."""
+    artefact(tmp_path / "p.veil")
+    store = tmp_path / "s.db"
+    client = Client(broker.port, "out/+", client_id="service")
+    rng, steps, ended = random.Random(1), [0], threading.Event()
+
+    def load() -> None:
+        while not ended.is_set():
+            if len(client.queue) - len(client.confirmed) < 300:
+                for s in range(20):
+                    client.say(f"in/s{s}", {"t": steps[0], "value": rng.randrange(16)})
+                steps[0] += 1
+            ended.wait(0.04)
+
+    loader = threading.Thread(target=load)
+    with Gateways(tmp_path / "p.veil", store, broker.port) as gateways:
+        gateways.start()
+        wait_until(lambda: b"broker_connected" in (tmp_path / "s.log").read_bytes())  # its session exists from here on
+        loader.start()
+        for _ in range(KILLS):
+            time.sleep(rng.uniform(0.02, 0.45))
+            os.kill(gateways.pid, signal.SIGKILL)
+            gateways.start()
+        ended.set()
+        loader.join()
+        n = 20 * steps[0]
+        wait_until(client.all_sent, 30, "publishing")
+        wait_until(lambda: len({(r["stream"], r["t"]) for r in client.releases()}) == n, 40, "the last release")
+        gateways.stop()
+    client.end()
+    accepted, copies = audit(store, client)
+    assert accepted == n  # QoS 1 and a session kept by the broker: every reading was accepted
+    with capsys.disabled():
+        print(f"\n  {KILLS} kills, {accepted} accepted readings, {copies:.2f} copies of each release at the output")
+    assert "Traceback" not in (tmp_path / "s.log").read_text()
+
+
+@NEEDS_MOSQUITTO
+def test_the_last_will_tells_of_a_kill(tmp_path, broker):
+    artefact(tmp_path / "p.veil")
+    client = Client(broker.port, "veil/status")
+    with Gateways(tmp_path / "p.veil", tmp_path / "s.db", broker.port) as gateways:
+        gateways.start()
+        wait_until(lambda: [p for _, p, _ in client.heard] == [b"online"])
+        os.kill(gateways.pid, signal.SIGKILL)
+        wait_until(lambda: [p for _, p, _ in client.heard] == [b"online", b"offline"])
+    client.end()
+
+
+@NEEDS_MOSQUITTO
+def test_the_broker_is_killed_and_comes_back(tmp_path, broker, capsys):
+    """What the broker lost before our commit is counted; what we committed reaches the output."""
+    artefact(tmp_path / "p.veil")
+    store = tmp_path / "s.db"
+    client = Client(broker.port, "out/+", client_id="service")
+    t = 0
+    with Gateways(tmp_path / "p.veil", store, broker.port) as gateways:
+        gateways.start()
+        wait_until(lambda: b"broker_connected" in (tmp_path / "s.log").read_bytes())
+        for _ in range(3):
+            for _ in range(12):
+                for s in range(20):
+                    client.say(f"in/s{s}", {"t": t, "value": s % 16})
+                t += 1
+                time.sleep(0.03)
+            broker.kill()
+            time.sleep(0.2)
+            broker.start()
+        wait_until(client.all_sent, 30, "publishing")
+        until = time.monotonic() + 30  # a marker that is sent last has come through
+        while not any(r["stream"] == "marker" for r in client.releases()) and time.monotonic() < until:
+            client.say("in/marker", {"t": t, "value": 1})
+            t += 1
+            time.sleep(0.2)
+        time.sleep(1)
+        gateways.stop()
+    client.end()
+    accepted, _ = audit(store, client)
+    published = len({(topic, json.loads(p)["t"]) for topic, p, _ in client.queue})
+    with capsys.disabled():
+        print(f"\n  3 broker kills: {published} published, {accepted} accepted, {published - accepted} lost by it")
+    assert accepted >= 0.5 * published
+
+
+@NEEDS_MOSQUITTO
+def test_a_store_that_fails_takes_the_gateway_offline_and_loses_nothing(tmp_path, broker, client):
+    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core, serving(core, broker.port):
+        client.say("in/a", {"t": 0, "value": 3})
+        wait_until(lambda: core.stats.released == 1)
+        core.store._db.execute("PRAGMA query_only = ON")
+        client.say("in/a", {"t": 1, "value": 3})
+        wait_until(lambda: core.stats.store_errors > 0)
+        wait_until(lambda: core.stats.connected is False)
+        client.say("in/a", {"t": 2, "value": 3})
+        time.sleep(0.3)
+        assert not [1 for t, p, _ in client.heard if t == "out/a" and json.loads(p)["t"] > 0]
+        core.store._db.execute("PRAGMA query_only = OFF")
+        wait_until(lambda: {json.loads(p)["t"] for t, p, _ in client.heard if t == "out/a"} == {0, 1, 2})

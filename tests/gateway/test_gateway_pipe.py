@@ -1,0 +1,245 @@
+"""`veil release` and `veil serve` as people run them: files in, files out, exit codes, canaries."""
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from typing import NamedTuple
+
+import pytest
+from test_gateway_mqtt import Client
+
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
+from veilstream.apps.bench.mosquitto import Mosquitto, free_port
+from veilstream.apps.cli import main
+from veilstream.errors import InputError
+from veilstream.gateway import pipe
+
+VEIL = [sys.executable, "-c", "from veilstream.apps.cli import main; main()"]
+JSONL = b"".join(b'{"stream":"s%d","t":%d,"value":%d}\n' % (i % 3, i // 3, i % 16) for i in range(60))
+
+
+def run(core, data: bytes, **options) -> bytes:
+    out = io.BytesIO()
+    pipe.run(core, io.BytesIO(data), out, **options)
+    return out.getvalue()
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+
+@pytest.fixture
+def veil(monkeypatch, capfdbinary):
+    """Runs the command in this process, which is quicker than starting one."""
+
+    def run_it(*arguments, data: bytes = b"") -> Done:
+        monkeypatch.setattr(sys, "argv", ["veil", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        capfdbinary.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        sys.stdout.flush()
+        code = ended.value.code
+        return Done(code or 0, *capfdbinary.readouterr())
+
+    return run_it
+
+
+def test_json_lines(tmp_path):
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        out = run(core, JSONL + b'\n  \nnot json\n{"stream":"s0","t":1,"value":9}')
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert [(r["stream"], r["t"]) for r in lines[:60]] == [(f"s{i % 3}", i // 3) for i in range(60)]
+        assert all(set(r) == {"stream", "t", "released", "leaked_bits"} for r in lines)
+        assert lines[60] == lines[3]
+        assert core.stats.refused["unreadable"] == 1
+
+
+def test_csv_with_a_map_a_key_and_iso_times(tmp_path):
+    art = artefact(tmp_path / "p.veil", states=places(), period_s=300.0)
+    rows = (
+        "﻿who,time,lat,lon,alt\r\nann,2023-01-01T00:07:00+00:00,39.91,116.31,9\r\n"
+        '"b,ob",1672531620,39.9,x,9\r\nann,never,1,2,3\nshort,1\n'
+    )
+    with core_of(art) as core:
+        out = list(csv.DictReader(io.StringIO(run(core, rows.encode(), key="who").decode())))
+        assert [(r["stream"], r["t"]) for r in out] == [("ann", "2023-01-01T00:05:00Z"), ("b,ob", "1672531500")]
+        assert list(out[0]) == ["stream", "t", "released", "lat", "lon", "leaked_bits"]
+        assert (core.stats.refused["time"], core.stats.refused["unreadable"]) == (1, 1)
+        assert core.store.load("", "b,ob").faults == 1
+
+
+@pytest.mark.parametrize("header", [b"39.912345678,116.3,5\n", b"stream,t\n", b"a,b,c\n1,2,3\n", b"\xff\xfe,t\n"])
+def test_a_wrong_header_is_one_line_that_shows_no_data(tmp_path, header):
+    with core_of(artefact(tmp_path / "p.veil")) as core, pytest.raises(InputError, match="header") as error:
+        run(core, header)
+    assert "912345" not in str(error.value)
+
+
+def test_a_line_without_end_is_refused_in_constant_memory(tmp_path):
+    class Endless(io.RawIOBase):
+        left = 40_000_000
+
+        def read1(self, n):
+            self.left -= n
+            return b"x" * n if self.left > 0 else b""
+
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        pipe.run(core, Endless(), io.BytesIO(), "jsonl")
+        assert core.stats.refused["too_large"] == 1
+        out = run(core, b"y" * 3_000_000 + b"\n" + JSONL[:40] + b"\n", form="jsonl")
+        assert core.stats.refused["too_large"] == 2
+        assert out.count(b"\n") == 1
+
+
+def test_the_command_resumes_and_says_what_it_did(tmp_path, veil):
+    policy = tmp_path / "p.veil"
+    artefact(policy)
+    first = veil("release", policy, data=JSONL[:1000])
+    whole = veil("release", policy, "--json", data=JSONL)
+    assert first.returncode == whole.returncode == 0
+    assert whole.stdout.startswith(first.stdout[: first.stdout.rfind(b"\n", 0, -1)])
+    account = json.loads(whole.stderr)
+    assert account["repeated"] == len(first.stdout.splitlines())
+    assert account["released"] + account["repeated"] == 60
+    assert veil("release", policy, data=JSONL).stdout == whole.stdout
+    assert veil("release", policy, "--no-store", data=JSONL).stdout != whole.stdout
+    seeded = [veil("release", policy, "--no-store", "--seed", 1, data=JSONL) for _ in range(2)]
+    assert seeded[0].stdout == seeded[1].stdout
+    assert b"--seed" in seeded[0].stderr
+    artefact(policy, seed=1)
+    changed = veil("release", policy, data=JSONL)
+    assert changed.stdout == whole.stdout
+    assert b"policy changed" in changed.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["release", "missing.veil"], "missing.veil"),
+        (["release", "{p}", "--format", "xml"], "unknown format"),
+        (["release", "{p}", "--meter", "best"], "unknown meter"),
+        (["release", "{p}", "--ceiling", "-1"], "ceiling"),
+        (["release", "{p}", "--store", "{p}"], "not a database"),
+        (["release", "{p}", "--store", "/nowhere/s.db"], "/nowhere/s.db"),
+        (["release", "{p}", "--store", "s.db", "--no-store"], "exclude"),
+        (["serve", "{p}"], "nothing to serve"),
+        (["serve", "{p}", "--http", "0.0.0.0:8080"], "token"),
+        (["serve", "{p}", "--http", "eighty"], "port"),
+        (["serve", "{p}", "--mqtt", "localhost", "--in", "a/+", "--out", "a/+"], "come back"),
+        (["serve", "{p}", "--mqtt", "localhost", "--route", "x"], "IN OUT POLICY"),
+        (["serve", "{p}", "--mqtt", "localhost", "--ca", "/nowhere.pem"], "TLS"),
+        (["serve", "{p}", "--mqtt", "localhost", "--clock"], "period"),
+        (["serve", "{p}", "--http", "8080", "--clock"], "--mqtt"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(tmp_path, monkeypatch, veil, arguments, says):
+    policy = tmp_path / "p.veil"
+    artefact(policy)
+    policy.chmod(0o600)
+    monkeypatch.chdir(tmp_path)
+    done = veil(*(a.format(p=policy) for a in arguments), data=JSONL)
+    assert done.returncode == 2, done
+    lines = done.stderr.decode().strip().splitlines()
+    assert len(lines) == 1, lines
+    assert says in lines[0]
+    assert "Traceback" not in done.stderr.decode()
+
+
+CANARIES = ["912345", "317171", "CanaryNet", "canary street"]
+
+
+@NEEDS_MOSQUITTO
+def test_serve_end_to_end_and_no_canary_anywhere(tmp_path):
+    """`veil serve` with MQTT and HTTP: every log, page, metric, database and output is searched for true values."""
+    policy, store, log = tmp_path / "p.veil", tmp_path / "veil.db", tmp_path / "log"
+    artefact(policy, states=places(), period_s=60.0)
+    (tmp_path / "broker").mkdir()
+    broker, port = Mosquitto(tmp_path / "broker"), free_port()
+    client = Client(broker.port, "out/#", "veil/status")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def ask(path: str, body=None) -> str:
+        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"})
+        try:
+            with opener.open(request, timeout=10) as answer:
+                return answer.read(20_000).decode() if "events" not in path else answer.readline().decode()
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
+
+    arguments = [
+        "serve",
+        policy,
+        "--mqtt",
+        f"127.0.0.1:{broker.port}",
+        "--http",
+        port,
+        "--store",
+        store,
+        "--ceiling",
+        9,
+    ]
+    with log.open("wb") as stderr:
+        process = subprocess.Popen([*VEIL, *map(str, arguments)], stdout=stderr, stderr=stderr)
+    try:
+        wait_until(lambda: b"broker_connected" in log.read_bytes() and b"http_listening" in log.read_bytes(), 30)
+        where = {"lat": 39.912345678, "lon": 116.317171717, "SSID": "CanaryNet", "inregions": ["canary street"]}
+        public = []
+        for t in range(1000, 1030):
+            client.say("in/phone", {"_type": "location", "tst": 60 * t, **where})
+            public.append(ask("/v1/release", {"stream": "web", "t": 60 * t, **where}))
+        public.append(ask("/v1/release", {"stream": "web", "t": 1, **where}))  # late
+        public.append(ask("/v1/release", {"stream": "web", "t": "x 39.912345678", **where}))
+        public.append(
+            ask("/v1/release", b'{"stream":"web","t":99999,"lat":39.912345678,"lon":"116.317171717 CanaryNet')
+        )
+        public.append(ask("/v1/release", b'[{"stream":39.912345678}]'))
+        public.append(ask("/39.912345678?lat=39.912345678"))
+        for junk in (b"39.912345678", b'{"lat":39.912345678', b"\xff39.912345678", b'{"t":1e999,"lat":39.912345678}'):
+            client.say("in/phone", junk)
+        wait_until(lambda: len({payload for topic, payload, _ in client.heard if topic == "out/phone"}) == 30)
+        public += [ask(path) for path in ("/", "/v1/status", "/v1/events", "/metrics", "/healthz", "/openapi.json")]
+        wait_until(lambda: 'veil_refused_total{reason="unreadable"} 5' in ask("/metrics"))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+        wait_until(lambda: any(payload == b"offline" for _, payload, _ in client.heard))
+    finally:
+        process.kill()
+        client.end()
+        broker.stop()
+    files = {f.name: f.read_bytes() for f in tmp_path.glob("veil.db*")}
+    texts = {
+        "http": "\n".join(public).encode(),
+        "mqtt": b"\n".join(p for _, p, _ in client.heard),
+        "log": log.read_bytes(),
+        **files,
+    }
+    for name, text in texts.items():
+        for canary in CANARIES:
+            assert canary.encode() not in text, f"{canary} in {name}"
+    for line in log.read_text().splitlines():
+        assert {"time", "level", "event", "part"} <= set(json.loads(line))
+    assert re.search(rb'"event": "stopped".*"released": 60', texts["log"])
+    assert os.stat(store).st_mode & 0o077 == 0
+    totals = [json.loads(p)["leaked_bits"] for p in texts["http"].splitlines()[:30] if p.startswith(b'{"stream"')]
+    assert max(totals) <= 9
+
+
+def test_serve_without_a_broker_goes_on_trying_and_ends_on_a_signal(tmp_path):
+    policy, log = tmp_path / "p.veil", tmp_path / "log"
+    artefact(policy)
+    with log.open("wb") as stderr:
+        process = subprocess.Popen([*VEIL, "serve", str(policy), "--mqtt", f"127.0.0.1:{free_port()}"], stderr=stderr)
+    wait_until(lambda: log.read_bytes().count(b"broker_unavailable") >= 3, 30)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(15) == 0

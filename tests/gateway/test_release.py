@@ -1,0 +1,291 @@
+"""The releaser: the right law, the right meter, a ceiling that holds; nothing depends on the truth but the draw."""
+
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare, kstest
+
+from gatewaykit import problem_of, window_policy
+from veilstream.core.builtin import builtin_problem
+from veilstream.core.chain import MarkovChain
+from veilstream.core.distortion import hamming
+from veilstream.core.evaluate import evaluate
+from veilstream.core.information import mutual_information
+from veilstream.core.policy import BeliefPolicy, GreedyRule, Schedule, WindowPolicy, restore
+from veilstream.core.problem import Average, Instantaneous, Problem, output_law
+from veilstream.core.steady import rates
+from veilstream.errors import InputError
+from veilstream.gateway.mechanism import (
+    BLIND,
+    SILENT,
+    Mechanism,
+    Releaser,
+    SecureUniforms,
+    TrueStates,
+    release_many,
+)
+from veilstream.solvers import solve
+
+TINY = Problem(MarkovChain([[0.8, 0.2], [0.3, 0.7]]), hamming(2), Average(weight=1.0))
+
+
+def policies(problem: Problem) -> dict[str, object]:
+    chain = problem.chain
+    greedy = BeliefPolicy(chain.transition, chain.initial, GreedyRule(problem.cost(1.0), tolerance=1e-3))
+    window = window_policy(problem)
+    other = window_policy(problem, 1)
+    return {"window": window, "belief": greedy, "schedule": Schedule((window, greedy, other), (2, 1, 3))}
+
+
+def forced(releaser: Releaser, policy, ys, xs) -> list[float]:
+    """Feed xs while choosing the uniforms so that ys come out; the meter after every step."""
+    memory, shown = policy.start(), []
+    for y, x in zip(ys, xs, strict=True):
+        row = np.cumsum(policy.channel(memory)[x])
+        low = 0.0 if y == 0 else row[y - 1]
+        releaser._uniforms = lambda n, u=(low + row[y]) / 2: np.array([u])
+        assert releaser.release(x) == y
+        memory = policy.update(memory, y)
+        shown.append(releaser.leaked_bits)
+    return shown
+
+
+@pytest.mark.parametrize("kind", ["window", "belief", "schedule"])
+def test_mean_of_the_meter_is_the_mutual_information(kind):
+    """E total = I(X^n; Y^n) by enumeration of all x^n and y^n."""
+    policy, n = policies(TINY)[kind], 4
+    P, p0 = TINY.chain.transition, TINY.chain.initial
+    joint = np.zeros((2**n, 2**n))
+    expected = 0.0
+    for j, ys in enumerate(itertools.product(range(2), repeat=n)):
+        for i, xs in enumerate(itertools.product(range(2), repeat=n)):
+            memory, p = policy.start(), p0[xs[0]]
+            for t, (x, y) in enumerate(zip(xs, ys, strict=True)):
+                p *= policy.channel(memory)[x, y] * (P[xs[t - 1], x] if t else 1)
+                memory = policy.update(memory, y)
+            joint[i, j] = p
+        total = forced(Releaser(policy, TINY), policy, ys, ys)[-1]
+        expected += joint[:, j].sum() * total
+    assert joint.sum() == pytest.approx(1)
+    assert expected == pytest.approx(mutual_information(joint), abs=1e-9)
+
+
+def test_two_true_traces_with_the_same_releases_show_the_same_meter():
+    problem = problem_of()
+    policy, rng = window_policy(problem), np.random.default_rng(3)
+    ys = rng.integers(16, size=40)
+    one, other = rng.integers(16, size=(2, 40))
+    assert (one != other).any()
+    for meter in ("exact", "table"):
+        shown = [forced(Releaser(policy, problem, meter=meter), policy, ys, xs) for xs in (one, other)]
+        assert shown[0] == shown[1]
+
+
+@pytest.mark.parametrize("kind", ["window", "belief", "schedule"])
+def test_releases_and_meter_agree_with_evaluate(kind):
+    problem = problem_of("grid2x3-toy")
+    policy = policies(problem)[kind]
+    n = 400 if kind == "window" else 100
+    x = problem.chain.sample(80, n, seed=5)
+    released = release_many(policy, x, problem, seed=6)
+    promised = evaluate(problem, policy, steps=60, burn_in=20, streams=n, seed=7)
+    error = np.hypot(released.leaked_bits.std(ddof=1) / np.sqrt(n), 80 * promised.leakage_se)
+    assert released.leaked_bits.mean() == pytest.approx(promised.total_bits, abs=4 * error)
+    shown = problem.distortion[x, released.y][:, 20:].mean(1)
+    error = np.hypot(shown.std(ddof=1) / np.sqrt(n), promised.distortion_se)
+    assert shown.mean() == pytest.approx(promised.distortion, abs=4 * error)
+
+
+def test_table_meter_has_the_exact_meters_law_and_the_upper_bound_as_its_mean():
+    problem = problem_of()
+    policy = window_policy(problem)
+    x = problem.chain.sample(300, 300, seed=1)
+    exact, table = (release_many(policy, x, problem, meter=m, seed=2) for m in ("exact", "table"))
+    bound = rates(problem, policy).leakage
+    assert table.leaked_bits.mean() / 300 == pytest.approx(bound, rel=0.01)
+    assert exact.leaked_bits.mean() / 300 <= bound * 1.01
+    mechanism = Mechanism(policy, problem, meter="table")
+    law = np.diff(np.minimum(mechanism.drawn, 1), prepend=0)
+    np.testing.assert_allclose(law[:, :-1], policy.channel(np.arange(16)), atol=1e-12)
+
+
+def test_capacity_is_charged_where_the_chain_is_unknown():
+    problem = problem_of("grid2x3-toy")
+    policy, x = window_policy(problem), problem.chain.sample(50, 1, seed=1)[0]
+    known, unknown = Releaser(policy, problem, seed=1), Releaser(policy, seed=1)
+    for symbol in x:
+        known.release(int(symbol))
+        before = unknown.leaked_bits
+        unknown.release(int(symbol))
+        assert 0 <= unknown.leaked_bits - before <= np.log2(6) + 1e-9
+    assert unknown.leaked_bits >= known.leaked_bits
+
+
+@pytest.mark.parametrize("meter", ["exact", "table"])
+def test_a_draw_that_does_not_look_follows_the_output_law(meter):
+    problem = problem_of("grid2x3-toy")
+    policy = window_policy(problem)
+    mechanism = Mechanism(policy, problem, meter=meter)
+    streams = mechanism.start(60_000)
+    _, y = mechanism.step(streams, np.full(60_000, BLIND), SecureUniforms()(60_000))
+    b = problem.chain.initial if meter == "exact" else None
+    law = output_law(b, policy.channel(policy.start())) if meter == "exact" else mechanism.meter.law[0]
+    assert chisquare(np.bincount(y, minlength=6), law * 60_000).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("meter", ["exact", "table"])
+def test_the_ceiling_holds_and_nothing_looks_beyond_it(meter):
+    problem = problem_of()
+    policy = window_policy(problem)
+    rng = np.random.default_rng(0)
+    x = rng.integers(16, size=(2, 50, 60))
+    x[1, :, :3] = x[0, :, :3]
+    one, other = (release_many(policy, v, problem, ceiling=2.0, meter=meter, seed=4) for v in x)
+    assert (one.leaked_bits <= 2.0).all()
+    assert one.leaked_bits.max() > 0.5
+    free = release_many(policy, x[0], problem, meter=meter, seed=4)
+    assert (free.leaked_bits > 2.0).all()
+    # with the same uniforms and the same first releases, different truths now give the same releases
+    same = (one.y[:, :3] == other.y[:, :3]).all(1) & (one.leaked_bits == other.leaked_bits)
+    mechanism = Mechanism(policy, problem, ceiling=0.0, meter=meter)
+    u = rng.random(50)
+    ys = [mechanism.step(mechanism.start(50), z, u)[1] for z in (x[0, :, 0], x[1, :, 5])]
+    np.testing.assert_array_equal(*ys)
+    assert same.any()
+
+
+def test_beyond_the_ceiling_the_belief_moves_by_the_chain_alone():
+    problem = problem_of("grid2x3-toy")
+    mechanism = Mechanism(window_policy(problem), problem, ceiling=0.0)
+    start = mechanism.start(5)
+    after, _ = mechanism.step(start, np.arange(5), SecureUniforms()(5))
+    np.testing.assert_allclose(after.belief, start.belief @ problem.chain.transition, atol=1e-12)
+    assert (after.total == 0).all()
+
+
+def test_an_instantaneous_limit_that_cannot_be_kept_blind_makes_the_stream_silent():
+    problem = problem_of("grid4x4-q2", Instantaneous(1))
+    released = release_many(window_policy(problem), problem.chain.sample(40, 20), problem, ceiling=3.0)
+    silent = released.y == SILENT
+    assert silent.any()
+    assert (released.leaked_bits <= 3.0).all()
+    wide = problem_of("grid2x3-toy", Instantaneous(2))  # the middle cells are within 2 of every cell
+    x = wide.chain.sample(40, 20)
+    shown = release_many(window_policy(wide), x, wide, ceiling=1.0)
+    assert (shown.y != SILENT).all()
+    assert (wide.distortion[x, shown.y] <= 2).all()
+
+
+def test_skip_moves_the_belief_and_the_meter_stays():
+    releaser = Releaser(window_policy(TINY), TINY, seed=0)
+    releaser.release(1)
+    bits, belief = releaser.leaked_bits, releaser._streams.belief
+    releaser.skip(3)
+    assert releaser.leaked_bits == bits
+    np.testing.assert_allclose(releaser._streams.belief, belief @ np.linalg.matrix_power(TINY.chain.transition, 3))
+
+
+def test_histories_fall_back_to_the_longest_one_known():
+    x = MarkovChain([[0.9, 0.1], [0.5, 0.5]]).sample(12, 3, seed=1)
+    chain = MarkovChain.fit(x, n_states=3, order=3)  # symbol 2 never occurs
+    states = TrueStates.of(chain)
+    index = {h: i for i, h in enumerate(chain.histories)}
+    rng = np.random.default_rng(0)
+    z, past = np.array([BLIND]), ()
+    for symbol in rng.integers(3, size=300):
+        past = (int(symbol), *past)[:3]
+        expected = next(index[past[:k]] for k in range(len(past), 0, -1) if past[:k] in index)
+        z = states(z, np.array([symbol]))
+        assert z[0] == expected
+    assert states(z, np.array([BLIND]))[0] == BLIND
+
+
+def test_lifted_chain_releases_and_forgets_over_a_gap():
+    lifted = problem_of("grid2x3-toy").chain.lift(2)
+    problem = Problem(lifted, hamming(6), Average(weight=1.0))
+    releaser = Releaser(window_policy(problem), problem)
+    for symbol in [0, 1, 2, None, 5, 5]:
+        assert 0 <= releaser.release(symbol) < 6
+    releaser.skip()
+    assert releaser._private[0] == BLIND
+
+
+FORKING = """
+import os
+from veilstream.gateway.mechanism import SecureUniforms
+
+source = SecureUniforms()
+source(1)  # a block is now waiting
+read, write = os.pipe()
+child = os.fork()
+if child == 0:
+    os.write(write, source(8).tobytes())
+    os._exit(0)
+os.waitpid(child, 0)
+print(source(8).tobytes().hex(), os.read(read, 64).hex())
+"""  # in an interpreter of its own: threads of other tests and fork do not go together
+
+
+def test_secure_uniforms_are_uniform_and_never_shared_with_a_child():
+    source = SecureUniforms()
+    u = source(100_000)
+    assert u.min() >= 0
+    assert u.max() < 1
+    assert kstest(u, "uniform").pvalue > 1e-4
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True)
+    parent, child = done.stdout.split()
+    assert parent != child
+    assert SecureUniforms()(5).tolist() != SecureUniforms()(5).tolist()
+
+
+@pytest.mark.parametrize("bad", [99, -2, 1.5, "home"])
+def test_a_bad_symbol_is_refused_without_saying_which(bad):
+    with pytest.raises(InputError) as error:
+        Releaser(window_policy(TINY), TINY).release(bad)
+    assert str(bad) not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"ceiling": -1.0}, "ceiling"), ({"meter": "best"}, "unknown meter"), ({"problem": problem_of()}, "16")],
+)
+def test_bad_options_are_one_clear_line(options, says):
+    with pytest.raises(InputError, match=says):
+        Releaser(window_policy(TINY), **{"problem": TINY, **options})
+
+
+def test_a_policy_needs_its_chain_for_a_meter():
+    big = WindowPolicy.of_table(np.full((1, 2, 2), 0.5))
+    with pytest.raises(InputError, match="problem"):
+        Releaser(big, meter="table")
+    with pytest.raises(InputError, match="ceiling"):
+        Releaser(big, ceiling=1.0)
+
+
+def test_a_gateway_loads_no_solver_and_no_learning_library():
+    code = (
+        "import sys, veilstream.gateway.mechanism, veilstream.gateway.store, veilstream.gateway.core\n"
+        "import veilstream.gateway.pipe\n"
+        "import veilstream.gateway.mqtt, veilstream.gateway.http, veilstream.gateway.service\n"
+        "bad = [m for m in sys.modules if m.startswith('veilstream.solvers') or "
+        "m.split('.')[0] in ('jax', 'torch', 'sklearn', 'polars', 'matplotlib', 'gymnasium', 'typer')]\n"
+        "print(bad); sys.exit(bool(bad))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_solved_policy_meters_itself_exactly():
+    """The contract's plain call, Releaser(policy): the chain comes with the policy, also after a round trip."""
+    problem = builtin_problem("grid2x3-toy", Average(weight=2.0))
+    policy = solve(problem).policy
+    x = problem.chain.sample(200, seed=3)[0]
+    again = restore(*policy.export())
+    ours, told, again = Releaser(policy, seed=1), Releaser(policy, problem, seed=1), Releaser(again, seed=1)
+    for symbol in x:
+        assert ours.release(int(symbol)) == told.release(int(symbol)) == again.release(int(symbol))
+    assert ours.leaked_bits == pytest.approx(told.leaked_bits)
+    assert ours.leaked_bits == pytest.approx(again.leaked_bits)

@@ -1,0 +1,183 @@
+"""The store: all or nothing, one release per step, bound to its policy, closed to others, clear when it cannot work."""
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from gatewaykit import artefact, core_of
+from veilstream.gateway.store import MEMORY, Batch, Binding, Store, StoreError, Stream
+from veilstream.gateway.wire import Reading, Refused
+
+ONE = {"": Binding("policy 1", "chain 1")}
+
+
+def stream(name="a", **more) -> Stream:
+    return Stream("", name, **{"last_step": 3, "total": 1.5, "memory": b"m", "belief": b"b", "state": 7, **more})
+
+
+@pytest.fixture(params=["file", "memory"])
+def path(request, tmp_path):
+    return tmp_path / "store.db" if request.param == "file" else MEMORY
+
+
+def test_what_is_committed_is_found_again(path):
+    store, s = Store(path, ONE), stream(pending_step=4, pending_symbol=2, faults=1)
+    ids = store.commit(Batch([s], [(s, 3, 1.5, b"message")], [("out/a", b"message")]))
+    assert store.load("", "a") == s
+    assert store.find(s, 3) == (b"message",)
+    assert store.find(s, 2) is None
+    assert store.unsent() == [(ids[0], "out/a", b"message")]
+    store.confirm(ids)
+    assert store.unsent() == []
+    store.close()
+
+
+def test_a_second_release_of_a_step_is_impossible(path):
+    store, s = Store(path, ONE), stream()
+    store.commit(Batch([s], [(s, 3, 1.5, b"first")]))
+    other = stream("other")
+    with pytest.raises(StoreError):
+        store.commit(Batch([other, s], [(other, 3, 1.0, b"x"), (s, 3, 2.5, b"second")], [("t", b"x")]))
+    assert store.find(s, 3) == (b"first",)
+    assert store.load("", "other") is None  # all of the transaction fell
+    assert store.unsent() == []
+    assert store.load("", "a").total == 1.5
+    store.close()
+
+
+def test_it_survives_closing_and_keeps_others_out(tmp_path):
+    path = tmp_path / "store.db"
+    store, s = Store(path, ONE), stream()
+    store.commit(Batch([s], [(s, 3, 1.5, None)]))
+    for file in tmp_path.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+    code = f"from veilstream.gateway.store import *\nStore({str(path)!r}, {{}})"
+    second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "in use by another process" in second.stderr
+    store.close()
+    again = Store(path, ONE)
+    assert again.load("", "a") == s
+    assert again.find(s, 3) == (None,)  # silent, and that is remembered too
+    assert again.changed == set()
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("new", "belief", "state"), [(Binding("policy 2", "chain 1"), b"b", 7), (Binding("policy 2", "chain 2"), None, -1)]
+)
+def test_a_changed_policy_keeps_steps_and_meter(tmp_path, new, belief, state):
+    path = tmp_path / "store.db"
+    store, s = Store(path, ONE), stream(pending_step=4, pending_symbol=2)
+    store.commit(Batch([s], [(s, 3, 1.5, b"old")]))
+    store.close()
+    store = Store(path, {"": new})
+    found = store.load("", "a")
+    assert store.changed == {""}
+    assert (found.last_step, found.total, found.memory, found.belief, found.state) == (3, 1.5, None, belief, state)
+    assert store.find(found, 3) == (b"old",)
+    store.close()
+
+
+def test_pruned_steps_stay_closed(tmp_path):
+    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db", keep=5) as core:
+        first = core.process([Reading("a", step, step, 1.0) for step in range(20)]).outcomes
+        core.prune()
+        again = core.process([Reading("a", step, step, 9.0) for step in range(20)]).outcomes
+    assert [o.status for o in again[:15]] == [Refused.late] * 15
+    assert [o.release for o in again[15:]] == [o.release for o in first[15:]]
+
+
+def test_another_policy_on_the_same_store_answers_old_steps_as_before(tmp_path):
+    """A policy of another state space: old releases stand, steps go on, the meter adds up."""
+    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
+        before = core.process([Reading("a", t, t, 3.0) for t in range(5)]).outcomes
+    with core_of(artefact(tmp_path / "q.veil", name="grid2x3-toy"), tmp_path / "s.db") as core:
+        again = core.process([Reading("a", t, t, 5.0) for t in range(6)]).outcomes
+    assert [o.release for o in again[:5]] == [o.release for o in before]
+    assert 0 <= again[5].release.released < 6
+    assert again[5].release.leaked_bits > before[-1].release.leaked_bits
+
+
+def corrupt(path):
+    Store(path, ONE).close()
+    data = bytearray(path.read_bytes())
+    data[100:4000] = os.urandom(3900)
+    path.write_bytes(data)
+
+
+def foreign(path):
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE holidays (day TEXT)")
+    path.chmod(0o600)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda p: (p.write_bytes(b"not a database" * 100), p.chmod(0o600)), "not a database"),
+        (corrupt, "cannot be used"),
+        (foreign, "not a veilstream store"),
+        (lambda p: (Store(p, ONE).close(), p.chmod(0o644)), "chmod 600"),
+        (lambda p: p.mkdir(), "cannot open"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_one_clear_line(tmp_path, spoil, says):
+    path = tmp_path / "s.db"
+    spoil(path)
+    with pytest.raises(StoreError, match=says) as error:
+        Store(path, ONE)
+    assert "\n" not in str(error.value)
+
+
+def test_a_read_only_store_releases_nothing(tmp_path):
+    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
+        first = core.process([Reading("a", 0, 0, 3.0)]).outcomes[0]
+        core.store._db.execute("PRAGMA query_only = ON")
+        with pytest.raises(StoreError, match="readonly"):
+            core.process([Reading("a", 1, 1, 3.0)])
+        with pytest.raises(StoreError):
+            core.probe()
+        core.store._db.execute("PRAGMA query_only = OFF")
+        again = core.process([Reading("a", 0, 0, 9.0), Reading("a", 1, 1, 9.0)]).outcomes
+    assert again[0].release == first.release
+    assert again[1].release is not None
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A tmpfs of 600 kB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", folder], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_releases_nothing_and_recovers(tmp_path, tiny_disk):
+    """What could not be committed was seen by nobody; when there is room again every step has one release."""
+    ballast = tiny_disk / "ballast"
+    ballast.write_bytes(bytes(200_000))
+    with core_of(artefact(tmp_path / "p.veil"), tiny_disk / "s.db") as core:
+        seen, failed, t = {}, 0, 0
+        while failed < 3:
+            try:
+                for o in core.process([Reading(f"s{i}", t, t, 3.0) for i in range(50)]).outcomes:
+                    seen[o.release.stream, t] = o.release
+                t += 1
+            except StoreError as error:
+                failed += "full" in str(error)
+            assert t < 1000
+        ballast.unlink()
+        again = core.process([Reading(s, step, step, 9.0) for s, step in seen]).outcomes
+        assert [o.release for o in again] == list(seen.values())
+        assert all(o.release for o in core.process([Reading(f"s{i}", t, t, 3.0) for i in range(50)]).outcomes)
+        rows = core.store._db.execute("SELECT count(*), count(DISTINCT stream || '/' || step) FROM releases").fetchone()
+    assert rows == (50 * (t + 1), 50 * (t + 1))
