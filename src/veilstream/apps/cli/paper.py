@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from veilstream.apps.paper.run import Outcome
+    from veilstream.apps.paper.item import Ran
 
 EXAMPLES = """
 Examples:
@@ -44,11 +44,14 @@ def paper(
     from veilstream.apps.paper.item import Budget
     from veilstream.apps.paper.run import chosen, run
 
-    def tell(outcome: Outcome) -> None:
+    def tell(outcome: Ran) -> None:
         if json_out:
             return
         found = outcome.finding
-        print(f"{outcome.item.name:16} {outcome.state}" + (f"; agrees: {found.agrees}. {found.ours}" if found else ""))
+        print(
+            in_flags(f"{outcome.item.name:16} {outcome.state}")
+            + (f"; agrees: {found.agrees}. {found.ours}" if found else "")
+        )
 
     budget = Budget.full(seed) if full else Budget(certify_s=seconds, seed=seed)
     with progress_bar("paper", quiet=json_out) as progress:
