@@ -49,7 +49,7 @@ def test_every_field_that_the_library_names_is_a_flag_of_some_verb():
 
 
 def test_flags_are_spoken_by_the_command_line_alone():
-    """Commands that are run or quoted whole (`veil solve MODEL --avg 1km`) may hold them; lines about fields may not."""
+    """Commands quoted whole (`veil solve MODEL --avg 1km`) may hold them; lines about fields may not."""
     lone = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
     spoken = {
         f"{path.relative_to(SOURCE)}: {text[:80]}"

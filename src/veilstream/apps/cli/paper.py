@@ -48,10 +48,7 @@ def paper(
         if json_out:
             return
         found = outcome.finding
-        print(
-            in_flags(f"{outcome.item.name:16} {outcome.state}")
-            + (f"; agrees: {found.agrees}. {found.ours}" if found else "")
-        )
+        print(f"{outcome.item.name:16} {outcome.state}" + (f"; agrees: {found.agrees}. {found.ours}" if found else ""))
 
     budget = Budget.full(seed) if full else Budget(certify_s=seconds, seed=seed)
     with progress_bar("paper", quiet=json_out) as progress:
