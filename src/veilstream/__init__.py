@@ -15,6 +15,7 @@ _HOMES = {
     "veilstream.core.local.policy": ["LocalPolicy"],
     "veilstream.core.policy": ["BeliefPolicy", "Schedule", "WindowPolicy"],
     "veilstream.core.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
+    "veilstream.data.recording": ["Recording"],
     "veilstream.data.states": ["StateSpace"],
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
     "veilstream.gateway.mechanism": ["Releaser", "release_many"],

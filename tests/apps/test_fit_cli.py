@@ -132,7 +132,8 @@ def test_the_command_of_the_paper(tmp_path):
     result = json.loads(veil("fit", GEOLIFE / "016", *PAPER, "-o", model, "--json").stdout)
     assert (result["points"], result["states"], result["transitions"]) == (89_272, 16, 830)
     assert 0.52 <= result["entropy_rate"] <= 0.54
-    assert len(load(model).study_only) == 2
+    assert len(load(model).study_only) == 3
+    assert result["study_only"][1].startswith("--gaps bridge: ")
     solved = json.loads(veil("solve", model, "--avg", "0.8km", "--json").stdout)
     assert solved["leakage"] <= 0.065
     assert solved["distortion"] <= 0.8 + 1e-3

@@ -32,7 +32,7 @@ def test_quantities_convert_into_the_unit_of_the_model(text, unit, expected):
         ("2kWh", "km", "must be one of"),
         ("km", "km", "not a number"),
         ("", "km", "not a number"),
-        ("1km", "", "--unit km"),
+        ("1km", "", "`unit='km'`"),
         ("5m", "C", "must be 'C'"),
         ("1e999km", "km", "finite"),
         ("2 k m", "km", "not a number"),
