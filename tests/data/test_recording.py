@@ -101,8 +101,9 @@ def test_whatever_the_recording_it_is_enough(recording, values):
     try:
         model, audited = fit_and_audit(VALUES if values else PLACES, FitOptions(recording))
     except InputError as refusal:
-        assert "in a row" in str(refusal)  # every step stands alone
-        assume(False)
+        if "in a row" not in str(refusal):
+            raise
+        assume(False)  # every step stands alone
     assert_equal_runs(model.runs, audited)
 
 

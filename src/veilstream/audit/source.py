@@ -49,7 +49,7 @@ def _whole_numbers(points: NDArray[np.float64], n: int, where: str) -> StateSpac
     if bad.any():
         raise InputError(
             f"the policy and the data have different state spaces: the policy's states are 0..{n - 1}, "
-            f"{where} holds {values[bad][0]:g}"
+            f"{where} holds other numbers"
         )
     numbers = np.arange(float(n))
     return StateSpace("bins", numbers[:, None], tuple(map(str, range(n))), "", numbers[1:] - 0.5)

@@ -241,7 +241,7 @@ def _place(row: dict[str, str], where: str) -> tuple[float, float]:
     try:
         lat, lon = float(row["lat"]), float(row["lon"])
     except (TypeError, ValueError):
-        raise InputError(f"{where}: lat and lon must be numbers, found {row['lat']!r}, {row['lon']!r}") from None
+        raise InputError(f"{where}: lat and lon must be numbers") from None
     if not (abs(lat) <= 90 and abs(lon) <= 180):
-        raise InputError(f"{where}: latitude {lat:g} or longitude {lon:g} is out of range")
+        raise InputError(f"{where}: latitude must be within -90..90, longitude within -180..180")
     return lat, lon

@@ -190,6 +190,7 @@ def _one(
         model = fit_model(readings, options)
     result = {"chain": model.chain.name, **model.to_json(), "data_sha256": readings.sha256}
     result |= {key: [in_flags(line) for line in result[key]] for key in ("study_only", "notes")}
+    result["account"] = [{**entry, "note": in_flags(entry["note"])} for entry in result["account"]]
     if truth is not None:
         result["truth"] = truth_report(model, truth)
     if out is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def show(model: FittedModel, result: dict[str, Any]) -> None:
     console = Console(highlight=False)
-    console.print(_account(model))
+    console.print(_account(model.chain.name, result["account"]))
     console.print(_summary(model, result))
     if len(model.orders) > 1:
         console.print(_orders(model))
@@ -32,13 +32,13 @@ def show(model: FittedModel, result: dict[str, Any]) -> None:
         console.print(f"picture written to [bold]{escape(str(result['plot']))}[/]")
 
 
-def _account(model: FittedModel) -> Table:
-    table = Table(title=f"What happened to the data: {escape(model.chain.name)}", title_justify="left", box=None)
+def _account(name: str, entries: list[dict[str, Any]]) -> Table:
+    table = Table(title=f"What happened to the data: {escape(name)}", title_justify="left", box=None)
     table.add_column("step")
     table.add_column("count", justify="right")
     table.add_column("", overflow="fold")
-    for entry in model.account.entries:
-        table.add_row(entry.step, f"{entry.count:,}", escape(entry.note))
+    for entry in entries:
+        table.add_row(entry["step"], f"{entry['count']:,}", escape(entry["note"]))
     return table
 
 

@@ -96,6 +96,7 @@ def _recorded(
     artefact: Artefact, data: list[str] | None, stream: str | None, columns: str | None, unit: str | None
 ) -> tuple[list[NDArray[int64]] | None, list[tuple[str, str]], list[dict[str, Any]]]:
     """Recorded symbols, the data card and the account of the cleaning."""
+    from veilstream.apps.cli.common import in_flags
     from veilstream.apps.report.card import chain_card, data_card
     from veilstream.errors import InputError
 
@@ -113,7 +114,8 @@ def _recorded(
         readings = readings.only(stream)
     sequences = recorded_runs(readings, artefact).sequences
     card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences), *chain_card(artefact)]
-    return sequences, card, readings.account.to_json()
+    account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
+    return sequences, card, account
 
 
 def check_writable(out: Path) -> None:
