@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "veilstream"
 ROOMS = [
     ["errors", "units", "container"],
     ["core"],
-    ["data.states"],
+    ["data.recording", "data.states"],
     ["artefact"],
     ["data"],
     ["solvers"],
@@ -23,7 +23,7 @@ ROOMS = [
     ["apps"],
 ]
 RANK = {room: i for i, level in enumerate(ROOMS) for room in level}
-SMALL = ["artefact", "container", "core", "data.states", "gateway"]  # what a gateway installs
+SMALL = ["artefact", "container", "core", "data.recording", "data.states", "gateway"]  # what a gateway installs
 HEAVY = {"jax", "equinox", "optax", "sklearn", "polars", "torch", "matplotlib", "gymnasium"}
 MOST_TOP_LEVEL = 6
 
