@@ -229,7 +229,7 @@ def _resolved(options: FitOptions, readings: Readings) -> FitOptions:
 
 
 def _study_only(options: FitOptions) -> tuple[str, ...]:
-    """What was done to the data that no gateway can do online (DESIGN 5.3)."""
+    """What was done to the data that no gateway can do online."""
     reasons = {
         "--noise drop: steps that are no stop were left out": options.noise == "drop",
         "--gaps bridge: the trace was closed over gaps": options.gaps == "bridge",

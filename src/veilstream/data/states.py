@@ -3,7 +3,7 @@
     encode(reading) = nearest state,   the same in fit, release and audit, and defined for every finite reading
 
 Positions are (latitude, longitude) in degrees with distances in km; values are bins with their own unit. How the
-states were found (stops, grid, bins, places) is in `state_search`; this file needs numpy only, as a gateway does.
+states were found (stops, grid, bins, places) is in `find`; this file needs numpy only, as a gateway does.
 """
 
 from __future__ import annotations

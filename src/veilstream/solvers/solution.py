@@ -104,7 +104,7 @@ class Solution:
         return None if None in windows else max(w for w in windows if w is not None)
 
     def to_json(self) -> dict[str, Any]:
-        """The keys of the contract."""
+        """What `veil solve` prints as JSON."""
         return {
             "chain": self.problem.chain.name,
             "method": self.method,
