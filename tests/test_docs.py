@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from rooms import MODULES, ROOT, ROOMS
+from rooms import MODULES, ROOMS, ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 TEXT = {str(p.relative_to(ROOT)): p.read_text() for p in PAGES}
