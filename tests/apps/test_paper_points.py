@@ -30,7 +30,7 @@ from veilstream.core.schedule import Schedule
 from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
 from veilstream.solvers import solve
-from veilstream.solvers.baselines import Today
+from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.solution import Level, Point
 
 TINY = Budget(certify_s=0.1, streams=16, steps=20, a2c_steps=2048, a2c_width=8, a2c_runs=2, a2c_segments=4,
@@ -186,12 +186,12 @@ def test_today_within_a_limit_keeps_it_and_leaks_more():
     problem = builtin_problem("grid4x4-q1", Instantaneous(2))
     best = solve(problem, "myopic").leakage
     for shape in ("planar-laplace", "rounding"):
-        point = Today(shape, settings=5, steps=40, streams=16).within(problem)
+        point = Baseline(shape, settings=5, steps=40, streams=16).within(problem)
         a = point.policy.channel(point.policy.start())
         assert (a[~problem.allowed] == 0).all() and np.allclose(a.sum(1), 1)
         assert point.leakage > best
     uniform = problem.allowed / problem.allowed.sum(1, keepdims=True)  # the limit of a weak planar Laplace
-    weak = Today("planar-laplace", settings=5, steps=40, streams=16).within(problem)
+    weak = Baseline("planar-laplace", settings=5, steps=40, streams=16).within(problem)
     assert np.abs(weak.policy.channel(weak.policy.start()) - uniform).max() < 0.2
 
 

@@ -19,7 +19,7 @@ The rate was changed along with the trace, so the gain of trace 0 alone is not s
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,8 @@ from veilstream.solvers.solution import Point, Progress
 
 
 @dataclass(frozen=True)
-class A2C:
+class A2C(training.Learner):
+    method: ClassVar[str] = "a2c"
     width: int = 64  # of the two hidden layers; the paper's is 3000
     steps: int = 4_000_000  # roll-out steps in all, over all streams
     streams: int = 64

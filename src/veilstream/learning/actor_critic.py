@@ -18,7 +18,7 @@ the directions the actor asks about (one seed, grid Q2 at weight 1: 1.1 % above 
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,8 @@ BATCH = 8_000_000  # |Z| |Y| entries in one batch of channels, unless `streams` 
 
 
 @dataclass(frozen=True)
-class ActorCritic:
+class ActorCritic(training.Learner):
+    method: ClassVar[str] = "actor-critic"
     width: int = 64  # of the two hidden layers of the actor
     updates: int = 2000
     streams: int = 0  # beliefs per update; 0: as many as BATCH allows, 16 to 256

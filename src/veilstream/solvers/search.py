@@ -15,7 +15,7 @@ from veilstream.core.problem import Average, Budget, Instantaneous, Problem
 from veilstream.core.schedule import Schedule
 from veilstream.core.steady import rates
 from veilstream.errors import InputError
-from veilstream.solvers.causal_ba import CausalBA, constants
+from veilstream.solvers.causal_ba import constants
 from veilstream.solvers.solution import Level, Point, Progress, Solver
 
 ROUNDS = 5
@@ -58,7 +58,7 @@ def meet(
             f"{axis.limit:g} was asked for"
         )
     weights = first_weights(problem)
-    rough = solver.rough(problem) if isinstance(solver, CausalBA) else solver
+    rough = solver.rough(problem)
     for i in range(ROUNDS):
         tell = (lambda f, what, i=i: progress((i + f) / ROUNDS, what)) if progress else None
         found += rough.points(problem, weights, tell)

@@ -29,7 +29,7 @@ from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Instantaneous, Problem
 from veilstream.core.window import WindowPolicy
 from veilstream.solvers import solve
-from veilstream.solvers.baselines import Today
+from veilstream.solvers.baselines import Baseline
 
 LOOK_BACKS = (1, 5)
 HELD_OUT = ("step", "trace")
@@ -146,7 +146,7 @@ def policy_of(problem: Problem, method: str, seed: int) -> tuple[Policy, float, 
         chain = problem.chain
         return WindowPolicy.of_table(np.eye(chain.n_symbols)[chain.symbols]), chain.entropy_rate, 0.0
     if method == "planar-laplace" and isinstance(problem.constraint, Instantaneous):
-        point = Today(method, settings=SETTINGS, seed=seed).within(problem)
+        point = Baseline(method, settings=SETTINGS, seed=seed).within(problem)
         return point.policy, point.leakage, point.distortion
     solution = solve(problem, method, seed=seed)
     return solution.policy, solution.leakage, solution.distortion

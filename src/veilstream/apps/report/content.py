@@ -28,7 +28,7 @@ from veilstream.core.problem import Average, Both, Problem
 from veilstream.data.crossval import newest_symbol_chain, walk
 from veilstream.errors import InputError
 from veilstream.solvers import curve, default_weights, solve
-from veilstream.solvers.baselines import Today
+from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.bounds import certify_curve
 from veilstream.solvers.solution import Point, Progress, Solution
 from veilstream.units import format_duration
@@ -54,7 +54,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class Rival:
     """One row of the table at equal distortion; `note` says why there are no numbers."""
 
     label: str
@@ -90,7 +90,7 @@ class Content:
     law: Array  # share of time of each symbol
     spots: list[Spot]
     solutions: list[Solution]
-    baselines: list[Baseline]
+    baselines: list[Rival]
     family: list[Point]  # planar Laplace, for the picture
     audit: Audited
     card: list[tuple[str, str]] = field(default_factory=list)
@@ -121,7 +121,7 @@ def collect(
     if options.shareable:
         sequences = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=options.seed)[0]]]
     if not sequences:
-        raise InputError("the report shows recorded traces: give --data, or --shareable to draw them from the chain")
+        raise InputError("the report shows recorded traces: give `data`, or `shareable` to draw them from the chain")
     free = Problem(chain, problem.distortion, curve_constraint(problem.constraint))
     own = Point.of(problem, artefact.policy)
     solutions = curve(free, default_weights(free, options.points), seed=options.seed, progress=progress)
@@ -152,7 +152,7 @@ def collect(
         spots,
         solutions,
         baselines(problem, own, options.seed),
-        Today("planar-laplace", settings=16, seed=options.seed).family(_free(problem), progress),
+        Baseline("planar-laplace", settings=16, seed=options.seed).family(_free(problem), progress),
         audited(artefact, recorded, options.audit, options.seed, progress),
         list(card),
         list(account),
@@ -177,9 +177,9 @@ def _free(problem: Problem) -> Problem:
     return Problem(problem.chain, problem.distortion, Average(weight=1.0))
 
 
-def baselines(problem: Problem, own: Point, seed: int) -> list[Baseline]:
+def baselines(problem: Problem, own: Point, seed: int) -> list[Rival]:
     """What else there is, at a mean distortion of at most the policy's."""
-    rows = [Baseline("this policy", own.leakage, own.leakage_se, own.distortion, str(own.level))]
+    rows = [Rival("this policy", own.leakage, own.leakage_se, own.distortion, str(own.level))]
     limit = Average(limit=own.distortion)
     free = curve_constraint(problem.constraint)
     for method, label in BASELINES.items():
@@ -190,10 +190,10 @@ def baselines(problem: Problem, own: Point, seed: int) -> list[Baseline]:
         except InputError:
             least = float((problem.chain.stationary @ problem.distortion).min())
             why = "cannot be this accurate" + (f" (off by {least:.3g} on average)" if method == "constant" else "")
-            rows.append(Baseline(label, None, 0, None, "", why))
+            rows.append(Rival(label, None, 0, None, "", why))
             continue
         note = "does not keep the limit at every step" if isinstance(free, Both) and not keeps else ""
-        rows.append(Baseline(label, s.leakage, s.leakage_se, s.distortion, str(s.level), note))
+        rows.append(Rival(label, s.leakage, s.leakage_se, s.distortion, str(s.level), note))
     return rows
 
 
