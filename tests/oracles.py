@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+import pytest
 
 from veilstream.core.information import mutual_information
 
@@ -43,3 +44,20 @@ def random_chain(rng, n, sticky=0.0, density=1.0, floor=0.0):
     W[np.arange(n), rng.permutation(n)] += 0.1
     P = (1 - sticky) * W / W.sum(1, keepdims=True) + sticky * np.eye(n) + floor
     return P / P.sum(1, keepdims=True)
+
+
+def recomputed(value):
+    """The same formula evaluated a second time: equal up to rounding, not bit by bit.
+
+    The order in which a product is summed depends on the processor's kernels, the threads, the batch and the layout in
+    memory. A sum of n terms moves by at most n ulp (2e-16 each); the sums here have hundreds, and conditioning takes
+    another few digits.
+    """
+    return pytest.approx(value, rel=1e-9, abs=1e-12)
+
+
+def same_curve(one, other):
+    """Two training curves of the same run: single precision (6e-8), and every update builds on the last."""
+    return [row.keys() for row in one] == [row.keys() for row in other] and all(
+        a[k] == pytest.approx(b[k], rel=1e-3) for a, b in zip(one, other, strict=True) for k in a
+    )

