@@ -16,6 +16,7 @@ from veilstream.errors import InputError
 
 pytest.importorskip("joblib")
 distributed = pytest.importorskip("distributed")
+pytestmark = pytest.mark.slow
 LITTLE = Settings(weight=5.0, window=1, points=2, certify_s=0.0, audit=False)
 QUICK = Plan(fit=FitOptions(n_states=3), settings=LITTLE)
 

@@ -78,6 +78,7 @@ def test_an_item_cut_in_the_middle_goes_on_where_it_was(tmp_path, monkeypatch):
     assert [o.state for o in run(tmp_path, chosen("fig-idc"), TINY)] == ["made"] and not calls
 
 
+@pytest.mark.slow
 def test_a_training_that_was_cut_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     pytest.importorskip("jax")
     from veilstream.learning import a2c
@@ -297,6 +298,7 @@ def test_the_judges_of_the_tables_see_what_is_wrong():
     assert "no LSTM was trained" in table_idc.judge(bare).ours.replace("no  LSTM", "no LSTM")
 
 
+@pytest.mark.slow
 def test_rows_of_the_tables_on_a_tiny_chain(tmp_path, monkeypatch):
     """Both ways of holding out, each kept; the floor is the chain's; without JAX it stands alone."""
     pytest.importorskip("jax")
@@ -354,6 +356,7 @@ def test_full_says_the_papers_budget(monkeypatch):
     assert full.everywhere and not Budget().everywhere and Budget().lstm_s <= 20 and Budget().certify_s <= 10
 
 
+@pytest.mark.slow
 def test_learned_methods_stand_everywhere_when_asked(tmp_path, monkeypatch):
     pytest.importorskip("jax")
     monkeypatch.setattr(fig_idc, "LIMITS", (1, 2))

@@ -15,6 +15,7 @@ from veilstream.core.policy import WindowPolicy
 
 jax = pytest.importorskip("jax")
 network = pytest.importorskip("veilstream.audit.lstm")
+pytestmark = pytest.mark.slow
 SMALL = {"units": 24, "dense": 24, "dropout": 0.1, "learning_rate": 5e-3, "batch": 64, "max_rounds": 40, "patience": 6}
 
 

@@ -410,6 +410,7 @@ def test_the_clock_ticks_at_the_end_of_every_step(tmp_path):
 # --- sizes, secrets --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_streams(plain, tmp_path):
     with core_of(plain, tmp_path / "s.db", max_streams=100_000) as core:
         for start in range(0, 100_000, 5000):

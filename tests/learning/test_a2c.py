@@ -15,6 +15,7 @@ import jax.numpy as jnp  # noqa: E402
 
 from veilstream.learning import a2c, deep, training  # noqa: E402
 
+pytestmark = pytest.mark.slow
 SMALL = {"width": 8, "steps": 2048, "streams": 8, "horizon": 8, "episode": 24, "segments": 4}
 
 

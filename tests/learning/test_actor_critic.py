@@ -16,6 +16,7 @@ from veilstream.learning import actor_critic as ac  # noqa: E402
 from veilstream.learning import deep, training  # noqa: E402
 from veilstream.solvers.solution import Point, Status  # noqa: E402
 
+pytestmark = pytest.mark.slow
 SMALL = {"width": 8, "updates": 40, "streams": 8, "pieces": 6, "rank": 2, "sweeps": 2, "segments": 4}
 
 

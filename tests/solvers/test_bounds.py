@@ -180,6 +180,7 @@ def test_where_nothing_need_leak_the_bound_is_zero_at_once():
     assert found.outcome is Outcome.TIGHT
 
 
+@pytest.mark.slow
 def test_large_problems_get_a_bound_without_memory():
     problem = builtin_problem("grid9x9-q2", Average(weight=1.0))
     [point] = CausalBA(window=1, random_starts=0, max_sweeps=300).points(problem, [1.0])
@@ -187,6 +188,7 @@ def test_large_problems_get_a_bound_without_memory():
     assert 0.98 * point.objective(1.0) < found.lower_bound <= point.objective(1.0)
 
 
+@pytest.mark.slow
 def test_a_lifted_chain_needs_memory_and_gets_it():
     rng = np.random.default_rng(0)
     law, x = rng.dirichlet(np.full(3, 0.3), (3, 3)), [0, 1]

@@ -84,6 +84,7 @@ def test_window_zero_is_one_channel_for_ever():
     assert s.objective >= vs.solve(problem, window=1).objective - 1e-6
 
 
+@pytest.mark.slow
 def test_brute_force_optimum_of_a_tiny_horizon_is_not_beaten():
     """Theorems 1 and 2 of the paper: looking at x_(t-1), or at all of x^t, gains nothing over q(y|x_t, y^(t-1))."""
     P = np.array([[0.8, 0.2], [0.3, 0.7]])
@@ -140,6 +141,7 @@ HARD = {
 
 @pytest.mark.parametrize("kind", HARD)
 @pytest.mark.parametrize("outputs", [None, 3, 15])
+@pytest.mark.slow
 def test_as_good_as_many_restarts(kind, outputs):
     rng = np.random.default_rng(len(kind) + (outputs or 0))
     P, weight = HARD[kind](rng)
@@ -298,6 +300,7 @@ EXACT = [m for m in METHODS if m not in ("a2c", "actor-critic")]  # the learned 
 
 
 @pytest.mark.parametrize("method", [*EXACT, *SHAPES])
+@pytest.mark.slow
 def test_every_method_conforms(method):
     """Same problem, same contract: a policy that runs, numbers that `evaluate` confirms, never below the optimum."""
     problem = vs.builtin_problem("grid2x3-toy", vs.Average(weight=2.0))
@@ -309,6 +312,7 @@ def test_every_method_conforms(method):
     assert s.method == method and s.seconds > 0 and str(s.status)
 
 
+@pytest.mark.slow
 def test_what_people_use_today_leaks_more_at_equal_distortion():
     chain = vs.MarkovChain(random_chain(np.random.default_rng(1), 8, sticky=0.9, floor=1e-4))
     d = euclidean(np.random.default_rng(2).random((8, 2)))

@@ -70,6 +70,7 @@ def test_no_witness_proves_more_than_a_policy_attains(window, weight):
 
 
 @pytest.mark.parametrize("weight", [None, 0.5])
+@pytest.mark.slow
 def test_close_to_the_dense_certificate(weight):
     problem = grid(4, weight)
     best = vs.solve(problem, window=2)
@@ -88,6 +89,7 @@ def test_close_to_the_dense_certificate(weight):
     assert local.history[-1]["bound"] == recomputed(local.lower_bound)
 
 
+@pytest.mark.slow
 def test_a_large_grid_is_certified():
     problem = grid(16, limit=2)
     solution = vs.solve(problem, window=1, certify=True, certify_seconds=5.0)
@@ -98,6 +100,7 @@ def test_a_large_grid_is_certified():
     assert local_pattern(vs.builtin_problem("grid16x16-q1", vs.Average(weight=1.0))) is None
 
 
+@pytest.mark.slow
 def test_products_with_a_sparse_matrix_in_dense_bounds():
     """Large chain, no limit: the dense search, its products over the non-zeros."""
     problem = vs.builtin_problem("grid16x16-local", vs.Average(weight=0.5))
