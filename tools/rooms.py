@@ -21,7 +21,7 @@ BEGIN, END = "<!-- rooms: written by tools/rooms.py -->", "<!-- end of rooms -->
 ROOMS = [
     ["errors", "units", "container"],
     ["core"],
-    ["data.recording", "data.states"],
+    ["data.states", "data.recording"],
     ["artefact"],
     ["data"],
     ["solvers"],
