@@ -1,6 +1,7 @@
 """What the verbs share: where a model comes from, limits with units, progress, JSON."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,24 @@ if TYPE_CHECKING:
     from veilstream.core.information import Array
     from veilstream.core.problem import Constraint
     from veilstream.solvers.solution import Progress
+
+
+# what the command line calls a field of the library, where it is not its name with dashes
+FLAGS = {"weight": "--lambda", "at_most": "--max", "period_s": "--period"}
+_FIELD = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")
+
+
+def in_flags(line: str) -> str:
+    """A line of the library as the command line says it: `min_samples=3` is --min-samples 3, `force=True` is --force.
+
+    The library names a field that a caller can set in backquotes; nothing else of one word stands in them.
+    """
+
+    def flag(found: re.Match[str]) -> str:
+        name = FLAGS.get(found[1], "--" + found[1].replace("_", "-"))
+        return name if found[2] in (None, "True") else name + " " + found[2].strip("'")
+
+    return _FIELD.sub(flag, line)
 
 
 def print_json(value: Any) -> None:
