@@ -11,9 +11,11 @@ from safetensors.numpy import save as save_tensors
 
 from veilstream import artefact as veil
 from veilstream.artefact import load, provenance, save
+from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.chain import MarkovChain
-from veilstream.core.policy import BeliefPolicy, GreedyRule, Schedule, WindowPolicy
 from veilstream.core.problem import Average, Both, Budget, Instantaneous, Problem
+from veilstream.core.schedule import Schedule
+from veilstream.core.window import WindowPolicy
 from veilstream.data.synthetic import city, household
 from veilstream.errors import InputError
 
@@ -76,7 +78,7 @@ def test_policies_and_constraints_come_back(tmp_path, constraint):
     source = household(300)
     n = len(source.states)
     problem = Problem(source.chain, source.states.distances(), constraint)
-    belief = BeliefPolicy(source.chain.transition, source.chain.initial, GreedyRule(problem.cost(1.0)))
+    belief = BeliefPolicy(source.chain, GreedyRule(problem.cost(1.0)))
     path = tmp_path / "p.veil"
     for policy in (table(n), table(n, 2), belief, Schedule((table(n), table(n, seed=1)), (3, 4))):
         save(path, policy, problem=problem, states=source.states, period_s=1800)

@@ -12,14 +12,13 @@ import veilstream as vs
 from oracles import random_chain
 from veilstream.apps.bench.large import exponent, measure
 from veilstream.apps.cli import app
+from veilstream.core import release
 from veilstream.core.chain import stationary_law
-from veilstream.core.local import steady as local_steady
+from veilstream.core.local import policy as local_policy
 from veilstream.core.local.pattern import Products, Rows, pattern_of
 from veilstream.core.local.policy import FLOOR, START
-from veilstream.core.local.steady import LocalStep, local_startup_bits
 from veilstream.core.problem import leakage as leakage_of
-from veilstream.core.steady import rates
-from veilstream.gateway import mechanism as release
+from veilstream.core.steady import long_run, rates, startup_bits
 from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.size import estimate_bytes, free_bytes, plan
 from veilstream.solvers.sparse_sweep import SparseSweep
@@ -237,8 +236,8 @@ def test_startup_is_not_claimed_where_it_is_not_known():
     solution = vs.solve(problem, window=2, sparse=True)
     assert solution.startup_bits is None
     assert solution.leakage == pytest.approx(0, abs=1e-6)  # a clockwork tells nothing new
-    step = LocalStep(problem.chain, vs.solve(problem, window=1, sparse=True).policy)
-    assert local_startup_bits(problem, step, 0.0) == pytest.approx(2, abs=1e-3)  # where it is, once
+    policy = vs.solve(problem, window=1, sparse=True).policy
+    assert startup_bits(problem, policy, 0.0) == pytest.approx(2, abs=1e-3)  # where it is, once
 
 
 def test_saved_loaded_and_released(solved, tmp_path):
@@ -249,7 +248,7 @@ def test_saved_loaded_and_released(solved, tmp_path):
     again = loaded.policy
     for memory in (START, 0, 4):
         assert again.channel(np.asarray(memory)) == pytest.approx(solved.policy.channel(np.asarray(memory)))
-    assert again.transition == pytest.approx(solved.problem.chain.transition)
+    assert again.chain.transition == pytest.approx(solved.problem.chain.transition)
     x = solved.problem.chain.sample(400, 64, seed=1)
     out = vs.release_many(again, x, seed=2)
     shown = solved.problem.distortion[x, out.y]
@@ -282,7 +281,7 @@ def test_bad_tables_are_refused(solved):
         bad = {k: v.copy() for k, v in arrays.items()}
         change(bad)
         with pytest.raises(vs.InputError, match=match):
-            vs.LocalPolicy.restore(meta, bad)
+            vs.LocalPolicy.restore(meta, bad, solved.problem.chain)
 
     refused(lambda b: b["kernel_values"].__setitem__(0, -1), "kernel is not a table")
     refused(lambda b: b["kernel_columns"].__setitem__(0, 99), "kernel is not a table")
@@ -297,7 +296,7 @@ def test_bad_tables_are_refused(solved):
         far = np.setdiff1d(np.arange(9), arrays["kernel_columns"][last])[: last.stop - last.start]
         refused(lambda b: b["kernel_columns"].__setitem__(last, far), "row or a release")
     with pytest.raises(vs.InputError, match="each of its 1000000000000 releases"):
-        vs.LocalPolicy.restore(meta | {"n_outputs": 10**12}, arrays)
+        vs.LocalPolicy.restore(meta | {"n_outputs": 10**12}, arrays, solved.problem.chain)
 
 
 def smoothed(problem, mass=1e-4):
@@ -325,9 +324,9 @@ def test_rare_transitions_are_left_out_of_the_search_and_not_of_the_result():
 def test_judged_densely_where_everything_is_possible(window, monkeypatch):
     problem = smoothed(grid(3, vs.Instantaneous(1)), 0.01)
     policy = vs.solve(problem, window=window, drop=2e-3, sparse=True).policy
-    sparse, startup = local_steady.judged(problem, policy)
-    monkeypatch.setattr(local_steady, "LARGE", 0)
-    dense, dense_startup = local_steady.judged(problem, policy)
+    sparse, startup = long_run(problem, policy)
+    monkeypatch.setattr(local_policy, "LARGE", 0)
+    dense, dense_startup = long_run(problem, policy)
     assert (dense.leakage, dense.distortion) == pytest.approx((sparse.leakage, sparse.distortion), abs=1e-9)
     steps = list(law_by_protocol(problem, policy, 40))
     assert dense.leakage == pytest.approx(steps[-1][0], abs=1e-6)

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from veilstream.gateway.mechanism import Uniforms
+from veilstream.core.release import Uniforms
 from veilstream.gateway.outcome import Message, Outcome, Receipt
 from veilstream.gateway.settle import Serving, Settler
 from veilstream.gateway.space import Space

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.core.histories import BLIND
+from veilstream.core.release import SecureUniforms, Uniforms
 from veilstream.errors import InputError
-from veilstream.gateway.mechanism import BLIND, SecureUniforms, Uniforms
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.space import Space, Turn
 from veilstream.gateway.store import Batch, Key, Stream

@@ -26,8 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from veilstream.core.belief import BeliefPolicy
 from veilstream.core.information import Array
-from veilstream.core.policy import BeliefPolicy
 from veilstream.core.problem import Problem
 from veilstream.core.rules import LogitRule, as_layers
 from veilstream.errors import InputError
@@ -216,9 +216,7 @@ def deployed(problem: Problem, weight: float, networks: Networks) -> BeliefPolic
     n = problem.n_states * problem.n_outputs
     layers = [(np.asarray(W), np.asarray(c)) for W, c in networks.actor]
     layers[-1] = (layers[-1][0][:, :n], layers[-1][1][:n])
-    return BeliefPolicy(
-        problem.chain.transition, problem.chain.initial, LogitRule(as_layers(layers), problem.cost(weight))
-    )
+    return BeliefPolicy(problem.chain, LogitRule(as_layers(layers), problem.cost(weight)))
 
 
 def learn(problem: Problem, weight: float, options: A2C, report: Report = None) -> tuple[BeliefPolicy, Curve]:

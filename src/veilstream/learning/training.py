@@ -23,7 +23,7 @@ from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
 from veilstream.errors import InputError
 from veilstream.solvers.causal_ba import CausalBA
-from veilstream.solvers.solution import Level, Point, Progress, Status, fingerprint
+from veilstream.solvers.solution import Point, Progress, Status, fingerprint
 
 State = Any  # a pytree of arrays
 Figures = dict[str, float]
@@ -178,15 +178,4 @@ def estimated(problem: Problem, policy: Policy, seed: int, history: Curve) -> Po
     """The policy with its rates by exact-belief Monte Carlo, on draws that training has not seen."""
     steps, streams = (300, 256) if problem.distortion.size <= 4096 else (90, 24)
     ev = evaluate(problem, policy, steps, streams, seed=seed + 1_000_003)
-    startup = ev.total_bits - (steps + steps // 3) * ev.leakage
-    return Point(
-        policy,
-        ev.leakage,
-        ev.distortion,
-        Level.ESTIMATED,
-        ev.leakage_se,
-        ev.distortion_se,
-        startup,
-        Status.BUDGET,
-        history,
-    )
+    return Point.estimated(policy, ev, status=Status.BUDGET, history=history)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from veilstream.core.information import Array
-from veilstream.core.policy import knowing
 from veilstream.core.problem import Average, Problem
 from veilstream.errors import InputError
 from veilstream.solvers import search
@@ -160,7 +159,7 @@ def _solution(problem: Problem, method: str, point: Point, weight: float) -> Sol
     return Solution(
         problem=problem,
         method=method,
-        policy=knowing(point.policy, problem.chain.transition, problem.chain.initial),
+        policy=point.policy.made_for(problem.chain),
         leakage=point.leakage,
         distortion=point.distortion,
         weight=weight,

@@ -15,10 +15,10 @@ import numpy as np
 
 from veilstream.core.evaluate import evaluate
 from veilstream.core.information import Array
-from veilstream.core.policy import WindowPolicy
 from veilstream.core.problem import Problem
+from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
-from veilstream.solvers.solution import Level, Point, Progress, Status
+from veilstream.solvers.solution import Point, Progress, Status
 
 
 def planar_laplace(problem: Problem, strength: float) -> Array:
@@ -136,13 +136,5 @@ class Today:
     def _point(self, problem: Problem, a: Array) -> Point:
         policy = WindowPolicy.of_table(a)
         ev = evaluate(problem, policy, self.steps, self.streams, seed=self.seed)
-        startup = ev.total_bits - (self.steps + self.steps // 3) * ev.leakage
-        return Point(
-            policy,
-            ev.leakage,
-            self._distortion(problem, a),
-            Level.ESTIMATED,
-            ev.leakage_se,
-            startup_bits=startup,
-            status=Status.GIVEN,
-        )
+        exact = {"distortion": self._distortion(problem, a), "distortion_se": 0.0}
+        return Point.estimated(policy, ev, status=Status.GIVEN, **exact)

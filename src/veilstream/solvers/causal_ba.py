@@ -11,11 +11,11 @@ import numpy as np
 
 from veilstream.core.information import Array, Index
 from veilstream.core.local.pattern import Rows, TooLarge, pattern_of
-from veilstream.core.local.policy import FLOOR, LocalPolicy
-from veilstream.core.local.steady import LocalStep, judged, local_startup_bits
-from veilstream.core.policy import Policy, WindowPolicy
+from veilstream.core.local.policy import FLOOR
+from veilstream.core.policy import Policy
 from veilstream.core.problem import Both, Instantaneous, Problem
-from veilstream.core.steady import rates, startup_bits, widen
+from veilstream.core.steady import long_run, rates, startup_bits
+from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
 from veilstream.solvers.size import Plan, free_bytes, plan
 from veilstream.solvers.solution import Point, Progress, Status
@@ -92,7 +92,7 @@ class CausalBA:
             if raised is None:
                 break
             how = raised
-            wider = np.stack([widened(best[i].policy, how) for i in rising])
+            wider = np.stack([model_for(how, problem, best[i].policy) for i in rising])
             more = self.run(problem, weights[rising], how, wider[:, None], progress)
             better = envelope(found + more, weights)
             gains = np.array([gain(o, b, w) for o, b, w in zip(best, better, weights, strict=True)])
@@ -310,32 +310,20 @@ def within_reach(problem: Problem, reach: float | None) -> Problem:
     return Problem(problem.chain, d, limit if average is None else Both(average, limit))
 
 
-def widened(policy: Policy, how: Plan) -> Array:
+def model_for(how: Plan, problem: Problem, policy: Policy) -> Array:
     """The output model of a policy, as a start for a longer window."""
-    p = how.pattern
-    if p is None:
-        assert isinstance(policy, WindowPolicy)
-        return widen(policy, how.window).output_model
-    if isinstance(policy, LocalPolicy):
-        r = policy.output_model.at(p.windows[p.output_window] % p.n_outputs**policy.window, p.output, FLOOR)
-    else:
-        assert isinstance(policy, WindowPolicy)
-        assert policy.window == 0  # always the same release
-        r = policy.output_model[0, p.output]
-    return r / p.by_output(r)[p.output_window]
+    p, Y = how.pattern, problem.n_outputs
+    dense = np.arange(Y**how.window)[:, None], np.arange(Y)[None]
+    r = policy.output_model_at(*(dense if p is None else (p.windows[p.output_window], p.output)))
+    assert r is not None  # every policy of this solver has one
+    return r if p is None else r / p.by_output(r)[p.output_window]
 
 
 def on_chain(problem: Problem, point: Point) -> Point:
     """The same policy, judged on another chain."""
-    if isinstance(point.policy, LocalPolicy):
-        found, startup = judged(problem, point.policy)
-        return replace(point, leakage=found.leakage, distortion=found.distortion, startup_bits=startup)
-    found = rates(problem, point.policy)
-    return with_startup(problem, replace(point, leakage=found.leakage, distortion=found.distortion))
+    found, startup = long_run(problem, point.policy)
+    return replace(point, leakage=found.leakage, distortion=found.distortion, startup_bits=startup)
 
 
 def with_startup(problem: Problem, point: Point) -> Point:
-    if isinstance(point.policy, LocalPolicy):
-        step = LocalStep(problem.chain, point.policy)
-        return replace(point, startup_bits=local_startup_bits(problem, step, point.leakage))
-    return replace(point, startup_bits=startup_bits(problem, point.table, point.leakage))
+    return replace(point, startup_bits=startup_bits(problem, point.policy, point.leakage))

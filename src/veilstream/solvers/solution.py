@@ -8,9 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from veilstream.core.evaluate import Evaluation, evaluate
 from veilstream.core.information import Array
-from veilstream.core.policy import Policy, WindowPolicy
+from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
+from veilstream.core.steady import long_run
 
 Progress = Callable[[float, str], None]  # fraction done, what is going on
 
@@ -50,11 +52,20 @@ class Point:
     def objective(self, weight: float) -> float:
         return self.leakage + weight * self.distortion
 
-    @property
-    def table(self) -> WindowPolicy:
-        """The policy, where it is known to be a table."""
-        assert isinstance(self.policy, WindowPolicy)
-        return self.policy
+    @classmethod
+    def of(cls, problem: Problem, policy: Policy) -> "Point":
+        """Where a policy operates: computed where that can be, else estimated."""
+        if policy.law_steps(problem.chain) is None:
+            return cls.estimated(policy, evaluate(problem, policy))
+        rates, startup = long_run(problem, policy)
+        return cls(policy, *rates, startup_bits=startup)
+
+    @classmethod
+    def estimated(cls, policy: Policy, ev: Evaluation, **known: Any) -> "Point":
+        """From a simulation; `known` replaces what is known better."""
+        found = {"leakage": ev.leakage, "distortion": ev.distortion, "level": Level.ESTIMATED}
+        errors = {"leakage_se": ev.leakage_se, "distortion_se": ev.distortion_se, "startup_bits": ev.startup_bits}
+        return cls(policy, **{**found, **errors, **known})
 
 
 class Solver(Protocol):
@@ -99,9 +110,7 @@ class Solution:
     @property
     def window(self) -> int | None:
         """Released symbols the policy remembers; None where that is not what it remembers."""
-        parts = getattr(self.policy, "policies", (self.policy,))
-        windows = [getattr(p, "window", None) for p in parts]
-        return None if None in windows else max(w for w in windows if w is not None)
+        return self.policy.remembers
 
     def to_json(self) -> dict[str, Any]:
         """The keys of the contract."""

@@ -127,7 +127,7 @@ def store(out: Path, chain: MarkovChain, source: Source, rows: list[Row], seed: 
 
 def release_week(out: Path, row: Row, source: Source, week: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """A week as the gateway would release it, written as the service would see it; the seed is for the demo only."""
-    from veilstream.gateway.mechanism import release_many
+    from veilstream.core.release import release_many
 
     shown = release_many(row.ours.policy, week[None], row.ours.problem, seed=seed).y[0]
     places = source.states.decode(shown)

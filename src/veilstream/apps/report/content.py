@@ -20,7 +20,6 @@ from veilstream.apps.report.points import (
     mean_channel,
     slopes,
     stretch,
-    where,
 )
 from veilstream.artefact import Artefact
 from veilstream.core.information import Array
@@ -124,7 +123,7 @@ def collect(
     if not sequences:
         raise InputError("the report shows recorded traces: give --data, or --shareable to draw them from the chain")
     free = Problem(chain, problem.distortion, curve_constraint(problem.constraint))
-    own = where(problem, artefact.policy)
+    own = Point.of(problem, artefact.policy)
     solutions = curve(free, default_weights(free, options.points), seed=options.seed, progress=progress)
     near = [w for w in slopes(solutions, own.distortion) if w not in {s.weight for s in solutions}]
     if near:  # so that band and curve are narrow where the policy is
