@@ -12,8 +12,8 @@ import pytest
 from veilstream.apps.bench.mosquitto import mosquitto_command
 from veilstream.artefact import Artefact, save
 from veilstream.core.builtin import builtin_problem
-from veilstream.core.policy import WindowPolicy
 from veilstream.core.problem import Average, Problem
+from veilstream.core.window import WindowPolicy
 from veilstream.data.states import StateSpace
 from veilstream.gateway.core import Core
 from veilstream.gateway.space import Space

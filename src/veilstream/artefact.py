@@ -22,9 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.container import pack, unpack
-from veilstream.core.chain import MarkovChain, checked_stochastic
-from veilstream.core.local.policy import LocalPolicy
-from veilstream.core.policy import BeliefPolicy, Policy, Schedule, WindowPolicy, restore
+from veilstream.core import belief as _belief  # noqa: F401  (every kind of policy a file may hold)
+from veilstream.core import schedule as _schedule  # noqa: F401
+from veilstream.core import window as _window  # noqa: F401
+from veilstream.core.chain import MarkovChain
+from veilstream.core.local import policy as _local  # noqa: F401
+from veilstream.core.policy import Policy, restore
 from veilstream.core.problem import Average, Both, Budget, Constraint, Instantaneous, Problem
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
@@ -32,11 +35,7 @@ from veilstream.errors import InputError
 
 FORMAT = "veilstream"
 VERSION = 2
-MAX_WINDOW = 32
-MAX_DEPTH = 8  # policies inside policies
-ROW_TOLERANCE = 1e-6
 SAME_CHAIN = 1e-9  # largest difference between two copies of one chain
-NO_LAW = "the policy's channel is not a law: its rows must be >= 0 and sum to 1"
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,7 @@ def dumps(
     if problem is not None:
         parts["problem"] = {"constraint": _constraint_to(problem.constraint)}, {"distortion": problem.distortion}
     if policy is not None:
+        _check_own_chain(policy, chain, name)
         parts["policy"] = policy.export()
     for part, (description, own) in parts.items():
         meta[part] = description
@@ -282,66 +282,20 @@ def _constraint_from(meta: Mapping[str, Any]) -> Constraint:
     raise InputError(f"unknown constraint {str(meta['kind'])[:20]!r}")
 
 
-def _restore_policy(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> Policy:
-    _check_policy(meta, 0)
-    policy = restore(meta, arrays)
-    with np.errstate(all="ignore"):
-        channel = np.asarray(policy.channel(policy.start()))
-    rows = channel.sum(-1)
-    if channel.ndim != 2 or len(channel) != len(chain):
-        raise InputError(f"the policy looks at {channel.shape[0]} states, the chain has {len(chain)}")
-    if not np.isfinite(channel).all() or (channel < 0).any() or (np.abs(rows - 1) > ROW_TOLERANCE).any():
-        raise InputError(NO_LAW)
-    _check_law(policy)
-    _check_own_chain(policy, chain)
+def _check_own_chain(policy: Policy, chain: MarkovChain, name: str) -> None:
+    """The file holds one chain; a policy that was made for another would come back as something else."""
+    for _, part in policy.shares():
+        if part.chain is None:
+            continue
+        for what in ("transition", "initial"):
+            its, own = getattr(part.chain, what), getattr(chain, what)
+            if its.shape != own.shape or np.abs(its - own).max() > SAME_CHAIN:
+                raise InputError(f"{name}: the policy was made for another chain (its {what} differs); solve again")
+
+
+def _restore_policy(meta: Any, arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> Policy:
+    policy = restore(meta, arrays, chain)
+    if policy.n_states != len(chain):
+        raise InputError(f"the policy looks at {policy.n_states} states, the chain has {len(chain)}")
+    policy.check()
     return policy
-
-
-def _check_own_chain(policy: Policy, chain: MarkovChain) -> None:
-    """A policy that carries a chain, for its belief or for a meter, carries that of its file."""
-    for part in getattr(policy, "policies", ()):
-        _check_own_chain(part, chain)
-    for what in ("transition", "initial"):
-        carried, own = getattr(policy, what, None), getattr(chain, what)
-        if carried is not None and (carried.shape != own.shape or np.abs(carried - own).max() > SAME_CHAIN):
-            raise InputError(f"the policy carries another chain than the file (its {what} differs); solve again")
-
-
-def _check_law(policy: Policy) -> None:
-    """Beyond the first channel: every row a table can give is a law, every belief update a stochastic matrix."""
-    match policy:
-        case WindowPolicy(output_model=r, kernel=K):
-            n = len(K)
-            sums = [r[k::n] @ K[k].T for k in range(n)]  # the normaliser N(s, z)
-            if (r < 0).any() or (K < 0).any() or not all(np.isfinite(N).all() and (N > 0).all() for N in sums):
-                raise InputError(NO_LAW)
-            if policy.transition is not None or policy.initial is not None:
-                _check_chain(policy)
-        case BeliefPolicy():
-            _check_chain(policy)
-        case LocalPolicy():  # its tables are checked when it is made
-            if policy.transition is not None or policy.initial is not None:
-                _check_chain(policy)
-        case Schedule():
-            for part in policy.policies:
-                _check_law(part)
-
-
-def _check_chain(policy: WindowPolicy | LocalPolicy | BeliefPolicy) -> None:
-    for what, values, shape in (
-        ("transition", policy.transition, (policy.n_states,) * 2),
-        ("initial law", policy.initial, (policy.n_states,)),
-    ):
-        if values is None or checked_stochastic(values, f"the policy's {what}").shape != shape:
-            raise InputError(f"the policy's {what} does not have the shape {shape}")
-
-
-def _check_policy(meta: Any, depth: int) -> None:
-    """Bounds on what a description may ask for, before anything is built from it."""
-    if not isinstance(meta, dict) or depth > MAX_DEPTH:
-        raise InputError("the policy's description is not readable")
-    window = meta.get("window", 0)
-    if not isinstance(window, int) or not 0 <= window <= MAX_WINDOW:
-        raise InputError(f"window must be 0..{MAX_WINDOW}, found {str(window)[:20]}")
-    for part in meta.get("policies", ()):
-        _check_policy(part, depth + 1)

@@ -16,15 +16,16 @@ from veilstream.apps.cli import main
 from veilstream.apps.report.audit_part import audit_part
 from veilstream.apps.report.content import Options, collect, payload
 from veilstream.apps.report.page import embed, render
-from veilstream.apps.report.points import curve_constraint, mean_channel, stretch, where
+from veilstream.apps.report.points import curve_constraint, mean_channel, stretch
 from veilstream.apps.report.words import verdict
 from veilstream.artefact import load, save
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.evaluate import evaluate
-from veilstream.core.policy import Schedule, WindowPolicy
 from veilstream.core.problem import Average, Both, Instantaneous, joint
+from veilstream.core.schedule import Schedule
+from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
-from veilstream.solvers import solve
+from veilstream.solvers import Point, solve
 
 QUICK = Options(points=5, seconds=1.0)
 
@@ -144,10 +145,10 @@ def test_the_curve_keeps_the_limit_at_every_step():
     assert curve_constraint(Average(limit=3)) == Average(weight=1.0)
 
 
-def test_where_agrees_with_simulation():
+def test_an_operating_point_agrees_with_simulation():
     problem = builtin_problem("grid4x4-q2", Average(limit=1.2))
     policy = solve(problem, window=1).policy
-    found, seen = where(problem, policy), evaluate(problem, policy)
+    found, seen = Point.of(problem, policy), evaluate(problem, policy)
     assert found.distortion == pytest.approx(seen.distortion, abs=4 * seen.distortion_se)
     assert found.leakage >= seen.leakage - 4 * seen.leakage_se
 

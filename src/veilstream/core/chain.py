@@ -19,6 +19,7 @@ from veilstream.errors import InputError
 
 SMOOTHING = 1e-3  # pseudo-counts per transition; keeps every entry positive, hardly moves the entropy rate
 ROW_TOLERANCE = 1e-6
+ROUNDING = 1e-12  # rows this close to 1 stay as they are: what was saved is what is loaded
 LARGE, SPARSE = 256, 0.05  # states from which, and share of non-zeros below which, a chain is treated as sparse
 
 
@@ -312,7 +313,8 @@ def checked_stochastic(values: ArrayLike, what: str) -> Array:
     if abs(sums.ravel()[worst] - 1) > ROW_TOLERANCE:
         row = f"row {worst} " if p.ndim == 2 else ""
         raise InputError(f"{what} {row}sums to {sums.ravel()[worst]:g}; it must sum to 1")
-    return p / p.sum(-1, keepdims=True)
+    total = p.sum(-1, keepdims=True)
+    return np.where(np.abs(total - 1) <= ROUNDING, p, p / total)
 
 
 def stationary_law(P: Array) -> Array:

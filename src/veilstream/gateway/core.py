@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
-from veilstream.gateway.mechanism import Uniforms
+from veilstream.core.release import Uniforms
 from veilstream.gateway.outcome import Message, Outcome, Processed
 from veilstream.gateway.settle import Key, Settler
 from veilstream.gateway.space import Space

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from veilstream.core.histories import BLIND
+from veilstream.core.release import SecureUniforms, Uniforms
 from veilstream.errors import InputError
-from veilstream.gateway.mechanism import BLIND, SecureUniforms, Uniforms
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.space import Plan, Space, Time, advance
 from veilstream.gateway.store import Batch, Stream

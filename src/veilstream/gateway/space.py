@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.core.histories import BLIND
+from veilstream.core.release import SILENT, Mechanism, MeterName, Streams, Uniforms
 from veilstream.errors import InputError
-from veilstream.gateway.mechanism import BLIND, SILENT, Mechanism, MeterName, Streams, Uniforms
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.store import Batch, Binding, Stream
 from veilstream.gateway.wire import Grid, Point, Release, encode

@@ -24,9 +24,9 @@ import numpy as np
 from veilstream.apps.bench.mosquitto import Mosquitto, RawClient, mosquitto_command, publish
 from veilstream.artefact import save
 from veilstream.core.builtin import builtin_problem
-from veilstream.core.policy import WindowPolicy
 from veilstream.core.problem import Average, Problem
-from veilstream.gateway.mechanism import release_many
+from veilstream.core.release import release_many
+from veilstream.core.window import WindowPolicy
 
 STREAMS, ROUNDS, BATCH = 500, 3, 20
 

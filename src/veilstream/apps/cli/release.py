@@ -42,9 +42,9 @@ def release(
     json_out: Annotated[bool, typer.Option("--json", help="The account on stderr as JSON.")] = False,
 ) -> None:
     """Read true readings from standard input, write releases to standard output. CSV or JSON lines."""
+    from veilstream.core.release import uniforms
     from veilstream.gateway import pipe
     from veilstream.gateway.core import Core
-    from veilstream.gateway.mechanism import uniforms
 
     if form not in ("auto", "csv", "jsonl"):
         raise InputError(f"unknown format {form!r}; known: auto, csv, jsonl")

@@ -96,7 +96,7 @@ def tasks_of(users: Sequence[User], plan: Plan) -> tuple[list[Task], list[Broken
         if not (plan.pool and len(group) > 1 and shared):
             if plan.pool and len(group) > 1:
                 notes.append(
-                    f"{name}: stops are personal, so {len(group)} users have nothing to pool; --grid shares cells"
+                    f"{name}: stops are personal, so {len(group)} users have nothing to pool; `grid` shares cells"
                 )
             space = given_places(options.places) if options.places else None  # read here: a worker may be elsewhere
             alone = [task_of(u.name, u.readings, options, plan.settings, plan.seed) for u in group]
