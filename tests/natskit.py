@@ -42,9 +42,9 @@ def message(stream: str, body: object, reply: str = "1"):
 class Running:
     """A worker in a thread of its own."""
 
-    def __init__(self, art, urls, prefix: str, link: LinkSettings | None = None, serving=Serving(), **more):  # noqa: B008
+    def __init__(self, art, urls, prefix, link=None, serving=Serving(), ceiling=None, **more) -> None:  # noqa: B008
         settings = NatsSettings(link or LinkSettings(tuple(urls)), Names(prefix), **more)
-        self.gateway = NatsGateway({DEFAULT_SPACE: Space(art)}, settings, serving)
+        self.gateway = NatsGateway({DEFAULT_SPACE: Space(art, ceiling)}, settings, serving)
         self._stop, self.error = threading.Event(), None
         self._thread = threading.Thread(target=self._run)
 
