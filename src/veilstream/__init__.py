@@ -16,6 +16,7 @@ _HOMES = {
     "veilstream.core.local.policy": ["LocalPolicy"],
     "veilstream.core.policy": ["Policy"],
     "veilstream.core.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
+    "veilstream.data.recording": ["Recording"],
     "veilstream.data.states": ["StateSpace"],
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
     "veilstream.core.release": ["Releaser", "release_many"],

@@ -13,7 +13,7 @@ import pytest
 import report_pages
 from real_data import GEOLIFE, needs_geolife
 from veilstream.apps.cli import main
-from veilstream.apps.report.audited import audited
+from veilstream.apps.report.audit_part import audit_part
 from veilstream.apps.report.content import Options, collect, payload
 from veilstream.apps.report.page import embed, render
 from veilstream.apps.report.points import curve_constraint, mean_channel, stretch
@@ -244,14 +244,14 @@ def test_the_audit_is_in_the_page_and_a_failed_claim_is_loud(town, folder):
     half = {"solution": {"leakage": solution.leakage / 2, "distortion": solution.distortion, "level": "proved"}}
     save(folder / "boast.veil", solution.policy, problem=artefact.problem, states=source.states,
          period_s=source.period_s, provenance=half)  # fmt: skip
-    found = audited(load(folder / "boast.veil"), None)
+    found = audit_part(load(folder / "boast.veil"), None)
     assert found.stands is False
     assert "THE CLAIM FAILS." in render(replace(content, audit=found))
 
 
 def test_an_audit_that_cannot_be_says_why(town):
-    too_short = audited(town[1], [np.array([0, 1])])
+    too_short = audit_part(town[1], [np.array([0, 1])])
     assert too_short.stands is None and "too short" in too_short.words and not too_short.sheets
-    assert audited(town[1], None, "none").sheets == []
+    assert audit_part(town[1], None, "none").sheets == []
     with pytest.raises(InputError, match="quick, full, none"):
-        audited(town[1], None, "thorough")
+        audit_part(town[1], None, "thorough")

@@ -4,18 +4,9 @@ import numpy as np
 import pytest
 
 from veilstream.core.chain import MarkovChain
-from veilstream.data.crossval import (
-    blocks_of,
-    cross_validate,
-    describe,
-    held_out_losses,
-    link_dead_ends,
-    losses,
-    newest_symbol_chain,
-    select_order,
-    transition_counts,
-    walk,
-)
+from veilstream.data.card import describe, newest_symbol_chain, transition_counts
+from veilstream.data.crossval import blocks_of, cross_validate, held_out_losses, losses, select_order, walk
+from veilstream.data.dead_ends import link_dead_ends
 from veilstream.data.synthetic import city, household, synthetic
 from veilstream.errors import InputError
 

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 
 
 # what the command line calls a field of the library, where it is not its name with dashes
-FLAGS = {"weight": "--lambda", "at_most": "--max", "period_s": "--period"}
+FLAGS = {
+    "weight": "--lambda",
+    "at_most": "--max",
+    "period_s": "--period",
+    "max_gap_s": "--max-gap",
+    "max_speed_kmh": "--max-speed",
+    "eps_m": "--eps",
+    "grid_m": "--grid",
+    "n_states": "--states",
+}
 _FIELD = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.apps.report.audited import Audited, audited
+from veilstream.apps.report.audit_part import AuditPart, audit_part
 from veilstream.apps.report.layout import crowd, east_north_km, lower_curve
 from veilstream.apps.report.points import (
     Example,
@@ -25,7 +25,8 @@ from veilstream.artefact import Artefact
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Both, Problem
-from veilstream.data.crossval import newest_symbol_chain, walk
+from veilstream.data.card import newest_symbol_chain
+from veilstream.data.crossval import walk
 from veilstream.errors import InputError
 from veilstream.solvers import curve, default_weights, solve
 from veilstream.solvers.baselines import Baseline
@@ -92,7 +93,7 @@ class Content:
     solutions: list[Solution]
     baselines: list[Rival]
     family: list[Point]  # planar Laplace, for the picture
-    audit: Audited
+    audit: AuditPart
     card: list[tuple[str, str]] = field(default_factory=list)
     account: list[dict[str, Any]] = field(default_factory=list)
 
@@ -153,7 +154,7 @@ def collect(
         solutions,
         baselines(problem, own, options.seed),
         Baseline("planar-laplace", settings=16, seed=options.seed).family(_free(problem), progress),
-        audited(artefact, recorded, options.audit, options.seed, progress),
+        audit_part(artefact, recorded, options.audit, options.seed, progress),
         list(card),
         list(account),
     )
