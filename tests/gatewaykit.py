@@ -19,13 +19,17 @@ from veilstream.gateway.core import Core
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import MEMORY, Store
 
-NEEDS_MOSQUITTO = pytest.mark.skipif(
-    mosquitto_command() is None,
-    reason="needs mosquitto: apt-get install mosquitto",
-)
-NEEDS_CHROMIUM = pytest.mark.skipif(
+
+def needs(kind, missing: bool, reason: str):
+    """Marks a test with what it talks to, and skips it with a word where that is not installed."""
+    return lambda test: kind(pytest.mark.skipif(missing, reason=f"needs {reason}")(test))
+
+
+NEEDS_MOSQUITTO = needs(pytest.mark.service, mosquitto_command() is None, "mosquitto: apt-get install mosquitto")
+NEEDS_CHROMIUM = needs(
+    pytest.mark.browser,
     shutil.which("chromedriver") is None or shutil.which("chromium") is None,
-    reason="needs headless Chromium: apt-get install chromium chromium-driver",
+    "headless Chromium: apt-get install chromium chromium-driver",
 )
 
 

