@@ -53,8 +53,8 @@ class Server:
 
 @pytest.fixture
 def server(tmp_path):
-    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db", ceiling=40.0) as core:
-        made = Server(core, max_bytes=100_000)
+    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db", ceiling=40.0, max_bytes=100_000) as core:
+        made = Server(core)
         yield made
         made.end()
 

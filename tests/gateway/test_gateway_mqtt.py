@@ -19,6 +19,7 @@ from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
 from veilstream.gateway.mqtt import MqttGateway
+from veilstream.gateway.tls import Tls
 from veilstream.gateway.topics import Route, check, overlap
 
 KILLS = int(os.environ.get("VEIL_TEST_KILLS", "50"))
@@ -210,18 +211,18 @@ def test_owntracks_only_changes_the_topic(tmp_path, broker):
 def test_topics_have_their_own_policies_and_a_clock_publishes_for_all(tmp_path, broker, client):
     from veilstream.gateway.core import Core
     from veilstream.gateway.service import Clock
+    from veilstream.gateway.settle import Serving
     from veilstream.gateway.space import Space
     from veilstream.gateway.store import Store
 
     small = artefact(tmp_path / "small.veil", name="grid2x3-toy", period_s=0.5)
     spaces = {"": Space(artefact(tmp_path / "p.veil", period_s=0.5)), "cars": Space(small)}
-    core = Core(spaces, Store(tmp_path / "s.db", {k: s.binding for k, s in spaces.items()}), clock=True)
+    core = Core(spaces, Store(tmp_path / "s.db", {k: s.binding for k, s in spaces.items()}), Serving(clock=True))
     routes = [Route("in/+", "out/+"), Route("cars/+", "out/cars/+", "cars")]
     with serving(core, broker.port, *routes) as gateway:
         stop = threading.Event()
         clocks = [
-            threading.Thread(target=Clock(core, s, gateway.compose_tick, gateway.wake).run, args=(stop,))
-            for s in spaces
+            threading.Thread(target=Clock(core, s, gateway.composer(s), gateway.wake).run, args=(stop,)) for s in spaces
         ]
         for c in clocks:
             c.start()
@@ -276,9 +277,9 @@ def test_credentials_and_tls(tmp_path):
     ]
     mosquitto = Mosquitto(folder, *lines)
     try:
-        safe = {"tls": True, "ca_file": str(folder / "cert.pem")}
-        good = {**safe, "username": "gate", "password": "open sesame"}
-        for bad in ({**good, "password": "wrong"}, {**safe}, {**good, "ca_file": None}, {**good, "tls": False}):
+        safe = {"tls": Tls(str(folder / "cert.pem"))}
+        good = {**safe, "user": "gate", "password": "open sesame"}
+        for bad in ({**good, "password": "wrong"}, {**safe}, {**good, "tls": Tls()}, {**good, "tls": None}):
             with pytest.raises((BrokerLost, OSError)):
                 Connection(BrokerSettings("127.0.0.1", mosquitto.port, "x", timeout_s=3, **bad), [])
         client = Client(mosquitto.port, "out/+", **good)

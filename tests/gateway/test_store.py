@@ -10,7 +10,7 @@ import pytest
 
 from gatewaykit import artefact, core_of
 from veilstream.gateway.store import MEMORY, Batch, Binding, Store, StoreError, Stream
-from veilstream.gateway.wire import Reading, Refused
+from veilstream.gateway.wire import Reading, Refusal
 
 ONE = {"": Binding("policy 1", "chain 1")}
 
@@ -87,7 +87,7 @@ def test_pruned_steps_stay_closed(tmp_path):
         first = core.process([Reading("a", step, step, 1.0) for step in range(20)]).outcomes
         core.prune()
         again = core.process([Reading("a", step, step, 9.0) for step in range(20)]).outcomes
-    assert [o.status for o in again[:15]] == [Refused.late] * 15
+    assert [o.status for o in again[:15]] == [Refusal.late] * 15
     assert [o.release for o in again[15:]] == [o.release for o in first[15:]]
 
 
