@@ -97,7 +97,7 @@ COLUMN = {  # where a room stands, in box widths; how high follows from the impo
     "core": 1.0,
     "errors": 1.0,
 }
-WIDTH, HEIGHT, ACROSS, DOWN, EDGE = 216, 58, 256, 104, 24
+WIDTH, HEIGHT, ACROSS, DOWN, EDGE = 224, 58, 264, 104, 24
 STYLE = """
   :root { --paper: #ffffff; --ink: #1c2733; --soft: #5a6875; --line: #7b8996; --box: #f3f6f8; --small: #e3f1ee;
           --small-line: #1f6f78; }
@@ -127,7 +127,7 @@ def title(name: str) -> tuple[str, str]:
     """What stands in a box: the room, and the folders or the other modules in it."""
     level = ROOMS[RANK[name]]
     if len(level) > 1:
-        return level[0], ", ".join(level[1:])
+        return level[0].replace(".", "/"), ", ".join(other.rpartition(".")[2] for other in level[1:])
     path = SOURCE.joinpath(*name.split("."))
     folders = sorted(p.parent.name for p in path.glob("*/__init__.py"))
     return name.replace(".", "/") + ("/" if path.is_dir() else ""), " ".join(folders)
