@@ -12,13 +12,13 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import version
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import veilstream
 from veilstream.apps.fleet.settings import Settings
 from veilstream.artefact import Artefact, dumps, provenance
 from veilstream.core.problem import Problem
@@ -54,7 +54,7 @@ class Task:
         """SHA-256 over everything the result depends on."""
         space = None if self.space is None else self.space.export()
         told = {
-            "veilstream": version("veilstream"),
+            "veilstream": veilstream.__version__,
             "user": [self.name, self.kind, self.unit, self.stepped],
             "fit": asdict(self.options),
             "settings": asdict(self.settings),
