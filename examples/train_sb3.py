@@ -15,7 +15,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import veilstream as vs
-from veilstream.core.policy import BeliefPolicy
+from veilstream.core.belief import BeliefPolicy
 from veilstream.learning.env import channel_of
 
 
@@ -50,7 +50,7 @@ def main():
 
     # 2. train
     cost = problem.cost(asked.weight)
-    policy = BeliefPolicy(problem.chain.transition, problem.chain.initial, Learned(agent, cost))
+    policy = BeliefPolicy(problem.chain, Learned(agent, cost))
     before = vs.evaluate(problem, policy, steps=60, streams=64)
     agent.learn(asked.steps)
 

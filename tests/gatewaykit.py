@@ -11,10 +11,11 @@ import pytest
 from veilstream.apps.bench.mosquitto import mosquitto_command
 from veilstream.artefact import Artefact, save
 from veilstream.core.builtin import builtin_problem
-from veilstream.core.policy import WindowPolicy
 from veilstream.core.problem import Average, Problem
+from veilstream.core.window import WindowPolicy
 from veilstream.data.states import StateSpace
 from veilstream.gateway.core import Core
+from veilstream.gateway.settle import Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import MEMORY, Store
 
@@ -51,9 +52,11 @@ def artefact(path: Path, seed: int = 0, states: StateSpace | None = None, name="
 
 
 @contextlib.contextmanager
-def core_of(art: Artefact, store: str | Path = MEMORY, ceiling=None, meter="exact", **more) -> Iterator[Core]:
+def core_of(
+    art: Artefact, store: str | Path = MEMORY, ceiling=None, meter="exact", uniforms=None, now=time.time, **serving
+) -> Iterator[Core]:
     space = Space(art, ceiling, meter)
-    core = Core({"": space}, Store(store, {"": space.binding}), **more)
+    core = Core({"": space}, Store(store, {"": space.binding}), Serving(**serving), uniforms=uniforms, now=now)
     try:
         yield core
     finally:

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from veilstream.core import steady
 from veilstream.core.information import mutual_information
 
 
@@ -44,6 +45,12 @@ def random_chain(rng, n, sticky=0.0, density=1.0, floor=0.0):
     W[np.arange(n), rng.permutation(n)] += 0.1
     P = (1 - sticky) * W / W.sum(1, keepdims=True) + sticky * np.eye(n) + floor
     return P / P.sum(1, keepdims=True)
+
+
+def joint_law(chain, policy):
+    """mu(s,z): the stationary law of (memory, state)."""
+    [step] = policy.law_steps(chain)
+    return steady.stationary_law(step, chain)
 
 
 def recomputed(value):

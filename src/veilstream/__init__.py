@@ -12,12 +12,16 @@ _HOMES = {
     "veilstream.core.builtin": ["builtin", "builtin_problem"],
     "veilstream.core.chain": ["MarkovChain"],
     "veilstream.core.evaluate": ["Evaluation", "evaluate"],
+    "veilstream.core.belief": ["BeliefPolicy"],
     "veilstream.core.local.policy": ["LocalPolicy"],
-    "veilstream.core.policy": ["BeliefPolicy", "Schedule", "WindowPolicy"],
+    "veilstream.core.policy": ["Policy"],
     "veilstream.core.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
+    "veilstream.data.recording": ["Recording"],
     "veilstream.data.states": ["StateSpace"],
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
-    "veilstream.gateway.mechanism": ["Releaser", "release_many"],
+    "veilstream.core.release": ["Releaser", "release_many"],
+    "veilstream.core.schedule": ["Schedule"],
+    "veilstream.core.window": ["WindowPolicy"],
     "veilstream.solvers": ["Solution", "curve", "solve"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

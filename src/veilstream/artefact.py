@@ -13,7 +13,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,19 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.container import pack, unpack
-from veilstream.core.chain import MarkovChain, checked_stochastic
-from veilstream.core.local.policy import LocalPolicy
-from veilstream.core.policy import BeliefPolicy, Policy, Schedule, WindowPolicy, restore
+from veilstream.core import belief as _belief  # noqa: F401  (every kind of policy a file may hold)
+from veilstream.core import schedule as _schedule  # noqa: F401
+from veilstream.core import window as _window  # noqa: F401
+from veilstream.core.chain import MarkovChain
+from veilstream.core.local import policy as _local  # noqa: F401
+from veilstream.core.policy import Policy, restore
 from veilstream.core.problem import Average, Both, Budget, Constraint, Instantaneous, Problem
+from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 
 FORMAT = "veilstream"
-VERSION = 1
-MAX_WINDOW = 32
-MAX_DEPTH = 8  # policies inside policies
-ROW_TOLERANCE = 1e-6
-NO_LAW = "the policy's channel is not a law: its rows must be >= 0 and sum to 1"
+VERSION = 2
+SAME_CHAIN = 1e-9  # largest difference between two copies of one chain
 
 
 @dataclass(frozen=True)
@@ -45,16 +46,22 @@ class Artefact:
     problem: Problem | None
     states: StateSpace | None
     chain: MarkovChain
-    period_s: float | None = None
-    epoch_s: float = 0.0
+    recording: Recording = field(default_factory=Recording)  # how readings become its symbols
     provenance: dict[str, Any] = field(default_factory=dict)
     sha256: str = ""  # identifies the content: the store is bound to it
 
     @property
+    def period_s(self) -> float | None:
+        return self.recording.period_s
+
+    @property
+    def epoch_s(self) -> float:
+        return self.recording.epoch_s
+
+    @property
     def study_only(self) -> tuple[str, ...]:
         """Why no gateway should run this; empty if one may."""
-        reasons = self.states.study_only if self.states is not None else ()
-        return (*reasons, *impossible_next(self.chain))
+        return (*self.recording.study_only, *impossible_next(self.chain))
 
 
 def impossible_next(chain: MarkovChain) -> tuple[str, ...]:
@@ -72,20 +79,25 @@ def dumps(
     problem: Problem | None = None,
     chain: MarkovChain | None = None,
     states: StateSpace | None = None,
+    recording: Recording | None = None,
     period_s: float | None = None,
     epoch_s: float = 0.0,
     provenance: Mapping[str, Any] | None = None,
     name: str = "the file",
 ) -> tuple[Artefact, bytes]:
-    """The bytes of a .veil file, and what it holds; `name` is for messages."""
+    """The bytes of a .veil file, and what it holds. period_s and epoch_s: for a recording that has no more to say.
+
+    name: of the file, for messages.
+    """
     chain = chain if chain is not None else (problem.chain if problem is not None else None)
     if chain is None:
-        raise InputError("a .veil file needs a chain, or a problem that has one")
+        raise InputError(f"{name}: a .veil file needs a chain, or a problem that has one")
+    if recording is not None and (period_s is not None or epoch_s):
+        raise InputError(f"{name}: give a recording, or period_s and epoch_s, not both")
     meta: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
-        "period_s": period_s,
-        "epoch_s": epoch_s,
+        "recording": {"period_s": period_s, "epoch_s": epoch_s} if recording is None else recording.export(),
         "provenance": _plain(dict(provenance or {})),
     }
     arrays: dict[str, NDArray[Any]] = {}
@@ -95,19 +107,21 @@ def dumps(
     if problem is not None:
         parts["problem"] = {"constraint": _constraint_to(problem.constraint)}, {"distortion": problem.distortion}
     if policy is not None:
+        _check_own_chain(policy, chain, name)
         parts["policy"] = policy.export()
-    for name, (part, own) in parts.items():
-        meta[name] = part
-        arrays |= {f"{name}/{k}": np.ascontiguousarray(v) for k, v in own.items()}
+    for part, (description, own) in parts.items():
+        meta[part] = description
+        arrays |= {f"{part}/{k}": np.ascontiguousarray(v) for k, v in own.items()}
     artefact = _build(meta, arrays, name)  # what cannot be loaded is not written
+    meta["recording"] = artefact.recording.export()
     meta["sha256"] = _digest(meta, arrays)
-    return Artefact(**{**artefact.__dict__, "sha256": meta["sha256"]}), pack(meta, arrays)
+    return replace(artefact, sha256=meta["sha256"]), pack(meta, arrays)
 
 
 def save(path: str | os.PathLike[str], policy: Policy | None = None, **parts: Any) -> Artefact:
     """Write a .veil file (in one move, so that no half file is ever seen) and return what it holds.
 
-    parts: problem, chain, states, period_s, epoch_s, provenance, as `dumps` takes them.
+    parts: problem, chain, states, recording (or period_s and epoch_s), provenance, as `dumps` takes them.
     """
     artefact, data = dumps(policy, **parts, name=str(path))
     target = Path(path)
@@ -127,16 +141,21 @@ def load(path: str | os.PathLike[str]) -> Artefact:
     meta, arrays = unpack(Path(path), name)
     if meta.get("format") != FORMAT:
         raise InputError(f"{name}: not a veilstream file")
-    version = meta.get("version")
-    if version != VERSION:
-        newer = isinstance(version, int) and version > VERSION
-        what = "made by a newer veilstream; upgrade" if newer else "an unknown version"
-        raise InputError(f"{name}: format {str(version)[:20]!s}, this veilstream reads {VERSION}: {what}")
+    if (version := meta.get("version")) != VERSION:
+        raise InputError(f"{name}: {_other_version(version)}")
     stated = meta.pop("sha256", None)
     if stated != _digest(meta, arrays):
         raise InputError(f"{name}: damaged or altered (its checksum does not match its content); make it anew")
-    artefact = _build(meta, arrays, name)
-    return Artefact(**{**artefact.__dict__, "sha256": stated})
+    return replace(_build(meta, arrays, name), sha256=stated)
+
+
+def _other_version(version: Any) -> str:
+    what = "an unknown version"
+    if isinstance(version, int) and version > VERSION:
+        what = "made by a newer veilstream; upgrade"
+    elif isinstance(version, int) and version >= 1:
+        what = "made by an older veilstream; make it again with `veil fit` and `veil solve`"
+    return f"format {str(version)[:20]}, this veilstream reads {VERSION}: {what}"
 
 
 def provenance(command: str, seed: int | None = None, data_sha256: str | None = None, **more: Any) -> dict[str, Any]:
@@ -190,9 +209,8 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
             constraint = _constraint_from(meta["problem"]["constraint"])
             problem = Problem(chain, _part(arrays, "problem")["distortion"], constraint)
         policy = _restore_policy(meta["policy"], _part(arrays, "policy"), chain) if "policy" in meta else None
-        period = _number(meta.get("period_s"), "period_s", positive=True)
-        epoch = _number(meta.get("epoch_s", 0.0), "epoch_s") or 0.0
-        return Artefact(policy, problem, states, chain, period, epoch, dict(meta.get("provenance", {})))
+        recording = Recording(**meta["recording"])
+        return Artefact(policy, problem, states, chain, recording, dict(meta.get("provenance", {})))
     except InputError as fault:
         raise InputError(f"{name}: {fault}") from None
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as fault:
@@ -203,14 +221,6 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
 
 def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
     return {k.removeprefix(f"{name}/"): v for k, v in arrays.items() if k.startswith(f"{name}/")}
-
-
-def _number(value: Any, what: str, positive: bool = False) -> float | None:
-    if value is None:
-        return None
-    if not isinstance(value, int | float) or not np.isfinite(value) or (positive and value <= 0):
-        raise InputError(f"{what} must be a {'positive ' * positive}number, found {str(value)[:20]!r}")
-    return float(value)
 
 
 # --- chain, constraint, policy ---------------------------------------------------------------------------
@@ -272,55 +282,18 @@ def _constraint_from(meta: Mapping[str, Any]) -> Constraint:
     raise InputError(f"unknown constraint {str(meta['kind'])[:20]!r}")
 
 
-def _restore_policy(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> Policy:
-    _check_policy(meta, 0)
-    policy = restore(meta, arrays)
-    with np.errstate(all="ignore"):
-        channel = np.asarray(policy.channel(policy.start()))
-    rows = channel.sum(-1)
-    if channel.ndim != 2 or len(channel) != len(chain):
-        raise InputError(f"the policy looks at {channel.shape[0]} states, the chain has {len(chain)}")
-    if not np.isfinite(channel).all() or (channel < 0).any() or (np.abs(rows - 1) > ROW_TOLERANCE).any():
-        raise InputError(NO_LAW)
-    _check_law(policy)
+def _restore_policy(meta: Any, arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> Policy:
+    policy = restore(meta, arrays, chain)
+    if policy.n_states != len(chain):
+        raise InputError(f"the policy looks at {policy.n_states} states, the chain has {len(chain)}")
+    policy.check()
     return policy
 
 
-def _check_law(policy: Policy) -> None:
-    """Beyond the first channel: every row a table can give is a law, every belief update a stochastic matrix."""
-    match policy:
-        case WindowPolicy(output_model=r, kernel=K):
-            n = len(K)
-            sums = [r[k::n] @ K[k].T for k in range(n)]  # the normaliser N(s, z)
-            if (r < 0).any() or (K < 0).any() or not all(np.isfinite(N).all() and (N > 0).all() for N in sums):
-                raise InputError(NO_LAW)
-            if policy.transition is not None or policy.initial is not None:
-                _check_chain(policy)
-        case BeliefPolicy():
-            _check_chain(policy)
-        case LocalPolicy():  # its tables are checked when it is made
-            if policy.transition is not None or policy.initial is not None:
-                _check_chain(policy)
-        case Schedule():
-            for part in policy.policies:
-                _check_law(part)
-
-
-def _check_chain(policy: WindowPolicy | LocalPolicy | BeliefPolicy) -> None:
-    for what, values, shape in (
-        ("transition", policy.transition, (policy.n_states,) * 2),
-        ("initial law", policy.initial, (policy.n_states,)),
-    ):
-        if values is None or checked_stochastic(values, f"the policy's {what}").shape != shape:
-            raise InputError(f"the policy's {what} does not have the shape {shape}")
-
-
-def _check_policy(meta: Any, depth: int) -> None:
-    """Bounds on what a description may ask for, before anything is built from it."""
-    if not isinstance(meta, dict) or depth > MAX_DEPTH:
-        raise InputError("the policy's description is not readable")
-    window = meta.get("window", 0)
-    if not isinstance(window, int) or not 0 <= window <= MAX_WINDOW:
-        raise InputError(f"window must be 0..{MAX_WINDOW}, found {str(window)[:20]}")
-    for part in meta.get("policies", ()):
-        _check_policy(part, depth + 1)
+def _check_own_chain(policy: Policy, chain: MarkovChain, name: str) -> None:
+    """The file holds one chain: a policy that was made for another cannot be in it."""
+    for _, part in policy.shares():
+        for what in ("transition", "initial"):
+            carried, own = getattr(part.chain, what, None), getattr(chain, what)
+            if carried is not None and (carried.shape != own.shape or np.abs(carried - own).max() > SAME_CHAIN):
+                raise InputError(f"{name}: the policy was made for another chain than the file's (its {what} differs)")

@@ -2,7 +2,11 @@
 
 
 class InputError(ValueError):
-    """What was asked cannot be done: one line naming what was required, what was found, and what to do."""
+    """What was asked cannot be done: one line naming what was required, what was found, and what to do.
+
+    Fields that the caller can set stand in backquotes, alone or with a value (`gaps`, `gaps='split'`): the command line
+    says them as its flags.
+    """
 
 
 class ImpossibleObservation(RuntimeError):

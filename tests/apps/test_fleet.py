@@ -125,7 +125,7 @@ def test_limits_per_unit_and_as_a_share():
     assert both.constraint("km", 9.0).limit == 1.0 and both.constraint("kWh", 9.0).limit == 0.1
     mixed = Settings(avg=("50%", "500m"))
     assert mixed.constraint("km", 9.0).limit == 0.5 and mixed.constraint("kWh", 0.4).limit == pytest.approx(0.2)
-    with pytest.raises(InputError, match=r"says nothing for users in kWh; add --avg 0\.1kWh or 25%"):
+    with pytest.raises(InputError, match=r"says nothing for users in kWh; add `avg` 0\.1kWh or 25%"):
         Settings(avg=("1km",)).check_units(["km", "kWh"])
     with pytest.raises(InputError, match="one of --avg, --budget,"):
         Settings(avg=("1km",), budget=0.1)

@@ -100,7 +100,7 @@ def test_an_unreachable_scheduler_is_one_line(monkeypatch):
 def test_bad_engines_are_named():
     with pytest.raises(InputError, match="serial, joblib, dask"):
         engine("spark")
-    with pytest.raises(InputError, match="--scheduler is for --engine dask"):
+    with pytest.raises(InputError, match="`scheduler` is for `engine='dask'`"):
         engine("joblib", 2, "tcp://localhost:1")
     with pytest.raises(InputError, match="at least 1"):
         engine("joblib", 0)

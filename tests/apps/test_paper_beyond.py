@@ -55,14 +55,14 @@ def test_a_judge_sees_when_laplace_is_better(desk):
     assert beyond_meters.judge(poor, [], "a", limited).agrees == "no"
 
 
-def test_a_policy_lifted_to_histories_is_the_same_policy():
+def test_a_policy_that_looks_at_the_newest_symbol_of_histories_is_the_same_policy():
     rng = np.random.default_rng(0)
     chain = MarkovChain(rng.dirichlet(np.ones(3), 3))
     second = MarkovChain.fit([chain.sample(60_000, seed=1)[0]], 3, order=2)
     d = 1 - np.eye(3)
     policy = solve(Problem(chain, d, Average(limit=0.3)), window=1).policy
     one = evaluate(Problem(chain, d, Average(weight=1.0)), policy, 400, 400)
-    two = evaluate(Problem(second, d, Average(weight=1.0)), beyond_orders.lifted(policy, second.symbols), 400, 400)
+    two = evaluate(Problem(second, d, Average(weight=1.0)), policy, 400, 400, view=second.symbols)
     assert two.leakage == pytest.approx(one.leakage, abs=5 * np.hypot(one.leakage_se, two.leakage_se) + 0.005)
     assert two.distortion == pytest.approx(one.distortion, abs=0.01)
 
@@ -130,6 +130,6 @@ def test_a_schedules_blocks_stay_within_themselves(monkeypatch):
     within, beyond = (solve(Problem(problem.chain, problem.distortion, Average(weight=w))) for w in (6.0, 1.0))
     points = [Point(s.policy, s.leakage, s.distortion) for s in (within, beyond)]
     assert points[0].distortion < 0.2 * 0.9 and points[1].distortion > points[0].distortion
-    monkeypatch.setattr(search, "schedule_rates", lambda problem, schedule: (0.0, 1.0))
+    monkeypatch.setattr(search, "rates", lambda problem, schedule: (0.0, 1.0))
     axis = search.axis_of(Average(limit=(points[0].distortion + points[1].distortion) / 2))
     assert search.share_time(problem, *points, axis) is points[0]

@@ -23,13 +23,15 @@ from veilstream.apps.paper import (
 from veilstream.apps.paper.geolife import digest
 from veilstream.apps.paper.item import Budget, Desk, Finding
 from veilstream.apps.paper.run import chosen, items, run
+from veilstream.core.belief import GreedyRule
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.chain import MarkovChain
-from veilstream.core.policy import GreedyRule, Schedule, WindowPolicy
 from veilstream.core.problem import Average, Instantaneous, Problem
+from veilstream.core.schedule import Schedule
+from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
 from veilstream.solvers import solve
-from veilstream.solvers.baselines import Today
+from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.solution import Level, Point
 
 TINY = Budget(certify_s=0.1, streams=16, steps=20, a2c_steps=2048, a2c_width=8, a2c_runs=2, a2c_segments=4,
@@ -186,12 +188,12 @@ def test_today_within_a_limit_keeps_it_and_leaks_more():
     problem = builtin_problem("grid4x4-q1", Instantaneous(2))
     best = solve(problem, "myopic").leakage
     for shape in ("planar-laplace", "rounding"):
-        point = Today(shape, settings=5, steps=40, streams=16).within(problem)
+        point = Baseline(shape, settings=5, steps=40, streams=16).within(problem)
         a = point.policy.channel(point.policy.start())
         assert (a[~problem.allowed] == 0).all() and np.allclose(a.sum(1), 1)
         assert point.leakage > best
     uniform = problem.allowed / problem.allowed.sum(1, keepdims=True)  # the limit of a weak planar Laplace
-    weak = Today("planar-laplace", settings=5, steps=40, streams=16).within(problem)
+    weak = Baseline("planar-laplace", settings=5, steps=40, streams=16).within(problem)
     assert np.abs(weak.policy.channel(weak.policy.start()) - uniform).max() < 0.2
 
 
@@ -251,7 +253,7 @@ def test_the_judge_of_geolife_sees_the_bound_and_the_order():
         got = {}
         for km, leak in zip(fig_geolife.LIMITS_KM, bits, strict=True):
             at = replace(s, leakage=leak, leakage_lower=low)
-            ev = fig_geolife.Evaluation(leak, 0.1, 0.01, 0.01, 1.0, 10, 10)
+            ev = fig_geolife.Evaluation(leak, 0.1, 0.01, 0.01, 1.0, 10, 10, 3)
             got[km] = fig_geolife.AtEveryStep({"causal-ba": at, "myopic": at}, None, ev)
         return got
 
@@ -331,22 +333,21 @@ def test_the_floor_under_a_schedule_is_its_parts_by_time():
 
 def test_look_ahead_at_the_toys_uniform_belief():
     """Better in the long run than the best for each step alone, and the pair form does not look at x_t-1."""
+    from veilstream.core.belief import BeliefPolicy
     from veilstream.core.evaluate import evaluate
-    from veilstream.core.policy import BeliefPolicy
 
     problem = builtin_problem("grid2x3-toy", Average(weight=toy.WEIGHT))
-    P, initial = problem.chain.transition, problem.chain.initial
     costs = []
     for rule in (toy.lookahead(problem, 0), GreedyRule(problem.cost(toy.WEIGHT))):
-        ev = evaluate(problem, BeliefPolicy(P, initial, rule), 60, 64)
+        ev = evaluate(problem, BeliefPolicy(problem.chain, rule), 60, 64)
         costs.append(ev.leakage + toy.WEIGHT * ev.distortion)
     exact = solve(problem)
     assert costs[0] < costs[1] and costs[0] == pytest.approx(exact.objective, rel=0.01)
     pair = Problem(problem.chain.lift(2), problem.distortion, problem.constraint)
     names = pair.chain.histories
-    rows = toy.lookahead(pair, 0)(np.array([P[old, new] / 6 for new, old in names]))
+    rows = toy.lookahead(pair, 0)(np.array([problem.chain.transition[old, new] / 6 for new, old in names]))
     assert toy.pair_spread({(n + 1, o + 1): r for (n, o), r in zip(names, rows, strict=True)}) < 1e-3
-    short = toy.lookahead(problem, 0)(np.full(6, 1 / 6) @ P)
+    short = toy.lookahead(problem, 0)(np.full(6, 1 / 6) @ problem.chain.transition)
     assert np.abs(rows - short[[new for new, _ in names]]).max() < 0.01
 
 

@@ -11,18 +11,19 @@ import pytest
 
 import report_pages
 from real_data import GEOLIFE, needs_geolife
-from veilstream.apps.report.audited import audited
+from veilstream.apps.report.audit_part import audit_part
 from veilstream.apps.report.content import Options, collect, payload
 from veilstream.apps.report.page import embed, render
-from veilstream.apps.report.points import curve_constraint, mean_channel, stretch, where
+from veilstream.apps.report.points import curve_constraint, mean_channel, stretch
 from veilstream.apps.report.words import verdict
 from veilstream.artefact import load, save
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.evaluate import evaluate
-from veilstream.core.policy import Schedule, WindowPolicy
 from veilstream.core.problem import Average, Both, Instantaneous, joint
+from veilstream.core.schedule import Schedule
+from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
-from veilstream.solvers import solve
+from veilstream.solvers import Point, solve
 
 pytestmark = pytest.mark.slow
 QUICK = Options(points=5, seconds=1.0)
@@ -143,10 +144,10 @@ def test_the_curve_keeps_the_limit_at_every_step():
     assert curve_constraint(Average(limit=3)) == Average(weight=1.0)
 
 
-def test_where_agrees_with_simulation():
+def test_an_operating_point_agrees_with_simulation():
     problem = builtin_problem("grid4x4-q2", Average(limit=1.2))
     policy = solve(problem, window=1).policy
-    found, seen = where(problem, policy), evaluate(problem, policy)
+    found, seen = Point.of(problem, policy), evaluate(problem, policy)
     assert found.distortion == pytest.approx(seen.distortion, abs=4 * seen.distortion_se)
     assert found.leakage >= seen.leakage - 4 * seen.leakage_se
 
@@ -229,14 +230,14 @@ def test_the_audit_is_in_the_page_and_a_failed_claim_is_loud(town, folder):
     half = {"solution": {"leakage": solution.leakage / 2, "distortion": solution.distortion, "level": "proved"}}
     save(folder / "boast.veil", solution.policy, problem=artefact.problem, states=source.states,
          period_s=source.period_s, provenance=half)  # fmt: skip
-    found = audited(load(folder / "boast.veil"), None)
+    found = audit_part(load(folder / "boast.veil"), None)
     assert found.stands is False
     assert "THE CLAIM FAILS." in render(replace(content, audit=found))
 
 
 def test_an_audit_that_cannot_be_says_why(town):
-    too_short = audited(town[1], [np.array([0, 1])])
+    too_short = audit_part(town[1], [np.array([0, 1])])
     assert too_short.stands is None and "too short" in too_short.words and not too_short.sheets
-    assert audited(town[1], None, "none").sheets == []
+    assert audit_part(town[1], None, "none").sheets == []
     with pytest.raises(InputError, match="quick, full, none"):
-        audited(town[1], None, "thorough")
+        audit_part(town[1], None, "thorough")

@@ -8,15 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import veilstream as vs
-from oracles import random_chain, sequence_information
+from oracles import joint_law, random_chain, sequence_information
 from veilstream.audit.bayes import infer
 from veilstream.audit.learned import view_of
 from veilstream.audit.lookback import least_cross_entropy, window_law
 from veilstream.audit.measures import measure, ratio_interval, surprise
 from veilstream.audit.traces import Traces, release, sampled
+from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.information import entropy
-from veilstream.core.policy import BeliefPolicy, GreedyRule, Schedule, WindowPolicy
-from veilstream.core.steady import stationary_joint, widen
+from veilstream.core.schedule import Schedule
+from veilstream.core.window import WindowPolicy
 
 
 def random_window(rng, Z, Y, window):
@@ -27,7 +28,7 @@ def random_window(rng, Z, Y, window):
 def policy_of(kind, rng, chain, Y):
     Z = len(chain)
     if kind == "belief":
-        return BeliefPolicy(chain.transition, chain.initial, GreedyRule(2 * rng.random((Z, Y))))
+        return BeliefPolicy(chain, GreedyRule(2 * rng.random((Z, Y))))
     if kind == "schedule":
         return Schedule((random_window(rng, Z, Y, 1), random_window(rng, Z, Y, 0)), (1, 2))
     return random_window(rng, Z, Y, int(kind[-1]))
@@ -181,8 +182,8 @@ def test_window_law_is_the_stationary_law_of_the_widened_policy(window):
     rng = np.random.default_rng(9)
     chain = vs.MarkovChain(random_chain(rng, 3))
     policy = random_window(rng, 3, 2, window)
-    wide = widen(policy, 2)
-    mu = stationary_joint(chain, wide)  # last two releases x state
+    wide = policy.widened(2)
+    mu = joint_law(chain, wide)  # last two releases x state
     assert window_law(chain, policy, 2) == pytest.approx(mu, abs=1e-8)
     assert window_law(chain, policy, 1) == pytest.approx(mu.reshape(2, 2, 3).sum(0), abs=1e-8)
     now = mu[:, None, :] * wide.channel(np.arange(4)).swapaxes(1, 2)  # (y_{t-2}, y_{t-1}), y_t, state
@@ -201,7 +202,7 @@ def test_longer_look_back_never_hurts_and_tends_to_the_filter():
     exact = entropy(found.predictor[:, 20:]).mean()
     assert exact == pytest.approx(least[-1], abs=0.02)
     assert window_law(chain, policy, 12) is None  # too large to list
-    assert window_law(chain, BeliefPolicy(chain.transition, chain.initial, GreedyRule(problem.cost(1.0))), 1) is None
+    assert window_law(chain, BeliefPolicy(chain, GreedyRule(problem.cost(1.0))), 1) is None
 
 
 # --- measures --------------------------------------------------------------------------------------------

@@ -137,8 +137,10 @@ def test_bad_input_is_one_clear_line(folder, policy, args, says, veil, monkeypat
 
 
 def test_the_data_of_another_city_is_not_this_policys(tmp_path):
-    from veilstream.audit.source import Recording, sequences
+    from veilstream.audit.source import recorded_runs
     from veilstream.data.readings import from_arrays
+    from veilstream.data.recording import Recording
+    from veilstream.data.states import StateSpace
     from veilstream.data.synthetic import city
 
     source = city(200)
@@ -146,30 +148,37 @@ def test_the_data_of_another_city_is_not_this_policys(tmp_path):
     policy = vs.save(
         tmp_path / "p.veil", vs.solve(problem).policy, problem=problem, states=source.states, period_s=300.0
     )
-    good = sequences(from_arrays(source.t_s, source.points, "km"), policy)
-    assert np.concatenate(good).tolist() == source.path.tolist()
+    good = recorded_runs(from_arrays(source.t_s, source.points, "km"), policy)
+    assert good.symbols.tolist() == source.path.tolist()
+    np.testing.assert_array_equal(np.concatenate(good.points), source.points)
     with pytest.raises(vs.InputError, match="different state spaces: half of the data lies more than"):
-        sequences(from_arrays(source.t_s, source.points + 20, "km"), policy)
-    with pytest.raises(vs.InputError, match="the policy was made with --noise drop from"):
-        sequences(from_arrays(source.t_s, source.points, "km"), policy, Recording(noise="drop"))
+        recorded_runs(from_arrays(source.t_s, source.points + 20, "km"), policy)
+    stops = StateSpace("stops", source.states.coordinates, source.states.names, "km")
+    policy = vs.save(tmp_path / "s.veil", policy.policy, problem=problem, states=stops, period_s=300.0)
+    with pytest.raises(vs.InputError, match="the policy was made with `noise='drop'` from"):
+        recorded_runs(from_arrays(source.t_s, source.points, "km"), policy, Recording(noise="drop"))
 
 
 @needs_geolife
 def test_geolife_is_encoded_as_it_was_fitted(tmp_path):
-    from veilstream.audit import Options, audit
-    from veilstream.audit.source import sequences
+    from veilstream.audit import Options
+    from veilstream.audit.assemble import audit_artefact
+    from veilstream.audit.source import recorded_runs
     from veilstream.data.fitting import FitOptions, fit_model
+    from veilstream.data.recording import Recording
     from veilstream.data.sources import read
 
-    options = FitOptions(period_s=300.0, bin="mean", gaps="bridge", noise="drop", eps_m=200.0, min_samples=8)
-    model = fit_model(read([str(GEOLIFE / "016")]), options)
+    recording = Recording(period_s=300.0, bin="mean", gaps="bridge", noise="drop", eps_m=200.0, min_samples=8)
+    model = fit_model(read([str(GEOLIFE / "016")]), FitOptions(recording))
     problem = vs.Problem(model.chain, model.states.distances(), vs.Instantaneous(3.0))
     solution = vs.solve(problem, window=1)
-    policy = vs.save(tmp_path / "p.veil", solution.policy, problem=problem, states=model.states, period_s=300.0)
-    found = sequences(read([str(GEOLIFE / "016")]), policy)
-    assert sum(len(s) - 1 for s in found) == 830
-    assert all((a == b).all() for a, b in zip(found, model.runs.sequences, strict=True))
-    setting = audit(problem, solution.policy, found, options=Options().quick()).policy.settings[1]
+    parts = {"states": model.states, "recording": model.recording}
+    policy = vs.save(tmp_path / "p.veil", solution.policy, problem=problem, **parts)
+    readings = read([str(GEOLIFE / "016")])
+    found = recorded_runs(readings, policy)
+    assert found.transitions == 830
+    assert all((a == b).all() for a, b in zip(found.sequences, model.runs.sequences, strict=True))
+    setting = audit_artefact(policy, readings, options=Options().quick()).audit.policy.settings[1]
     seen = {k: v.cross_entropy.value for k, v in setting.adversaries["predictor"].items()}
     assert setting.broken == 0
     assert seen["truth"] < seen["released"] < seen["nothing"]

@@ -5,9 +5,10 @@ import pytest
 
 import veilstream as vs
 from oracles import sequence_information
+from veilstream.core.belief import GreedyRule
 from veilstream.core.local.pattern import Rows, pattern_of
 from veilstream.core.local.policy import Sparse
-from veilstream.core.policy import GreedyRule, restore
+from veilstream.core.policy import restore
 from veilstream.core.problem import leakage, next_prior, output_law
 
 CHAIN = vs.MarkovChain([[0.7, 0.3, 0.0], [0.1, 0.6, 0.3], [0.3, 0.0, 0.7]], initial=[0.5, 0.25, 0.25])
@@ -21,7 +22,7 @@ def table(window, seed=0):
 
 def greedy(weight=1.0):
     problem = vs.Problem(CHAIN, D, vs.Average(weight=weight))
-    return vs.BeliefPolicy(CHAIN.transition, CHAIN.initial, GreedyRule(problem.cost(weight)))
+    return vs.BeliefPolicy(CHAIN, GreedyRule(problem.cost(weight)))
 
 
 RNG = np.random.default_rng(1)
@@ -39,7 +40,7 @@ def local(window, seed=2):
     if window > 1:
         keys = np.concatenate([keys, 3 * (p.kernel_tail + 1) + p.kernel_state])
         columns = np.concatenate([columns, p.kernel_output])
-    return vs.LocalPolicy(r, Sparse.of(keys, columns, rng.random(len(keys)) + 0.01), 3, 2, window)
+    return vs.LocalPolicy(r, Sparse.of(keys, columns, rng.random(len(keys)) + 0.01), (3, 2), window)
 
 
 POLICIES = {
@@ -87,7 +88,7 @@ def test_a_batch_is_many_single_streams(policy):
 
 
 def test_export_and_restore(policy):
-    again = restore(*policy.export())
+    again = restore(*policy.export(), CHAIN)
     m1, m2 = policy.start(), again.start()
     for y in (1, 0, 0, 1):
         assert policy.channel(m1) == pytest.approx(again.channel(m2))
@@ -135,6 +136,6 @@ def test_bad_tables_and_unknown_kinds():
     with pytest.raises(vs.InputError, match="does not fit"):
         vs.WindowPolicy(np.ones((3, 2)), np.ones((1, 3, 2)), 1)
     with pytest.raises(vs.InputError, match="unknown kind"):
-        restore({"kind": "oracle"}, {})
+        restore({"kind": "oracle"}, {}, CHAIN)
     with pytest.raises(vs.InputError, match="schedule"):
         vs.Schedule((table(0),), (0,))

@@ -12,16 +12,15 @@ import veilstream as vs
 from oracles import random_chain
 from veilstream.apps.bench.large import exponent, measure
 from veilstream.apps.cli import app
+from veilstream.core import release
 from veilstream.core.chain import stationary_law
-from veilstream.core.local import steady as local_steady
+from veilstream.core.local import policy as local_policy
 from veilstream.core.local.pattern import Products, Rows, pattern_of
 from veilstream.core.local.policy import FLOOR, START
-from veilstream.core.local.steady import LocalStep, local_startup_bits
 from veilstream.core.problem import leakage as leakage_of
-from veilstream.core.steady import rates
-from veilstream.gateway import mechanism as release
+from veilstream.core.steady import long_run, rates, startup_bits
 from veilstream.solvers.causal_ba import CausalBA
-from veilstream.solvers.size import estimate_bytes, free_bytes, plan
+from veilstream.solvers.size import estimate_bytes, free_bytes, layout_of
 from veilstream.solvers.sparse_sweep import SparseSweep
 from veilstream.solvers.sweep import Sweep, Tables
 
@@ -238,8 +237,8 @@ def test_startup_is_not_claimed_where_it_is_not_known():
     solution = vs.solve(problem, window=2, sparse=True)
     assert solution.startup_bits is None
     assert solution.leakage == pytest.approx(0, abs=1e-6)  # a clockwork tells nothing new
-    step = LocalStep(problem.chain, vs.solve(problem, window=1, sparse=True).policy)
-    assert local_startup_bits(problem, step, 0.0) == pytest.approx(2, abs=1e-3)  # where it is, once
+    policy = vs.solve(problem, window=1, sparse=True).policy
+    assert startup_bits(problem, policy, 0.0) == pytest.approx(2, abs=1e-3)  # where it is, once
 
 
 def test_saved_loaded_and_released(solved, tmp_path):
@@ -250,7 +249,7 @@ def test_saved_loaded_and_released(solved, tmp_path):
     again = loaded.policy
     for memory in (START, 0, 4):
         assert again.channel(np.asarray(memory)) == pytest.approx(solved.policy.channel(np.asarray(memory)))
-    assert again.transition == pytest.approx(solved.problem.chain.transition)
+    assert again.chain.transition == pytest.approx(solved.problem.chain.transition)
     x = solved.problem.chain.sample(400, 64, seed=1)
     out = vs.release_many(again, x, seed=2)
     shown = solved.problem.distortion[x, out.y]
@@ -283,7 +282,7 @@ def test_bad_tables_are_refused(solved):
         bad = {k: v.copy() for k, v in arrays.items()}
         change(bad)
         with pytest.raises(vs.InputError, match=match):
-            vs.LocalPolicy.restore(meta, bad)
+            vs.LocalPolicy.restore(meta, bad, solved.problem.chain)
 
     refused(lambda b: b["kernel_values"].__setitem__(0, -1), "kernel is not a table")
     refused(lambda b: b["kernel_columns"].__setitem__(0, 99), "kernel is not a table")
@@ -298,7 +297,7 @@ def test_bad_tables_are_refused(solved):
         far = np.setdiff1d(np.arange(9), arrays["kernel_columns"][last])[: last.stop - last.start]
         refused(lambda b: b["kernel_columns"].__setitem__(last, far), "row or a release")
     with pytest.raises(vs.InputError, match="each of its 1000000000000 releases"):
-        vs.LocalPolicy.restore(meta | {"n_outputs": 10**12}, arrays)
+        vs.LocalPolicy.restore(meta | {"n_outputs": 10**12}, arrays, solved.problem.chain)
 
 
 def smoothed(problem, mass=1e-4):
@@ -326,9 +325,9 @@ def test_rare_transitions_are_left_out_of_the_search_and_not_of_the_result():
 def test_judged_densely_where_everything_is_possible(window, monkeypatch):
     problem = smoothed(grid(3, vs.Instantaneous(1)), 0.01)
     policy = vs.solve(problem, window=window, drop=2e-3, sparse=True).policy
-    sparse, startup = local_steady.judged(problem, policy)
-    monkeypatch.setattr(local_steady, "LARGE", 0)
-    dense, dense_startup = local_steady.judged(problem, policy)
+    sparse, startup = long_run(problem, policy)
+    monkeypatch.setattr(local_policy, "LARGE", 0)
+    dense, dense_startup = long_run(problem, policy)
     assert (dense.leakage, dense.distortion) == pytest.approx((sparse.leakage, sparse.distortion), abs=1e-9)
     steps = list(law_by_protocol(problem, policy, 40))
     assert dense.leakage == pytest.approx(steps[-1][0], abs=1e-6)
@@ -340,13 +339,13 @@ def test_judged_densely_where_everything_is_possible(window, monkeypatch):
 
 
 def test_large_and_sparse_is_solved_sparsely_by_itself():
-    assert plan(grid(32, vs.Instantaneous(2)), 1, 3).pattern is not None
-    assert plan(grid(4, vs.Instantaneous(2)), 1, 3).pattern is None
-    assert plan(grid(16, vs.Average(weight=1.0)), 1, 3).pattern is None
+    assert layout_of(grid(32, vs.Instantaneous(2)), 1, 3).pattern is not None
+    assert layout_of(grid(4, vs.Instantaneous(2)), 1, 3).pattern is None
+    assert layout_of(grid(16, vs.Average(weight=1.0)), 1, 3).pattern is None
 
 
 def test_nonzeros_follow_the_states():
-    small, large = (plan(grid(n, vs.Instantaneous(2)), 1, 1, sparse=True).pattern for n in (16, 32))
+    small, large = (layout_of(grid(n, vs.Instantaneous(2)), 1, 1, sparse=True).pattern for n in (16, 32))
     assert large.nonzeros < 5 * small.nonzeros
     assert large.nonzeros < 1e-3 * 1024**3
 
@@ -364,7 +363,7 @@ def test_nonzeros_follow_the_states():
 @pytest.mark.slow
 def test_the_estimate_bounds_what_is_used(problem, window, options):
     few = problem.n_states * problem.n_outputs**window > 20_000
-    said = plan(problem, window, 3 if few else 7, options.get("dtype", "float64"), options.get("sparse")).bytes
+    said = layout_of(problem, window, 3 if few else 7, options.get("dtype", "float64"), options.get("sparse")).bytes
     solver = CausalBA(window=window, max_sweeps=110, **options)
     solver.points(problem, np.array([0.5]))  # imports and what the problem keeps
     tracemalloc.start()
@@ -387,7 +386,7 @@ def test_what_does_not_fit_is_refused_before_it_starts():
         vs.solve(problem, memory_gb=0)
     assert free_bytes() > 0
     local = grid(8, both(0.5, 2))  # dense would not fit, sparse does
-    assert plan(local, 2, 3, free=0.2 * 2**30).pattern is not None
+    assert layout_of(local, 2, 3, free=0.2 * 2**30).pattern is not None
 
 
 def test_the_command_line(tmp_path):
@@ -408,7 +407,7 @@ def test_the_benchmark_counts_what_it_says():
     assert exponent([10, 100, 1000], [1, 10**1.5, 10**3]) == pytest.approx(1.5)
     found = measure(6)
     assert found["converged"]
-    assert found["nonzeros"] == plan(grid(6, vs.Instantaneous(2)), 1, 1, sparse=True).pattern.nonzeros
+    assert found["nonzeros"] == layout_of(grid(6, vs.Instantaneous(2)), 1, 1, sparse=True).pattern.nonzeros
 
 
 # --- chains ---------------------------------------------------------------------------------------------------
@@ -429,7 +428,7 @@ def test_local_grids():
 @pytest.mark.slow
 def test_weights_are_run_in_turn_where_they_do_not_fit_at_once():
     problem, weights = grid(8, vs.Average(weight=1.0), "q1"), np.array([0.5, 1.0, 2.0])
-    one = plan(problem, 1, 7).bytes / 2**30
+    one = layout_of(problem, 1, 7).bytes / 2**30
     apart = vs.curve(problem, weights, window=1, memory_gb=1.5 * one)
     together = vs.curve(problem, weights, window=1)
     assert [s.objective for s in apart] == pytest.approx([s.objective for s in together], rel=1e-5)

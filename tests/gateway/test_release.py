@@ -10,24 +10,20 @@ from scipy.stats import chisquare, kstest
 
 from gatewaykit import problem_of, window_policy
 from oracles import recomputed
+from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.chain import MarkovChain
 from veilstream.core.distortion import hamming
 from veilstream.core.evaluate import evaluate
+from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.information import mutual_information
-from veilstream.core.policy import BeliefPolicy, GreedyRule, Schedule, WindowPolicy, restore
+from veilstream.core.policy import restore
 from veilstream.core.problem import Average, Instantaneous, Problem, output_law
+from veilstream.core.release import SILENT, Mechanism, Releaser, SecureUniforms, release_many
+from veilstream.core.schedule import Schedule
 from veilstream.core.steady import rates
+from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
-from veilstream.gateway.mechanism import (
-    BLIND,
-    SILENT,
-    Mechanism,
-    Releaser,
-    SecureUniforms,
-    TrueStates,
-    release_many,
-)
 from veilstream.solvers import solve
 
 TINY = Problem(MarkovChain([[0.8, 0.2], [0.3, 0.7]]), hamming(2), Average(weight=1.0))
@@ -35,7 +31,7 @@ TINY = Problem(MarkovChain([[0.8, 0.2], [0.3, 0.7]]), hamming(2), Average(weight
 
 def policies(problem: Problem) -> dict[str, object]:
     chain = problem.chain
-    greedy = BeliefPolicy(chain.transition, chain.initial, GreedyRule(problem.cost(1.0), tolerance=1e-3))
+    greedy = BeliefPolicy(chain, GreedyRule(problem.cost(1.0), tolerance=1e-3))
     window = window_policy(problem)
     other = window_policy(problem, 1)
     return {"window": window, "belief": greedy, "schedule": Schedule((window, greedy, other), (2, 1, 3))}
@@ -216,7 +212,7 @@ def test_lifted_chain_releases_and_forgets_over_a_gap():
 
 FORKING = """
 import os
-from veilstream.gateway.mechanism import SecureUniforms
+from veilstream.core.release import SecureUniforms
 
 source = SecureUniforms()
 source(1)  # a block is now waiting
@@ -268,7 +264,7 @@ def test_a_policy_needs_its_chain_for_a_meter():
 
 def test_a_gateway_loads_no_solver_and_no_learning_library():
     code = (
-        "import sys, veilstream.gateway.mechanism, veilstream.gateway.store, veilstream.gateway.core\n"
+        "import sys, veilstream.core.release, veilstream.gateway.store, veilstream.gateway.core\n"
         "import veilstream.gateway.pipe\n"
         "import veilstream.gateway.mqtt, veilstream.gateway.http, veilstream.gateway.service\n"
         "bad = [m for m in sys.modules if m.startswith('veilstream.solvers') or "
@@ -284,7 +280,7 @@ def test_a_solved_policy_meters_itself_exactly():
     problem = builtin_problem("grid2x3-toy", Average(weight=2.0))
     policy = solve(problem).policy
     x = problem.chain.sample(200, seed=3)[0]
-    again = restore(*policy.export())
+    again = restore(*policy.export(), problem.chain)
     ours, told, again = Releaser(policy, seed=1), Releaser(policy, problem, seed=1), Releaser(again, seed=1)
     for symbol in x:
         assert ours.release(int(symbol)) == told.release(int(symbol)) == again.release(int(symbol))

@@ -171,7 +171,7 @@ def test_deployed_policy_is_the_actor_without_jax_and_survives_a_round_trip(toy)
     deployed = a2c.deployed(toy, 3.0, nets)
     b = np.random.default_rng(0).dirichlet(np.ones(6), 9)
     assert np.allclose(deployed.channel(b), a2c.actor(model, options, nets.actor, jnp.asarray(b))[0], atol=1e-5)
-    again = policy.restore(*deployed.export())
+    again = policy.restore(*deployed.export(), toy.chain)
     assert isinstance(again.rule, network.LogitRule)
     assert again.channel(b) == recomputed(deployed.channel(b))
 

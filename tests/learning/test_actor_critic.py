@@ -116,7 +116,7 @@ def test_deployed_policy_is_the_actor_without_jax_and_survives_a_round_trip():
     a = deployed.channel(b)
     assert np.allclose(a, ac.channel(model, options, actor, jnp.asarray(b)), atol=1e-5)
     assert (a[:, ~problem.allowed] == 0).all()
-    again = policy.restore(*deployed.export())
+    again = policy.restore(*deployed.export(), problem.chain)
     assert isinstance(again.rule, network.LookaheadRule)
     assert again.channel(b) == recomputed(a)
 
@@ -161,7 +161,7 @@ def test_never_worse_than_its_warm_start(toy):
 def test_where_training_did_not_help_the_warm_start_is_returned(toy):
     best = vs.solve(toy, method="causal-ba", window=1)
     before = Point(best.policy, best.leakage, best.distortion)
-    uniform = policy.WindowPolicy.of_table(np.full((6, 6), 1 / 6))
+    uniform = vs.WindowPolicy.of_table(np.full((6, 6), 1 / 6))
     after = training.estimated(toy, uniform, 0, [{"objective": 9.0}])
     chosen = ac.better(toy, 3.0, before, after, 0)
     assert chosen.policy is best.policy

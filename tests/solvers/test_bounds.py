@@ -12,7 +12,7 @@ from veilstream.core.builtin import builtin, builtin_problem
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import binary_entropy, xlog2
 from veilstream.core.problem import Average, Instantaneous, Problem, blahut_arimoto
-from veilstream.solvers.bounds import Outcome, Witness, certify, certify_curve
+from veilstream.solvers.bounds import Ending, Witness, certify, certify_curve
 from veilstream.solvers.causal_ba import CausalBA
 
 
@@ -137,7 +137,7 @@ def test_the_papers_grids_within_a_tenth_of_a_percent(name, weight):
     found = certify(problem.chain.transition, problem.cost(weight), upper=point.objective(weight), seconds=60)
     assert found.lower_bound <= point.objective(weight)
     assert found.lower_bound >= 0.999 * point.objective(weight)
-    assert found.outcome is Outcome.TIGHT
+    assert found.outcome is Ending.TIGHT
 
 
 # --- every kind of problem ---------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_where_nothing_need_leak_the_bound_is_zero_at_once():
     d = 1 - np.eye(4)
     found = certify(np.roll(np.eye(4), 1, 1), np.where(d > 0, np.inf, 0))
     assert found.lower_bound == 0 == found.reachable
-    assert found.outcome is Outcome.TIGHT
+    assert found.outcome is Ending.TIGHT
 
 
 @pytest.mark.slow
@@ -230,7 +230,7 @@ def test_the_bound_only_rises_and_time_is_kept():
     assert bounds[-1] == recomputed(found.lower_bound)
     assert found.seconds < 10
     assert all(0 <= fraction <= 1 for fraction, _ in messages)
-    assert found.outcome in (Outcome.TIME, Outcome.PRECISION)
+    assert found.outcome in (Ending.TIME, Ending.PRECISION)
     short = certify(P, C, seconds=0.0)
     assert 0 < short.lower_bound <= found.lower_bound
 

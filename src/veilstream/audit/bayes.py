@@ -18,8 +18,9 @@ import numpy as np
 from veilstream.audit.traces import Ints, Traces
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
+from veilstream.core.meter import Follower
 from veilstream.core.policy import Policy
-from veilstream.core.problem import output_law, posterior
+from veilstream.core.release import Mechanism
 from veilstream.errors import ImpossibleObservation
 
 CELLS = 20_000_000  # numbers held at once
@@ -50,22 +51,24 @@ def infer(chain: MarkovChain, policy: Policy, traces: Traces, view: Ints | None 
 
 def _infer(chain: MarkovChain, policy: Policy, traces: Traces, view: Ints | None, whole: bool) -> tuple[Any, ...]:
     prior = np.zeros((*traces.y.shape, len(chain)))
-    post = np.zeros_like(prior)
-    likelihood = np.zeros_like(prior)  # a_t(y_t | z)
-    density = np.zeros(traces.y.shape)
-    memory = traces.start(policy)
-    b = np.tile(chain.initial, (len(traces.y), 1))
+    likelihood = np.zeros_like(prior)  # a_t(y_t | z) of the adversary's states
+    true = np.ones(traces.y.shape)  # a_t(y_t | z_t)
+    follower = Follower(chain, view)
+    mechanism = Mechanism(policy, meter=follower)
+    s = traces.start(mechanism)
     for t in range(traces.y.shape[1]):
         n = traces.active(t)
-        memory, b, y = memory[:n], b[:n], traces.y[:n, t]
-        a = policy.channel(memory)
-        seen = a if view is None else a[..., view, :]
-        prior[:n, t] = b
-        post[:n, t] = posterior(b, seen, y)
-        likelihood[:n, t] = seen[np.arange(n), :, y]
-        density[:n, t] = np.log2(a[np.arange(n), traces.z[:n, t], y] / output_law(b, seen)[np.arange(n), y])
-        b = post[:n, t] @ chain.transition
-        memory = policy.update(memory, y, a)
+        s, y = s[:n], traces.y[:n, t]
+        now = mechanism.look(s)
+        prior[:n, t] = s.belief
+        likelihood[:n, t] = follower.seen(now.channel)[np.arange(n), :, y]
+        assert now.channel is not None
+        true[:n, t] = now.channel[np.arange(n), traces.z[:n, t], y]
+        s = mechanism.after(s, now, y)
+    post = prior * likelihood
+    p_y = post.sum(-1)  # of the release seen; 0 beyond a stream's end
+    post /= np.where(p_y > 0, p_y, 1)[..., None]
+    density = np.log2(true / np.where(p_y > 0, p_y, 1))
     smooth = path = None
     if whole:
         smooth = by_symbol(chain, _smooth(chain, traces, prior, post))

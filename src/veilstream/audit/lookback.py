@@ -14,8 +14,8 @@ import numpy as np
 from veilstream.audit.bayes import by_symbol
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array, entropy
-from veilstream.core.policy import Policy, WindowPolicy
-from veilstream.core.steady import stationary_joint
+from veilstream.core.policy import Policy
+from veilstream.core.steady import stationary_law, steps_of
 
 MAX_CELLS = 1 << 24  # (window, state) pairs held at once
 
@@ -26,10 +26,11 @@ def window_law(chain: MarkovChain, policy: Policy, lookback: int, current: bool 
     current: the window ends with y_t, the release of the very step that is guessed; else with y_{t-1}.
     """
     Y = policy.n_outputs
-    if not isinstance(policy, WindowPolicy) or Y ** max(lookback, policy.window) * len(chain) > MAX_CELLS:
+    width = policy.remembers
+    if policy.n_memories is None or width is None or Y ** max(lookback, width) * len(chain) > MAX_CELLS:
         return None
-    law = stationary_joint(chain, policy)  # own windows x Z
-    width = policy.window
+    [step] = steps_of(policy, chain)
+    law = stationary_law(step, chain)  # own windows x Z
     own = len(law)
     while width < lookback or current:
         last = current and width >= lookback - 1
@@ -42,7 +43,7 @@ def window_law(chain: MarkovChain, policy: Policy, lookback: int, current: bool 
     return by_symbol(chain, law)
 
 
-def _step(policy: WindowPolicy, law: Array, own: int) -> Array:
+def _step(policy: Policy, law: Array, own: int) -> Array:
     """P(window, y, z) for every window: joint with the release that follows."""
     grown = np.empty((len(law), policy.n_outputs, law.shape[1]))
     for s in range(own):

@@ -9,14 +9,13 @@ import numpy as np
 
 from veilstream.audit.settings import Options, Progress, Setting, Subject, examine, subject
 from veilstream.audit.traces import Ints, release, sampled
-from veilstream.core.evaluate import evaluate
+from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array
-from veilstream.core.local.policy import LocalPolicy
-from veilstream.core.policy import Policy, Schedule, WindowPolicy
+from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Problem
-from veilstream.core.steady import rates, schedule_rates
-from veilstream.data.crossval import walk
+from veilstream.core.release import check_fits
 from veilstream.errors import InputError
+from veilstream.solvers import Point, solve
 
 MAX_CELLS = 30_000_000  # numbers in one array of beliefs
 
@@ -57,21 +56,12 @@ def under_audit(
         raise InputError(f"{options.steps} steps are too few to look back {max(options.lookbacks)}")
     settings = [examine(what, policy, data, "chain", burn_in, options, within(progress, 0, half))]
     if what.sequences is not None:
-        paths = [walk(chain, s) for s in what.sequences]
+        paths = list(map(TrueStates.of(chain).along, what.sequences))
         copies = int(np.clip(MAX_CELLS // (sum(map(len, paths)) * len(chain)), 1, options.copies))
         data = release(policy, paths, copies, options.seed + 1)
         start = max(options.lookbacks)
         settings.append(examine(what, policy, data, "traces", start, options, within(progress, half, 1)))
-    return Audited(name, claimed, mean_distortion(what.problem, policy), settings)
-
-
-def mean_distortion(problem: Problem, policy: Policy) -> float:
-    """Per step under the chain: exact where the policy's steady state can be computed."""
-    if isinstance(policy, WindowPolicy | LocalPolicy):
-        return rates(problem, policy).distortion
-    if isinstance(policy, Schedule) and all(isinstance(p, WindowPolicy) for p in policy.policies):
-        return schedule_rates(problem, policy)[1]
-    return evaluate(problem, policy).distortion
+    return Audited(name, claimed, Point.of(what.problem, policy).distortion, settings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,15 +90,9 @@ def audit(
     progress: Progress | None = None,
 ) -> Audit:
     """What adversaries learn from a policy's releases, and from those of other methods at equal mean distortion."""
-    from veilstream.solvers import solve
-
     started = time.perf_counter()
     options = options or Options()
-    if (policy.n_states, policy.n_outputs) != problem.distortion.shape:
-        raise InputError(
-            f"the policy is for {policy.n_states} states and {policy.n_outputs} releases, "
-            f"the problem has {problem.n_states} and {problem.n_outputs}"
-        )
+    check_fits(policy, problem)
     if distances is None and len(problem.distortion) == problem.n_outputs == problem.chain.n_symbols:
         distances = problem.distortion
     what = subject(problem, distances, names, recorded, max(options.lookbacks))

@@ -22,8 +22,9 @@ from veilstream.audit.measures import (
 from veilstream.audit.traces import Ints, Traces
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array, entropy
-from veilstream.core.policy import Policy, WindowPolicy
+from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
+from veilstream.core.window import WindowPolicy
 from veilstream.data.crossval import blocks_of
 from veilstream.errors import ImpossibleObservation, InputError
 

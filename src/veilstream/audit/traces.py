@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.chain import MarkovChain, draw
-from veilstream.core.policy import Memory, Policy, Schedule
+from veilstream.core.chain import MarkovChain
+from veilstream.core.meter import Unmetered
+from veilstream.core.policy import Policy
+from veilstream.core.release import Mechanism, Streams
 from veilstream.errors import InputError
 
 Ints = NDArray[np.int64]
@@ -26,7 +28,7 @@ class Traces:
     y: Ints  # streams x steps, releases
     lengths: Ints  # streams, falling
     origin: Ints  # streams: which trace each is a copy of
-    phase: Ints  # streams: steps a public schedule had run before the first; 0 for other policies
+    phase: Ints  # streams: steps the policy's public phase had run on before the first; 0 for a policy without
 
     @property
     def n_traces(self) -> int:
@@ -59,19 +61,19 @@ class Traces:
     def _take(self, which: Any) -> "Traces":
         return Traces(self.z[which], self.y[which], self.lengths[which], self.origin[which], self.phase[which])
 
-    def start(self, policy: Policy) -> Memory:
-        """The policy's public memory at the first step of every stream."""
-        memory = policy.start(len(self.lengths))
+    def start(self, mechanism: Mechanism) -> Streams:
+        """The public state at the first step of every stream: the policy has run on, nothing is known of the stream."""
+        s = mechanism.start(len(self.lengths))
         for k in np.unique(self.phase[self.phase > 0]):
             here = self.phase == k
-            memory[here] = policy.skip(memory[here], int(k))
-        return memory
+            s.memory[here] = mechanism.policy.skip(s.memory[here], int(k))
+        return s
 
 
 def release(policy: Policy, paths: Sequence[Ints], copies: int = 1, seed: int | np.random.Generator = 0) -> Traces:
     """Every path of states released `copies` times by the policy's own loop.
 
-    Under a public schedule the streams start at phases spread evenly over its period: short traces see all of it.
+    Where the policy has a public phase the streams start spread evenly over its period: short traces see all of it.
     """
     if not len(paths) or copies < 1:
         raise InputError("an audit needs at least one trace and one copy of it")
@@ -82,7 +84,7 @@ def release(policy: Policy, paths: Sequence[Ints], copies: int = 1, seed: int | 
     origin = np.repeat(np.arange(len(paths)), copies)[order]
     lengths = lengths[order]
     phase = np.zeros(n, np.int64)
-    if isinstance(policy, Schedule):
+    if policy.period > 1:
         turns = copies if copies > 1 else n
         phase = ((np.arange(n) % turns + rng.random()) * policy.period / turns).astype(np.int64)[order]
     z = np.zeros((n, int(lengths[0])), np.int64)
@@ -92,13 +94,11 @@ def release(policy: Policy, paths: Sequence[Ints], copies: int = 1, seed: int | 
         raise InputError(f"the traces hold state {z.max()}, the policy knows 0..{policy.n_states - 1}")
     y = np.zeros_like(z)
     traces = Traces(z, y, lengths, origin, phase)
-    memory = traces.start(policy)
+    mechanism = Mechanism(policy, meter=Unmetered())
+    s = traces.start(mechanism)
     for t in range(z.shape[1]):
         n = traces.active(t)
-        memory = memory[:n]
-        a = policy.channel(memory)
-        y[:n, t] = draw(a[np.arange(n), z[:n, t]], rng.random(n))
-        memory = policy.update(memory, y[:n, t], a)
+        s, y[:n, t] = mechanism.step(s[:n], z[:n, t], rng.random(n))
     return traces
 
 

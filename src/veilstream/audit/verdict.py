@@ -11,9 +11,9 @@ from veilstream.audit.run import Audit, Audited
 from veilstream.audit.settings import Setting
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import entropy
-from veilstream.core.policy import Policy, WindowPolicy
+from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
-from veilstream.core.steady import rates, startup_bits
+from veilstream.core.steady import long_run
 from veilstream.errors import InputError
 from veilstream.solvers.solution import Level
 
@@ -45,11 +45,10 @@ def claim_of(provenance: Mapping[str, Any], problem: Problem, policy: Policy) ->
             str(said.get("level", Level.ESTIMATED))[:40],
             _number(said, "leakage_se") or 0.0,
         )
-    if isinstance(policy, WindowPolicy):
-        steady = rates(problem, policy)
-        once = max(startup_bits(problem, policy, steady.leakage), 0.0)
-        return Claim(steady.leakage, steady.distortion, once, str(Level.COMPUTED))
-    return None
+    if policy.law_steps(problem.chain) is None:
+        return None
+    steady, once = long_run(problem, policy)
+    return Claim(*steady, max(most if once is None else once, 0.0), str(Level.COMPUTED))
 
 
 def _number(said: Mapping[str, Any], key: str) -> float | None:

@@ -19,6 +19,7 @@ from veilstream.errors import InputError
 
 SMOOTHING = 1e-3  # pseudo-counts per transition; keeps every entry positive, hardly moves the entropy rate
 ROW_TOLERANCE = 1e-6
+ROUNDING = 1e-12  # rows this close to 1 stay as they are: what was saved is what is loaded
 LARGE, SPARSE = 256, 0.05  # states from which, and share of non-zeros below which, a chain is treated as sparse
 
 
@@ -181,6 +182,24 @@ class MarkovChain:
             )
         return found
 
+    def later(self, b: Array, k: int = 1) -> Array:
+        """b P^k along the last axis, a law again for any k: a product of P, P^2, P^4, ..., kept from call to call.
+
+        Every one of these is made stochastic again, or rounding would eat the law; once squaring changes nothing the
+        rest of k is nothing to wait for.
+        """
+        for j in range(int(k).bit_length()):
+            settled = j >= self._doublings.settled
+            if settled or k >> j & 1:
+                b = b @ self._doublings(j)
+            if settled:
+                break
+        return b / b.sum(-1, keepdims=True) if k > 1 else b
+
+    @cached_property
+    def _doublings(self) -> "Doublings":
+        return Doublings(self.transition)
+
     @cached_property
     def entropy_rate(self) -> float:
         """sum_z pi(z) H(P(z, .)), bits per step: what publishing the truth would leak."""
@@ -280,6 +299,23 @@ class MarkovChain:
         return z
 
 
+class Doublings:
+    """P^(2^j), made when first asked for; from `settled` on they are all the same."""
+
+    def __init__(self, P: Array) -> None:
+        self._powers, self.settled = [P], 1 << 30
+
+    def __call__(self, j: int) -> Array:
+        while len(self._powers) <= min(j, self.settled):
+            last = self._powers[-1]
+            square = last @ last
+            square /= square.sum(1, keepdims=True)
+            if np.abs(square - last).max() <= ROUNDING:
+                self.settled = len(self._powers)
+            self._powers.append(square)
+        return self._powers[min(j, self.settled)]
+
+
 def context_counts(data: Sequence[NDArray[np.int64]], n: int, order: int) -> dict[tuple[tuple[int, ...], int], int]:
     """N(c, x'): how often x' followed the history c, newest symbol first, for histories of 1 to `order` symbols."""
     flat = np.concatenate(data)
@@ -312,7 +348,8 @@ def checked_stochastic(values: ArrayLike, what: str) -> Array:
     if abs(sums.ravel()[worst] - 1) > ROW_TOLERANCE:
         row = f"row {worst} " if p.ndim == 2 else ""
         raise InputError(f"{what} {row}sums to {sums.ravel()[worst]:g}; it must sum to 1")
-    return p / p.sum(-1, keepdims=True)
+    total = p.sum(-1, keepdims=True)
+    return np.where(np.abs(total - 1) <= ROUNDING, p, p / total)
 
 
 def stationary_law(P: Array) -> Array:

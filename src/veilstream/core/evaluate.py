@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from veilstream.core.chain import draw
-from veilstream.core.information import Array
+from veilstream.core.information import Array, Index
+from veilstream.core.meter import ExactMeter
 from veilstream.core.policy import Policy
-from veilstream.core.problem import Problem, expected_distortion, leakage, next_prior, output_law
+from veilstream.core.problem import Problem, expected_distortion
+from veilstream.core.release import MOST_CELLS, Mechanism, check_fits
 from veilstream.errors import InputError
-
-MOST_CELLS = 1 << 24  # channel entries held at once: streams beyond that go in turn
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,12 @@ class Evaluation:
     total_bits: float
     steps: int
     streams: int
+    burn_in: int
+
+    @property
+    def startup_bits(self) -> float:
+        """What the first steps added to the rate, once."""
+        return self.total_bits - (self.steps + self.burn_in) * self.leakage
 
 
 def evaluate(
@@ -39,22 +45,24 @@ def evaluate(
     burn_in: int | None = None,
     seed: int = 0,
     progress: Callable[[float, str], None] | None = None,
+    view: Index | None = None,
 ) -> Evaluation:
-    """Runs `streams` releases of burn_in + steps (burn-in: a third of the steps unless told) and averages the last."""
+    """Runs `streams` releases of burn_in + steps (burn-in: a third of the steps unless told) and averages the last.
+
+    view: which state of the policy each state of the problem's chain is, for a policy made for another chain.
+    """
     burn_in = steps // 3 if burn_in is None else burn_in
     for what, value, least in (("steps", steps, 1), ("streams", streams, 2), ("burn_in", burn_in, 0)):
         if int(value) != value or value < least:
             raise InputError(f"{what} must be a whole number >= {least}, found {value}")
-    if (policy.n_states, policy.n_outputs) != problem.distortion.shape:
-        raise InputError(
-            f"the policy is for {policy.n_states} states and {policy.n_outputs} releases, "
-            f"the problem has {problem.n_states} and {problem.n_outputs}"
-        )
+    if view is None:
+        check_fits(policy, problem)
+    mechanism = Mechanism(policy, meter=ExactMeter(problem.chain, view))
     rng, most = np.random.default_rng(seed), max(1, MOST_CELLS // problem.distortion.size)
     parts, at = [], range(0, streams, most)
     for k, i in enumerate(at):
         tell = (lambda f, what, k=k: progress((k + f) / len(at), what)) if progress else None
-        parts.append(_run(problem, policy, min(most, streams - i), burn_in, steps, rng, tell))
+        parts.append(_run(problem, mechanism, min(most, streams - i), burn_in, steps, rng, tell))
     bits, dist, total = (np.concatenate(x) for x in zip(*parts, strict=True))
     bits, dist = bits / steps, dist / steps
     root = np.sqrt(streams)
@@ -66,12 +74,13 @@ def evaluate(
         float(total.mean()),
         steps,
         streams,
+        burn_in,
     )
 
 
 def _run(
     problem: Problem,
-    policy: Policy,
+    mechanism: Mechanism,
     streams: int,
     burn_in: int,
     steps: int,
@@ -79,20 +88,17 @@ def _run(
     progress: Callable[[float, str], None] | None,
 ) -> tuple[Array, Array, Array]:
     """Bits and distortion after the burn-in, and all bits, summed over the steps of each stream."""
-    P, d = problem.chain.transition, problem.distortion
-    memory = policy.start(streams)
-    b = np.tile(problem.chain.initial, (streams, 1))
-    bits, dist, total = np.zeros((3, streams))
+    meter = mechanism.meter
+    assert isinstance(meter, ExactMeter)
+    s = mechanism.start(streams)
+    bits, dist = np.zeros((2, streams))
     for t in range(burn_in + steps):
-        a = policy.channel(memory)
-        leaked = leakage(b, a)
-        total += leaked
+        now = mechanism.look(s)
+        assert now.law is not None
         if t >= burn_in:
-            bits += leaked
-            dist += expected_distortion(b, a, d)
-        y = draw(output_law(b, a), rng.random(streams))
-        memory = policy.update(memory, y, a)
-        b = next_prior(b, a, y, P)
+            bits += now.bits
+            dist += expected_distortion(s.belief, meter.seen(now.channel), problem.distortion)
+        s = mechanism.after(s, now, draw(now.law, rng.random(streams)))
         if progress:
             progress((t + 1) / (burn_in + steps), "evaluating")
-    return bits, dist, total
+    return bits, dist, s.total

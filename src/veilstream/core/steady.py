@@ -1,42 +1,75 @@
-"""What a window policy does in the long run, computed without sampling.
+"""What a policy with a finite memory does in the long run, computed without sampling.
 
-mu(s,z) is the stationary law of (window, state). Since all releases say no less than the last w of them,
+mu(s,z) is the stationary law of (memory, state). Since all releases say no less than the memory that they led to,
 
-    leak_w = I(Z_t; Y_t | last w releases) = sum_s mu(s) L(mu(.|s), a_s)
+    I(Z_t; Y_t | S_t) = sum_s mu(s) L(mu(.|s), a_s)
 
-is an upper bound on the leakage rate I(Z_t; Y_t | all releases), exact when the window holds all that matters.
-With a = r K / N no |Y|^w x |Z| x |Y| array is needed:
+is an upper bound on the leakage rate I(Z_t; Y_t | all releases), exact when the memory holds all that matters.
+For a window of w releases with a = r K / N no |Y|^w x |Z| x |Y| array is needed:
 
     sum_zy mu a log2 a = sum_y P(s,y) log2 r + sum_zy mu a log2 K - sum_z mu log2 N        for each s
+
+A policy gives one `LawStep` for each of its public phases (one, unless there is a schedule); everything here is built
+on those, and knows no policy.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array, xlog2
-from veilstream.core.local.policy import LocalPolicy
-from veilstream.core.policy import Policy, Schedule, WindowPolicy
 from veilstream.core.problem import Problem
 from veilstream.errors import InputError
 
-DENSE_LIMIT = 1100  # (window, state) pairs up to which the stationary law is solved for directly
+DENSE_LIMIT = 1100  # (memory, state) pairs up to which the stationary law is solved for directly
 SETTLED = 1e-11  # total variation left in a law that counts as stationary
 POWER_STEPS = 300
 VECTORS = 20  # kept by Arnoldi's method where powers do not settle
+PERIODS, PERIOD_SETTLED = 100, 1e-7  # rounds of a schedule, and the total variation in one that counts as none
 STARTUP_STEPS = 5000
+STARTUP_BITS = 1e-3  # what may be left of the start-up bits when they are added up no further
 
 
-@dataclass(frozen=True)
-class Rates:
-    """Per step, when (window, state) has law mu; `by_window` is what one release after s leaks, L(mu(.|s), a_s)."""
+class Rates(NamedTuple):
+    """Per step."""
 
-    leakage: float
+    leakage: float  # bits
     distortion: float
-    by_window: Array  # S
+
+
+class Opening(NamedTuple):
+    """How a stream starts: after `steps` releases, which leaked `bits`, (memory, state) has this law."""
+
+    law: Array
+    steps: int = 0
+    bits: float = 0.0
+
+
+class LawStep(Protocol):
+    """One step of the law mu of (memory, state), in whatever layout."""
+
+    def __call__(self, mu: Array) -> Array: ...
+    def rates(self, mu: Array, d: Array) -> Rates:
+        """What the release at it leaks and costs."""
+        ...
+
+    def shown(self, mu: Array) -> Array:
+        """m(z,y): how often z shows y."""
+        ...
+
+    def guess(self) -> Array:
+        """A law to start iterating from."""
+        ...
+
+    def opening(self, initial: Array) -> Opening | None:
+        """From the law of the first state; None where the layout cannot hold it."""
+        ...
+
+    def solved(self) -> Array | None:
+        """The stationary law, where it is small enough to be solved for."""
+        ...
 
 
 class Moves:
@@ -55,31 +88,27 @@ class Moves:
         return (x.reshape(-1, x.shape[-1]) @ self.P.T).reshape(x.shape)
 
 
-class Stepping(Protocol):
-    """One step of the law of (window, state), in whatever layout, and what the release at it leaks."""
+class WindowStep:
+    """Under a table r K / N over the last w releases; mu is S x Z. Splits s = q n + k with n the kernel's length."""
 
-    def __call__(self, mu: Array) -> Array: ...
-    def rates(self, mu: Array, d: Array) -> Rates: ...
-
-
-class Step:
-    """One step of the law of (window, state) under a window policy. Splits s = q n + k with n the kernel's length."""
-
-    def __init__(self, chain: MarkovChain, policy: WindowPolicy) -> None:
-        S, Y = policy.output_model.shape
+    def __init__(
+        self, chain: MarkovChain, output_model: Array, kernel: Array, window: int, first: int | Opening = 0
+    ) -> None:
+        S, Y = output_model.shape
+        self.chain, self.window, self.first = chain, window, first
         self.n_kept = max(S // Y, 1)  # S': windows without their oldest symbol
-        kernel = np.tile(policy.kernel, (max(self.n_kept // len(policy.kernel), 1), 1, 1))
         self.moves = Moves(chain)
-        self.window = policy.window
-        self.K = kernel.swapaxes(1, 2)  # n x Y x Z
-        self.r = self._split(policy.output_model)  # n x Q x Y
+        self.K = np.tile(kernel, (max(self.n_kept // len(kernel), 1), 1, 1)).swapaxes(1, 2)  # n x Y x Z
+        self.r = self._split(output_model)  # n x Q x Y
         self.N = self.r @ self.K  # n x Q x Z
 
     def _split(self, x: Array) -> Array:
         return x.reshape(-1, len(self.K), x.shape[-1]).swapaxes(0, 1)
 
+    def _join(self, x: Array) -> Array:
+        return x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
+
     def __call__(self, mu: Array) -> Array:
-        """The law one step later, S x Z."""
         p_kyz = (self.r.swapaxes(1, 2) @ (self._split(mu) / self.N)) * self.K
         if self.window == 0:
             return self.moves.step(p_kyz.sum((0, 1))[None])
@@ -92,20 +121,58 @@ class Step:
         p_s = p_sy.sum(-1)
         log_a = xlog2(p_sy, self.r) + self.r * (share @ xlog2(self.K, self.K).swapaxes(1, 2))
         leak = log_a.sum(-1) - xlog2(m, self.N).sum(-1) - xlog2(p_sy, p_sy).sum(-1) + xlog2(p_s, p_s)
-        leak = np.maximum(leak, 0)
         distortion = (self.r * (share @ (self.K * d.T).swapaxes(1, 2))).sum()
-        by_window = np.divide(leak, p_s, out=np.zeros_like(leak), where=p_s > 0)
-        return Rates(float(leak.sum()), float(distortion), by_window.swapaxes(0, 1).ravel())
+        return Rates(float(np.maximum(leak, 0).sum()), float(distortion))
+
+    def shown(self, mu: Array) -> Array:
+        return ((self.r.swapaxes(1, 2) @ (self._split(mu) / self.N)) * self.K).sum(0).T
+
+    def guess(self) -> Array:
+        S = self.r.shape[0] * self.r.shape[1]
+        return np.tile(self.chain.stationary / S, (S, 1))
+
+    def opening(self, initial: Array) -> Opening:
+        if isinstance(self.first, Opening):
+            return self.first
+        mu = np.zeros((self.r.shape[0] * self.r.shape[1], len(self.chain)))
+        mu[self.first] = initial
+        return Opening(mu)
+
+    def table(self) -> Array:
+        """a_s(y|z), S x Z x Y."""
+        return self._join(self.r[:, :, None, :] * (self.K.swapaxes(1, 2)[:, None] / self.N[..., None]))
+
+    def transition(self, states: Any = slice(None)) -> Array:
+        """T((s,z), (s',z')) = sum over y leading from s to s' of a_s(y|z) P(z,z'), for these states."""
+        a, P = self.table()[:, states], self.chain.transition[states][:, states]
+        S, Z, Y = a.shape
+        moves = a[..., None] * P[:, None, :]  # S x Z x Y x Z'
+        if S == 1:
+            return moves.sum(2).reshape(Z, Z)
+        T = np.zeros((S, Z, S // Y, Y, Z))
+        T[np.arange(S), :, np.arange(S) % (S // Y)] = moves
+        return T.reshape(S * Z, S * Z)
+
+    def solved(self) -> Array | None:
+        mu = np.zeros_like(self.guess())
+        if mu.size > DENSE_LIMIT:
+            return None
+        for states in self.chain.closed_classes:
+            T = self.transition(states)
+            A = np.eye(len(T)) - T.T
+            A[-1] = 1  # in place of one balance equation, which the others imply: the law sums to 1
+            law = np.maximum(np.linalg.solve(A, np.eye(len(T))[-1]), 0)
+            mu[:, states] += self.chain.stationary[states].sum() * law.reshape(len(mu), -1) / law.sum()
+        return mu
 
 
-def stationary_joint(chain: MarkovChain, policy: WindowPolicy, guess: Array | None = None) -> Array:
-    """mu = mu T over (window, state), S x Z; a chain with several closed classes keeps its stationary weights."""
-    step = Step(chain, policy)
-    S, Z = len(policy.output_model), len(chain)
-    mu, done = power(step, chain, np.tile(chain.stationary / S, (S, 1)) if guess is None else guess)
-    if not done and S * Z <= DENSE_LIMIT:
-        return _solve_densely(chain, policy)
-    return mu if done else arnoldi(step, chain, mu)
+def stationary_law(step: LawStep, chain: MarkovChain, guess: Array | None = None) -> Array:
+    """mu = mu T over (memory, state); a chain with several closed classes keeps its stationary weights."""
+    mu, done = power(step, chain, step.guess() if guess is None else guess)
+    if done:
+        return mu
+    solved = step.solved()
+    return solved if solved is not None else arnoldi(step, chain, mu)
 
 
 def power(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> tuple[Array, bool]:
@@ -137,48 +204,77 @@ def arnoldi(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> Ar
     return law / law.sum()
 
 
-def dense_transition(a: Array, P: Array) -> Array:
-    """T((s,z), (s',z')) = sum over y leading from s to s' of a_s(y|z) P(z,z'), from the table a, S x Z x Y."""
-    S, Z, Y = a.shape
-    moves = a[..., None] * P[:, None, :]  # S x Z x Y x Z'
-    if S == 1:
-        return moves.sum(2).reshape(Z, Z)
-    n_kept = S // Y
-    T = np.zeros((S, Z, n_kept, Y, Z))
-    T[np.arange(S), :, np.arange(S) % n_kept] = moves
-    return T.reshape(S * Z, S * Z)
+def law_at_phases(steps: Sequence[LawStep], chain: MarkovChain) -> list[Array]:
+    """The law before each step of the period, when the whole period leaves it alone."""
+    mu = stationary_law(steps[0], chain)
+    for _ in range(PERIODS if len(steps) > 1 else 0):
+        before = mu
+        for step in steps:
+            mu = step(mu)
+        if np.abs(mu - before).sum() < PERIOD_SETTLED:
+            break
+    laws = [mu]
+    for step in steps[:-1]:
+        laws.append(step(laws[-1]))
+    return laws
 
 
-def _solve_densely(chain: MarkovChain, policy: WindowPolicy) -> Array:
-    S = len(policy.output_model)
-    table = policy.channel(np.arange(S))
-    mu = np.zeros((S, len(chain)))
-    for states in chain.closed_classes:
-        n = S * len(states)
-        T = dense_transition(table[:, states], chain.transition[np.ix_(states, states)])
-        A = np.eye(n) - T.T
-        A[-1] = 1  # in place of one balance equation, which the others imply: the law sums to 1
-        law = np.maximum(np.linalg.solve(A, np.eye(n)[-1]), 0)
-        mu[:, states] += chain.stationary[states].sum() * law.reshape(S, -1) / law.sum()
-    return mu
+class HasLaw(Protocol):
+    """A policy, as far as this module looks at one."""
+
+    def law_steps(self, chain: MarkovChain) -> Sequence[LawStep] | None: ...
 
 
-def startup_bits(problem: Problem, policy: WindowPolicy, rate: float) -> float:
+def steps_of(policy: HasLaw, chain: MarkovChain) -> Sequence[LawStep]:
+    steps = policy.law_steps(chain)
+    if steps is None:
+        raise InputError("this policy has no steady state that can be computed; use evaluate")
+    return steps
+
+
+def rates(problem: Problem, policy: HasLaw) -> Rates:
+    """Leakage and distortion in the long run, switching between the parts of a schedule included."""
+    return _mean_rates(problem, steps_of(policy, problem.chain))
+
+
+def _mean_rates(problem: Problem, steps: Sequence[LawStep]) -> Rates:
+    laws = law_at_phases(steps, problem.chain)
+    found = [step.rates(mu, problem.distortion) for step, mu in zip(steps, laws, strict=True)]
+    leakage, distortion = np.mean(found, 0)
+    return Rates(float(leakage), float(distortion))
+
+
+def long_run(problem: Problem, policy: HasLaw) -> tuple[Rates, float | None]:
+    """Rates and start-up bits."""
+    steps = steps_of(policy, problem.chain)
+    found = _mean_rates(problem, steps)
+    return found, _startup(problem, steps, found.leakage)
+
+
+def startup_bits(problem: Problem, policy: HasLaw, rate: float) -> float | None:
     """sum_t (leakage at t - rate) from the chain's initial law: what the first steps add, once.
+
+    None for a schedule, and where the layout of the law cannot hold the start.
+    """
+    return _startup(problem, steps_of(policy, problem.chain), rate)
+
+
+def _startup(problem: Problem, steps: Sequence[LawStep], rate: float) -> float | None:
+    opening = steps[0].opening(problem.chain.initial) if len(steps) == 1 else None
+    if opening is None:
+        return None
+    return opening.bits - opening.steps * rate + excess_bits(steps[0], opening.law, problem.distortion, rate)
+
+
+def excess_bits(step: LawStep, mu: Array, distortion: Array, rate: float) -> float:
+    """sum_t (leakage at t - rate) from the law mu on.
 
     The excess is looked at every step at first, then ever more rarely (trapezoids between), until what may be left is
     under a thousandth of a bit.
     """
-    mu = np.zeros((len(policy.output_model), problem.n_states))
-    mu[policy.first] = problem.chain.initial
-    return excess_bits(Step(problem.chain, policy), mu, problem.distortion, rate)
-
-
-def excess_bits(step: Stepping, mu: Array, distortion: Array, rate: float) -> float:
-    """sum_t (leakage at t - rate) from the law mu on."""
     excess = step.rates(mu, distortion).leakage - rate
     total, t = excess, 0
-    while t < STARTUP_STEPS and (t < 20 or abs(excess) * t > 1e-3):
+    while t < STARTUP_STEPS and (t < 20 or abs(excess) * t > STARTUP_BITS):
         stride = 1 + t // 32
         for _ in range(stride):
             mu = step(mu)
@@ -188,44 +284,10 @@ def excess_bits(step: Stepping, mu: Array, distortion: Array, rate: float) -> fl
     return total
 
 
-def widen(policy: WindowPolicy, window: int) -> WindowPolicy:
-    """The same policy, remembering more than it uses."""
-    copies = policy.n_outputs ** (window - policy.window)
-    return WindowPolicy(np.tile(policy.output_model, (copies, 1)), policy.kernel, window, policy.first)
-
-
-def schedule_rates(problem: Problem, schedule: Schedule, tolerance: float = 1e-7) -> tuple[float, float]:
-    """(leakage, distortion) of a schedule of window policies, switching included: the law over one whole period."""
-    parts = [p for p in schedule.policies if isinstance(p, WindowPolicy)]
-    if len(parts) < len(schedule.policies):
-        raise InputError("exact rates need a schedule of window policies")
-    window = max(p.window for p in parts)
-    parts = [widen(p, window) for p in parts]
-    steps = [Step(problem.chain, p) for p in parts]
-    turns = [step for step, n in zip(steps, schedule.durations, strict=True) for _ in range(n)]
-    mu = stationary_joint(problem.chain, parts[0])
-    for _ in range(100):
-        before = mu
-        for step in turns:
-            mu = step(mu)
-        if np.abs(mu - before).sum() < tolerance:
-            break
-    total = np.zeros(2)
-    for step in turns:
-        now = step.rates(mu, problem.distortion)
-        total += now.leakage, now.distortion
-        mu = step(mu)
-    leakage, distortion = total / schedule.period
-    return float(leakage), float(distortion)
-
-
-def rates(problem: Problem, policy: Policy, guess: Array | None = None) -> Rates:
-    """The steady state of a window or local policy."""
-    if isinstance(policy, LocalPolicy):
-        from veilstream.core.local.steady import judged
-
-        return judged(problem, policy)[0]
-    if not isinstance(policy, WindowPolicy):
-        raise InputError("only a window or local policy has a steady state that can be computed; use evaluate")
-    mu = stationary_joint(problem.chain, policy, guess)
-    return Step(problem.chain, policy).rates(mu, problem.distortion)
+def mean_joint(chain: MarkovChain, policy: HasLaw) -> Array | None:
+    """m(z,y) in the long run, |Z| x |Y|; None where the policy's long run cannot be computed."""
+    steps = policy.law_steps(chain)
+    if steps is None:
+        return None
+    laws = law_at_phases(steps, chain)
+    return sum((step.shown(mu) for step, mu in zip(steps, laws, strict=True)), np.zeros(())) / len(steps)

@@ -11,11 +11,10 @@ import polars as pl
 from veilstream.core.distortion import EARTH_RADIUS_KM
 from veilstream.data.readings import MICROSECONDS, Readings
 
-MAX_SPEED_KMH = 1000.0  # faster than an airliner
 MAX_ROUNDS = 10
 
 
-def clean(readings: Readings, max_speed_kmh: float = MAX_SPEED_KMH) -> Readings:
+def clean(readings: Readings, max_speed_kmh: float) -> Readings:
     """Sorted, one reading per stream and time, no spikes."""
     readings = _in_order(readings)
     return _drop_spikes(readings, max_speed_kmh) if readings.kind == "position" else readings

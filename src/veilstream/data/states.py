@@ -3,7 +3,7 @@
     encode(reading) = nearest state,   the same in fit, release and audit, and defined for every finite reading
 
 Positions are (latitude, longitude) in degrees with distances in km; values are bins with their own unit. How the
-states were found (stops, grid, bins, places) is in `state_search`; this file needs numpy only, as a gateway does.
+states were found (stops, grid, bins, places) is in `find`; this file needs numpy only, as a gateway does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ class StateSpace:
     names        n distinct names
     unit         of distances: "km" for positions, the value's own unit for bins
     edges        n - 1 inner edges of value bins, else None
-    study_only   why no gateway can do what was done to the data; empty if one can
     """
 
     kind: str
@@ -41,7 +40,6 @@ class StateSpace:
     names: tuple[str, ...]
     unit: str
     edges: NDArray[np.float64] | None = None
-    study_only: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         coordinates = np.array(self.coordinates, dtype=float)
@@ -58,7 +56,6 @@ class StateSpace:
             raise InputError("a state lies outside latitude -90..90 or longitude -180..180")
         object.__setattr__(self, "coordinates", coordinates)
         object.__setattr__(self, "names", _checked_names(self.names, len(coordinates)))
-        object.__setattr__(self, "study_only", tuple(map(str, self.study_only)))
         if self.kind == "bins":
             edges = np.array(self.edges if self.edges is not None else [], dtype=float)
             if edges.shape != (len(coordinates) - 1,) or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
@@ -118,7 +115,7 @@ class StateSpace:
         return 2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(np.clip(h, 0, 1)))
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
-        meta = {"kind": self.kind, "names": list(self.names), "unit": self.unit, "study_only": list(self.study_only)}
+        meta = {"kind": self.kind, "names": list(self.names), "unit": self.unit}
         arrays = {"coordinates": self.coordinates}
         if self.edges is not None:
             arrays["edges"] = self.edges
@@ -126,14 +123,8 @@ class StateSpace:
 
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[np.float64]]) -> StateSpace:
-        return cls(
-            str(meta["kind"]),
-            arrays["coordinates"],
-            tuple(meta["names"]),
-            str(meta["unit"]),
-            arrays.get("edges"),
-            tuple(meta.get("study_only", ())),
-        )
+        names, unit = tuple(meta["names"]), str(meta["unit"])
+        return cls(str(meta["kind"]), arrays["coordinates"], names, unit, arrays.get("edges"))
 
 
 def unit_vectors(points: NDArray[np.float64]) -> NDArray[np.float64]:

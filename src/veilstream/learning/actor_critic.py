@@ -1,6 +1,6 @@
 """Actor-critic through the known model: the actor is differentiated through the exact sum over releases.
 
-    actor   a = Blahut-Arimoto at b with a learned look-ahead cost          (`network.LookaheadRule`)
+    actor   a = Blahut-Arimoto at b with a learned look-ahead cost          (`rules.LookaheadRule`)
     critic  V(b) = -tau log sum_k exp(-<alpha_k, b> / tau)                  concave in b, as the optimum is
     Q(b,a) = L(b,a) + weight D(b,a) + sum_y p(y) V(m(.,y)/p(y) P)           no sampled y: |Y| next beliefs at once
 
@@ -10,7 +10,7 @@
 The second critic target is what makes it work. With the channel held fixed, Q is a linear function <alpha_b, b> that
 touches the backed-up value at b: one visited belief teaches all |Z| coordinates of a plane (the alpha-vector of a
 POMDP), where the value alone teaches one. A critic fitted to values only is right where the policy goes and wrong in
-the directions the actor asks about (prototype, one seed, grid Q2 at weight 1: 1.1 % above the optimum against 0.2 %).
+the directions the actor asks about (one seed, grid Q2 at weight 1: 1.1 % above the optimum against 0.2 %).
 
 <alpha_k, b'_y> = <P alpha_k, m(.,y)> / p(y): the next beliefs are never formed, so 400 states cost
 |Z| |Y| pieces, not |Y| |Z|^2, for each belief.
@@ -18,15 +18,15 @@ the directions the actor asks about (prototype, one seed, grid Q2 at weight 1: 1
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from veilstream.core.belief import BeliefPolicy
 from veilstream.core.information import Array
-from veilstream.core.policy import BeliefPolicy, WindowPolicy
 from veilstream.core.problem import Problem
 from veilstream.core.rules import LookaheadRule, as_layers
 from veilstream.errors import InputError
@@ -38,11 +38,13 @@ from veilstream.solvers.myopic import myopic
 from veilstream.solvers.solution import Point, Progress, Status
 
 WARM = {"cold": None, "causal-ba": partial(CausalBA, window=1), "myopic": myopic}
+MOST_BITS = 100.0  # a release that costs more counts as costing this
 BATCH = 8_000_000  # |Z| |Y| entries in one batch of channels, unless `streams` is given
 
 
 @dataclass(frozen=True)
-class ActorCritic:
+class ActorCritic(training.Learner):
+    method: ClassVar[str] = "actor-critic"
     width: int = 64  # of the two hidden layers of the actor
     updates: int = 2000
     streams: int = 0  # beliefs per update; 0: as many as BATCH allows, 16 to 256
@@ -233,10 +235,10 @@ def learn(
 
 def lookahead_of(problem: Problem, weight: float, before: Point | None) -> Array:
     """What the kernel of a warm start says about the future: -log2 K - cost; zero from cold."""
-    if before is None or not isinstance(before.policy, WindowPolicy) or len(before.policy.kernel) != 1:
+    cost = None if before is None else before.policy.release_cost()
+    if cost is None:
         return np.zeros(problem.distortion.shape)
-    K = np.where(problem.allowed, np.maximum(before.policy.kernel[0], 1e-30), 1)
-    bits = np.where(problem.allowed, -np.log2(K) - weight * problem.distortion, 0)
+    bits = np.where(problem.allowed, np.minimum(cost, MOST_BITS) - weight * problem.distortion, 0)
     return bits - bits.min(1, keepdims=True)
 
 
@@ -244,7 +246,7 @@ def deployed(problem: Problem, weight: float, options: ActorCritic, actor: Actor
     """The actor as a policy that needs no JAX."""
     cost = problem.cost(weight) + np.asarray(actor.lookahead, float)
     rule = LookaheadRule(as_layers(actor.layers), cost, np.asarray(actor.directions, float), options.sweeps)
-    return BeliefPolicy(problem.chain.transition, problem.chain.initial, rule)
+    return BeliefPolicy(problem.chain, rule)
 
 
 def better(problem: Problem, weight: float, before: Point, after: Point, seed: int) -> Point:

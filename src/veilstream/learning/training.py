@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -21,15 +21,31 @@ from safetensors.numpy import save_file
 
 from veilstream.core.evaluate import evaluate
 from veilstream.core.policy import Policy
-from veilstream.core.problem import Problem
+from veilstream.core.problem import Average, Budget, Problem
 from veilstream.errors import InputError
 from veilstream.solvers.causal_ba import CausalBA
-from veilstream.solvers.solution import Level, Point, Progress, Status, fingerprint
+from veilstream.solvers.solution import Point, Progress, Solver, Status, fingerprint
 
 State = Any  # a pytree of arrays
 Figures = dict[str, float]
 Curve = list[Figures]
 Report = Callable[[Figures], None] | None
+
+
+class Learner(Solver):
+    """A solver that trains at a weight."""
+
+    method: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        return self.method
+
+    def at_limit(self, problem: Problem, constraint: Average | Budget) -> Point:
+        raise InputError(
+            f"{self.method} trains at a weight, found {constraint}; solve that with causal-ba first and pass "
+            "Average(weight=solution.weight)"
+        )
 
 
 @dataclass(frozen=True)
@@ -179,15 +195,4 @@ def estimated(problem: Problem, policy: Policy, seed: int, history: Curve) -> Po
     """The policy with its rates by exact-belief Monte Carlo, on draws that training has not seen."""
     steps, streams = (300, 256) if problem.distortion.size <= 4096 else (90, 24)
     ev = evaluate(problem, policy, steps, streams, seed=seed + 1_000_003)
-    startup = ev.total_bits - (steps + steps // 3) * ev.leakage
-    return Point(
-        policy,
-        ev.leakage,
-        ev.distortion,
-        Level.ESTIMATED,
-        ev.leakage_se,
-        ev.distortion_se,
-        startup,
-        Status.BUDGET,
-        history,
-    )
+    return Point.estimated(policy, ev, status=Status.BUDGET, history=history)

@@ -5,15 +5,15 @@ Its rates are estimated by simulation; there is no finite table to compute them 
 
 from dataclasses import dataclass
 
+from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.evaluate import evaluate
 from veilstream.core.information import Array
-from veilstream.core.policy import BeliefPolicy, GreedyRule
 from veilstream.core.problem import Problem
-from veilstream.solvers.solution import Level, Point, Progress
+from veilstream.solvers.solution import Point, Progress, Solver
 
 
 @dataclass(frozen=True)
-class BeliefGreedy:
+class BeliefGreedy(Solver):
     steps: int = 200
     streams: int = 64
     tolerance: float = 1e-4  # bits, of each step's Blahut-Arimoto
@@ -23,14 +23,12 @@ class BeliefGreedy:
         points = []
         for i, weight in enumerate(weights):
             rule = GreedyRule(problem.cost(weight), self.tolerance)
-            policy = BeliefPolicy(problem.chain.transition, problem.chain.initial, rule)
+            policy = BeliefPolicy(problem.chain, rule)
 
             def tell(done: float, what: str, i: int = i) -> None:
                 if progress:
                     progress((i + done) / len(weights), f"{what} weight {i + 1} of {len(weights)}")
 
             ev = evaluate(problem, policy, self.steps, self.streams, seed=self.seed, progress=tell)
-            startup = ev.total_bits - (self.steps + self.steps // 3) * ev.leakage
-            rates = ev.leakage, ev.distortion, Level.ESTIMATED, ev.leakage_se, ev.distortion_se
-            points.append(Point(policy, *rates, startup_bits=startup))
+            points.append(Point.estimated(policy, ev))
         return points

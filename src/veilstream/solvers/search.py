@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from veilstream.core.information import Array
-from veilstream.core.policy import Schedule, WindowPolicy
 from veilstream.core.problem import Average, Budget, Instantaneous, Problem
-from veilstream.core.steady import schedule_rates
+from veilstream.core.schedule import Schedule
+from veilstream.core.steady import rates
 from veilstream.errors import InputError
-from veilstream.solvers.causal_ba import CausalBA, constants
+from veilstream.solvers.causal_ba import constants
 from veilstream.solvers.solution import Level, Point, Progress, Solver
 
 ROUNDS = 5
@@ -58,7 +58,7 @@ def meet(
             f"{axis.limit:g} was asked for"
         )
     weights = first_weights(problem)
-    rough = solver.rough(problem) if isinstance(solver, CausalBA) else solver
+    rough = solver.rough(problem)
     for i in range(ROUNDS):
         tell = (lambda f, what, i=i: progress((i + f) / ROUNDS, what)) if progress else None
         found += rough.points(problem, weights, tell)
@@ -73,7 +73,7 @@ def meet(
     if beyond is None:
         return within, 0.0 if within.leakage <= 1e-9 else float(weights[0])
     weight = slope(within, beyond)
-    if close_enough(within, beyond, axis) or not is_window(within, beyond):
+    if close_enough(within, beyond, axis) or not can_share(problem, within, beyond):
         return within, weight
     return share_time(problem, within, beyond, axis), weight
 
@@ -147,8 +147,9 @@ def narrower(weights: Array, within: Point, beyond: Point) -> Array:
     return centre * np.geomspace(1 / reach, reach, WEIGHTS_A_ROUND + 1)
 
 
-def is_window(*points: Point) -> bool:
-    return all(isinstance(p.policy, WindowPolicy) for p in points)
+def can_share(problem: Problem, within: Point, beyond: Point) -> bool:
+    """Whether the rates of a schedule of the two can be computed."""
+    return Schedule((within.policy, beyond.policy), (1, 1)).law_steps(problem.chain) is not None
 
 
 def share_time(problem: Problem, within: Point, beyond: Point, axis: Axis) -> Point:
@@ -159,8 +160,7 @@ def share_time(problem: Problem, within: Point, beyond: Point, axis: Axis) -> Po
         n_within = min(max(int(np.ceil(share * block)), 1), block - 1)
         while True:
             schedule = Schedule((within.policy, beyond.policy), (n_within, block - n_within))
-            leakage, distortion = schedule_rates(problem, schedule)
-            point = Point(schedule, leakage, distortion, Level.COMPUTED, status=within.status)
+            point = Point(schedule, *rates(problem, schedule), Level.COMPUTED, status=within.status)
             if axis.of(point) <= axis.limit * (1 + 1e-9) or n_within == block - 1:
                 break
             n_within = min(n_within + max(1, block // 200), block - 1)

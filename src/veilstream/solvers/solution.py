@@ -1,16 +1,19 @@
 """What a solver knows when it is done."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from veilstream.core.evaluate import Evaluation, evaluate
 from veilstream.core.information import Array
-from veilstream.core.policy import Policy, WindowPolicy
-from veilstream.core.problem import Problem
+from veilstream.core.policy import Policy
+from veilstream.core.problem import Average, Budget, Problem
+from veilstream.core.steady import long_run
 
 Progress = Callable[[float, str], None]  # fraction done, what is going on
 
@@ -50,17 +53,44 @@ class Point:
     def objective(self, weight: float) -> float:
         return self.leakage + weight * self.distortion
 
+    @classmethod
+    def of(cls, problem: Problem, policy: Policy) -> "Point":
+        """Where a policy operates: computed where that can be, else estimated."""
+        if policy.law_steps(problem.chain) is None:
+            return cls.estimated(policy, evaluate(problem, policy))
+        rates, startup = long_run(problem, policy)
+        return cls(policy, *rates, startup_bits=startup)
+
+    @classmethod
+    def estimated(cls, policy: Policy, ev: Evaluation, **known: Any) -> "Point":
+        """From a simulation; `known` replaces what is known better."""
+        found = {"leakage": ev.leakage, "distortion": ev.distortion, "level": Level.ESTIMATED}
+        errors = {"leakage_se": ev.leakage_se, "distortion_se": ev.distortion_se, "startup_bits": ev.startup_bits}
+        return cls(policy, **{**found, **errors, **known})
+
+
+class Solver(ABC):
+    """A frozen set of hyper-parameters that finds a policy for each weight; the rest says what else it can do."""
+
     @property
-    def table(self) -> WindowPolicy:
-        """The policy, where it is known to be a table."""
-        assert isinstance(self.policy, WindowPolicy)
-        return self.policy
+    def name(self) -> str:
+        """How solutions call it, when it was not asked for by name."""
+        return type(self).__name__
 
-
-class Solver(Protocol):
-    """A frozen set of hyper-parameters that finds a policy for each weight."""
-
+    @abstractmethod
     def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]: ...
+
+    def at_limit(self, problem: Problem, constraint: Average | Budget) -> Point | None:
+        """Its own way to a limit; None: by a search over the weight. Raises where it can only be given a weight."""
+        return None
+
+    def rough(self, problem: Problem) -> "Solver":
+        """The same for a first look around."""
+        return self
+
+    def left_out(self, problem: Problem) -> list[str]:
+        """What the search did not look at, and what that means for the result."""
+        return []
 
 
 @dataclass(frozen=True)
@@ -99,12 +129,10 @@ class Solution:
     @property
     def window(self) -> int | None:
         """Released symbols the policy remembers; None where that is not what it remembers."""
-        parts = getattr(self.policy, "policies", (self.policy,))
-        windows = [getattr(p, "window", None) for p in parts]
-        return None if None in windows else max(w for w in windows if w is not None)
+        return self.policy.remembers
 
     def to_json(self) -> dict[str, Any]:
-        """The keys of the contract."""
+        """What `veil solve` prints as JSON."""
         return {
             "chain": self.problem.chain.name,
             "method": self.method,

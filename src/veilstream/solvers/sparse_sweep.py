@@ -11,9 +11,8 @@ import numpy as np
 from veilstream.core.information import Array, Index
 from veilstream.core.local.pattern import Pattern, Products
 from veilstream.core.local.policy import FLOOR, START, LocalPolicy, Sparse
-from veilstream.core.local.steady import LocalStep, local_rates
 from veilstream.core.problem import Problem
-from veilstream.core.steady import Rates
+from veilstream.core.steady import Rates, stationary_law
 from veilstream.solvers.sweep import UNSEEN, Tables, gains
 
 MOST_STEPS, SETTLED = 60, 1e-6  # of mu between two looks; total variation in a step
@@ -113,9 +112,9 @@ class SparseSweep:
     def result(self, t: Tables, i: int) -> tuple[LocalPolicy, Rates]:
         """The policy that run i has found, and its rates in the long run."""
         policy = self.policy(t, i)
-        step = LocalStep(self.problem.chain, policy, self.pattern)
-        mu = t.mu[i].astype(float)
-        return policy, local_rates(step, self.problem.distortion, mu / mu.sum())
+        step, mu = policy.law_step(self.problem.chain, self.pattern), t.mu[i].astype(float)
+        law = stationary_law(step, self.problem.chain, mu / mu.sum())
+        return policy, step.rates(law, self.problem.distortion)
 
     def policy(self, t: Tables, i: int) -> LocalPolicy:
         p, Z, Y = self.pattern, self.pattern.n_states, self.pattern.n_outputs
@@ -135,7 +134,7 @@ class SparseSweep:
             kernel = Sparse.of(keys, np.concatenate([y, p.kernel_output]), np.concatenate([base, K]))
         windows = np.concatenate([np.full(Y, START), p.windows[p.output_window]])
         outputs = Sparse.of(windows, np.concatenate([np.arange(Y), p.output]), np.concatenate([marginal, r]))
-        return LocalPolicy(outputs, kernel, Z, Y, p.window)
+        return LocalPolicy(outputs, kernel, (Z, Y), p.window)
 
 
 def sparse_starts(problem: Problem, pattern: Pattern, random: int, seed: int) -> Array:

@@ -19,9 +19,10 @@ import numpy as np
 
 from veilstream.core.information import Array, Index
 from veilstream.core.local.policy import FLOOR
-from veilstream.core.policy import Policy, WindowPolicy
+from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
-from veilstream.core.steady import DENSE_LIMIT, Moves, Rates, Step, dense_transition, stationary_joint
+from veilstream.core.steady import DENSE_LIMIT, Moves, Rates, WindowStep, stationary_law
+from veilstream.core.window import WindowPolicy
 
 UNSEEN = 1e-250  # the law of a window below which its output model is left alone
 
@@ -168,9 +169,9 @@ class Sweep:
         r = self.by_window(t.r)
         mu, alpha = np.empty((2, len(t), S, Z))
         for i in range(len(t)):
-            policy = WindowPolicy(r[i], K[i].swapaxes(1, 2), self.window)
-            T = dense_transition(policy.channel(np.arange(S)), chain.transition)
-            mu[i] = stationary_joint(chain, policy)
+            step = WindowStep(chain, r[i], K[i].swapaxes(1, 2), self.window)
+            T = step.transition()
+            mu[i] = stationary_law(step, chain)
             one_step = improved[i] - T @ old[i]
             gain = mu[i].ravel() @ one_step
             alpha[i] = np.linalg.solve(np.eye(S * Z) - T + mu[i].ravel(), one_step - gain).reshape(S, Z)
@@ -184,8 +185,9 @@ class Sweep:
         K = self.kernel(one, np.array([i]))[0][0].swapaxes(1, 2)
         mu = self.by_window(one.mu)[0]
         policy = WindowPolicy(self.by_window(one.r)[0], K, self.window, first=int(mu.sum(1).argmax()))
-        law = stationary_joint(chain, policy, mu.astype(float) / mu.sum())
-        return policy, Step(chain, policy).rates(law, self.problem.distortion)
+        [step] = policy.law_steps(chain)
+        law = stationary_law(step, chain, mu.astype(float) / mu.sum())
+        return policy, step.rates(law, self.problem.distortion)
 
 
 def gains(mu: Array, change: Array, absorption: Array) -> Array:

@@ -24,9 +24,9 @@ import numpy as np
 from veilstream.apps.bench.mosquitto import Mosquitto, RawClient, mosquitto_command, publish
 from veilstream.artefact import save
 from veilstream.core.builtin import builtin_problem
-from veilstream.core.policy import WindowPolicy
 from veilstream.core.problem import Average, Problem
-from veilstream.gateway.mechanism import release_many
+from veilstream.core.release import release_many
+from veilstream.core.window import WindowPolicy
 
 STREAMS, ROUNDS, BATCH = 500, 3, 20
 
@@ -256,7 +256,8 @@ def _gateway(folder: Path, port: int) -> None:
     space = Space(load(folder / "policy.veil"))
     core = Core({"": space}, Store(folder / "store.db", {"": space.binding}))
     gateway = MqttGateway(core, [Route("in/+", "out/+")], BrokerSettings("127.0.0.1", port, "gateway"))
-    service.run(core, {"mqtt": gateway.run})
+    service.run({"mqtt": gateway.run}, core.stats)
+    core.close()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 import veilstream
+from veilstream.apps.cli.common import in_flags
 from veilstream.errors import InputError
 
 # the base of click's errors, from whichever click typer carries
@@ -52,7 +53,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except InputError as error:
-        code = fail(str(error))
+        code = fail(in_flags(str(error)))
     except typer.Abort:
         code = 130
     except KeyboardInterrupt:

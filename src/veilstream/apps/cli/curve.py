@@ -32,7 +32,7 @@ def curve(
     from veilstream.core.problem import Average, Problem
     from veilstream.solvers import curve as run
     from veilstream.solvers import default_weights
-    from veilstream.solvers.baselines import SHAPES, Today
+    from veilstream.solvers.baselines import SHAPES, Baseline
 
     source = read_model(model)
     problem = Problem(source.chain, source.distortion, Average(weight=1.0))
@@ -41,7 +41,7 @@ def curve(
     with progress_bar("curve", quiet=json_out) as progress:
         for method in [m.strip() for m in methods.split(",") if m.strip()]:
             if method in SHAPES:
-                families[method] = Today(method, seed=seed).family(problem, progress)
+                families[method] = Baseline(method, seed=seed).family(problem, progress)
             else:
                 curves[method] = run(problem, weights, method, seed=seed, progress=progress)
         if certify and "causal-ba" in curves:

@@ -62,7 +62,7 @@ def demo(
     from veilstream.artefact import load
     from veilstream.core.chain import MarkovChain
     from veilstream.data.synthetic import city
-    from veilstream.solvers.baselines import Today
+    from veilstream.solvers.baselines import Baseline
 
     need("matplotlib", "plot")
     from veilstream.apps.report.plots import demo_figure, save_figure
@@ -81,7 +81,10 @@ def demo(
         card = [*data_card(artefact, 1, len(source.path), [source.path]), *chain_card(artefact)]
         content = collect(artefact, [week], Options(seconds=seconds, seed=seed), card, progress=progress)
         write(report, render(content))
-        families = {"planar-laplace": content.family, "rounding": Today("rounding", seed=seed).family(content.problem)}
+        families = {
+            "planar-laplace": content.family,
+            "rounding": Baseline("rounding", seed=seed).family(content.problem),
+        }
     points = [(row.limit, row.ours, row.simulated, row.laplace) for row in rows]
     day = week[:DAY_STEPS], shown[:DAY_STEPS]
     curves = {"causal-ba": content.solutions}
@@ -127,7 +130,7 @@ def store(out: Path, chain: MarkovChain, source: Source, rows: list[Row], seed: 
 
 def release_week(out: Path, row: Row, source: Source, week: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """A week as the gateway would release it, written as the service would see it; the seed is for the demo only."""
-    from veilstream.gateway.mechanism import release_many
+    from veilstream.core.release import release_many
 
     shown = release_many(row.ours.policy, week[None], row.ours.problem, seed=seed).y[0]
     places = source.states.decode(shown)

@@ -43,7 +43,7 @@ def report(
 ) -> None:
     """Write one self-contained page: what the policy reveals, what it costs, and how sure that is."""
     from veilstream.apps.cli.common import need, print_json, progress_bar
-    from veilstream.apps.report.audited import DEPTHS
+    from veilstream.apps.report.audit_part import DEPTHS
     from veilstream.apps.report.content import Options, collect
     from veilstream.apps.report.page import render
     from veilstream.apps.report.words import verdict
@@ -96,13 +96,14 @@ def _recorded(
     artefact: Artefact, data: list[str] | None, stream: str | None, columns: str | None, unit: str | None
 ) -> tuple[list[NDArray[int64]] | None, list[tuple[str, str]], list[dict[str, Any]]]:
     """Recorded symbols, the data card and the account of the cleaning."""
+    from veilstream.apps.cli.common import in_flags
     from veilstream.apps.report.card import chain_card, data_card
     from veilstream.errors import InputError
 
     if not data:
         return None, chain_card(artefact), []
     try:
-        from veilstream.audit.source import sequences as encode
+        from veilstream.audit.source import recorded_runs
         from veilstream.data.sources import read
     except ImportError as missing:
         raise InputError(
@@ -111,9 +112,10 @@ def _recorded(
     readings = read(data, columns=columns, unit=unit)
     if stream is not None:
         readings = readings.only(stream)
-    sequences = encode(readings, artefact)
+    sequences = recorded_runs(readings, artefact).sequences
     card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences), *chain_card(artefact)]
-    return sequences, card, readings.account.to_json()
+    account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
+    return sequences, card, account
 
 
 def check_writable(out: Path) -> None:

@@ -85,7 +85,7 @@ def solve(
 
 
 def as_json(solution: "Solution") -> dict[str, Any]:
-    """The keys of the contract."""
+    """What `veil solve` prints as JSON."""
     return solution.to_json()
 
 
@@ -99,7 +99,7 @@ def write(path: Path, solution: "Solution", source: "Model", seed: int) -> None:
     model = source.artefact
     data = "" if model is None else model.provenance.get("data_sha256", "")
     made = provenance(shlex.join(["veil", *sys.argv[1:]]), seed, data, solution=as_json(solution))
-    extra = {} if model is None else {"states": model.states, "period_s": model.period_s, "epoch_s": model.epoch_s}
+    extra = {} if model is None else {"states": model.states, "recording": model.recording}
     save(path, solution.policy, problem=solution.problem, provenance=made, **extra)
 
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 import veilstream
 from veilstream.apps.fleet.settings import Settings
-from veilstream.artefact import dumps, provenance
+from veilstream.artefact import Artefact, dumps, provenance
 from veilstream.core.problem import Problem
-from veilstream.data.fitting import FitOptions, Model, fit_model
+from veilstream.data.fitting import FitOptions, FittedModel, fit_model
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
 from veilstream.data.states import StateSpace
 
@@ -134,26 +134,26 @@ def _work(task: Task) -> Result:
         from veilstream.solvers.bounds import certify_curve
 
         solution, *found = certify_curve([solution, *found], asked.certify_s)
-    files = _veil_files(task, model, solution)
+    files, policy = _veil_files(task, model, solution)
     files["curve.csv"] = _csv(found)
     row = _row(task, model, solution, found, blind)
     if asked.audit:
-        row["audit"], files["audit.json"] = _audit(task, model, solution)
+        row["audit"], files["audit.json"] = _audit(policy, model.runs.sequences, seed)
     row["seconds"] = round(perf_counter() - began, 3)
     return Result(task.name, files, row)
 
 
-def _veil_files(task: Task, model: Model, solution: Solution) -> dict[str, bytes]:
-    """Model and policy, equal bytes for equal tasks on equal machines."""
-    parts: dict[str, Any] = {"states": model.states, "period_s": model.period_s}
+def _veil_files(task: Task, model: FittedModel, solution: Solution) -> tuple[dict[str, bytes], Artefact]:
+    """Model and policy, equal bytes for equal tasks on equal machines; and what the policy's file holds."""
+    parts: dict[str, Any] = {"states": model.states, "recording": model.recording}
     said = {k: v for k, v in solution.to_json().items() if k not in TIMED}
     more = {} if task.pool is None else {"pool": task.pool}
     made = provenance("veil fleet", task.options.seed, task.data_sha256, **more)
     _, model_file = dumps(chain=model.chain, **parts, provenance=made)
-    _, policy_file = dumps(
+    policy, policy_file = dumps(
         solution.policy, problem=solution.problem, **parts, provenance=made | {"solution": said}, name="the policy"
     )
-    return {"model.veil": model_file, "policy.veil": policy_file}
+    return {"model.veil": model_file, "policy.veil": policy_file}, policy
 
 
 def _csv(solutions: Sequence[Solution]) -> bytes:
@@ -166,7 +166,7 @@ def _csv(solutions: Sequence[Solution]) -> bytes:
     return out.getvalue().encode()
 
 
-def _row(task: Task, model: Model, solution: Solution, found: Sequence[Solution], blind: float) -> dict[str, Any]:
+def _row(task: Task, model: FittedModel, solution: Solution, found: Sequence[Solution], blind: float) -> dict[str, Any]:
     chosen = solution.to_json()
     names = ("leakage", "leakage_lower", "gap", "distortion", "window", "constraint", "level", "status", "startup_bits")
     return {
@@ -186,32 +186,19 @@ def _row(task: Task, model: Model, solution: Solution, found: Sequence[Solution]
     }
 
 
-def _audit(task: Task, model: Model, solution: Solution) -> tuple[dict[str, Any], bytes]:
+def _audit(policy: Artefact, sequences: Sequence[NDArray[np.int64]], seed: int) -> tuple[dict[str, Any], bytes]:
     """Exact adversaries on data from the chain and on her own traces; no network is trained."""
-    from veilstream.audit import Options, audit, check, claim_of, verdict
+    from veilstream.audit import Options
+    from veilstream.audit.assemble import audit_artefact
 
-    options = Options(seed=task.options.seed).quick()
-    long = [s for s in _first_steps(model.runs.sequences, LONGEST_AUDIT) if len(s) > max(options.lookbacks)]
-    problem = solution.problem
-    claim = claim_of({"solution": solution.to_json()}, problem, solution.policy)
-    found = audit(
-        problem,
-        solution.policy,
-        long or None,
-        name=solution.method,
-        claimed=solution.leakage,
-        distances=model.states.distances(),
-        names=model.states.names,
-        unit=task.unit,
-        options=options,
-    )
-    result = check(found, claim)
-    told = {"stands": result.stands, "contradictions": list(result.contradictions)}
-    words = verdict(found, claim, problem.chain)
+    options = Options(seed=seed).quick()
+    long = [s for s in _first_steps(sequences, LONGEST_AUDIT) if len(s) > max(options.lookbacks)]
+    found = audit_artefact(policy, sequences=long or None, options=options)
     seen = {s.name: {who: s.adversaries["filter"][who].top1 for who in ("released", "nothing")} for s in
-            found.policy.settings}  # fmt: skip
-    text = json.dumps({**told, "verdict": words, **found.policy.to_json()}, indent=1, default=_plain)
-    return {**told, "named": seen}, text.encode()
+            found.audit.policy.settings}  # fmt: skip
+    told = found.to_json()
+    row = {"stands": told["stands"], "contradictions": told["contradictions"], "named": seen}
+    return row, json.dumps(told, indent=1, default=_plain).encode()
 
 
 def _first_steps(sequences: Sequence[NDArray[np.int64]], most: int) -> list[NDArray[np.int64]]:

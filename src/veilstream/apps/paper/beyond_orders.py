@@ -8,9 +8,8 @@ leaks at the distortion that one then has.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from veilstream.apps.paper.beyond import blind
@@ -19,9 +18,9 @@ from veilstream.apps.paper.item import Desk, Finding, Item
 from veilstream.apps.paper.meters import household, readings
 from veilstream.apps.paper.points import key_of, solved
 from veilstream.core.evaluate import Evaluation, evaluate
-from veilstream.core.policy import Policy, Schedule, WindowPolicy
+from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Problem
-from veilstream.data.fitting import Model
+from veilstream.data.fitting import FittedModel
 from veilstream.solvers import solve
 from veilstream.solvers.solution import Solution
 
@@ -44,7 +43,7 @@ class Row:
 
 def make(desk: Desk) -> Finding:
     assert desk.geolife is not None
-    cases: dict[str, tuple[str, Callable[[int], Model]]] = {"user 016": ("km", lambda k: model(desk.geolife, k))}  # type: ignore[arg-type]
+    cases: dict[str, tuple[str, Callable[[int], FittedModel]]] = {"user 016": ("km", lambda k: model(desk.geolife, k))}  # type: ignore[arg-type]
     if desk.meters is not None:
         meters = desk.meters
         name = readings(meters).streams[0]
@@ -59,9 +58,7 @@ def make(desk: Desk) -> Finding:
             if first is None:
                 limit = SHARE * blind(chain, d)
                 first = solve(Problem(chain, d, Average(limit=limit)), window=1, seed=desk.budget.seed)
-            told = were_it_true(
-                desk, Problem(chain, d, Average(weight=1.0)), lifted(first.policy, chain.symbols), limit
-            )
+            told = were_it_true(desk, Problem(chain, d, Average(weight=1.0)), first.policy, limit)
             solution = first if k == 1 else solved(desk, Problem(chain, d, Average(limit=told.distortion)), window=1)
             held = fitted.held_out
             held_out = None if held is None else (held.loss, held.loss_se)
@@ -95,15 +92,8 @@ def were_it_true(desk: Desk, problem: Problem, policy: Policy, limit: float) -> 
     """The policy for order 1 (of that limit) on a chain of another order, rolled out."""
     steps, streams, seed = desk.budget.steps, desk.budget.streams, desk.budget.seed
     key = key_of(problem, "policy for order 1", limit=limit, roll_outs=[streams, steps], seed=seed)
-    return Evaluation(**desk.kept(key, lambda: asdict(evaluate(problem, policy, steps, streams, seed=seed))))
-
-
-def lifted(policy: Policy, symbols: np.ndarray) -> Policy:
-    """A policy that looks at the present symbol, for a chain whose states are histories."""
-    if isinstance(policy, Schedule):
-        return replace(policy, policies=tuple(lifted(p, symbols) for p in policy.policies))
-    assert isinstance(policy, WindowPolicy)
-    return WindowPolicy(policy.output_model, policy.kernel[:, symbols], policy.window, policy.first)
+    view = problem.chain.symbols  # it looks at the present symbol
+    return Evaluation(**desk.kept(key, lambda: asdict(evaluate(problem, policy, steps, streams, seed=seed, view=view))))
 
 
 def judge(rows: list[Row]) -> Finding:

@@ -18,10 +18,10 @@ from matplotlib.figure import Figure
 from veilstream.apps.paper.item import Desk, Finding, Item
 from veilstream.apps.paper.learned import available, options_of
 from veilstream.apps.paper.points import key_of, solved
+from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.evaluate import Evaluation, evaluate
 from veilstream.core.information import Array
-from veilstream.core.policy import BeliefPolicy, GreedyRule, WindowPolicy
 from veilstream.core.problem import Average, Problem, expected_distortion, leakage
 from veilstream.solvers import solve
 
@@ -56,7 +56,7 @@ def make(desk: Desk) -> Finding:
     rule = lookahead(problem, desk.budget.seed)
     ahead, ahead_pair = rule(b), lookahead(pair, desk.budget.seed)(b_pair)
     best = solved(desk, problem, certify=True)
-    reached = evaluate(problem, BeliefPolicy(P, problem.chain.initial, rule), 100, 64, seed=desk.budget.seed)
+    reached = evaluate(problem, BeliefPolicy(problem.chain, rule), 100, 64, seed=desk.budget.seed)
     desk.tell(0.6, "actor-critic")
     learned = actor_critic(desk, problem, b)
     tables = {"this step alone": now, "with look-ahead": ahead, "actor-critic": learned}
@@ -77,8 +77,9 @@ def make(desk: Desk) -> Finding:
 def lookahead(problem: Problem, seed: int) -> GreedyRule:
     """Blahut-Arimoto whose cost holds what the exact policy of memory 1 pays later."""
     policy = solve(problem, window=1, seed=seed).policy
-    assert isinstance(policy, WindowPolicy) and len(policy.kernel) == 1
-    return GreedyRule(-np.log2(np.maximum(policy.kernel[0], 1e-300)), tolerance=1e-9)
+    cost = policy.release_cost()
+    assert cost is not None  # a window of one has it
+    return GreedyRule(cost, tolerance=1e-9)
 
 
 def actor_critic(desk: Desk, problem: Problem, b: Array) -> Array | None:

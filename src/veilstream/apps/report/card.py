@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
-from veilstream.data.crossval import THIN_ROW, describe
+from veilstream.data.card import THIN_ROW, describe
 from veilstream.units import format_duration
 
 

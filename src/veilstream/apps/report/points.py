@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from veilstream.audit.bayes import infer
 from veilstream.audit.traces import release, sampled
 from veilstream.core.chain import MarkovChain
-from veilstream.core.evaluate import evaluate
 from veilstream.core.information import Array
-from veilstream.core.local.policy import LocalPolicy
-from veilstream.core.policy import Policy, Schedule, WindowPolicy
-from veilstream.core.problem import Average, Both, Constraint, Instantaneous, Problem
-from veilstream.core.steady import rates, schedule_rates, stationary_joint
-from veilstream.solvers.solution import Level, Point, Solution
+from veilstream.core.policy import Policy
+from veilstream.core.problem import Average, Both, Constraint, Instantaneous
+from veilstream.core.steady import mean_joint
+from veilstream.solvers.solution import Level, Solution
 
 Ints = NDArray[np.int64]
 AUDIT_STEPS, AUDIT_STREAMS = 200, 64
@@ -32,18 +30,6 @@ class Example:
     posterior: Array  # steps x symbols: P(true symbol | releases up to then), computed exactly
     right: float  # share of steps at which the likeliest symbol is the true one, on data drawn from the chain
     right_se: float
-
-
-def where(problem: Problem, policy: Policy) -> Point:
-    """Leakage and distortion of a policy: computed where that can be, else estimated."""
-    if isinstance(policy, WindowPolicy | LocalPolicy):
-        steady = rates(problem, policy)
-        return Point(policy, steady.leakage, steady.distortion)
-    if isinstance(policy, Schedule) and all(isinstance(p, WindowPolicy) for p in policy.policies):
-        leakage, distortion = schedule_rates(problem, policy)
-        return Point(policy, leakage, distortion)
-    ev = evaluate(problem, policy)
-    return Point(policy, ev.leakage, ev.distortion, Level.ESTIMATED, ev.leakage_se, ev.distortion_se)
 
 
 def curve_constraint(constraint: Constraint) -> Constraint:
@@ -114,32 +100,13 @@ def guessed(chain: MarkovChain, policy: Policy, seed: int) -> tuple[float, float
 
 def mean_channel(chain: MarkovChain, policy: Policy, seed: int = 0) -> tuple[Array, str]:
     """P(release y | true symbol x) in the long run, over all the policy remembers,  symbols x |Y|."""
-    if isinstance(policy, WindowPolicy):
-        m_zy = _long_run(chain, policy)
-    elif isinstance(policy, Schedule) and all(isinstance(p, WindowPolicy) for p in policy.policies):
-        shares = np.array(policy.durations) / policy.period
-        parts = [_long_run(chain, p) for p in policy.policies if isinstance(p, WindowPolicy)]
-        m_zy = sum((w * part for w, part in zip(shares, parts, strict=True)), np.zeros_like(parts[0]))
-        return _by_symbol(
-            chain, m_zy
-        ), "computed for each part of its schedule; what a switch leaves behind is not counted"
-    else:
-        traces = sampled(chain, policy, 400, 64, seed)
-        m_zy = np.full((len(chain), policy.n_outputs), 1e-12)
-        np.add.at(m_zy, (traces.z.ravel(), traces.y.ravel()), 1.0)
-        return _by_symbol(chain, m_zy), f"counted in {traces.z.size} simulated steps"
-    return _by_symbol(chain, m_zy), str(Level.COMPUTED)
-
-
-def _long_run(chain: MarkovChain, policy: WindowPolicy) -> Array:
-    """m(z,y) = sum_s mu(s,z) a_s(y|z)."""
-    mu = stationary_joint(chain, policy)
-    m_zy = np.zeros((policy.n_states, policy.n_outputs))
-    size = max(1, 2_000_000 // m_zy.size)
-    for at in range(0, len(mu), size):
-        s = np.arange(at, min(at + size, len(mu)))
-        m_zy += np.einsum("sz,szy->zy", mu[s], policy.channel(s))
-    return m_zy
+    m_zy = mean_joint(chain, policy)
+    if m_zy is not None:
+        return _by_symbol(chain, m_zy), str(Level.COMPUTED)
+    traces = sampled(chain, policy, 400, 64, seed)
+    m_zy = np.full((len(chain), policy.n_outputs), 1e-12)
+    np.add.at(m_zy, (traces.z.ravel(), traces.y.ravel()), 1.0)
+    return _by_symbol(chain, m_zy), f"counted in {traces.z.size} simulated steps"
 
 
 def _by_symbol(chain: MarkovChain, m_zy: Array) -> Array:

@@ -9,13 +9,20 @@ happens. Before the first release the memory is -1, with an output model of its 
 for the whole window.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from veilstream.core.chain import LARGE, MarkovChain
 from veilstream.core.information import Array, Index
+from veilstream.core.local.pattern import Pattern, Rows, pattern_of
+from veilstream.core.local.steady import First, LocalStep, repeated
+from veilstream.core.policy import Export, Memory, Policy
+from veilstream.core.steady import LawStep, Opening, WindowStep
+from veilstream.core.window import checked_window
 from veilstream.errors import InputError
 
 FLOOR = 1e-9  # least output probability r(y|s): a deployed policy never makes a release impossible
@@ -72,16 +79,14 @@ class Sparse:
 
 
 @dataclass(frozen=True, eq=False)
-class LocalPolicy:
+class LocalPolicy(Policy, kind="local"):
     """A table over the last w released symbols, in base |Y|, kept where it is not zero."""
 
     output_model: Sparse  # r: rows START and windows s, columns y
     kernel: Sparse  # K: rows z (base, all of them) and, for w > 1, (s' + 1) |Z| + z; columns y
-    n_states: int
-    n_outputs: int
+    shape: tuple[int, int]  # |Z|, |Y|
     window: int
-    transition: Array | None = None  # the chain it was made for: the channel does not use it, a releaser's meter does
-    initial: Array | None = None
+    chain: MarkovChain | None = None
 
     def __post_init__(self) -> None:
         self.output_model.check("output model", self.n_outputs)
@@ -106,12 +111,24 @@ class LocalPolicy:
             raise InputError("the policy's output model makes a release impossible")
 
     @property
+    def n_states(self) -> int:
+        return self.shape[0]
+
+    @property
+    def n_outputs(self) -> int:
+        return self.shape[1]
+
+    @property
+    def remembers(self) -> int:
+        return self.window
+
+    @property
     def allowed(self) -> tuple[Index, Index]:
         """What each state may show, as rows: (start, y)."""
         start = self.kernel.start[: self.n_states + 1]
         return start, self.kernel.columns[: start[-1]]
 
-    def start(self, n: int | None = None) -> NDArray[Any]:
+    def start(self, n: int | None = None) -> Memory:
         return np.full((() if n is None else (n,)), START, dtype=np.int64)
 
     def tail(self, memory: ArrayLike) -> Index:
@@ -141,7 +158,7 @@ class LocalPolicy:
         n = np.diff(start)
         return np.repeat(np.arange(self.n_states), n), y, a / np.repeat(np.add.reduceat(a, start[:-1]), n)
 
-    def channel(self, memory: NDArray[Any]) -> Array:
+    def channel(self, memory: Memory) -> Array:
         memory = np.asarray(memory)
         out = np.zeros((*memory.shape, self.n_states, self.n_outputs))
         for i in np.ndindex(memory.shape):
@@ -149,35 +166,67 @@ class LocalPolicy:
             out[i][z, y] = a
         return out
 
-    def update(self, memory: NDArray[Any], y: ArrayLike, channel: Array | None = None) -> NDArray[Any]:
+    def update(self, memory: Memory, y: ArrayLike, channel: Array | None = None) -> Memory:
         Y, w, y = self.n_outputs, self.window, np.asarray(y, np.int64)
         after = (memory * Y + y) % Y**w
-        return np.where(np.asarray(memory) == START, y * sum(Y**k for k in range(w)), after)
+        return np.where(np.asarray(memory) == START, y * repeated(Y, w), after)
 
-    def skip(self, memory: NDArray[Any], k: int = 1) -> NDArray[Any]:
-        return memory
+    def output_model_at(self, windows: Index, y: Index) -> Array:
+        return self.output_model.at(windows % self.n_outputs**self.window, y, FLOOR)
 
-    def export(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        meta = {"kind": "local", "window": self.window, "n_states": self.n_states, "n_outputs": self.n_outputs}
-        arrays: dict[str, Any] = {}
+    # --- the long run ------------------------------------------------------------------------------------
+
+    def law_steps(self, chain: MarkovChain) -> Sequence[LawStep]:
+        """Over the non-zeros where there are few, else densely."""
+        if chain.is_sparse or len(chain) < LARGE:
+            pattern = pattern_of(chain.sparse, Rows(*self.allowed), self.n_outputs, self.window)
+            return [self.law_step(chain, pattern)]
+        r, K = self._full()
+        dense = WindowStep(chain, r, K, self.window)
+        first, Y = First(*self.entries(START)), self.n_outputs
+        m = np.zeros((Y, len(chain)))
+        m[first.y, first.z] = chain.initial[first.z] * first.a
+        mu = np.zeros((len(r), len(chain)))
+        mu[self.update(np.full(Y, START), np.arange(Y))] = m @ chain.transition
+        dense.first = Opening(mu, 1, first.bits(chain.initial, Y))
+        return [dense]
+
+    def law_step(self, chain: MarkovChain, pattern: Pattern) -> LocalStep:
+        """On a pattern that holds what can occur: r and K at its entries."""
+        p, Z = pattern, self.n_states
+        r = self.output_model.at(p.windows[p.output_window], p.output, FLOOR)
+        K = self.kernel.at(p.kernel_state, p.kernel_output, 0.0)
+        if self.window > 1:
+            K = self.kernel.at((p.kernel_tail + 1) * Z + p.kernel_state, p.kernel_output, K)
+        return LocalStep(chain, p, r, K, First(*self.entries(START)))
+
+    def _full(self) -> tuple[Array, Array]:
+        """r and K as full tables, for a chain that makes everything possible; the start is not in them."""
+        Y, Z, w = self.n_outputs, self.n_states, self.window
+        r = np.full((Y**w, Y), FLOOR)
+        keys = np.repeat(self.output_model.keys, np.diff(self.output_model.start))
+        known = keys != START
+        r[keys[known], self.output_model.columns[known]] = self.output_model.values[known]
+        K = np.zeros((Y ** max(w - 1, 0), Z, Y))
+        keys = np.repeat(self.kernel.keys, np.diff(self.kernel.start))
+        base = keys < Z
+        K[:, keys[base], self.kernel.columns[base]] = self.kernel.values[base]
+        K[keys[~base] // Z - 1, keys[~base] % Z, self.kernel.columns[~base]] = self.kernel.values[~base]
+        return r, K
+
+    # --- the file ----------------------------------------------------------------------------------------
+
+    def export(self) -> Export:
+        meta = {"kind": self.kind, "window": self.window, "n_states": self.n_states, "n_outputs": self.n_outputs}
+        arrays: dict[str, NDArray[Any]] = {}
         for name, table in (("output_model", self.output_model), ("kernel", self.kernel)):
             arrays |= {f"{name}_{k}": getattr(table, k) for k in ("keys", "start", "columns", "values")}
-        if self.transition is not None and self.initial is not None:
-            z, to = np.nonzero(self.transition)
-            arrays |= {"move_from": z, "move_to": to, "move": self.transition[z, to], "initial": self.initial}
         return meta, arrays
 
     @classmethod
-    def restore(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> "LocalPolicy":
-        n_states, n_outputs = int(meta["n_states"]), int(meta["n_outputs"])
+    def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> "LocalPolicy":
         r, K = (
             Sparse(*(arrays[f"{name}_{k}"] for k in ("keys", "start", "columns", "values")))
             for name in ("output_model", "kernel")
         )
-        transition = None
-        if "move" in arrays:
-            if not 0 < n_states <= len(arrays["initial"]):
-                raise InputError("the policy's initial law does not have one entry per state")
-            transition = np.zeros((n_states, n_states))
-            transition[arrays["move_from"], arrays["move_to"]] = arrays["move"]
-        return cls(r, K, n_states, n_outputs, int(meta["window"]), transition, arrays.get("initial"))
+        return cls(r, K, (int(meta["n_states"]), int(meta["n_outputs"])), checked_window(meta), chain)

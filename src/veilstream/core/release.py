@@ -1,33 +1,37 @@
-"""Online release: the loop of `policy.py` on true data, with the public meter and its ceiling.
+"""THE release loop: the protocol of `policy` on true data, with a meter and its ceiling.
 
-    a = policy.channel(memory);  y ~ a[z];  total += L(b, a);  memory, b <- update(y)
+    view = look(memory, b)          the channel a, the output law p, and the bits L(b, a) this step will add
+    y ~ a[z]                        the draw
+    memory, b <- after(view, y)     and the bits are added up
+
+A gateway and a releaser draw from the row of the true state; a simulation that needs no true state draws from p; an
+adversary is told y. All of them run these three lines and no others.
 
 The meter, the ceiling and the memory are functions of released data alone. The true state z enters in one place, the
-row of the channel that is drawn from, and every step does the same work whatever z is. z = -1 means "do not look":
+row of the channel that is drawn from, and every step does the same work whatever z is. z = BLIND means "do not look":
 y is then drawn from the output law p(y) = sum_z b(z) a(y|z).
 
 Under a ceiling total + L(b, a) is tested before the draw. Beyond it y comes from the output law, restricted to what
 every state may show, and the belief moves by P alone; where no output is open to every state the stream is silent
-(y = -1) for that step.
+(y = SILENT) for that step.
 """
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from veilstream.core.chain import MarkovChain, draw
-from veilstream.core.information import Array, entropy
-from veilstream.core.local.policy import LocalPolicy
-from veilstream.core.policy import BeliefPolicy, Memory, Policy, Schedule, WindowPolicy
+from veilstream.core.chain import draw
+from veilstream.core.histories import BLIND, TrueStates
+from veilstream.core.information import Array, Index, entropy
+from veilstream.core.meter import ExactMeter, HistoryMeter, Meter, TableMeter
+from veilstream.core.policy import Memory, Policy
 from veilstream.core.problem import Problem
 from veilstream.errors import InputError
-from veilstream.gateway.meter import ExactMeter, Meter, TableMeter, capacity_meter, window_table
 
-BLIND = -1  # as a true state: draw without looking
 MOST_CELLS = 1 << 24  # channel entries held at once: streams beyond that go in turn
 SILENT = -1  # as a release: nothing was released at this step
 
@@ -58,44 +62,6 @@ def uniforms(seed: int | None = None) -> Uniforms:
 
 
 @dataclass(frozen=True, eq=False)
-class TrueStates:
-    """From the true symbols x of a stream to the states z of its chain, one symbol at a time.
-
-    For order 1 they are the same. For order m the last z is the private memory (it stands for the last m symbols):
-    z_t = following[z_{t-1}, x_t], the longest known beginning of the new history; after a gap z_t = first[x_t].
-    """
-
-    first: NDArray[np.int64]  # n_symbols
-    following: NDArray[np.int64] | None  # |Z| x n_symbols; None for order 1
-
-    @classmethod
-    def of(cls, chain: MarkovChain) -> "TrueStates":
-        n = chain.n_symbols
-        if chain.histories is None:
-            return cls(np.arange(n), None)
-        longest: dict[tuple[int, ...], int] = {}
-        for z in np.argsort(chain.initial):  # a beginning that is no state itself: its likeliest continuation
-            h = chain.histories[z]
-            longest |= {h[:k]: int(z) for k in range(1, len(h))}
-        longest |= {h: z for z, h in enumerate(chain.histories)}
-        following = np.empty((len(chain), n), dtype=np.int64)
-        for z, h in enumerate(chain.histories):
-            for x in range(n):
-                new = (x, *h)[: chain.order]
-                while new not in longest:
-                    new = new[:-1]
-                following[z, x] = longest[new]
-        return cls(np.array([longest[(x,)] for x in range(n)]), following)
-
-    def __call__(self, last: NDArray[np.int64], x: NDArray[np.int64]) -> NDArray[np.int64]:
-        """z of each stream from its last z and its new x; BLIND in `last`: no usable past; in `x`: nothing read."""
-        z = self.first[x]
-        if self.following is not None:
-            z = np.where(last == BLIND, z, self.following[last, x])
-        return np.where(x == BLIND, BLIND, z)
-
-
-@dataclass(frozen=True, eq=False)
 class Streams:
     """The public state of n streams."""
 
@@ -107,6 +73,15 @@ class Streams:
         return Streams(self.memory[which], self.belief[which], self.total[which])
 
 
+class View(NamedTuple):
+    """What anybody who saw the releases knows before the next one."""
+
+    channel: Array | None  # the policy's, n x |Z| x |Y|; None where draws and meter are look-ups by memory
+    used: Array | None  # from the true states, as it is really used: see HistoryMeter
+    law: Array | None  # n x |Y|; None if the meter has none
+    bits: Array  # n, that the release will add
+
+
 class Mechanism:
     """A policy with its meter and ceiling: everything about releasing that is the same for all streams."""
 
@@ -115,32 +90,28 @@ class Mechanism:
         policy: Policy,
         problem: Problem | None = None,
         ceiling: float | None = None,
-        meter: MeterName = "exact",
+        meter: MeterName | Meter = "exact",
     ) -> None:
-        if problem is not None and (policy.n_states, policy.n_outputs) != (problem.n_states, problem.n_outputs):
-            raise InputError(
-                f"the policy is for {policy.n_states} states and {policy.n_outputs} outputs, "
-                f"the problem has {problem.n_states} and {problem.n_outputs}"
-            )
+        if problem is not None:
+            check_fits(policy, problem)
         if ceiling is not None and not ceiling >= 0:
             raise InputError(f"ceiling must be a number of bits >= 0, found {ceiling}")
         if ceiling is not None and problem is None:
             raise InputError("a ceiling needs the problem the policy was made for (problem=...)")
         self.policy, self.ceiling = policy, ceiling
-        self.table = window_table(policy)
-        self.meter = _meter(policy, problem, meter, self.table)
+        self.table = policy.table()
+        self.meter = _meter(policy, problem, meter, self.table) if isinstance(meter, str) else meter
         # with every entry positive no release is impossible, and that need not be looked after
+        chain = policy.chain if problem is None else problem.chain
         self.positive = (
             self.table is not None
-            and problem is not None
-            and bool(
-                (self.table > 0).all() and (problem.chain.transition > 0).all() and (problem.chain.initial > 0).all()
-            )
+            and chain is not None
+            and bool((self.table > 0).all() and (chain.transition > 0).all() and (chain.initial > 0).all())
         )
         self.drawn: Array | None = None
         if self.table is not None and isinstance(self.meter, TableMeter):
             self.drawn = cumulative_rows(self.table, self.meter.law)
-        self.true_states = TrueStates.of(problem.chain if problem is not None else _identity(policy.n_states))
+        self.true_states = TrueStates.plain(policy.n_states) if chain is None else TrueStates.of(chain)
         self.open = np.ones(policy.n_outputs, bool) if problem is None else problem.allowed.all(0)
 
     def start(self, n: int) -> Streams:
@@ -151,7 +122,7 @@ class Mechanism:
         memory, belief = self.policy.skip(streams.memory, k), self.meter.skip(streams.belief, k)
         return Streams(memory, belief, streams.total)
 
-    def step(self, s: Streams, z: NDArray[np.int64], u: Array) -> tuple[Streams, NDArray[np.int64]]:
+    def step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
         """One step of every stream: true states z (BLIND: do not look), uniforms u -> new state, releases y."""
         most = max(1, MOST_CELLS // (self.policy.n_states * self.policy.n_outputs))
         if self.table is not None or len(z) <= most:
@@ -160,44 +131,64 @@ class Mechanism:
         memory, belief, total = (np.concatenate([getattr(p, k) for p, _ in parts]) for k in Streams.__annotations__)
         return Streams(memory, belief, total), np.concatenate([y for _, y in parts])
 
-    def _step(self, s: Streams, z: NDArray[np.int64], u: Array) -> tuple[Streams, NDArray[np.int64]]:
-        if self.drawn is not None:  # channel, law and bits depend on the window alone: one look-up each
-            a = None
-            bits, law = self.meter.read(s.belief, s.memory, a)
-            y = (self.drawn[s.memory, z] <= u[:, None]).sum(-1)
-        else:
-            a = self.table[s.memory] if self.table is not None else self.policy.channel(s.memory)
-            bits, law = self.meter.read(s.belief, s.memory, a)
-            seen = self.table[s.memory, z] if self.table is not None else a[np.arange(len(z)), z]
-            blind = z == BLIND
-            if not self.positive:
-                seen = np.where(law > 0, seen, 0)  # nothing the model calls impossible
-                blind |= ~seen.any(-1)
-            y = draw(np.where(blind[:, None], law, seen), u)
+    def _step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
+        view = self.look(s)
+        y = self.draw(s, view, z, u)
         if self.ceiling is None:
-            return self._after(s, y, a, s.total + bits), y
-        return self._under_ceiling(s, y, a, bits, law, u)
+            return self.after(s, view, y), y
+        return self._under_ceiling(s, view, y, u)
 
-    def _after(self, s: Streams, y: NDArray[np.int64], a: Array | None, total: Array) -> Streams:
-        return Streams(self.policy.update(s.memory, y, a), self.meter.after(s.belief, a, y), total)
+    def look(self, s: Streams) -> View:
+        a = None
+        if self.drawn is None:
+            a = self.table[s.memory] if self.table is not None else self.policy.channel(s.memory)
+        used = self.meter.used(s.belief, a)
+        bits, law = self.meter.read(s.belief, s.memory, used)
+        return View(a, used, law, bits)
 
-    def _under_ceiling(
-        self, s: Streams, y: NDArray[np.int64], a: Array | None, bits: Array, law: Array, u: Array
-    ) -> tuple[Streams, NDArray[np.int64]]:
+    def draw(self, s: Streams, view: View, z: Index, u: Array) -> Index:
+        """y ~ a[z], or from the output law where z is BLIND."""
+        if self.drawn is not None:  # channel, law and bits depend on the memory alone: one look-up each
+            return (self.drawn[s.memory, z] <= u[:, None]).sum(-1)
+        assert view.channel is not None
+        seen = self.table[s.memory, z] if self.table is not None else view.channel[np.arange(len(z)), z]
+        if view.law is None:
+            return draw(seen, u)
+        blind = z == BLIND
+        if not self.positive:
+            seen = np.where(view.law > 0, seen, 0)  # nothing the model calls impossible
+            blind |= ~seen.any(-1)
+        return draw(np.where(blind[:, None], view.law, seen), u)
+
+    def after(self, s: Streams, view: View, y: Index) -> Streams:
+        memory = self.policy.update(s.memory, y, view.used)
+        return Streams(memory, self.meter.after(s.belief, view.used, y), s.total + view.bits)
+
+    def _under_ceiling(self, s: Streams, view: View, y: Index, u: Array) -> tuple[Streams, Index]:
         """The step where some streams may not look any more; which ones is public."""
-        over = s.total + bits > (np.inf if self.ceiling is None else self.ceiling)
+        over = s.total + view.bits > (np.inf if self.ceiling is None else self.ceiling)
         if not over.any():
-            return self._after(s, y, a, s.total + bits), y
+            return self.after(s, view, y), y
+        a, law = view.used, view.law
+        assert law is not None
         silent = over & ~(law[:, self.open] > 0).any(-1)
         shown = np.where(self.open, law, 0)
         shown[silent] = law[silent]
         y = np.where(over, draw(shown, u), y)
         if a is not None:  # a channel whose rows are all alike tells nothing: its Bayes step is b P
             a = np.where(over[:, None, None], (shown / shown.sum(-1, keepdims=True))[:, None, :], a)
-        after = self._after(s, y, a, np.where(over, s.total, s.total + bits))
-        skipped = self.skip(s)
-        after.memory[silent], after.belief[silent] = skipped.memory[silent], skipped.belief[silent]
+        after = self.after(s, View(a, a, law, np.where(over, 0, view.bits)), y)
+        after.memory[silent] = self.policy.skip(s.memory)[silent]
+        after.belief[silent] = self.meter.silent(s.belief)[silent]
         return after, np.where(silent, SILENT, y)
+
+
+def check_fits(policy: Policy, problem: Problem) -> None:
+    if (policy.n_states, policy.n_outputs) != problem.distortion.shape:
+        raise InputError(
+            f"the policy is for {policy.n_states} states and {policy.n_outputs} releases, "
+            f"the problem has {problem.n_states} and {problem.n_outputs}"
+        )
 
 
 def cumulative_rows(table: Array, law: Array) -> Array:
@@ -211,37 +202,23 @@ def cumulative_rows(table: Array, law: Array) -> Array:
     return np.where(sums >= sums[..., -1:], np.inf, sums / sums[..., -1:])
 
 
-def _meter(policy: Policy, problem: Problem | None, meter: MeterName, table: Array | None) -> Meter:
+def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | None) -> Meter:
     if meter not in ("exact", "table"):
         raise InputError(f"unknown meter {meter!r}; known: exact, table")
     if meter == "table":
-        if table is None or problem is None or not isinstance(policy, WindowPolicy):
+        if table is None or problem is None:
             raise InputError("the table meter needs a window policy of moderate size and its problem")
+        if problem.chain.order > 1:
+            raise InputError("the table meter is for chains of order 1; use the exact one")
         return TableMeter.of(table, problem.chain, policy)
-    if problem is not None:
-        noise = None if table is None else entropy(table)
-        return ExactMeter(problem.chain.transition, problem.chain.initial, noise)
-    P, initial = _chain_of(policy)
-    if P is not None and initial is not None:
-        return ExactMeter(P, initial)
+    chain = policy.chain if problem is None else problem.chain
+    if chain is not None and chain.order > 1:
+        return HistoryMeter.of(chain)
+    if chain is not None:
+        return ExactMeter(chain, noise=None if table is None else entropy(table))
     if table is None:
         raise InputError("the meter needs the chain: pass problem=...")
-    return capacity_meter(table)
-
-
-def _chain_of(policy: Policy) -> tuple[Array, Array] | tuple[None, None]:
-    """The chain that a policy carries, if there is one."""
-    if isinstance(policy, BeliefPolicy):
-        return policy.transition, policy.initial
-    if isinstance(policy, WindowPolicy | LocalPolicy) and policy.transition is not None and policy.initial is not None:
-        return policy.transition, policy.initial
-    if isinstance(policy, Schedule):
-        return next((c for c in map(_chain_of, policy.policies) if c[0] is not None), (None, None))
-    return None, None
-
-
-def _identity(n: int) -> MarkovChain:
-    return MarkovChain(np.full((n, n), 1 / n))
+    return TableMeter.of_capacity(table)
 
 
 class Releaser:
@@ -287,7 +264,7 @@ class Releaser:
 class Released:
     """What `release_many` gives: y is streams x steps (SILENT where nothing was released)."""
 
-    y: NDArray[np.int64]
+    y: Index
     leaked_bits: Array  # per stream
 
 
@@ -314,7 +291,7 @@ def release_many(
     return Released(y, streams.total)
 
 
-def _checked_symbols(x: ArrayLike, n: int, lowest: int) -> NDArray[np.int64]:
+def _checked_symbols(x: ArrayLike, n: int, lowest: int) -> Index:
     """`x` as symbols 0..n-1; the line for bad ones does not say what they were."""
     x = np.asarray(x)
     if x.dtype.kind not in "iu" or (x.size and (x.min() < lowest or x.max() >= n)):

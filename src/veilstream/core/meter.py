@@ -1,0 +1,196 @@
+"""How much has leaked so far: meters, each a function of released data alone.
+
+*exact*     L(b, a) at the service provider's exact belief, a the channel really used: the sum is the information its
+            releases carry, for chains of every order, starts and gaps included
+*table*     L(mu_s, a_s) per memory s of a policy with few of them, mu_s the stationary law of the state given s: one
+            look-up per step. Its mean is I(Z_t; Y_t | S_t), an upper bound on the rate; start-up bits are not in it,
+            and after a gap it is no bound: for streams without gaps alone
+*capacity*  max over all priors of L(., a_s): an upper bound for every chain, used where the chain is not known
+
+Two more that charge nothing drive the same loop for an audit: `Follower` keeps an adversary's belief, `Unmetered` none.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from veilstream.core.chain import MarkovChain
+from veilstream.core.histories import TrueStates
+from veilstream.core.information import Array, Index, divergence, entropy
+from veilstream.core.policy import Memory, Policy
+from veilstream.core.problem import advance, leakage, next_prior, output_law
+from veilstream.core.steady import stationary_law, steps_of
+
+
+class Meter(Protocol):
+    def start(self, n: int) -> Array:
+        """The beliefs of n streams, n x ...; n x 0 if it keeps none."""
+        ...
+
+    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array | None]:
+        """Bits this step will add, and the output law: n, n x |Y|."""
+        ...
+
+    def used(self, belief: Array, a: Array | None) -> Array | None:
+        """The channel from the true states that a release is really drawn from, where a is the policy's."""
+        ...
+
+    def after(self, belief: Array, a: Array | None, y: Index) -> Array: ...
+    def skip(self, belief: Array, k: int) -> Array: ...
+    def silent(self, belief: Array) -> Array:
+        """A step at which nothing was released, though a reading came."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Follower:
+    """b' = next_prior(b, a, y) on an adversary's chain; nothing is charged.
+
+    view: which state of the policy each state of that chain is; they are the same unless told.
+    """
+
+    chain: MarkovChain
+    view: Index | None = None
+
+    def start(self, n: int) -> Array:
+        return np.tile(self.chain.initial, (n, 1))
+
+    def seen(self, a: Array | None) -> Array:
+        """The channel from the states of the adversary's chain."""
+        assert a is not None
+        return a if self.view is None else a[..., self.view, :]
+
+    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array | None]:
+        return np.zeros(len(belief)), None
+
+    def used(self, belief: Array, a: Array | None) -> Array | None:
+        return a
+
+    def after(self, belief: Array, a: Array | None, y: Index) -> Array:
+        return next_prior(belief, self.seen(a), y, self.chain.transition)
+
+    def skip(self, belief: Array, k: int) -> Array:
+        return advance(belief, self.chain, k)
+
+    def silent(self, belief: Array) -> Array:
+        return self.skip(belief, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class ExactMeter(Follower):
+    """L(b, a) at the belief."""
+
+    noise: Array | None = None  # H(a_s(.|z)) of every memory s, S x |Z|, where the policy is a table
+
+    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
+        seen = self.seen(a)
+        p = output_law(belief, seen)
+        if self.noise is None:
+            return leakage(belief, seen), p
+        return np.maximum(entropy(p) - (belief * self.noise[memory]).sum(-1), 0), p  # I = H(Y) - H(Y|Z)
+
+
+@dataclass(frozen=True, eq=False)
+class HistoryMeter:
+    """L(b, a) for a chain of order m > 1, whose releaser must learn the history at the start and after every gap.
+
+    k symbols after a gap it draws from the row of phi_k(z), not of z, so the channel from the true states is
+    a(y|phi_k(z)). How long ago the gap was is public; it is kept beside the belief, in a last column.
+    """
+
+    exact: ExactMeter
+    after_gap: Index  # (m - 1) x |Z|: phi_1, ..., phi_{m-1}
+
+    @classmethod
+    def of(cls, chain: MarkovChain) -> "HistoryMeter":
+        return cls(ExactMeter(chain), TrueStates.of(chain).after_gap(chain))
+
+    def start(self, n: int) -> Array:
+        return self._with(self.exact.start(n), np.zeros(n))
+
+    def _with(self, belief: Array, known: Array) -> Array:
+        return np.concatenate([belief, np.minimum(known, len(self.after_gap))[:, None]], -1)
+
+    def used(self, belief: Array, a: Array | None) -> Array | None:
+        assert a is not None
+        known = belief[:, -1].astype(int)
+        for k, phi in enumerate(self.after_gap):
+            if (now := known == k).any():
+                a = np.where(now[:, None, None], a[:, phi], a)
+        return a
+
+    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
+        return self.exact.read(belief[:, :-1], memory, a)
+
+    def after(self, belief: Array, a: Array | None, y: Index) -> Array:
+        return self._with(self.exact.after(belief[:, :-1], a, y), belief[:, -1] + 1)
+
+    def skip(self, belief: Array, k: int) -> Array:
+        return self._with(self.exact.skip(belief[:, :-1], k), np.zeros(len(belief)))
+
+    def silent(self, belief: Array) -> Array:
+        return self._with(self.exact.skip(belief[:, :-1], 1), belief[:, -1] + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Unmetered:
+    """No belief, no bits."""
+
+    def start(self, n: int) -> Array:
+        return np.empty((n, 0))
+
+    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array | None]:
+        return np.zeros(len(belief)), None
+
+    def used(self, belief: Array, a: Array | None) -> Array | None:
+        return a
+
+    def after(self, belief: Array, a: Array | None, y: Index) -> Array:
+        return belief
+
+    def skip(self, belief: Array, k: int) -> Array:
+        return belief
+
+    def silent(self, belief: Array) -> Array:
+        return belief
+
+
+@dataclass(frozen=True, eq=False)
+class TableMeter(Unmetered):
+    """Bits and output law looked up by the memory."""
+
+    bits: Array  # S
+    law: Array  # S x |Y|
+
+    @classmethod
+    def of(cls, table: Array, chain: MarkovChain, policy: Policy) -> "TableMeter":
+        [step] = steps_of(policy, chain)
+        mu = stationary_law(step, chain)
+        mass = mu.sum(1, keepdims=True)
+        b = np.where(mass > 0, mu / np.where(mass > 0, mass, 1), chain.initial)  # a memory that never occurs
+        return cls(leakage(b, table), output_law(b, table))
+
+    @classmethod
+    def of_capacity(cls, table: Array) -> "TableMeter":
+        """The same look-up, charged at each channel's capacity."""
+        bits, b = capacity(table)
+        return cls(bits, output_law(b, table))
+
+    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
+        return self.bits[memory], self.law[memory]
+
+
+def capacity(a: Array, tolerance: float = 1e-6, max_iterations: int = 2000) -> tuple[Array, Array]:
+    """C(a) = max_b L(b, a) from above, and the prior found (Arimoto 1972).
+
+    b <- b 2^D(a_z||p) / sum,    C <= max_z D(a_z||p)
+    """
+    b = np.full(a.shape[:-1], 1 / a.shape[-2])
+    for _ in range(max_iterations):
+        D = divergence(a, output_law(b, a)[..., None, :])  # ... x |Z|
+        if (D.max(-1) - (b * D).sum(-1)).max() < tolerance:
+            break
+        b = b * np.exp2(D - D.max(-1, keepdims=True))
+        b /= b.sum(-1, keepdims=True)
+    return D.max(-1), b

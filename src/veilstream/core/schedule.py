@@ -1,0 +1,129 @@
+"""Public time sharing between policies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from veilstream.core.chain import MarkovChain
+from veilstream.core.information import Array
+from veilstream.core.policy import Export, Memory, Policy, restore
+from veilstream.core.steady import LawStep
+from veilstream.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule(Policy, kind="schedule"):
+    """Policy i runs for durations[i] steps, in turn, for ever.
+
+    The phase counts steps, released or not. Every part keeps its memory up to date all the time, so a switch loses
+    nothing that was released. Memory: phase, then the parts' memories side by side.
+    """
+
+    policies: tuple[Policy, ...]
+    durations: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "policies", tuple(self.policies))
+        object.__setattr__(self, "durations", tuple(int(n) for n in self.durations))
+        if len(self.policies) != len(self.durations) or min(self.durations, default=0) < 1:
+            raise InputError("a schedule needs one duration of at least one step for each policy")
+
+    @property
+    def chain(self) -> MarkovChain | None:  # type: ignore[override]
+        return next((p.chain for p in self.policies if p.chain is not None), None)
+
+    def made_for(self, chain: MarkovChain) -> "Schedule":
+        return replace(self, policies=tuple(p.made_for(chain) for p in self.policies))
+
+    @property
+    def n_states(self) -> int:
+        return self.policies[0].n_states
+
+    @property
+    def n_outputs(self) -> int:
+        return self.policies[0].n_outputs
+
+    @property
+    def period(self) -> int:
+        return sum(self.durations)
+
+    @property
+    def remembers(self) -> int | None:
+        windows = [p.remembers for p in self.policies]
+        return None if None in windows else max(w for w in windows if w is not None)
+
+    def shares(self) -> Sequence[tuple[float, Policy]]:
+        return [(n / self.period, p) for n, p in zip(self.durations, self.policies, strict=True)]
+
+    def active(self, phase: ArrayLike) -> NDArray[np.int64]:
+        """Which policy runs at this phase."""
+        return np.searchsorted(np.cumsum(self.durations), np.asarray(phase) % self.period, side="right")
+
+    def start(self, n: int | None = None) -> Memory:
+        return self._pack(np.zeros(() if n is None else n), [p.start(n) for p in self.policies])
+
+    def channel(self, memory: Memory) -> Array:
+        phase, parts = self._unpack(memory)
+        which = self.active(phase)
+        if which.ndim == 0:
+            return self.policies[int(which)].channel(parts[int(which)])
+        a = np.empty((*which.shape, self.n_states, self.n_outputs))
+        for i in np.unique(which):
+            a[which == i] = self.policies[i].channel(parts[i][which == i])
+        return a
+
+    def update(self, memory: Memory, y: ArrayLike, channel: Array | None = None) -> Memory:
+        a = self.channel(memory) if channel is None else channel
+        phase, parts = self._unpack(memory)
+        return self._pack(phase + 1, [p.update(m, y, a) for p, m in zip(self.policies, parts, strict=True)])
+
+    def skip(self, memory: Memory, k: int = 1) -> Memory:
+        phase, parts = self._unpack(memory)
+        return self._pack(phase + k, [p.skip(m, k) for p, m in zip(self.policies, parts, strict=True)])
+
+    def _pack(self, phase: Memory, parts: Sequence[Memory]) -> Memory:
+        phase = (phase % self.period).astype(float)
+        return np.concatenate([phase[..., None], *(m if m.ndim > phase.ndim else m[..., None] for m in parts)], -1)
+
+    def _unpack(self, memory: Memory) -> tuple[Memory, list[Memory]]:
+        parts, at = [], 1
+        for policy in self.policies:
+            one = policy.start()
+            width = one.shape[0] if one.ndim else 1
+            part = memory[..., at : at + width].astype(one.dtype)
+            parts.append(part if one.ndim else part[..., 0])
+            at += width
+        return memory[..., 0], parts
+
+    def law_steps(self, chain: MarkovChain) -> Sequence[LawStep] | None:
+        """Of parts that remember releases: each step of the period, on the longest of their windows."""
+        longest, turns = self.remembers, list[LawStep]()
+        if longest is None:
+            return None
+        for policy, n in zip(self.policies, self.durations, strict=True):
+            wide = policy.widened(longest)
+            steps = None if wide is None else wide.law_steps(chain)
+            if steps is None:
+                return None
+            turns += list(steps) * n
+        return turns
+
+    def export(self) -> Export:
+        parts = [p.export() for p in self.policies]
+        arrays = {f"{i}.{k}": v for i, (_, part) in enumerate(parts) for k, v in part.items()}
+        return {"kind": self.kind, "durations": list(self.durations), "policies": [m for m, _ in parts]}, arrays
+
+    @classmethod
+    def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> "Schedule":
+        parts = []
+        for i, part in enumerate(meta["policies"]):
+            own = {k.removeprefix(f"{i}."): v for k, v in arrays.items() if k.startswith(f"{i}.")}
+            parts.append(restore(part, own, chain, meta["depth"] + 1))
+        return cls(tuple(parts), tuple(meta["durations"]))
+
+    def check(self) -> None:
+        for part in self.policies:
+            part.check()

@@ -1,0 +1,116 @@
+"""A policy that remembers the last w releases: a table, stored without its largest axis."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from veilstream.core.chain import MarkovChain
+from veilstream.core.information import Array, Index
+from veilstream.core.policy import NO_LAW, Export, Memory, Policy
+from veilstream.core.steady import LawStep, WindowStep
+from veilstream.errors import InputError
+
+MAX_WINDOW = 32
+
+
+@dataclass(frozen=True, eq=False)
+class WindowPolicy(Policy, kind="window"):
+    """A table over the last w released symbols s = (oldest, ..., newest), written in base |Y|.
+
+        a_s(y|z) = r(y|s) K_s(z,y) / N(s,z)
+
+    The kernel of an optimal policy does not depend on the oldest symbol, so K has |Y|^(w-1) entries (one for w <= 1)
+    and the whole is stored without its |Y|^w x |Z| x |Y| product. A plain table is r = 1, K = table.
+    """
+
+    output_model: Array  # r: |Y|^w x |Y|
+    kernel: Array  # K: n x |Z| x |Y|, used at s mod n
+    window: int  # w
+    first: int = 0  # the public memory a stream starts from
+    chain: MarkovChain | None = None
+
+    def __post_init__(self) -> None:
+        r, K = np.asarray(self.output_model, float), np.asarray(self.kernel, float)
+        n_y = r.shape[-1]
+        if r.shape != (n_y**self.window, n_y) or K.ndim != 3 or K.shape[2] != n_y or len(r) % len(K):
+            raise InputError(f"window {self.window} does not fit tables of shape {r.shape} and {K.shape}")
+        if not 0 <= self.first < len(r):
+            raise InputError(f"first must be one of the {len(r)} windows, found {self.first}")
+        object.__setattr__(self, "output_model", r)
+        object.__setattr__(self, "kernel", K)
+
+    @classmethod
+    def of_table(cls, table: ArrayLike, window: int = 0, first: int = 0) -> "WindowPolicy":
+        """From a_s(y|z), |Y|^window x |Z| x |Y|; a |Z| x |Y| matrix is a channel without memory."""
+        a = np.asarray(table, float)
+        a = a[None] if a.ndim == 2 else a
+        if not (a >= 0).all() or not np.allclose(a.sum(-1), 1, atol=1e-9):
+            raise InputError("every row of a policy's table must be a probability law")
+        return cls(np.ones((a.shape[-1] ** window, a.shape[-1])), a, window, first)
+
+    @property
+    def n_states(self) -> int:
+        return self.kernel.shape[1]
+
+    @property
+    def n_outputs(self) -> int:
+        return self.kernel.shape[2]
+
+    @property
+    def remembers(self) -> int:
+        return self.window
+
+    @property
+    def n_memories(self) -> int:
+        return len(self.output_model)
+
+    def start(self, n: int | None = None) -> Memory:
+        return np.full((() if n is None else (n,)), self.first, dtype=np.int64)
+
+    def channel(self, memory: Memory) -> Array:
+        a = self.output_model[memory][..., None, :] * self.kernel[memory % len(self.kernel)]
+        return a / a.sum(-1, keepdims=True)
+
+    def update(self, memory: Memory, y: ArrayLike, channel: Array | None = None) -> Memory:
+        return (memory * self.n_outputs + np.asarray(y)) % len(self.output_model)
+
+    def export(self) -> Export:
+        meta = {"kind": self.kind, "window": self.window, "first": self.first}
+        return meta, {"output_model": self.output_model, "kernel": self.kernel}
+
+    @classmethod
+    def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> "WindowPolicy":
+        window = checked_window(meta)
+        return cls(arrays["output_model"], arrays["kernel"], window, int(meta["first"]), chain)
+
+    def check(self) -> None:
+        r, K = self.output_model, self.kernel
+        n = len(K)
+        sums = [r[k::n] @ K[k].T for k in range(n)]  # the normaliser N(s, z)
+        if (r < 0).any() or (K < 0).any() or not all(np.isfinite(N).all() and (N > 0).all() for N in sums):
+            raise InputError(NO_LAW)
+
+    def law_steps(self, chain: MarkovChain) -> Sequence[LawStep]:
+        return [WindowStep(chain, self.output_model, self.kernel, self.window, self.first)]
+
+    def widened(self, window: int) -> "WindowPolicy":
+        copies = self.n_outputs ** (window - self.window)
+        return replace(self, output_model=np.tile(self.output_model, (copies, 1)), window=window)
+
+    def output_model_at(self, windows: Index, y: Index) -> Array:
+        return self.output_model[windows % len(self.output_model), y]
+
+    def release_cost(self) -> Array | None:
+        with np.errstate(divide="ignore"):
+            return -np.log2(self.kernel[0]) if len(self.kernel) == 1 else None
+
+
+def checked_window(meta: dict[str, Any]) -> int:
+    """The window that a description asks for, before anything is built from it."""
+    window = meta["window"]
+    if not isinstance(window, int) or not 0 <= window <= MAX_WINDOW:
+        raise InputError(f"window must be 0..{MAX_WINDOW}, found {str(window)[:20]}")
+    return window
