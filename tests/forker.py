@@ -24,7 +24,8 @@ def child(policy: str, store: str, port: int) -> None:
     core = Core({"": space}, opened)
     settings = BrokerSettings("127.0.0.1", port, f"veil-{opened.id}")
     gateway = MqttGateway(core, [Route("in/+", "out/+")], settings, republish=200)
-    service.run(core, {"mqtt": gateway.run}, threading.Event())
+    service.run({"mqtt": gateway.run}, core.stats, threading.Event())
+    core.close()
 
 
 def main() -> None:

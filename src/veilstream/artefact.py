@@ -282,20 +282,18 @@ def _constraint_from(meta: Mapping[str, Any]) -> Constraint:
     raise InputError(f"unknown constraint {str(meta['kind'])[:20]!r}")
 
 
-def _check_own_chain(policy: Policy, chain: MarkovChain, name: str) -> None:
-    """The file holds one chain; a policy that was made for another would come back as something else."""
-    for _, part in policy.shares():
-        if part.chain is None:
-            continue
-        for what in ("transition", "initial"):
-            its, own = getattr(part.chain, what), getattr(chain, what)
-            if its.shape != own.shape or np.abs(its - own).max() > SAME_CHAIN:
-                raise InputError(f"{name}: the policy was made for another chain (its {what} differs); solve again")
-
-
 def _restore_policy(meta: Any, arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> Policy:
     policy = restore(meta, arrays, chain)
     if policy.n_states != len(chain):
         raise InputError(f"the policy looks at {policy.n_states} states, the chain has {len(chain)}")
     policy.check()
     return policy
+
+
+def _check_own_chain(policy: Policy, chain: MarkovChain, name: str) -> None:
+    """The file holds one chain: a policy that was made for another cannot be in it."""
+    for _, part in policy.shares():
+        for what in ("transition", "initial"):
+            carried, own = getattr(part.chain, what, None), getattr(chain, what)
+            if carried is not None and (carried.shape != own.shape or np.abs(carried - own).max() > SAME_CHAIN):
+                raise InputError(f"{name}: the policy was made for another chain than the file's (its {what} differs)")

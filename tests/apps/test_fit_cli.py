@@ -64,6 +64,7 @@ def table(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_fit_to_solve_in_the_units_of_the_user(table, tmp_path):
     model, picture = tmp_path / "m.veil", tmp_path / "m.png"
     done = veil("fit", table, "-o", model, "--plot", picture, "--json")
@@ -131,6 +132,7 @@ def test_bad_input_is_one_line_and_exit_code_2(table, tmp_path):
 
 
 @needs_geolife
+@pytest.mark.slow
 def test_the_command_of_the_paper(tmp_path):
     model = tmp_path / "p.veil"
     result = json.loads(veil("fit", GEOLIFE / "016", *PAPER, "-o", model, "--json").stdout)

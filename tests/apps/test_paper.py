@@ -30,6 +30,7 @@ def test_every_module_has_an_item_of_its_own_name():
     assert all(i.paper and i.title for i in found)
 
 
+@pytest.mark.slow
 def test_items_write_their_files_and_an_index(tmp_path):
     outcomes = run(tmp_path, chosen("toy,grid-trajectory"), QUICK)
     assert [o.state for o in outcomes] == ["made", "made"]

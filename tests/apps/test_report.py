@@ -3,7 +3,6 @@
 import base64
 import json
 import re
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -12,7 +11,6 @@ import pytest
 
 import report_pages
 from real_data import GEOLIFE, needs_geolife
-from veilstream.apps.cli import main
 from veilstream.apps.report.audit_part import audit_part
 from veilstream.apps.report.content import Options, collect, payload
 from veilstream.apps.report.page import embed, render
@@ -27,6 +25,7 @@ from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
 from veilstream.solvers import Point, solve
 
+pytestmark = pytest.mark.slow
 QUICK = Options(points=5, seconds=1.0)
 
 
@@ -166,19 +165,6 @@ def test_the_stretch_has_the_most_moves():
 def test_names_cannot_become_markup(name):
     text = embed({"name": name})
     assert "<" not in text and ">" not in text and json.loads(text)["name"] == name
-
-
-@pytest.fixture
-def veil(monkeypatch, capsys):
-    """The command, run in this process: exit code, what it printed, what it complained about."""
-
-    def run(*args):
-        monkeypatch.setattr(sys, "argv", ["veil", *map(str, args)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code or 0, *capsys.readouterr()
-
-    return run
 
 
 def test_the_command_and_its_refusals(town, folder, veil):

@@ -140,6 +140,7 @@ def test_solved_as_well_as_densely(problem, window):
     assert sparse.startup_bits is not None
 
 
+@pytest.mark.slow
 def test_the_window_is_raised_by_itself():
     problem = grid(4, vs.Instantaneous(1))
     narrow = vs.solve(problem, window=1, sparse=True)
@@ -359,6 +360,7 @@ def test_nonzeros_follow_the_states():
     ],
     ids=["dense", "dense single", "sparse", "sparse single"],
 )
+@pytest.mark.slow
 def test_the_estimate_bounds_what_is_used(problem, window, options):
     few = problem.n_states * problem.n_outputs**window > 20_000
     said = layout_of(problem, window, 3 if few else 7, options.get("dtype", "float64"), options.get("sparse")).bytes
@@ -423,6 +425,7 @@ def test_local_grids():
     assert chain.stationary.max() > 3 * chain.stationary.min()
 
 
+@pytest.mark.slow
 def test_weights_are_run_in_turn_where_they_do_not_fit_at_once():
     problem, weights = grid(8, vs.Average(weight=1.0), "q1"), np.array([0.5, 1.0, 2.0])
     one = layout_of(problem, 1, 7).bytes / 2**30

@@ -14,88 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, wait_until
+from mqttkit import Client, serving
 from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
-from veilstream.gateway.mqtt import MqttGateway
+from veilstream.gateway.tls import Tls
 from veilstream.gateway.topics import Route, check, overlap
 
 KILLS = int(os.environ.get("VEIL_TEST_KILLS", "50"))
-
-
-class Client(threading.Thread):
-    """A device or a service: publishes what is put in, collects what it hears; reconnects for ever."""
-
-    def __init__(self, port: int, *filters: str, client_id: str = "", **settings) -> None:
-        super().__init__(daemon=True)
-        self.settings = BrokerSettings("127.0.0.1", port, client_id, status_topic="", **settings)
-        self.filters = list(filters)
-        self.heard: list[tuple[str, bytes, bool]] = []
-        self.queue: list[tuple[str, bytes, bool]] = []
-        self.confirmed: set[int] = set()
-        self.ready, self.ended = threading.Event(), threading.Event()
-        self.start()
-        assert self.ready.wait(10)
-
-    def run(self) -> None:
-        while not self.ended.is_set():
-            with contextlib.suppress(OSError):
-                self.session(Connection(self.settings, self.filters))
-            self.ended.wait(0.1)
-
-    def session(self, connection: Connection) -> None:
-        sent: dict[int, int] = {}
-        at = 0
-        self.ready.set()
-        while not self.ended.is_set():
-            while at < len(self.queue) and len(sent) < 200:
-                if at not in self.confirmed:
-                    topic, payload, retain = self.queue[at]
-                    sent[connection.publish(topic, payload, retain)] = at
-                at += 1
-            connection.turn(0.02)
-            for m in connection.inbox:
-                self.heard.append((m.topic, m.payload, m.retain))
-                connection.ack(m)
-            connection.inbox.clear()
-            while connection.confirmed:
-                mid = connection.confirmed.popleft()
-                if mid in sent:
-                    self.confirmed.add(sent.pop(mid))
-        connection.close()
-
-    def say(self, topic: str, payload, retain: bool = False) -> None:
-        self.queue.append((topic, payload if isinstance(payload, bytes) else json.dumps(payload).encode(), retain))
-
-    def all_sent(self) -> bool:
-        return len(self.confirmed) == len(self.queue)
-
-    def releases(self) -> list[dict]:
-        found = []
-        for _, payload, _ in list(self.heard):
-            body = json.loads(payload)
-            found += body if isinstance(body, list) else [body]
-        return found
-
-    def end(self) -> None:
-        self.ended.set()
-        self.join(10)
-
-
-@contextlib.contextmanager
-def serving(core, port, *routes: Route, republish: int = 100, **settings):
-    stop = threading.Event()
-    settings = BrokerSettings("127.0.0.1", port, "gateway", **settings)
-    gateway = MqttGateway(core, list(routes) or [Route("in/+", "out/+")], settings, republish=republish)
-    thread = threading.Thread(target=gateway.run, args=(stop,))
-    thread.start()
-    try:
-        wait_until(lambda: core.stats.connected, what="the gateway's connection")
-        yield gateway
-    finally:
-        stop.set()
-        thread.join()
 
 
 @pytest.fixture
@@ -185,43 +112,21 @@ def test_readings_in_releases_out(tmp_path, broker, client):
 
 
 @NEEDS_MOSQUITTO
-def test_owntracks_only_changes_the_topic(tmp_path, broker):
-    art = artefact(tmp_path / "p.veil", states=places(), period_s=60.0)
-    client = Client(broker.port, "shared/#")
-    secret = {"alt": 77123, "SSID": "HomeNet", "inregions": ["grandmother"], "vel": 3, "acc": 5}
-    with (
-        core_of(art, tmp_path / "s.db", now=lambda: 6000.0) as core,
-        serving(core, broker.port, Route("owntracks/+/+", "shared/+/+")),
-    ):
-        where = {"_type": "location", "lat": 39.912345678, "lon": 116.3, "tst": 5999, "tid": "jd"}
-        client.say("owntracks/jane/phone", {**where, **secret})
-        client.say("owntracks/jane/phone", {"_type": "transition", "desc": "grandmother", "tst": 5999})
-        wait_until(lambda: client.heard and core.stats.refused["not_a_location"])
-    client.end()
-    topic, payload, _ = client.heard[0]
-    assert topic == "shared/jane/phone"
-    assert set(json.loads(payload)) == {"_type", "lat", "lon", "tst", "tid"}
-    assert len(client.heard) == 1
-    for word in (b"grandmother", b"HomeNet", b"77123", b"912345"):
-        assert word not in payload
-
-
-@NEEDS_MOSQUITTO
 def test_topics_have_their_own_policies_and_a_clock_publishes_for_all(tmp_path, broker, client):
     from veilstream.gateway.core import Core
     from veilstream.gateway.service import Clock
+    from veilstream.gateway.settle import Serving
     from veilstream.gateway.space import Space
     from veilstream.gateway.store import Store
 
     small = artefact(tmp_path / "small.veil", name="grid2x3-toy", period_s=0.5)
     spaces = {"": Space(artefact(tmp_path / "p.veil", period_s=0.5)), "cars": Space(small)}
-    core = Core(spaces, Store(tmp_path / "s.db", {k: s.binding for k, s in spaces.items()}), clock=True)
+    core = Core(spaces, Store(tmp_path / "s.db", {k: s.binding for k, s in spaces.items()}), Serving(clock=True))
     routes = [Route("in/+", "out/+"), Route("cars/+", "out/cars/+", "cars")]
     with serving(core, broker.port, *routes) as gateway:
         stop = threading.Event()
         clocks = [
-            threading.Thread(target=Clock(core, s, gateway.compose_tick, gateway.wake).run, args=(stop,))
-            for s in spaces
+            threading.Thread(target=Clock(core, s, gateway.composer(s), gateway.wake).run, args=(stop,)) for s in spaces
         ]
         for c in clocks:
             c.start()
@@ -276,9 +181,9 @@ def test_credentials_and_tls(tmp_path):
     ]
     mosquitto = Mosquitto(folder, *lines)
     try:
-        safe = {"tls": True, "ca_file": str(folder / "cert.pem")}
-        good = {**safe, "username": "gate", "password": "open sesame"}
-        for bad in ({**good, "password": "wrong"}, {**safe}, {**good, "ca_file": None}, {**good, "tls": False}):
+        safe = {"tls": Tls(str(folder / "cert.pem"))}
+        good = {**safe, "user": "gate", "password": "open sesame"}
+        for bad in ({**good, "password": "wrong"}, {**safe}, {**good, "tls": Tls()}, {**good, "tls": None}):
             with pytest.raises((BrokerLost, OSError)):
                 Connection(BrokerSettings("127.0.0.1", mosquitto.port, "x", timeout_s=3, **bad), [])
         client = Client(mosquitto.port, "out/+", **good)
@@ -353,6 +258,7 @@ class Gateways:
 
 
 @NEEDS_MOSQUITTO
+@pytest.mark.slow
 def test_killed_at_random_moments_under_load(tmp_path, broker, capsys):
     """SIGKILL, fifty times. Nothing accepted is lost, no step has two releases, and it all reaches the output."""
     artefact(tmp_path / "p.veil")

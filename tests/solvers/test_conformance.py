@@ -20,6 +20,9 @@ SOLVERS = {
 }
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module", params=SOLVERS, ids=str)
 def solved(request):
     method, options = SOLVERS[request.param]

@@ -61,9 +61,9 @@ def next_prior(b: Array, a: Array, y: ArrayLike, P: Array) -> Array:
     return posterior(b, a, y) @ P
 
 
-def advance(b: Array, P: Array, k: int = 1) -> Array:
-    """b P^k: k steps without a release."""
-    return b @ np.linalg.matrix_power(P, k)
+def advance(b: Array, chain: MarkovChain, k: int = 1) -> Array:
+    """b P^k: k steps without a release, for any k."""
+    return chain.later(b, k)
 
 
 def blahut_arimoto(

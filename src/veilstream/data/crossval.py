@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.chain import SMOOTHING, MarkovChain
+from veilstream.core.histories import TrueStates
 from veilstream.errors import InputError
 
 FOLDS = 5
@@ -22,26 +23,11 @@ DENSE = 1 << 22  # tables up to this size are counted directly
 Sequences = Sequence[NDArray[np.int64]]
 
 
-def walk(chain: MarkovChain, sequence: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The states z of a fitted chain along a sequence of symbols: the longest known history at every step."""
-    if chain.histories is None:
-        return np.asarray(sequence, np.int64)
-    index = {h: i for i, h in enumerate(chain.histories)}
-    order, context = chain.order, ()
-    out = np.empty(len(sequence), np.int64)
-    for t, x in enumerate(np.asarray(sequence).tolist()):
-        context = (x, *context)[:order]
-        while context not in index:
-            context = context[:-1]
-        out[t] = index[context]
-    return out
-
-
 def losses(chain: MarkovChain, sequences: Sequences) -> list[NDArray[np.float64]]:
     """-log2 of the probability of every transition, one array per sequence."""
-    found = []
+    found, states = [], TrueStates.of(chain)
     for sequence in sequences:
-        z = walk(chain, sequence)
+        z = states.along(sequence)
         with np.errstate(divide="ignore"):
             found.append(-np.log2(chain.transition[z[:-1], z[1:]]))
     return found

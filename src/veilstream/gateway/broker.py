@@ -9,15 +9,17 @@ import socket
 import ssl
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from veilstream.errors import InputError
+from veilstream.gateway.tls import Tls
 
 QUICKACK = getattr(socket, "TCP_QUICKACK", None)  # Linux; has to be said again and again
 MAX_READ = 256  # messages taken before the owner acts
+FIRST_TURN_S, LAST_TURN_S, GOODBYE_S = 0.1, 0.05, 2.0
 
 
 class BrokerLost(ConnectionError):
@@ -29,24 +31,12 @@ class BrokerSettings:
     host: str = "localhost"
     port: int = 1883
     client_id: str = ""
-    username: str | None = None
+    user: str | None = None
     password: str | None = field(default=None, repr=False)
-    tls: bool = False
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = field(default=None, repr=False)
+    tls: Tls | None = None
     status_topic: str = "veil/status"
     keepalive_s: int = 30
     timeout_s: float = 10.0
-
-    def tls_context(self) -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            if self.cert_file:
-                context.load_cert_chain(self.cert_file, self.key_file)
-        except (OSError, ssl.SSLError) as error:
-            raise InputError(f"the TLS files for the broker cannot be used: {error.strerror}") from None
-        return context
 
 
 class Connection:
@@ -59,40 +49,44 @@ class Connection:
         self._filters, self._settings = filters, settings
         self._ready = False
         self._failure: str | None = None
-        c = self._client = paho.Client(
+        self._client = self._make_client(settings)
+        self._client.connect(settings.host, settings.port, settings.keepalive_s)
+        sock = self._client.socket()
+        if not isinstance(sock, socket.socket):
+            raise BrokerLost("no connection")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # small packets must not wait for one another
+        self._sock = sock
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(sock, selectors.EVENT_READ)
+        until = time.monotonic() + settings.timeout_s
+        while not self._ready:
+            if time.monotonic() > until:
+                raise BrokerLost("the broker did not answer in time")
+            self.turn(FIRST_TURN_S)
+        if settings.status_topic:
+            self.publish(settings.status_topic, b"online", retain=True)
+
+    def _make_client(self, settings: BrokerSettings) -> paho.Client:
+        client = paho.Client(
             CallbackAPIVersion.VERSION2,
             client_id=settings.client_id,
             clean_session=not settings.client_id,
             manual_ack=True,
             reconnect_on_failure=False,
         )
-        c.max_inflight_messages_set(0)
-        c.connect_timeout = settings.timeout_s
-        if settings.username is not None:
-            c.username_pw_set(settings.username, settings.password)
-        if settings.tls:
-            c.tls_set_context(settings.tls_context())
+        client.max_inflight_messages_set(0)
+        client.connect_timeout = settings.timeout_s
+        if settings.user is not None:
+            client.username_pw_set(settings.user, settings.password)
+        if settings.tls is not None:
+            client.tls_set_context(settings.tls.context())
         if settings.status_topic:
-            c.will_set(settings.status_topic, b"offline", qos=1, retain=True)
-        c.on_connect, c.on_subscribe = self._on_connect, self._on_subscribe
-        c.on_message = lambda client, userdata, message: self.inbox.append(message)
-        c.on_publish = lambda client, userdata, mid, reason, properties: self.confirmed.append(mid)
-        c.on_socket_register_write = lambda client, userdata, sock: None  # we write when we are ready to
-        c.connect(settings.host, settings.port, settings.keepalive_s)
-        self._selector = selectors.DefaultSelector()
-        sock = c.socket()
-        if not isinstance(sock, socket.socket):
-            raise BrokerLost("no connection")
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # small packets must not wait for one another
-        self._sock = sock
-        self._selector.register(sock, selectors.EVENT_READ)
-        until = time.monotonic() + settings.timeout_s
-        while not self._ready:
-            if time.monotonic() > until:
-                raise BrokerLost("the broker did not answer in time")
-            self.turn(0.1)
-        if settings.status_topic:
-            self.publish(settings.status_topic, b"online", retain=True)
+            client.will_set(settings.status_topic, b"offline", qos=1, retain=True)
+        client.on_connect, client.on_subscribe = self._on_connect, self._on_subscribe
+        client.on_message = lambda client, userdata, message: self.inbox.append(message)
+        client.on_publish = lambda client, userdata, mid, reason, properties: self.confirmed.append(mid)
+        client.on_socket_register_write = lambda client, userdata, sock: None  # we write when we are ready to
+        return client
 
     def _on_connect(self, client, userdata, flags, reason, properties) -> None:
         if reason.is_failure:
@@ -154,9 +148,9 @@ class Connection:
         try:
             if self._settings.status_topic:
                 mid = self.publish(self._settings.status_topic, b"offline", retain=True)
-                until = time.monotonic() + 2
+                until = time.monotonic() + GOODBYE_S
                 while mid not in self.confirmed and time.monotonic() < until:
-                    self.turn(0.05)
+                    self.turn(LAST_TURN_S)
             self._client.disconnect()
             self.flush()
         except (OSError, ValueError):
@@ -167,7 +161,5 @@ class Connection:
     def drop(self) -> None:
         """Close without a word."""
         self._selector.close()
-        try:
+        with suppress(OSError):
             self._sock.close()
-        except OSError:
-            return

@@ -7,20 +7,21 @@ become outcomes is `settle.py`; here is the store, the cache and the lock.
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from veilstream.core.release import Uniforms
-from veilstream.gateway.outcome import Message, Outcome, Processed
-from veilstream.gateway.settle import Key, Settler
+from veilstream.gateway.outcome import Message, Outcome, Receipt
+from veilstream.gateway.settle import Serving, Settler
 from veilstream.gateway.space import Space
 from veilstream.gateway.stats import Stats
-from veilstream.gateway.store import Batch, Store, StoreError, Stream
-from veilstream.gateway.wire import Reading, Refused, Release, decode
+from veilstream.gateway.store import Batch, Key, Store, StoreError, Stream
+from veilstream.gateway.wire import Reading, Refusal, decode
 
 MAX_CACHED = 20_000  # streams held in memory
 MEMORY_LOG = 64  # steps per stream that a store in memory keeps
 PRUNE_EVERY = 100_000  # releases
-Compose = Callable[[list[Outcome]], list[Message]]
+Compose = Callable[[list[Outcome]], list[Message]]  # what goes into the outbox with these outcomes
 
 
 class Core:
@@ -28,18 +29,14 @@ class Core:
         self,
         spaces: Mapping[str, Space],
         store: Store,
+        serving: Serving = Serving(),  # noqa: B008  # frozen
         *,
-        max_ahead: int | None = None,
-        clock: bool = False,
-        max_streams: int = 1_000_000,
-        keep: int | None = None,
         uniforms: Uniforms | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.settler = Settler(spaces, max_ahead=max_ahead, clock=clock, uniforms=uniforms, now=now)
-        self.spaces, self.store, self.clock, self.now = self.settler.spaces, store, clock, now
-        self.max_streams, self.current_step = max_streams, self.settler.current_step
-        self.keep = keep if store.durable else min(keep or MEMORY_LOG, MEMORY_LOG)
+        self.settler = Settler(spaces, serving, uniforms, now)
+        self.spaces, self.store, self.serving = self.settler.spaces, store, serving
+        self.keep = serving.keep if store.durable else min(serving.keep or MEMORY_LOG, MEMORY_LOG)
         for stream in store.streams(limit=1):  # the meter is the same for all of them
             if stream.space in spaces:
                 spaces[stream.space].check(stream)
@@ -50,74 +47,62 @@ class Core:
 
     # --- readings --------------------------------------------------------------------------------------
 
-    def process(self, readings: Sequence[Reading | Refused], compose: Compose | None = None) -> Processed:
-        """One outcome per reading, all committed; `compose` says what to put into the outbox with them."""
-        with self._lock, self.stats.commit_time():
-            try:
-                room = self.max_streams - self.stats.streams
-                outcomes, batch = self.settler.settle(readings, self._stream, self.store.find, room)
-                for s in batch.streams:
-                    self._cache[s.space, s.name] = s
-                if compose is not None:
-                    batch.outbox = compose(outcomes)
-                ids = self._commit(batch)
-            except StoreError:
-                self._forget()
-                raise
-            self._committed(outcomes, batch)
-            return Processed(outcomes, list(zip(ids, batch.outbox, strict=True)))
+    def process(self, readings: Sequence[Reading | Refusal], compose: Compose | None = None) -> Receipt:
+        """One outcome per reading, all committed."""
+        with self._transaction():
+            room = self.serving.max_streams - self.stats.streams
+            outcomes, batch = self.settler.settle(readings, self._stream, self.store.find, room)
+            for s in batch.streams:
+                self._cache[s.key] = s
+            return self._commit(outcomes, batch, compose)
 
     def _stream(self, key: Key) -> Stream:
         s = self._cache.get(key)
         return s if s is not None else self.store.load(*key) or Stream(*key)
 
-    # --- the clock -------------------------------------------------------------------------------------
-
-    def tick(self, space: str, step: int, compose: Callable[[str, Release], Message] | None = None) -> Processed:
-        """The release of `step` for every stream of the space, whether a reading came or not."""
-        after, done = 0, Processed([], [])
+    def tick(self, space: str, step: int, compose: Compose | None = None) -> Receipt:
+        """Under a clock: the release of `step` for every stream of the space, whether a reading came or not."""
+        after, done = 0, Receipt([], [])
         while True:
-            with self._lock, self.stats.commit_time():
-                try:
-                    found = self.store.streams(after)
-                    streams = [self._cache.setdefault((s.space, s.name), s) for s in found if s.space == space]
-                    streams = [s for s in streams if s.last_step is None or s.last_step < step]
-                    outcomes, batch = self.settler.tick(space, step, streams)
-                    if compose is not None:
-                        batch.outbox = [compose(space, o.release) for o in outcomes if o.release is not None]
-                    ids = self._commit(batch)
-                except StoreError:
-                    self._forget()
-                    raise
-                self._committed(outcomes, batch)
-                done.outcomes.extend(outcomes)
-                done.outbox.extend(zip(ids, batch.outbox, strict=True))
+            with self._transaction():
+                found = self.store.streams(after)
+                streams = [self._cache.setdefault(s.key, s) for s in found if s.space == space]
+                due = [s for s in streams if s.last_step is None or s.last_step < step]
+                receipt = self._commit(*self.settler.tick(space, step, due), compose)
+            done.outcomes.extend(receipt.outcomes)
+            done.outbox.extend(receipt.outbox)
             if not found:
                 return done
             after = found[-1].id or 0
 
     # --- the store -------------------------------------------------------------------------------------
 
-    def _commit(self, batch: Batch) -> list[int]:
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._lock, self.stats.commit_time():
+            try:
+                yield
+            except StoreError:  # what was drawn and not committed was seen by nobody; the store knows what holds
+                self._cache.clear()
+                self.stats.store_errors += 1
+                raise
+
+    def _commit(self, outcomes: list[Outcome], batch: Batch, compose: Compose | None) -> Receipt:
+        if compose is not None:
+            batch.outbox = compose(outcomes)
         new = sum(s.id is None for s in batch.streams)
         ids = self.store.commit(batch) if batch.streams or batch.outbox else []
         self.stats.streams += new
-        return ids
-
-    def _forget(self) -> None:
-        """Whatever was drawn and not committed was seen by nobody; the store knows what holds."""
-        self._cache.clear()
-        self.stats.store_errors += 1
-
-    def _committed(self, outcomes: list[Outcome], batch: Batch) -> None:
         self.stats.count(outcomes)
         while len(self._cache) > MAX_CACHED:
             self._cache.popitem(last=False)
         self._since_prune += len(batch.releases)
-        if self.keep is not None and self._since_prune >= PRUNE_EVERY:
+        if self._since_prune >= PRUNE_EVERY:
             self.prune()
+        return Receipt(outcomes, list(zip(ids, batch.outbox, strict=True)))
 
     def prune(self) -> None:
+        """Forget what the log need not keep."""
         if self.keep is not None:
             with self._lock:
                 self.store.prune(self.keep)

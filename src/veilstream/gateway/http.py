@@ -22,11 +22,14 @@ from veilstream.gateway.core import Core
 from veilstream.gateway.openapi import document
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.store import StoreError
-from veilstream.gateway.wire import MAX_BYTES, Reading, Refused, parse
+from veilstream.gateway.wire import Reading, Refusal, parse, together
 
 log = logging.getLogger("veilstream.http")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 BODY_TIMEOUT_S = 10
+KEEP_ALIVE_S, SHUTDOWN_S = 30, 2
+LOOK_S = 0.1  # at whether to stop
+SHORTEST_TOKEN = 16
 EVENT_EVERY_S = 1.0
 MAX_WATCHERS = 32
 PAGE = {
@@ -44,7 +47,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-STATUS = {Refused.too_large: 413, Refused.late: 409, Refused.ahead: 409, Refused.too_many_streams: 429}
+STATUS = {Refusal.too_large: 413, Refusal.late: 409, Refusal.ahead: 409, Refusal.too_many_streams: 429}
 
 
 @dataclass(frozen=True)
@@ -52,13 +55,12 @@ class HttpSettings:
     port: int
     host: str = "127.0.0.1"
     token: str | None = field(default=None, repr=False)
-    max_bytes: int = MAX_BYTES
 
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and not self.token:
-            raise InputError(f"listening on {self.host} needs a token (VEIL_TOKEN or --token-file)")
-        if self.token is not None and len(self.token) < 16:
-            raise InputError("the token must have at least 16 characters")
+            raise InputError(f"listening on {self.host} needs a token (`token`)")
+        if self.token is not None and len(self.token) < SHORTEST_TOKEN:
+            raise InputError(f"the token must have at least {SHORTEST_TOKEN} characters")
 
 
 def is_loopback(host: str | None) -> bool:
@@ -75,7 +77,7 @@ class HttpGateway:
         self.core, self.settings = core, settings
         self.port: int | None = None  # the one really used, once it runs
         self.started = threading.Event()
-        self._waiting: list[tuple[list[Reading | Refused], asyncio.Future[list[Outcome]]]] = []
+        self._waiting: list[tuple[list[Reading | Refusal], asyncio.Future[list[Outcome]]]] = []
         self._wake = asyncio.Event()
         self._watchers = 0
         self._stop = threading.Event()
@@ -86,7 +88,7 @@ class HttpGateway:
         asyncio.run(self._serve(stop))
 
     async def _serve(self, stop: threading.Event) -> None:
-        runner = web.AppRunner(self.app(), access_log=None, keepalive_timeout=30, shutdown_timeout=2)
+        runner = web.AppRunner(self.app(), access_log=None, keepalive_timeout=KEEP_ALIVE_S, shutdown_timeout=SHUTDOWN_S)
         await runner.setup()
         try:
             site = web.TCPSite(runner, self.settings.host, self.settings.port)
@@ -99,12 +101,12 @@ class HttpGateway:
         self.started.set()
         committer = asyncio.create_task(self._commit_waiting())
         while not stop.is_set():
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(LOOK_S)
         await runner.cleanup()  # lets requests under way finish
         committer.cancel()
 
     def app(self) -> web.Application:
-        app = web.Application(middlewares=[self._guard], client_max_size=self.settings.max_bytes)
+        app = web.Application(middlewares=[self._guard], client_max_size=self.core.serving.max_bytes)
         for path in PAGE:
             app.router.add_get(path, self._page)
         app.router.add_get("/healthz", self._health)
@@ -150,8 +152,8 @@ class HttpGateway:
     async def _release(self, request: web.Request) -> web.Response:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             body = await request.read()
-        found = parse(body, self.core.spaces[""].grid, limit=self.settings.max_bytes)
-        if isinstance(found, Refused):
+        found = parse(body, self.core.spaces[""].grid, limit=self.core.serving.max_bytes)
+        if isinstance(found, Refusal):
             self.core.stats.refused[found.name] += 1
             return _error(STATUS.get(found, 400), found.value)
         answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
@@ -168,7 +170,7 @@ class HttpGateway:
             await self._wake.wait()
             self._wake.clear()
             waiting, self._waiting = self._waiting, []
-            readings = [r for found, _ in waiting for r in found]
+            readings, places = together([found for found, _ in waiting])
             try:
                 outcomes = (await asyncio.to_thread(self.core.process, readings)).outcomes
             except StoreError as error:
@@ -176,11 +178,9 @@ class HttpGateway:
                     if not answer.done():
                         answer.set_exception(StoreError(str(error)))
                 continue
-            at = 0
-            for found, answer in waiting:
+            for (_, answer), at in zip(waiting, places, strict=True):
                 if not answer.done():
-                    answer.set_result(outcomes[at : at + len(found)])
-                at += len(found)
+                    answer.set_result([outcomes[i] for i in at])
 
     # --- looking ----------------------------------------------------------------------------------------
 
@@ -233,15 +233,15 @@ def _error(status: int, line: str, headers: dict[str, str] | None = None) -> web
 
 
 def _item(o: Outcome) -> object:
-    if isinstance(o.status, Refused):
+    if isinstance(o.status, Refusal):
         return {"refused": o.status.name, "error": o.status.value}
     if o.release is None:
         return {"waiting": True} if o.status is Status.waiting else {"released": None}
     return o.release
 
 
-def _single(o: Outcome, r: Reading | Refused) -> web.Response:
-    if isinstance(o.status, Refused):
+def _single(o: Outcome, r: Reading | Refusal) -> web.Response:
+    if isinstance(o.status, Refusal):
         return _error(STATUS.get(o.status, 400), o.status.value)
     if o.release is None and isinstance(r, Reading):
         silent = {"stream": r.stream, "t": r.t, "released": None}

@@ -17,17 +17,18 @@ from paho.mqtt.client import MQTTMessage
 
 from veilstream.gateway import topics
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
-from veilstream.gateway.core import Core
-from veilstream.gateway.outcome import Message, Outcome, Status, body
+from veilstream.gateway.core import Compose, Core
+from veilstream.gateway.outcome import Message, Outcome, OutFormat, Status
 from veilstream.gateway.store import StoreError
 from veilstream.gateway.topics import Route
-from veilstream.gateway.wire import MAX_BYTES, Reading, Refused, Release, parse
+from veilstream.gateway.wire import Reading, Refusal, parse, together
 
 log = logging.getLogger("veilstream.mqtt")
 FIRST_DELAY_S, LAST_DELAY_S = 0.1, 30.0
 MAX_IN_FLIGHT = 1000  # releases sent and not yet confirmed
 IDLE_S = 0.05
 DRAIN_S = 5.0
+CONFIRM_AT_ONCE = 256
 
 
 class MqttGateway:
@@ -39,10 +40,9 @@ class MqttGateway:
         *,
         republish: int = 1000,
         retain: bool = False,
-        max_bytes: int = MAX_BYTES,
     ) -> None:
         self.core, self.routes, self.settings = core, list(routes), settings
-        self.republish, self.retain, self.max_bytes = republish, retain, max_bytes
+        self.republish, self.retain = republish, retain
         topics.check(self.routes, *([settings.status_topic] if settings.status_topic else []))
         self._in_flight: dict[int, int] = {}  # message id -> outbox id
         self._confirmed: deque[int] = deque()  # outbox ids that have arrived, oldest first
@@ -93,62 +93,53 @@ class MqttGateway:
     # --- readings in -----------------------------------------------------------------------------------
 
     def _take(self, connection: Connection) -> None:
-        left_over = self._behind.is_set() and not self.core.clock  # what an earlier session left goes first
+        left_over = self._behind.is_set() and not self.core.serving.clock  # what an earlier session left goes first
         if not connection.inbox or left_over or len(self._in_flight) >= MAX_IN_FLIGHT:
             return
         messages = list(connection.inbox)
-        readings: list[Reading | Refused] = []
-        spans: list[tuple[int, int, Route | None]] = []
-        for m in messages:
-            start = len(readings)
-            route, found = self._parse(m)
-            readings += [found] if isinstance(found, Refused) else found
-            spans.append((start, len(readings), route))
+        parsed = [self._parse(m) for m in messages]
+        readings, places = together([found for *_, found in parsed])
 
         def compose(outcomes: list[Outcome], wanted: Status = Status.released) -> list[Message]:
             out = []
-            for start, end, route in spans:
-                done = [
-                    i for i in range(start, end) if outcomes[i].status is wanted and outcomes[i].release is not None
-                ]
-                if done and route is not None:
-                    bodies = [self._body(route, readings[i], outcomes[i]) for i in done]
-                    payload = bodies[0] if len(bodies) == 1 else b"[" + b",".join(bodies) + b"]"
-                    out.append((route.output(outcomes[done[0]].release.stream), payload))  # type: ignore[union-attr]
+            for (topic, form, _), at in zip(parsed, places, strict=True):
+                done = [i for i in at if outcomes[i].status is wanted and outcomes[i].release is not None]
+                bodies = [outcomes[i].body(form, readings[i].owntracks) for i in done]  # type: ignore[union-attr]
+                if bodies:
+                    out.append((topic, bodies[0] if len(bodies) == 1 else b"[" + b",".join(bodies) + b"]"))
             return out
 
-        processed = self.core.process(readings, compose)
-        for i, (topic, payload) in processed.outbox:
+        receipt = self.core.process(readings, compose)
+        for i, (topic, payload) in receipt.outbox:
             self._send(connection, i, topic, payload)
-        for topic, payload in compose(processed.outcomes, Status.repeated):
+        for topic, payload in compose(receipt.outcomes, Status.repeated):
             connection.publish(topic, payload, self.retain)
         for m in messages:
             connection.ack(m)
         connection.inbox.clear()
 
-    def _parse(self, m: MQTTMessage) -> "tuple[Route | None, list[Reading | Refused] | Refused]":
+    def _parse(self, m: MQTTMessage) -> "tuple[str, OutFormat, list[Reading | Refusal] | Refusal]":
+        """Where the releases of a message go, in which form, and its readings."""
         try:
             topic = m.topic
         except UnicodeDecodeError:
-            return None, Refused.stream
+            return "", "plain", Refusal.stream
         for route in self.routes:
             stream = route.stream(topic)
             if stream is not None:
                 grid = self.core.spaces[route.space].grid
-                return route, parse(m.payload, grid, stream, route.space, self.max_bytes)
-        return None, Refused.stream
-
-    def _body(self, route: Route, reading: Reading | Refused, outcome: Outcome) -> bytes:
-        assert isinstance(reading, Reading)
-        assert outcome.release is not None
-        return body(route.form, reading.owntracks, outcome.release, outcome.message)
+                found = parse(m.payload, grid, stream, route.space, self.core.serving.max_bytes)
+                return route.output(stream), route.form, found
+        return "", "plain", Refusal.stream
 
     # --- releases out ----------------------------------------------------------------------------------
 
-    def compose_tick(self, space: str, release: Release) -> Message:
-        """The message of a clocked release."""
+    def composer(self, space: str) -> Compose:
+        """For the clock: the messages of its releases."""
         route = next(r for r in self.routes if r.space == space)
-        return route.output(release.stream), body(route.form, False, release)
+        return lambda outcomes: [
+            (route.output(o.release.stream), o.body(route.form)) for o in outcomes if o.release is not None
+        ]
 
     def wake(self) -> None:
         """Something was put into the outbox by another thread."""
@@ -166,7 +157,7 @@ class MqttGateway:
                 self._send(connection, i, topic, payload)
             if rows:
                 self._sent_up_to = rows[-1][0]
-                self.core.stats.republished += 0 if self.core.clock else len(rows)
+                self.core.stats.republished += 0 if self.core.serving.clock else len(rows)
                 self._behind.set()
 
     def _settle(self, connection: Connection, all_of_them: bool = False) -> None:
@@ -177,7 +168,7 @@ class MqttGateway:
                 self._confirmed.append(i)
         self.core.stats.outbox = len(self._in_flight)
         excess = len(self._confirmed) - (0 if all_of_them else self.republish)
-        if excess >= 256 or (all_of_them and excess > 0):
+        if excess >= CONFIRM_AT_ONCE or (all_of_them and excess > 0):
             self.core.confirm([self._confirmed.popleft() for _ in range(excess)])
 
     def _drain(self, connection: Connection) -> None:

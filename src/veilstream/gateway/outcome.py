@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from veilstream.gateway.wire import Refused, Release, as_owntracks, encode
+from veilstream.gateway.wire import Refusal, Release, as_owntracks
 
 OutFormat = Literal["auto", "plain", "owntracks"]  # auto: OwnTracks for OwnTracks
 
@@ -19,21 +19,23 @@ class Status(Enum):
 class Outcome(msgspec.Struct, frozen=True, gc=False):
     """`release` is None when the step is silent or still waits for the clock; `message` is the release as JSON."""
 
-    status: Status | Refused
+    status: Status | Refusal
     release: Release | None = None
     message: bytes | None = None
+
+    def body(self, form: OutFormat, owntracks: bool = False) -> bytes:
+        """The release as it is sent; `owntracks`: that is what its reading was."""
+        assert self.release is not None and self.message is not None
+        if self.release.lat is not None and (form == "owntracks" or (form == "auto" and owntracks)):
+            return as_owntracks(self.release)
+        return self.message
 
 
 Message = tuple[str, bytes]  # topic, payload
 
 
-class Processed(NamedTuple):
+class Receipt(NamedTuple):
+    """What one transaction made durable."""
+
     outcomes: list[Outcome]
     outbox: list[tuple[int, Message]]  # ids of what waits to be published
-
-
-def body(form: OutFormat, asked: bool, release: Release, message: bytes | None = None) -> bytes:
-    """A release as it is sent; `asked`: its reading was OwnTracks. `message`: it as plain JSON, if that is at hand."""
-    if release.lat is not None and (form == "owntracks" or (form == "auto" and asked)):
-        return as_owntracks(release)
-    return encode(release) if message is None else message

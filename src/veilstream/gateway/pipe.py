@@ -12,7 +12,7 @@ from typing import BinaryIO, Literal
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
 from veilstream.gateway.outcome import Outcome
-from veilstream.gateway.wire import MAX_BYTES, Grid, Reading, Refused, parse, point, reading
+from veilstream.gateway.wire import MAX_BYTES, Grid, Reading, Refusal, parse, point, reading
 
 CHUNK = 1 << 16
 DEFAULT_STREAM = "stream"  # for input that tells no streams apart
@@ -48,12 +48,12 @@ class JsonLines:
 
     def __init__(self, grid: Grid, key: str | None) -> None:
         if key not in (None, "stream"):
-            raise InputError('--key names a CSV column; JSON lines carry their stream as "stream"')
+            raise InputError('`key` names a CSV column; JSON lines carry their stream as "stream"')
         self.grid = grid
 
-    def read(self, line: bytes) -> list[Reading | Refused]:
+    def read(self, line: bytes) -> list[Reading | Refusal]:
         found = parse(line, self.grid)
-        return [found] if isinstance(found, Refused) else found
+        return [found] if isinstance(found, Refusal) else found
 
     def write(self, outcomes: list[Outcome]) -> bytes:
         return b"".join(o.message + b"\n" for o in outcomes if o.message is not None)
@@ -76,10 +76,10 @@ class Csv:
         self.width = len(names)
         self.header = b"stream,t,released,lat,lon,leaked_bits\n" if self.map else b"stream,t,released,leaked_bits\n"
 
-    def read(self, line: bytes) -> list[Reading | Refused]:
+    def read(self, line: bytes) -> list[Reading | Refusal]:
         cells = _fields(line)
         if cells is None or len(cells) != self.width:
-            return [Refused.unreadable]
+            return [Refusal.unreadable]
         value, lat, lon = (None if (i := self.at[k]) is None else cells[i] for k in ("value", "lat", "lon"))
         name = DEFAULT_STREAM if self.stream is None else cells[self.stream]
         return [reading(name, cells[self.at["t"] or 0], point(value, lat, lon), self.grid)]
@@ -98,10 +98,10 @@ def run(core: Core, source: BinaryIO, sink: BinaryIO, form: Format = "auto", key
     grid = core.spaces[""].grid
     codec: JsonLines | Csv | None = None
     for lines in lines_of(source):
-        readings: list[Reading | Refused] = []
+        readings: list[Reading | Refusal] = []
         for line in lines:
             if line is None:
-                readings.append(Refused.too_large)
+                readings.append(Refusal.too_large)
                 continue
             line = line.rstrip(b"\r")
             if not line.strip():

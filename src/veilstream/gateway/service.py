@@ -5,65 +5,50 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
 
-from veilstream.gateway.core import Core
-from veilstream.gateway.outcome import Message
+from veilstream.gateway.core import Compose, Core
 from veilstream.gateway.stats import Stats
 from veilstream.gateway.store import StoreError
-from veilstream.gateway.wire import Release
 
 log = logging.getLogger("veilstream.service")
+LOOK_S = 0.5  # so that signals are seen
 Run = Callable[[threading.Event], None]
-
-
-class Served(Protocol):
-    """What the parts work on."""
-
-    stats: Stats
-
-    def close(self) -> None: ...
 
 
 class Clock:
     """At the end of every step, one release for every stream, whether a reading came or not."""
 
     def __init__(
-        self,
-        core: Core,
-        space: str,
-        compose: Callable[[str, Release], Message] | None = None,
-        done: Callable[[], None] = lambda: None,
+        self, core: Core, space: str, compose: Compose | None = None, done: Callable[[], None] = lambda: None
     ) -> None:
         self.core, self.space, self.compose, self.done = core, space, compose, done
 
     def run(self, stop: threading.Event) -> None:
-        grid = self.core.spaces[self.space].grid
-        step = self.core.current_step(self.space)
-        while not stop.wait(max(0.0, float(grid.time(step + 1)) - self.core.now())):
+        grid, settler = self.core.spaces[self.space].grid, self.core.settler
+        step = settler.current_step(self.space)
+        while not stop.wait(max(0.0, float(grid.time(step + 1)) - settler.now())):
             try:
                 self.core.tick(self.space, step, self.compose)
             except StoreError:
                 log.error("tick_failed", extra={"step": step})  # this step is skipped for all streams alike
             self.done()
-            step = max(step + 1, self.core.current_step(self.space))
+            step = max(step + 1, settler.current_step(self.space))
 
 
-def run(core: Served, parts: dict[str, Run], stop: threading.Event | None = None, signals: bool = True) -> None:
+def run(parts: dict[str, Run], stats: Stats, stop: threading.Event | None = None, signals: bool = True) -> None:
     """Every part in its own thread until a signal, or until one of them fails."""
     stop = stop or threading.Event()
     if signals:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
-    log.info("started", extra={"parts": list(parts), "streams": core.stats.streams})
+    log.info("started", extra={"parts": list(parts), "streams": stats.streams})
     with ThreadPoolExecutor(len(parts)) as threads:
         running = [threads.submit(part, stop) for part in parts.values()]
         for part in running:
             part.add_done_callback(lambda _: stop.set())
-        while not stop.wait(0.5):
+        while not stop.wait(LOOK_S):
             pass
         log.info("stopping")
-    log.info("stopped", extra={"released": core.stats.released, "refused": sum(core.stats.refused.values())})
-    core.close()
+    log.info("stopped", extra={"released": stats.released, "refused": sum(stats.refused.values())})
     for part in running:
         part.result()  # raises what it failed with

@@ -7,86 +7,100 @@ batch, and shows no outcome before that.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilstream.core.histories import BLIND
 from veilstream.core.release import SecureUniforms, Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.space import Plan, Space, Time, advance
-from veilstream.gateway.store import Batch, Stream
-from veilstream.gateway.wire import Reading, Refused, decode
+from veilstream.gateway.space import Space, Turn
+from veilstream.gateway.store import Batch, Key, Stream
+from veilstream.gateway.wire import MAX_BYTES, Reading, Refusal, decode
 
-AHEAD_OF_CLOCK, AHEAD_OF_LAST = 1, 1_000_000  # default --max-ahead with and without a period
-Key = tuple[str, str]  # space, stream
+AHEAD_OF_CLOCK, AHEAD_OF_LAST = 1, 1_000_000  # default of max_ahead with and without a period
 Find = Callable[[Stream, int], "tuple[bytes | None] | None"]  # the logged release of a step, as Store.find
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What readings may ask of a gateway, whatever the transport and the store."""
+
+    clock: bool = False  # one release per step and stream, reading or not
+    max_ahead: int | None = None  # steps a reading may lie ahead
+    max_streams: int = 1_000_000  # that may be opened
+    max_bytes: int = MAX_BYTES  # of one message
+    keep: int | None = None  # steps per stream that the log keeps; None: all, or what the store can
 
 
 class Settler:
     def __init__(
         self,
         spaces: Mapping[str, Space],
-        *,
-        max_ahead: int | None = None,
-        clock: bool = False,
+        serving: Serving,
         uniforms: Uniforms | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        if clock and any(S.grid.period_s is None for S in spaces.values()):
-            raise InputError("--clock needs a policy with a period (fit with --period)")
-        self.spaces, self.clock, self.now, self.max_ahead = dict(spaces), clock, now, max_ahead
+        if serving.clock and any(S.grid.period_s is None for S in spaces.values()):
+            raise InputError("`clock` needs a policy with a period (fit with `period_s`)")
+        self.spaces, self.serving, self.now = dict(spaces), serving, now
         self._uniforms = uniforms or SecureUniforms()
 
     def settle(
-        self, readings: Sequence[Reading | Refused], stream_of: Callable[[Key], Stream], find: Find, room: int
+        self, readings: Sequence[Reading | Refusal], stream_of: Callable[[Key], Stream], find: Find, room: int
     ) -> tuple[list[Outcome], Batch]:
         """One outcome per reading, and what must be committed before they hold. At most `room` new streams."""
-        outcomes: list[Outcome] = [Outcome(r) if isinstance(r, Refused) else None for r in readings]  # type: ignore[misc]
+        outcomes: list[Outcome] = [Outcome(r) if isinstance(r, Refusal) else None for r in readings]  # type: ignore[misc]
         queues: dict[Key, list[int]] = {}
         for i, r in enumerate(readings):
             if isinstance(r, Reading):
                 queues.setdefault((r.space, r.stream), []).append(i)
         symbols = self._encode(readings, queues)
-        batch, n_new = Batch(), 0
-        plans: dict[str, list[Plan]] = {name: [] for name in self.spaces}
-        repeats: list[tuple[int, int]] = []
+        batch = Batch()
+        turns: dict[str, list[Turn]] = {name: [] for name in self.spaces}
+        repeats: list[tuple[int, int]] = []  # a reading, and the one before it that decides the same step
         for key, waiting in queues.items():
             s = stream_of(key)
-            fresh: dict[int, int] = {}  # step -> which reading decides it
-            last, held = s.last_step, False
+            turn, last, held = Turn(s, [], []), s.last_step, False
+            decided: dict[int, int] = {}  # step -> which reading decides it
             for i in waiting:
                 r = readings[i]
                 assert isinstance(r, Reading)
-                if r.step in fresh:
-                    repeats.append((i, fresh[r.step]))
-                    continue
-                done = self._closed(s, r, last, find)
-                if done is None and s.id is None and n_new >= room:
-                    done = Outcome(Refused.too_many_streams)
-                if done is None and self.clock:
-                    self._hold(s, r, int(symbols[i]))
-                    done = Outcome(Status.waiting)
-                    held = True
-                if done is not None:
+                if r.step in decided:
+                    repeats.append((i, decided[r.step]))
+                elif (done := self._closed(s, r, last, find)) is not None:
                     outcomes[i] = done
-                    continue
-                fresh[r.step] = i
-                last = r.step
-            if fresh or held:
-                n_new += s.id is None
+                elif s.id is None and room <= 0:
+                    outcomes[i] = Outcome(Refusal.too_many_streams)
+                elif self.serving.clock:
+                    outcomes[i], held = self._hold(s, r.step, int(symbols[i])), True
+                else:
+                    decided[r.step] = i
+                    turn.places.append(i)
+                    turn.times.append((r.step, r.t))
+                    last = r.step
+            if turn.places or held:
+                room -= s.id is None
                 batch.streams.append(s)
-                if fresh:
-                    steps: list[Time] = [(readings[i].step, readings[i].t) for i in fresh.values()]  # type: ignore[union-attr]
-                    plans[key[0]].append(Plan(s, list(fresh.values()), steps))
-        for name, plan in plans.items():
-            if plan:
-                advance(self.spaces[name], plan, symbols, self._uniforms, outcomes, batch, self.clock)
+            if turn.places:
+                turns[key[0]].append(turn)
+        for name, of_space in turns.items():
+            self._draw(name, of_space, symbols, outcomes, batch)
         for i, first in repeats:
             outcomes[i] = Outcome(Status.repeated, outcomes[first].release, outcomes[first].message)
         return outcomes, batch
 
-    def _encode(self, readings: Sequence[Reading | Refused], queues: dict[Key, list[int]]) -> np.ndarray:
+    def _draw(
+        self, space: str, turns: list[Turn], symbols: NDArray[np.int64], outcomes: list[Outcome], batch: Batch
+    ) -> None:
+        if turns:
+            for place, outcome, row in self.spaces[space].advance(turns, symbols, self._uniforms, self.serving.clock):
+                outcomes[place] = outcome
+                batch.releases.append(row)
+
+    def _encode(self, readings: Sequence[Reading | Refusal], queues: dict[Key, list[int]]) -> NDArray[np.int64]:
         """The true symbol of every reading; BLIND where there is none."""
         symbols = np.full(len(readings), BLIND)
         for name, space in self.spaces.items():
@@ -97,20 +111,21 @@ class Settler:
 
     def _closed(self, s: Stream, r: Reading, last: int | None, find: Find) -> Outcome | None:
         """The outcome of a reading whose step needs no draw: released before, closed, or too far ahead."""
+        clock, max_ahead = self.serving.clock, self.serving.max_ahead
         if last is not None and r.step <= last:
             found = find(s, r.step)
             if found is None:
-                return Outcome(Refused.late)
+                return Outcome(Refusal.late)
             return Outcome(Status.repeated, None if found[0] is None else decode(found[0]), found[0])
         if self.spaces[r.space].grid.period_s is not None:
             now = self.current_step(r.space)
-            ahead = 0 if self.clock else AHEAD_OF_CLOCK if self.max_ahead is None else self.max_ahead
+            ahead = 0 if clock else AHEAD_OF_CLOCK if max_ahead is None else max_ahead
             if r.step > now + ahead:
-                return Outcome(Refused.ahead)
-            if self.clock and r.step < now:
-                return Outcome(Refused.late)
-        elif last is not None and r.step > last + (AHEAD_OF_LAST if self.max_ahead is None else self.max_ahead):
-            return Outcome(Refused.ahead)
+                return Outcome(Refusal.ahead)
+            if clock and r.step < now:
+                return Outcome(Refusal.late)
+        elif last is not None and r.step > last + (AHEAD_OF_LAST if max_ahead is None else max_ahead):
+            return Outcome(Refusal.ahead)
         return None
 
     def current_step(self, space: str) -> int:
@@ -118,13 +133,14 @@ class Settler:
         assert at is not None
         return at[0]
 
-    def _hold(self, s: Stream, r: Reading, symbol: int) -> None:
-        """Under a clock the first reading of a step waits for its tick."""
-        if s.pending_step != r.step:
-            s.pending_step, s.pending_symbol = r.step, symbol
-            s.faults += symbol == BLIND
-
     # --- the clock -------------------------------------------------------------------------------------
+
+    def _hold(self, s: Stream, step: int, symbol: int) -> Outcome:
+        """Under a clock the first reading of a step waits for its tick."""
+        if s.pending_step != step:
+            s.pending_step, s.pending_symbol = step, symbol
+            s.faults += symbol == BLIND
+        return Outcome(Status.waiting)
 
     def tick(self, space: str, step: int, streams: list[Stream]) -> tuple[list[Outcome], Batch]:
         """The draws of `step` for these streams of the space, whether a reading came or not."""
@@ -132,9 +148,8 @@ class Settler:
         symbols = np.array([self._clocked(S, s, step) for s in streams], dtype=np.int64)
         outcomes: list[Outcome] = [None] * len(streams)  # type: ignore[list-item]
         batch = Batch(streams=streams)
-        plans = [Plan(s, [i], [(step, S.grid.time(step))]) for i, s in enumerate(streams)]
-        if plans:
-            advance(S, plans, symbols, self._uniforms, outcomes, batch, self.clock)
+        turns = [Turn(s, [i], [(step, S.grid.time(step))]) for i, s in enumerate(streams)]
+        self._draw(space, turns, symbols, outcomes, batch)
         return outcomes, batch
 
     def _clocked(self, S: Space, s: Stream, step: int) -> int:

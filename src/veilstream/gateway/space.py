@@ -11,14 +11,22 @@ from veilstream.core.histories import BLIND
 from veilstream.core.release import SILENT, Mechanism, MeterName, Streams, Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.store import Batch, Binding, Stream
+from veilstream.gateway.store import Binding, Stream
 from veilstream.gateway.wire import Grid, Point, Release, encode
 
 if TYPE_CHECKING:
     from veilstream.artefact import Artefact
 
-Shown = tuple[int | float, float | None, float | None]  # released, lat, lon
 Time = tuple[int, int | float | str]  # a step and the t it is released with
+LogRow = tuple[Stream, int, float, bytes | None]  # as a Batch takes it: step, total, message
+
+
+class Turn(NamedTuple):
+    """What is to be released of one stream: for which steps, and the places of the readings that decide them."""
+
+    stream: Stream
+    places: list[int]
+    times: list[Time]
 
 
 class Space:
@@ -28,7 +36,9 @@ class Space:
         if artefact.policy is None or artefact.problem is None:
             raise InputError("this file is a model without a policy; run `veil solve` on it first")
         if artefact.study_only and not force:
-            raise InputError(f"study only, not for release: {'; '.join(artefact.study_only)} (--force to do it anyway)")
+            raise InputError(
+                f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
+            )
         policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
         if self.states is not None and len(self.states) < max(problem.chain.n_symbols, policy.n_outputs):
             raise InputError(
@@ -47,7 +57,8 @@ class Space:
         self._start = one.memory.tobytes(), one.belief.tobytes()
         self.state_bytes = len(self._start[0]) + len(self._start[1])
 
-    def _show(self, y: int) -> Shown:
+    def _show(self, y: int) -> tuple[int | float, float | None, float | None]:
+        """released, lat, lon"""
         if self.states is None:
             return y, None, None
         place = self.states.decode(y)
@@ -83,7 +94,7 @@ class Space:
         """Raises unless the state kept of a stream is of this policy's and this meter's shape."""
         for kept, own in zip((stream.memory, stream.belief), self._start, strict=True):
             if kept is not None and len(kept) != len(own):
-                raise InputError("the store was kept with another --meter; give the same one, or another --store")
+                raise InputError("the store was kept with another `meter`; give the same one, or another `store`")
 
     def unpack(self, streams: Sequence[Stream]) -> Streams:
         """The public state of these streams as arrays."""
@@ -104,62 +115,54 @@ class Space:
         for i, (s, total) in enumerate(zip(streams, new.total.tolist(), strict=True)):
             s.memory, s.belief, s.total = memory[i * m : i * m + m], belief[i * b : i * b + b], total
 
+    # --- draws ---------------------------------------------------------------------------------------------
 
-class Plan(NamedTuple):
-    """What is to be released of one stream: which readings (their places in the batch), and the steps they decide."""
+    def advance(
+        self, turns: list[Turn], symbols: NDArray[np.int64], uniforms: Uniforms, clock: bool
+    ) -> list[tuple[int, Outcome, LogRow]]:
+        """Everything these turns release: the place of each reading, its outcome, and what the log keeps."""
+        turns.sort(key=lambda turn: -len(turn.places))  # so that every round is a slice
+        width = len(turns[0].places)
+        x = np.full((len(turns), width), BLIND)
+        at = np.full((len(turns), width + 1), -1, dtype=np.int64)  # the last step before the batch, then the turn's
+        for i, (s, places, times) in enumerate(turns):
+            before = times[0][0] - 1 if s.last_step is None else s.last_step
+            at[i, : len(places) + 1] = [before, *(step for step, _ in times)]
+            x[i, : len(places)] = symbols[places]
+        y, totals, last = self._rounds(turns, x, np.diff(at) - 1, uniforms)
+        readable = (x != BLIND).sum(1).tolist()
+        out: list[tuple[int, Outcome, LogRow]] = []
+        for i, (s, places, times) in enumerate(turns):
+            s.last_step = times[-1][0]
+            s.state = int(last[i]) if self.keeps_state or clock else BLIND
+            s.faults += 0 if clock else len(places) - readable[i]  # under a clock they count when they come in
+            for place, (step, t), shown, total in zip(places, times, y[i].tolist(), totals[i].tolist(), strict=False):
+                release = message = None
+                if shown != SILENT:
+                    released, lat, lon = self.shown[shown]
+                    release = Release(s.name, t, released, lat, lon, round(total, 6))
+                    message = encode(release)
+                out.append((place, Outcome(Status.released, release, message), (s, step, total, message)))
+        return out
 
-    stream: Stream
-    places: list[int]
-    steps: list[Time]
-
-
-def advance(
-    S: Space,
-    plans: list[Plan],
-    symbols: NDArray[np.int64],
-    uniforms: Uniforms,
-    outcomes: list[Outcome],
-    batch: Batch,
-    clock: bool,
-) -> None:
-    """Draw everything planned; streams with more steps stand first, so that every round is a slice."""
-    plans.sort(key=lambda p: -len(p.places))
-    streams = [p.stream for p in plans]
-    now = S.unpack(streams)
-    last = np.array([s.state for s in streams])
-    lengths = np.array([len(p.places) for p in plans])
-    at = np.full((len(plans), lengths[0] + 1), -1, dtype=np.int64)  # last step before the batch, then those planned
-    x = np.full((len(plans), lengths[0]), BLIND)
-    for i, p in enumerate(plans):
-        before = p.stream.last_step
-        at[i, : lengths[i] + 1] = [p.steps[0][0] - 1 if before is None else before, *(step for step, _ in p.steps)]
-        x[i, : lengths[i]] = symbols[p.places]
-    gaps = np.diff(at) - 1
-    y, totals = np.empty_like(x), np.empty(x.shape)
-    for j in range(lengths[0]):
-        n = int((lengths > j).sum())
-        gap = gaps[:n, j]
-        for k in set(gap[gap > 0].tolist()):
-            which = np.flatnonzero(gap == k)
-            skipped = S.mechanism.skip(now[which], k)
-            now.memory[which], now.belief[which] = skipped.memory, skipped.belief
-        z = S.mechanism.true_states(np.where(gap > 0, BLIND, last[:n]), x[:n, j])
-        new, y[:n, j] = S.mechanism.step(now[:n], z, uniforms(n))
-        now.memory[:n], now.belief[:n], now.total[:n], last[:n] = new.memory, new.belief, new.total, z
-        totals[:n, j] = new.total
-    S.pack(streams, now)
-    keeps = S.keeps_state or clock
-    unread = np.where(np.arange(lengths[0]) < lengths[:, None], x == BLIND, False).sum(1)
-    for i, p in enumerate(plans):
-        s, y_p, total_p = p.stream, y[i].tolist(), totals[i].tolist()
-        s.last_step = p.steps[-1][0]
-        s.state = int(last[i]) if keeps else BLIND
-        s.faults += 0 if clock else int(unread[i])  # under a clock a fault is counted when its reading comes in
-        for place, (step, t), shown, total in zip(p.places, p.steps, y_p, total_p, strict=False):
-            release = message = None
-            if shown != SILENT:
-                released, lat, lon = S.shown[shown]
-                release = Release(s.name, t, released, lat, lon, round(total, 6))
-                message = encode(release)
-            batch.releases.append((s, step, total, message))
-            outcomes[place] = Outcome(Status.released, release, message)
+    def _rounds(
+        self, turns: list[Turn], x: NDArray[np.int64], gaps: NDArray[np.int64], uniforms: Uniforms
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+        """One numpy step per round; what was released, the meter after it, and the last true states."""
+        streams = [turn.stream for turn in turns]
+        lengths = np.array([len(turn.places) for turn in turns])
+        now, last = self.unpack(streams), np.array([s.state for s in streams])
+        y, totals = np.empty_like(x), np.empty(x.shape)
+        for j in range(x.shape[1]):
+            n = int((lengths > j).sum())
+            gap = gaps[:n, j]
+            for k in set(gap[gap > 0].tolist()):
+                which = np.flatnonzero(gap == k)
+                skipped = self.mechanism.skip(now[which], k)
+                now.memory[which], now.belief[which] = skipped.memory, skipped.belief
+            z = self.mechanism.true_states(np.where(gap > 0, BLIND, last[:n]), x[:n, j])
+            new, y[:n, j] = self.mechanism.step(now[:n], z, uniforms(n))
+            now.memory[:n], now.belief[:n], now.total[:n], last[:n] = new.memory, new.belief, new.total, z
+            totals[:n, j] = new.total
+        self.pack(streams, now)
+        return y, totals, last

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.wire import Refused, Release
+from veilstream.gateway.wire import Refusal, Release
 
 RATE_WINDOW_S = 10
 
@@ -22,7 +22,7 @@ class Stats:
         self.started = time.monotonic()
         self.streams = streams
         self.released = self.repeated = self.silent = self.waiting = 0
-        self.refused: Counter[str] = Counter({r.name: 0 for r in Refused})
+        self.refused: Counter[str] = Counter({r.name: 0 for r in Refusal})
         self.store_errors = self.outbox = self.republished = 0
         self.connected: bool | None = None  # to the broker, if there is one
         self.commit_seconds = 0.0

@@ -10,15 +10,19 @@ only, else -1), a reading that waits for its tick, and how many readings were no
 
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 
 from veilstream.errors import InputError
 
 SCHEMA = 1
 MEMORY = ":memory:"
+LOCK_WAIT_S = 1.0
+PAGE = 4096  # streams read at once
+MAIL = 1000  # outbox entries read at once
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE spaces (name TEXT PRIMARY KEY, policy TEXT NOT NULL, chain TEXT NOT NULL) WITHOUT ROWID;
@@ -30,13 +34,22 @@ CREATE TABLE releases (step INTEGER NOT NULL, stream INTEGER NOT NULL, total REA
                        PRIMARY KEY (step, stream)) WITHOUT ROWID;
 CREATE TABLE outbox (id INTEGER PRIMARY KEY, topic TEXT NOT NULL, payload BLOB NOT NULL);
 """
+_STREAM = (
+    "SELECT space, name, id, last_step, total, memory, belief, "
+    "private_state, private_pending_step, private_pending_symbol, private_faults FROM streams "
+)
+_UPDATE = (
+    "UPDATE streams SET last_step = ?, total = ?, memory = ?, belief = ?, private_state = ?, "
+    "private_pending_step = ?, private_pending_symbol = ?, private_faults = ? WHERE id = ?"
+)
+Key = tuple[str, str]  # space, stream
 
 
 class StoreError(InputError):
     """The store cannot be read or written; nothing was released."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Stream:
     """One stream as the store keeps it. `memory` and `belief` are array bytes; None: as at the start."""
 
@@ -51,6 +64,13 @@ class Stream:
     pending_step: int | None = None  # private: a reading that waits for its tick
     pending_symbol: int = -1
     faults: int = 0  # private: readings that were no numbers
+
+    @property
+    def key(self) -> Key:
+        return self.space, self.name
+
+
+state_of = attrgetter("last_step", "total", "memory", "belief", "state", "pending_step", "pending_symbol", "faults")
 
 
 @dataclass
@@ -78,19 +98,21 @@ class Store:
         self.durable = self.path != MEMORY
         if self.durable:
             _make_private(self.path)
-        try:
-            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=1)
-            self._open(bindings)
-        except sqlite3.Error as error:
-            raise StoreError(_line(self.path, error)) from None
+        with self._errors():
+            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=LOCK_WAIT_S)
+            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute("PRAGMA secure_delete = ON")  # pruned rows and old private states are overwritten
+        with self._transaction():
+            self.id = self._identify()
+            # spaces whose policy is not the one of the last run
+            self.changed = {name for name, binding in bindings.items() if self._bind(name, binding)}
+            self._next_id = 1 + (self._db.execute("SELECT max(id) FROM outbox").fetchone()[0] or 0)
 
-    def _open(self, bindings: dict[str, Binding]) -> None:
+    def _identify(self) -> str:
+        """The store's own name; its tables are made if the file is new."""
         db = self._db
-        db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute("PRAGMA secure_delete = ON")  # pruned rows and old private states are overwritten
-        db.execute("BEGIN IMMEDIATE")
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
             if db.execute("SELECT 1 FROM sqlite_master").fetchone():
                 raise StoreError(f"{self.path} is an SQLite file but not a veilstream store")
@@ -100,11 +122,7 @@ class Store:
         found = dict(db.execute("SELECT key, value FROM meta"))
         if found["schema"] != str(SCHEMA):
             raise StoreError(f"{self.path} has schema {found['schema']}, this version reads {SCHEMA}")
-        self.id = found["id"]
-        # spaces whose policy is not the one of the last run
-        self.changed = {name for name, binding in bindings.items() if self._bind(name, binding)}
-        self._next_id = 1 + (db.execute("SELECT max(id) FROM outbox").fetchone()[0] or 0)
-        db.execute("COMMIT")
+        return found["id"]
 
     def _bind(self, space: str, new: Binding) -> bool:
         """A changed policy keeps steps and meter; its memory starts afresh, beliefs too if the chain changed."""
@@ -128,7 +146,7 @@ class Store:
         rows = self._read(_STREAM + "WHERE space = ? AND name = ?", (space, name))
         return Stream(*rows[0]) if rows else None
 
-    def streams(self, after: int = 0, limit: int = 4096) -> list[Stream]:
+    def streams(self, after: int = 0, limit: int = PAGE) -> list[Stream]:
         """Streams with an id beyond `after`, in order of id."""
         return [Stream(*row) for row in self._read(_STREAM + "WHERE id > ? ORDER BY id LIMIT ?", (after, limit))]
 
@@ -148,60 +166,36 @@ class Store:
         )
         return [row[0] for row in self._read(query, (limit,))]
 
-    def unsent(self, after: int = 0, limit: int = 1000) -> list[tuple[int, str, bytes]]:
+    def unsent(self, after: int = 0, limit: int = MAIL) -> list[tuple[int, str, bytes]]:
         """Committed and not yet confirmed: (id, topic, payload) with an id beyond `after`."""
         return self._read("SELECT id, topic, payload FROM outbox WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
 
     def _read(self, query: str, values: Sequence[object] = ()) -> list:
-        try:
+        with self._errors():
             return self._db.execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            raise StoreError(_line(self.path, error)) from None
 
     # --- writing -------------------------------------------------------------------------------------
 
     def commit(self, batch: Batch) -> list[int]:
         """All of it, durably, or none; ids of the outbox entries. New streams get their id."""
         new = [s for s in batch.streams if s.id is None]
+        ids = range(self._next_id, self._next_id + len(batch.outbox))
         db = self._db
         try:
-            db.execute("BEGIN IMMEDIATE")
-            for s in new:
-                insert = "INSERT INTO streams VALUES (NULL, ?, ?, NULL, 0, NULL, NULL, -1, NULL, -1, 0)"
-                s.id = db.execute(insert, (s.space, s.name)).lastrowid
-            db.executemany(
-                "UPDATE streams SET last_step = ?, total = ?, memory = ?, belief = ?, private_state = ?, "
-                "private_pending_step = ?, private_pending_symbol = ?, private_faults = ? WHERE id = ?",
-                [
-                    (
-                        s.last_step,
-                        s.total,
-                        s.memory,
-                        s.belief,
-                        s.state,
-                        s.pending_step,
-                        s.pending_symbol,
-                        s.faults,
-                        s.id,
-                    )
-                    for s in batch.streams
-                ],
-            )
-            rows = [(step, s.id, total, message) for s, step, total, message in batch.releases]
-            # a second release of a step breaks the primary key: the whole transaction falls
-            db.executemany(
-                "INSERT INTO releases VALUES (?, ?, ?, ?)",
-                sorted(rows, key=itemgetter(0, 1)),
-            )
-            ids = range(self._next_id, self._next_id + len(batch.outbox))
-            mail = [(i, topic, payload) for i, (topic, payload) in zip(ids, batch.outbox, strict=True)]
-            db.executemany("INSERT INTO outbox VALUES (?, ?, ?)", mail)
-            db.execute("COMMIT")
-        except sqlite3.Error as error:
+            with self._transaction():
+                for s in new:
+                    insert = "INSERT INTO streams VALUES (NULL, ?, ?, NULL, 0, NULL, NULL, -1, NULL, -1, 0)"
+                    s.id = db.execute(insert, s.key).lastrowid
+                db.executemany(_UPDATE, [(*state_of(s), s.id) for s in batch.streams])
+                rows = [(step, s.id, total, message) for s, step, total, message in batch.releases]
+                # a second release of a step breaks the primary key: the whole transaction falls
+                db.executemany("INSERT INTO releases VALUES (?, ?, ?, ?)", sorted(rows, key=itemgetter(0, 1)))
+                mail = [(i, topic, payload) for i, (topic, payload) in zip(ids, batch.outbox, strict=True)]
+                db.executemany("INSERT INTO outbox VALUES (?, ?, ?)", mail)
+        except StoreError:
             for s in new:
                 s.id = None
-            self._rollback()
-            raise StoreError(_line(self.path, error)) from None
+            raise
         self._next_id = ids.stop
         return list(ids)
 
@@ -224,32 +218,35 @@ class Store:
             self._write(query, [(newest - keep, keep)])
 
     def _write(self, query: str, rows: Sequence[Sequence[object]]) -> None:
-        try:
+        with self._errors():
             self._db.execute("PRAGMA synchronous = NORMAL")
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany(query, rows)
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._rollback()
-            raise StoreError(_line(self.path, error)) from None
+        try:
+            with self._transaction():
+                self._db.executemany(query, rows)
         finally:
             self._db.execute("PRAGMA synchronous = FULL")
 
-    def _rollback(self) -> None:
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._errors():
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                yield
+                self._db.execute("COMMIT")
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
 
-    def close(self) -> None:
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
         try:
-            self._db.close()
+            yield
         except sqlite3.Error as error:
             raise StoreError(_line(self.path, error)) from None
 
-
-_STREAM = (
-    "SELECT space, name, id, last_step, total, memory, belief, "
-    "private_state, private_pending_step, private_pending_symbol, private_faults FROM streams "
-)
+    def close(self) -> None:
+        with self._errors():
+            self._db.close()
 
 
 def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
@@ -265,7 +262,7 @@ def _make_private(path: str) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
-        raise StoreError(f"cannot open the store {path}: {error.strerror}; --store FILE puts it elsewhere") from None
+        raise StoreError(f"cannot open the store {path}: {error.strerror}; `store=FILE` puts it elsewhere") from None
     if os.stat(path).st_mode & 0o077:
         raise StoreError(f"the store {path} is open to other users; run: chmod 600 {Path(path).name}")
 

@@ -10,6 +10,7 @@ becomes None and the release a draw that does not look. Outputs are built field 
 
 import json
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
@@ -19,10 +20,12 @@ import msgspec
 MAX_BYTES = 1 << 20
 MAX_NAME = 200
 MAX_STEP = 2**53
+MAX_SECONDS = 1e15
+LONGEST_INTEGER, LONGEST_NUMBER = 30, 300  # characters
 Point = float | tuple[float, float] | None
 
 
-class Refused(Enum):
+class Refusal(Enum):
     """Why a reading got no release; the value is the line for the user. None of these looks at the private value."""
 
     unreadable = "not a reading: JSON with stream, t, and value or lat and lon is needed"
@@ -30,9 +33,9 @@ class Refused(Enum):
     time = "t must be a time (seconds since 1970 or ISO 8601), or an integer step where the policy has no period"
     stream = f"stream must be 1 to {MAX_NAME} printable characters and agree with the topic"
     late = "this step is closed: a later one was released, and it is not in the log"
-    ahead = "this step lies further ahead than --max-ahead allows"
+    ahead = "this step lies further ahead than max_ahead allows"
     not_a_location = "an OwnTracks message that is no location; these are not passed on"
-    too_many_streams = "the limit on the number of streams is reached (--max-streams)"
+    too_many_streams = "the limit on the number of streams is reached (max_streams)"
 
 
 class Reading(msgspec.Struct, gc=False):
@@ -74,8 +77,8 @@ class _Wire(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_Wire | list[_Wire])
-_encoder = msgspec.json.Encoder()
-_release_decoder = msgspec.json.Decoder(Release)
+encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder(Release).decode
 
 
 class Grid(msgspec.Struct, frozen=True):
@@ -88,19 +91,20 @@ class Grid(msgspec.Struct, frozen=True):
         """(step, its grid time in the manner of t), or None if t is no time."""
         if self.period_s is None and type(t) is int and -MAX_STEP < t < MAX_STEP:
             return t, t
-        seconds = _seconds(t)
-        if seconds is None:
+        moment = _moment(t)
+        if moment is None:
             return None
+        seconds, iso = moment
         if self.period_s is None:
             step = int(seconds)
-            return (step, step) if step == seconds and not _is_iso(t) and abs(step) < MAX_STEP else None
+            return (step, step) if step == seconds and not iso and abs(step) < MAX_STEP else None
         position = (seconds - self.epoch_s) / self.period_s
         step = round(position)  # a grid time is its own step, whatever floating point says
         if not math.isclose(position, step, rel_tol=1e-14, abs_tol=1e-9):
             step = math.floor(position)
         if abs(step) >= MAX_STEP:
             return None
-        return step, self.time(step, iso=_is_iso(t))
+        return step, self.time(step, iso)
 
     def time(self, step: int, iso: bool = False) -> int | float | str:
         if self.period_s is None:
@@ -113,29 +117,40 @@ class Grid(msgspec.Struct, frozen=True):
 
 def parse(
     data: bytes | bytearray, grid: Grid, stream: str | None = None, space: str = "", limit: int = MAX_BYTES
-) -> "list[Reading | Refused] | Refused":
+) -> "list[Reading | Refusal] | Refusal":
     """The readings of one message. `stream` is the topic's, if the transport has one."""
     if len(data) > limit:
-        return Refused.too_large
+        return Refusal.too_large
     try:
         found = _decoder.decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         found = _leniently(data)
     if found is None:
-        return Refused.unreadable
+        return Refusal.unreadable
     many = found if isinstance(found, list) else [found]
-    return [_reading(w, grid, stream, space) if w is not None else Refused.unreadable for w in many]
+    return [_reading(w, grid, stream, space) if w is not None else Refusal.unreadable for w in many]
+
+
+def together(messages: "Sequence[list[Reading | Refusal] | Refusal]") -> "tuple[list[Reading | Refusal], list[range]]":
+    """The readings of several messages in one list, and the places of each message's in it."""
+    readings: list[Reading | Refusal] = []
+    places = []
+    for found in messages:
+        start = len(readings)
+        readings += [found] if isinstance(found, Refusal) else found
+        places.append(range(start, len(readings)))
+    return readings, places
 
 
 def reading(
     name: str | None, t: int | float | str | None, point: Point, grid: Grid, space: str = ""
-) -> Reading | Refused:
+) -> Reading | Refusal:
     """A reading from its parts, for transports that are not JSON."""
     if name is None or not 0 < len(name) <= MAX_NAME or not name.isprintable():
-        return Refused.stream
+        return Refusal.stream
     at = grid.step(t)
     if at is None:
-        return Refused.time
+        return Refusal.time
     return Reading(name, at[0], at[1], point, False, space)
 
 
@@ -156,26 +171,18 @@ def point(value: Any, lat: Any, lon: Any) -> Point:
     return number(value)
 
 
-def encode(release: Release) -> bytes:
-    return _encoder.encode(release)
-
-
-def decode(message: bytes) -> Release:
-    return _release_decoder.decode(message)
-
-
 def as_owntracks(release: Release) -> bytes:
     """The OwnTracks message for a release on a map; tid is the end of the stream's name, as the app's own default."""
     t = release.t if isinstance(release.t, int | float) else datetime.fromisoformat(release.t).timestamp()
-    return _encoder.encode(OwnTracks(release.lat, release.lon, int(t), release.stream[-2:]))
+    return encode(OwnTracks(release.lat, release.lon, int(t), release.stream[-2:]))
 
 
-def _reading(w: _Wire, grid: Grid, stream: str | None, space: str) -> Reading | Refused:
+def _reading(w: _Wire, grid: Grid, stream: str | None, space: str) -> Reading | Refusal:
     if w.type is not None and w.type != "location":
-        return Refused.not_a_location
+        return Refusal.not_a_location
     name = stream if stream is not None else w.stream
     if stream is not None and w.stream is not None and w.stream != stream:
-        return Refused.stream
+        return Refusal.stream
     t = w.t if w.t is not None else w.tst
     found = reading(name, t, point(w.value, w.lat, w.lon), grid, space)
     if isinstance(found, Reading):
@@ -186,7 +193,7 @@ def _reading(w: _Wire, grid: Grid, stream: str | None, space: str) -> Reading | 
 def _leniently(data: bytes | bytearray) -> "_Wire | list[_Wire | None] | None":
     """JSON as many devices write it: NaN, Infinity and numbers beyond all range are faults of value, not of syntax."""
     try:
-        loose = json.loads(data.decode(), parse_int=lambda s: int(s) if len(s) < 300 else math.nan)
+        loose = json.loads(data.decode(), parse_int=lambda s: int(s) if len(s) < LONGEST_NUMBER else math.nan)
     except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         return None
     return [_wire(item) for item in loose] if isinstance(loose, list) else _wire(loose)
@@ -199,24 +206,17 @@ def _wire(loose: Any) -> _Wire | None:
         return None
 
 
-def _is_iso(t: Any) -> bool:
-    return isinstance(t, str) and not _plain_number(t)
-
-
-def _plain_number(t: str) -> bool:
-    return t.strip().lstrip("+-").replace(".", "", 1).isdecimal()
-
-
-def _seconds(t: int | float | str | None) -> float | int | None:
-    if isinstance(t, str):
-        try:
-            if _plain_number(t):
-                t = int(t) if t.strip().lstrip("+-").isdecimal() and len(t) < 30 else float(t)
-            else:
+def _moment(t: int | float | str | None) -> tuple[int | float, bool] | None:
+    """Seconds since 1970 and whether they were written as ISO 8601; None for what is no time."""
+    try:
+        if isinstance(t, str):
+            digits = t.strip().lstrip("+-")
+            if not digits.replace(".", "", 1).isdecimal():
                 moment = datetime.fromisoformat(t.strip())
-                return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
-        except (ValueError, OverflowError):
-            return None
-    if t is None or isinstance(t, bool) or (isinstance(t, float) and not math.isfinite(t)) or abs(t) > 1e15:
+                return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp(), True
+            t = int(t) if digits.isdecimal() and len(t) < LONGEST_INTEGER else float(t)
+    except (ValueError, OverflowError):
         return None
-    return t
+    if t is None or isinstance(t, bool) or (isinstance(t, float) and not math.isfinite(t)) or abs(t) > MAX_SECONDS:
+        return None
+    return t, False

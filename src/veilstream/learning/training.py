@@ -1,8 +1,9 @@
 """The loop around a jitted learner: measure, keep the best, write a checkpoint, resume.
 
-A learner is a pytree `State` and a function `segment(state) -> (state, figures)`, deterministic given the state: a run
-that was cut and resumed gives the same curve as one that was not. A checkpoint is one safetensors file (arrays, and
-JSON in its header), never a pickle; it is written beside its place and moved there, so a cut leaves the last one whole.
+A learner is a pytree `State` and a function `segment(state) -> (state, figures)`, deterministic given the state: on one
+machine a run that was cut and resumed gives the same curve as one that was not. A checkpoint is one safetensors file
+(arrays, and JSON in its header), never a pickle; it is written beside its place and moved there, so a cut leaves the
+last one whole.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""`solve` and `curve`: the methods by name."""
+"""From a problem to a policy: solvers, the search for a limit, certificates; `solve` knows methods by name."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -132,7 +132,7 @@ class Solution:
         return self.policy.remembers
 
     def to_json(self) -> dict[str, Any]:
-        """The keys of the contract."""
+        """What `veil solve` prints as JSON."""
         return {
             "chain": self.problem.chain.name,
             "method": self.method,

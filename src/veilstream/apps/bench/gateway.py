@@ -256,7 +256,8 @@ def _gateway(folder: Path, port: int) -> None:
     space = Space(load(folder / "policy.veil"))
     core = Core({"": space}, Store(folder / "store.db", {"": space.binding}))
     gateway = MqttGateway(core, [Route("in/+", "out/+")], BrokerSettings("127.0.0.1", port, "gateway"))
-    service.run(core, {"mqtt": gateway.run})
+    service.run({"mqtt": gateway.run}, core.stats)
+    core.close()
 
 
 if __name__ == "__main__":

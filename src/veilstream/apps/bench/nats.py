@@ -193,15 +193,14 @@ def _running(
 
 async def _bare(prefix: str, urls: str, workers: int, which: int) -> None:
     from veilstream.apps.bench.nats_drill import connected
-    from veilstream.gateway.nats.layout import BATCH, PARTITIONS
+    from veilstream.gateway.nats.layout import BATCH, PARTITIONS, consumer
     from veilstream.gateway.nats.link import Puller
     from veilstream.gateway.nats.names import Names
 
     names, link = Names(prefix), await connected(urls.split(","))
 
     async def partition(p: int) -> None:
-        puller = Puller(link, names.readings, f"p{p}")
-        await puller.start()
+        puller = await Puller.open(link, names.readings, consumer(p))
         while True:
             messages = await puller.pull(BATCH, 1.0)
             out = [(m.subject.replace(f".part.{p}.", ".out."), m.data, {"Nats-Msg-Id": m.reply}) for m in messages]

@@ -21,8 +21,8 @@ import numpy as np
 from veilstream.artefact import Artefact
 from veilstream.core.problem import leakage, next_prior
 from veilstream.gateway.nats.layout import binding_of
-from veilstream.gateway.nats.ledger import Entry, Ledger
-from veilstream.gateway.nats.link import Link, LinkSettings, Rejected, Request, Unavailable, read
+from veilstream.gateway.nats.ledger import Ledger, Record
+from veilstream.gateway.nats.link import Link, LinkSettings, Rejected, Request, Unavailable
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
 from veilstream.gateway.space import Space
 
@@ -39,9 +39,7 @@ def worker(policy: Path, urls: Collection[str], log: Path, *options: str) -> sub
 
 
 async def connected(urls: Collection[str]) -> Link:
-    link = Link(LinkSettings(tuple(urls)))
-    await link.connect()
-    return link
+    return await Link.open(LinkSettings(tuple(urls)))
 
 
 async def feed(
@@ -60,9 +58,7 @@ async def feed(
                     (names.reading(DEFAULT_SPACE, f"s{i}"), body[i], {"Nats-Msg-Id": f"{i}/{step}"}) for i in these
                 ]
                 for i, answer in zip(these, await link.ask(requests), strict=True):
-                    try:
-                        read(answer)
-                    except (Unavailable, Rejected):
+                    if not isinstance(answer, dict):
                         left.append(i)
             again += len(left)
             waiting = left
@@ -100,10 +96,11 @@ async def everything(link: Link, stream: str) -> list[dict]:
             (call, msgspec.json.encode({"seq": n}), None) for n in numbers[start : start + AT_ONCE]
         ]
         for answer in await link.ask(requests, 30):
-            try:
-                found = read(answer)["message"]
-            except Rejected:
+            if isinstance(answer, Rejected):
                 continue  # deleted
+            if isinstance(answer, Unavailable):
+                raise answer
+            found = answer["message"]
             out.append({"subject": found["subject"], "data": b64decode(found.get("data", "")), "time": found["time"]})
     return out
 
@@ -120,10 +117,10 @@ async def account(link: Link, names: Names, artefact: Artefact, streams: int, st
     wanted = {(f"s{i}", t) for i in range(streams) for t in range(steps)}
     ledger = Ledger(link, names, {DEFAULT_SPACE: binding_of(Space(artefact))})
     keys = [(DEFAULT_SPACE, f"s{i}") for i in range(streams)]
-    entries = await ledger.take(keys)
+    records = (await ledger.lend(keys)).records
     forked = wrong_totals = wrong_logs = 0
-    for key, entry in entries.items():
-        same_memory, same_totals, same_log = agrees(artefact, entry, released.get(key[1], {}))
+    for key, record in records.items():
+        same_memory, same_totals, same_log = agrees(artefact, record, released.get(key[1], {}))
         forked += not same_memory
         wrong_totals += not same_totals
         wrong_logs += not same_log
@@ -133,14 +130,14 @@ async def account(link: Link, names: Names, artefact: Artefact, streams: int, st
         "missing": len(wanted - set(seen)),
         "unasked": len(set(seen) - wanted),
         "twice": sum(n - 1 for n in seen.values()),
-        "unread_keys": len(keys) - len(entries),
+        "unread_keys": len(keys) - len(records),
         "forked_memories": forked,
         "wrong_totals": wrong_totals,
         "logs_that_differ": wrong_logs,
     }
 
 
-def agrees(artefact: Artefact, entry: Entry, released: dict[int, bytes]) -> tuple[bool, bool, bool]:
+def agrees(artefact: Artefact, record: Record, released: dict[int, bytes]) -> tuple[bool, bool, bool]:
     """Whether a stream's key is what its releases (by step) make it: memory and belief, meter, log."""
     policy, problem = artefact.policy, artefact.problem
     assert policy is not None
@@ -152,12 +149,13 @@ def agrees(artefact: Artefact, entry: Entry, released: dict[int, bytes]) -> tupl
         total += float(leakage(belief, a)[0])
         totals &= abs(total - sent["leaked_bits"]) <= 2e-6  # six decimals are sent
         memory, belief = policy.update(memory, y, a), next_prior(belief, a, y, problem.chain.transition)
-    kept = entry.memory is not None and entry.belief is not None and entry.last_step == max(released, default=None)
+    s = record.stream
+    kept = s.memory is not None and s.belief is not None and s.last_step == max(released, default=None)
     if kept:
-        assert entry.belief is not None
-        kept = entry.memory == np.ascontiguousarray(memory).tobytes()
-        kept = kept and np.allclose(np.frombuffer(entry.belief), belief[0], atol=1e-9)
-    return kept, totals and abs(total - entry.total) < 1e-6, all(released.get(t) == m for t, m in entry.log)
+        assert s.belief is not None
+        kept = s.memory == np.ascontiguousarray(memory).tobytes()
+        kept = kept and np.allclose(np.frombuffer(s.belief), belief[0], atol=1e-9)
+    return kept, totals and abs(total - s.total) < 1e-6, all(released.get(t) == m for t, m in record.log)
 
 
 FAULTS = ("missing", "unasked", "twice", "unread_keys", "forked_memories", "wrong_totals", "logs_that_differ")

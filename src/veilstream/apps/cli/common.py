@@ -1,13 +1,16 @@
 """What the verbs share: where a model comes from, limits with units, progress, JSON."""
 
+import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from veilstream.errors import InputError
 
@@ -28,6 +31,11 @@ FLAGS = {
     "eps_m": "--eps",
     "grid_m": "--grid",
     "n_states": "--states",
+    "token": "--token-file or VEIL_TOKEN",
+    "urls": "--nats",
+    "creds": "--nats-creds FILE",
+    "password": "--password-file (or VEIL_NATS_PASSWORD)",
+    "ca_file": "--ca",
 }
 _FIELD = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")
 
@@ -43,6 +51,34 @@ def in_flags(line: str) -> str:
         return name if found[2] in (None, "True") else name + " " + found[2].strip("'")
 
     return _FIELD.sub(flag, line)
+
+
+def grouped(verb: Callable[..., None]) -> Callable[..., None]:
+    """A verb whose parameters may be dataclasses of flags, each shown as a panel of the help (its PANEL)."""
+    own = inspect.signature(verb).parameters
+    groups: dict[str, Any] = {name: p.annotation for name, p in own.items() if is_dataclass(p.annotation)}
+    flags = []
+    for name, p in own.items():
+        flags += [p.replace(kind=p.KEYWORD_ONLY)] if name not in groups else _flags(groups[name])
+
+    @wraps(verb)
+    def run(**given: Any) -> None:
+        made = {name: group(**{f.name: given.pop(f.name) for f in fields(group)}) for name, group in groups.items()}
+        verb(**given, **made)
+
+    run.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]  # what typer reads
+    return run
+
+
+def _flags(group: Any) -> list[inspect.Parameter]:
+    hints, out = get_type_hints(group, include_extras=True), []
+    for f in fields(group):
+        hint, option = get_args(hints[f.name])
+        option = copy(option)
+        option.rich_help_panel = group.PANEL
+        annotation = Annotated[hint, option]  # type: ignore[valid-type]
+        out.append(inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=annotation))
+    return out
 
 
 def print_json(value: Any) -> None:

@@ -85,7 +85,7 @@ def solve(
 
 
 def as_json(solution: "Solution") -> dict[str, Any]:
-    """The keys of the contract."""
+    """What `veil solve` prints as JSON."""
     return solution.to_json()
 
 

@@ -12,13 +12,13 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import version
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import veilstream
 from veilstream.apps.fleet.settings import Settings
 from veilstream.artefact import Artefact, dumps, provenance
 from veilstream.core.problem import Problem
@@ -54,7 +54,7 @@ class Task:
         """SHA-256 over everything the result depends on."""
         space = None if self.space is None else self.space.export()
         told = {
-            "veilstream": version("veilstream"),
+            "veilstream": veilstream.__version__,
             "user": [self.name, self.kind, self.unit, self.stepped],
             "fit": asdict(self.options),
             "settings": asdict(self.settings),
@@ -110,7 +110,7 @@ class Result:
 
 
 def work(task: Task) -> Result:
-    """Everything for one user, on one thread: the same numbers whoever runs it."""
+    """Everything for one user, on one thread: the same numbers whoever runs it on equal machines."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):
@@ -144,7 +144,7 @@ def _work(task: Task) -> Result:
 
 
 def _veil_files(task: Task, model: FittedModel, solution: Solution) -> tuple[dict[str, bytes], Artefact]:
-    """Model and policy, equal bytes for equal tasks; and what the policy's file holds."""
+    """Model and policy, equal bytes for equal tasks on equal machines; and what the policy's file holds."""
     parts: dict[str, Any] = {"states": model.states, "recording": model.recording}
     said = {k: v for k, v in solution.to_json().items() if k not in TIMED}
     more = {} if task.pool is None else {"pool": task.pool}

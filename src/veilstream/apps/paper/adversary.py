@@ -24,6 +24,7 @@ from veilstream.audit.lookback import least_cross_entropy, window_law
 from veilstream.audit.measures import NATS
 from veilstream.audit.traces import Ints, release
 from veilstream.core.chain import MarkovChain
+from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Instantaneous, Problem
@@ -69,12 +70,11 @@ class Bench:
 
     @classmethod
     def of(cls, desk: Desk) -> Bench:
-        from veilstream.data.crossval import walk
 
         assert desk.geolife is not None
         fitted = model(desk.geolife)
         long = [s for s in fitted.runs.sequences if len(s) > max(LOOK_BACKS)]
-        return cls(desk, fitted.chain, fitted.states.distances(), [walk(fitted.chain, s) for s in long])
+        return cls(desk, fitted.chain, fitted.states.distances(), list(map(TrueStates.of(fitted.chain).along, long)))
 
     def row(
         self,

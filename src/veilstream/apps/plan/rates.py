@@ -54,12 +54,13 @@ def _example(folder: Path) -> Path:
 def store_rate(artefact: Artefact, folder: Path) -> tuple[float, float]:
     """Readings/s of the gateway's core with its durable store, and bytes a release takes there."""
     from veilstream.gateway.core import Core
+    from veilstream.gateway.settle import Serving
     from veilstream.gateway.space import Space
     from veilstream.gateway.store import Store
     from veilstream.gateway.wire import Reading
 
-    space, path = Space(artefact, force=True), folder / "plan.db"
-    core = Core({"": space}, Store(path, {"": space.binding}), max_ahead=STEPS + 1, now=lambda: space.grid.epoch_s)
+    space, path, ahead = Space(artefact, force=True), folder / "plan.db", Serving(max_ahead=STEPS + 1)
+    core = Core({"": space}, Store(path, {"": space.binding}), ahead, now=lambda: space.grid.epoch_s)
     points = [space.shown[y] for y in range(len(space.shown))]
     readings = []
     for step in range(STEPS):

@@ -22,11 +22,11 @@ from veilstream.apps.report.points import (
     stretch,
 )
 from veilstream.artefact import Artefact
+from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Both, Problem
 from veilstream.data.card import newest_symbol_chain
-from veilstream.data.crossval import walk
 from veilstream.errors import InputError
 from veilstream.solvers import curve, default_weights, solve
 from veilstream.solvers.baselines import Baseline
@@ -134,7 +134,7 @@ def collect(
     n_spots = len(kept) + 1
     room = MAX_CELLS // n_spots - chain.n_symbols * problem.n_outputs
     path = stretch(sequences, int(np.clip(room // chain.n_symbols, 24, MAX_STEPS)))
-    z = walk(chain, path)
+    z = TrueStates.of(chain).along(path)
     points = [(own, True), *((Point(s.policy, s.leakage, s.distortion, s.level, s.leakage_se), False) for s in kept)]
     spots = []
     for i, (point, is_own) in enumerate(sorted(points, key=lambda p: (p[0].distortion, -p[0].leakage))):

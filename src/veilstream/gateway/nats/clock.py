@@ -1,4 +1,4 @@
-"""Under --clock: at the end of every step one release of every stream, by whoever owns its partition.
+"""Under a clock: at the end of every step one release of every stream, by whoever owns its partition.
 
 The release is committed to the stream's key before it is published, as for readings. A worker that takes a partition
 over does the ticks of the last seconds for it again: streams that have one get the same release published once more
@@ -9,47 +9,36 @@ import asyncio
 import logging
 import math
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 from veilstream.gateway.nats.layout import DUPLICATES_S
 from veilstream.gateway.nats.link import Rejected, Unavailable
 from veilstream.gateway.nats.members import GONE_S
-from veilstream.gateway.nats.names import text, token
+from veilstream.gateway.nats.names import partition_of, text
+from veilstream.gateway.nats.session import Mail, Session
 from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.settle import Key
-from veilstream.gateway.store import Stream
+from veilstream.gateway.store import Key
 from veilstream.gateway.wire import decode
-
-if TYPE_CHECKING:
-    from veilstream.gateway.nats.worker import NatsGateway
 
 log = logging.getLogger("veilstream.nats")
 AT_ONCE = 512
 TAKE_OVER_S = GONE_S + 2
-TRY_S = 15.0  # at least: an election must not cost a step
+TRY_S, AGAIN_S = 15.0, 0.1  # at least: an election must not cost a step; before the next try
 LOOK_S = 0.5  # between looks at which partitions are ours
-
-
-def partition_of(space: str, stream: str, partitions: int) -> int:
-    """As the server's {{partition(n,1,2)}}: FNV-1a of the tokens."""
-    h = 0x811C9DC5
-    for byte in (token(space) + token(stream)).encode():
-        h = (h ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return h % partitions
+LIST_S = 10.0  # for a page of a bucket's keys
 
 
 class Clock:
-    def __init__(self, gateway: "NatsGateway", space: str) -> None:
-        self._g, self._space = gateway, space
-        self._grid = gateway.settler.spaces[space].grid
+    def __init__(self, session: Session, space: str) -> None:
+        self._session, self._space = session, space
+        self._grid = session.settler.spaces[space].grid
         assert self._grid.period_s is not None
         self._back = math.ceil(TAKE_OVER_S / self._grid.period_s)  # steps that may pass until a death is noticed
 
     async def run(self) -> None:
-        settler = self._g.settler
+        settler = self._session.settler
         step, served = settler.current_step(self._space), frozenset[int]()
         while True:
-            mine = self._g.members.mine
+            mine = self._session.members.mine
             for missed in range(step - self._back, step) if mine - served else ():
                 await self.tick(missed, mine - served)
             served = mine
@@ -68,7 +57,7 @@ class Clock:
 
         Tried until the next one is due; but what is committed is published, however long that takes.
         """
-        now = self._g.settler.now
+        now = self._session.settler.now
         if now() - self._ends(step) > DUPLICATES_S / 2:
             return  # long ago: nobody could tell a repeat any more
         until = max(self._ends(step + 1), now() + TRY_S)
@@ -87,36 +76,38 @@ class Clock:
                 log.error("tick_failed", extra={"step": step, "streams": None if undone is None else len(undone)})
                 undone = []
             if undone is None or undone or unsent:
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(AGAIN_S)
 
     async def _keys(self, partitions: Collection[int]) -> list[Key]:
-        names, keys = self._g.names, list[Key]()
-        subject = names.key(self._space, "").rpartition(".")[0]
+        names, keys = self._session.layout.names, list[Key]()
         while True:
-            info = await self._g.link.api(
-                f"STREAM.INFO.{names.memory}", 10.0, subjects_filter=f"{subject}.*", offset=len(keys)
+            info = await self._session.link.api(
+                f"STREAM.INFO.{names.memory}",
+                LIST_S,
+                subjects_filter=names.key(self._space, "") + "*",
+                offset=len(keys),
             )
             found = [text(s.rpartition(".")[2]) for s in info["state"].get("subjects") or {}]
             keys += [(self._space, name) for name in found if name is not None]
             if not found or len(keys) >= info.get("total", 0):
                 break
-        n = self._g.layout.partitions
-        return [key for key in keys if partition_of(*key, n) in partitions]
+        return [key for key in keys if partition_of(*key, self._session.layout.partitions) in partitions]
 
     async def _tick(self, step: int, keys: Sequence[Key]) -> tuple[list[Key], list[Key]]:
         """The streams that could not be committed, and those that were and may not be published."""
-        g = self._g
-        with g.stats.commit_time():
-            entries = await g.ledger.take(keys)
-            due: list[Stream] = [e for e in entries.values() if e.last_step is None or e.last_step < step]
-            outcomes, batch = g.settler.tick(self._space, step, due)
-            failed = await g.ledger.commit(batch)
-        done = {(s.space, s.name): o for s, o in zip(due, outcomes, strict=True) if (s.space, s.name) not in failed}
-        g.stats.count(list(done.values()))
-        for key in entries.keys() - {(s.space, s.name) for s in due}:
-            g.ledger.put_back(entries[key])
-            message = (g.ledger.find(entries[key], step) or (None,))[0]
-            if message is not None:  # ticked by another, who may not have published it
-                done[key] = Outcome(Status.repeated, decode(message), message)
-        unsent = await g.send([(key, step, False, o) for key, o in done.items()])
-        return [*(k for k in keys if k not in entries), *failed], [k for i, k in enumerate(done) if i in unsent]
+        session = self._session
+        with session.stats.commit_time():
+            loan = await session.ledger.lend(keys)
+            streams = [loan.stream(key) for key in loan.records]
+            due = [s for s in streams if s.last_step is None or s.last_step < step]
+            outcomes, batch = session.settler.tick(self._space, step, due)
+            failed = await loan.commit(batch)
+        done = {s.key: o for s, o in zip(due, outcomes, strict=True) if s.key not in failed}
+        session.stats.count(list(done.values()))
+        for s in streams:
+            if s.key not in done and s.key not in failed:  # ticked by another, who may not have published it
+                (message,) = loan.find(s, step) or (None,)
+                if message is not None:
+                    done[s.key] = Outcome(Status.repeated, decode(message), message)
+        unsent = await session.send({key: Mail(key, step, o) for key, o in done.items()})
+        return [*(k for k in keys if k not in loan.records), *failed], list(unsent)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from veilstream.errors import InputError
-from veilstream.gateway.nats.link import Link, Rejected, Unavailable, read
+from veilstream.gateway.nats.link import NANOSECONDS, Link, Rejected, Unavailable
 from veilstream.gateway.nats.names import Names
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Binding
@@ -19,15 +19,16 @@ log = logging.getLogger("veilstream.nats")
 SCHEMA = 1
 BATCH = 256  # messages of a partition that are taken at once, and not yet acknowledged
 ACK_WAIT_S = 5  # after that, what a dead worker held is given to another
-PARTITIONS = 16
-ATTEMPTS = 10  # to find or make it all
-DUPLICATES_S = 600  # how long a release published again is recognised
+PARTITIONS, MOST_PARTITIONS = 16, 256
+REPLICAS = (1, 3, 5)
+MAKE_S = 10.0  # for an answer when something is made
+ATTEMPTS, AGAIN_S = 10, 0.5  # to find or make it all
+DUPLICATES_S, LEAST_DUPLICATES_S = 600, 60  # how long a release published again is recognised
 READINGS_AGE_S = 24 * 3600  # true values that nobody took are forgotten
 RELEASES_AGE_S = 7 * 24 * 3600
 NOT_FOUND, NOT_CLUSTERED, NO_PEERS, EXISTS = 10059, 10074, 10005, 10058
 NO_KEY, NO_JETSTREAM = 10037, (10039, 10076)
-
-
+Config = dict[str, Any]  # of a stream, as JetStream says it
 Promises = dict[str, list[Any]]  # of every space: policy, chain and meter, ceiling, clock
 
 
@@ -48,10 +49,10 @@ async def prepare(
     rebind: bool = False,
 ) -> Layout:
     """Everything a worker needs, found or made."""
-    if not 1 <= (partitions or PARTITIONS) <= 256:
-        raise InputError(f"--partitions must be from 1 to 256, found {partitions}")
-    if replicas not in (None, 1, 3, 5):
-        raise InputError(f"--replicas must be 1, 3 or 5, found {replicas}")
+    if partitions is not None and not 1 <= partitions <= MOST_PARTITIONS:
+        raise InputError(f"`partitions` must be from 1 to {MOST_PARTITIONS}, found {partitions}")
+    if replicas not in (None, *REPLICAS):
+        raise InputError(f"`replicas` must be 1, 3 or 5, found {replicas}")
     where = link.settings.shown
     for attempt in range(ATTEMPTS):  # several workers may be at it, and a young cluster elects its leaders
         try:
@@ -67,73 +68,65 @@ async def prepare(
             if link.denied:
                 raise InputError(f"NATS at {where}: {link.denied}") from None
             log.warning("jetstream_not_ready", extra={"reason": str(error), "attempt": attempt + 1})
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(AGAIN_S)
     raise InputError(f"JetStream at {where} does not answer: is it on (-js), and has it a quorum?")
 
 
 async def _streams(link: Link, names: Names, partitions: int | None, replicas: int | None) -> Layout:
-    source, p = f"{names.prefix}.in.*.*", partitions or PARTITIONS
-    target = f"{names.prefix}.part.{{{{partition({p},1,2)}}}}.{{{{wildcard(1)}}}}.{{{{wildcard(2)}}}}"
-    common = {"storage": "file", "max_msgs": -1, "max_bytes": -1}
-    memory = await _stream(
-        link,
-        replicas,
-        name=names.memory,
-        subjects=[f"$KV.{names.prefix}-memory.>"],
-        max_msgs_per_subject=1,
-        discard="new",
-        allow_rollup_hdrs=True,
-        deny_delete=True,
-        max_age=0,
-        **common,
-    )
-    readings = await _stream(
-        link,
-        replicas,
-        name=names.readings,
-        subjects=[source],
-        retention="workqueue",
-        max_age=READINGS_AGE_S * 10**9,
-        subject_transform={"src": source, "dest": target},
-        **common,
-    )
-    releases = await _stream(
-        link,
-        replicas,
-        name=names.releases,
-        subjects=[f"{names.prefix}.out.*.*"],
-        max_age=RELEASES_AGE_S * 10**9,
-        duplicate_window=DUPLICATES_S * 10**9,
-        **common,
-    )
-    stored_as = readings.get("subject_transform", {}).get("dest", "")
-    found = re.fullmatch(re.escape(target).replace(rf"\({p},", r"\((\d+),"), stored_as)
+    source, spread = f"{names.prefix}.in.*.*", _spread(names, partitions or PARTITIONS)
+    once = {"max_msgs_per_subject": 1, "discard": "new", "allow_rollup_hdrs": True, "deny_delete": True, "max_age": 0}
+    queue = {
+        "retention": "workqueue",
+        "subject_transform": {"src": source, "dest": spread},
+        "max_age": READINGS_AGE_S * NANOSECONDS,
+    }
+    known = {"duplicate_window": DUPLICATES_S * NANOSECONDS, "max_age": RELEASES_AGE_S * NANOSECONDS}
+    memory = await _stream(link, replicas, names.memory, f"$KV.{names.prefix}-memory.>", once)
+    readings = await _stream(link, replicas, names.readings, source, queue)
+    releases = await _stream(link, replicas, names.releases, f"{names.prefix}.out.*.*", known)
+    n = _check(names, memory, readings, releases)
+    if partitions is not None and partitions != n:
+        raise InputError(f"the stream {names.readings} has {n} partitions, `partitions` says {partitions}")
+    kept = {c["name"]: c["num_replicas"] for c in (memory, readings, releases)}
+    if replicas is not None and set(kept.values()) != {replicas}:
+        raise InputError(f"`replicas={replicas}`, but the streams have {kept}; edit them with `nats stream edit`")
+    return Layout(names, n, memory["num_replicas"])
+
+
+def _spread(names: Names, partitions: int) -> str:
+    """Where a reading is kept: by space and stream over so many partitions."""
+    return f"{names.prefix}.part.{{{{partition({partitions},1,2)}}}}.{{{{wildcard(1)}}}}.{{{{wildcard(2)}}}}"
+
+
+def _check(names: Names, memory: Config, readings: Config, releases: Config) -> int:
+    """Raises unless the streams as they are keep what is promised; how many partitions they have."""
+    pattern = re.escape(_spread(names, 0)).replace(r"\(0,", r"\((\d+),")
+    found = re.fullmatch(pattern, readings.get("subject_transform", {}).get("dest", ""))
+    target = f"{names.prefix}.out.*.*"
+    endless = memory["max_age"] == 0 and memory["max_bytes"] == memory["max_msgs"] == -1
     needs = {
         f"{names.readings} must have work-queue retention": readings["retention"] == "workqueue",
         f"{names.readings} must spread its subjects over partitions": found is not None,
         f"{names.memory} must keep everything (no age, size or count limit): a memory that is lost is a second draw": (
-            memory["max_age"] == 0 and memory["max_bytes"] == -1 and memory["max_msgs"] == -1
+            endless
         ),
         f"{names.memory} must be on file": memory["storage"] == "file",
         f"{names.memory} must discard new, not old": memory["discard"] == "new",
-        f"{names.releases} must drop duplicates for a minute or more": releases["duplicate_window"] >= 60 * 10**9,
-        f"{names.releases} must take {names.prefix}.out.*.*": f"{names.prefix}.out.*.*" in releases["subjects"],
+        f"{names.releases} must drop duplicates for a minute or more": (
+            releases["duplicate_window"] >= LEAST_DUPLICATES_S * NANOSECONDS
+        ),
+        f"{names.releases} must take {target}": target in releases["subjects"],
     }
     for need, met in needs.items():
         if not met:
-            raise InputError(f"the stream {need}; edit or delete it, or take another --prefix")
+            raise InputError(f"the stream {need}; edit or delete it, or take another `prefix`")
     assert found is not None
-    if partitions is not None and partitions != int(found[1]):
-        raise InputError(f"the stream {names.readings} has {found[1]} partitions, --partitions says {partitions}")
-    kept = {c["name"]: c["num_replicas"] for c in (memory, readings, releases)}
-    if replicas is not None and set(kept.values()) != {replicas}:
-        raise InputError(f"--replicas {replicas}, but the streams have {kept}; edit them with `nats stream edit`")
-    return Layout(names, int(found[1]), memory["num_replicas"])
+    return int(found[1])
 
 
-async def _stream(link: Link, replicas: int | None, **config: Any) -> dict[str, Any]:
+async def _stream(link: Link, replicas: int | None, name: str, subject: str, config: Config) -> Config:
     """Its configuration as it is; made with three replicas, or one where there is no cluster, unless told."""
-    name = config["name"]
+    config = {"subjects": [subject], "storage": "file", "max_msgs": -1, "max_bytes": -1, **config}
     try:
         return (await link.api(f"STREAM.INFO.{name}"))["config"]
     except Rejected as error:
@@ -141,7 +134,7 @@ async def _stream(link: Link, replicas: int | None, **config: Any) -> dict[str, 
             raise
     for n in [replicas] if replicas else [3, 1]:
         try:
-            made = await link.api(f"STREAM.CREATE.{name}", 10.0, **config, num_replicas=n)
+            made = await link.api(f"STREAM.CREATE.{name}", MAKE_S, name=name, **config, num_replicas=n)
             log.info("stream_made", extra={"stream": name, "replicas": n})
             return made["config"]
         except Rejected as error:
@@ -150,32 +143,37 @@ async def _stream(link: Link, replicas: int | None, **config: Any) -> dict[str, 
             if error.err_code not in (NOT_CLUSTERED, NO_PEERS) or n == 1:
                 raise
             if replicas is not None:
-                raise InputError(f"this NATS cluster is too small for --replicas {replicas}: {error}") from None
+                raise InputError(f"this NATS cluster is too small for `replicas={replicas}`: {error}") from None
     raise AssertionError
+
+
+def consumer(partition: int) -> str:
+    return f"p{partition}"
 
 
 async def _consumers(link: Link, layout: Layout) -> None:
     """One for each partition; readings of one stream are all in one."""
     stream = layout.names.readings
     for p in range(layout.partitions):
+        name = consumer(p)
         config = {
-            "name": f"p{p}",
-            "durable_name": f"p{p}",
+            "name": name,
+            "durable_name": name,
             "ack_policy": "explicit",
-            "ack_wait": ACK_WAIT_S * 10**9,
+            "ack_wait": ACK_WAIT_S * NANOSECONDS,
             "max_ack_pending": BATCH,
             "max_deliver": -1,
             "filter_subject": layout.names.partition(p),
         }
         try:
-            found = (await link.api(f"CONSUMER.INFO.{stream}.p{p}"))["config"]
+            found = (await link.api(f"CONSUMER.INFO.{stream}.{name}"))["config"]
         except Rejected:
-            made = await link.api(f"CONSUMER.CREATE.{stream}.p{p}", 10.0, stream_name=stream, config=config)
+            made = await link.api(f"CONSUMER.CREATE.{stream}.{name}", MAKE_S, stream_name=stream, config=config)
             found = made["config"]
         wrong = [k for k in ("filter_subject", "ack_policy", "max_deliver") if found.get(k) != config[k]]
         if wrong:
             raise InputError(
-                f"the consumer p{p} of {stream} has another {wrong[0]}; delete it, or take another --prefix"
+                f"the consumer {name} of {stream} has another {wrong[0]}; delete it, or take another `prefix`"
             )
 
 
@@ -201,12 +199,12 @@ async def bind(link: Link, names: Names, promises: Promises, rebind: bool = Fals
     if found is not None and not rebind:
         raise InputError(
             f"the memory of {names.prefix!r} is bound to another policy, ceiling, meter or clock; all workers must run "
-            "the same. To change it (steps and bits so far are kept) stop them and start one with --rebind"
+            "the same. To change it (steps and bits so far are kept) stop them and start one with `rebind=True`"
         )
     value = json.dumps({"schema": SCHEMA, "spaces": promises}).encode()
     headers = {"Nats-Expected-Last-Subject-Sequence": str(revision)}
     try:
-        read((await link.ask([(names.meta, value, headers)]))[0])
+        await link.request(names.meta, value, headers)
     except Rejected:
         raise Unavailable("another worker binds it") from None
 

@@ -24,80 +24,52 @@ import msgspec
 
 from veilstream.errors import InputError
 from veilstream.gateway.nats.layout import NO_KEY
-from veilstream.gateway.nats.link import Link, Rejected, Request, Unavailable, read
+from veilstream.gateway.nats.link import Link, Rejected, Request
 from veilstream.gateway.nats.names import Names
-from veilstream.gateway.settle import Key
-from veilstream.gateway.store import Batch, Binding, Stream
+from veilstream.gateway.store import Batch, Binding, Key, Stream, state_of
 
 SCHEMA = 1
 KEEP = 32  # releases of a stream that the log keeps
 MOST = 256  # releases of a stream in one commit
 MAX_CACHED = 50_000
+Log = list[tuple[int, bytes | None]]  # step, message (None: silent)
 
 
 @dataclass
-class Entry(Stream):
-    revision: int = 0  # of the key; 0: there is none. `id` is None for a stream that is not yet there
-    log: list[tuple[int, bytes | None]] = field(default_factory=list)  # step, message (None: silent)
+class Record:
+    """A stream with its key: `stream.id` is None for one that is not yet there."""
+
+    stream: Stream
+    revision: int = 0  # of the key; 0: there is none
+    log: Log = field(default_factory=list)
 
 
-class _Record(msgspec.Struct, array_like=True):
-    """What a key holds."""
-
-    schema: int
-    policy: str
-    chain: str
-    last_step: int | None
-    total: float
-    memory: bytes | None
-    belief: bytes | None
-    private_state: int
-    private_pending_step: int | None
-    private_pending_symbol: int
-    private_faults: int
-    log: list[tuple[int, bytes | None]]
-
-
-_decoder = msgspec.msgpack.Decoder(_Record)
+_decoder = msgspec.msgpack.Decoder(  # what a key holds: schema, policy, chain, the stream's state, its log
+    tuple[int, str, str, int | None, float, bytes | None, bytes | None, int, int | None, int, int, Log]
+)
 _encoder = msgspec.msgpack.Encoder()
 
 
-def encode(e: Entry, binding: Binding) -> bytes:
-    record = _Record(
-        SCHEMA,
-        binding.policy,
-        binding.chain,
-        e.last_step,
-        e.total,
-        e.memory,
-        e.belief,
-        e.state,
-        e.pending_step,
-        e.pending_symbol,
-        e.faults,
-        e.log,
-    )
-    return _encoder.encode(record)
+def encode(record: Record, binding: Binding) -> bytes:
+    return _encoder.encode((SCHEMA, binding.policy, binding.chain, *state_of(record.stream), record.log))
 
 
-def decode(key: Key, revision: int, data: bytes, binding: Binding) -> Entry:
+def decode(key: Key, revision: int, data: bytes, binding: Binding) -> Record:
     """The stream as it goes on under `binding`: another policy starts with a fresh memory but keeps steps and meter."""
     if not data:  # deleted by hand: a stream that starts anew
-        return Entry(*key, revision=revision)
+        return Record(Stream(*key), revision)
     try:
-        r = _decoder.decode(data)
+        schema, policy, chain, *state, log = _decoder.decode(data)
     except msgspec.MsgspecError:
-        raise InputError(f"the memory of a stream of {key[0]!r} is not veilstream's; take another --prefix") from None
-    if r.schema != SCHEMA:
-        raise InputError(f"the memory has schema {r.schema}, this version reads {SCHEMA}")
-    e = Entry(*key, id=revision, revision=revision, last_step=r.last_step, total=r.total, faults=r.private_faults)
-    e.log = r.log
-    if r.policy == binding.policy:
-        e.memory = r.memory
-    if r.chain == binding.chain:
-        e.belief, e.state = r.belief, r.private_state
-        e.pending_step, e.pending_symbol = r.private_pending_step, r.private_pending_symbol
-    return e
+        raise InputError(f"the memory of a stream of {key[0]!r} is not veilstream's; take another `prefix`") from None
+    if schema != SCHEMA:
+        raise InputError(f"the memory has schema {schema}, this version reads {SCHEMA}")
+    s = Stream(*key, revision, *state)  # type: ignore[arg-type]  # each in its place
+    if policy != binding.policy:
+        s.memory = None
+    if chain != binding.chain:
+        s.belief, s.state, s.pending_step, s.pending_symbol = None, -1, None, -1
+    return Record(s, revision, log)
 
 
 class Ledger:
@@ -106,65 +78,70 @@ class Ledger:
     def __init__(self, link: Link, names: Names, bindings: dict[str, Binding], keep: int | None = None) -> None:
         self._link, self._names, self._bindings = link, names, bindings
         self.keep = KEEP if keep is None else max(1, keep)
-        self._cache: OrderedDict[Key, Entry] = OrderedDict()
+        self._cache: OrderedDict[Key, Record] = OrderedDict()
         self.conflicts = 0  # writes that were refused or had no answer
 
-    async def take(self, keys: Collection[Key]) -> dict[Key, Entry]:
-        """These streams, from the cache or the leader, without those that cannot be read now.
-
-        They are out of the cache: whatever happens to them, only a commit that held (or `put_back`) returns them.
-        """
-        out = {k: self._cache.pop(k) for k in keys if k in self._cache}
-        missing = [k for k in keys if k not in out]
+    async def lend(self, keys: Collection[Key]) -> "Loan":
+        """These streams, from the cache or the leader, without those that cannot be read now."""
+        records = {k: self._cache.pop(k) for k in keys if k in self._cache}
+        missing = [k for k in keys if k not in records]
         call = f"$JS.API.STREAM.MSG.GET.{self._names.memory}"
         requests: list[Request] = [
             (call, msgspec.json.encode({"last_by_subj": self._names.key(*k)}), None) for k in missing
         ]
         for key, answer in zip(missing, await self._link.ask(requests), strict=True):
-            try:
-                found = read(answer)["message"]
-            except Rejected as error:
-                if error.err_code == NO_KEY:
-                    out[key] = Entry(*key)
-            except Unavailable:
-                continue
+            if isinstance(answer, dict):
+                found = answer["message"]
+                records[key] = decode(key, found["seq"], b64decode(found.get("data", "")), self._bindings[key[0]])
+            elif isinstance(answer, Rejected) and answer.err_code == NO_KEY:
+                records[key] = Record(Stream(*key))
+        return Loan(self, records)
+
+    async def write(self, records: Collection[Record]) -> set[Key]:
+        """Compare and set; the keys whose write did not hold, or of which nothing is known."""
+        requests: list[Request] = []
+        for r in records:
+            headers = {"Nats-Expected-Last-Subject-Sequence": str(r.revision)}
+            requests.append((self._names.key(*r.stream.key), encode(r, self._bindings[r.stream.space]), headers))
+        failed = set()
+        for r, answer in zip(records, await self._link.ask(requests), strict=True):
+            if isinstance(answer, dict):
+                r.revision = r.stream.id = answer["seq"]
             else:
-                out[key] = decode(key, found["seq"], b64decode(found.get("data", "")), self._bindings[key[0]])
-        return out
+                failed.add(r.stream.key)
+        self.conflicts += len(failed)
+        return failed
 
-    def put_back(self, entry: Entry) -> None:
-        """An entry that was looked at and not changed."""
-        self._cache[entry.space, entry.name] = entry
+    def take_back(self, records: Collection[Record]) -> None:
+        """They are what the bucket holds."""
+        for r in records:
+            self._cache[r.stream.key] = r
+        while len(self._cache) > MAX_CACHED:
+            self._cache.popitem(last=False)
 
-    def find(self, entry: Stream, step: int) -> tuple[bytes | None] | None:
+
+@dataclass(frozen=True)
+class Loan:
+    """Streams out of the ledger's cache: only a commit that holds returns them, and those that it leaves alone."""
+
+    ledger: Ledger
+    records: dict[Key, Record]
+
+    def stream(self, key: Key) -> Stream:
+        return self.records[key].stream
+
+    def find(self, stream: Stream, step: int) -> tuple[bytes | None] | None:
         """As `Store.find`."""
-        assert isinstance(entry, Entry)
-        return next(((message,) for at, message in reversed(entry.log) if at == step), None)
+        log = self.records[stream.key].log
+        return next(((message,) for at, message in reversed(log) if at == step), None)
 
     async def commit(self, batch: Batch) -> set[Key]:
         """Write every stream of the batch; the keys whose write did not hold, or of which nothing is known."""
-        entries = [s for s in batch.streams if isinstance(s, Entry)]
+        changed = {s.key: self.records[s.key] for s in batch.streams}
+        for r in changed.values():
+            r.log = r.log[-self.ledger.keep :]
         for s, step, _, message in batch.releases:
-            assert isinstance(s, Entry)
-            s.log.append((step, message))
-        new: dict[int, int] = {}
-        for s, *_ in batch.releases:
-            new[id(s)] = new.get(id(s), 0) + 1
-        requests: list[Request] = []
-        for e in entries:
-            e.log = e.log[-(self.keep + new.get(id(e), 0)) :]
-            headers = {"Nats-Expected-Last-Subject-Sequence": str(e.revision)}
-            value = encode(e, self._bindings[e.space])
-            requests.append((self._names.key(e.space, e.name), value, headers))
-        failed = set()
-        for e, answer in zip(entries, await self._link.ask(requests), strict=True):
-            try:
-                e.revision = e.id = read(answer)["seq"]
-            except (Unavailable, Rejected):
-                failed.add((e.space, e.name))
-            else:
-                self.put_back(e)
-        self.conflicts += len(failed)
-        while len(self._cache) > MAX_CACHED:
-            self._cache.popitem(last=False)
+            changed[s.key].log.append((step, message))
+        failed = await self.ledger.write(changed.values())
+        self.ledger.take_back([r for key, r in self.records.items() if key not in failed])
         return failed

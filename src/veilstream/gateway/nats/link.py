@@ -5,10 +5,12 @@ import itertools
 import logging
 import os
 import ssl
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import urlsplit
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 from nats.aio.client import Client
@@ -16,12 +18,20 @@ from nats.aio.msg import Msg
 from nats.errors import AuthorizationError, Error, NoServersError
 
 from veilstream.errors import InputError
+from veilstream.gateway.tls import Tls
 
 log = logging.getLogger("veilstream.nats")
 TIMEOUT_S = 3.0  # for an answer; an election takes longer, so whoever asks must be ready to ask again
-CONNECT_S = 10.0
+PULL_ANSWER_S = 1.0  # and what it was told to wait
+CONNECT_S, CONNECT_ONE_S = 10.0, 3  # to any server, to one of them
+RECONNECT_S, PING_S, MISSED_PINGS = 0.2, 5, 2
+ERRORS_KEPT = 20
+PORT = 4222
+NANOSECONDS = 10**9  # JetStream counts in them
+NOBODY_THERE = 503
 INBOX = "_VEIL"  # readings are delivered to inboxes: not where everybody may listen
 Request = tuple[str, bytes, dict[str, str] | None]  # subject, payload, headers
+Answer: TypeAlias = "dict[str, Any] | Rejected | Unavailable"
 
 
 class Unavailable(Exception):
@@ -33,114 +43,137 @@ class Rejected(Exception):
 
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(str(error.get("description", "error")))
-        self.code, self.err_code = error.get("code"), error.get("err_code")
+        self.err_code = error.get("err_code")
 
 
 @dataclass(frozen=True)
 class LinkSettings:
-    urls: tuple[str, ...] = ("nats://localhost:4222",)
-    creds: str | None = None
+    urls: tuple[str, ...] = (f"nats://localhost:{PORT}",)
+    creds: str | None = None  # a file
     user: str | None = None
     password: str | None = field(default=None, repr=False)
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = field(default=None, repr=False)
+    tls: Tls | None = None
 
     def __post_init__(self) -> None:
-        for url in self.urls:
+        if self.creds is not None:
+            _check_creds(self.creds)
+        for url in self.urls or ("",):
             try:
-                parts = urlsplit(url if "//" in url else f"nats://{url}")
+                parts = _split(url)
                 ok = parts.scheme in ("nats", "tls") and parts.hostname and (parts.port is None or parts.port > 0)
             except ValueError:
                 ok = False
             if not ok:
-                raise InputError("--nats takes nats://HOST:PORT or tls://HOST:PORT, several with commas between")
+                raise InputError("`urls` takes nats://HOST:PORT or tls://HOST:PORT, one or several")
 
     @property
     def shown(self) -> str:
         """Where, without who: a URL may hold a password."""
-        parts = [urlsplit(u if "//" in u else f"nats://{u}") for u in self.urls]
-        return ", ".join(f"{p.hostname}:{p.port or 4222}" for p in parts)
+        return ", ".join(f"{p.hostname}:{p.port or PORT}" for p in map(_split, self.urls))
 
-    def tls(self) -> ssl.SSLContext | None:
-        if not (self.ca_file or self.cert_file):
-            return None
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            if self.cert_file:
-                context.load_cert_chain(self.cert_file, self.key_file)
-        except (OSError, ssl.SSLError) as error:
-            raise InputError(f"the TLS files for NATS cannot be used: {error.strerror}") from None
-        return context
+
+def _check_creds(file: str) -> None:
+    """nats-py reads on for ever in a file that is none."""
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InputError(f"no credentials file {file!r} that can be read") from None
+    if not all(f"BEGIN {part}" in text for part in ("NATS USER JWT", "USER NKEY SEED")):
+        raise InputError(f"{file} is no NATS credentials file: a user JWT and an NKEY seed are needed (nsc makes them)")
+
+
+def _split(url: str) -> SplitResult:
+    return urlsplit(url if "//" in url else f"nats://{url}")
+
+
+@dataclass
+class _Round:
+    """Requests that are asked together, and what was answered."""
+
+    answers: list[Msg | None]
+    left: int
+    done: asyncio.Future[None]
+
+    def answer(self, i: int, msg: Msg) -> None:
+        if not (msg.headers and msg.headers.get("Status") == str(NOBODY_THERE)):
+            self.answers[i] = msg
+        self.left -= 1
+        if not self.left and not self.done.done():
+            self.done.set_result(None)
 
 
 class Link:
+    """Made by `open`."""
+
     def __init__(self, settings: LinkSettings) -> None:
         self.settings = settings
         self.nc = Client()
         self.closed = asyncio.Event()
-        self._closing = False
         self.denied: str | None = None  # the last thing we had no permission for
         self.pullers: list[Puller] = []
-        self._numbers = itertools.count()
-        self._open: dict[str, tuple[list[Msg | None], int, asyncio.Future[None], list[int]]] = {}
+        self._closing = False
+        self._errors: deque[Exception] = deque(maxlen=ERRORS_KEPT)
+        self._inbox, self._numbers = _inbox(), itertools.count()
+        self._open: dict[str, tuple[_Round, int]] = {}  # request number -> its round and its place there
 
-    async def connect(self) -> None:
-        s, seen = self.settings, list[Exception]()
-
-        async def on_error(error: Exception) -> None:
-            seen[:] = [*seen[-20:], error]
-            if "permissions violation" in str(error).lower():
-                self.denied = str(error).removeprefix("nats: ")
-                log.error("nats_permission_denied", extra={"reason": self.denied})
-
-        async def on_disconnect() -> None:
-            if not self._closing:
-                log.warning("nats_lost")
-
-        async def on_reconnect() -> None:
-            log.info("nats_connected", extra={"server": self.server})
-            for puller in self.pullers:
-                puller.interrupt()
-
-        async def on_close() -> None:
-            self.closed.set()
-
-        options: dict[str, Any] = {"tls": s.tls(), "user_credentials": s.creds, "user": s.user, "password": s.password}
+    @classmethod
+    async def open(cls, settings: LinkSettings) -> "Link":
+        """Connected to one of the servers; from then on it reconnects for ever."""
+        link, context = cls(settings), None if settings.tls is None else settings.tls.context()
         try:
-            connecting = self.nc.connect(
-                list(s.urls),
-                name="veil",
-                error_cb=on_error,
-                disconnected_cb=on_disconnect,
-                reconnected_cb=on_reconnect,
-                closed_cb=on_close,
-                connect_timeout=3,
-                max_reconnect_attempts=1,  # of each server, for the first connection
-                inbox_prefix=INBOX,
-                reconnect_time_wait=0.2,  # type: ignore[arg-type]  # seconds; it sleeps that long
-                ping_interval=5,
-                max_outstanding_pings=2,
-                **{k: v for k, v in options.items() if v is not None},
-            )
-            await asyncio.wait_for(connecting, CONNECT_S)  # nats-py alone may try for ever, as after a failed handshake
+            # nats-py alone may try for ever, as after a failed handshake
+            await asyncio.wait_for(link._connect(context), CONNECT_S)
         except (OSError, ValueError, Error) as error:
-            raise InputError(self._reason([*seen, error])) from None
-        self.nc.options["max_reconnect_attempts"] = -1  # from now on for ever
-        self._inbox = self.nc.new_inbox()
-        await self.nc.subscribe(f"{self._inbox}.*", cb=self._answered)
+            raise InputError(link._reason([*link._errors, error])) from None
+        link.nc.options["max_reconnect_attempts"] = -1
+        await link.nc.subscribe(f"{link._inbox}.*", cb=link._answered)
+        log.info("nats_connected", extra={"server": link.server})
+        return link
+
+    async def _connect(self, context: ssl.SSLContext | None) -> None:
+        s = self.settings
+        options: dict[str, Any] = {"tls": context, "user_credentials": s.creds, "user": s.user, "password": s.password}
+        await self.nc.connect(
+            list(s.urls),
+            name="veil",
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnect,
+            reconnected_cb=self._on_reconnect,
+            closed_cb=self._on_close,
+            connect_timeout=CONNECT_ONE_S,
+            max_reconnect_attempts=1,  # of each server, for the first connection
+            inbox_prefix=INBOX,
+            reconnect_time_wait=RECONNECT_S,  # type: ignore[arg-type]  # seconds; it sleeps that long
+            ping_interval=PING_S,
+            max_outstanding_pings=MISSED_PINGS,
+            **{k: v for k, v in options.items() if v is not None},
+        )
+
+    async def _on_error(self, error: Exception) -> None:
+        self._errors.append(error)
+        if "permissions violation" in str(error).lower():
+            self.denied = str(error).removeprefix("nats: ")
+            log.error("nats_permission_denied", extra={"reason": self.denied})
+
+    async def _on_disconnect(self) -> None:
+        if not self._closing:
+            log.warning("nats_lost")
+
+    async def _on_reconnect(self) -> None:
         log.info("nats_connected", extra={"server": self.server})
+        for puller in self.pullers:
+            puller.interrupt()
+
+    async def _on_close(self) -> None:
+        self.closed.set()
 
     def _reason(self, seen: list[Exception]) -> str:
         where = self.settings.shown
         if any(isinstance(e, AuthorizationError) or "authorization" in str(e).lower() for e in seen):
-            return (
-                f"the NATS server at {where} refused these credentials; give --nats-creds FILE, "
-                "or --user NAME and the password in VEIL_NATS_PASSWORD"
-            )
+            return f"the NATS server at {where} refused these credentials; give `creds`, or `user` and `password`"
         for error in seen:
             if isinstance(error, ssl.SSLError):
-                return f"no TLS with the NATS server at {where}: {error.reason}; --ca FILE names the authority"
+                return f"no TLS with the NATS server at {where}: {error.reason}; `ca_file=FILE` names the authority"
         known = [e for e in seen if not isinstance(e, NoServersError)]
         why = "no answer"
         if known:
@@ -154,42 +187,44 @@ class Link:
 
     # --- questions and answers -------------------------------------------------------------------------
 
-    async def ask(self, requests: Sequence[Request], timeout_s: float = TIMEOUT_S) -> list[Msg | None]:
-        """The answer to each, in one go; None where none came in time."""
+    async def ask(self, requests: Sequence[Request], timeout_s: float = TIMEOUT_S) -> list[Answer]:
+        """The answer to each, in one go."""
         if not requests:
             return []
-        answers: list[Msg | None] = [None] * len(requests)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        left, numbers = [len(requests)], []
+        asked = _Round([None] * len(requests), len(requests), asyncio.get_running_loop().create_future())
+        numbers = []
         try:
             for i, (subject, payload, headers) in enumerate(requests):
                 number = str(next(self._numbers))
-                self._open[number] = (answers, i, done, left)
+                self._open[number] = (asked, i)
                 numbers.append(number)
                 await self.nc.publish(subject, payload, f"{self._inbox}.{number}", headers)
-            await asyncio.wait_for(done, timeout_s)
+            await asyncio.wait_for(asked.done, timeout_s)
         except (TimeoutError, Error):
             pass  # what is missing stays None
         finally:
             for number in numbers:
                 self._open.pop(number, None)
-        return answers
+        return [read(msg) for msg in asked.answers]
 
     async def _answered(self, msg: Msg) -> None:
         found = self._open.pop(msg.subject.rpartition(".")[2], None)
-        if found is None:
-            return
-        answers, i, done, left = found
-        if not (msg.headers and msg.headers.get("Status") == "503"):  # nobody there to answer
-            answers[i] = msg
-        left[0] -= 1
-        if not left[0] and not done.done():
-            done.set_result(None)
+        if found is not None:
+            asked, i = found
+            asked.answer(i, msg)
 
     async def api(self, call: str, timeout_s: float = TIMEOUT_S, **body: Any) -> dict[str, Any]:
         """A JetStream API call."""
-        (answer,) = await self.ask([(f"$JS.API.{call}", msgspec.json.encode(body) if body else b"", None)], timeout_s)
-        return read(answer)
+        return await self.request(f"$JS.API.{call}", msgspec.json.encode(body) if body else b"", None, timeout_s)
+
+    async def request(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None, timeout_s: float = TIMEOUT_S
+    ) -> dict[str, Any]:
+        """One answer; raises unless it is a good one."""
+        (answer,) = await self.ask([(subject, payload, headers)], timeout_s)
+        if isinstance(answer, dict):
+            return answer
+        raise answer
 
     async def tell(self, subject: str, payload: bytes) -> None:
         try:
@@ -202,35 +237,36 @@ class Link:
         await self.nc.close()
 
 
-def read(answer: Msg | None) -> dict[str, Any]:
-    """JetStream's answer as an object; raises for the ones that are errors."""
-    if answer is None:
-        raise Unavailable("no answer in time")
+def read(msg: Msg | None) -> Answer:
+    """JetStream's answer as an object."""
+    if msg is None:
+        return Unavailable("no answer in time")
     try:
-        found = msgspec.json.decode(answer.data)
+        found = msgspec.json.decode(msg.data)
     except msgspec.MsgspecError:
-        raise Unavailable("an answer that is not JSON") from None
-    if "error" in found:
-        if found["error"].get("code") == 503:
-            raise Unavailable(str(found["error"].get("description")))
-        raise Rejected(found["error"])
-    return found
+        return Unavailable("an answer that is not JSON")
+    if "error" not in found:
+        return found
+    error = found["error"]
+    return Unavailable(str(error.get("description"))) if error.get("code") == NOBODY_THERE else Rejected(error)
 
 
 class Puller:
-    """Pulls from one consumer. Messages of a pull that was given up turn up in the next one."""
+    """Pulls from one consumer; made by `open`. Messages of a pull that was given up turn up in the next one."""
 
     def __init__(self, link: Link, stream: str, consumer: str) -> None:
         self._link, self._next = link, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
-        self._numbers = itertools.count()
+        self._inbox, self._numbers = _inbox(), itertools.count()
         self._got: list[Msg] = []
         self._want, self._reply = 0, ""
         self._end = asyncio.Event()
 
-    async def start(self) -> None:
-        self._inbox = self._link.nc.new_inbox()
-        await self._link.nc.subscribe(f"{self._inbox}.*", cb=self._arrived)
-        self._link.pullers.append(self)
+    @classmethod
+    async def open(cls, link: Link, stream: str, consumer: str) -> "Puller":
+        puller = cls(link, stream, consumer)
+        await link.nc.subscribe(f"{puller._inbox}.*", cb=puller._arrived)
+        link.pullers.append(puller)
+        return puller
 
     async def _arrived(self, msg: Msg) -> None:
         if msg.reply:
@@ -245,26 +281,26 @@ class Puller:
 
     async def pull(self, n: int, wait_s: float = 0.0) -> list[Msg]:
         """Up to n messages: what is there at once, else what comes first within `wait_s`."""
-        await self._pull({"batch": n, "no_wait": True}, n, 1.0)
+        await self._pull({"batch": n, "no_wait": True}, n)
         if not self._got and wait_s:
-            await self._pull({"batch": 1, "expires": int(wait_s * 1e9)}, 1, wait_s + 1.0)
+            await self._pull({"batch": 1, "expires": int(wait_s * NANOSECONDS)}, 1, wait_s)
             if self._got:
-                await self._pull({"batch": n - 1, "no_wait": True}, n, 1.0)
+                await self._pull({"batch": n - 1, "no_wait": True}, n)
         got, self._got = self._got, []
         return got
 
-    async def _pull(self, request: dict[str, Any], want: int, patience_s: float) -> None:
+    async def _pull(self, request: dict[str, Any], want: int, wait_s: float = 0.0) -> None:
         self._want, self._reply = want, f"{self._inbox}.{next(self._numbers)}"
         self._end.clear()
         if len(self._got) >= want:
             return
         try:
             await self._link.nc.publish(self._next, msgspec.json.encode(request), self._reply)
-            await asyncio.wait_for(self._end.wait(), patience_s)
+            await asyncio.wait_for(self._end.wait(), wait_s + PULL_ANSWER_S)
         except (TimeoutError, Error):
             return
 
 
-def settings_of(text: str, **more: Any) -> LinkSettings:
-    """--nats URL[,URL...]"""
-    return LinkSettings(tuple(part.strip() for part in text.split(",") if part.strip()), **more)
+def _inbox() -> str:
+    """Where only we listen."""
+    return f"{INBOX}.{os.urandom(16).hex()}"

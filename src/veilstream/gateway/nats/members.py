@@ -10,11 +10,12 @@ import hashlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from veilstream.gateway.nats.link import Link, Msg, Unavailable
 
 EVERY_S, GONE_S = 0.5, 2.0
+FIRST_CALLS = 2
 
 
 def owners(partitions: int, workers: Collection[str]) -> list[str]:
@@ -31,19 +32,22 @@ def owners(partitions: int, workers: Collection[str]) -> list[str]:
 
 
 class Members:
-    def __init__(self, link: Link, subject: str, partitions: int, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, link: Link, subject: str, partitions: int) -> None:
         self.id = os.urandom(6).hex()
-        self._link, self._subject, self._partitions, self._now = link, subject, partitions, now
+        self._link, self._subject, self._partitions = link, subject, partitions
         self._heard: dict[str, float] = {}
         self.mine: frozenset[int] = frozenset()
         self._changed = asyncio.Event()
 
-    async def start(self) -> None:
+    @classmethod
+    async def join(cls, link: Link, subject: str, partitions: int) -> "Members":
         """Listen for a while before taking anything."""
-        await self._link.nc.subscribe(self._subject, cb=self._hear)
-        for _ in range(2):
-            await self._say(b"+")
+        members = cls(link, subject, partitions)
+        await link.nc.subscribe(subject, cb=members._hear)
+        for _ in range(FIRST_CALLS):
+            await members._say(b"+")
             await asyncio.sleep(EVERY_S)
+        return members
 
     async def _say(self, sign: bytes) -> None:
         await self._link.tell(self._subject, sign + self.id.encode())
@@ -54,14 +58,14 @@ class Members:
             self._heard.pop(who, None)
             await self.look()
         elif who not in self._heard:
-            self._heard[who] = self._now()
+            self._heard[who] = time.monotonic()
             await self.look()
         else:
-            self._heard[who] = self._now()
+            self._heard[who] = time.monotonic()
 
     async def look(self) -> None:
         """Work out again what is ours."""
-        limit = self._now() - GONE_S
+        limit = time.monotonic() - GONE_S
         self._heard = {w: at for w, at in self._heard.items() if at >= limit}
         workers = {self.id, *self._heard}
         mine = frozenset(p for p, w in enumerate(owners(self._partitions, sorted(workers))) if w == self.id)

@@ -31,13 +31,21 @@ def text(found: str) -> str | None:
         return None
 
 
+def partition_of(space: str, stream: str, partitions: int) -> int:
+    """As the server's {{partition(n,1,2)}}: FNV-1a of the tokens."""
+    h = 0x811C9DC5
+    for byte in (token(space) + token(stream)).encode():
+        h = (h ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return h % partitions
+
+
 @dataclass(frozen=True)
 class Names:
     prefix: str = "veil"
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", self.prefix):
-            raise InputError(f"--prefix takes up to 32 letters, digits, _ and -, found {self.prefix!r}")
+            raise InputError(f"`prefix` takes up to 32 letters, digits, _ and -, found {self.prefix!r}")
 
     @property
     def readings(self) -> str:

@@ -13,39 +13,41 @@ import math
 import random
 import threading
 import time
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from veilstream.gateway.nats.layout import ACK_WAIT_S, BATCH, NO_KEY
-from veilstream.gateway.nats.link import Msg, Puller, Rejected, Unavailable, read
-
-if TYPE_CHECKING:
-    from veilstream.gateway.nats.worker import NatsGateway
+from veilstream.gateway.nats.layout import ACK_WAIT_S, BATCH, NO_KEY, consumer
+from veilstream.gateway.nats.link import NANOSECONDS, Msg, Puller, Rejected, Unavailable
+from veilstream.gateway.nats.session import Session
 
 IDLE_S = 1.0  # a pull waits that long for a reading
+AGAIN_S, UNAVAILABLE_S = 0.1, 0.2  # before the next try
+PATIENCE_S = 3 * ACK_WAIT_S  # for readings in other hands
 
 
 class Partition:
-    """One partition as seen by one worker: at work when it is ours."""
+    """At work when it is ours; made by `open`."""
 
-    def __init__(self, gateway: "NatsGateway", number: int, stop: threading.Event) -> None:
-        self._g, self._number, self._stop = gateway, number, stop
-        self._stream, self._consumer = gateway.names.readings, f"p{number}"
-        self._puller = Puller(gateway.link, self._stream, self._consumer)
+    def __init__(self, session: Session, puller: Puller, number: int, stop: threading.Event) -> None:
+        self._session, self._puller, self._number, self._stop = session, puller, number, stop
+        self._stream, self._consumer = session.layout.names.readings, consumer(number)
         self._held: dict[int, Msg] = {}  # by their number in the stream
         self._seen = -1  # the last delivery that is accounted for
 
+    @classmethod
+    async def open(cls, session: Session, number: int, stop: threading.Event) -> "Partition":
+        puller = await Puller.open(session.link, session.layout.names.readings, consumer(number))
+        return cls(session, puller, number, stop)
+
     def _ours(self) -> bool:
-        return not self._stop.is_set() and self._number in self._g.members.mine
+        return not self._stop.is_set() and self._number in self._session.members.mine
 
     async def run(self) -> None:
-        await self._puller.start()
         waiting_since = None
         while not self._stop.is_set():
             if not self._ours():
                 await self._give_back()
-                await self._g.members.change(IDLE_S / 2)
+                await self._session.members.change(IDLE_S / 2)
                 continue
             try:
                 self._add(await self._puller.pull(max(1, BATCH - len(self._held)), 0.0 if self._held else IDLE_S))
@@ -55,28 +57,28 @@ class Partition:
                     await self._work(clear)
                 elif self._held:
                     waiting_since = waiting_since or time.monotonic()
-                    if time.monotonic() - waiting_since > 3 * ACK_WAIT_S:
+                    if time.monotonic() - waiting_since > PATIENCE_S:
                         await self._give_back(random.random())
                         waiting_since = None
                     await self._keep()
-                    await asyncio.sleep(0.1)
+                    await asyncio.sleep(AGAIN_S)
             except Unavailable:
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(UNAVAILABLE_S)
         await self._give_back()
 
     def _add(self, messages: list[Msg]) -> None:
         for m in messages:
-            self._held[_stream_number(m)] = m
+            self._held[_numbers(m)[0]] = m
 
     async def _clear(self) -> list[int]:
         """Those we hold that no reading of the same stream must precede; what is done already is dropped."""
-        new = sorted(n for m in self._held.values() if (n := _delivery_number(m)) > self._seen)
+        new = sorted(n for m in self._held.values() if (n := _numbers(m)[1]) > self._seen)
         if self._seen >= 0 and new == list(range(self._seen + 1, self._seen + 1 + len(new))):
             self._seen += len(new)
             return sorted(self._held)
         self._seen = -1
         try:
-            info = await self._g.link.api(f"CONSUMER.INFO.{self._stream}.{self._consumer}")
+            info = await self._session.link.api(f"CONSUMER.INFO.{self._stream}.{self._consumer}")
         except Rejected as error:
             raise Unavailable(str(error)) from None
         clear = await self._first()
@@ -89,18 +91,18 @@ class Partition:
         by_subject: dict[str, list[int]] = {}
         for n in sorted(self._held):
             by_subject.setdefault(self._held[n].subject, []).append(n)
-        asked = [(s, n, start) for s, held in by_subject.items() for n, start in _pairs(held)]
+        asked = [  # each with where to look for it: from the start, or behind the one before
+            (s, n, start)
+            for s, held in by_subject.items()
+            for n, start in zip(held, [1, *(n + 1 for n in held)], strict=False)
+        ]
         call = f"$JS.API.STREAM.MSG.GET.{self._stream}"
         bodies = [msgspec.json.encode({"seq": start, "next_by_subj": subject}) for subject, _, start in asked]
-        answers = await self._g.link.ask([(call, body, None) for body in bodies])
+        answers = await self._session.link.ask([(call, body, None) for body in bodies])
         clear, blocked = [], set[str]()
         for (subject, n, _), answer in zip(asked, answers, strict=True):
-            try:
-                found = read(answer)["message"]["seq"]
-            except Unavailable:
-                found = -1
-            except Rejected as error:
-                found = math.inf if error.err_code == NO_KEY else -1
+            gone = isinstance(answer, Rejected) and answer.err_code == NO_KEY
+            found = answer["message"]["seq"] if isinstance(answer, dict) else math.inf if gone else -1
             if found > n:
                 del self._held[n]  # acknowledged by another who had it, too
             elif found == n and subject not in blocked:
@@ -112,45 +114,33 @@ class Partition:
     async def _work(self, numbers: list[int]) -> None:
         """Until these are done: what did not hold, or was not published, is tried again before anything newer."""
         while numbers and self._ours():
-            for m in await self._g.handle([self._held[n] for n in numbers]):
-                await self._g.link.tell(m.reply, b"+ACK")
-                del self._held[_stream_number(m)]
+            for m in await self._session.handle([self._held[n] for n in numbers]):
+                await self._session.link.tell(m.reply, b"+ACK")
+                del self._held[_numbers(m)[0]]
             numbers = [n for n in numbers if n in self._held]
             if numbers:
                 await self._keep()
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(AGAIN_S)
 
     async def _keep(self) -> None:
         """We are still at it: not yet to be given to another."""
         for m in self._held.values():
-            await self._g.link.tell(m.reply, b"+WPI")
+            await self._session.link.tell(m.reply, b"+WPI")
 
     async def _give_back(self, delay_s: float = 0.0) -> None:
         if self._held:
-            answer = b'-NAK {"delay": %d}' % int(delay_s * 1e9) if delay_s else b"-NAK"
+            answer = b'-NAK {"delay": %d}' % int(delay_s * NANOSECONDS) if delay_s else b"-NAK"
             for m in self._held.values():
                 try:
-                    await self._g.link.tell(m.reply, answer)
+                    await self._session.link.tell(m.reply, answer)
                 except Unavailable:
                     break  # they come back after the acknowledgement time
             self._held.clear()
         self._seen = -1
 
 
-def _pairs(held: list[int]) -> list[tuple[int, int]]:
-    """Each number with where to look for it: from the start, or behind the one before."""
-    return list(zip(held, [1, *(n + 1 for n in held)], strict=False))
-
-
-def _stream_number(m: Msg) -> int:
-    return int(_address(m)[0])
-
-
-def _delivery_number(m: Msg) -> int:
-    return int(_address(m)[1])
-
-
-def _address(m: Msg) -> list[str]:
-    """$JS.ACK.[domain.account.]stream.consumer.times.NUMBER.DELIVERY.time.pending[.token]"""
+def _numbers(m: Msg) -> tuple[int, int]:
+    """In the stream, and of the delivery: $JS.ACK.[domain.account.]stream.consumer.times.N.D.time.pending[.token]"""
     parts = m.reply.split(".")
-    return parts[5:7] if len(parts) == 9 else parts[7:9]
+    number, delivery = parts[5:7] if len(parts) == 9 else parts[7:9]
+    return int(number), int(delivery)

@@ -1,0 +1,213 @@
+"""The flags of `veil serve` and `veil release`, in groups, and the settings of the gateway that they make."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from typer import Option
+
+from veilstream.apps.cli.common import need
+from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from veilstream.gateway.broker import BrokerSettings
+    from veilstream.gateway.http import HttpSettings
+    from veilstream.gateway.nats.worker import NatsSettings
+    from veilstream.gateway.outcome import OutFormat
+    from veilstream.gateway.settle import Serving
+    from veilstream.gateway.space import Space
+    from veilstream.gateway.store import Store
+    from veilstream.gateway.tls import Tls
+    from veilstream.gateway.topics import Route
+
+MQTT_PORT, MQTT_TLS_PORT, HTTP_PORT, LAST_PORT = 1883, 8883, 8080, 65535
+
+
+@dataclass(frozen=True)
+class Promise:
+    PANEL: ClassVar = "Release"
+    store: Annotated[Path | None, Option(help="Where releases are remembered (default: POLICY.db).")] = None
+    no_store: Annotated[bool, Option("--no-store", help="Remember nothing after this run.")] = False
+    ceiling: Annotated[float | None, Option(help="Bits per stream beyond which releases do not look.")] = None
+    meter: Annotated[str, Option(help="exact (belief), or table (faster; window policies).")] = "exact"
+    max_ahead: Annotated[int | None, Option(help="Steps a reading may lie ahead.")] = None
+    force: Annotated[bool, Option("--force", help="Run a model marked study only.")] = False
+
+    def space(self, policy: Path) -> "Space":
+        from veilstream.artefact import load
+        from veilstream.gateway.space import Space
+
+        try:
+            return Space(load(policy), self.ceiling, self.meter, self.force)  # type: ignore[arg-type]  # it is checked
+        except InputError as error:
+            raise InputError(str(error) if str(policy) in str(error) else f"{policy}: {error}") from None
+
+    def open_store(self, policy: Path, spaces: "dict[str, Space]", tell: Callable[[str], None]) -> "Store":
+        from veilstream.gateway.store import MEMORY, Store
+
+        if self.no_store and self.store is not None:
+            raise InputError("--store and --no-store exclude each other")
+        if self.no_store:
+            tell("warning: --no-store: a second run draws again, and two draws of one step leak more")
+        path = MEMORY if self.no_store else self.store or Path(f"{policy}.db")
+        opened = Store(path, {name: s.binding for name, s in spaces.items()})
+        if opened.changed:
+            tell("note: the policy changed since the last run; steps and the meter are kept")
+        return opened
+
+
+@dataclass(frozen=True)
+class Extent:
+    PANEL: ClassVar = "Release"
+    clock: Annotated[bool, Option("--clock", help="One release per step and stream, reading or not.")] = False
+    max_streams: Annotated[int, Option(help="Streams that may be opened.")] = 1_000_000
+    keep: Annotated[int | None, Option(help="Steps per stream the log keeps (all; NATS: 32).")] = None
+
+    def serving(self, max_ahead: int | None) -> "Serving":
+        from veilstream.gateway.settle import Serving
+
+        return Serving(self.clock, max_ahead, self.max_streams, keep=self.keep)
+
+
+@dataclass(frozen=True)
+class Access:
+    PANEL: ClassVar = "MQTT and NATS"
+    user: Annotated[str | None, Option(help="User name at the broker.")] = None
+    password_file: Annotated[Path | None, Option(help="Its password (or VEIL_MQTT_PASSWORD ...).")] = None
+    ca: Annotated[Path | None, Option(help="Certificate authority of the broker.")] = None
+    cert: Annotated[Path | None, Option(help="Client certificate.")] = None
+    cert_key: Annotated[Path | None, Option(help="Its key.")] = None
+    out_format: Annotated[str, Option(help="auto (as the reading), plain or owntracks.")] = "auto"
+
+    @property
+    def form(self) -> "OutFormat":
+        if self.out_format not in ("auto", "plain", "owntracks"):
+            raise InputError(f"unknown output format {self.out_format!r}; known: auto, plain, owntracks")
+        return self.out_format  # type: ignore[return-value]
+
+    def encryption(self, always: bool = False) -> "Tls | None":
+        from veilstream.gateway.tls import Tls
+
+        if not (always or self.ca or self.cert):
+            return None
+        return Tls(*(str(f) if f is not None else None for f in (self.ca, self.cert, self.cert_key)))
+
+
+@dataclass(frozen=True)
+class Broker:
+    PANEL: ClassVar = "MQTT"
+    mqtt: Annotated[str | None, Option(metavar="HOST[:PORT]", help="Broker.")] = None
+    source: Annotated[str, Option("--in", help="Topic filter of readings.")] = "in/+"
+    target: Annotated[str, Option("--out", help="Topics of releases.")] = "out/+"
+    route: Annotated[
+        list[str] | None, Option(metavar="'IN OUT POLICY'", help="One more policy, for its own topics.")
+    ] = None
+    tls: Annotated[bool, Option("--tls", help="Encrypt; port 8883 by default.")] = False
+    client_id: Annotated[str | None, Option(help="Session name (default: from the store).")] = None
+    status_topic: Annotated[str, Option(help="online / offline, retained; also the last will.")] = "veil/status"
+    retain: Annotated[bool, Option("--retain", help="Publish releases retained.")] = False
+    republish: Annotated[int, Option(help="Confirmed releases sent again after a break.")] = 1000
+
+    def routes(self, policy: Path, form: "OutFormat") -> "list[tuple[Route, Path]]":
+        """Routes and their policies; a space is named after the topics it serves, the first one has no name."""
+        from veilstream.gateway.topics import Route
+
+        found = [(Route(self.source, self.target, "", form), policy)]
+        for text in self.route or []:
+            parts = text.split()
+            if len(parts) != 3:
+                raise InputError(f"--route needs 'IN OUT POLICY', found {text!r}")
+            source, target, file = parts
+            found.append((Route(source, target, source, form), Path(file)))
+        return found
+
+    def settings(self, address: str, access: Access, store_id: str) -> "BrokerSettings":
+        from veilstream.gateway.broker import BrokerSettings
+
+        tls, password = access.encryption(self.tls), secret("VEIL_MQTT_PASSWORD", access.password_file)
+        host, port = host_and_port(address, "localhost", MQTT_PORT if tls is None else MQTT_TLS_PORT)
+        name = self.client_id or f"veil-{store_id}"
+        return BrokerSettings(host, port, name, access.user, password, tls, self.status_topic)
+
+
+@dataclass(frozen=True)
+class Page:
+    PANEL: ClassVar = "HTTP"
+    http: Annotated[str | None, Option(metavar="[HOST:]PORT", help="Listen; loopback unless told.")] = None
+    token_file: Annotated[Path | None, Option(help="Bearer token (or VEIL_TOKEN).")] = None
+
+    def settings(self) -> "HttpSettings | None":
+        if self.http is None:
+            return None
+        need("aiohttp", "http")
+        from veilstream.gateway.http import HttpSettings
+
+        address = self.http if ":" in self.http else f":{self.http}"
+        host, port = host_and_port(address, "127.0.0.1", HTTP_PORT)
+        return HttpSettings(port, host, secret("VEIL_TOKEN", self.token_file))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    PANEL: ClassVar = "NATS JetStream"
+    nats: Annotated[str | None, Option(metavar="URL[,URL]", help="Be a worker; the memory is there too.")] = None
+    nats_creds: Annotated[Path | None, Option(help="Credentials file.")] = None
+    prefix: Annotated[str, Option(help="Of subjects, streams and bucket.")] = "veil"
+    space: Annotated[list[str] | None, Option(metavar="NAME=POLICY", help="One more policy, on its own subjects.")] = (
+        None
+    )
+    partitions: Annotated[int | None, Option(help="Most workers that share the work (16).")] = None
+    replicas: Annotated[int | None, Option(help="Nodes that hold everything (3; 1 without a cluster).")] = None
+    rebind: Annotated[bool, Option("--rebind", help="The memory belongs to this policy from now on.")] = False
+
+    def policies(self, policy: Path) -> dict[str, Path]:
+        """The file of each space."""
+        from veilstream.gateway.nats.names import DEFAULT_SPACE
+
+        found = {DEFAULT_SPACE: policy}
+        for text in self.space or []:
+            name, _, file = text.partition("=")
+            if not (name and file and name.isprintable()) or name in found:
+                raise InputError(f"--space takes NAME=POLICY, every name once, found {text!r}")
+            found[name] = Path(file)
+        return found
+
+    def settings(self, urls: str, access: Access) -> "NatsSettings":
+        from veilstream.gateway.nats.link import LinkSettings
+        from veilstream.gateway.nats.names import Names
+        from veilstream.gateway.nats.worker import NatsSettings
+
+        if self.nats_creds is not None:
+            need("nkeys", "nats")
+        creds = None if self.nats_creds is None else str(self.nats_creds)
+        password = secret("VEIL_NATS_PASSWORD", access.password_file)
+        where = tuple(part.strip() for part in urls.split(",") if part.strip())
+        link = LinkSettings(where, creds, access.user, password, access.encryption())
+        return NatsSettings(link, Names(self.prefix), self.partitions, self.replicas, self.rebind, access.form)
+
+
+def host_and_port(text: str, host: str, port: int) -> tuple[str, int]:
+    """HOST, HOST:PORT or [IPV6]:PORT."""
+    if text.startswith("["):
+        name, _, rest = text[1:].partition("]")
+        return name, _port(rest.removeprefix(":")) if rest else port
+    name, colon, rest = text.rpartition(":")
+    return (name or host, _port(rest)) if colon else (text or host, port)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > LAST_PORT:
+        raise InputError(f"a port must be a number up to {LAST_PORT}, found {text!r}")
+    return int(text)
+
+
+def secret(variable: str, file: Path | None) -> str | None:
+    """From a file, or from the environment."""
+    if file is None:
+        return os.environ.get(variable) or None
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        raise InputError(f"cannot read the secret in {file}") from None

