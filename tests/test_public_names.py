@@ -20,6 +20,7 @@ NAMES = [
     "LocalPolicy",
     "MarkovChain",
     "Problem",
+    "Recording",
     "Releaser",
     "Schedule",
     "Solution",
