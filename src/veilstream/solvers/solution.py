@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from veilstream.core.course import OnCourse
 from veilstream.core.evaluate import Evaluation, evaluate
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
@@ -114,6 +115,7 @@ class Solution:
     history: list[dict[str, Any]] = field(default_factory=list, repr=False)
     warnings: list[str] = field(default_factory=list)
     certificate: Any = field(default=None, repr=False)
+    record: OnCourse | None = None  # the same policy on the recorded streams that the limit is about
 
     @property
     def objective(self) -> float:
@@ -151,7 +153,14 @@ class Solution:
             "status": str(self.status),
             "seconds": round(self.seconds, 3),
             "warnings": self.warnings,
+            **({} if self.record is None else self._on_record(self.record)),
         }
+
+    @staticmethod
+    def _on_record(found: OnCourse) -> dict[str, Any]:
+        bits = {"leakage": found.bits, "leakage_se": found.bits_se}
+        felt = {"raw_distortion": found.felt, "raw_distortion_se": found.felt_se}
+        return {"raw_distortion": found.felt, "record": {**bits, **felt, "copies": found.copies}}
 
     def with_bound(self, bound: float, certificate: Any, elsewhere: float = 0.0) -> "Solution":
         """With a proved lower bound on the objective; `elsewhere`: one on leakage from other weights."""
