@@ -127,9 +127,9 @@ def test_limits_per_unit_and_as_a_share():
     assert mixed.constraint("km", 9.0).limit == 0.5 and mixed.constraint("kWh", 0.4).limit == pytest.approx(0.2)
     with pytest.raises(InputError, match=r"says nothing for users in kWh; add `avg` 0\.1kWh or 25%"):
         Settings(avg=("1km",)).check_units(["km", "kWh"])
-    with pytest.raises(InputError, match="one of --avg, --budget,"):
+    with pytest.raises(InputError, match="one of `avg`, `budget`,"):
         Settings(avg=("1km",), budget=0.1)
-    with pytest.raises(InputError, match="a share is for --avg"):
+    with pytest.raises(InputError, match="a share is for `avg`"):
         Settings(at_most=("10%",))
 
 
