@@ -19,6 +19,7 @@ NAMES = [
     "Instantaneous",
     "LocalPolicy",
     "MarkovChain",
+    "Policy",
     "Problem",
     "Recording",
     "Releaser",
