@@ -1,7 +1,6 @@
 """What the tests of release, store and gateways share: small policies, artefacts, a broker on loopback."""
 
 import contextlib
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,14 +19,13 @@ from veilstream.gateway.settle import Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import MEMORY, Store
 
-NEEDS_MOSQUITTO = pytest.mark.skipif(
-    mosquitto_command() is None,
-    reason="needs mosquitto: apt-get install mosquitto",
-)
-NEEDS_CHROMIUM = pytest.mark.skipif(
-    shutil.which("chromedriver") is None or shutil.which("chromium") is None,
-    reason="needs headless Chromium: apt-get install chromium chromium-driver",
-)
+
+def needs(kind, missing: bool, reason: str):
+    """Marks a test with what it talks to, and skips it with a word where that is not installed."""
+    return lambda test: kind(pytest.mark.skipif(missing, reason=f"needs {reason}")(test))
+
+
+NEEDS_MOSQUITTO = needs(pytest.mark.service, mosquitto_command() is None, "mosquitto: apt-get install mosquitto")
 
 
 def problem_of(name: str = "grid4x4-q2", constraint=None) -> Problem:

@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+import pytest
 
 from veilstream.core import steady
 from veilstream.core.information import mutual_information
@@ -50,3 +51,20 @@ def joint_law(chain, policy):
     """mu(s,z): the stationary law of (memory, state)."""
     [step] = policy.law_steps(chain)
     return steady.stationary_law(step, chain)
+
+
+def recomputed(value):
+    """The same formula evaluated a second time: equal up to rounding, not bit by bit.
+
+    The order in which a product is summed depends on the processor's kernels, the threads, the batch and the layout in
+    memory. A sum of n terms moves by at most n ulp (2e-16 each); the sums here have hundreds, and conditioning takes
+    another few digits.
+    """
+    return pytest.approx(value, rel=1e-9, abs=1e-12)
+
+
+def same_curve(one, other):
+    """Two training curves of the same run: single precision (6e-8), and every update builds on the last."""
+    return [row.keys() for row in one] == [row.keys() for row in other] and all(
+        a[k] == pytest.approx(b[k], rel=1e-3) for a, b in zip(one, other, strict=True) for k in a
+    )

@@ -3,58 +3,14 @@
 import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "veilstream"
+import rooms
+from rooms import GRAPH, MODULES, RANK, SMALL, SOURCE, room
 
-# every module may import from its own room and from those above it; the longest name that fits is a module's room
-ROOMS = [
-    ["errors", "units", "container"],
-    ["core"],
-    ["data.states"],
-    ["artefact"],
-    ["data"],
-    ["solvers"],
-    ["learning"],
-    ["gateway"],
-    ["audit"],
-    ["apps"],
-]
-RANK = {room: i for i, level in enumerate(ROOMS) for room in level}
-SMALL = ["artefact", "container", "core", "data.states", "gateway"]  # what a gateway installs
 HEAVY = {"jax", "equinox", "optax", "sklearn", "polars", "torch", "matplotlib", "gymnasium"}
 MOST_TOP_LEVEL = 6
-
-
-def module_name(path):
-    parts = path.relative_to(SOURCE).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-MODULES = {module_name(p): p for p in sorted(SOURCE.rglob("*.py")) if p != SOURCE / "__init__.py"}
-
-
-def imports(path):
-    """Modules of ours that a module imports, at its top or inside a function."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("veilstream"):
-            base = node.module.removeprefix("veilstream").removeprefix(".")
-            for alias in node.names:
-                inner = f"{base}.{alias.name}".lstrip(".")
-                yield inner if inner in MODULES else base
-        elif isinstance(node, ast.Import):
-            yield from (a.name.removeprefix("veilstream.") for a in node.names if a.name.startswith("veilstream."))
-
-
-GRAPH = {name: sorted(set(imports(path)) - {name, ""}) for name, path in MODULES.items()}
-
-
-def room(name):
-    fits = [r for r in RANK if name == r or name.startswith(r + ".")]
-    assert fits, f"{name} has no room; add it to ROOMS"
-    return max(fits, key=len)
 
 
 @pytest.mark.parametrize("module", GRAPH)
@@ -112,6 +68,16 @@ def test_what_a_gateway_installs_loads_nothing_heavy(module):
     code = f"import veilstream.{module}, sys; print(*[m for m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not [m for m in loaded if m.split(".")[0] in HEAVY or m.startswith("veilstream.solvers")]
+
+
+def test_the_picture_and_the_table_of_rooms_are_as_the_imports_are():
+    assert not rooms.outdated(), "run: python tools/rooms.py"
+
+
+def test_an_arrow_that_follows_from_others_is_left_out():
+    graph = {"a": {"b", "c", "d"}, "b": {"c"}, "c": set(), "d": set()}
+    assert rooms.without_implied(graph) == {"a": ["b", "d"], "b": ["c"], "c": [], "d": []}
+    assert rooms.heights(graph) == {"a": 2, "b": 1, "c": 0, "d": 0}
 
 
 def test_few_modules_lie_about():

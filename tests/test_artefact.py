@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save as save_tensors
 
+from oracles import recomputed
 from veilstream import artefact as veil
 from veilstream.artefact import load, provenance, save
 from veilstream.core.belief import BeliefPolicy, GreedyRule
@@ -16,6 +17,7 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.problem import Average, Both, Budget, Instantaneous, Problem
 from veilstream.core.schedule import Schedule
 from veilstream.core.window import WindowPolicy
+from veilstream.data.recording import Recording
 from veilstream.data.synthetic import city, household
 from veilstream.errors import InputError
 
@@ -54,6 +56,21 @@ def test_provenance_takes_whatever_a_caller_has(tmp_path):
     assert back == {"a": 0.5, "b": [0, 1, 2], "c": "inf", "d": [1, None], "5": str(tmp_path)}
 
 
+def test_the_recording_comes_back_and_says_what_no_gateway_can_do(tmp_path):
+    source = city(500)
+    recording = Recording(600, 5.0, "mean", "bridge", 1200, "close", "drop", 150.5, 4, 300)
+    save(tmp_path / "m.veil", chain=source.chain, states=source.states, recording=recording)
+    art = load(tmp_path / "m.veil")
+    assert art.recording == recording
+    assert (art.period_s, art.epoch_s) == (600.0, 5.0)
+    assert art.study_only == recording.study_only
+    assert len(art.study_only) == 3
+    save(tmp_path / "p.veil", chain=source.chain, period_s=300)
+    assert load(tmp_path / "p.veil").recording == Recording(300.0)
+    with pytest.raises(InputError, match=r"p\.veil: give a recording, or period_s and epoch_s"):
+        save(tmp_path / "p.veil", chain=source.chain, period_s=300, recording=recording)
+
+
 def test_equal_input_gives_equal_bytes(model, tmp_path):
     path, source = model
     again = tmp_path / "again.veil"
@@ -87,7 +104,7 @@ def test_policies_and_constraints_come_back(tmp_path, constraint):
         np.testing.assert_array_equal(art.problem.distortion, problem.distortion)
         memory, other = policy.start(), art.policy.start()
         for y in (0, 3, 1, 2):
-            np.testing.assert_array_equal(art.policy.channel(other), policy.channel(memory))
+            assert art.policy.channel(other) == recomputed(policy.channel(memory))
             memory, other = policy.update(memory, y), art.policy.update(other, y)
 
 
@@ -207,10 +224,17 @@ def forged(path, change):
         (lambda m, a: a.pop("chain/transition"), "not complete"),
         (lambda m, a: m.pop("chain"), "not complete"),
         (lambda m, a: m["states"].update(names=["\x1b[2J"] * 10), "distinct"),
-        (lambda m, a: m.update(version=2), "newer"),
+        (lambda m, a: m.update(version=3), "newer"),
+        (lambda m, a: m.update(version=1), "older veilstream; make it again with `veil fit` and `veil solve`"),
         (lambda m, a: m.update(version="x"), "unknown version"),
-        (lambda m, a: m.update(period_s=-1), "positive"),
-        (lambda m, a: m.update(period_s="soon"), "positive"),
+        (lambda m, a: m["recording"].update(period_s=-1), "positive"),
+        (lambda m, a: m["recording"].update(period_s="soon"), "positive"),
+        (lambda m, a: m["recording"].update(epoch_s=None), "epoch_s must be a number"),
+        (lambda m, a: m["recording"].update(bin="exec"), "must be one of"),
+        (lambda m, a: m["recording"].update(min_samples=[]), "at least 1"),
+        (lambda m, a: m["recording"].update(more=1), "not complete"),
+        (lambda m, a: m.update(recording=[]), "not complete"),
+        (lambda m, a: m.pop("recording"), "not complete"),
         (lambda m, a: m.update(policy={"kind": "exec"}), "unknown kind"),
         (lambda m, a: m.update(policy={"kind": "window", "window": 10**9, "first": 0}), "window must be"),
         (lambda m, a: m.update(chain=7), "not complete"),
@@ -237,6 +261,24 @@ def test_a_policy_that_is_no_law_is_refused(tmp_path):
         refused(path, "not a law")
 
 
+def test_a_policy_made_for_another_chain_than_its_file_is_refused(tmp_path):
+    source, path = household(300), tmp_path / "p.veil"
+    n, own = len(source.states), source.chain
+    problem = Problem(own, source.states.distances(), Average(weight=1.0))
+    rule, even = GreedyRule(problem.cost(1.0)), np.full((n, n), 1 / n)
+    others = MarkovChain(even, own.initial), MarkovChain(own.transition, even[0])
+    for chain in (own, *others):
+        made = table(n).made_for(chain)
+        for policy in (made, BeliefPolicy(chain, rule), Schedule((table(n), made), (1, 1))):
+            if chain is own:
+                save(path, policy, problem=problem)
+                loaded = load(path)
+                assert loaded.policy.chain is loaded.chain  # the file holds one, and no policy can bring another
+                continue
+            with pytest.raises(InputError, match=r"p\.veil: the policy was made for another chain than the file's"):
+                save(path, policy, problem=problem)
+
+
 def test_a_header_length_that_looks_like_a_pickle_is_read(tmp_path):
     """Its first bytes are a length: 0x0480 and 0x0580 are good ones."""
     source = city(10)
@@ -251,8 +293,10 @@ def test_a_header_length_that_looks_like_a_pickle_is_read(tmp_path):
 
 def test_what_cannot_be_loaded_is_not_written(tmp_path):
     source = household(300)
-    with pytest.raises(InputError, match="6 states but a chain on 10"):
+    with pytest.raises(InputError, match=r"x\.veil: 6 states but a chain on 10"):
         save(tmp_path / "x.veil", chain=city(10).chain, states=source.states)
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(InputError, match="needs a chain"):
+    with pytest.raises(InputError, match=r"x\.veil: a \.veil file needs a chain"):
         save(tmp_path / "x.veil")
+    with pytest.raises(InputError, match=r"x\.veil: .*must be a positive number"):
+        save(tmp_path / "x.veil", chain=city(10).chain, period_s=0)

@@ -16,6 +16,7 @@ _HOMES = {
     "veilstream.core.local.policy": ["LocalPolicy"],
     "veilstream.core.policy": ["Policy"],
     "veilstream.core.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
+    "veilstream.data.recording": ["Recording"],
     "veilstream.data.states": ["StateSpace"],
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
     "veilstream.core.release": ["Releaser", "release_many"],
@@ -25,7 +26,8 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = list(_HOME)
+__all__ = ["__version__", *_HOME]
+__version__: str
 
 
 def _register_environment() -> None:
@@ -38,8 +40,20 @@ def _register_environment() -> None:
 _register_environment()
 
 
+def _version() -> str:
+    """Of the installed package; pyproject.toml is the one place where it is written."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("veilstream")
+    except PackageNotFoundError:  # run from a source tree
+        return "0"
+
+
 def __getattr__(name: str) -> Any:
     _register_environment()
+    if name == "__version__":
+        return _version()
     if name not in _HOME:
         raise AttributeError(f"module 'veilstream' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

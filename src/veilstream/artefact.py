@@ -13,7 +13,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,14 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.local import policy as _local  # noqa: F401
 from veilstream.core.policy import Policy, restore
 from veilstream.core.problem import Average, Both, Budget, Constraint, Instantaneous, Problem
+from veilstream.data.record import Record
+from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 
 FORMAT = "veilstream"
-VERSION = 1
+VERSION = 2
+SAME_CHAIN = 1e-9  # largest difference between two copies of one chain
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,23 @@ class Artefact:
     problem: Problem | None
     states: StateSpace | None
     chain: MarkovChain
-    period_s: float | None = None
-    epoch_s: float = 0.0
+    recording: Recording = field(default_factory=Recording)  # how readings become its symbols
     provenance: dict[str, Any] = field(default_factory=dict)
     sha256: str = ""  # identifies the content: the store is bound to it
+    record: Record | None = None  # of a model: the readings behind it
+
+    @property
+    def period_s(self) -> float | None:
+        return self.recording.period_s
+
+    @property
+    def epoch_s(self) -> float:
+        return self.recording.epoch_s
 
     @property
     def study_only(self) -> tuple[str, ...]:
         """Why no gateway should run this; empty if one may."""
-        reasons = self.states.study_only if self.states is not None else ()
-        return (*reasons, *impossible_next(self.chain))
+        return (*self.recording.study_only, *impossible_next(self.chain))
 
 
 def impossible_next(chain: MarkovChain) -> tuple[str, ...]:
@@ -71,20 +81,28 @@ def dumps(
     problem: Problem | None = None,
     chain: MarkovChain | None = None,
     states: StateSpace | None = None,
+    recording: Recording | None = None,
+    record: Record | None = None,
     period_s: float | None = None,
     epoch_s: float = 0.0,
     provenance: Mapping[str, Any] | None = None,
     name: str = "the file",
 ) -> tuple[Artefact, bytes]:
-    """The bytes of a .veil file, and what it holds; `name` is for messages."""
+    """The bytes of a .veil file, and what it holds. period_s and epoch_s: for a recording that has no more to say.
+
+    record: the person's own readings, for a model; a policy's file needs none.
+
+    name: of the file, for messages.
+    """
     chain = chain if chain is not None else (problem.chain if problem is not None else None)
     if chain is None:
-        raise InputError("a .veil file needs a chain, or a problem that has one")
+        raise InputError(f"{name}: a .veil file needs a chain, or a problem that has one")
+    if recording is not None and (period_s is not None or epoch_s):
+        raise InputError(f"{name}: give a recording, or period_s and epoch_s, not both")
     meta: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
-        "period_s": period_s,
-        "epoch_s": epoch_s,
+        "recording": {"period_s": period_s, "epoch_s": epoch_s} if recording is None else recording.export(),
         "provenance": _plain(dict(provenance or {})),
     }
     arrays: dict[str, NDArray[Any]] = {}
@@ -92,21 +110,26 @@ def dumps(
     if states is not None:
         parts["states"] = states.export()
     if problem is not None:
-        parts["problem"] = {"constraint": _constraint_to(problem.constraint)}, {"distortion": problem.distortion}
+        distances = {"distortion": problem.distortion} | ({} if problem.worst is None else {"worst": problem.worst})
+        parts["problem"] = {"constraint": _constraint_to(problem.constraint)}, distances
+    if record is not None:
+        parts["record"] = record.export()
     if policy is not None:
+        _check_own_chain(policy, chain, name)
         parts["policy"] = policy.export()
-    for name, (part, own) in parts.items():
-        meta[name] = part
-        arrays |= {f"{name}/{k}": np.ascontiguousarray(v) for k, v in own.items()}
+    for part, (description, own) in parts.items():
+        meta[part] = description
+        arrays |= {f"{part}/{k}": np.ascontiguousarray(v) for k, v in own.items()}
     artefact = _build(meta, arrays, name)  # what cannot be loaded is not written
+    meta["recording"] = artefact.recording.export()
     meta["sha256"] = _digest(meta, arrays)
-    return Artefact(**{**artefact.__dict__, "sha256": meta["sha256"]}), pack(meta, arrays)
+    return replace(artefact, sha256=meta["sha256"]), pack(meta, arrays)
 
 
 def save(path: str | os.PathLike[str], policy: Policy | None = None, **parts: Any) -> Artefact:
     """Write a .veil file (in one move, so that no half file is ever seen) and return what it holds.
 
-    parts: problem, chain, states, period_s, epoch_s, provenance, as `dumps` takes them.
+    parts: problem, chain, states, recording (or period_s and epoch_s), provenance, as `dumps` takes them.
     """
     artefact, data = dumps(policy, **parts, name=str(path))
     target = Path(path)
@@ -126,16 +149,21 @@ def load(path: str | os.PathLike[str]) -> Artefact:
     meta, arrays = unpack(Path(path), name)
     if meta.get("format") != FORMAT:
         raise InputError(f"{name}: not a veilstream file")
-    version = meta.get("version")
-    if version != VERSION:
-        newer = isinstance(version, int) and version > VERSION
-        what = "made by a newer veilstream; upgrade" if newer else "an unknown version"
-        raise InputError(f"{name}: format {str(version)[:20]!s}, this veilstream reads {VERSION}: {what}")
+    if (version := meta.get("version")) != VERSION:
+        raise InputError(f"{name}: {_other_version(version)}")
     stated = meta.pop("sha256", None)
     if stated != _digest(meta, arrays):
         raise InputError(f"{name}: damaged or altered (its checksum does not match its content); make it anew")
-    artefact = _build(meta, arrays, name)
-    return Artefact(**{**artefact.__dict__, "sha256": stated})
+    return replace(_build(meta, arrays, name), sha256=stated)
+
+
+def _other_version(version: Any) -> str:
+    what = "an unknown version"
+    if isinstance(version, int) and version > VERSION:
+        what = "made by a newer veilstream; upgrade"
+    elif isinstance(version, int) and version >= 1:
+        what = "made by an older veilstream; make it again with `veil fit` and `veil solve`"
+    return f"format {str(version)[:20]}, this veilstream reads {VERSION}: {what}"
 
 
 def provenance(command: str, seed: int | None = None, data_sha256: str | None = None, **more: Any) -> dict[str, Any]:
@@ -187,11 +215,15 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
         problem = None
         if "problem" in meta:
             constraint = _constraint_from(meta["problem"]["constraint"])
-            problem = Problem(chain, _part(arrays, "problem")["distortion"], constraint)
+            distances = _part(arrays, "problem")
+            problem = Problem(chain, distances["distortion"], constraint, distances.get("worst"))
         policy = _restore_policy(meta["policy"], _part(arrays, "policy"), chain) if "policy" in meta else None
-        period = _number(meta.get("period_s"), "period_s", positive=True)
-        epoch = _number(meta.get("epoch_s", 0.0), "epoch_s") or 0.0
-        return Artefact(policy, problem, states, chain, period, epoch, dict(meta.get("provenance", {})))
+        recording = Recording(**meta["recording"])
+        record = Record.restore(meta["record"], _part(arrays, "record")) if "record" in meta else None
+        if record is not None and (states is None or not record.fits(states)):
+            raise InputError("the record does not fit the states")
+        provenance = dict(meta.get("provenance", {}))
+        return Artefact(policy, problem, states, chain, recording, provenance, record=record)
     except InputError as fault:
         raise InputError(f"{name}: {fault}") from None
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as fault:
@@ -202,14 +234,6 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
 
 def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
     return {k.removeprefix(f"{name}/"): v for k, v in arrays.items() if k.startswith(f"{name}/")}
-
-
-def _number(value: Any, what: str, positive: bool = False) -> float | None:
-    if value is None:
-        return None
-    if not isinstance(value, int | float) or not np.isfinite(value) or (positive and value <= 0):
-        raise InputError(f"{what} must be a {'positive ' * positive}number, found {str(value)[:20]!r}")
-    return float(value)
 
 
 # --- chain, constraint, policy ---------------------------------------------------------------------------
@@ -277,3 +301,12 @@ def _restore_policy(meta: Any, arrays: dict[str, NDArray[Any]], chain: MarkovCha
         raise InputError(f"the policy looks at {policy.n_states} states, the chain has {len(chain)}")
     policy.check()
     return policy
+
+
+def _check_own_chain(policy: Policy, chain: MarkovChain, name: str) -> None:
+    """The file holds one chain: a policy that was made for another cannot be in it."""
+    for _, part in policy.shares():
+        for what in ("transition", "initial"):
+            carried, own = getattr(part.chain, what, None), getattr(chain, what)
+            if carried is not None and (carried.shape != own.shape or np.abs(carried - own).max() > SAME_CHAIN):
+                raise InputError(f"{name}: the policy was made for another chain than the file's (its {what} differs)")

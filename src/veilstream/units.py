@@ -39,7 +39,7 @@ def parse_quantity(text: str | float, unit: str, what: str = "quantity") -> floa
     if not unit:
         raise InputError(
             f"{what} {str(text)!r} has the unit {given!r} but the model has none; "
-            f"give a bare number, or fit again with --unit {given}"
+            f"give a bare number, or fit again with `unit='{given}'`"
         )
     family = _family(unit)
     if family is None or given not in family:

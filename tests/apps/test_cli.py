@@ -1,14 +1,20 @@
 """The command as a user types it."""
 
 import json
+import os
 import re
 import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
+
+import veilstream as vs
+from veilstream.apps.cli import VERBS, app
 
 
-def veil(*args, **kwargs):
+def process(*args, **kwargs):
+    """`veil` in a process of its own."""
     return subprocess.run(
         [sys.executable, "-c", "from veilstream.apps.cli import main; main()", *args],
         capture_output=True,
@@ -24,7 +30,7 @@ KEYS = {
 
 
 def test_solve_json_has_the_contract_and_the_reference_value():
-    done = veil("solve", "builtin:grid4x4-q2", "--lambda", "1", "--json")
+    done = process("solve", "builtin:grid4x4-q2", "--lambda", "1", "--json")
     result = json.loads(done.stdout)
     assert done.returncode == 0 and done.stderr == ""
     assert set(result) >= KEYS
@@ -33,34 +39,33 @@ def test_solve_json_has_the_contract_and_the_reference_value():
 
 
 def test_certify_prints_gap_and_leakage_bound():
-    result = json.loads(veil("solve", "builtin:grid4x4-q2", "--lambda", "1", "--certify", "--json").stdout)
+    result = json.loads(process("solve", "builtin:grid4x4-q2", "--lambda", "1", "--certify", "--json").stdout)
     assert result["lower_bound"] <= result["objective"]
     assert 0 <= result["gap"] < 0.005
     assert 0 < result["leakage_lower"] <= result["leakage"]
 
 
 def test_limits_from_the_command_line():
-    result = json.loads(veil("solve", "builtin:grid2x3-toy", "--avg", "0.5", "--max", "0=1,*=2", "--json").stdout)
+    result = json.loads(process("solve", "builtin:grid2x3-toy", "--avg", "0.5", "--max", "0=1,*=2", "--json").stdout)
     assert result["distortion"] <= 0.5 + 1e-6
     assert "at every step" in result["constraint"]
 
 
 def test_a_policy_file_round_trips(tmp_path):
-    import veilstream as vs
-
     path = tmp_path / "p.veil"
-    done = veil("solve", "builtin:grid2x3-toy", "--lambda", "2", "-o", str(path))
+    done = process("solve", "builtin:grid2x3-toy", "--lambda", "2", "-o", str(path))
     assert done.returncode == 0, done.stderr
     policy = vs.load(path).policy
     assert policy.channel(policy.start()).shape == (6, 6)
-    again = veil("solve", str(path), "--lambda", "2", "--json")
+    again = process("solve", str(path), "--lambda", "2", "--json")
     assert json.loads(again.stdout)["objective"] == pytest.approx(1.2319, rel=3e-3)
 
 
+@pytest.mark.slow
 def test_curve_and_its_picture(tmp_path):
     picture = tmp_path / "c.png"
     options = ["--points", "6", "--certify", "--seconds", "5", "--plot", str(picture), "--json"]
-    done = veil("curve", "builtin:grid2x3-toy", *options)
+    done = process("curve", "builtin:grid2x3-toy", *options)
     result = json.loads(done.stdout)
     assert picture.stat().st_size > 10_000
     assert len(result["causal-ba"]) == 6 and len(result["planar-laplace"]) > 3
@@ -86,11 +91,10 @@ def test_curve_and_its_picture(tmp_path):
         (["solve"], "Missing argument"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_two(args, says):
+def test_bad_input_is_one_line_and_exit_code_two(args, says, veil):
     done = veil(*args)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
+    assert (done.code, done.out) == (2, "")
+    assert done.err.count("\n") == 1 and says in done.err, done.err
 
 
 def test_help_is_light_and_has_examples():
@@ -100,10 +104,29 @@ def test_help_is_light_and_has_examples():
     done = subprocess.run([sys.executable, "-c", code + "print(sorted(sys.modules))"], capture_output=True, text=True)
     loaded = done.stdout.rsplit("\n", 2)[-2]
     assert not [m for m in heavy if f"'{m}'" in loaded]
-    for verb in re.findall(r"│ (\w+)\s", done.stdout):
-        if verb in ("Commands", "Options"):
-            continue
-        assert f"veil {verb}" in veil(verb, "--help").stdout, verb
+    for verb in VERBS:
+        assert re.search(rf"│ {verb}\s", done.stdout), verb
+        assert f"veil {verb}" in CliRunner().invoke(app, [verb, "--help"]).stdout, verb
+
+
+def test_the_version_is_printed(veil):
+    assert veil("--version") == (0, f"veil {vs.__version__}\n", "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_verbs_and_options(shell):
+    """As the shell's own function asks: words typed so far in the environment, one proposal a line."""
+    code = "import sys; sys.argv = ['veil']; from veilstream.apps.cli import main; main()"
+
+    def proposals(*words):
+        asked = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}  # bash
+        asked |= {"_TYPER_COMPLETE_ARGS": " ".join(words), "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+        env = {**os.environ, **asked, "_VEIL_COMPLETE": f"complete_{shell}"}
+        return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+
+    verbs = proposals("veil", "so")
+    assert "solve" in verbs and "serve" not in verbs
+    assert "--certify" in proposals("veil", "solve", "--cer")
 
 
 def test_interrupt_is_130():

@@ -64,6 +64,7 @@ def table(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_fit_to_solve_in_the_units_of_the_user(table, tmp_path):
     model, picture = tmp_path / "m.veil", tmp_path / "m.png"
     done = veil("fit", table, "-o", model, "--plot", picture, "--json")
@@ -107,7 +108,11 @@ def test_bad_input_is_one_line_and_exit_code_2(table, tmp_path):
 
     head = "time,lat,lon\n2020-01-01T00:00:00Z,1,2\n"
     refused("fit", put("a.csv", "x,y\n1,2\n"), says="a.csv line 1: no time column")
-    refused("fit", put("b.csv", head + "2020-01-01T00:05:00Z,91,2\n"), says="b.csv line 3: lat 91")
+    refused(
+        "fit",
+        put("b.csv", head + "2020-01-01T00:05:00Z,91,2\n"),
+        says="b.csv line 3: lat is outside -90..90 degrees; correct it, or drop and count such rows with --skip-bad",
+    )
     refused("fit", put("c.csv", ""), says="c.csv: empty file")
     refused("fit", put("d.csv", head), says="d.csv: one point only")
     refused("fit", put("e.csv", bytes(range(256)) * 9), says="e.csv line 1: a binary file")
@@ -127,13 +132,15 @@ def test_bad_input_is_one_line_and_exit_code_2(table, tmp_path):
 
 
 @needs_geolife
+@pytest.mark.slow
 def test_the_command_of_the_paper(tmp_path):
     model = tmp_path / "p.veil"
     result = json.loads(veil("fit", GEOLIFE / "016", *PAPER, "-o", model, "--json").stdout)
     assert (result["points"], result["states"], result["transitions"]) == (89_272, 16, 830)
     assert 0.52 <= result["entropy_rate"] <= 0.54
-    assert len(load(model).study_only) == 2
-    solved = json.loads(veil("solve", model, "--avg", "0.8km", "--json").stdout)
+    assert len(load(model).study_only) == 3
+    assert result["study_only"][1].startswith("--gaps bridge: ")
+    solved = json.loads(veil("solve", model, "--avg", "0.8km", "--distortion", "states", "--json").stdout)
     assert solved["leakage"] <= 0.065
     assert solved["distortion"] <= 0.8 + 1e-3
 

@@ -14,7 +14,6 @@ import pytest
 
 import veilstream as vs
 from fleetkit import meter_table
-from veilstream.apps.cli import main
 from veilstream.apps.fleet import folder as disk
 from veilstream.apps.fleet.charts import median_curve, shares
 from veilstream.apps.fleet.run import Plan, run_fleet
@@ -126,9 +125,9 @@ def test_limits_per_unit_and_as_a_share():
     assert both.constraint("km", 9.0).limit == 1.0 and both.constraint("kWh", 9.0).limit == 0.1
     mixed = Settings(avg=("50%", "500m"))
     assert mixed.constraint("km", 9.0).limit == 0.5 and mixed.constraint("kWh", 0.4).limit == pytest.approx(0.2)
-    with pytest.raises(InputError, match=r"says nothing for users in kWh; add --avg 0\.1kWh or 25%"):
+    with pytest.raises(InputError, match=r"says nothing for users in kWh; add `avg` 0\.1kWh or 25%"):
         Settings(avg=("1km",)).check_units(["km", "kWh"])
-    with pytest.raises(InputError, match="one of --avg, --budget,"):
+    with pytest.raises(InputError, match="one of `avg`, `budget`,"):
         Settings(avg=("1km",), budget=0.1)
     with pytest.raises(InputError, match="a share is for --avg"):
         Settings(at_most=("10%",))
@@ -170,7 +169,8 @@ def test_each_user_has_a_policy_that_meets_the_limit_and_can_be_served(ran):
     for row in summary.rows:
         place = disk.places(root / "out", [row["user"]])[row["user"]]
         policy, model = vs.load(place / "policy.veil"), vs.load(place / "model.veil")
-        assert row["distortion"] <= 0.3 * row["blind_distortion"] * (1 + 1e-6)
+        kept = row["distortion"] if row["raw_distortion"] is None else row["raw_distortion"]
+        assert kept <= 0.3 * row["blind_distortion"] * (1 + 1e-6)
         assert not policy.study_only and (model.chain.transition > 0).all()
         assert row["leakage_lower"] <= row["leakage"] <= row["entropy_rate"] + 1e-9
         assert json.loads((place / "audit.json").read_text())["stands"] is True
@@ -212,7 +212,8 @@ def test_a_digest_changes_with_everything_it_depends_on(tmp_path):
     digests |= {moved.digest, replace(tasks[0], prior=tasks[0].prior * 1.001).digest}
     digests |= {t.digest for t in tasks_of(users, replace(QUICK, seed=1))[0]}
     digests |= {t.digest for t in tasks_of(users, replace(QUICK, pool=False))[0]}
-    assert len(digests) == 8 and tasks[0].digest == tasks_of(users, QUICK)[0][0].digest
+    assert len(digests) == 8
+    assert tasks[0].digest == tasks_of(users, QUICK)[0][0].digest  # the same sums on the same machine
 
 
 def test_one_state_or_one_step_alone_is_a_line(tmp_path):
@@ -229,27 +230,15 @@ def test_one_state_or_one_step_alone_is_a_line(tmp_path):
 # --- the folder and the command --------------------------------------------------------------------------
 
 
-@pytest.fixture
-def veil(monkeypatch, capsys):
-    """`veil fleet` in this process: exit code, standard output, standard error."""
-
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["veil", "fleet", *map(str, args)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return end.value.code, *capsys.readouterr()
-
-    return call
-
-
 def test_two_fleets_in_one_folder_is_one_line(tmp_path, veil):
     table = meter_table(tmp_path / "m.csv", {"a": 40, "b": 40})
     with disk.claimed(tmp_path / "out"):
-        code, out, err = veil(table, "-o", tmp_path / "out", *FLAGS)
+        code, out, err = veil("fleet", table, "-o", tmp_path / "out", *FLAGS)
     assert code == 2 and out == ""
     assert "another fleet is writing here" in err and len(err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_killed_fleet_frees_its_folder_and_goes_on(tmp_path):
     """kill -9 in the middle: the system frees the lock, what was done is kept, the second run does the rest."""
     names = "abcdefghijkl"
@@ -270,7 +259,7 @@ def test_a_killed_fleet_frees_its_folder_and_goes_on(tmp_path):
 
 def test_exit_code_one_and_a_line_for_each_that_failed(tmp_path, veil):
     table = meter_table(tmp_path / "m.csv", {"a": 40, "b": 40}, columns={"bad": ["oops"]})
-    code, out, _ = veil(table, "-o", tmp_path / "out", *FLAGS[:-1])
+    code, out, _ = veil("fleet", table, "-o", tmp_path / "out", *FLAGS[:-1])
     assert code == 1
     assert re.search(r"^failed bad: .*m\.csv line 2", out, re.M) and "2 users done, 1 failed" in out
 
@@ -284,7 +273,7 @@ def test_bad_usage_is_one_line(tmp_path, veil):
         (["--method", "nonsense"], "unknown method"),
         (["--max", "home=5km"], "one limit per unit"),
     ):
-        code, _, err = veil(table, "-o", tmp_path / "out", *args)
+        code, _, err = veil("fleet", table, "-o", tmp_path / "out", *args)
         assert code == 2 and said in err and len(err.splitlines()) == 1
 
 

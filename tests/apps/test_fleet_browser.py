@@ -8,6 +8,7 @@ from browser import chromium
 from veilstream.apps.fleet.page import page
 from veilstream.apps.fleet.summary import Summary
 
+pytestmark = pytest.mark.browser
 FITS = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 CELLS = "return [...document.querySelectorAll('table.sortable tbody tr')].map(r => r.cells[arguments[0]].textContent)"
 

@@ -8,7 +8,8 @@ from real_data import METER, needs_meter
 from veilstream.apps.fleet import pooling
 from veilstream.apps.fleet.pooling import LIKENESS, PIECES, STRENGTHS, Pool, rows
 from veilstream.core.chain import SMOOTHING, MarkovChain
-from veilstream.data.crossval import losses, transition_counts
+from veilstream.data.card import transition_counts
+from veilstream.data.crossval import losses
 
 
 def people(n_people, steps, seed, strength=30):

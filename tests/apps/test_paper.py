@@ -30,6 +30,7 @@ def test_every_module_has_an_item_of_its_own_name():
     assert all(i.paper and i.title for i in found)
 
 
+@pytest.mark.slow
 def test_items_write_their_files_and_an_index(tmp_path):
     outcomes = run(tmp_path, chosen("toy,grid-trajectory"), QUICK)
     assert [o.state for o in outcomes] == ["made", "made"]
@@ -72,8 +73,8 @@ def test_a_run_goes_on_where_it_was(tmp_path, monkeypatch):
 
 def test_without_geolife_the_rest_runs_and_says_so(tmp_path):
     outcomes = run(tmp_path, chosen("fig-geolife,map-geolife,grid-trajectory"), QUICK)
-    assert ["--geolife" in o.state for o in outcomes] == [True, True, False]
-    assert "needs --geolife" in (tmp_path / "index.html").read_text()
+    assert ["GeoLife" in o.state for o in outcomes] == [True, True, False]
+    assert "needs GeoLife&#x27;s folder" in (tmp_path / "index.html").read_text()
 
 
 def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys):

@@ -22,6 +22,7 @@ from veilstream.errors import InputError
 from veilstream.solvers import search, solve
 from veilstream.solvers.solution import Point
 
+pytestmark = pytest.mark.slow
 QUICK = Budget(certify_s=0.2, streams=32, steps=60)
 GRID = builtin_problem("grid4x4-q2", Average(weight=1.0)).distortion
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from oracles import recomputed, same_curve
 from veilstream.apps.paper import (
     adversary,
     cache,
@@ -30,7 +31,7 @@ from veilstream.core.schedule import Schedule
 from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
 from veilstream.solvers import solve
-from veilstream.solvers.baselines import Today
+from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.solution import Level, Point
 
 TINY = Budget(certify_s=0.1, streams=16, steps=20, a2c_steps=2048, a2c_width=8, a2c_runs=2, a2c_segments=4,
@@ -79,6 +80,7 @@ def test_an_item_cut_in_the_middle_goes_on_where_it_was(tmp_path, monkeypatch):
     assert [o.state for o in run(tmp_path, chosen("fig-idc"), TINY)] == ["made"] and not calls
 
 
+@pytest.mark.slow
 def test_a_training_that_was_cut_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     pytest.importorskip("jax")
     from veilstream.learning import a2c
@@ -102,11 +104,12 @@ def test_a_training_that_was_cut_goes_on_from_its_checkpoint(tmp_path, monkeypat
     monkeypatch.setattr(a2c, "segment", lambda *args: again.append(1) or segment(*args))
     resumed = learned.trained(desk, problem, "a2c")
     assert len(again) == len(whole.history) - 2
-    assert (resumed.leakage, resumed.history) == (whole.leakage, whole.history)
+    assert resumed.leakage == pytest.approx(whole.leakage, rel=1e-3) and same_curve(resumed.history, whole.history)
     assert [p.suffix for p in (tmp_path / "cut" / cache.FOLDER).iterdir()] == [".json"]  # the checkpoint is gone
     before = len(again)
-    assert learned.trained(desk, problem, "a2c").leakage == whole.leakage and len(again) == before
-    assert learned.trained(desk, problem, "a2c", run=1).leakage != whole.leakage  # another seed is another point
+    assert learned.trained(desk, problem, "a2c").leakage == resumed.leakage and len(again) == before  # read, not made
+    other = learned.trained(desk, problem, "a2c", run=1)  # another seed is another point
+    assert not same_curve(other.history, whole.history)
 
 
 def test_another_problem_budget_or_damage_is_another_point(tmp_path):
@@ -148,13 +151,12 @@ def test_what_is_read_is_what_was_computed(tmp_path):
     problem = builtin_problem("binary", Average(weight=2.0))
     first, again = (points.solved(desk, problem, certify=True) for _ in range(2))
     exact = solve(problem, certify=True, certify_seconds=TINY.certify_s)
+    numbers = ("leakage", "distortion", "lower_bound", "gap")
+    assert [getattr(first, k) for k in numbers] == [getattr(again, k) for k in numbers]  # the second was read
+    assert (first.leakage, first.distortion) == recomputed((exact.leakage, exact.distortion))
+    assert first.lower_bound == pytest.approx(exact.lower_bound, rel=0.01)  # each as tight as its 0.1 s allowed
     for s in (first, again):
-        assert (s.leakage, s.distortion, s.lower_bound, s.gap) == (
-            exact.leakage,
-            exact.distortion,
-            exact.lower_bound,
-            exact.gap,
-        )
+        assert s.gap == recomputed((s.objective - s.lower_bound) / s.objective)
         assert s.level is Level.COMPUTED
         with pytest.raises(AttributeError):
             s.policy.start()  # never there, read or computed: no item can lean on it
@@ -186,12 +188,12 @@ def test_today_within_a_limit_keeps_it_and_leaks_more():
     problem = builtin_problem("grid4x4-q1", Instantaneous(2))
     best = solve(problem, "myopic").leakage
     for shape in ("planar-laplace", "rounding"):
-        point = Today(shape, settings=5, steps=40, streams=16).within(problem)
+        point = Baseline(shape, settings=5, steps=40, streams=16).within(problem)
         a = point.policy.channel(point.policy.start())
         assert (a[~problem.allowed] == 0).all() and np.allclose(a.sum(1), 1)
         assert point.leakage > best
     uniform = problem.allowed / problem.allowed.sum(1, keepdims=True)  # the limit of a weak planar Laplace
-    weak = Today("planar-laplace", settings=5, steps=40, streams=16).within(problem)
+    weak = Baseline("planar-laplace", settings=5, steps=40, streams=16).within(problem)
     assert np.abs(weak.policy.channel(weak.policy.start()) - uniform).max() < 0.2
 
 
@@ -298,6 +300,7 @@ def test_the_judges_of_the_tables_see_what_is_wrong():
     assert "no LSTM was trained" in table_idc.judge(bare).ours.replace("no  LSTM", "no LSTM")
 
 
+@pytest.mark.slow
 def test_rows_of_the_tables_on_a_tiny_chain(tmp_path, monkeypatch):
     """Both ways of holding out, each kept; the floor is the chain's; without JAX it stands alone."""
     pytest.importorskip("jax")
@@ -354,6 +357,7 @@ def test_full_says_the_papers_budget(monkeypatch):
     assert full.everywhere and not Budget().everywhere and Budget().lstm_s <= 20 and Budget().certify_s <= 10
 
 
+@pytest.mark.slow
 def test_learned_methods_stand_everywhere_when_asked(tmp_path, monkeypatch):
     pytest.importorskip("jax")
     monkeypatch.setattr(fig_idc, "LIMITS", (1, 2))

@@ -3,7 +3,6 @@
 import base64
 import json
 import re
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -12,8 +11,7 @@ import pytest
 
 import report_pages
 from real_data import GEOLIFE, needs_geolife
-from veilstream.apps.cli import main
-from veilstream.apps.report.audited import audited
+from veilstream.apps.report.audit_part import audit_part
 from veilstream.apps.report.content import Options, collect, payload
 from veilstream.apps.report.page import embed, render
 from veilstream.apps.report.points import curve_constraint, mean_channel, stretch
@@ -27,6 +25,7 @@ from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
 from veilstream.solvers import Point, solve
 
+pytestmark = pytest.mark.slow
 QUICK = Options(points=5, seconds=1.0)
 
 
@@ -168,19 +167,6 @@ def test_names_cannot_become_markup(name):
     assert "<" not in text and ">" not in text and json.loads(text)["name"] == name
 
 
-@pytest.fixture
-def veil(monkeypatch, capsys):
-    """The command, run in this process: exit code, what it printed, what it complained about."""
-
-    def run(*args):
-        monkeypatch.setattr(sys, "argv", ["veil", *map(str, args)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code or 0, *capsys.readouterr()
-
-    return run
-
-
 def test_the_command_and_its_refusals(town, folder, veil):
     out = folder / "out" / "report.html"
     args = ["report", folder / "city.veil", "--shareable", "-o", out, "--points", "3", "--seconds", "0.1", "--json"]
@@ -244,14 +230,14 @@ def test_the_audit_is_in_the_page_and_a_failed_claim_is_loud(town, folder):
     half = {"solution": {"leakage": solution.leakage / 2, "distortion": solution.distortion, "level": "proved"}}
     save(folder / "boast.veil", solution.policy, problem=artefact.problem, states=source.states,
          period_s=source.period_s, provenance=half)  # fmt: skip
-    found = audited(load(folder / "boast.veil"), None)
+    found = audit_part(load(folder / "boast.veil"), None)
     assert found.stands is False
     assert "THE CLAIM FAILS." in render(replace(content, audit=found))
 
 
 def test_an_audit_that_cannot_be_says_why(town):
-    too_short = audited(town[1], [np.array([0, 1])])
+    too_short = audit_part(town[1], [np.array([0, 1])])
     assert too_short.stands is None and "too short" in too_short.words and not too_short.sheets
-    assert audited(town[1], None, "none").sheets == []
+    assert audit_part(town[1], None, "none").sheets == []
     with pytest.raises(InputError, match="quick, full, none"):
-        audited(town[1], None, "thorough")
+        audit_part(town[1], None, "thorough")

@@ -9,6 +9,7 @@ import report_pages
 from browser import chromium
 from veilstream.apps.report.page import render
 
+pytestmark = pytest.mark.browser
 OUTSIDE = """return [...document.querySelectorAll("svg text")].filter(t => {
   const a = t.getBoundingClientRect(), b = t.ownerSVGElement.getBoundingClientRect();
   return a.left < b.left - 2 || a.right > b.right + 2 || a.top < b.top - 2 || a.bottom > b.bottom + 2;

@@ -15,6 +15,7 @@ from veilstream.core.window import WindowPolicy
 
 jax = pytest.importorskip("jax")
 network = pytest.importorskip("veilstream.audit.lstm")
+pytestmark = pytest.mark.slow
 SMALL = {"units": 24, "dense": 24, "dropout": 0.1, "learning_rate": 5e-3, "batch": 64, "max_rounds": 40, "patience": 6}
 
 
@@ -91,7 +92,9 @@ def test_a_seed_gives_the_same_network_twice(sticky):
     data = sampled(chain, policy, 30, 20)
     table = examples(data, data.z, data.y, 2, 2).table(3)
     net = network.Lstm(units=8, dense=8, max_rounds=3)
-    assert network.train(table, table, 3, 3, net, 4).history == network.train(table, table, 3, 3, net, 4).history
+    one, again, other = (network.train(table, table, 3, 3, net, seed).history for seed in (4, 4, 5))
+    assert one == pytest.approx(again, rel=1e-4)  # single precision
+    assert one != pytest.approx(other, rel=1e-4)
 
 
 def test_model_gap_is_found_where_the_chain_is_wrong_and_only_there():

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oracles import recomputed
 from veilstream.core.information import binary_entropy, divergence, entropy, mutual_information, xlog2
 
 masses = st.lists(st.floats(0, 1), min_size=2, max_size=6).filter(lambda v: sum(v) > 0.1)
@@ -11,13 +12,13 @@ laws = masses.map(lambda v: np.array(v) / sum(v))
 
 def test_zero_log_zero_is_zero_and_nothing_warns():
     with np.errstate(all="raise"):
-        assert xlog2([0, 0, 2], [0, 5, 8]).tolist() == [0, 0, 6]
+        assert xlog2([0, 0, 2], [0, 5, 8]) == recomputed([0, 0, 6])
 
 
 def test_closed_forms():
-    assert entropy([0.5, 0.25, 0.25]) == 1.5
-    assert binary_entropy(0.5) == 1
-    assert divergence([1, 0], [0.5, 0.5]) == 1
+    assert entropy([0.5, 0.25, 0.25]) == recomputed(1.5)
+    assert binary_entropy(0.5) == recomputed(1)
+    assert divergence([1, 0], [0.5, 0.5]) == recomputed(1)
     assert divergence([0.5, 0.5], [1, 0]) == np.inf
     assert mutual_information(np.eye(4) / 4) == pytest.approx(2)
 

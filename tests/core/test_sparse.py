@@ -20,7 +20,7 @@ from veilstream.core.local.policy import FLOOR, START
 from veilstream.core.problem import leakage as leakage_of
 from veilstream.core.steady import long_run, rates, startup_bits
 from veilstream.solvers.causal_ba import CausalBA
-from veilstream.solvers.size import estimate_bytes, free_bytes, plan
+from veilstream.solvers.size import estimate_bytes, free_bytes, layout_of
 from veilstream.solvers.sparse_sweep import SparseSweep
 from veilstream.solvers.sweep import Sweep, Tables
 
@@ -140,6 +140,7 @@ def test_solved_as_well_as_densely(problem, window):
     assert sparse.startup_bits is not None
 
 
+@pytest.mark.slow
 def test_the_window_is_raised_by_itself():
     problem = grid(4, vs.Instantaneous(1))
     narrow = vs.solve(problem, window=1, sparse=True)
@@ -338,13 +339,13 @@ def test_judged_densely_where_everything_is_possible(window, monkeypatch):
 
 
 def test_large_and_sparse_is_solved_sparsely_by_itself():
-    assert plan(grid(32, vs.Instantaneous(2)), 1, 3).pattern is not None
-    assert plan(grid(4, vs.Instantaneous(2)), 1, 3).pattern is None
-    assert plan(grid(16, vs.Average(weight=1.0)), 1, 3).pattern is None
+    assert layout_of(grid(32, vs.Instantaneous(2)), 1, 3).pattern is not None
+    assert layout_of(grid(4, vs.Instantaneous(2)), 1, 3).pattern is None
+    assert layout_of(grid(16, vs.Average(weight=1.0)), 1, 3).pattern is None
 
 
 def test_nonzeros_follow_the_states():
-    small, large = (plan(grid(n, vs.Instantaneous(2)), 1, 1, sparse=True).pattern for n in (16, 32))
+    small, large = (layout_of(grid(n, vs.Instantaneous(2)), 1, 1, sparse=True).pattern for n in (16, 32))
     assert large.nonzeros < 5 * small.nonzeros
     assert large.nonzeros < 1e-3 * 1024**3
 
@@ -359,9 +360,10 @@ def test_nonzeros_follow_the_states():
     ],
     ids=["dense", "dense single", "sparse", "sparse single"],
 )
+@pytest.mark.slow
 def test_the_estimate_bounds_what_is_used(problem, window, options):
     few = problem.n_states * problem.n_outputs**window > 20_000
-    said = plan(problem, window, 3 if few else 7, options.get("dtype", "float64"), options.get("sparse")).bytes
+    said = layout_of(problem, window, 3 if few else 7, options.get("dtype", "float64"), options.get("sparse")).bytes
     solver = CausalBA(window=window, max_sweeps=110, **options)
     solver.points(problem, np.array([0.5]))  # imports and what the problem keeps
     tracemalloc.start()
@@ -384,7 +386,7 @@ def test_what_does_not_fit_is_refused_before_it_starts():
         vs.solve(problem, memory_gb=0)
     assert free_bytes() > 0
     local = grid(8, both(0.5, 2))  # dense would not fit, sparse does
-    assert plan(local, 2, 3, free=0.2 * 2**30).pattern is not None
+    assert layout_of(local, 2, 3, free=0.2 * 2**30).pattern is not None
 
 
 def test_the_command_line(tmp_path):
@@ -405,7 +407,7 @@ def test_the_benchmark_counts_what_it_says():
     assert exponent([10, 100, 1000], [1, 10**1.5, 10**3]) == pytest.approx(1.5)
     found = measure(6)
     assert found["converged"]
-    assert found["nonzeros"] == plan(grid(6, vs.Instantaneous(2)), 1, 1, sparse=True).pattern.nonzeros
+    assert found["nonzeros"] == layout_of(grid(6, vs.Instantaneous(2)), 1, 1, sparse=True).pattern.nonzeros
 
 
 # --- chains ---------------------------------------------------------------------------------------------------
@@ -423,9 +425,10 @@ def test_local_grids():
     assert chain.stationary.max() > 3 * chain.stationary.min()
 
 
+@pytest.mark.slow
 def test_weights_are_run_in_turn_where_they_do_not_fit_at_once():
     problem, weights = grid(8, vs.Average(weight=1.0), "q1"), np.array([0.5, 1.0, 2.0])
-    one = plan(problem, 1, 7).bytes / 2**30
+    one = layout_of(problem, 1, 7).bytes / 2**30
     apart = vs.curve(problem, weights, window=1, memory_gb=1.5 * one)
     together = vs.curve(problem, weights, window=1)
     assert [s.objective for s in apart] == pytest.approx([s.objective for s in together], rel=1e-5)

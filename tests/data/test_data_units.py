@@ -2,7 +2,7 @@
 
 import pytest
 
-from veilstream.data.columns import guess_unit
+from veilstream.data.readers.columns import guess_unit
 from veilstream.errors import InputError
 from veilstream.units import format_duration, parse_duration, parse_length_m, parse_quantity
 
@@ -32,7 +32,7 @@ def test_quantities_convert_into_the_unit_of_the_model(text, unit, expected):
         ("2kWh", "km", "must be one of"),
         ("km", "km", "not a number"),
         ("", "km", "not a number"),
-        ("1km", "", "--unit km"),
+        ("1km", "", "`unit='km'`"),
         ("5m", "C", "must be 'C'"),
         ("1e999km", "km", "finite"),
         ("2 k m", "km", "not a number"),

@@ -1,22 +1,26 @@
 """The whole way from readings to a model, on synthetic and on real data."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.real_data import GEOLIFE, METER, needs_geolife, needs_meter
 
+from veilstream.data.encode import encode
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.readings import from_arrays
+from veilstream.data.recording import Recording
 from veilstream.data.sources import read
 from veilstream.data.synthetic import city, household, write_large_csv
 from veilstream.errors import InputError
 
-PAPER = FitOptions(period_s=300, bin="mean", gaps="bridge", noise="drop", eps_m=200, min_samples=8)
+PAPER = Recording(period_s=300, bin="mean", gaps="bridge", noise="drop", eps_m=200, min_samples=8)
 
 
-def model_of(source, **options):
-    return fit_model(from_arrays(source.t_s, source.points, source.unit, source.name), FitOptions(**options))
+def model_of(source, recording=None, **options):
+    readings = from_arrays(source.t_s, source.points, source.unit, source.name)
+    return fit_model(readings, FitOptions(recording or Recording(), **options))
 
 
 def test_the_city_is_found_and_its_chain_with_it():
@@ -29,7 +33,7 @@ def test_the_city_is_found_and_its_chain_with_it():
     rows = np.bincount(source.path, minlength=len(match))
     assert (error < 5 * np.sqrt(0.25 / rows)[:, None]).all()
     assert model.period_s == 300.0
-    assert model.states.study_only == ()
+    assert model.recording.study_only == ()
 
 
 def test_the_household_is_found_with_its_edges():
@@ -43,17 +47,18 @@ def test_the_household_is_found_with_its_edges():
 
 def test_study_only_is_marked_for_what_no_gateway_can_do():
     source = city(3_000)
-    for options in ({"noise": "drop"}, {"gaps": "bridge"}, {"fill": "close"}):
-        assert model_of(source, **options).states.study_only
-    assert not model_of(source, bin="mean").states.study_only
+    for recording in ({"noise": "drop"}, {"gaps": "bridge"}, {"fill": "close"}, {"bin": "mean"}):
+        (field,) = recording
+        assert model_of(source, Recording(**recording)).recording.study_only[0].startswith(f"`{field}=")
+    assert model_of(source).recording.study_only == ()
 
 
 def test_options_for_the_other_kind_of_data_are_refused():
     for source, options, says in (
-        (city(500), {"width": 1.0}, "--width is for values"),
-        (household(500), {"grid_m": 100.0}, "--grid is for positions"),
-        (household(500), {"noise": "drop"}, "--noise drop is for stops"),
-        (city(500), {"noise": "mute"}, "must be one of"),
+        (city(500), {"width": 1.0}, "`width` is for values"),
+        (household(500), {"grid_m": 100.0}, "`grid_m` is for positions"),
+        (household(500), {"recording": Recording(noise="drop")}, "`noise='drop'` is for stops; these states are bins"),
+        (city(500), {"recording": Recording(noise="drop"), "grid_m": 500.0}, "these states are grid"),
     ):
         with pytest.raises(InputError, match=says):
             model_of(source, **options)
@@ -66,7 +71,7 @@ def test_one_point_and_lonely_steps_are_one_line():
     t = np.arange(40) * 7200.0
     values = np.random.default_rng(0).random((40, 1))
     with pytest.raises(InputError, match="no two steps of 5 min in a row"):
-        fit_model(from_arrays(t, values, "kWh"), FitOptions(period_s=300))
+        fit_model(from_arrays(t, values, "kWh"), FitOptions(Recording(300)))
 
 
 def test_nothing_is_dropped_without_being_counted():
@@ -97,28 +102,29 @@ def test_a_large_table_is_read_quickly(tmp_path):
 def test_the_papers_setting_gives_16_stops_830_transitions_and_its_entropy():
     readings = read([str(GEOLIFE / "016")])
     assert readings.frame.height == 89_272
-    model = fit_model(readings, PAPER)
+    model = fit_model(readings, FitOptions(PAPER))
     assert (model.traces, len(model.states), model.runs.transitions) == (51, 16, 830)
     assert 0.52 <= model.card.entropy_rate <= 0.54
     assert model.card.entropy_data == pytest.approx(0.5257, abs=5e-4)
     by_name = {c.name: c.entropy_data for c in model.gap_choices}
     assert by_name["split at 1 h, close"] == pytest.approx(0.49, abs=0.005)
     assert by_name["split at 5 min, close"] == pytest.approx(0.20, abs=0.005)
-    assert len(model.states.study_only) == 2
+    assert [reason.split("=")[0] for reason in model.recording.study_only] == ["`noise", "`gaps", "`bin"]
 
 
 @needs_geolife
 def test_the_radius_for_16_stops_is_found_from_far_away():
     readings = read([str(GEOLIFE / "016")])
     for eps_m in (200.0, 150.0, 240.0):
-        options = FitOptions(**{**PAPER.__dict__, "eps_m": eps_m, "n_states": 16})
-        assert len(fit_model(readings, options).states) == 16
+        model = fit_model(readings, FitOptions(replace(PAPER, eps_m=eps_m), n_states=16))
+        assert len(model.states) == 16
+        assert len(encode(readings, model.recording, model.states).sequences) == len(model.runs.sequences)
 
 
 @needs_geolife
 def test_the_deployable_default_on_the_same_data():
     model = fit_model(read([str(GEOLIFE / "016")]), FitOptions())
-    assert model.states.study_only == ()
+    assert model.recording.study_only == ()
     assert (model.chain.transition > 0).all()
     assert 0.7 < model.card.entropy_rate < 0.9
     assert 0.9 < model.distances.raw_mean < 1.2

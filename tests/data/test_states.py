@@ -190,7 +190,7 @@ def test_given_places(tmp_path):
         ("name,lat\nhome,1\n", "line 1: the header"),
         ("name,lat,lon\nhome,1,2\nhome,3,4\n", "line 3: the place 'home' is there twice"),
         ("name,lat,lon\nhome,1,2\nwork,x,4\n", "line 3: lat and lon must be numbers"),
-        ("name,lat,lon\nhome,1,2\nwork,91,4\n", "line 3: latitude 91"),
+        ("name,lat,lon\nhome,1,2\nwork,91,4\n", "line 3: latitude must be within -90..90"),
         ("name,lat,lon\nhome,1,2\n", "at least 2"),
     ):
         path.write_text(text)

@@ -12,7 +12,8 @@ from http.client import HTTPConnection
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from gatewaykit import NEEDS_CHROMIUM, artefact, core_of, places, wait_until
+from browser import chromium
+from gatewaykit import artefact, core_of, places, wait_until
 from httpkit import Server
 from veilstream.errors import InputError
 from veilstream.gateway.http import HEADERS, HttpGateway, HttpSettings
@@ -196,32 +197,11 @@ def test_the_answer_waits_for_the_commit(server, monkeypatch):
 
 @pytest.fixture
 def browser(tmp_path):
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    flags = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--window-size=1200,900",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--no-proxy-server",
-        f"--user-data-dir={tmp_path / 'profile'}",
-    ]
-    for flag in flags:
-        options.add_argument(flag)
-    options.binary_location = "/usr/bin/chromium"
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService("/usr/bin/chromedriver"))
-    yield driver
-    driver.quit()
+    with chromium(tmp_path / "profile") as opened:
+        yield opened
 
 
-@NEEDS_CHROMIUM
+@pytest.mark.browser
 def test_the_page_in_a_browser(tmp_path, browser):
     """Live numbers and map, a token by hand or after #, no violation of the policy, no foreign request, no truth."""
     from selenium.webdriver.common.by import By

@@ -258,6 +258,7 @@ class Gateways:
 
 
 @NEEDS_MOSQUITTO
+@pytest.mark.slow
 def test_killed_at_random_moments_under_load(tmp_path, broker, capsys):
     """SIGKILL, fifty times. Nothing accepted is lost, no step has two releases, and it all reaches the output."""
     artefact(tmp_path / "p.veil")

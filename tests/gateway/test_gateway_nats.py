@@ -402,6 +402,7 @@ def test_names_that_no_subject_may_hold_travel(art, server):
 
 
 @NEEDS_SERVER
+@pytest.mark.slow
 def test_under_a_clock_every_stream_releases_once_per_step_through_a_kill(tmp_path, server):
     """Readings come for one step only; then a worker is killed, and the other ticks for all."""
     art = artefact(tmp_path / "clock.veil", period_s=1.0)
@@ -641,6 +642,7 @@ def test_urls_are_shown_without_their_secrets():
 
 
 @NEEDS_SERVER
+@pytest.mark.slow
 def test_three_nodes_a_worker_and_a_node_killed(art, tmp_path):
     """2,000 readings on 50 streams: every one exactly one release, memory never forks, totals agree."""
     fresh = artefact(tmp_path / "policy.veil")

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import chisquare, kstest
 
 from gatewaykit import problem_of, window_policy
+from oracles import recomputed
 from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.chain import MarkovChain
@@ -77,7 +78,7 @@ def test_two_true_traces_with_the_same_releases_show_the_same_meter():
     assert (one != other).any()
     for meter in ("exact", "table"):
         shown = [forced(Releaser(policy, problem, meter=meter), policy, ys, xs) for xs in (one, other)]
-        assert shown[0] == shown[1]
+        assert shown[0] == recomputed(shown[1])
 
 
 @pytest.mark.parametrize("kind", ["window", "belief", "schedule"])
@@ -145,7 +146,7 @@ def test_the_ceiling_holds_and_nothing_looks_beyond_it(meter):
     free = release_many(policy, x[0], problem, meter=meter, seed=4)
     assert (free.leaked_bits > 2.0).all()
     # with the same uniforms and the same first releases, different truths now give the same releases
-    same = (one.y[:, :3] == other.y[:, :3]).all(1) & (one.leaked_bits == other.leaked_bits)
+    same = (one.y[:, :3] == other.y[:, :3]).all(1) & np.isclose(one.leaked_bits, other.leaked_bits, rtol=1e-9)
     mechanism = Mechanism(policy, problem, ceiling=0.0, meter=meter)
     u = rng.random(50)
     ys = [mechanism.step(mechanism.start(50), z, u)[1] for z in (x[0, :, 0], x[1, :, 5])]

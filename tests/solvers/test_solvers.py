@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import veilstream as vs
-from oracles import classical_rate, joint_law, random_chain, sequence_information
+from oracles import classical_rate, joint_law, random_chain, recomputed, sequence_information
 from veilstream.apps.bench.core import plain_causal_ba
 from veilstream.core.distortion import euclidean, hamming
-from veilstream.core.information import binary_entropy
+from veilstream.core.information import binary_entropy, mutual_information
 from veilstream.core.schedule import Schedule
 from veilstream.core.steady import rates, startup_bits
 from veilstream.core.window import WindowPolicy
-from veilstream.solvers import METHODS, Status
-from veilstream.solvers.baselines import SHAPES
+from veilstream.solvers import Status
 from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.search import hull
 
@@ -94,28 +93,22 @@ def test_brute_force_optimum_of_a_tiny_horizon_is_not_beaten():
     paths = [(a, b, c) for a in (0, 1) for b in (0, 1) for c in (0, 1)]
     prob = np.array([pi[x[0]] * P[x[0], x[1]] * P[x[1], x[2]] for x in paths])
 
-    def objective(theta, see):
-        """A causal mechanism; see(t, x^t) says which part of the past it may look at."""
-        keys, total = {}, np.zeros((8, 8))
-        for i, x in enumerate(paths):
-            for j, y in enumerate(paths):
-                p = prob[i]
-                for t in range(n):
-                    key = (t, see(t, x), y[:t])
-                    q1 = 1 / (1 + np.exp(-theta[keys.setdefault(key, len(keys))]))
-                    p *= q1 if y[t] else 1 - q1
-                total[i, j] = p
-        dist = sum((total[i, j] * sum(a != b for a, b in zip(x, y, strict=True)))
-                   for i, x in enumerate(paths) for j, y in enumerate(paths))  # fmt: skip
-        from veilstream.core.information import mutual_information
-
-        return float(mutual_information(total)) + weight * dist, len(keys)
+    X = np.array(paths)
+    wrong = (X[:, None] != X[None]).sum(-1)
 
     def best(see):
-        size = objective(np.zeros(200), see)[1]
+        """Over all causal mechanisms; see(t, x^t) says which part of the past they may look at."""
+        keys: dict = {}
+        at = [[[keys.setdefault((t, see(t, x), y[:t]), len(keys)) for t in range(n)] for y in paths] for x in paths]
+
+        def objective(theta):
+            q1 = 1 / (1 + np.exp(-theta[at]))  # x^n, y^n, t: P(y_t = 1 | what is seen)
+            total = prob[:, None] * np.where(X, q1, 1 - q1).prod(-1)
+            return float(mutual_information(total)) + weight * (total * wrong).sum()
+
         rng = np.random.default_rng(0)
-        starts = [rng.normal(size=size) for _ in range(3)]
-        return min(minimize(lambda v: objective(v, see)[0], v, method="L-BFGS-B").fun for v in starts)
+        starts = [rng.normal(size=len(keys)) for _ in range(3)]
+        return min(minimize(objective, v, method="L-BFGS-B").fun for v in starts)
 
     now = best(lambda t, x: x[t])
     pair = best(lambda t, x: x[max(t - 1, 0) : t + 1])
@@ -141,6 +134,7 @@ HARD = {
 
 @pytest.mark.parametrize("kind", HARD)
 @pytest.mark.parametrize("outputs", [None, 3, 15])
+@pytest.mark.slow
 def test_as_good_as_many_restarts(kind, outputs):
     rng = np.random.default_rng(len(kind) + (outputs or 0))
     P, weight = HARD[kind](rng)
@@ -292,22 +286,7 @@ def test_startup_bits_are_what_the_first_steps_add():
     s = vs.solve(problem)
     total, _ = sequence_information(problem.chain, s.policy, 6)
     assert total == pytest.approx(6 * s.leakage + s.startup_bits, abs=2e-3)
-    assert startup_bits(problem, s.policy, s.leakage) == s.startup_bits
-
-
-EXACT = [m for m in METHODS if m not in ("a2c", "actor-critic")]  # the learned ones have files of their own
-
-
-@pytest.mark.parametrize("method", [*EXACT, *SHAPES])
-def test_every_method_conforms(method):
-    """Same problem, same contract: a policy that runs, numbers that `evaluate` confirms, never below the optimum."""
-    problem = vs.builtin_problem("grid2x3-toy", vs.Average(weight=2.0))
-    s = vs.solve(problem, method=method, seed=1)
-    ev = vs.evaluate(problem, s.policy, steps=200, streams=200, seed=5)
-    best = vs.solve(problem).objective
-    assert ev.leakage == pytest.approx(s.leakage, abs=5 * (ev.leakage_se + s.leakage_se) + 0.02)
-    assert ev.leakage + 2 * ev.distortion >= best * 0.985
-    assert s.method == method and s.seconds > 0 and str(s.status)
+    assert startup_bits(problem, s.policy, s.leakage) == recomputed(s.startup_bits)
 
 
 def test_what_people_use_today_leaks_more_at_equal_distortion():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import veilstream as vs
+from oracles import recomputed
 from veilstream.core.local.pattern import Rows, pattern_of
 from veilstream.solvers.bounds import Witness, certify
 from veilstream.solvers.bounds.local import LocalWitness, Reverse, certify_locally, flattened, local_pattern
@@ -64,10 +65,12 @@ def test_no_witness_proves_more_than_a_policy_attains(window, weight):
         alpha = flattened(reverse, chain.sparse, chain.stationary, rho, rough.alpha, 5)
         fine = LocalWitness(p, rough.log_weights, alpha)
         before, after = (w.bound(chain.sparse, problem.distortion, weight or 0.0) for w in (rough, fine))
-        assert before <= after <= best + 1e-9
+        assert before <= after + 1e-12  # rounding of two sums
+        assert after <= best + 1e-9
 
 
 @pytest.mark.parametrize("weight", [None, 0.5])
+@pytest.mark.slow
 def test_close_to_the_dense_certificate(weight):
     problem = grid(4, weight)
     best = vs.solve(problem, window=2)
@@ -81,10 +84,12 @@ def test_close_to_the_dense_certificate(weight):
     local = certify_locally(problem, best.weight, pattern(problem, 0), upper=best.objective, seconds=2)
     assert local.lower_bound <= best.objective
     assert local.lower_bound >= 0.97 * dense.lower_bound
-    assert local.lower_bound == local.witnesses[0].bound(problem.chain.sparse, problem.distortion, best.weight)
-    assert local.history[-1]["bound"] == local.lower_bound
+    again = local.witnesses[0].bound(problem.chain.sparse, problem.distortion, best.weight)
+    assert local.lower_bound == recomputed(again)
+    assert local.history[-1]["bound"] == recomputed(local.lower_bound)
 
 
+@pytest.mark.slow
 def test_a_large_grid_is_certified():
     problem = grid(16, limit=2)
     solution = vs.solve(problem, window=1, certify=True, certify_seconds=5.0)
@@ -95,6 +100,7 @@ def test_a_large_grid_is_certified():
     assert local_pattern(vs.builtin_problem("grid16x16-q1", vs.Average(weight=1.0))) is None
 
 
+@pytest.mark.slow
 def test_products_with_a_sparse_matrix_in_dense_bounds():
     """Large chain, no limit: the dense search, its products over the non-zeros."""
     problem = vs.builtin_problem("grid16x16-local", vs.Average(weight=0.5))

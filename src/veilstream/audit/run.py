@@ -9,11 +9,11 @@ import numpy as np
 
 from veilstream.audit.settings import Options, Progress, Setting, Subject, examine, subject
 from veilstream.audit.traces import Ints, release, sampled
+from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Problem
 from veilstream.core.release import check_fits
-from veilstream.data.crossval import walk
 from veilstream.errors import InputError
 from veilstream.solvers import Point, solve
 
@@ -56,7 +56,7 @@ def under_audit(
         raise InputError(f"{options.steps} steps are too few to look back {max(options.lookbacks)}")
     settings = [examine(what, policy, data, "chain", burn_in, options, within(progress, 0, half))]
     if what.sequences is not None:
-        paths = [walk(chain, s) for s in what.sequences]
+        paths = list(map(TrueStates.of(chain).along, what.sequences))
         copies = int(np.clip(MAX_CELLS // (sum(map(len, paths)) * len(chain)), 1, options.copies))
         data = release(policy, paths, copies, options.seed + 1)
         start = max(options.lookbacks)
@@ -102,7 +102,7 @@ def audit(
     for i, method in enumerate(against, 1):
         bar = within(progress, i / parts, (i + 1) / parts, f"{method}: ")
         bar(0.0, f"solving at {first.distortion:.4g} {unit}")
-        equal = Problem(problem.chain, problem.distortion, Average(limit=first.distortion))
+        equal = problem.under(Average(limit=first.distortion))
         other = solve(equal, method, seed=options.seed)
         others.append(under_audit(what, other.policy, method, other.leakage, replace(options, truth=False), bar))
     return Audit(first, others, time.perf_counter() - started, options, unit)

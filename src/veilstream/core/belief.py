@@ -76,7 +76,7 @@ class BeliefPolicy(Policy, kind="belief"):
         return next_prior(memory, self.channel(memory) if channel is None else channel, y, self.chain.transition)
 
     def skip(self, memory: Memory, k: int = 1) -> Memory:
-        return advance(memory, self.chain.transition, k)
+        return advance(memory, self.chain, k)
 
     def export(self) -> Export:
         meta, arrays = self.rule.export()

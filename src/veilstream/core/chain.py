@@ -182,6 +182,24 @@ class MarkovChain:
             )
         return found
 
+    def later(self, b: Array, k: int = 1) -> Array:
+        """b P^k along the last axis, a law again for any k: a product of P, P^2, P^4, ..., kept from call to call.
+
+        Every one of these is made stochastic again, or rounding would eat the law; once squaring changes nothing the
+        rest of k is nothing to wait for.
+        """
+        for j in range(int(k).bit_length()):
+            settled = j >= self._doublings.settled
+            if settled or k >> j & 1:
+                b = b @ self._doublings(j)
+            if settled:
+                break
+        return b / b.sum(-1, keepdims=True) if k > 1 else b
+
+    @cached_property
+    def _doublings(self) -> "Doublings":
+        return Doublings(self.transition)
+
     @cached_property
     def entropy_rate(self) -> float:
         """sum_z pi(z) H(P(z, .)), bits per step: what publishing the truth would leak."""
@@ -279,6 +297,23 @@ class MarkovChain:
             z[:, t] = draw(law, rng.random(streams))
             law = self.transition[z[:, t]]
         return z
+
+
+class Doublings:
+    """P^(2^j), made when first asked for; from `settled` on they are all the same."""
+
+    def __init__(self, P: Array) -> None:
+        self._powers, self.settled = [P], 1 << 30
+
+    def __call__(self, j: int) -> Array:
+        while len(self._powers) <= min(j, self.settled):
+            last = self._powers[-1]
+            square = last @ last
+            square /= square.sum(1, keepdims=True)
+            if np.abs(square - last).max() <= ROUNDING:
+                self.settled = len(self._powers)
+            self._powers.append(square)
+        return self._powers[min(j, self.settled)]
 
 
 def context_counts(data: Sequence[NDArray[np.int64]], n: int, order: int) -> dict[tuple[tuple[int, ...], int], int]:

@@ -53,6 +53,15 @@ class TrueStates:
             z = np.where(last == BLIND, z, self.following[last, x])
         return np.where(x == BLIND, BLIND, z)
 
+    def after_gap(self, chain: MarkovChain) -> Index:
+        """phi_k(z) for k = 1, 2, ...: the state whose row is drawn from in truth z, k symbols after a gap.
+
+        The last k symbols of z's history are all that is known then. As many rows as it takes to know all of it;
+        none for order 1.
+        """
+        rows = [np.array([self.along(h[:k][::-1])[-1] for h in chain.histories or ()]) for k in range(1, chain.order)]
+        return np.array(rows, np.int64).reshape(len(rows), len(chain))
+
     def along(self, sequence: Iterable[int]) -> Index:
         """The states z along one sequence of symbols, from its start."""
         x = np.asarray(sequence, np.int64)

@@ -1,8 +1,10 @@
 """How much has leaked so far: meters, each a function of released data alone.
 
-*exact*     L(b, a) at the service provider's exact belief: the sum is the information its releases carry
+*exact*     L(b, a) at the service provider's exact belief, a the channel really used: the sum is the information its
+            releases carry, for chains of every order, starts and gaps included
 *table*     L(mu_s, a_s) per memory s of a policy with few of them, mu_s the stationary law of the state given s: one
-            look-up per step. Its mean is I(Z_t; Y_t | S_t), an upper bound on the rate; start-up bits are not in it
+            look-up per step. Its mean is I(Z_t; Y_t | S_t), an upper bound on the rate; start-up bits are not in it,
+            and after a gap it is no bound: for streams without gaps alone
 *capacity*  max over all priors of L(., a_s): an upper bound for every chain, used where the chain is not known
 
 Two more that charge nothing drive the same loop for an audit: `Follower` keeps an adversary's belief, `Unmetered` none.
@@ -14,6 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from veilstream.core.chain import MarkovChain
+from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array, Index, divergence, entropy
 from veilstream.core.policy import Memory, Policy
 from veilstream.core.problem import advance, leakage, next_prior, output_law
@@ -29,8 +32,15 @@ class Meter(Protocol):
         """Bits this step will add, and the output law: n, n x |Y|."""
         ...
 
+    def used(self, belief: Array, a: Array | None) -> Array | None:
+        """The channel from the true states that a release is really drawn from, where a is the policy's."""
+        ...
+
     def after(self, belief: Array, a: Array | None, y: Index) -> Array: ...
     def skip(self, belief: Array, k: int) -> Array: ...
+    def silent(self, belief: Array) -> Array:
+        """A step at which nothing was released, though a reading came."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +64,17 @@ class Follower:
     def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array | None]:
         return np.zeros(len(belief)), None
 
+    def used(self, belief: Array, a: Array | None) -> Array | None:
+        return a
+
     def after(self, belief: Array, a: Array | None, y: Index) -> Array:
         return next_prior(belief, self.seen(a), y, self.chain.transition)
 
     def skip(self, belief: Array, k: int) -> Array:
-        return advance(belief, self.chain.transition, k)
+        return advance(belief, self.chain, k)
+
+    def silent(self, belief: Array) -> Array:
+        return self.skip(belief, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +92,48 @@ class ExactMeter(Follower):
 
 
 @dataclass(frozen=True, eq=False)
+class HistoryMeter:
+    """L(b, a) for a chain of order m > 1, whose releaser must learn the history at the start and after every gap.
+
+    k symbols after a gap it draws from the row of phi_k(z), not of z, so the channel from the true states is
+    a(y|phi_k(z)). How long ago the gap was is public; it is kept beside the belief, in a last column.
+    """
+
+    exact: ExactMeter
+    after_gap: Index  # (m - 1) x |Z|: phi_1, ..., phi_{m-1}
+
+    @classmethod
+    def of(cls, chain: MarkovChain) -> "HistoryMeter":
+        return cls(ExactMeter(chain), TrueStates.of(chain).after_gap(chain))
+
+    def start(self, n: int) -> Array:
+        return self._with(self.exact.start(n), np.zeros(n))
+
+    def _with(self, belief: Array, known: Array) -> Array:
+        return np.concatenate([belief, np.minimum(known, len(self.after_gap))[:, None]], -1)
+
+    def used(self, belief: Array, a: Array | None) -> Array | None:
+        assert a is not None
+        known = belief[:, -1].astype(int)
+        for k, phi in enumerate(self.after_gap):
+            if (now := known == k).any():
+                a = np.where(now[:, None, None], a[:, phi], a)
+        return a
+
+    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
+        return self.exact.read(belief[:, :-1], memory, a)
+
+    def after(self, belief: Array, a: Array | None, y: Index) -> Array:
+        return self._with(self.exact.after(belief[:, :-1], a, y), belief[:, -1] + 1)
+
+    def skip(self, belief: Array, k: int) -> Array:
+        return self._with(self.exact.skip(belief[:, :-1], k), np.zeros(len(belief)))
+
+    def silent(self, belief: Array) -> Array:
+        return self._with(self.exact.skip(belief[:, :-1], 1), belief[:, -1] + 1)
+
+
+@dataclass(frozen=True, eq=False)
 class Unmetered:
     """No belief, no bits."""
 
@@ -85,10 +143,16 @@ class Unmetered:
     def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array | None]:
         return np.zeros(len(belief)), None
 
+    def used(self, belief: Array, a: Array | None) -> Array | None:
+        return a
+
     def after(self, belief: Array, a: Array | None, y: Index) -> Array:
         return belief
 
     def skip(self, belief: Array, k: int) -> Array:
+        return belief
+
+    def silent(self, belief: Array) -> Array:
         return belief
 
 

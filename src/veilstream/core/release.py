@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 from veilstream.core.chain import draw
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.information import Array, Index, entropy
-from veilstream.core.meter import ExactMeter, Meter, TableMeter
+from veilstream.core.meter import ExactMeter, HistoryMeter, Meter, TableMeter
 from veilstream.core.policy import Memory, Policy
 from veilstream.core.problem import Problem
 from veilstream.errors import InputError
@@ -76,7 +76,8 @@ class Streams:
 class View(NamedTuple):
     """What anybody who saw the releases knows before the next one."""
 
-    channel: Array | None  # n x |Z| x |Y|; None where draws and meter are look-ups by memory
+    channel: Array | None  # the policy's, n x |Z| x |Y|; None where draws and meter are look-ups by memory
+    used: Array | None  # from the true states, as it is really used: see HistoryMeter
     law: Array | None  # n x |Y|; None if the meter has none
     bits: Array  # n, that the release will add
 
@@ -141,8 +142,9 @@ class Mechanism:
         a = None
         if self.drawn is None:
             a = self.table[s.memory] if self.table is not None else self.policy.channel(s.memory)
-        bits, law = self.meter.read(s.belief, s.memory, a)
-        return View(a, law, bits)
+        used = self.meter.used(s.belief, a)
+        bits, law = self.meter.read(s.belief, s.memory, used)
+        return View(a, used, law, bits)
 
     def draw(self, s: Streams, view: View, z: Index, u: Array) -> Index:
         """y ~ a[z], or from the output law where z is BLIND."""
@@ -159,15 +161,15 @@ class Mechanism:
         return draw(np.where(blind[:, None], view.law, seen), u)
 
     def after(self, s: Streams, view: View, y: Index) -> Streams:
-        memory = self.policy.update(s.memory, y, view.channel)
-        return Streams(memory, self.meter.after(s.belief, view.channel, y), s.total + view.bits)
+        memory = self.policy.update(s.memory, y, view.used)
+        return Streams(memory, self.meter.after(s.belief, view.used, y), s.total + view.bits)
 
     def _under_ceiling(self, s: Streams, view: View, y: Index, u: Array) -> tuple[Streams, Index]:
         """The step where some streams may not look any more; which ones is public."""
         over = s.total + view.bits > (np.inf if self.ceiling is None else self.ceiling)
         if not over.any():
             return self.after(s, view, y), y
-        a, law = view.channel, view.law
+        a, law = view.used, view.law
         assert law is not None
         silent = over & ~(law[:, self.open] > 0).any(-1)
         shown = np.where(self.open, law, 0)
@@ -175,9 +177,9 @@ class Mechanism:
         y = np.where(over, draw(shown, u), y)
         if a is not None:  # a channel whose rows are all alike tells nothing: its Bayes step is b P
             a = np.where(over[:, None, None], (shown / shown.sum(-1, keepdims=True))[:, None, :], a)
-        after = self.after(s, View(a, law, np.where(over, 0, view.bits)), y)
-        skipped = self.skip(s)
-        after.memory[silent], after.belief[silent] = skipped.memory[silent], skipped.belief[silent]
+        after = self.after(s, View(a, a, law, np.where(over, 0, view.bits)), y)
+        after.memory[silent] = self.policy.skip(s.memory)[silent]
+        after.belief[silent] = self.meter.silent(s.belief)[silent]
         return after, np.where(silent, SILENT, y)
 
 
@@ -206,11 +208,14 @@ def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | N
     if meter == "table":
         if table is None or problem is None:
             raise InputError("the table meter needs a window policy of moderate size and its problem")
+        if problem.chain.order > 1:
+            raise InputError("the table meter is for chains of order 1; use the exact one")
         return TableMeter.of(table, problem.chain, policy)
-    if problem is not None:
-        return ExactMeter(problem.chain, noise=None if table is None else entropy(table))
-    if policy.chain is not None:
-        return ExactMeter(policy.chain)
+    chain = policy.chain if problem is None else problem.chain
+    if chain is not None and chain.order > 1:
+        return HistoryMeter.of(chain)
+    if chain is not None:
+        return ExactMeter(chain, noise=None if table is None else entropy(table))
     if table is None:
         raise InputError("the meter needs the chain: pass problem=...")
     return TableMeter.of_capacity(table)

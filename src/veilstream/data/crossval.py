@@ -1,4 +1,4 @@
-"""How good is a fitted chain: held-out log-loss, choice of order, counts behind each row.
+"""Cross-validation: held-out log-loss of a fitted chain, and the choice of its order.
 
     loss = - (1/N) sum_t log2 P(x_{t+1} | history),  on data the chain was not fitted to
 
@@ -12,40 +12,22 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from veilstream.core.chain import SMOOTHING, MarkovChain
-from veilstream.core.information import entropy
+from veilstream.core.histories import TrueStates
 from veilstream.errors import InputError
 
 FOLDS = 5
 MIN_BLOCKS = 50
 DENSE = 1 << 22  # tables up to this size are counted directly
-THIN_ROW = 10  # a row with fewer observed transitions is said to be thin
 Sequences = Sequence[NDArray[np.int64]]
-
-
-def walk(chain: MarkovChain, sequence: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The states z of a fitted chain along a sequence of symbols: the longest known history at every step."""
-    if chain.histories is None:
-        return np.asarray(sequence, np.int64)
-    index = {h: i for i, h in enumerate(chain.histories)}
-    order, context = chain.order, ()
-    out = np.empty(len(sequence), np.int64)
-    for t, x in enumerate(np.asarray(sequence).tolist()):
-        context = (x, *context)[:order]
-        while context not in index:
-            context = context[:-1]
-        out[t] = index[context]
-    return out
 
 
 def losses(chain: MarkovChain, sequences: Sequences) -> list[NDArray[np.float64]]:
     """-log2 of the probability of every transition, one array per sequence."""
-    found = []
+    found, states = [], TrueStates.of(chain)
     for sequence in sequences:
-        z = walk(chain, sequence)
+        z = states.along(sequence)
         with np.errstate(divide="ignore"):
             found.append(-np.log2(chain.transition[z[:-1], z[1:]]))
     return found
@@ -147,104 +129,3 @@ def select_order(
         if mean <= se:
             return cv.order, tried
     return best.order, tried
-
-
-@dataclass(frozen=True)
-class Card:
-    """What there is to know about a chain and the data behind it."""
-
-    entropy_rate: float  # of the chain, weighted by its stationary law, bits per step
-    entropy_data: float  # H(next | now) of the counts themselves, weighted by visits, bits per step
-    self_transition: float  # share of steps that stay, in the data
-    moves: int  # transitions to another state
-    effective_sample: float  # independent visits the steps are worth, N (1 - l) / (1 + l), l the second eigenvalue
-    row_counts: NDArray[np.float64]  # observed transitions behind each row
-    thin_rows: int
-    never_left: tuple[int, ...]  # symbols
-    never_entered: tuple[int, ...]
-    drift: float  # total variation between the stationary law and the visits
-
-
-def describe(chain: MarkovChain, sequences: Sequences) -> Card:
-    """The statistics of a fitted chain."""
-    n = chain.n_symbols
-    C = transition_counts(sequences, n)
-    total = max(C.sum(), 1.0)
-    rows = C.sum(1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        P = np.where(rows[:, None] > 0, C / rows[:, None], 0.0)
-    off = C - np.diag(np.diag(C))
-    visits = np.bincount(np.concatenate([np.asarray(s) for s in sequences]), minlength=n).astype(float)
-    law = np.bincount(chain.symbols, chain.stationary, minlength=n)
-    slow = np.sort(np.abs(np.linalg.eigvals((C + SMOOTHING) / (C + SMOOTHING).sum(1, keepdims=True))))
-    second = min(float(slow[-2]), 1.0) if n > 1 else 0.0
-    counts = rows if chain.counts is None else np.asarray(chain.counts).sum(1)
-    return Card(
-        entropy_rate=float(chain.entropy_rate),
-        entropy_data=float(rows @ entropy(P) / total),
-        self_transition=float(np.trace(C) / total),
-        moves=int(off.sum()),
-        effective_sample=float(total * (1 - second) / (1 + second)),
-        row_counts=counts,
-        thin_rows=int((counts < THIN_ROW).sum()),
-        never_left=tuple(map(int, np.flatnonzero(off.sum(1) == 0))),
-        never_entered=tuple(map(int, np.flatnonzero(off.sum(0) == 0))),
-        drift=float(np.abs(law - visits / visits.sum()).sum() / 2),
-    )
-
-
-def transition_counts(sequences: Sequences, n: int) -> NDArray[np.float64]:
-    """C(x, x') over all sequences, n x n."""
-    pairs = [np.asarray(s[:-1], np.int64) * n + s[1:] for s in sequences if len(s) > 1]
-    flat = np.concatenate(pairs) if pairs else np.zeros(0, np.int64)
-    return np.bincount(flat, minlength=n * n).reshape(n, n).astype(float)
-
-
-def link_dead_ends(sequences: Sequences, streams: NDArray[np.int64], n: int) -> list[NDArray[np.int64]]:
-    """Transitions to add so that no set of states is entered and never left.
-
-    Cut at gaps, a trace may end for good in a state, and the fitted chain would stay there for ever: its long-run
-    law would be an artefact. Where a run ends in such a dead end, the person was seen next at the start of the
-    stream's next run (after the last run: its first), and that move is added as a run of two steps.
-    """
-    links: list[NDArray[np.int64]] = []
-    C = transition_counts(sequences, n)
-    visited = np.flatnonzero((C.sum(0) + C.sum(1)) > 0)
-    following = _next_run(streams)
-    for _ in range(n):
-        components, label = connected_components(csr_array(C[np.ix_(visited, visited)] > 0), connection="strong")
-        if components <= 1:
-            break
-        of = np.full(n, -1)
-        of[visited] = label
-        i, j = np.nonzero(C)
-        dead = set(range(components)) - {int(of[a]) for a, b in zip(i, j, strict=True) if of[a] != of[b]}
-        new = [
-            np.array([s[-1], sequences[k][0]])
-            for s, k in zip(sequences, following, strict=True)
-            if int(of[s[-1]]) in dead and of[sequences[k][0]] != of[s[-1]]
-        ]
-        if not new:
-            break
-        links += new
-        C += transition_counts(new, n)
-    return links
-
-
-def _next_run(streams: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Index of the run that follows each one in its stream; the last is followed by the first."""
-    following = np.empty(len(streams), np.int64)
-    for stream in np.unique(streams):
-        own = np.flatnonzero(streams == stream)
-        following[own] = np.roll(own, -1)
-    return following
-
-
-def newest_symbol_chain(chain: MarkovChain) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Share of time per symbol, and P(next symbol | symbol) in the long run, whatever the order."""
-    n = chain.n_symbols
-    member = np.zeros((len(chain), n))
-    member[np.arange(len(chain)), chain.symbols] = 1
-    law = chain.stationary @ member
-    flow = (chain.stationary[:, None] * member).T @ chain.transition @ member
-    return law, flow / np.maximum(flow.sum(1, keepdims=True), 1e-300)

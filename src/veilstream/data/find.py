@@ -14,8 +14,6 @@ from veilstream.core.distortion import EARTH_RADIUS_KM
 from veilstream.data.states import MAX_STATES, StateSpace
 from veilstream.errors import InputError
 
-EPS_M = 200.0
-MIN_SAMPLES = 8
 FULL_DBSCAN = 10_000  # above this many points DBSCAN runs on cells: its memory grows with the square
 CELL_M = 10.0
 QUICK_SEARCH = 2_000  # the same, while the radius is searched
@@ -37,15 +35,11 @@ class Stops:
     note: str
 
 
-def find_stops(
-    points: NDArray[np.float64], eps_m: float = EPS_M, min_samples: int = MIN_SAMPLES, n_states: int | None = None
-) -> Stops:
+def find_stops(points: NDArray[np.float64], eps_m: float, min_samples: int, n_states: int | None = None) -> Stops:
     """Stops are DBSCAN clusters (haversine); a stop's place is the mean of its points.
 
     With `n_states` the radius is searched: the one nearest to eps_m that gives that many.
     """
-    if min_samples < 1:
-        raise InputError(f"--min-samples must be at least 1, found {min_samples}")
     cells, weight, cell_of = _cells(points)
     note = f"DBSCAN on {len(points):,} points"
     if len(cells) < len(points):
@@ -58,7 +52,7 @@ def find_stops(
     if n < 2:
         raise InputError(
             f"{n} stop{'s' * (n != 1)} found with radius {eps_m:g} m and at least {min_samples} points; "
-            "a chain needs 2: change --eps or --min-samples, or use --grid"
+            "a chain needs 2: change `eps_m` or `min_samples`, or use `grid_m`"
         )
     centres = np.stack([_mean_place(points[labels == k]) for k in range(n)])
     names = tuple(f"stop {k}" for k in range(n))
@@ -82,13 +76,15 @@ def _mean_place(points: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.array([lat.mean(), (np.mod(lon, 360).mean() + 180) % 360 - 180])
 
 
-def _dbscan(points: NDArray[np.float64], weight: NDArray | None, eps_m: float, min_samples: int) -> NDArray[np.int64]:
+def _dbscan(
+    points: NDArray[np.float64], weight: NDArray[np.float64] | None, eps_m: float, min_samples: int
+) -> NDArray[np.int64]:
     from sklearn.cluster import DBSCAN
 
     model = DBSCAN(
         eps=eps_m / 1000 / EARTH_RADIUS_KM, min_samples=min_samples, metric="haversine", algorithm="ball_tree"
     )
-    return model.fit(np.radians(points), sample_weight=weight).labels_.astype(np.int64)
+    return np.asarray(model.fit(np.radians(points), sample_weight=weight).labels_, np.int64)
 
 
 def _cells(points: NDArray[np.float64], at_most: int | None = None) -> Cells:
@@ -115,7 +111,7 @@ def _search(points: NDArray[np.float64], min_samples: int, wanted: int, eps_m: f
     Many points are looked through as cells, and what is found is tried again as it will be used.
     """
     if wanted < 2:
-        raise InputError(f"--states {wanted}: a chain needs at least 2")
+        raise InputError(f"`n_states={wanted}`: a chain needs at least 2")
     quick, full = _cells(points, QUICK_SEARCH), _cells(points)
     met: dict[int, float] = {}
     for k in sorted(range(-SEARCH_STEPS, SEARCH_STEPS + 1), key=abs):
@@ -130,7 +126,7 @@ def _search(points: NDArray[np.float64], min_samples: int, wanted: int, eps_m: f
         met.setdefault(n, radius)
     near = sorted(met, key=lambda n: (abs(n - wanted), n))[:2]
     have = ", ".join(f"{met[n]:.0f} m gives {n}" for n in near)
-    raise InputError(f"no radius gives {wanted} stops with --min-samples {min_samples} ({have}); ask for one of these")
+    raise InputError(f"no radius gives {wanted} stops with `min_samples={min_samples}` ({have}); ask for one of these")
 
 
 def _count(cells: Cells, radius_m: float, min_samples: int) -> int:
@@ -141,9 +137,9 @@ def grid_cells(points: NDArray[np.float64], cell_m: float) -> StateSpace:
     """The visited cells of a square grid, at their centres."""
     cells = np.unique(_lattice(points, cell_m), axis=0)
     if len(cells) > MAX_STATES:
-        raise InputError(f"--grid {cell_m:g}m gives {len(cells):,} cells; at most {MAX_STATES}: make them larger")
+        raise InputError(f"`grid_m={cell_m:g}` gives {len(cells):,} cells; at most {MAX_STATES}: make them larger")
     if len(cells) < 2:
-        raise InputError(f"--grid {cell_m:g}m puts everything into one cell; a chain needs 2: make them smaller")
+        raise InputError(f"`grid_m={cell_m:g}` puts everything into one cell; a chain needs 2: make them smaller")
     lat = (cells[:, 0] + 0.5) * cell_m / METRES_PER_DEGREE
     lon = (cells[:, 1] + 0.5) * cell_m / (METRES_PER_DEGREE * np.maximum(np.cos(np.radians(lat)), 1e-6))
     centres = np.stack([np.clip(lat, -90, 90), np.clip(lon, -180, 180)], axis=1)
@@ -159,38 +155,52 @@ def value_bins(
     Equal values never fall into two bins, so ties (many zeros) can give fewer bins than asked: the note says so.
     """
     values = np.asarray(values, dtype=float).ravel()
-    if edges is not None:
-        inner, note = np.asarray(edges, float), "given edges"
-    elif width is not None:
-        low, high = np.floor(values.min() / width), np.floor(values.max() / width)
-        if high - low > MAX_STATES:
-            raise InputError(
-                f"--width {width:g}{unit} gives {high - low + 1:,.0f} bins; at most {MAX_STATES}: make it larger"
-            )
-        inner, note = np.arange(low + 1, high + 1) * width, f"bins {width:g} {unit} wide".rstrip()
-    else:
-        if n_states < 2:
-            raise InputError(f"--states {n_states}: a chain needs at least 2 bins")
-        inner, note = _equal_counts(np.sort(values), n_states), f"{n_states} bins of equal counts"
+    inner, note = _inner_edges(values, n_states, width, unit, edges)
+    if edges is None:
+        inner = _without_empty(inner, values)
+    if not len(inner):
+        raise InputError(f"all readings fall into one bin ({note}); a chain needs 2")
+    if edges is None and width is None and len(inner) + 1 < n_states:
+        note += f", {len(inner) + 1} after joining equal values"
     state = np.searchsorted(inner, values, side="right")
     counts = np.bincount(state, minlength=len(inner) + 1)
-    if edges is None and (counts == 0).any():  # an empty bin joins the one below
-        inner = inner[counts[1:] > 0] if counts[0] else inner[np.flatnonzero(counts)[0] :]
-        state = np.searchsorted(inner, values, side="right")
-        counts = np.bincount(state, minlength=len(inner) + 1)
-    if len(counts) < 2:
-        raise InputError(f"all readings fall into one bin ({note}); a chain needs 2")
-    if edges is None and width is None and len(counts) < n_states:
-        note += f", {len(counts)} after joining equal values"
     sums = np.bincount(state, values, minlength=len(counts))
     middle = np.concatenate([inner[:1], (inner[:-1] + inner[1:]) / 2, inner[-1:]])
     level = np.where(counts > 0, sums / np.maximum(counts, 1), middle)
+    return StateSpace("bins", level[:, None], _bin_names(inner, unit), unit, inner), note
+
+
+def _inner_edges(
+    values: NDArray[np.float64], n_states: int, width: float | None, unit: str, edges: ArrayLike | None
+) -> tuple[NDArray[np.float64], str]:
+    """The edges between bins, and how they were found."""
+    if edges is not None:
+        return np.asarray(edges, float), "given edges"
+    if width is not None:
+        low, high = np.floor(values.min() / width), np.floor(values.max() / width)
+        if high - low > MAX_STATES:
+            raise InputError(
+                f"`width={width:g}` gives {high - low + 1:,.0f} bins; at most {MAX_STATES}: make it larger"
+            )
+        return np.arange(low + 1, high + 1) * width, f"bins {width:g} {unit} wide".rstrip()
+    if n_states < 2:
+        raise InputError(f"`n_states={n_states}`: a chain needs at least 2 bins")
+    return _equal_counts(np.sort(values), n_states), f"{n_states} bins of equal counts"
+
+
+def _without_empty(inner: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """An empty bin joins the one below."""
+    counts = np.bincount(np.searchsorted(inner, values, side="right"), minlength=len(inner) + 1)
+    return inner[counts[1:] > 0] if counts[0] else inner[np.flatnonzero(counts)[0] :]
+
+
+def _bin_names(inner: NDArray[np.float64], unit: str) -> tuple[str, ...]:
     label = unit and f" {unit}"
     between = [f"{a:.4g}-{b:.4g}{label}" for a, b in pairwise(inner)]
     names = [f"< {inner[0]:.4g}{label}", *between, f">= {inner[-1]:.4g}{label}"]
     if len(set(names)) < len(names):
         names = [f"bin {k}" for k in range(len(names))]
-    return StateSpace("bins", level[:, None], tuple(names), unit, inner), note
+    return tuple(names)
 
 
 def _equal_counts(rest: NDArray[np.float64], n: int) -> NDArray[np.float64]:
@@ -217,16 +227,9 @@ def given_places(path: str | Path) -> StateSpace:
             reader.fieldnames = header
             for row in reader:
                 name, where = (row["name"] or "").strip(), f"{path} line {reader.line_num}"
-                try:
-                    place = float(row["lat"]), float(row["lon"])
-                except (TypeError, ValueError):
-                    found = f"{row['lat']!r}, {row['lon']!r}"
-                    raise InputError(f"{where}: lat and lon must be numbers, found {found}") from None
-                if not (abs(place[0]) <= 90 and abs(place[1]) <= 180):
-                    raise InputError(f"{where}: latitude {place[0]:g} or longitude {place[1]:g} is out of range")
                 if name in places:
                     raise InputError(f"{where}: the place {name!r} is there twice; give each its own name")
-                places[name] = place
+                places[name] = _place(row, where)
     except UnicodeDecodeError:
         raise InputError(f"{path}: a binary file; places are a CSV with name,lat,lon") from None
     except OSError as problem:
@@ -234,3 +237,13 @@ def given_places(path: str | Path) -> StateSpace:
     if len(places) < 2:
         raise InputError(f"{path}: {len(places)} places; a chain needs at least 2")
     return StateSpace("places", np.array(list(places.values())), tuple(places), "km")
+
+
+def _place(row: dict[str, str], where: str) -> tuple[float, float]:
+    try:
+        lat, lon = float(row["lat"]), float(row["lon"])
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: lat and lon must be numbers") from None
+    if not (abs(lat) <= 90 and abs(lon) <= 180):
+        raise InputError(f"{where}: latitude must be within -90..90, longitude within -180..180")
+    return lat, lon

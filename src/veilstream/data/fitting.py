@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.chain import SMOOTHING, MarkovChain
-from veilstream.data.clean import MAX_SPEED_KMH, clean
-from veilstream.data.crossval import (
-    THIN_ROW,
-    Card,
-    CrossValidation,
-    blocks_of,
-    cross_validate,
-    describe,
-    link_dead_ends,
-    select_order,
-)
-from veilstream.data.find import EPS_M, MIN_SAMPLES, find_stops, given_places, grid_cells, value_bins
+from veilstream.data.card import THIN_ROW, ModelCard, describe
+from veilstream.data.crossval import CrossValidation, blocks_of, cross_validate, select_order
+from veilstream.data.dead_ends import link_dead_ends
+from veilstream.data.encode import encode_steps
+from veilstream.data.find import Stops, find_stops, given_places, grid_cells, value_bins
 from veilstream.data.readings import Account, Readings
+from veilstream.data.record import Record
+from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
-from veilstream.data.steps import DEFAULT_MAX_GAP_S, Runs, Steps, default_period_s, make_runs, resample
+from veilstream.data.steps import DEFAULT_MAX_GAP_S, Runs, make_runs, to_steps
 from veilstream.errors import InputError
 from veilstream.units import format_duration
 
-NOISES = ("nearest", "drop")
 DEFAULT_BINS = 8
 RAW_SAMPLE = 200_000  # raw readings used for distances
 DRIFT = 0.1  # total variation from which the long-run law is said to differ
@@ -35,16 +30,9 @@ DRIFT = 0.1  # total variation from which the long-run law is said to differ
 
 @dataclass(frozen=True)
 class FitOptions:
-    """Every choice of `veil fit`; None means the default for the kind of data."""
+    """Every choice of a fit: how the data is recorded, what the states are, what the chain is."""
 
-    period_s: float | None = None
-    bin: str = "first"
-    gaps: str = "split"
-    max_gap_s: float | None = None
-    fill: str | None = None
-    noise: str = "nearest"
-    eps_m: float = EPS_M
-    min_samples: int = MIN_SAMPLES
+    recording: Recording = field(default_factory=Recording)
     n_states: int | None = None
     grid_m: float | None = None
     width: float | None = None
@@ -53,7 +41,6 @@ class FitOptions:
     order: int | None = 1  # None: chosen by cross-validation up to max_order
     max_order: int = 3
     smoothing: float = SMOOTHING
-    max_speed_kmh: float = MAX_SPEED_KMH
     seed: int = 0
 
 
@@ -81,16 +68,15 @@ class Distances:
 
 
 @dataclass(frozen=True)
-class Model:
-    """A fitted model and everything there is to say about it."""
+class FittedModel:
+    """States and chain, how the data behind them was recorded, and everything there is to say about them."""
 
     states: StateSpace
     chain: MarkovChain
+    recording: Recording
     runs: Runs
-    steps: Steps
-    period_s: float | None
     account: Account
-    card: Card
+    card: ModelCard
     held_out: CrossValidation | None
     orders: list[CrossValidation]
     gap_choices: list[GapChoice]
@@ -99,6 +85,16 @@ class Model:
     points: int
     streams: int
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def period_s(self) -> float | None:
+        return self.recording.period_s
+
+    @property
+    def record(self) -> Record | None:
+        """The readings behind it, a row a step, for the file; None where there are none (all is known from others)."""
+        steps = self.runs.source
+        return Record.of(steps.stream, steps.step, steps.points, self.runs.symbols) if len(steps) else None
 
     def to_json(self) -> dict[str, Any]:
         card, held = self.card, self.held_out
@@ -113,6 +109,7 @@ class Model:
             "unit": self.states.unit,
             "order": self.chain.order,
             "period_s": self.period_s,
+            "recording": self.recording.export(),
             "entropy_rate": card.entropy_rate,
             "entropy_data": card.entropy_data,
             "held_out_bits": held.loss if held else None,
@@ -127,9 +124,9 @@ class Model:
             "never_left": [self.states.names[i] for i in card.never_left],
             "never_entered": [self.states.names[i] for i in card.never_entered],
             "drift": card.drift,
-            "gap_choices": [c.__dict__ for c in self.gap_choices],
-            "distances": self.distances.__dict__,
-            "study_only": list(self.states.study_only),
+            "gap_choices": [asdict(c) for c in self.gap_choices],
+            "distances": asdict(self.distances),
+            "study_only": list(self.recording.study_only),
             "account": self.account.to_json(),
             "notes": self.notes,
         }
@@ -137,81 +134,50 @@ class Model:
 
 def fit_model(
     readings: Readings, options: FitOptions, space: StateSpace | None = None, prior: NDArray[np.float64] | None = None
-) -> Model:
+) -> FittedModel:
     """The whole way, with the account of every step.
 
     space: states found elsewhere, shared with other people. prior: pseudo-counts n x n of what is known from them; with
     it the least data will do, down to none.
     """
-    if options.noise not in NOISES:
-        raise InputError(f"--noise must be one of {', '.join(NOISES)}, found {options.noise!r}")
-    if readings.stepped and options.period_s not in (None, 1.0):
-        raise InputError(f"{readings.where}: its times are step numbers, so there is no --period to choose")
+    if readings.stepped and options.recording.period_s not in (None, 1.0):
+        raise InputError(f"{readings.where}: its times are step numbers, so there is no `period_s` to choose")
     traces, points = readings.n_traces, readings.frame.height
     streams = readings.frame["stream"].n_unique()
     if points < 2 and prior is None:
         raise InputError(f"{readings.where}: one point only; a chain needs at least two consecutive steps")
-    readings, steps, options = to_steps(readings, options)
-    account, period_s = readings.account, steps.period_s
+    readings, steps, recording = to_steps(readings, options.recording)
+    account, length = readings.account, format_duration(recording.step_s)
     if len(steps) < 2 and prior is None:
-        raise InputError(
-            f"{readings.where}: one step of {format_duration(period_s)} only; a chain needs at least two in a row"
-        )
-    states, labels, noise, note = find_states(steps.points, readings, options, space)
-    states = replace(states, study_only=_study_only(options))
+        raise InputError(f"{readings.where}: one step of {length} only; a chain needs at least two in a row")
+    states, stops, note = find_states(steps.points, readings, options, space)
+    recording = recording if stops is None else replace(recording, eps_m=stops.eps_m)
     account.add("states", len(states), note)
-    if noise.any() and options.noise == "drop":
-        account.add("no stop", int(noise.sum()), "steps that belong to no stop, dropped (--noise drop)")
-        steps, labels = steps.keep(~noise), labels[~noise]
-    elif noise.any():
-        account.add("no stop", int(noise.sum()), "steps that belong to no stop, given to the nearest one")
-    runs = to_runs(steps, labels, options, account)
+    runs = encode_steps(steps, recording, states, stops, account)
     if not runs.transitions and prior is None:
         raise InputError(
-            f"{readings.where}: no two steps of {format_duration(period_s)} in a row (all {len(steps)} stand alone); "
-            "choose a longer --period or --max-gap"
+            f"{readings.where}: no two steps of {length} in a row (all {len(runs.source)} stand alone); "
+            "choose a longer `period_s` or `max_gap_s`"
         )
-    sequences = _linked(runs, len(states), options.gaps, account)
-    order, orders = options.order, list[CrossValidation]()
-    if order is None and prior is not None and len(blocks_of(sequences)) < 2:
-        order = 1  # nothing to hold out
-    if order is None:
-        order, orders = select_order(sequences, len(states), options.max_order, options.smoothing, options.seed)
-    smoothing = options.smoothing if prior is None else options.smoothing + prior
-    chain = MarkovChain.fit(sequences, len(states), order, smoothing, name=_name(readings))
-    held_out = next((cv for cv in orders if cv.order == order), None)
-    if held_out is None and prior is None and len(blocks_of(sequences)) > 1:
-        held_out = cross_validate(sequences, len(states), order, options.smoothing, seed=options.seed)
+    sequences = _with_links(runs, len(states), recording.gaps, account)
+    chain, held_out, orders = _fit_chain(sequences, len(states), options, prior, _name(readings))
     card = describe(chain, sequences)
-    return Model(
+    return FittedModel(
         states,
         chain,
+        recording,
         runs,
-        steps,
-        None if readings.stepped else period_s,
         account,
         card,
         held_out,
         orders,
-        _gap_choices(steps, labels, len(states), options),
+        _gap_choices(runs, len(states), recording, options.smoothing),
         _distances(readings, states, chain),
         traces,
         points,
         streams,
-        _warnings(card, states),
+        _warnings(card, states, recording),
     )
-
-
-def to_steps(readings: Readings, options: FitOptions) -> tuple[Readings, Steps, FitOptions]:
-    """Cleaned readings, their steps, and the options with the defaults for this kind of data."""
-    readings = clean(readings, options.max_speed_kmh)
-    options = _resolved(options, readings)
-    return readings, resample(readings, float(options.period_s or 1.0), options.bin), options
-
-
-def to_runs(steps: Steps, labels: NDArray[np.int64], options: FitOptions, account: Account | None = None) -> Runs:
-    """The runs of labelled steps, cut and filled as the options say."""
-    return make_runs(steps, labels, options.gaps, float(options.max_gap_s or 0), str(options.fill), account)
 
 
 def _name(readings: Readings) -> str:
@@ -219,55 +185,46 @@ def _name(readings: Readings) -> str:
     return present[0] if len(present) == 1 else f"{len(present)} streams"
 
 
-def _resolved(options: FitOptions, readings: Readings) -> FitOptions:
-    """The defaults that depend on the data."""
-    period_s = options.period_s or default_period_s(readings)
-    max_gap_s = options.max_gap_s or max(period_s, DEFAULT_MAX_GAP_S if readings.kind == "position" else 0)
-    study = options.gaps == "bridge" or options.noise == "drop"
-    fill = options.fill or ("close" if study else "hold")
-    return replace(options, period_s=period_s, max_gap_s=max_gap_s, fill=fill)
-
-
-def _study_only(options: FitOptions) -> tuple[str, ...]:
-    """What was done to the data that no gateway can do online (DESIGN 5.3)."""
-    reasons = {
-        "--noise drop: steps that are no stop were left out": options.noise == "drop",
-        "--gaps bridge: the trace was closed over gaps": options.gaps == "bridge",
-        "--fill close: missing steps were left out": options.fill == "close" and options.gaps != "bridge",
-    }
-    return tuple(reason for reason, holds in reasons.items() if holds)
+# --- states ----------------------------------------------------------------------------------------------
 
 
 def find_states(
     points: NDArray[np.float64], readings: Readings, options: FitOptions, space: StateSpace | None = None
-) -> tuple[StateSpace, NDArray[np.int64], NDArray[np.bool_], str]:
-    """States, the state of every step, which steps are no stop, and a note."""
-    none = np.zeros(len(points), bool)
+) -> tuple[StateSpace, Stops | None, str]:
+    """The states of these points, which of the points are stops where that was asked, and a note."""
     if space is not None:
-        return space, space.encode(points), none, "states shared with others"
+        return space, None, "states shared with others"
     if readings.kind == "value":
-        if options.grid_m or options.places:
-            told = "--grid" if options.grid_m else "--places"
-            raise InputError(f"{told} is for positions; these are values: use --states or --width")
-        if options.noise == "drop":
-            raise InputError("--noise drop is for stops; every value falls into a bin")
-        states, note = value_bins(points, options.n_states or DEFAULT_BINS, options.width, readings.unit, options.edges)
-        return states, states.encode(points), none, note
+        states, note = _value_states(points, readings.unit, options)
+        return states, None, note
+    return _position_states(points, options)
+
+
+def _value_states(points: NDArray[np.float64], unit: str, options: FitOptions) -> tuple[StateSpace, str]:
+    if options.grid_m:
+        raise InputError("`grid_m` is for positions; these are values: use `n_states` or `width`")
+    if options.places:
+        raise InputError("`places` is for positions; these are values: use `n_states` or `width`")
+    return value_bins(points, options.n_states or DEFAULT_BINS, options.width, unit, options.edges)
+
+
+def _position_states(points: NDArray[np.float64], options: FitOptions) -> tuple[StateSpace, Stops | None, str]:
     if options.width is not None:
-        raise InputError("--width is for values; these are positions: use --eps, --grid or --places")
+        raise InputError("`width` is for values; these are positions: use `eps_m`, `grid_m` or `places`")
     if options.places is not None:
-        states = given_places(options.places)
-        return states, states.encode(points), none, f"given places of {options.places}"
+        return given_places(options.places), None, f"given places of {options.places}"
     if options.grid_m is not None:
-        states = grid_cells(points, options.grid_m)
-        return states, states.encode(points), none, f"visited cells of {options.grid_m:g} m"
-    stops = find_stops(points, options.eps_m, options.min_samples, options.n_states)
-    labels = stops.labels if options.noise == "drop" else stops.states.encode(points)
-    note = f"stops, radius {stops.eps_m:.4g} m, at least {options.min_samples} points; {stops.note}"
-    return stops.states, labels, stops.labels < 0, note
+        return grid_cells(points, options.grid_m), None, f"visited cells of {options.grid_m:g} m"
+    asked = options.recording
+    stops = find_stops(points, asked.eps_m, asked.min_samples, options.n_states)
+    note = f"stops, radius {stops.eps_m:.4g} m, at least {asked.min_samples} points; {stops.note}"
+    return stops.states, stops, note
 
 
-def _linked(runs: Runs, n: int, gaps: str, account: Account | None = None) -> list[NDArray[np.int64]]:
+# --- chain -----------------------------------------------------------------------------------------------
+
+
+def _with_links(runs: Runs, n: int, gaps: str, account: Account | None = None) -> list[NDArray[np.int64]]:
     """The runs, and where cutting left dead ends the moves that lead out of them."""
     links = link_dead_ends(runs.sequences, runs.streams, n) if gaps == "split" else []
     if links and account is not None:
@@ -279,20 +236,46 @@ def _linked(runs: Runs, n: int, gaps: str, account: Account | None = None) -> li
     return [*runs.sequences, *links]
 
 
-def _gap_choices(steps: Steps, labels: NDArray[np.int64], n: int, options: FitOptions) -> list[GapChoice]:
+def _fit_chain(
+    sequences: Sequence[NDArray[np.int64]],
+    n: int,
+    options: FitOptions,
+    prior: NDArray[np.float64] | None,
+    name: str,
+) -> tuple[MarkovChain, CrossValidation | None, list[CrossValidation]]:
+    """The chain, its held-out loss where some can be held out, and that of every order tried."""
+    enough, orders = len(blocks_of(sequences)) > 1, list[CrossValidation]()
+    order = options.order
+    if order is None and prior is not None and not enough:
+        order = 1  # nothing to hold out
+    if order is None:
+        order, orders = select_order(sequences, n, options.max_order, options.smoothing, options.seed)
+    smoothing = options.smoothing if prior is None else options.smoothing + prior
+    chain = MarkovChain.fit(sequences, n, order, smoothing, name=name)
+    held_out = next((cv for cv in orders if cv.order == order), None)
+    if held_out is None and prior is None and enough:
+        held_out = cross_validate(sequences, n, order, options.smoothing, seed=options.seed)
+    return chain, held_out, orders
+
+
+# --- what to say about it --------------------------------------------------------------------------------
+
+
+def _gap_choices(runs: Runs, n: int, recording: Recording, smoothing: float) -> list[GapChoice]:
     """The same states with gaps bridged, split at an hour, split at every missing step, and as chosen."""
-    hour, period = max(DEFAULT_MAX_GAP_S, steps.period_s), steps.period_s
-    chosen = (options.gaps, options.max_gap_s if options.gaps == "split" else 0.0)
-    choices = dict.fromkeys([("bridge", 0.0), ("split", hour), ("split", period), chosen])
+    steps, symbols, period_s = runs.source, runs.symbols, recording.step_s
+    chosen = (recording.gaps, recording.max_gap_s if recording.gaps == "split" else None)
+    hour = max(DEFAULT_MAX_GAP_S, period_s)
+    choices = dict.fromkeys([("bridge", None), ("split", hour), ("split", period_s), chosen])
     found = []
     whole = not (np.diff(steps.step)[steps.trace[1:] == steps.trace[:-1]] > 1).any()
     for gaps, gap_s in [] if whole else choices:  # without gaps there is nothing to choose
-        runs = make_runs(steps, labels, gaps, float(gap_s or 0), str(options.fill))
-        if not runs.transitions:
+        other = make_runs(steps, symbols, replace(recording, gaps=gaps, max_gap_s=gap_s))
+        if not other.transitions:
             continue
-        card = describe(MarkovChain.fit(_linked(runs, n, gaps), n, smoothing=options.smoothing), runs.sequences)
-        name = "bridge" if gaps == "bridge" else f"split at {format_duration(float(gap_s or 0))}, {options.fill}"
-        found.append(GapChoice(name, runs.transitions, card.entropy_data, card.entropy_rate, (gaps, gap_s) == chosen))
+        card = describe(MarkovChain.fit(_with_links(other, n, gaps), n, smoothing=smoothing), other.sequences)
+        name = "bridge" if gap_s is None else f"split at {format_duration(gap_s)}, {recording.fill}"
+        found.append(GapChoice(name, other.transitions, card.entropy_data, card.entropy_rate, (gaps, gap_s) == chosen))
     return found
 
 
@@ -316,9 +299,9 @@ def _distances(readings: Readings, states: StateSpace, chain: MarkovChain) -> Di
     )
 
 
-def _warnings(card: Card, states: StateSpace) -> list[str]:
+def _warnings(card: ModelCard, states: StateSpace, recording: Recording) -> list[str]:
     notes = []
-    for reason in states.study_only:
+    for reason in recording.study_only:
         notes.append(f"study only ({reason}): no gateway can do this online, `veil serve` refuses the model")
     for what, which in (("left", card.never_left), ("entered", card.never_entered)):
         if which:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -38,7 +39,7 @@ class Account:
         """The count of a step, 0 if it never happened."""
         return sum(e.count for e in self.entries if e.step == step)
 
-    def to_json(self) -> list[dict[str, object]]:
+    def to_json(self) -> list[dict[str, Any]]:
         return [{"step": e.step, "count": e.count, "note": e.note} for e in self.entries]
 
 

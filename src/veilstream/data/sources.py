@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import csv
 import glob
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
-from veilstream.data.columns import parse_columns
+from veilstream.data.readers import READERS
+from veilstream.data.readers.columns import parse_columns
+from veilstream.data.readers.reader import Reader, ReadOptions, Table
+from veilstream.data.readers.times import check_zone
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings, hash_files
-from veilstream.data.tables import Options, Table, read_csv, read_jsonl
-from veilstream.data.times import check_zone
-from veilstream.data.tracks import read_gpx, read_plt
 from veilstream.errors import InputError
 
-ENDINGS = {".plt": "plt", ".gpx": "gpx", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+ENDINGS = {ending: reader for reader in READERS for ending in reader.endings}
+STDIN = "stdin"
+HEAD = 8192  # bytes looked at to tell the format
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that was read, the name to show, and what its readings are called where it does not say."""
+
+    name: str
+    stream: str
+    table: Table
 
 
 def read(
@@ -35,15 +48,17 @@ def read(
 ) -> Readings:
     """All readings of the sources, in one table, with the account of the reading."""
     check_zone(tz)
-    options = Options(parse_columns(columns), tz, time_format, skip_bad)
+    options = ReadOptions(parse_columns(columns), tz, time_format, skip_bad)
     with tempfile.TemporaryDirectory(prefix="veil-") as folder:
-        files = expand(sources, Path(folder))
-        tables = []
-        for i, (path, name) in enumerate(files):
-            tables.append((name, path, _read_one(path, name, options)))
+        found = expand(sources, Path(folder))
+        files = []
+        for i, (path, name) in enumerate(found):
+            reader = reader_of(path, name)
+            stream = name if name == STDIN else reader.stream(path, len(found) == 1)
+            files.append(File(name, stream, _read_one(reader, path, name, options)))
             if progress:
-                progress(i + 1, len(files))
-        return _join(tables, unit, hash_files([p for p, _ in files]))
+                progress(i + 1, len(found))
+        return _join(files, unit, hash_files([p for p, _ in found]))
 
 
 def expand(sources: Sequence[str], folder: Path) -> list[tuple[Path, str]]:
@@ -59,10 +74,10 @@ def expand(sources: Sequence[str], folder: Path) -> list[tuple[Path, str]]:
 
 def _expand_one(source: str, folder: Path) -> list[tuple[Path, str]]:
     if source == "-":
-        spool = folder / "stdin"
+        spool = folder / STDIN
         with spool.open("wb") as out:
             shutil.copyfileobj(sys.stdin.buffer, out)
-        return [(spool, "stdin")]
+        return [(spool, STDIN)]
     path = Path(source).expanduser()
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file())
@@ -78,77 +93,92 @@ def _expand_one(source: str, folder: Path) -> list[tuple[Path, str]]:
     return [pair for match in matches for pair in _expand_one(match, folder)]
 
 
-def _read_one(path: Path, name: str, options: Options) -> Table:
-    kind = sniff(path, name)
-    if kind == "plt":
-        return read_plt(path, name, options.skip_bad)
-    if kind == "gpx":
-        return read_gpx(path, name, options.skip_bad)
-    return read_jsonl(path, name, options) if kind == "jsonl" else read_csv(path, name, options)
-
-
-def sniff(path: Path, name: str) -> str:
-    """The format of a file; empty and binary files end here."""
+def reader_of(path: Path, name: str) -> Reader:
+    """Who reads a file; empty and binary files end here."""
     try:
         with path.open("rb") as stream:
-            head = stream.read(8192)
+            head = stream.read(HEAD)
     except OSError as problem:
         raise InputError(f"{name}: cannot be read ({problem.strerror})") from None
     if not head.strip():
         raise InputError(f"{name}: empty file")
     try:
-        # a multi-byte character may be cut at the end of the block
-        text = head.decode("utf-8-sig") if len(head) < 8192 else head[:-4].decode("utf-8-sig", errors="strict")
+        text = head.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        if problem.start < len(head) - 8:
+        if len(head) < HEAD or problem.start < len(head) - 8:  # else a character is cut at the end of the block
             raise InputError(_binary(name, head)) from None
         text = head[: problem.start].decode("utf-8-sig")
     if "\0" in text:
         raise InputError(_binary(name, head))
-    start = text.lstrip()
-    if kind := ENDINGS.get(path.suffix.lower()):
-        return kind
-    if start.lower().startswith("geolife"):
-        return "plt"
-    if start.startswith("<"):
-        return "gpx"
-    return "jsonl" if start.startswith("{") else "csv"
+    text = text.lstrip()
+    return ENDINGS.get(path.suffix.lower()) or next(reader for reader in READERS if reader.takes(text))
 
 
 def _binary(name: str, head: bytes) -> str:
     packed = head[:2] in (b"PK", b"\x1f\x8b")
-    hint = "unpack it first" if packed else "expected text: .plt, .gpx, .csv or .jsonl in UTF-8"
+    hint = "unpack it first" if packed else f"expected text in UTF-8: {', '.join(sorted(ENDINGS))}"
     return f"{name} line 1: a binary file; {hint}"
 
 
-def stream_name(path: Path, name: str, alone: bool) -> str:
-    """GeoLife: the user's folder. Several tracks in a folder are one person; a file alone has its own name."""
-    if name == "stdin":
-        return name
-    parent = path.absolute().parent
-    if path.suffix.lower() == ".plt":
-        return parent.parent.name if parent.name.lower() == "trajectory" else parent.name
-    return path.stem if alone or path.suffix.lower() != ".gpx" else parent.name
+def _read_one(reader: Reader, path: Path, name: str, options: ReadOptions) -> Table:
+    """What no reader should have to think of: what a library says of a bad file may quote it, and is not shown."""
+    try:
+        return reader.read(path, name, options)
+    except UnicodeError:
+        raise InputError(f"{name}: not UTF-8 text{_first_bad_line(path)}") from None
+    except (csv.Error, pl.exceptions.PolarsError):
+        raise InputError(f"{name}: not readable as {reader.name}") from None
+    except OSError as problem:
+        raise InputError(f"{name}: cannot be read ({problem.strerror})") from None
 
 
-def _join(tables: list[tuple[str, Path, Table]], unit: str | None, sha256: str) -> Readings:
+def _first_bad_line(path: Path) -> str:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return f" in line {number}"
+    return ""
+
+
+def _join(files: Sequence[File], unit: str | None, sha256: str) -> Readings:
     """One frame with stream and trace as codes."""
-    kinds = {table.kind for _, _, table in tables}
-    if len(kinds) > 1:
-        first, odd = tables[0], next(t for t in tables if t[2].kind != tables[0][2].kind)
-        raise InputError(f"{odd[0]}: {first[0]} holds {first[2].kind}s, this one {odd[2].kind}s; fit them apart")
-    kind = kinds.pop()
-    units = {table.unit for _, _, table in tables} - {""}
+    kind = _one_kind(files)
+    units = {file.table.unit for file in files} - {""}
     if len(units) > 1 and unit is None:
-        raise InputError(f"the files are in different units ({', '.join(sorted(units))}); convert them, or say --unit")
+        raise InputError(f"the files are in different units ({', '.join(sorted(units))}); convert them, or say `unit`")
+    unit = "km" if kind == "position" else (unit if unit is not None else next(iter(units), ""))
+    frame, streams = _coded(files, kind)
+    bad = tuple(dict.fromkeys(s for file in files for s in file.table.bad_streams))
+    names = tuple(file.name for file in files)
+    readings = Readings(frame, streams, kind, unit, Account(), files[0].table.stepped, names, sha256, bad)
+    _account(readings, [file.table for file in files])
+    return readings
+
+
+def _one_kind(files: Sequence[File]) -> str:
+    """Positions or values, at times or at step numbers: all files the same."""
+    first = files[0]
+    for file in files:
+        if file.table.kind != first.table.kind:
+            kinds = f"{first.name} holds {first.table.kind}s, this one {file.table.kind}s"
+            raise InputError(f"{file.name}: {kinds}; fit them apart")
+    if len({file.table.stepped for file in files}) > 1:
+        odd = next(file.name for file in files if file.table.stepped)
+        raise InputError(f"{odd}: its times are step numbers, those of the other files are dates; fit them apart")
+    return first.table.kind
+
+
+def _coded(files: Sequence[File], kind: str) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """All rows with stream and trace as codes, and the names of the streams."""
     frames = []
-    for number, (name, path, table) in enumerate(tables):
-        own = pl.lit(stream_name(path, name, len(tables) == 1))
-        has = table.frame.columns
-        stream = pl.col("stream").cast(pl.String) if "stream" in has else own
+    for number, file in enumerate(files):
+        has = file.table.frame.columns
+        stream = pl.col("stream").cast(pl.String) if "stream" in has else pl.lit(file.stream)
         trace = pl.col("trace").cast(pl.String) if "trace" in has else pl.lit("")
         frames.append(
-            table.frame.select(
+            file.table.frame.select(
                 stream.cast(pl.Categorical).alias("stream"),
                 trace.cast(pl.Categorical).alias("part"),
                 pl.lit(number, dtype=pl.UInt32).alias("file"),
@@ -167,20 +197,7 @@ def _join(tables: list[tuple[str, Path, Table]], unit: str | None, sha256: str) 
         coded = frame.with_columns(pl.lit(0, dtype=pl.UInt32).alias("code"), pl.lit(0, dtype=pl.UInt32).alias("trace"))
     else:
         coded = frame.join(keys, on=["stream", "file", "part"], how="left", maintain_order="left")
-    coded = coded.select(pl.col("code").alias("stream"), "trace", "t", *VALUE_COLUMNS[kind])
-    unit = "km" if kind == "position" else (unit if unit is not None else next(iter(units), ""))
-    files = tuple(name for name, _, _ in tables)
-    bad = tuple(dict.fromkeys(s for _, _, table in tables for s in table.bad_streams))
-    readings = Readings(coded, tuple(names), kind, unit, Account(), _stepped(tables), files, sha256, bad)
-    _account(readings, [table for _, _, table in tables])
-    return readings
-
-
-def _stepped(tables: list[tuple[str, Path, Table]]) -> bool:
-    if len({table.stepped for _, _, table in tables}) > 1:
-        odd = next(name for name, _, table in tables if table.stepped)
-        raise InputError(f"{odd}: its times are step numbers, those of the other files are dates; fit them apart")
-    return tables[0][2].stepped
+    return coded.select(pl.col("code").alias("stream"), "trace", "t", *VALUE_COLUMNS[kind]), tuple(names)
 
 
 def _account(readings: Readings, tables: list[Table]) -> None:
@@ -190,10 +207,10 @@ def _account(readings: Readings, tables: list[Table]) -> None:
     found = f"{len(tables)} files, {len(readings.streams)} streams, {readings.n_traces} traces"
     account.add("read", total, f"readings in {found}")
     if bad:
-        account.add("unreadable", bad, "rows dropped because --skip-bad was given")
+        account.add("unreadable", bad, "rows that cannot be read, dropped as asked")
     if missing:
         account.add("missing", missing, "readings with an empty value or time left out")
     zones = {t.naive_zone for t in tables if t.naive_zone}
     if zones:
-        note = f"stamps without a zone were read as {zones.pop()} (--tz changes it)"
+        note = f"stamps without a zone were read as {zones.pop()} (`tz` changes it)"
         account.add("time zone", readings.frame.height, note)

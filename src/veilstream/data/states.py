@@ -3,7 +3,7 @@
     encode(reading) = nearest state,   the same in fit, release and audit, and defined for every finite reading
 
 Positions are (latitude, longitude) in degrees with distances in km; values are bins with their own unit. How the
-states were found (stops, grid, bins, places) is in `state_search`; this file needs numpy only, as a gateway does.
+states were found (stops, grid, bins, places) is in `find`; this file needs numpy only, as a gateway does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ class StateSpace:
     names        n distinct names
     unit         of distances: "km" for positions, the value's own unit for bins
     edges        n - 1 inner edges of value bins, else None
-    study_only   why no gateway can do what was done to the data; empty if one can
     """
 
     kind: str
@@ -41,7 +40,6 @@ class StateSpace:
     names: tuple[str, ...]
     unit: str
     edges: NDArray[np.float64] | None = None
-    study_only: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         coordinates = np.array(self.coordinates, dtype=float)
@@ -58,7 +56,6 @@ class StateSpace:
             raise InputError("a state lies outside latitude -90..90 or longitude -180..180")
         object.__setattr__(self, "coordinates", coordinates)
         object.__setattr__(self, "names", _checked_names(self.names, len(coordinates)))
-        object.__setattr__(self, "study_only", tuple(map(str, self.study_only)))
         if self.kind == "bins":
             edges = np.array(self.edges if self.edges is not None else [], dtype=float)
             if edges.shape != (len(coordinates) - 1,) or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
@@ -110,15 +107,10 @@ class StateSpace:
         """Distance from each raw reading to one state each, in `unit`: what a release costs in the end."""
         points = np.asarray(readings, dtype=float).reshape(-1, self.coordinates.shape[1])
         places = self.decode(states)
-        if not self.is_map:
-            return np.abs(points[:, 0] - places[:, 0])
-        a, b = np.radians(points), np.radians(places)
-        half = np.sin((a - b) / 2) ** 2
-        h = half[:, 0] + np.cos(a[:, 0]) * np.cos(b[:, 0]) * half[:, 1]
-        return 2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(np.clip(h, 0, 1)))
+        return apart_km(points, places) if self.is_map else np.abs(points[:, 0] - places[:, 0])
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
-        meta = {"kind": self.kind, "names": list(self.names), "unit": self.unit, "study_only": list(self.study_only)}
+        meta = {"kind": self.kind, "names": list(self.names), "unit": self.unit}
         arrays = {"coordinates": self.coordinates}
         if self.edges is not None:
             arrays["edges"] = self.edges
@@ -126,14 +118,16 @@ class StateSpace:
 
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[np.float64]]) -> StateSpace:
-        return cls(
-            str(meta["kind"]),
-            arrays["coordinates"],
-            tuple(meta["names"]),
-            str(meta["unit"]),
-            arrays.get("edges"),
-            tuple(meta.get("study_only", ())),
-        )
+        names, unit = tuple(meta["names"]), str(meta["unit"])
+        return cls(str(meta["kind"]), arrays["coordinates"], names, unit, arrays.get("edges"))
+
+
+def apart_km(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Great-circle distance from each (lat, lon) of a to that of b, km."""
+    a, b = np.radians(a), np.radians(b)
+    half = np.sin((a - b) / 2) ** 2
+    h = half[:, 0] + np.cos(a[:, 0]) * np.cos(b[:, 0]) * half[:, 1]
+    return np.asarray(2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(np.clip(h, 0, 1))))
 
 
 def unit_vectors(points: NDArray[np.float64]) -> NDArray[np.float64]:

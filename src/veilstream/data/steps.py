@@ -1,41 +1,54 @@
-"""Readings -> one point per step on a fixed grid of time -> runs of consecutive steps.
-
-step = floor((t - epoch) / period), as the gateway counts, with epoch 0 (1970, UTC).
-"""
+"""Readings -> one point per step on a fixed grid of time -> runs of consecutive steps, as a Recording says."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from veilstream.data.clean import clean
 from veilstream.data.readings import MICROSECONDS, Account, Readings
+from veilstream.data.recording import Recording
 from veilstream.errors import InputError
 from veilstream.units import format_duration
 
-BINS = ("first", "mean", "sum")
-GAPS = ("split", "bridge")
-FILLS = ("hold", "close")
+Number = TypeVar("Number", bound=np.generic)
 DEFAULT_PERIOD_S = 300.0  # positions; values take the median distance of their readings
 DEFAULT_MAX_GAP_S = 3600.0  # positions; values split at every missing step
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Steps:
     """One row per (trace, step), ordered; points are lat, lon in degrees, or values."""
 
-    stream: np.ndarray
-    trace: np.ndarray
-    step: np.ndarray
-    points: np.ndarray  # n x 2 or n x 1
-    period_s: float
+    stream: NDArray[np.integer]
+    trace: NDArray[np.integer]
+    step: NDArray[np.integer]
+    points: NDArray[np.float64]  # n x 2 or n x 1
 
     def __len__(self) -> int:
         return len(self.step)
 
-    def keep(self, mask: np.ndarray) -> Steps:
-        return Steps(self.stream[mask], self.trace[mask], self.step[mask], self.points[mask], self.period_s)
+    def keep(self, mask: NDArray[np.bool_]) -> Steps:
+        return Steps(self.stream[mask], self.trace[mask], self.step[mask], self.points[mask])
+
+
+def to_steps(readings: Readings, recording: Recording) -> tuple[Readings, Steps, Recording]:
+    """Cleaned readings, their steps, and the recording with the defaults for this kind of data."""
+    readings = clean(readings, recording.max_speed_kmh)
+    recording = resolve(recording, readings)
+    return readings, resample(readings, recording), recording
+
+
+def resolve(recording: Recording, readings: Readings) -> Recording:
+    """The defaults that depend on the data. Step numbers have no period."""
+    period_s = None if readings.stepped else recording.period_s or default_period_s(readings)
+    longest = max(period_s or 1.0, DEFAULT_MAX_GAP_S if readings.kind == "position" else 0.0)
+    fill = recording.fill or ("hold" if recording.holds else "close")
+    return replace(recording, period_s=period_s, max_gap_s=recording.max_gap_s or longest, fill=fill)
 
 
 def default_period_s(readings: Readings) -> float:
@@ -52,90 +65,90 @@ def default_period_s(readings: Readings) -> float:
     return float(np.median(apart)) / MICROSECONDS
 
 
-def resample(readings: Readings, period_s: float, bin: str = "first") -> Steps:
+def resample(readings: Readings, recording: Recording) -> Steps:
     """One point per step: its first reading (all an online gateway has), or the mean or sum of its readings."""
-    if bin not in BINS:
-        raise InputError(f"--bin must be one of {', '.join(BINS)}, found {bin!r}")
-    if bin == "sum" and readings.kind == "position":
-        raise InputError("--bin sum is for values; positions have first or mean")
+    if recording.bin == "sum" and readings.kind == "position":
+        raise InputError("`bin='sum'` is for values; positions have first or mean")
     columns, frame = readings.columns, readings.frame
     if not frame.height:
         raise InputError(f"{readings.where}: no readings left after cleaning")
-    step = (pl.col("t") // round(period_s * MICROSECONDS)).alias("step")
-    how = {"first": pl.Expr.first, "mean": pl.Expr.mean, "sum": pl.Expr.sum}[bin]
+    epoch = 0 if readings.stepped else round(recording.epoch_s * MICROSECONDS)
+    step = ((pl.col("t") - epoch) // round(recording.step_s * MICROSECONDS)).alias("step")
+    how, said = {
+        "first": (pl.Expr.first, "the first reading decides"),
+        "mean": (pl.Expr.mean, "mean of its readings"),
+        "sum": (pl.Expr.sum, "sum of its readings"),
+    }[recording.bin]
     rows = frame.group_by(["stream", "trace", step], maintain_order=True).agg(how(pl.col(c)) for c in columns)
-    said = {"first": "the first reading decides", "mean": "mean of its readings", "sum": "sum of its readings"}[bin]
-    readings.account.add("resampled", rows.height, f"steps of {format_duration(period_s)} with a reading; {said}")
+    length = format_duration(recording.step_s)
+    readings.account.add("resampled", rows.height, f"steps of {length} with a reading; {said}")
     stream, trace, number = (rows[c].to_numpy() for c in ("stream", "trace", "step"))
-    return Steps(stream, trace, number, rows.select(columns).to_numpy(), period_s)
+    return Steps(stream, trace, number, rows.select(columns).to_numpy())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Runs:
-    """Sequences of states, one per run of consecutive steps, and the stream each belongs to."""
+    """Sequences of symbols, one per run of consecutive steps, and the stream each belongs to."""
 
-    sequences: list[np.ndarray]
-    streams: np.ndarray
-    held: int  # steps filled with the last known state
-    closed: int  # steps skipped as if they had not been
+    sequences: list[NDArray[np.int64]]
+    streams: NDArray[np.integer]
+    source: Steps
+    rows: NDArray[np.int64]  # over all sequences: the row of `source` behind each symbol, -1 where it was filled
 
     @property
     def steps(self) -> int:
-        return sum(map(len, self.sequences))
+        return len(self.rows)
 
     @property
     def transitions(self) -> int:
-        return sum(len(s) - 1 for s in self.sequences)
+        return self.steps - len(self.sequences)
+
+    @property
+    def symbols(self) -> NDArray[np.int64]:
+        """The symbol of every row of `source`."""
+        return np.concatenate(self.sequences)[self.rows >= 0] if self.sequences else np.zeros(0, np.int64)
+
+    @property
+    def points(self) -> list[NDArray[np.float64]]:
+        """The reading behind every symbol, run by run; nan where a step was filled and there is none."""
+        raw = np.where(self.rows[:, None] >= 0, self.source.points[self.rows], np.nan)
+        return _split(raw, [len(s) for s in self.sequences])
 
 
-def make_runs(
-    steps: Steps,
-    states: np.ndarray,
-    gaps: str = "split",
-    max_gap_s: float = DEFAULT_MAX_GAP_S,
-    fill: str = "hold",
-    account: Account | None = None,
-) -> Runs:
-    """Cut the traces at gaps and fill or close what is left.
-
-    split   a new run where two steps are more than max_gap_s apart
-    bridge  never; the trace is closed over every gap
-    hold    steps missing inside a run repeat the last known state, as a gateway with --clock does
-    close   steps missing inside a run are left out, and the states on both sides become neighbours
-    """
-    if gaps not in GAPS:
-        raise InputError(f"--gaps must be one of {', '.join(GAPS)}, found {gaps!r}")
-    if fill not in FILLS:
-        raise InputError(f"--fill must be one of {', '.join(FILLS)}, found {fill!r}")
-    if gaps == "bridge":
-        fill = "close"
+def make_runs(steps: Steps, symbols: NDArray[np.int64], recording: Recording, account: Account | None = None) -> Runs:
+    """Cut the traces at gaps and fill or close what is left; a gap that is not told is any missing step."""
     if not len(steps):
-        return Runs([], np.zeros(0, int), 0, 0)
+        return Runs([], np.zeros(0, int), steps, np.zeros(0, np.int64))
     same = steps.trace[1:] == steps.trace[:-1]
     apart = np.diff(steps.step)
-    far = same & (apart * steps.period_s > max_gap_s * (1 + 1e-9)) if gaps == "split" else np.zeros_like(same)
+    longest = (recording.max_gap_s or recording.step_s) * (1 + 1e-9)
+    far = same & (apart * recording.step_s > longest) & (recording.gaps == "split")
     inside = same & ~far
     missing = int((apart[inside] - 1).sum())
-    repeat = np.ones(len(steps), int)
-    if fill == "hold":
+    repeat = np.ones(len(steps), np.int64)
+    if recording.holds:
         repeat[:-1][inside] = apart[inside]
-    cuts = np.flatnonzero(~inside) + 1
-    starts = np.concatenate([[0], cuts])
-    lengths = np.add.reduceat(repeat, starts)
-    sequences = np.split(np.repeat(states, repeat), np.cumsum(lengths)[:-1])
+    starts = np.concatenate([[0], np.flatnonzero(~inside) + 1])
+    rows = np.full(int(repeat.sum()), -1)
+    rows[np.cumsum(repeat) - repeat] = np.arange(len(steps))
+    sequences = _split(np.repeat(symbols, repeat), np.add.reduceat(repeat, starts))
     if account is not None:
-        _account(account, int(far.sum()), missing, max_gap_s, gaps, fill, sequences)
-    held, closed = (missing, 0) if fill == "hold" else (0, missing)
-    return Runs(sequences, steps.stream[starts], held, closed)
+        _account(account, int(far.sum()), missing, recording, sequences)
+    return Runs(sequences, steps.stream[starts], steps, rows)
+
+
+def _split(values: NDArray[Number], lengths: NDArray[np.int64] | list[int]) -> list[NDArray[Number]]:
+    return np.split(values, np.cumsum(lengths)[:-1])
 
 
 def _account(
-    account: Account, cut: int, missing: int, max_gap_s: float, gaps: str, fill: str, sequences: list[np.ndarray]
+    account: Account, cut: int, missing: int, recording: Recording, sequences: list[NDArray[np.int64]]
 ) -> None:
-    if gaps == "split":
-        account.add("gaps split", cut, f"gaps longer than {format_duration(max_gap_s)}, where a new run begins")
+    if recording.gaps == "split":
+        longest = format_duration(recording.max_gap_s or recording.step_s)
+        account.add("gaps split", cut, f"gaps longer than {longest}, where a new run begins")
     if missing:
-        note = "filled with the last known state" if fill == "hold" else "closed over, as if no time had passed"
+        note = "filled with the last known state" if recording.holds else "closed over, as if no time had passed"
         account.add("steps missing", missing, f"inside runs, {note}")
     single = sum(len(s) == 1 for s in sequences)
     if single:

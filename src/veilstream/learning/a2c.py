@@ -11,7 +11,7 @@ scale, the average cost g taken off, cosine learning rates, logits that start at
 as an option, and a ceiling on the concentration kappa: left free, the rows turn deterministic long before the policy is
 good. The paper's form q(y | x_t, x_{t-1}, history) is the same code on `chain.lift(2)`.
 
-Defaults chosen on grid Q2 at weight 1, one seed, 2M steps, with a prototype of this file; per cent above the optimum:
+Defaults chosen on grid Q2 at weight 1, one seed, 2M steps, by an earlier form of this file; per cent over the optimum:
   learning rate 1e-3, trace 0.8: no ceiling 9.1, ceiling 300 6.5, ceiling 100 5.0;  trace 0.5, ceiling 100: 3.7
   learning rate 2e-3, ceiling 100: trace 0.3 2.9, trace 0 (the paper's own one-step TD error) 2.7; discount 0.99 4.8
 The rate was changed along with the trace, so the gain of trace 0 alone is not separated from it.
@@ -19,7 +19,7 @@ The rate was changed along with the trace, so the gain of trace 0 alone is not s
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,8 @@ from veilstream.solvers.solution import Point, Progress
 
 
 @dataclass(frozen=True)
-class A2C:
+class A2C(training.Learner):
+    method: ClassVar[str] = "a2c"
     width: int = 64  # of the two hidden layers; the paper's is 3000
     steps: int = 4_000_000  # roll-out steps in all, over all streams
     streams: int = 64

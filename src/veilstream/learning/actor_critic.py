@@ -1,6 +1,6 @@
 """Actor-critic through the known model: the actor is differentiated through the exact sum over releases.
 
-    actor   a = Blahut-Arimoto at b with a learned look-ahead cost          (`network.LookaheadRule`)
+    actor   a = Blahut-Arimoto at b with a learned look-ahead cost          (`rules.LookaheadRule`)
     critic  V(b) = -tau log sum_k exp(-<alpha_k, b> / tau)                  concave in b, as the optimum is
     Q(b,a) = L(b,a) + weight D(b,a) + sum_y p(y) V(m(.,y)/p(y) P)           no sampled y: |Y| next beliefs at once
 
@@ -10,7 +10,7 @@
 The second critic target is what makes it work. With the channel held fixed, Q is a linear function <alpha_b, b> that
 touches the backed-up value at b: one visited belief teaches all |Z| coordinates of a plane (the alpha-vector of a
 POMDP), where the value alone teaches one. A critic fitted to values only is right where the policy goes and wrong in
-the directions the actor asks about (prototype, one seed, grid Q2 at weight 1: 1.1 % above the optimum against 0.2 %).
+the directions the actor asks about (one seed, grid Q2 at weight 1: 1.1 % above the optimum against 0.2 %).
 
 <alpha_k, b'_y> = <P alpha_k, m(.,y)> / p(y): the next beliefs are never formed, so 400 states cost
 |Z| |Y| pieces, not |Y| |Z|^2, for each belief.
@@ -18,7 +18,7 @@ the directions the actor asks about (prototype, one seed, grid Q2 at weight 1: 1
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,8 @@ BATCH = 8_000_000  # |Z| |Y| entries in one batch of channels, unless `streams` 
 
 
 @dataclass(frozen=True)
-class ActorCritic:
+class ActorCritic(training.Learner):
+    method: ClassVar[str] = "actor-critic"
     width: int = 64  # of the two hidden layers of the actor
     updates: int = 2000
     streams: int = 0  # beliefs per update; 0: as many as BATCH allows, 16 to 256

@@ -1,8 +1,9 @@
 """The loop around a jitted learner: measure, keep the best, write a checkpoint, resume.
 
-A learner is a pytree `State` and a function `segment(state) -> (state, figures)`, deterministic given the state: a run
-that was cut and resumed gives the same curve as one that was not. A checkpoint is one safetensors file (arrays, and
-JSON in its header), never a pickle; it is written beside its place and moved there, so a cut leaves the last one whole.
+A learner is a pytree `State` and a function `segment(state) -> (state, figures)`, deterministic given the state: on one
+machine a run that was cut and resumed gives the same curve as one that was not. A checkpoint is one safetensors file
+(arrays, and JSON in its header), never a pickle; it is written beside its place and moved there, so a cut leaves the
+last one whole.
 """
 
 import json
@@ -11,7 +12,7 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -20,15 +21,31 @@ from safetensors.numpy import save_file
 
 from veilstream.core.evaluate import evaluate
 from veilstream.core.policy import Policy
-from veilstream.core.problem import Problem
+from veilstream.core.problem import Average, Budget, Problem
 from veilstream.errors import InputError
 from veilstream.solvers.causal_ba import CausalBA
-from veilstream.solvers.solution import Point, Progress, Status, fingerprint
+from veilstream.solvers.solution import Point, Progress, Solver, Status, fingerprint
 
 State = Any  # a pytree of arrays
 Figures = dict[str, float]
 Curve = list[Figures]
 Report = Callable[[Figures], None] | None
+
+
+class Learner(Solver):
+    """A solver that trains at a weight."""
+
+    method: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        return self.method
+
+    def at_limit(self, problem: Problem, constraint: Average | Budget) -> Point:
+        raise InputError(
+            f"{self.method} trains at a weight, found {constraint}; solve that with causal-ba first and pass "
+            "Average(weight=solution.weight)"
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`solve` and `curve`: the methods by name."""
+"""From a problem to a policy: solvers, the search for a limit, certificates; `solve` knows methods by name."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from veilstream.core.course import Course
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Problem
 from veilstream.errors import InputError
 from veilstream.solvers import search
-from veilstream.solvers.baselines import SHAPES, Today
+from veilstream.solvers.baselines import SHAPES, Baseline
 from veilstream.solvers.belief_greedy import BeliefGreedy
 from veilstream.solvers.causal_ba import CausalBA, envelope
 from veilstream.solvers.myopic import myopic
@@ -33,11 +34,21 @@ LEARNED = {
 }
 
 
+def solver_of(method: str | Solver, **options: Any) -> tuple[Solver, str]:
+    """A solver as it is, or the one of that name with its options; and what to call it."""
+    if isinstance(method, str):
+        return make_solver(method, **options), method
+    given = [k for k, v in options.items() if v is not None and k != "seed"]
+    if given:
+        raise InputError(f"{method.name} has its options already; {given[0]!r} was given beside it")
+    return method, method.name
+
+
 def make_solver(method: str, **options: Any) -> Solver:
     """The solver of that name with its options, or a line saying what there is."""
     if method in SHAPES:
         options["shape"] = method
-        maker: Callable[..., Any] = Today
+        maker: Callable[..., Any] = Baseline
     elif method in METHODS:
         maker = METHODS[method]
     elif method in LEARNED:
@@ -66,16 +77,19 @@ def _learned(method: str) -> Callable[..., Any]:
 
 def solve(
     problem: Problem,
-    method: str = "causal-ba",
+    method: str | Solver = "causal-ba",
     window: int | None = None,
     certify: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
+    course: Course | None = None,
     **options: Any,
 ) -> Solution:
-    """The policy that leaks least under the problem's constraint.
+    """The policy that leaks least under the problem's constraint. method: a name, or a solver of your own.
 
     window: released symbols the policy remembers; None raises it while that gains more than 0.1 %.
+    course: recorded streams that a mean limit is about, and that the policy is tried on; else it is about the long run
+    of the chain.
     certify: prove a lower bound that holds for every policy (`certify_seconds` of work).
     Many states: reach=2.0 considers no release further off, dtype="float32" halves the memory of the sweeps, and
     memory_gb=4 refuses what would need more (what the machine has free unless told).
@@ -84,25 +98,20 @@ def solve(
     seconds = options.pop("certify_seconds", 30.0)
     if window is not None:
         options["window"] = window
-    solver = make_solver(method, seed=seed, **options)
+    solver, name = solver_of(method, seed=seed, **options)
     average = problem.average
-    if average is None:
-        weight = 0.0
-        point = solver.points(problem, np.zeros(1), progress)[0]
-    elif isinstance(average, Average) and average.weight is not None:
-        weight = average.weight
+    if average is None or (isinstance(average, Average) and average.weight is not None):
+        weight = 0.0 if average is None else float(average.weight)  # type: ignore[arg-type]
         point = solver.points(problem, np.array([weight]), progress)[0]
-    elif isinstance(average, Average) and isinstance(solver, Today):
-        point, weight = solver.at_limit(problem, average.limit or 0.0), 0.0
-    elif method in LEARNED:
-        raise InputError(
-            f"{method} trains at a weight, found {average}; solve that with causal-ba first and pass "
-            "Average(weight=solution.weight)"
-        )
+    elif (own := solver.at_limit(problem, average)) is not None:
+        point, weight = own, 0.0
     else:
-        point, weight = search.meet(problem, solver, average, progress)
-    solution = _solution(problem, method, point, weight)
-    solution = replace(solution, warnings=[*solution.warnings, *_left_out(problem, solver)])
+        point, weight = search.meet(problem, solver, average, progress, course)
+    solution = _solution(problem, name, point, weight)
+    solution = replace(solution, warnings=[*solution.warnings, *solver.left_out(problem)])
+    if course is not None:
+        tried = course.leakage(solution.policy, problem.chain)
+        solution = replace(solution, record=replace(tried, felt=course.felt(solution.policy)))
     if certify:
         from veilstream.solvers.bounds import certify_solution
 
@@ -110,27 +119,10 @@ def solve(
     return replace(solution, seconds=time.perf_counter() - started)
 
 
-def _left_out(problem: Problem, solver: Solver) -> list[str]:
-    """What the search did not look at, and what that means for the result."""
-    lines = []
-    if isinstance(solver, CausalBA) and solver.reach is not None:
-        lines.append(
-            f"releases further than {solver.reach:g} were left out: what is claimed holds, but others might leak less"
-        )
-    if isinstance(solver, CausalBA) and solver.drop is not None:
-        chain = problem.chain
-        gone = np.where(chain.thinned(solver.drop).transition > 0, 0, chain.transition).sum(1)
-        lines.append(
-            f"transitions of {float(chain.stationary @ gone):.2%} of all steps were left out of the search, "
-            "not of what is claimed; the less that is, the nearer the best"
-        )
-    return lines
-
-
 def curve(
     problem: Problem,
     weights: Sequence[float] | Array | None = None,
-    method: str = "causal-ba",
+    method: str | Solver = "causal-ba",
     seed: int = 0,
     progress: Progress | None = None,
     **options: Any,
@@ -140,11 +132,11 @@ def curve(
     weights = default_weights(problem) if weights is None else np.asarray(weights, dtype=float)
     if weights.ndim != 1 or not weights.size or not np.isfinite(weights).all() or (weights < 0).any():
         raise InputError("weights must be a list of finite numbers >= 0")
-    solver = make_solver(method, seed=seed, **options)
+    solver, name = solver_of(method, seed=seed, **options)
     best = envelope(solver.points(problem, weights, progress), weights)
     seconds = time.perf_counter() - started
     return [
-        replace(_solution(problem, method, point, float(w)), seconds=seconds)
+        replace(_solution(problem, name, point, float(w)), seconds=seconds)
         for point, w in zip(best, weights, strict=True)
     ]
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from veilstream.core.evaluate import evaluate
 from veilstream.core.information import Array
-from veilstream.core.problem import Problem
+from veilstream.core.problem import Average, Budget, Problem
 from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
-from veilstream.solvers.solution import Point, Progress, Status
+from veilstream.solvers.solution import Point, Progress, Solver, Status
 
 
 def planar_laplace(problem: Problem, strength: float) -> Array:
@@ -63,7 +63,7 @@ SHAPES: dict[str, tuple[Callable[[Problem, float], Array], float, float]] = {
 
 
 @dataclass(frozen=True)
-class Today:
+class Baseline(Solver):
     """One of the above, tried at `settings` strengths; at a weight, the best of them."""
 
     shape: str
@@ -93,8 +93,10 @@ class Today:
         family = self.family(problem, progress)
         return [min(family, key=lambda p: p.objective(w)) for w in weights]
 
-    def at_limit(self, problem: Problem, limit: float) -> Point:
+    def at_limit(self, problem: Problem, constraint: Average | Budget) -> Point | None:
         """The weakest setting whose mean distortion is within the limit (bisection: it falls with the strength)."""
+        if not isinstance(constraint, Average) or (limit := constraint.limit) is None:
+            return None
         low, high = self._strengths(problem)[[0, -1]]
         if self._distortion(problem, self._channel(problem, high)) > limit * (1 + 1e-9):
             raise InputError(f"{self.shape} cannot reach an average distortion of {limit:g}")

@@ -9,11 +9,11 @@ from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.evaluate import evaluate
 from veilstream.core.information import Array
 from veilstream.core.problem import Problem
-from veilstream.solvers.solution import Point, Progress
+from veilstream.solvers.solution import Point, Progress, Solver
 
 
 @dataclass(frozen=True)
-class BeliefGreedy:
+class BeliefGreedy(Solver):
     steps: int = 200
     streams: int = 64
     tolerance: float = 1e-4  # bits, of each step's Blahut-Arimoto

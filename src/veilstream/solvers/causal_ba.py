@@ -9,30 +9,26 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilstream.core.information import Array, Index
+from veilstream.core.information import Array
 from veilstream.core.local.pattern import Rows, TooLarge, pattern_of
 from veilstream.core.local.policy import FLOOR
 from veilstream.core.policy import Policy
-from veilstream.core.problem import Both, Instantaneous, Problem
+from veilstream.core.problem import Problem
 from veilstream.core.steady import long_run, rates, startup_bits
 from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
-from veilstream.solvers.size import Plan, free_bytes, plan
-from veilstream.solvers.solution import Point, Progress, Status
+from veilstream.solvers.runs import Runs
+from veilstream.solvers.size import Layout, free_bytes, layout_of
+from veilstream.solvers.solution import Point, Progress, Solver, Status
 from veilstream.solvers.sparse_sweep import SparseSweep, sparse_starts
-from veilstream.solvers.sweep import Sweep, Sweeping, Tables, extrapolate
+from veilstream.solvers.sweep import Sweep, Sweeping
 
-LOOK_EVERY = 50  # sweeps between looks at convergence
-ANNEAL_SWEEPS = 100
-HARM = 1.5  # an extrapolation after which the slack is this many times larger is taken back
-NOTHING = 1e-5  # bits: differences of this size times the tolerances count as none
-SLACK = 5e-3  # relative: Blahut's bound on what a better output model could still gain
 LARGE_TABLE = 20_000  # numbers in one alpha beyond which three starts must do
 LARGEST_TABLE = 400_000  # numbers in alpha, over the batch, up to which the window is raised by itself
 
 
 @dataclass(frozen=True)
-class CausalBA:
+class CausalBA(Solver):
     """Hyper-parameters; `points` runs it."""
 
     window: int | None = None  # None: raise it while that gains more than min_gain
@@ -76,7 +72,7 @@ class CausalBA:
         window = self._first_window(problem)
         few = problem.n_states * problem.n_outputs**window > LARGE_TABLE
         n_starts = min(3 if few else 5 + self.random_starts, self.most_starts)
-        how = self._plan(problem, window, n_starts)  # one weight must fit; several are run at once where they do
+        how = self._layout(problem, window, n_starts)  # one weight must fit; several are run at once where they do
         at_once = max(1, int(min(free_bytes(self.memory_gb) // how.bytes, len(weights))))
         if how.pattern is None:
             starts = starting_models(problem, window, 0 if few else self.random_starts, self.seed)[:, :n_starts]
@@ -108,13 +104,27 @@ class CausalBA:
         # on large local chains all starts have led to the same value, and a weight takes seconds
         return replace(least, most_starts=1, tolerance=10 * self.tolerance) if problem.chain.is_sparse else least
 
+    def left_out(self, problem: Problem) -> list[str]:
+        lines, chain = [], problem.chain
+        if self.reach is not None:
+            lines.append(
+                f"releases further than {self.reach:g} were left out: what is claimed holds, but others might leak less"
+            )
+        if self.drop is not None:
+            gone = np.where(chain.thinned(self.drop).transition > 0, 0, chain.transition).sum(1)
+            lines.append(
+                f"transitions of {float(chain.stationary @ gone):.2%} of all steps were left out of the search, "
+                "not of what is claimed; the less that is, the nearer the best"
+            )
+        return lines
+
     def _first_window(self, problem: Problem) -> int:
         return max(1, problem.chain.order) if self.window is None else self.window
 
-    def _plan(self, problem: Problem, window: int, batch: int) -> Plan:
-        return plan(problem, window, batch, self.dtype, self.sparse, free_bytes(self.memory_gb))
+    def _layout(self, problem: Problem, window: int, batch: int) -> Layout:
+        return layout_of(problem, window, batch, self.dtype, self.sparse, free_bytes(self.memory_gb))
 
-    def _raised(self, problem: Problem, how: Plan, batch: int) -> Plan | None:
+    def _raised(self, problem: Problem, how: Layout, batch: int) -> Layout | None:
         """One release more, if that is quick enough to try unasked."""
         if how.pattern is None:
             fits = batch * problem.n_outputs ** (how.window + 1) * problem.n_states <= LARGEST_TABLE
@@ -125,9 +135,11 @@ class CausalBA:
             longer = pattern_of(problem.chain.sparse, allowed, problem.n_outputs, how.window + 1, most)
         except TooLarge:
             return None
-        return Plan(longer.window, longer, how.bytes)
+        return Layout(longer.window, longer, how.bytes)
 
-    def run(self, problem: Problem, weights: Array, how: Plan, starts: Array, progress: Progress | None) -> list[Point]:
+    def run(
+        self, problem: Problem, weights: Array, how: Layout, starts: Array, progress: Progress | None
+    ) -> list[Point]:
         """Every (weight, start) to convergence. starts: |weights| or 1, x starts x (S x Y or outputs)."""
         n_starts = starts.shape[1]
         r = np.broadcast_to(starts, (len(weights), *starts.shape[1:])).reshape(-1, *starts.shape[2:])
@@ -140,92 +152,15 @@ class CausalBA:
             sweep = SparseSweep(problem, every, how.pattern, self.look_ahead, self.dtype)
         tables = sweep.start(r.copy())
         group = np.repeat(np.arange(len(weights)), n_starts)
-        values, done, kept = self._converge(sweep, tables, anneal, group, progress)
+        batch = Runs(sweep, tables, anneal, group, self.tolerance)
+        batch.converge(self.max_sweeps, progress)
         points = []
-        for i in np.flatnonzero(kept):
-            policy, long_run = sweep.result(tables, int(i))
-            status = Status.CONVERGED if done[i] else Status.STOPPED
-            history = [{"sweep": k, "value": float(v[i])} for k, v in values]
-            points.append(Point(policy, long_run.leakage, long_run.distortion, status=status, history=history))
+        for i in np.flatnonzero(batch.kept):
+            policy, found = sweep.result(tables, int(i))
+            status = Status.CONVERGED if batch.done[i] else Status.STOPPED
+            history = [{"sweep": k, "value": float(v[i])} for k, v in batch.history]
+            points.append(Point(policy, *found, status=status, history=history))
         return points
-
-    def _converge(
-        self, sweep: Sweeping, tables: Tables, anneal: Array, group: Index, progress: Progress | None
-    ) -> tuple[list[tuple[int, Array]], Array, Array]:
-        """Cycles of sweeps and one extrapolation until value and slack have settled; `tables` change in place.
-
-        Returns the values on the way, which runs settled, and which are worth a look at all.
-        """
-        live = np.arange(len(tables))
-        value, slack, ceiling = np.full((3, len(tables)), np.inf)
-        cap = np.full(len(tables), 4.0)  # on the extrapolation: grows while it helps, shrinks when it hurts
-        done, kept = np.zeros(len(tables), dtype=bool), np.ones(len(tables), dtype=bool)
-        annealed = ANNEAL_SWEEPS if (anneal != 1).any() else 0
-        values, k, next_look, next_settle = [], 0, ANNEAL_SWEEPS, 4 * ANNEAL_SWEEPS
-        every = sweep.settle_every
-        if every is not None:
-            next_settle = ANNEAL_SWEEPS - 10  # just before a look
-        t = safe = tables.take(live)
-        last = value
-        while live.size and k < self.max_sweeps:
-            if k < annealed:
-                stretch = anneal[live] ** (1 - k / annealed)
-                t, _, _ = sweep(t, live, stretch)
-                k += 1
-                continue
-            for _ in range(3):
-                t, now, left = sweep(t, live)
-            harmed = (left > HARM * slack[live]) & (cap[live] > 1)
-            if harmed.any():  # back to before the extrapolation
-                back = np.flatnonzero(harmed)
-                t.put(back, safe.take(back))
-                now, left = np.where(harmed, last, now), np.where(harmed, slack[live], left)
-                ceiling[live] = np.where(harmed, np.maximum(cap[live] / 4, 1), ceiling[live])
-            helped = left < 1.02 * slack[live]
-            cap[live] = np.where(helped, np.minimum(2 * cap[live], 1e3), np.maximum(cap[live] / 4, 1))
-            cap[live] = np.minimum(cap[live], ceiling[live])
-            slack[live], last = left, now
-            t1 = sweep(t, live)[0]
-            safe = sweep(t1, live)[0]
-            t = extrapolate(sweep, t, t1, safe, cap[live])
-            k += 5
-            if k >= next_settle:
-                sweep.settle(t, live)
-                safe = t
-                next_settle = 2 * next_settle if every is None else k + every
-            if k >= next_look:
-                next_look = k + LOOK_EVERY
-                scale = np.abs(now) + NOTHING
-                settled = (np.abs(now - value[live]) < self.tolerance * scale) & (left < SLACK * scale)
-                value[live] = now
-                values.append((k, value.copy()))
-                tables.put(live, t)
-                done[live[settled]] = True
-                drop = redundant(sweep, tables, value, slack, group, kept)
-                kept[drop] = False
-                going = np.flatnonzero(~settled & kept[live])
-                live, t, safe, last = live[going], t.take(going), safe.take(going), last[going]
-                ceiling[live] *= 2
-                if progress:
-                    progress(1 - len(live) / len(tables), f"window {sweep.window}, sweep {k}: {len(live)} runs live")
-        if live.size:
-            tables.put(live, t)
-        return values, done, kept
-
-
-def redundant(sweep: Sweeping, tables: Tables, value: Array, slack: Array, group: Index, kept: Array) -> Index:
-    """Runs not worth going on with: another at the same weight has the same output model (to 2 %), or is so much
-    better that by Blahut's bound they cannot catch up."""
-    drop = []
-    for g in np.unique(group):
-        runs = np.flatnonzero((group == g) & kept)
-        best = runs[value[runs].argmin()]
-        seen = sweep.seen(tables.mu[best : best + 1])[0]
-        for i in runs[runs != best]:
-            apart = (seen * np.abs(tables.r[i] - tables.r[best])).sum() / 2
-            if apart < 0.02 or value[i] - slack[i] > value[best]:
-                drop.append(i)
-    return np.array(drop, dtype=int)
 
 
 def starting_models(problem: Problem, window: int, random: int, seed: int) -> Array:
@@ -305,12 +240,10 @@ def within_reach(problem: Problem, reach: float | None) -> Problem:
     d = problem.distortion
     nearest = np.where(problem.allowed, d, np.inf).min(1)
     allowed = problem.allowed & (d <= np.maximum(reach, nearest)[:, None] * (1 + 1e-12))
-    limit = Instantaneous(tuple(np.where(allowed, d, 0).max(1)))
-    average = problem.average
-    return Problem(problem.chain, d, limit if average is None else Both(average, limit))
+    return problem.only(allowed)
 
 
-def model_for(how: Plan, problem: Problem, policy: Policy) -> Array:
+def model_for(how: Layout, problem: Problem, policy: Policy) -> Array:
     """The output model of a policy, as a start for a longer window."""
     p, Y = how.pattern, problem.n_outputs
     dense = np.arange(Y**how.window)[:, None], np.arange(Y)[None]

@@ -27,7 +27,7 @@ SHARE = 0.9  # of the memory that is free
 
 
 @dataclass(frozen=True)
-class Plan:
+class Layout:
     """How one window will be solved."""
 
     window: int
@@ -35,22 +35,22 @@ class Plan:
     bytes: int
 
 
-def plan(
+def layout_of(
     problem: Problem, window: int, batch: int, dtype: Any = "float64", sparse: bool | None = None, free: float = np.inf
-) -> Plan:
+) -> Layout:
     """Dense or sparse for `batch` runs; a line with advice if neither fits into `free` bytes."""
     dense = dense_bytes(problem, window, batch, dtype)
     cells = problem.n_outputs ** (window + 1) * problem.n_states
     if sparse is False or (sparse is None and (cells <= SMALL or problem.allowed.mean() > 0.5)):
-        return _fitting(Plan(window, None, dense), problem, free)
+        return _fitting(Layout(window, None, dense), problem, free)
     most = free / TRIPLE_BYTES
     if not sparse and dense <= free:
         most = min(most, most_triples(problem, window))
     try:
         pattern = pattern_of(problem.chain.sparse, Rows.of(problem.allowed), problem.n_outputs, window, most)
     except TooLarge as triples:
-        return _fitting(Plan(window, None, int(triples.args[0]) * TRIPLE_BYTES if sparse else dense), problem, free)
-    return _fitting(Plan(window, pattern, sparse_bytes(pattern, batch, dtype)), problem, free)
+        return _fitting(Layout(window, None, int(triples.args[0]) * TRIPLE_BYTES if sparse else dense), problem, free)
+    return _fitting(Layout(window, pattern, sparse_bytes(pattern, batch, dtype)), problem, free)
 
 
 def most_triples(problem: Problem, window: int) -> int:
@@ -59,11 +59,11 @@ def most_triples(problem: Problem, window: int) -> int:
     return int(S * Z * (ENTRY_NS + PRODUCT_NS * (2 * Z + 3 * Y)) / (FASTER * TRIPLE_NS))
 
 
-def _fitting(found: Plan, problem: Problem, free: float) -> Plan:
+def _fitting(found: Layout, problem: Problem, free: float) -> Layout:
     if found.bytes <= free:
         return found
     advice = ["a smaller window"] * (found.window > 1) + ["fewer states (a coarser grid)"]
-    advice += ["a reach (--reach) or limit (--max) that keeps releases near"] * bool(problem.allowed.all())
+    advice += ["a `reach` or a limit at every step (`at_most`) that keeps releases near"] * bool(problem.allowed.all())
     raise InputError(
         f"window {found.window} over {problem.n_states} states and {problem.n_outputs} releases needs about "
         f"{found.bytes / 2**30:.3g} GB, {free / 2**30:.3g} GB may be used; take {', '.join([*advice, 'float32'])}"
@@ -72,7 +72,7 @@ def _fitting(found: Plan, problem: Problem, free: float) -> Plan:
 
 def estimate_bytes(problem: Problem, window: int = 1, batch: int = 1, dtype: Any = "float64") -> int:
     """Memory that `batch` runs of causal Blahut-Arimoto will take at the worst moment, beyond the problem's own."""
-    return plan(problem, window, batch, dtype).bytes
+    return layout_of(problem, window, batch, dtype).bytes
 
 
 def dense_bytes(problem: Problem, window: int, batch: int, dtype: Any) -> int:

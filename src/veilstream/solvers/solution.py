@@ -1,17 +1,19 @@
 """What a solver knows when it is done."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from veilstream.core.course import OnCourse
 from veilstream.core.evaluate import Evaluation, evaluate
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
-from veilstream.core.problem import Problem
+from veilstream.core.problem import Average, Budget, Problem
 from veilstream.core.steady import long_run
 
 Progress = Callable[[float, str], None]  # fraction done, what is going on
@@ -68,10 +70,28 @@ class Point:
         return cls(policy, **{**found, **errors, **known})
 
 
-class Solver(Protocol):
-    """A frozen set of hyper-parameters that finds a policy for each weight."""
+class Solver(ABC):
+    """A frozen set of hyper-parameters that finds a policy for each weight; the rest says what else it can do."""
 
+    @property
+    def name(self) -> str:
+        """How solutions call it, when it was not asked for by name."""
+        return type(self).__name__
+
+    @abstractmethod
     def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]: ...
+
+    def at_limit(self, problem: Problem, constraint: Average | Budget) -> Point | None:
+        """Its own way to a limit; None: by a search over the weight. Raises where it can only be given a weight."""
+        return None
+
+    def rough(self, problem: Problem) -> "Solver":
+        """The same for a first look around."""
+        return self
+
+    def left_out(self, problem: Problem) -> list[str]:
+        """What the search did not look at, and what that means for the result."""
+        return []
 
 
 @dataclass(frozen=True)
@@ -95,6 +115,7 @@ class Solution:
     history: list[dict[str, Any]] = field(default_factory=list, repr=False)
     warnings: list[str] = field(default_factory=list)
     certificate: Any = field(default=None, repr=False)
+    record: OnCourse | None = None  # the same policy on the recorded streams that the limit is about
 
     @property
     def objective(self) -> float:
@@ -113,7 +134,7 @@ class Solution:
         return self.policy.remembers
 
     def to_json(self) -> dict[str, Any]:
-        """The keys of the contract."""
+        """What `veil solve` prints as JSON."""
         return {
             "chain": self.problem.chain.name,
             "method": self.method,
@@ -132,6 +153,7 @@ class Solution:
             "status": str(self.status),
             "seconds": round(self.seconds, 3),
             "warnings": self.warnings,
+            **({} if self.record is None else self.record.to_json()),
         }
 
     def with_bound(self, bound: float, certificate: Any, elsewhere: float = 0.0) -> "Solution":

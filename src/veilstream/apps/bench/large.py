@@ -16,7 +16,7 @@ import numpy as np
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.problem import Instantaneous
 from veilstream.solvers import solve
-from veilstream.solvers.size import plan
+from veilstream.solvers.size import layout_of
 from veilstream.solvers.sparse_sweep import SparseSweep, sparse_starts
 
 LIMIT = 2
@@ -28,7 +28,7 @@ def measure(side: int) -> dict[str, float]:
     began = perf_counter()
     problem = builtin_problem(f"grid{side}x{side}-local", Instantaneous(LIMIT))
     made = perf_counter() - began
-    pattern = plan(problem, 1, 1, sparse=True).pattern
+    pattern = layout_of(problem, 1, 1, sparse=True).pattern
     assert pattern is not None
     sweep, one = SparseSweep(problem, np.zeros(1), pattern), np.arange(1)
     tables = sweep(sweep.start(sparse_starts(problem, pattern, 0, 0)[:1]), one)[0]

@@ -1,5 +1,6 @@
 """`veil audit`: what adversaries learn."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -8,7 +9,8 @@ from veilstream.errors import InputError
 
 if TYPE_CHECKING:
     from veilstream.artefact import Artefact
-    from veilstream.audit import Options
+    from veilstream.audit.assemble import Assessment
+    from veilstream.data.recording import Recording
 
 DATA, WORK = "Recorded data", "How much work"
 EXAMPLES = """
@@ -50,12 +52,12 @@ def audit(
     seed: Annotated[int, typer.Option(help="For draws and networks.", rich_help_panel=WORK)] = 0,
     gaps: Annotated[str | None, typer.Option(help="split or bridge, as in veil fit.", rich_help_panel=DATA)] = None,
     noise: Annotated[str | None, typer.Option(help="nearest or drop, as in veil fit.", rich_help_panel=DATA)] = None,
-    bin: Annotated[str | None, typer.Option(help="first or mean, as in veil fit.", rich_help_panel=DATA)] = None,
+    bin: Annotated[str | None, typer.Option(help="first, mean or sum, as in veil fit.", rich_help_panel=DATA)] = None,
     max_gap: Annotated[str | None, typer.Option(help="Longest gap inside a trace.", rich_help_panel=DATA)] = None,
-    eps: Annotated[str, typer.Option(help="DBSCAN radius, for --noise drop.", rich_help_panel=DATA)] = "200m",
+    eps: Annotated[str | None, typer.Option(help="DBSCAN radius, for --noise drop.", rich_help_panel=DATA)] = None,
     min_samples: Annotated[
-        int, typer.Option(help="Steps that make a stop, for --noise drop.", rich_help_panel=DATA)
-    ] = 8,
+        int | None, typer.Option(help="Steps that make a stop, for --noise drop.", rich_help_panel=DATA)
+    ] = None,
     stream: Annotated[str | None, typer.Option(help="Audit this stream only.", rich_help_panel=DATA)] = None,
     columns: Annotated[
         str | None, typer.Option(help="Which column is what, as in veil fit.", rich_help_panel=DATA)
@@ -66,8 +68,8 @@ def audit(
 ) -> None:
     """Show what an adversary learns from the releases, on data from the chain and on recorded traces."""
     from veilstream.apps.cli.common import need, print_json, progress_bar
-    from veilstream.audit import Options, check, claim_of, verdict
-    from veilstream.audit import audit as run
+    from veilstream.audit import Options
+    from veilstream.audit.assemble import audit_artefact
 
     options = Options(
         numbers(lookback, "--lookback"), current, numbers(orders, "--orders"), seeds, streams, steps, copies, seed=seed
@@ -77,42 +79,47 @@ def audit(
     if options.learn:
         for library in ("jax", "optax"):
             need(library, "deep", "; or --quick, which trains no network")
-    recorded = None
+    readings = None
     if data:
-        from veilstream.audit.source import Recording
-        from veilstream.units import parse_duration, parse_length_m
+        from veilstream.data.sources import read
 
-        gap_s = parse_duration(max_gap, "--max-gap") if max_gap else None
-        how = Recording(gaps, noise, bin, gap_s, parse_length_m(eps, "--eps"), min_samples)
-        recorded = read_traces(data, artefact, how, stream, {"columns": columns, "tz": tz, "unit": unit})
-    states, problem = artefact.states, artefact.problem
-    assert problem is not None  # read_policy saw to it
-    assert artefact.policy is not None
-    claim = claim_of(artefact.provenance, problem, artefact.policy)
-    names = () if states is None else states.names
+        readings = read(data, columns=columns, tz=tz, unit=unit)
+        readings = readings.only(stream) if stream else readings
+    recording = recording_of(artefact, gaps, noise, bin, max_gap, eps, min_samples)
+    methods = [m.strip() for m in against.split(",") if m.strip()]
     with progress_bar("auditing", quiet=json_out) as progress:
-        found = run(
-            problem,
-            artefact.policy,
-            recorded,
-            name=method_of(artefact),
-            claimed=None if claim is None else claim.leakage,
-            distances=None if states is None else states.distances(),
-            names=names,
-            unit="" if states is None else states.unit,
-            against=[m.strip() for m in against.split(",") if m.strip()],
-            options=options,
-            progress=progress,
-        )
-    result, words = check(found, claim), verdict(found, claim, problem.chain)
+        found = audit_artefact(artefact, readings, recording, against=methods, options=options, progress=progress)
     if json_out:
-        print_json(as_json(found, claim, result, words, policy))
+        print_json(as_json(found, policy))
     else:
         from veilstream.apps.cli.audit_view import show
 
-        show(found, result, words)
-    if not result.stands:
+        show(found.audit, found.check, found.words)
+    if not found.check.stands:
         raise typer.Exit(1)
+
+
+def recording_of(
+    artefact: "Artefact",
+    gaps: str | None,
+    noise: str | None,
+    bin: str | None,
+    max_gap: str | None,
+    eps: str | None,
+    min_samples: int | None,
+) -> "Recording":
+    """How the policy's model was recorded, but for what was told."""
+    from veilstream.units import parse_duration, parse_length_m
+
+    changes: dict[str, Any] = {
+        "gaps": gaps,
+        "noise": noise,
+        "bin": bin,
+        "max_gap_s": parse_duration(max_gap, "--max-gap") if max_gap else None,
+        "eps_m": parse_length_m(eps, "--eps") if eps else None,
+        "min_samples": min_samples,
+    }
+    return replace(artefact.recording, **{k: v for k, v in changes.items() if v is not None})
 
 
 def numbers(text: str, what: str) -> tuple[int, ...]:
@@ -136,34 +143,16 @@ def read_policy(path: str) -> "Artefact":
     return artefact
 
 
-def read_traces(data: list[str], artefact: "Artefact", how: Any, stream: str | None, reading: dict[str, Any]) -> Any:
-    """The recorded traces as symbols of the policy's states."""
-    from veilstream.audit.source import sequences
-    from veilstream.data.sources import read
-
-    readings = read(data, **reading)
-    return sequences(readings.only(stream) if stream else readings, artefact, how)
-
-
-def method_of(artefact: "Artefact") -> str:
-    said = artefact.provenance.get("solution")
-    name = str(said.get("method", "policy")) if isinstance(said, dict) else "policy"
-    return name[:40] if name.isprintable() else "policy"
-
-
-def as_json(found: Any, claim: Any, result: Any, words: str, path: str) -> dict[str, Any]:
+def as_json(found: "Assessment", path: str) -> dict[str, Any]:
     """Cross-entropies in nats and bits, leakage in bits per step."""
-    options: Options = found.options
+    options = found.audit.options
     return {
         "file": path,
-        "claim": None if claim is None else claim.__dict__,
-        "stands": result.stands,
-        "contradictions": list(result.contradictions),
-        "verdict": words,
-        **found.policy.to_json(),
-        "against": [other.to_json() for other in found.against],
-        "unit": found.unit,
+        "claim": None if found.claim is None else found.claim.__dict__,
+        **found.to_json(),
+        "against": [other.to_json() for other in found.audit.against],
+        "unit": found.audit.unit,
         "quick": not options.learn,
         "seeds": options.seeds,
-        "seconds": round(found.seconds, 3),
+        "seconds": round(found.audit.seconds, 3),
     }

@@ -55,14 +55,13 @@ def demo(
     """An invented commuter: model, policies at three accuracies, a week released, an audit, a report to open."""
     from veilstream.apps.cli.common import need, print_json, progress_bar
     from veilstream.apps.cli.report import check_writable, write
-    from veilstream.apps.cli.solve import as_json
     from veilstream.apps.report.card import chain_card, data_card
     from veilstream.apps.report.content import Options, collect
     from veilstream.apps.report.page import render
     from veilstream.artefact import load
     from veilstream.core.chain import MarkovChain
     from veilstream.data.synthetic import city
-    from veilstream.solvers.baselines import Today
+    from veilstream.solvers.baselines import Baseline
 
     need("matplotlib", "plot")
     from veilstream.apps.report.plots import demo_figure, save_figure
@@ -81,7 +80,10 @@ def demo(
         card = [*data_card(artefact, 1, len(source.path), [source.path]), *chain_card(artefact)]
         content = collect(artefact, [week], Options(seconds=seconds, seed=seed), card, progress=progress)
         write(report, render(content))
-        families = {"planar-laplace": content.family, "rounding": Today("rounding", seed=seed).family(content.problem)}
+        families = {
+            "planar-laplace": content.family,
+            "rounding": Baseline("rounding", seed=seed).family(content.problem),
+        }
     points = [(row.limit, row.ours, row.simulated, row.laplace) for row in rows]
     day = week[:DAY_STEPS], shown[:DAY_STEPS]
     curves = {"causal-ba": content.solutions}
@@ -90,7 +92,7 @@ def demo(
         picture,
     )
     if json_out:
-        told = [{**as_json(row.ours), "guessed": row.right, "guessed_se": row.right_se} for row in rows]
+        told = [{**row.ours.to_json(), "guessed": row.right, "guessed_se": row.right_se} for row in rows]
         print_json({"picture": str(picture), "report": str(report), "points": told})
         return
     show(chain, rows, out, report, picture)
@@ -114,13 +116,12 @@ def solve_all(chain: MarkovChain, source: Source, seed: int, progress: Progress 
 
 def store(out: Path, chain: MarkovChain, source: Source, rows: list[Row], seed: int) -> None:
     """The model and its policies, as veil fit and veil solve would write them."""
-    from veilstream.apps.cli.solve import as_json
     from veilstream.artefact import provenance, save
 
     made = provenance("veil demo", seed)
     save(out / "city.veil", chain=chain, states=source.states, period_s=source.period_s, provenance=made)
     for row in rows:
-        told = {**made, "solution": as_json(row.ours)}
+        told = {**made, "solution": row.ours.to_json()}
         save(out / row.file, row.ours.policy, problem=row.ours.problem, states=source.states,
              period_s=source.period_s, provenance=told)  # fmt: skip
 

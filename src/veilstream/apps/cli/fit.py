@@ -14,8 +14,9 @@ from veilstream.errors import InputError
 from veilstream.units import parse_duration, parse_length_m, parse_quantity
 
 if TYPE_CHECKING:
-    from veilstream.data.fitting import FitOptions, Model
+    from veilstream.data.fitting import FitOptions, FittedModel
     from veilstream.data.readings import Readings
+    from veilstream.data.synthetic import Source
 
 DATA, STATES, CHAIN, OUT = "Data", "States", "Chain", "Output"
 EXAMPLES = """
@@ -128,10 +129,11 @@ def fit(
 ) -> None:
     """Learn states and a Markov chain from time series, and say what was done to the data."""
     from veilstream.data.fitting import FitOptions
+    from veilstream.data.recording import Recording
 
     if order != "auto" and not (order.isdecimal() and int(order) >= 1):
         raise InputError(f"--order must be a number from 1 or auto, found {order!r}")
-    options = FitOptions(
+    recording = Recording(
         period_s=parse_duration(period, "--period") if period else None,
         bin=bin,
         gaps=gaps,
@@ -140,20 +142,23 @@ def fit(
         noise=noise,
         eps_m=parse_length_m(eps, "--eps"),
         min_samples=min_samples,
+        max_speed_kmh=parse_quantity(max_speed, "km/h", "--max-speed"),
+    )
+    options = FitOptions(
+        recording,
         n_states=states,
         grid_m=parse_length_m(grid, "--grid") if grid else None,
         places=places,
         order=None if order == "auto" else int(order),
         max_order=max_order,
         smoothing=smoothing,
-        max_speed_kmh=parse_quantity(max_speed, "km/h", "--max-speed"),
         seed=seed,
     )
     truth = None
     if synthetic is not None:
         if sources:
             raise InputError("give either sources or --synthetic, not both")
-        readings, truth, options = _invented(synthetic, length, seed, options)
+        readings, truth, options = _synthetic(synthetic, length, seed, options)
     else:
         from veilstream.apps.cli.common import progress_bar
 
@@ -174,16 +179,18 @@ def fit(
 
 
 def _one(
-    readings: Readings, options: FitOptions, out: str | None, plot: Path | None, truth: Any, quiet: bool
+    readings: Readings, options: FitOptions, out: str | None, plot: Path | None, truth: Source | None, quiet: bool
 ) -> dict[str, Any]:
     """Fit, write, draw and print one model; returns its JSON."""
-    from veilstream.apps.cli.common import progress_bar
+    from veilstream.apps.cli.common import in_flags, progress_bar
     from veilstream.artefact import provenance, save
     from veilstream.data.fitting import fit_model
 
     with progress_bar(f"fitting {readings.streams[0] if len(readings.streams) == 1 else 'all streams'}", quiet):
         model = fit_model(readings, options)
     result = {"chain": model.chain.name, **model.to_json(), "data_sha256": readings.sha256}
+    result |= {key: [in_flags(line) for line in result[key]] for key in ("study_only", "notes")}
+    result["account"] = [{**entry, "note": in_flags(entry["note"])} for entry in result["account"]]
     if truth is not None:
         result["truth"] = truth_report(model, truth)
     if out is not None:
@@ -192,7 +199,14 @@ def _one(
         except OSError as problem:
             raise InputError(f"{out}: cannot be written ({problem.strerror})") from None
         made = provenance(shlex.join(["veil", *sys.argv[1:]]), options.seed, readings.sha256)
-        artefact = save(out, chain=model.chain, states=model.states, period_s=model.period_s, provenance=made)
+        artefact = save(
+            out,
+            chain=model.chain,
+            states=model.states,
+            recording=model.recording,
+            record=model.record,
+            provenance=made,
+        )
         result |= {"model": out, "sha256": artefact.sha256}
     if plot is not None:
         _draw(model, plot)
@@ -216,7 +230,7 @@ def _read(
     return read(sources, columns=columns, tz=tz, time_format=time_format, unit=unit, skip_bad=skip_bad)
 
 
-def _invented(name: str, length: int, seed: int, options: FitOptions) -> tuple[Readings, Any, FitOptions]:
+def _synthetic(name: str, length: int, seed: int, options: FitOptions) -> tuple[Readings, Source, FitOptions]:
     from veilstream.data.readings import from_arrays
     from veilstream.data.synthetic import synthetic
 
@@ -226,7 +240,7 @@ def _invented(name: str, length: int, seed: int, options: FitOptions) -> tuple[R
     return from_arrays(source.t_s, source.points, source.unit, f"synthetic {name}"), source, options
 
 
-def truth_report(model: Model, source: Any) -> dict[str, Any]:
+def truth_report(model: FittedModel, source: Source) -> dict[str, Any]:
     """How far the fit is from the chain that made the data, where its states can be told apart."""
     import numpy as np
 
@@ -238,12 +252,12 @@ def truth_report(model: Model, source: Any) -> dict[str, Any]:
     return report
 
 
-def _draw(model: Model, path: Path) -> None:
+def _draw(model: FittedModel, path: Path) -> None:
     try:
         from veilstream.apps.report.fit_plots import fit_figure
     except ImportError:
         raise InputError("--plot needs matplotlib; install it with: pip install 'veilstream[plot]'") from None
-    from veilstream.data.crossval import newest_symbol_chain
+    from veilstream.data.card import newest_symbol_chain
 
     law, transition = newest_symbol_chain(model.chain)
     rate = f"{model.card.entropy_rate:.3f} bits per step"

@@ -11,18 +11,18 @@ from rich.table import Table
 from veilstream.units import format_duration
 
 if TYPE_CHECKING:
-    from veilstream.data.fitting import Model
+    from veilstream.data.fitting import FittedModel
 
 
-def show(model: Model, result: dict[str, Any]) -> None:
+def show(model: FittedModel, result: dict[str, Any]) -> None:
     console = Console(highlight=False)
-    console.print(_account(model))
+    console.print(_account(model.chain.name, result["account"]))
     console.print(_summary(model, result))
     if len(model.orders) > 1:
         console.print(_orders(model))
     if model.gap_choices:
         console.print(_gaps(model))
-    for note in model.notes:
+    for note in result["notes"]:
         console.print(f"[yellow]![/] {escape(note)}")
     if "model" in result:
         console.print(f"model written to [bold]{escape(str(result['model']))}[/]")
@@ -32,17 +32,17 @@ def show(model: Model, result: dict[str, Any]) -> None:
         console.print(f"picture written to [bold]{escape(str(result['plot']))}[/]")
 
 
-def _account(model: Model) -> Table:
-    table = Table(title=f"What happened to the data: {escape(model.chain.name)}", title_justify="left", box=None)
+def _account(name: str, entries: list[dict[str, Any]]) -> Table:
+    table = Table(title=f"What happened to the data: {escape(name)}", title_justify="left", box=None)
     table.add_column("step")
     table.add_column("count", justify="right")
     table.add_column("", overflow="fold")
-    for entry in model.account.entries:
-        table.add_row(entry.step, f"{entry.count:,}", escape(entry.note))
+    for entry in entries:
+        table.add_row(entry["step"], f"{entry['count']:,}", escape(entry["note"]))
     return table
 
 
-def _summary(model: Model, result: dict[str, Any]) -> Table:
+def _summary(model: FittedModel, result: dict[str, Any]) -> Table:
     card, d, unit = model.card, model.distances, model.states.unit
     table = Table(title="The model", title_justify="left", box=None, show_header=False)
     table.add_column("", style="dim")
@@ -80,7 +80,7 @@ def _summary(model: Model, result: dict[str, Any]) -> Table:
     return table
 
 
-def _held_out(model: Model) -> str:
+def _held_out(model: FittedModel) -> str:
     if model.held_out is None:
         return "too few runs to hold any out"
     cv = model.held_out
@@ -93,7 +93,7 @@ def _median(values: Any) -> float:
     return float(sorted(values)[len(values) // 2])
 
 
-def _orders(model: Model) -> Table:
+def _orders(model: FittedModel) -> Table:
     table = Table(title="Order by held-out log-loss", title_justify="left", box=None)
     for name in ("order", "bits per step", "±", ""):
         table.add_column(name, justify="right")
@@ -104,7 +104,7 @@ def _orders(model: Model) -> Table:
     return table
 
 
-def _gaps(model: Model) -> Table:
+def _gaps(model: FittedModel) -> Table:
     table = Table(title="Ways with gaps, on the same states (order 1, bits per step)", title_justify="left", box=None)
     table.add_column("gaps")
     for name in ("transitions", "entropy in the counts", "entropy rate", ""):

@@ -114,6 +114,7 @@ def fleet(
     from veilstream.apps.fleet.run import Plan, run_fleet
     from veilstream.apps.fleet.settings import Settings
     from veilstream.data.fitting import FitOptions
+    from veilstream.data.recording import Recording
 
     for what, value, known in (("--pool", pool, ("auto", "off")), ("--audit", audit, ("quick", "off"))):
         if value not in known:
@@ -121,13 +122,15 @@ def fleet(
     if order != "auto" and not (order.isdecimal() and int(order) >= 1):
         raise InputError(f"--order must be a number from 1 or auto, found {order!r}")
     fit = FitOptions(
-        period_s=parse_duration(period, "--period") if period else None,
+        Recording(
+            period_s=parse_duration(period, "--period") if period else None,
+            eps_m=parse_length_m(eps, "--eps"),
+            min_samples=min_samples,
+        ),
         n_states=states,
         grid_m=parse_length_m(grid, "--grid") if grid else None,
         width=width,
         places=places,
-        eps_m=parse_length_m(eps, "--eps"),
-        min_samples=min_samples,
         order=None if order == "auto" else int(order),
     )
     asked = Settings(

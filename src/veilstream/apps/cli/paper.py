@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from veilstream.apps.paper.run import Outcome
+    from veilstream.apps.paper.item import Ran
 
 EXAMPLES = """
 Examples:
@@ -44,7 +44,7 @@ def paper(
     from veilstream.apps.paper.item import Budget
     from veilstream.apps.paper.run import chosen, run
 
-    def tell(outcome: Outcome) -> None:
+    def tell(outcome: Ran) -> None:
         if json_out:
             return
         found = outcome.finding

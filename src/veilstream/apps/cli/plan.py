@@ -36,7 +36,7 @@ def plan(
     """Measure this machine for some seconds and say what machines so many users need, assumptions written out."""
     from dataclasses import asdict
 
-    from veilstream.apps.cli.common import print_json, progress_bar
+    from veilstream.apps.cli.common import in_flags, print_json, progress_bar
     from veilstream.apps.plan.needs import Load, assumptions, needs, parse_rate
     from veilstream.apps.plan.rates import measure
     from veilstream.errors import InputError
@@ -55,21 +55,22 @@ def plan(
         raise InputError(f"no policy file {str(policy)!r}; make one with veil solve MODEL --avg 1km -o FILE")
     with progress_bar("measuring", quiet=json_out) as progress:
         rates = measure(policy, nats, progress)
-    found, told = needs(load, rates), assumptions(load, rates)
+    found = needs(load, rates)
+    assumed = [in_flags(line) for line in assumptions(load, rates)]
     if json_out:
         print_json(
             {
                 "load": {**asdict(load), "mean_per_s": load.mean_per_s, "peak_per_s": load.peak_per_s},
                 "rates": asdict(rates),
                 "needs": {**asdict(found), "advice": found.advice},
-                "assumptions": told,
+                "assumptions": assumed,
             }
         )
         return
-    show(load, found, told)
+    show(load, found, assumed)
 
 
-def show(load: Load, found: Needs, told: list[str]) -> None:
+def show(load: Load, found: Needs, assumed: list[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -96,5 +97,5 @@ def show(load: Load, found: Needs, told: list[str]) -> None:
     console.print(table)
     console.print(f"{found.advice}\n")
     console.print("This assumes:")
-    for line in told:
+    for line in assumed:
         console.print(f"  - {line}", soft_wrap=True)

@@ -67,11 +67,11 @@ def guarded(function: Callable[[T], Any], task: T) -> Outcome:
 def engine(name: str, workers: int | None = None, scheduler: str | None = None) -> Any:
     """A context manager that gives a `Run`."""
     if name not in ENGINES:
-        raise InputError(f"--engine must be one of {', '.join(ENGINES)}, found {name!r}")
+        raise InputError(f"`engine` must be one of {', '.join(ENGINES)}, found {name!r}")
     if scheduler is not None and name != "dask":
-        raise InputError(f"--scheduler is for --engine dask, found --engine {name}")
+        raise InputError(f"`scheduler` is for `engine='dask'`, found `engine='{name}'`")
     if workers is not None and workers < 1:
-        raise InputError(f"--workers must be at least 1, found {workers}")
+        raise InputError(f"`workers` must be at least 1, found {workers}")
     if name == "serial":
         return serial()
     count = workers or os.cpu_count() or 1
@@ -97,7 +97,9 @@ def local_processes(workers: int) -> Iterator[Run]:
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import BrokenProcessPool
     except ImportError:
-        raise InputError("--engine joblib needs joblib: pip install 'veilstream[fleet]', or --engine serial") from None
+        raise InputError(
+            "`engine='joblib'` needs joblib: pip install 'veilstream[fleet]', or `engine='serial'`"
+        ) from None
 
     def attempt(function: Callable[[T], Any], tasks: Sequence[T], begun: set[int]) -> Iterator[tuple[int, Outcome]]:
         """Results by place; `begun` collects the places handed out. Ends early if a worker dies."""
@@ -151,7 +153,7 @@ def dask_cluster(workers: int, address: str | None) -> Iterator[Run]:
         import distributed
     except ImportError:
         raise InputError(
-            "--engine dask needs distributed: pip install 'veilstream[fleet]', or --engine serial"
+            "`engine='dask'` needs distributed: pip install 'veilstream[fleet]', or `engine='serial'`"
         ) from None
     with dask.config.set(DASK), _quiet(), _client(distributed, workers, address) as client:
         yield partial(_on_dask, distributed, client)
@@ -178,7 +180,7 @@ def _client(distributed: Any, workers: int, address: str | None) -> Iterator[Any
     except (OSError, ValueError):
         raise InputError(
             f"no dask scheduler answers at {address} within {CONNECT_S:g} s; start one with: dask scheduler, "
-            "or leave --scheduler out for a local cluster"
+            "or leave `scheduler` out for a local cluster"
         ) from None
     with client:
         try:

@@ -18,10 +18,11 @@ from veilstream.apps.fleet.settings import Settings
 from veilstream.apps.fleet.summary import Summary, write_summary
 from veilstream.apps.fleet.task import Task, task_of, work
 from veilstream.apps.fleet.users import Broken, User, read_users
+from veilstream.data.encode import encode_steps
 from veilstream.data.find import given_places
-from veilstream.data.fitting import FitOptions, find_states, to_runs, to_steps
+from veilstream.data.fitting import FitOptions, find_states
 from veilstream.data.states import StateSpace
-from veilstream.data.steps import default_period_s
+from veilstream.data.steps import default_period_s, to_steps
 from veilstream.errors import InputError
 
 MOST_SHARED = 128  # states that people may share: with more, each has her own
@@ -95,7 +96,7 @@ def tasks_of(users: Sequence[User], plan: Plan) -> tuple[list[Task], list[Broken
         if not (plan.pool and len(group) > 1 and shared):
             if plan.pool and len(group) > 1:
                 notes.append(
-                    f"{name}: stops are personal, so {len(group)} users have nothing to pool; --grid shares cells"
+                    f"{name}: stops are personal, so {len(group)} users have nothing to pool; `grid` shares cells"
                 )
             space = given_places(options.places) if options.places else None  # read here: a worker may be elsewhere
             alone = [task_of(u.name, u.readings, options, plan.settings, plan.seed) for u in group]
@@ -111,18 +112,20 @@ def tasks_of(users: Sequence[User], plan: Plan) -> tuple[list[Task], list[Broken
 def _options_for(fit: FitOptions, kind: str) -> FitOptions:
     """With sources of both kinds, each takes the options that are for it."""
     if kind == "value":
-        return replace(fit, grid_m=None, places=None, noise="nearest")
+        return replace(fit, grid_m=None, places=None, recording=replace(fit.recording, noise="nearest"))
     return replace(fit, width=None, edges=None)
 
 
 def _pooled(group: Sequence[User], options: FitOptions, plan: Plan) -> tuple[list[Task], list[Broken], str]:
     """Tasks on shared states, each with what the others say about her."""
-    period_s = options.period_s or float(np.median([p for u in group if (p := _period_s(u)) is not None] or [1.0]))
-    options = replace(options, period_s=None if group[0].readings.stepped else period_s)
+    asked = options.recording.period_s
+    period_s = asked or float(np.median([p for u in group if (p := _period_s(u)) is not None] or [1.0]))
+    recording = replace(options.recording, period_s=None if group[0].readings.stepped else period_s)
+    options = replace(options, recording=recording)
     found, broken = [], []
     for user in group:
         try:
-            found.append((user, *to_steps(_copy(user), options)[1:]))
+            found.append((user, *to_steps(_copy(user), recording)[1:]))
         except InputError as fault:
             broken.append(Broken(user.name, str(fault)))
     own = [task_of(u.name, u.readings, options, plan.settings, plan.seed) for u, _, _ in found]
@@ -138,7 +141,7 @@ def _pooled(group: Sequence[User], options: FitOptions, plan: Plan) -> tuple[lis
             broken,
             f"{len(space)} states in common are too many to pool (at most {MOST_SHARED}); each has her own",
         )
-    runs = [to_runs(steps, space.encode(steps.points), resolved).sequences for _, steps, resolved in found]
+    runs = [encode_steps(steps, resolved, space).sequences for _, steps, resolved in found]
     pool = Pool(runs, len(space), options.smoothing)
     tasks = []
     for i, task in enumerate(own):

@@ -14,7 +14,7 @@ DEFAULT_AVG = "25%"
 
 @dataclass(frozen=True)
 class Settings:
-    """Limits may be given once per unit: --avg 1km --avg 0.1kWh. 25% is of what revealing nothing costs her."""
+    """Limits may be given once per unit: "1km", "0.1kWh". 25% is of what revealing nothing costs her."""
 
     avg: tuple[str, ...] = ()
     at_most: tuple[str, ...] = ()
@@ -28,20 +28,20 @@ class Settings:
 
     def __post_init__(self) -> None:
         given = [
-            n for n, v in (("--avg", self.avg), ("--lambda", self.weight), ("--budget", self.budget)) if v or v == 0.0
+            n for n, v in (("`avg`", self.avg), ("`weight`", self.weight), ("`budget`", self.budget)) if v or v == 0.0
         ]
         if len(given) > 1:
             raise InputError(f"give one of {', '.join(given)}, not several")
         if not given and not self.at_most:
             object.__setattr__(self, "avg", (DEFAULT_AVG,))
         if self.points < 2:
-            raise InputError(f"--points must be at least 2, found {self.points}")
+            raise InputError(f"`points` must be at least 2, found {self.points}")
         for text in (*self.avg, *self.at_most):
             if "=" in text:
                 raise InputError(f"{text!r}: a fleet's users have no states in common to name; give one limit per unit")
         for text in self.at_most:
             if text.strip().endswith("%"):
-                raise InputError(f"--max {text}: a share is for --avg; give a quantity")
+                raise InputError(f"`at_most` {text}: a share is for `avg`; give a quantity")
 
     def check_method(self) -> None:
         """The method exists and takes its options."""
@@ -52,7 +52,7 @@ class Settings:
     def check_units(self, units: Iterable[str]) -> None:
         """Every unit met has its limit, before any work begins."""
         for unit in sorted(set(units)):
-            for what, texts in (("--avg", self.avg), ("--max", self.at_most)):
+            for what, texts in (("`avg`", self.avg), ("`at_most`", self.at_most)):
                 if texts:
                     _for_unit(texts, unit, what, 1.0)
 
@@ -60,7 +60,7 @@ class Settings:
         """For one user; `blind`: the mean distortion of always releasing the one best state."""
         average: Average | Budget | None = None
         if self.avg:
-            average = Average(limit=_for_unit(self.avg, unit, "--avg", blind))
+            average = Average(limit=_for_unit(self.avg, unit, "`avg`", blind))
         elif self.weight is not None:
             average = Average(weight=self.weight)
         elif self.budget is not None:
@@ -68,7 +68,7 @@ class Settings:
         if not self.at_most:
             assert average is not None
             return average
-        limit = Instantaneous(_for_unit(self.at_most, unit, "--max", blind))
+        limit = Instantaneous(_for_unit(self.at_most, unit, "`at_most`", blind))
         return limit if average is None else Both(average, limit)
 
 
@@ -92,5 +92,5 @@ def _for_unit(texts: Sequence[str], unit: str, what: str, whole: float) -> float
     example = f"0.1{unit}" if unit else "a bare number"
     raise InputError(
         f"{what} {' '.join(texts)} says nothing for users in {unit or 'no unit'}; add {what} {example}"
-        + (" or 25%" if what == "--avg" else "")
+        + (" or 25%" if what == "`avg`" else "")
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from veilstream.apps.cli.common import in_flags
 from veilstream.apps.fleet import folder as disk
 from veilstream.errors import InputError
 
@@ -42,13 +43,13 @@ class Summary:
         return {
             "users": len(rows),
             "kept": sum(bool(r.get("kept")) for r in rows),
-            "failed": dict(sorted(self.failed.items())),
+            "failed": {name: in_flags(line) for name, line in sorted(self.failed.items())},
             "not_reached": self.missing,
             "audit_contradicts": self.contradicted,
             "spread": {
                 unit: spread([r for r in rows if r["unit"] == unit]) for unit in sorted({r["unit"] for r in rows})
             },
-            "notes": self.notes,
+            "notes": [in_flags(note) for note in self.notes],
             "engine": self.engine,
             "seed": self.seed,
             "seconds": round(self.seconds, 3),
@@ -57,9 +58,13 @@ class Summary:
 
 
 def with_shares(row: dict[str, Any]) -> dict[str, Any]:
-    """With leakage as a share of what the truth would tell, distortion as one of what revealing nothing costs."""
+    """With leakage as a share of what the truth would tell, distortion as one of what revealing nothing costs.
+
+    Notes are in the words of the command line.
+    """
     return {
         **row,
+        "notes": [in_flags(note) for note in row.get("notes", ())],
         "leakage_share": row["leakage"] / row["entropy_rate"] if row["entropy_rate"] > 0 else 0.0,
         "distortion_share": row["distortion"] / row["blind_distortion"] if row["blind_distortion"] > 0 else 0.0,
     }

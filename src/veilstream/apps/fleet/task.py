@@ -12,19 +12,19 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import version
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import veilstream
 from veilstream.apps.fleet.settings import Settings
-from veilstream.artefact import dumps, provenance
-from veilstream.core.problem import Problem
-from veilstream.data.fitting import FitOptions, Model, fit_model
+from veilstream.artefact import Artefact, dumps, provenance
+from veilstream.data.fitting import FitOptions, FittedModel, fit_model
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
 from veilstream.data.states import StateSpace
+from veilstream.data.utility import Utility
 
 if TYPE_CHECKING:
     from veilstream.solvers.solution import Solution
@@ -54,7 +54,7 @@ class Task:
         """SHA-256 over everything the result depends on."""
         space = None if self.space is None else self.space.export()
         told = {
-            "veilstream": version("veilstream"),
+            "veilstream": veilstream.__version__,
             "user": [self.name, self.kind, self.unit, self.stepped],
             "fit": asdict(self.options),
             "settings": asdict(self.settings),
@@ -110,7 +110,7 @@ class Result:
 
 
 def work(task: Task) -> Result:
-    """Everything for one user, on one thread: the same numbers whoever runs it."""
+    """Everything for one user, on one thread: the same numbers whoever runs it on equal machines."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):
@@ -123,37 +123,37 @@ def _work(task: Task) -> Result:
 
     began, asked = perf_counter(), task.settings
     model = fit_model(task.readings(), task.options, task.space, task.prior)
-    distances = model.states.distances()
-    blind = model.distances.blind_state_to_state
-    problem = Problem(model.chain, distances, asked.constraint(task.unit, blind))
+    utility = Utility.of(model.chain, model.states, model.record)
+    blind = utility.blind
+    problem = utility.problem(asked.constraint(task.unit, blind))
     seed = task.options.seed
-    solution = solve(problem, asked.method, asked.window, seed=seed)
-    open_ = Problem(model.chain, distances, curve_constraint(problem.constraint))
+    solution = solve(problem, asked.method, asked.window, seed=seed, course=utility.course)
+    open_ = problem.under(curve_constraint(problem.constraint))
     found = curve(open_, default_weights(open_, asked.points), asked.method, seed=seed, window=asked.window)
     if asked.certify_s > 0:
         from veilstream.solvers.bounds import certify_curve
 
         solution, *found = certify_curve([solution, *found], asked.certify_s)
-    files = _veil_files(task, model, solution)
+    files, policy = _veil_files(task, model, solution)
     files["curve.csv"] = _csv(found)
     row = _row(task, model, solution, found, blind)
     if asked.audit:
-        row["audit"], files["audit.json"] = _audit(task, model, solution)
+        row["audit"], files["audit.json"] = _audit(policy, model.runs.sequences, seed)
     row["seconds"] = round(perf_counter() - began, 3)
     return Result(task.name, files, row)
 
 
-def _veil_files(task: Task, model: Model, solution: Solution) -> dict[str, bytes]:
-    """Model and policy, equal bytes for equal tasks."""
-    parts: dict[str, Any] = {"states": model.states, "period_s": model.period_s}
+def _veil_files(task: Task, model: FittedModel, solution: Solution) -> tuple[dict[str, bytes], Artefact]:
+    """Model and policy, equal bytes for equal tasks on equal machines; and what the policy's file holds."""
+    parts: dict[str, Any] = {"states": model.states, "recording": model.recording}
     said = {k: v for k, v in solution.to_json().items() if k not in TIMED}
     more = {} if task.pool is None else {"pool": task.pool}
     made = provenance("veil fleet", task.options.seed, task.data_sha256, **more)
-    _, model_file = dumps(chain=model.chain, **parts, provenance=made)
-    _, policy_file = dumps(
+    _, model_file = dumps(chain=model.chain, record=model.record, **parts, provenance=made)
+    policy, policy_file = dumps(
         solution.policy, problem=solution.problem, **parts, provenance=made | {"solution": said}, name="the policy"
     )
-    return {"model.veil": model_file, "policy.veil": policy_file}
+    return {"model.veil": model_file, "policy.veil": policy_file}, policy
 
 
 def _csv(solutions: Sequence[Solution]) -> bytes:
@@ -166,7 +166,7 @@ def _csv(solutions: Sequence[Solution]) -> bytes:
     return out.getvalue().encode()
 
 
-def _row(task: Task, model: Model, solution: Solution, found: Sequence[Solution], blind: float) -> dict[str, Any]:
+def _row(task: Task, model: FittedModel, solution: Solution, found: Sequence[Solution], blind: float) -> dict[str, Any]:
     chosen = solution.to_json()
     names = ("leakage", "leakage_lower", "gap", "distortion", "window", "constraint", "level", "status", "startup_bits")
     return {
@@ -178,6 +178,7 @@ def _row(task: Task, model: Model, solution: Solution, found: Sequence[Solution]
         "period_s": model.period_s,
         "entropy_rate": model.chain.entropy_rate,
         "blind_distortion": blind,
+        "raw_distortion": None if solution.record is None else solution.record.felt,
         "may_hide_all": bool(solution.problem.allowed.all()),
         **{k: chosen[k] for k in names},
         "pool": task.pool,
@@ -186,32 +187,19 @@ def _row(task: Task, model: Model, solution: Solution, found: Sequence[Solution]
     }
 
 
-def _audit(task: Task, model: Model, solution: Solution) -> tuple[dict[str, Any], bytes]:
+def _audit(policy: Artefact, sequences: Sequence[NDArray[np.int64]], seed: int) -> tuple[dict[str, Any], bytes]:
     """Exact adversaries on data from the chain and on her own traces; no network is trained."""
-    from veilstream.audit import Options, audit, check, claim_of, verdict
+    from veilstream.audit import Options
+    from veilstream.audit.assemble import audit_artefact
 
-    options = Options(seed=task.options.seed).quick()
-    long = [s for s in _first_steps(model.runs.sequences, LONGEST_AUDIT) if len(s) > max(options.lookbacks)]
-    problem = solution.problem
-    claim = claim_of({"solution": solution.to_json()}, problem, solution.policy)
-    found = audit(
-        problem,
-        solution.policy,
-        long or None,
-        name=solution.method,
-        claimed=solution.leakage,
-        distances=model.states.distances(),
-        names=model.states.names,
-        unit=task.unit,
-        options=options,
-    )
-    result = check(found, claim)
-    told = {"stands": result.stands, "contradictions": list(result.contradictions)}
-    words = verdict(found, claim, problem.chain)
+    options = Options(seed=seed).quick()
+    long = [s for s in _first_steps(sequences, LONGEST_AUDIT) if len(s) > max(options.lookbacks)]
+    found = audit_artefact(policy, sequences=long or None, options=options)
     seen = {s.name: {who: s.adversaries["filter"][who].top1 for who in ("released", "nothing")} for s in
-            found.policy.settings}  # fmt: skip
-    text = json.dumps({**told, "verdict": words, **found.policy.to_json()}, indent=1, default=_plain)
-    return {**told, "named": seen}, text.encode()
+            found.audit.policy.settings}  # fmt: skip
+    told = found.to_json()
+    row = {"stands": told["stands"], "contradictions": told["contradictions"], "named": seen}
+    return row, json.dumps(told, indent=1, default=_plain).encode()
 
 
 def _first_steps(sequences: Sequence[NDArray[np.int64]], most: int) -> list[NDArray[np.int64]]:

@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from veilstream.data.columns import Layout, guess_layout, parse_columns
+from veilstream.data.readers import csv_table
+from veilstream.data.readers.columns import Layout, parse_columns
+from veilstream.data.readers.geolife import TRAJECTORY
 from veilstream.data.readings import Readings
-from veilstream.data.sources import ENDINGS, read, sniff
-from veilstream.data.tables import table_header
+from veilstream.data.sources import ENDINGS, read, reader_of
 from veilstream.errors import InputError
-
-TRAJECTORY = "trajectory"  # GeoLife keeps a user's files in a folder of this name
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,9 +123,9 @@ def _of(path: Path, reading: dict[str, Any]) -> Iterator[tuple[str, Readings] | 
 
 def _layout(path: Path, reading: dict[str, Any]) -> Layout | None:
     """Which column is what, of a table in CSV."""
-    if sniff(path, str(path)) != "csv":
+    if reader_of(path, str(path)) is not csv_table.READER:
         return None
-    return guess_layout(table_header(path, str(path)), parse_columns(reading.get("columns")), f"{path} line 1")
+    return csv_table.layout_of(path, str(path), parse_columns(reading.get("columns")))
 
 
 def _apart(path: Path, reading: dict[str, Any], fault: str) -> Iterator[tuple[str, Readings] | Broken]:

@@ -24,12 +24,13 @@ from veilstream.audit.lookback import least_cross_entropy, window_law
 from veilstream.audit.measures import NATS
 from veilstream.audit.traces import Ints, release
 from veilstream.core.chain import MarkovChain
+from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Instantaneous, Problem
 from veilstream.core.window import WindowPolicy
 from veilstream.solvers import solve
-from veilstream.solvers.baselines import Today
+from veilstream.solvers.baselines import Baseline
 
 LOOK_BACKS = (1, 5)
 HELD_OUT = ("step", "trace")
@@ -69,12 +70,11 @@ class Bench:
 
     @classmethod
     def of(cls, desk: Desk) -> Bench:
-        from veilstream.data.crossval import walk
 
         assert desk.geolife is not None
         fitted = model(desk.geolife)
         long = [s for s in fitted.runs.sequences if len(s) > max(LOOK_BACKS)]
-        return cls(desk, fitted.chain, fitted.states.distances(), [walk(fitted.chain, s) for s in long])
+        return cls(desk, fitted.chain, fitted.states.distances(), list(map(TrueStates.of(fitted.chain).along, long)))
 
     def row(
         self,
@@ -146,7 +146,7 @@ def policy_of(problem: Problem, method: str, seed: int) -> tuple[Policy, float, 
         chain = problem.chain
         return WindowPolicy.of_table(np.eye(chain.n_symbols)[chain.symbols]), chain.entropy_rate, 0.0
     if method == "planar-laplace" and isinstance(problem.constraint, Instantaneous):
-        point = Today(method, settings=SETTINGS, seed=seed).within(problem)
+        point = Baseline(method, settings=SETTINGS, seed=seed).within(problem)
         return point.policy, point.leakage, point.distortion
     solution = solve(problem, method, seed=seed)
     return solution.policy, solution.leakage, solution.distortion

@@ -20,7 +20,7 @@ from veilstream.apps.paper.points import key_of, solved
 from veilstream.core.evaluate import Evaluation, evaluate
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Problem
-from veilstream.data.fitting import Model
+from veilstream.data.fitting import FittedModel
 from veilstream.solvers import solve
 from veilstream.solvers.solution import Solution
 
@@ -43,7 +43,7 @@ class Row:
 
 def make(desk: Desk) -> Finding:
     assert desk.geolife is not None
-    cases: dict[str, tuple[str, Callable[[int], Model]]] = {"user 016": ("km", lambda k: model(desk.geolife, k))}  # type: ignore[arg-type]
+    cases: dict[str, tuple[str, Callable[[int], FittedModel]]] = {"user 016": ("km", lambda k: model(desk.geolife, k))}  # type: ignore[arg-type]
     if desk.meters is not None:
         meters = desk.meters
         name = readings(meters).streams[0]

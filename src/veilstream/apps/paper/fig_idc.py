@@ -58,7 +58,7 @@ def make(desk: Desk) -> Finding:
 
 
 def learned_here(chain: str, limit: int, method: str) -> bool:
-    """Without --full: actor-critic at limit 2, a2c at one point."""
+    """Within the small budget: actor-critic at limit 2, a2c at one point."""
     return limit == 2 and (method == "actor-critic" or chain == "q2")
 
 

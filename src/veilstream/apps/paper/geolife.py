@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
-    from veilstream.data.fitting import Model
+    from veilstream.data.fitting import FittedModel
 
 USER = "016"
 WHY = (
@@ -41,16 +41,15 @@ def users(geolife: Path) -> list[Path]:
     return [own, *(p.parent for p in sorted(own.parent.glob("*/Trajectory")) if p.parent != own)]
 
 
-def model(geolife: Path, order: int = 1) -> Model:
+def model(geolife: Path, order: int = 1) -> FittedModel:
     return model_of(folder_of(geolife), order)
 
 
 @lru_cache(maxsize=8)
-def model_of(user: Path, order: int = 1) -> Model:
+def model_of(user: Path, order: int = 1) -> FittedModel:
     from veilstream.data.fitting import FitOptions, fit_model
+    from veilstream.data.recording import Recording
     from veilstream.data.sources import read
 
-    options = FitOptions(
-        period_s=300.0, bin="mean", gaps="bridge", noise="drop", eps_m=200.0, min_samples=8, order=order
-    )
-    return fit_model(read([str(user)]), options)
+    way = Recording(period_s=300.0, bin="mean", gaps="bridge", noise="drop", eps_m=200.0, min_samples=8)
+    return fit_model(read([str(user)]), FitOptions(way, order=order))

@@ -6,10 +6,8 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from veilstream.apps.paper.run import Outcome
+from veilstream.apps.paper.item import Ran
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem 1.25rem 4rem;
@@ -27,7 +25,7 @@ img { max-width: 100%; height: auto; background: #fff; }
 CLASS = {"yes": "yes", "in part": "part", "no": "no"}
 
 
-def page(outcomes: Sequence[Outcome]) -> str:
+def page(outcomes: Sequence[Ran]) -> str:
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     csp = f"default-src 'none'; img-src 'self' file: data:; style-src 'sha256-{digest}'; base-uri 'none'"
     return (
@@ -42,7 +40,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _section(outcome: Outcome) -> str:
+def _section(outcome: Ran) -> str:
     item, found = outcome.item, outcome.finding
     asks, answers = ("beyond it we ask", "the answer") if item.beyond else ("the paper", "do they agree?")
     head = f'<section id="{item.name}"><h2>{escape(item.title)}</h2><dl><dt>{asks}</dt><dd>{escape(item.paper)}</dd>'

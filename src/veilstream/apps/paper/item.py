@@ -115,3 +115,12 @@ class Desk:
 
 def as_json(finding: Finding, settings: dict[str, Any]) -> str:
     return json.dumps({"settings": settings, **asdict(finding)}, indent=1, ensure_ascii=False) + "\n"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """An item after the run; `finding` is None where it was skipped, and `state` says why."""
+
+    item: Item
+    state: str  # made, kept, or why it was skipped
+    finding: Finding | None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from veilstream.data.fitting import Model
+    from veilstream.data.fitting import FittedModel
     from veilstream.data.readings import Readings
 
 BINS = 8
@@ -20,7 +20,7 @@ def readings(meters: Path) -> Readings:
     return read([str(meters)], unit="kWh")
 
 
-def household(meters: Path, name: str, bins: int = BINS, order: int = 1) -> Model:
+def household(meters: Path, name: str, bins: int = BINS, order: int = 1) -> FittedModel:
     from veilstream.data.fitting import FitOptions, fit_model
 
     return fit_model(readings(meters).only(name), FitOptions(n_states=bins, order=order))

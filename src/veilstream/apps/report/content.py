@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.apps.report.audited import Audited, audited
+from veilstream.apps.report.audit_part import AuditPart, audit_part
 from veilstream.apps.report.layout import crowd, east_north_km, lower_curve
 from veilstream.apps.report.points import (
     Example,
@@ -22,13 +22,14 @@ from veilstream.apps.report.points import (
     stretch,
 )
 from veilstream.artefact import Artefact
+from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Both, Problem
-from veilstream.data.crossval import newest_symbol_chain, walk
+from veilstream.data.card import newest_symbol_chain
 from veilstream.errors import InputError
 from veilstream.solvers import curve, default_weights, solve
-from veilstream.solvers.baselines import Today
+from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.bounds import certify_curve
 from veilstream.solvers.solution import Point, Progress, Solution
 from veilstream.units import format_duration
@@ -54,7 +55,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class Rival:
     """One row of the table at equal distortion; `note` says why there are no numbers."""
 
     label: str
@@ -90,9 +91,9 @@ class Content:
     law: Array  # share of time of each symbol
     spots: list[Spot]
     solutions: list[Solution]
-    baselines: list[Baseline]
+    baselines: list[Rival]
     family: list[Point]  # planar Laplace, for the picture
-    audit: Audited
+    audit: AuditPart
     card: list[tuple[str, str]] = field(default_factory=list)
     account: list[dict[str, Any]] = field(default_factory=list)
 
@@ -121,8 +122,8 @@ def collect(
     if options.shareable:
         sequences = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=options.seed)[0]]]
     if not sequences:
-        raise InputError("the report shows recorded traces: give --data, or --shareable to draw them from the chain")
-    free = Problem(chain, problem.distortion, curve_constraint(problem.constraint))
+        raise InputError("the report shows recorded traces: give `data`, or `shareable` to draw them from the chain")
+    free = problem.under(curve_constraint(problem.constraint))
     own = Point.of(problem, artefact.policy)
     solutions = curve(free, default_weights(free, options.points), seed=options.seed, progress=progress)
     near = [w for w in slopes(solutions, own.distortion) if w not in {s.weight for s in solutions}]
@@ -133,7 +134,7 @@ def collect(
     n_spots = len(kept) + 1
     room = MAX_CELLS // n_spots - chain.n_symbols * problem.n_outputs
     path = stretch(sequences, int(np.clip(room // chain.n_symbols, 24, MAX_STEPS)))
-    z = walk(chain, path)
+    z = TrueStates.of(chain).along(path)
     points = [(own, True), *((Point(s.policy, s.leakage, s.distortion, s.level, s.leakage_se), False) for s in kept)]
     spots = []
     for i, (point, is_own) in enumerate(sorted(points, key=lambda p: (p[0].distortion, -p[0].leakage))):
@@ -152,8 +153,8 @@ def collect(
         spots,
         solutions,
         baselines(problem, own, options.seed),
-        Today("planar-laplace", settings=16, seed=options.seed).family(_free(problem), progress),
-        audited(artefact, recorded, options.audit, options.seed, progress),
+        Baseline("planar-laplace", settings=16, seed=options.seed).family(_free(problem), progress),
+        audit_part(artefact, recorded, options.audit, options.seed, progress),
         list(card),
         list(account),
     )
@@ -174,26 +175,26 @@ def _spot(
 
 
 def _free(problem: Problem) -> Problem:
-    return Problem(problem.chain, problem.distortion, Average(weight=1.0))
+    return problem.under(Average(weight=1.0))
 
 
-def baselines(problem: Problem, own: Point, seed: int) -> list[Baseline]:
+def baselines(problem: Problem, own: Point, seed: int) -> list[Rival]:
     """What else there is, at a mean distortion of at most the policy's."""
-    rows = [Baseline("this policy", own.leakage, own.leakage_se, own.distortion, str(own.level))]
+    rows = [Rival("this policy", own.leakage, own.leakage_se, own.distortion, str(own.level))]
     limit = Average(limit=own.distortion)
     free = curve_constraint(problem.constraint)
     for method, label in BASELINES.items():
         keeps = method == "myopic" and isinstance(free, Both)
         constraint = Both(limit, free.instantaneous) if keeps and isinstance(free, Both) else limit
         try:
-            s = solve(Problem(problem.chain, problem.distortion, constraint), method, seed=seed)
+            s = solve(problem.under(constraint), method, seed=seed)
         except InputError:
             least = float((problem.chain.stationary @ problem.distortion).min())
             why = "cannot be this accurate" + (f" (off by {least:.3g} on average)" if method == "constant" else "")
-            rows.append(Baseline(label, None, 0, None, "", why))
+            rows.append(Rival(label, None, 0, None, "", why))
             continue
         note = "does not keep the limit at every step" if isinstance(free, Both) and not keeps else ""
-        rows.append(Baseline(label, s.leakage, s.leakage_se, s.distortion, str(s.level), note))
+        rows.append(Rival(label, s.leakage, s.leakage_se, s.distortion, str(s.level), note))
     return rows
 
 

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from veilstream.apps.report import words
-from veilstream.apps.report.audited import Audited
+from veilstream.apps.report.audit_part import AuditPart
 from veilstream.apps.report.content import Content, payload
 from veilstream.audit.tables import LEGEND
 
@@ -113,7 +113,7 @@ def _baselines(content: Content) -> str:
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 
 
-def _audit(found: Audited) -> str:
+def _audit(found: AuditPart) -> str:
     """The verdict of the audit and its tables."""
     state = {True: "The claim stands.", False: "THE CLAIM FAILS.", None: ""}[found.stands]
     out = [f"<p>{'<strong>' + state + '</strong> ' if state else ''}{escape(found.words)}</p>"]

@@ -67,7 +67,7 @@ def verdict(content: Content) -> tuple[str, list[str]]:
             f"so at most {share} % of this leakage could still be avoided."
         )
     elif point.leakage > 5e-4 * max(truth, 1e-9):
-        found.append("No lower bound above zero was proved at this accuracy; a longer --seconds may find one.")
+        found.append("No lower bound above zero was proved at this accuracy; a longer search may find one.")
     blind = float(content.law.max())
     found.append(
         f"Someone who knows your habits and this policy, and sees every release, names the true state in "

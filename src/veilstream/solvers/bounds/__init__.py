@@ -1,7 +1,7 @@
 """Certificates: lower bounds that hold for every causal release mechanism. The proof is in `witness`."""
 
-from veilstream.solvers.bounds.certify import Certificate, Outcome, certify
+from veilstream.solvers.bounds.certify import Certificate, Ending, certify
 from veilstream.solvers.bounds.solutions import certify_curve, certify_solution
 from veilstream.solvers.bounds.witness import Witness
 
-__all__ = ["Certificate", "Outcome", "Witness", "certify", "certify_curve", "certify_solution"]
+__all__ = ["Certificate", "Ending", "Witness", "certify", "certify_curve", "certify_solution"]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
 from veilstream.solvers.bounds import alternation, interior
-from veilstream.solvers.bounds.memory import attained, split, window_table
+from veilstream.solvers.bounds.memory import attained, split, window_memory
 from veilstream.solvers.bounds.witness import NATS, SparseMatrix, Witness, improve, reverse_cost, weights_of
 from veilstream.solvers.solution import Progress
 
@@ -38,7 +38,7 @@ LARGEST_BLOCKS = 6_000_000  # numbers in an array S x Y x Z x Z
 LARGEST_SYSTEM = 4_000  # S x Z
 
 
-class Outcome(StrEnum):
+class Ending(StrEnum):
     """How a certificate ended, as a sentence."""
 
     TIGHT = "proved: the bound is within the tolerance of what can be reached"
@@ -55,7 +55,7 @@ class Certificate:
     reachable: float  # bits per step
     memory: int  # states of the memory behind the bound
     steps: int  # sweeps and interior-point steps
-    outcome: Outcome
+    outcome: Ending
     seconds: float
     history: list[dict[str, float]] = field(default_factory=list, repr=False)  # seconds, bound, memory
     witnesses: list[Any] = field(default_factory=list, repr=False)  # Witness per closed class; None: 0 leaks
@@ -106,7 +106,7 @@ def certify(
             if progress:
                 fraction = min(1.0, spent / seconds) if seconds > 0 else 1.0
                 progress(fraction, f"proved {bound:.4f} bits, memory {search.size}")
-    worst_last = [Outcome.TIGHT, Outcome.PRECISION, Outcome.SIZE, Outcome.TIME]
+    worst_last = [Ending.TIGHT, Ending.PRECISION, Ending.SIZE, Ending.TIME]
     return Certificate(
         lower_bound=total([s.bound for s in searches]),
         reachable=total([s.reachable for s in searches]),
@@ -137,7 +137,7 @@ class Search:
         self.memory = self.size = 1
         self.steps = 0
         self.last = False  # no larger memory fits
-        self.outcome = Outcome.TIME
+        self.outcome = Ending.TIME
 
     def run(self, until: float) -> Iterator[None]:
         """Yields after every piece of work; ends when the bound is tight, or nothing more can be done."""
@@ -145,28 +145,28 @@ class Search:
         still = interior.gauge(self.P, self.cost) if self.going(until) and self.fits(len(x.next)) else np.zeros(0)
         while self.going(until):
             if not self.fits(len(x.next)):
-                self.outcome = Outcome.SIZE
+                self.outcome = Ending.SIZE
                 return
             self.size, self.last = len(x.next), not self.fits(len(x.next), GROWTH)
             try:
                 x = yield from self.interior_point(x, still, until)
             except np.linalg.LinAlgError:
-                self.outcome = Outcome.PRECISION
+                self.outcome = Ending.PRECISION
                 return
             margin = MARGIN * max(self.reachable - self.bound, LEAST_BITS) * NATS
             parent, table, weight = split(self.P, x.next, x.m, max(self.size + 1, int(GROWTH * self.size)))
             if len(parent) == self.size:
-                self.outcome = Outcome.PRECISION
+                self.outcome = Ending.PRECISION
                 return
             x = interior.refined(x, parent, table, weight, margin)
 
     def alternations(self, until: float) -> Generator[None, None, interior.Iterate]:
         """No memory, then the last release or two while that helps; returns where to go on from."""
         Y, Z = self.cost.shape
-        x = yield from self.alternation(window_table(Y, 0), MOST_SWEEPS, until)
+        x = yield from self.alternation(window_memory(Y, 0), MOST_SWEEPS, until)
         taken_over = False  # can the interior-point method go on from the last memory, with room to grow?
         for window in (1, 2):
-            before, table = self.bound, window_table(Y, window)
+            before, table = self.bound, window_memory(Y, window)
             room = self.fits(len(table), 2)
             if not self.going(until) or Y == 1 or len(table) * Y * Z > LARGEST_SWEEP or (taken_over and not room):
                 break
@@ -235,8 +235,8 @@ class Search:
     def going(self, until: float) -> bool:
         """There is time, and something left to prove."""
         if self.bound >= min((1 - self.tolerance) * self.reachable, self.reachable - LEAST_BITS):
-            self.outcome = Outcome.TIGHT
-        return self.outcome is not Outcome.TIGHT and perf_counter() < until
+            self.outcome = Ending.TIGHT
+        return self.outcome is not Ending.TIGHT and perf_counter() < until
 
     def fits(self, states: int, growth: float = 1) -> bool:
         Y, Z = self.cost.shape

@@ -23,9 +23,9 @@ from veilstream.core.chain import LARGE
 from veilstream.core.information import Array
 from veilstream.core.local.pattern import Pattern, Rows, TooLarge, pattern_of
 from veilstream.core.problem import Problem
-from veilstream.solvers.bounds.certify import Certificate, Outcome
+from veilstream.solvers.bounds.certify import Certificate, Ending
 from veilstream.solvers.bounds.witness import NATS, SMALLEST
-from veilstream.solvers.size import plan
+from veilstream.solvers.size import layout_of
 from veilstream.solvers.solution import Progress
 
 LOOK_EVERY, MOST_SWEEPS = 25, 1000
@@ -37,7 +37,7 @@ def local_pattern(problem: Problem) -> Pattern | None:
     """The pattern without memory, where a problem is large and sparse and its chain returns everywhere."""
     if problem.n_states < LARGE or len(problem.chain.closed_classes[0]) < problem.n_states:
         return None
-    if plan(problem, 1, 1).pattern is None:
+    if layout_of(problem, 1, 1).pattern is None:
         return None
     return pattern_of(problem.chain.sparse, Rows.of(problem.allowed), problem.n_outputs, 0)
 
@@ -154,7 +154,7 @@ def certify_locally(
     bound = weight * float(law @ nearest) * (1 - 1e-12)
     best: LocalWitness | None = None
     history: list[dict[str, float]] = []
-    outcome, steps, memory = Outcome.SIZE, 0, 1
+    outcome, steps, memory = Ending.SIZE, 0, 1
 
     def tight() -> bool:
         return bound >= (1 - tolerance) * upper
@@ -182,7 +182,7 @@ def certify_locally(
             if late or tight() or stalled or k >= MOST_SWEEPS:
                 break
         if tight() or late:
-            outcome = Outcome.TIGHT if tight() else Outcome.TIME
+            outcome = Ending.TIGHT if tight() else Ending.TIME
             break
         if pattern.window and bound - before < STALLED * upper:
             break
@@ -192,6 +192,6 @@ def certify_locally(
         except TooLarge:
             break
     else:
-        outcome = Outcome.TIGHT
+        outcome = Ending.TIGHT
     took = perf_counter() - began
     return Certificate(bound, upper, memory, steps, outcome, took, history, [best])

@@ -15,7 +15,7 @@ from veilstream.core.information import Array
 LEAST_GAIN = 1e-10  # nats; a split that saves less is not made
 
 
-def window_table(n_outputs: int, window: int) -> NDArray[np.int64]:
+def window_memory(n_outputs: int, window: int) -> NDArray[np.int64]:
     """The memory that is the last `window` releases, the oldest most significant."""
     states = n_outputs**window
     return (np.arange(states)[:, None] * n_outputs + np.arange(n_outputs)) % states

@@ -4,18 +4,10 @@ import numpy as np
 import pytest
 
 from veilstream.core.chain import MarkovChain
-from veilstream.data.crossval import (
-    blocks_of,
-    cross_validate,
-    describe,
-    held_out_losses,
-    link_dead_ends,
-    losses,
-    newest_symbol_chain,
-    select_order,
-    transition_counts,
-    walk,
-)
+from veilstream.core.histories import TrueStates
+from veilstream.data.card import describe, newest_symbol_chain, transition_counts
+from veilstream.data.crossval import blocks_of, cross_validate, held_out_losses, losses, select_order
+from veilstream.data.dead_ends import link_dead_ends
 from veilstream.data.synthetic import city, household, synthetic
 from veilstream.errors import InputError
 
@@ -113,7 +105,7 @@ def test_held_out_loss_of_the_truth_is_the_entropy_rate():
 
 def test_walk_falls_back_to_the_longest_known_history():
     chain = MarkovChain.fit([np.array([0, 1, 0, 1, 2])], 3, order=2)
-    z = walk(chain, np.array([2, 2, 0, 1]))
+    z = TrueStates.of(chain).along([2, 2, 0, 1])
     assert [chain.histories[i] for i in z] == [(2,), (2,), (0,), (1, 0)]
 
 

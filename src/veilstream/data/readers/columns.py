@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from veilstream.data.readers.reader import LONGEST, form
 from veilstream.errors import InputError
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -32,6 +34,7 @@ _UNIT = re.compile(
     r"(?:^|[\s_(\[/]+|(?<=[^a-z])|(?=kwh|mwh))(kwh|wh|mwh|kw|w)(?:/hh)?(?:[\s_(]*per half hour[\s)]*)?[)\]]?$",
     re.IGNORECASE,
 )
+_READING = re.compile(r"^\s*[+-]?[.,]?\d|\d[.,]\d|\d{5}")  # what no name of a column looks like
 _UNIT_NAMES = {"kwh": "kWh", "wh": "Wh", "mwh": "MWh", "kw": "kW", "w": "W"}
 
 
@@ -54,32 +57,34 @@ class Layout:
 
     @property
     def numbers(self) -> dict[str, str]:
-        """Role -> column, of the columns that hold numbers (long tables)."""
-        pairs = {"lat": self.lat, "lon": self.lon} if self.lat else {"value": self.value}
-        return {role: column for role, column in pairs.items() if column}
+        """Column -> role, of the columns that hold numbers; no role in a wide table."""
+        if self.wide:
+            return dict.fromkeys(self.wide, "")
+        roles = {self.lat: "lat", self.lon: "lon", self.value: "value"}
+        return {column: role for column, role in roles.items() if column}
 
 
 def parse_columns(text: str | None) -> dict[str, str]:
     """ "time=ts,lat=y" -> {"time": "ts", "lat": "y"}."""
-    told: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for part in (text or "").split(","):
         if not part.strip():
             continue
         role, _, column = part.partition("=")
         if role.strip() not in ROLES or not column.strip():
-            raise InputError(f"--columns {part.strip()!r}: write role=column with a role of {', '.join(ROLES)}")
-        told[role.strip()] = column.strip()
-    return told
+            raise InputError(f"`columns` {part.strip()!r}: write role=column with a role of {', '.join(ROLES)}")
+        columns[role.strip()] = column.strip()
+    return columns
 
 
-def guess_layout(header: list[str], told: dict[str, str], where: str) -> Layout:
-    """The layout of a table with these column names; `told` wins over names."""
-    listing = ", ".join(header[:8]) + (", ..." if len(header) > 8 else "")
-    for role, column in told.items():
+def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> Layout:
+    """The layout of a table with these column names; what `columns` says wins."""
+    listing = _listing(header)
+    for role, column in columns.items():
         if column not in header:
             raise InputError(f"{where}: no column {column!r} for {role}; the columns are {listing}")
-    found = dict(told)
-    free = [c for c in header if c not in told.values()]
+    found = dict(columns)
+    free = [c for c in header if c not in columns.values()]
     for role, names in ROLES.items():
         if role not in found:
             guess = next((c for name in names for c in free if _plain(c) == name), None)
@@ -87,13 +92,13 @@ def guess_layout(header: list[str], told: dict[str, str], where: str) -> Layout:
                 found[role] = guess
                 free.remove(guess)
     if "time" not in found:
-        raise InputError(f"{where}: no time column among {listing}; name it with --columns time=COLUMN")
+        raise InputError(f"{where}: no time column among {listing}; name it with `columns='time=COLUMN'`")
     if "lat" in found and "lon" in found:
         return Layout(found["time"], found["lat"], found["lon"], stream=found.get("stream"), trace=found.get("trace"))
     half = ("lat" in found) != ("lon" in found)
-    if half and ("lat" in told or "lon" in told or "value" not in found):
+    if half and ("lat" in columns or "lon" in columns or "value" not in found):
         missing = "lon" if "lat" in found else "lat"
-        raise InputError(f"{where}: no {missing} column among {listing}; name it with --columns {missing}=COLUMN")
+        raise InputError(f"{where}: no {missing} column among {listing}; name it with `columns='{missing}=COLUMN'`")
     if "value" not in found:
         united = [c for c in free if _UNIT.search(c)]
         if len(united) == 1:
@@ -111,6 +116,12 @@ def guess_unit(column: str) -> str:
     """ "KWH/hh (per half hour)" -> "kWh"; "" if the name says nothing."""
     match = _UNIT.search(column)
     return _UNIT_NAMES[match[1].lower()] if match else ""
+
+
+def _listing(header: list[str]) -> str:
+    """The names of the columns; of what may be readings (a file without a header, a quote left open) the form only."""
+    names = [form(c) if _READING.search(c) or not c.isprintable() else c[:LONGEST] for c in header[:8]]
+    return ", ".join(names) + (", ..." if len(header) > 8 else "")
 
 
 def _plain(column: str) -> str:

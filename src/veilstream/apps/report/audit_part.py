@@ -20,7 +20,7 @@ DEPTHS = ("quick", "full", "none")
 
 
 @dataclass(frozen=True)
-class Audited:
+class AuditPart:
     """In words and tables; `words` alone where there was no audit, to say why."""
 
     words: str
@@ -28,39 +28,33 @@ class Audited:
     sheets: list[Sheet] = field(default_factory=list)
 
 
-def audited(
+def audit_part(
     artefact: Artefact,
     recorded: Sequence[NDArray[np.int64]] | None,
     depth: str = "quick",
     seed: int = 0,
     progress: Progress | None = None,
-) -> Audited:
+) -> AuditPart:
     """quick: the exact adversaries; full: learned ones too, which takes minutes; none: a word instead."""
     if depth not in DEPTHS:
         raise InputError(f"the audit must be one of {', '.join(DEPTHS)}, found {depth!r}")
     if depth == "none":
-        return Audited("No audit was asked for.")
-    from veilstream.audit import Options, audit, check, claim_of, verdict
+        return AuditPart("No audit was asked for.")
+    from veilstream.audit import Options
+    from veilstream.audit.assemble import audit_artefact
     from veilstream.audit.tables import sheets
 
+    options = Options(seed=seed)
     assert artefact.problem is not None  # collect saw to it
-    assert artefact.policy is not None
-    states, options = artefact.states, Options(seed=seed)
-    claim = claim_of(artefact.provenance, artefact.problem, artefact.policy)
     try:
-        found = audit(
-            artefact.problem,
-            artefact.policy,
-            recorded,
+        found = audit_artefact(
+            artefact,
+            sequences=recorded,
             name="this policy",
-            claimed=None if claim is None else claim.leakage,
-            distances=None if states is None else states.distances(),
-            names=() if states is None else states.names,
-            unit="" if states is None else states.unit,
             against=["planar-laplace"] if artefact.problem.allowed.all() else [],
             options=options if depth == "full" else options.quick(),
             progress=progress,
         )
     except InputError as error:
-        return Audited(f"No audit was possible: {error}.")
-    return Audited(verdict(found, claim, artefact.chain), check(found, claim).stands, sheets(found))
+        return AuditPart(f"No audit was possible: {error}.")
+    return AuditPart(found.words, found.check.stands, sheets(found.audit))

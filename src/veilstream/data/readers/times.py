@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import polars as pl
 
+from veilstream.data.readers.reader import form
 from veilstream.errors import InputError
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _ZONE = r"(Z|z|[+-]\d{2}:?\d{2})$"
 _DATED = re.compile(r"\d{4}-\d{2}-\d{2}([T ])\d{2}:\d{2}(:\d{2}([.,]\d+)?)?")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-OWN = "own"  # --tz own: every stamp's own offset is trusted, however many there are
+OWN = "own"  # as a time zone: every stamp's own offset is trusted, however many there are
 STEP_LIMIT = 1e8  # numbers below this are steps, not seconds since 1970
 
 
@@ -57,8 +57,8 @@ def time_style(sample: str, tz: str | None, time_format: str | None, where: str)
     if _DATE.fullmatch(text):
         return TimeStyle("naive", "%Y-%m-%d", zone=str(zone))
     raise InputError(
-        f"{where}: cannot read the time {sample!r}; use ISO 8601 (2013-01-01T00:30:00Z), seconds since 1970, "
-        "or tell the format with --time-format"
+        f"{where}: cannot read the time {form(sample)}; use ISO 8601 (2013-01-01T00:30:00Z), seconds since 1970, "
+        "or tell the format with `time_format`"
     )
 
 
@@ -116,7 +116,3 @@ def offsets_fit_one_place(zones: list[str]) -> bool:
     """One offset, or two an hour apart (summer time)."""
     offsets = sorted({offset_minutes(z) for z in zones})
     return len(offsets) == 1 or (len(offsets) == 2 and offsets[1] - offsets[0] == 60)
-
-
-def iso(t_us: int) -> str:
-    return dt.datetime.fromtimestamp(t_us / 1e6, tz=dt.UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,94 @@
+"""The audit of a policy file: its claim, its recorded data if there is any, the verdict in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from veilstream.artefact import Artefact
+from veilstream.audit.run import Audit, audit
+from veilstream.audit.settings import Options, Progress
+from veilstream.audit.traces import Ints
+from veilstream.audit.verdict import Check, Claim, check, claim_of, verdict
+from veilstream.core.course import OnCourse
+from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from veilstream.data.readings import Readings
+    from veilstream.data.recording import Recording
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """What a file claims, what was found, and whether the one stands against the other."""
+
+    audit: Audit
+    claim: Claim | None
+    check: Check
+    words: str
+    record: OnCourse | None = None  # on the recorded streams as a gateway would release them
+
+    def to_json(self) -> dict[str, Any]:
+        stands = {"stands": self.check.stands, "contradictions": list(self.check.contradictions)}
+        felt = {} if self.record is None else self.record.to_json()
+        return {**stands, "verdict": self.words, **self.audit.policy.to_json(), **felt}
+
+
+def audit_artefact(
+    artefact: Artefact,
+    readings: Readings | None = None,
+    recording: Recording | None = None,
+    *,
+    sequences: Sequence[Ints] | None = None,
+    name: str | None = None,
+    against: Sequence[str] = (),
+    options: Options | None = None,
+    progress: Progress | None = None,
+) -> Assessment:
+    """What adversaries learn from the releases of a policy file.
+
+    readings: recorded data, encoded as the file's own recording says unless another one is given.
+    sequences: instead of readings, symbols that are encoded already.
+    name: what to call the policy; the method that made it unless told.
+    """
+    policy, problem, states, record = artefact.policy, artefact.problem, artefact.states, None
+    if policy is None or problem is None:
+        raise InputError("this file is a model without a policy; run `veil solve` on it first")
+    if readings is not None:
+        from veilstream.audit.source import on_record, recorded_runs
+
+        runs = recorded_runs(readings, artefact, recording)
+        sequences, record = runs.sequences, on_record(artefact, runs)
+    claim = claim_of(artefact.provenance, problem, policy)
+    found = audit(
+        problem,
+        policy,
+        sequences,
+        name=name or method_of(artefact),
+        claimed=None if claim is None else claim.leakage,
+        distances=None if states is None else states.distances(),
+        names=() if states is None else states.names,
+        unit="" if states is None else states.unit,
+        against=against,
+        options=options,
+        progress=progress,
+    )
+    words = verdict(found, claim, problem.chain)
+    if record is not None and states is not None:
+        words = f"{felt_words(record, states.unit)} {words}"
+    return Assessment(found, claim, check(found, claim), words, record)
+
+
+def felt_words(record: OnCourse, unit: str) -> str:
+    return (
+        f"On the recorded streams a release was {record.felt:.3g} {unit} from the reading on average, and told "
+        f"{record.bits:.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
+    )
+
+
+def method_of(artefact: Artefact) -> str:
+    """The method that the file says made it; what it says may be anything."""
+    said = artefact.provenance.get("solution")
+    name = str(said.get("method", "policy")) if isinstance(said, dict) else "policy"
+    return name[:40] if name.isprintable() else "policy"

@@ -1,0 +1,77 @@
+"""What a reader is: from one file to a Table, or one line that says why not.
+
+Every reader keeps these promises (tests/data/test_reader_promises.py): whatever is in the file, it is read or refused
+with an InputError of one line that names the file; and no value of the file stands in that line, only its form.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+RANGES = {"lat": 90.0, "lon": 180.0}
+LONGEST = 40  # characters of a file in an error line
+SKIP = "correct it, or drop and count such rows with `skip_bad=True`"
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What the user may tell the readers."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    tz: str | None = None
+    time_format: str | None = None
+    skip_bad: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """One file, read.
+
+    frame    columns t (microseconds UTC), lat and lon or value, and where the file tells them apart stream and trace
+    stepped  t counts steps
+    """
+
+    frame: pl.DataFrame
+    kind: str  # position or value
+    unit: str = ""
+    stepped: bool = False
+    naive_zone: str | None = None  # how stamps without a zone were read, if there are any
+    missing: int = 0
+    bad: int = 0
+    bad_streams: tuple[str, ...] = ()  # whose rows were dropped, in a long table with a key
+
+
+def own_name(path: Path, alone: bool) -> str:
+    return path.stem
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One format.
+
+    read     (path, name to show, options) -> Table
+    takes    whether a text that begins like this is of this format
+    example  a small good file: three readings of one stream, the second earlier than the first
+    stream   (path, whether it is the only file) -> whose readings they are, where the file does not say
+    """
+
+    name: str
+    endings: tuple[str, ...]
+    read: Callable[[Path, str, ReadOptions], Table]
+    takes: Callable[[str], bool]
+    example: str
+    stream: Callable[[Path, bool], str] = own_name
+
+
+def form(text: str) -> str:
+    """A field of a file as an error line may show it: every digit as 0, for it may be part of a true value."""
+    return repr(re.sub(r"\d", "0", text[:LONGEST]))
+
+
+def outside(role: str) -> str:
+    return f"{role} is outside -{RANGES[role]:g}..{RANGES[role]:g} degrees"

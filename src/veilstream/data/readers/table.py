@@ -1,0 +1,140 @@
+"""Tables of text -> typed frames: numbers and times, every bad field named with file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import polars as pl
+
+from veilstream.data.readers.columns import Layout
+from veilstream.data.readers.reader import RANGES, SKIP, ReadOptions, Table, form, outside
+from veilstream.data.readers.times import (
+    OWN,
+    TimeStyle,
+    has_zone,
+    lacks_zone,
+    offsets_fit_one_place,
+    time_expr,
+    time_style,
+    zone_expr,
+)
+from veilstream.errors import InputError
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Rows whose fields are all text, counted in a column __row."""
+
+    rows: pl.LazyFrame
+    layout: Layout
+    name: str
+    first_line: int  # of row 0 in the file
+    field: Callable[[int, str], str]  # line, column -> the text there, to word an error
+
+    def line(self, row: int) -> int:
+        return row + self.first_line
+
+
+def typed(table: TextTable, options: ReadOptions) -> Table:
+    """Text columns -> numbers and times, checked; in long form, missing readings counted and left out."""
+    layout, style = table.layout, _style(table, options)
+    frame = table.rows.select("__row", *_expressions(layout, style)).collect(engine="streaming")
+    if style.kind == "aware" and options.tz is None:
+        _check_zones(frame, table)
+    bad = _bad_rows(frame, table, style, options.skip_bad)
+    whose: tuple[str, ...] = ()
+    if bad.len():
+        is_bad = pl.col("__row").is_in(bad.implode())
+        if layout.stream:
+            whose = tuple(frame.filter(is_bad)["stream"].unique(maintain_order=True).cast(pl.String).to_list())
+        frame = frame.filter(~is_bad)
+    naive = style.zone if style.kind == "naive" else None
+    long, missing = _long(frame, layout)
+    return Table(long, layout.kind, layout.unit, style.stepped, naive, missing, bad.len(), whose)
+
+
+def _style(table: TextTable, options: ReadOptions) -> TimeStyle:
+    time = table.layout.time
+    first = table.rows.select(time).filter(_given(time)).head(1).collect()
+    if first.height == 0:
+        raise InputError(f"{table.name}: no rows of data under the header; it needs at least two readings")
+    where = f"{table.name} line {table.first_line}"
+    return time_style(str(first.item()), options.tz, options.time_format, where)
+
+
+def _expressions(layout: Layout, style: TimeStyle) -> list[pl.Expr]:
+    """t, t_missing, zone, and for every column c of numbers n:c and bad:c; stream and trace."""
+    found = [time_expr(layout.time, style).alias("t"), (~_given(layout.time)).alias("t_missing")]
+    if style.kind == "aware":
+        found.append(zone_expr(layout.time).cast(pl.Categorical).alias("zone"))
+    for column in layout.numbers:
+        number = pl.col(column).str.strip_chars().cast(pl.Float64, strict=False)
+        bad = (number.is_null() & _given(column)) | number.is_infinite()
+        found += [number.fill_nan(None).alias(f"n:{column}"), bad.alias(f"bad:{column}")]
+    for role, key in (("stream", layout.stream), ("trace", layout.trace)):
+        if key:
+            found.append(pl.col(key).fill_null("").cast(pl.Categorical).alias(role))
+    return found
+
+
+def _bad_rows(frame: pl.DataFrame, table: TextTable, style: TimeStyle, skip: bool) -> pl.Series:
+    """Rows that cannot be read. Raises at the first one unless the user asked to skip them."""
+    faults = [(pl.col("t").is_null() & ~pl.col("t_missing"), table.layout.time, "time")]
+    for column, role in table.layout.numbers.items():
+        faults.append((pl.col(f"bad:{column}"), column, "number"))
+        if role in RANGES:
+            faults.append((pl.col(f"n:{column}").abs() > RANGES[role], column, role))
+    rows = []
+    for test, column, what in faults:
+        found = frame.filter(test.fill_null(False))["__row"]
+        if found.len() and not skip:
+            line = table.line(int(found.min()))  # type: ignore[arg-type]
+            raise InputError(f"{table.name} line {line}: {_fault(column, what, table.field(line, column), style)}")
+        rows.append(found)
+    return pl.concat(rows).unique()
+
+
+def _fault(column: str, what: str, text: str, style: TimeStyle) -> str:
+    if what == "number":
+        return f"column {column!r} must be a number, found {form(text)}; {SKIP}"
+    if what in RANGES:
+        return f"{outside(what)}; {SKIP}"
+    stamp = form(text)
+    if style.kind == "naive" and has_zone(text):
+        return f"mixed time zones: {stamp} has one, earlier stamps have none; write all in one form"
+    if style.kind == "aware" and lacks_zone(text):
+        return f"mixed time zones: {stamp} has none, earlier stamps have one; write all in one form"
+    return f"the time {stamp} is not like the first one (or does not exist in {style.zone}); {SKIP}"
+
+
+def _check_zones(frame: pl.DataFrame, table: TextTable) -> None:
+    zones = [str(z) for z in frame["zone"].unique().drop_nulls().to_list()]
+    if len(zones) < 2 or offsets_fit_one_place(zones):
+        return
+    first = str(frame["zone"].drop_nulls()[0])
+    row = next(
+        int(frame.filter(pl.col("zone").cast(pl.String) == z)["__row"].min())  # type: ignore[arg-type]
+        for z in sorted(zones, key=lambda z: offsets_fit_one_place([first, z]))
+        if z != first
+    )
+    raise InputError(
+        f"{table.name} line {table.line(row)}: mixed time zones: {', '.join(sorted(zones))}; "
+        f"if every stamp's own offset is right, say `tz='{OWN}'`"
+    )
+
+
+def _long(frame: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, int]:
+    """A row per reading, and how many had no value or time."""
+    keys = [c for c in ("stream", "trace") if c in frame.columns]
+    frame = frame.select("t", *keys, *(pl.col(f"n:{c}").alias(role or c) for c, role in layout.numbers.items()))
+    if layout.wide:
+        frame = frame.unpivot(index=["t", *keys], variable_name="stream", value_name="value")
+        keys = ["stream", *keys]
+    rows = frame.height
+    frame = frame.drop_nulls([c for c in frame.columns if c not in keys])
+    return frame.with_columns(pl.col(k).cast(pl.String).cast(pl.Categorical) for k in keys), rows - frame.height
+
+
+def _given(column: str) -> pl.Expr:
+    return (pl.col(column).str.strip_chars().str.len_bytes() > 0).fill_null(False)

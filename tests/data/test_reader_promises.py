@@ -1,0 +1,115 @@
+"""What every reader promises, whatever is in the file. A new one joins by being in READERS."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from veilstream.data.clean import clean
+from veilstream.data.readers import READERS
+from veilstream.data.sources import HEAD, read
+from veilstream.errors import InputError
+
+LONGEST_LINE = 400
+every_reader = pytest.mark.parametrize("reader", READERS, ids=lambda r: r.name)
+
+
+def values_in(reader):
+    """The digits after the point of every number of the example: nothing else in it has so many."""
+    return re.findall(r"\.(\d{6})\b", reader.example)
+
+
+def read_or_refused(path, content, reader):
+    """Readings, or None after one line that names the file and holds no value of it."""
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    try:
+        return read([str(path)])
+    except InputError as error:
+        line = str(error)
+        assert "\n" not in line
+        assert path.name in line
+        assert len(line) - len(str(path)) < LONGEST_LINE
+        assert not [v for v in values_in(reader) if v in line]
+        return None
+
+
+@pytest.fixture
+def file(tmp_path, reader):
+    return tmp_path / f"x{reader.endings[0]}"
+
+
+@every_reader
+def test_its_example_holds_three_readings_out_of_order(reader, file):
+    readings = read_or_refused(file, reader.example, reader)
+    assert (readings.frame.height, len(readings.streams), readings.n_traces) == (3, 1, 1)
+    assert len(set(values_in(reader))) >= 3
+    ordered = clean(readings, max_speed_kmh=1e9)
+    assert ordered.account.count("backward time") == 1
+    assert (np.diff(ordered.frame["t"].to_numpy()) > 0).all()
+    shown = [f"{x:.6f}".partition(".")[2] for x in ordered.frame.select(readings.columns).to_numpy().ravel()]
+    assert sorted(shown) == sorted(values_in(reader))
+
+
+@every_reader
+def test_it_is_known_by_its_ending_and_by_its_beginning(reader, tmp_path):
+    found = [read_or_refused(tmp_path / f"x{ending}", reader.example, reader) for ending in (*reader.endings, ".txt")]
+    found += [read_or_refused(tmp_path / "x", "\ufeff" + reader.example, reader)]
+    assert all(r.frame["t"].to_list() == found[0].frame["t"].to_list() for r in found)
+
+
+def test_no_ending_has_two_readers():
+    assert max(Counter(ending for reader in READERS for ending in reader.endings).values()) == 1
+    assert all(re.fullmatch(r"\.[a-z]+", ending) for reader in READERS for ending in reader.endings)
+
+
+@every_reader
+def test_what_is_empty_binary_or_a_folder_is_refused(reader, file, tmp_path):
+    for content in (b"", b" \n\n", b"\xff" * 100, b"\0" * 100, b"PK\x03\x04 and more", bytes(range(256)) * 40):
+        assert read_or_refused(file, content, reader) is None
+    folder = tmp_path / f"folder{reader.endings[0]}"
+    folder.mkdir()
+    with pytest.raises(InputError, match="a folder without traces"):
+        read([str(folder)])
+    (folder / f"inner{reader.endings[0]}").mkdir()
+    with pytest.raises(InputError, match="a folder without traces"):
+        read([str(folder)])
+
+
+@every_reader
+def test_cut_off_anywhere_it_is_read_or_refused(reader, file):
+    text = reader.example.encode()
+    heights = [r.frame.height for n in range(len(text)) if (r := read_or_refused(file, text[:n], reader)) is not None]
+    assert max(heights, default=0) <= 3
+
+
+@every_reader
+def test_what_is_not_utf8_far_into_the_file_is_refused(reader, file):
+    for far in (b" " * HEAD, b"\n" * HEAD):
+        assert read_or_refused(file, reader.example.encode() + far + b"\xff\n", reader) is None
+
+
+@every_reader
+def test_a_line_without_end_is_read_or_refused(reader, file):
+    lines = reader.example.splitlines()
+    for filler in ("9", "x", ",", '"', "[", "<", "é"):
+        for at in range(len(lines) + 1):
+            read_or_refused(file, "\n".join([*lines[:at], filler * 300_000, *lines[at:]]), reader)
+    for field in values_in(reader)[:2]:
+        read_or_refused(file, reader.example.replace(field, field * 50_000), reader)
+
+
+@every_reader
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_is_changed_it_is_read_or_refused_without_telling_a_value(reader, file, data):
+    text = bytearray(reader.example.encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(text)))
+        gone = data.draw(st.integers(0, 12))
+        text[at : at + gone] = data.draw(
+            st.sampled_from([b"", b"\n", b",", b'"', b"\xff", b"x", b"-", b"e9", b"{", b"<"])
+        )
+    read_or_refused(file, bytes(text), reader)

@@ -1,0 +1,180 @@
+"""Documents cannot rot: links lead somewhere, names exist, python blocks run."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+
+import pytest
+
+from rooms import MODULES, ROOMS, ROOT
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+TEXT = {str(p.relative_to(ROOT)): p.read_text() for p in PAGES}
+OURS = [p for place in ("src", "tests", "docs", "tools", "examples") for p in (ROOT / place).rglob("*.*")]
+FILES = [str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.*"), *OURS]]
+README_LINES = 90  # two screens
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.S | re.M)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+QUOTED = re.compile(r"`([^`\n]+)`")
+ROOM = "|".join(sorted({name.split(".")[0] for level in ROOMS for name in level}))
+DOTTED = re.compile(rf"(?:veilstream\.)?((?:{ROOM})(?:\.\w+)+)(?:\(.*\))?$")
+FILE_NAME = re.compile(r"[\w./-]*\w\.(?:py|md|svg|toml|cff)$")
+
+
+def prose(text):
+    """The text without its fenced blocks."""
+    return FENCE.sub("", text)
+
+
+# --- links -----------------------------------------------------------------------------------------------
+
+
+def anchors(text):
+    titles = re.findall(r"^#+ (.+)$", prose(text), re.M)
+    return {re.sub(r"[^\w\- ]", "", re.sub(r"[`*]", "", t).lower()).strip().replace(" ", "-") for t in titles}
+
+
+def links(name):
+    return [target for target in LINK.findall(prose(TEXT[name])) if "://" not in target]
+
+
+def target_of(name, target):
+    path, _, anchor = target.partition("#")
+    return os.path.normpath(os.path.join(os.path.dirname(name), path)) if path else name, anchor
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_every_link_leads_somewhere(name):
+    for link in links(name):
+        path, anchor = target_of(name, link)
+        assert (ROOT / path).exists(), f"{name} links to {link}"
+        assert not anchor or anchor in anchors(TEXT[path]), f"{path} has no heading {anchor}"
+
+
+def test_every_document_is_found_from_the_readme():
+    seen, todo = set(), ["README.md"]
+    while todo:
+        name = todo.pop()
+        if name in TEXT and name not in seen:
+            seen.add(name)
+            todo += [target_of(name, link)[0] for link in links(name)]
+    assert seen == set(TEXT)
+
+
+def test_the_readme_stays_short():
+    assert len(TEXT["README.md"].splitlines()) <= README_LINES
+
+
+# --- programs --------------------------------------------------------------------------------------------
+
+
+def program(name):
+    """All python blocks of a page, in order, as one program; other lines are blank, so that errors name the line."""
+    text, lines = TEXT[name], [""] * len(TEXT[name].splitlines())
+    for block in FENCE.finditer(text):
+        if block[1] == "python":
+            first = text.count("\n", 0, block.start(2))
+            own = block[2].splitlines()
+            lines[first : first + len(own)] = own
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("name", [n for n in TEXT if "```python" in TEXT[n]])
+def test_what_is_fenced_as_python_runs(name, tmp_path):
+    code = f"exec(compile({program(name)!r}, {name!r}, 'exec'))"
+    here = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=here, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# --- names -----------------------------------------------------------------------------------------------
+
+
+def defined(tree):
+    """Names that a module or class body gives: definitions, assignments, imports."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                yield from ((n.id, node) for n in ast.walk(target) if isinstance(n, ast.Name))
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((a.asname or a.name, node) for a in node.names)
+
+
+def exists(dotted):
+    """Whether core.problem.Budget.bits and the like are there, looked up in the source."""
+    parts = dotted.split(".")
+    for n in range(len(parts), 0, -1):
+        module = ".".join(parts[:n])
+        if module in MODULES:
+            body = ast.parse(MODULES[module].read_text())
+            for name in parts[n:]:
+                found = dict(defined(body)) if hasattr(body, "body") else {}
+                if name not in found:
+                    return False
+                body = found[name]
+            return True
+    return False
+
+
+def test_the_finder_of_names_finds_and_misses():
+    assert exists("core.problem.Problem.cost") and exists("solvers.solve") and exists("gateway.nats")
+    assert not exists("core.problem.Problem.price") and not exists("core.nonsense") and not exists("solvers.dissolve")
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_every_dotted_name_of_ours_exists(name):
+    quoted = QUOTED.findall(prose(TEXT[name]))
+    missing = {m[1] for q in quoted if (m := DOTTED.match(q)) and not FILE_NAME.match(q) and not exists(m[1])}
+    assert not missing
+
+
+def ours(name):
+    return any(f == name or f.endswith("/" + name.lstrip("./")) for f in FILES)
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_every_file_named_is_in_the_repository(name):
+    assert not [q for q in QUOTED.findall(prose(TEXT[name])) if FILE_NAME.match(q) and not ours(q)]
+
+
+def docstrings(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_docstring_speaks_of_what_is_not_in_the_repository(module):
+    for text in docstrings(MODULES[module]):
+        assert not re.search(r"\bTHEORY\b|\bDESIGN\b|\bSTYLE\b|\bprototype|\bissue \d", text), text
+        assert not [q for q in QUOTED.findall(text) if FILE_NAME.match(q) and not ours(q)], text
+        assert not [m for m in re.findall(r"docs/\w+\.md", text) if m not in TEXT], text
+
+
+def test_the_vocabulary_owns_up_to_every_class_name_used_twice():
+    where = Counter(
+        node.name
+        for path in MODULES.values()
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    )
+    twice = {name for name, n in where.items() if n > 1 and not name.startswith("_")}
+    section = TEXT["docs/notation.md"].partition("### Class names used twice")[2].partition("\n#")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.M)) == twice
+
+
+# --- what is said in several places ------------------------------------------------------------------------
+
+
+def test_one_version_everywhere():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert re.search(rf"^## \[.*{re.escape(version)}", TEXT["CHANGELOG.md"], re.M)
