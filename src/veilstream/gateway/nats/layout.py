@@ -204,7 +204,7 @@ async def bind(link: Link, names: Names, promises: Promises, rebind: bool = Fals
     value = json.dumps({"schema": SCHEMA, "spaces": promises}).encode()
     headers = {"Nats-Expected-Last-Subject-Sequence": str(revision)}
     try:
-        await link.request(names.meta, value, headers)
+        await link.request((names.meta, value, headers))
     except Rejected:
         raise Unavailable("another worker binds it") from None
 

@@ -87,7 +87,7 @@ class Session:
                 room = self.settler.serving.max_streams - self.stats.streams
                 outcomes, batch = self.settler.settle([readings[i] for i in these], loan.stream, loan.find, room)
                 new = {s.key for s in batch.streams if s.id is None}
-                failed |= await loan.commit(batch)
+                failed |= await self.ledger.commit(loan, batch)
             self.stats.streams += len(new - failed)
             held = {i: o for i, o in zip(these, outcomes, strict=True) if _key(readings[i]) not in failed}
             self.stats.count(list(held.values()))

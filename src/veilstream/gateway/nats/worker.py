@@ -134,7 +134,7 @@ def _tasks(*work: Coroutine[None, None, None]) -> list[asyncio.Task[None]]:
 
 async def _until(stop: threading.Event, link: Link) -> None:
     while not stop.is_set():
-        if link.closed.is_set():
+        if link.nc.is_closed:
             raise InputError(f"the connection to NATS at {link.settings.shown} was closed for good")
         await asyncio.sleep(STOP_S)
 
