@@ -21,7 +21,7 @@ import optax
 
 from veilstream.audit.traces import Ints
 from veilstream.audit.windows import Windows
-from veilstream.core.information import Array
+from veilstream.core.information import Array, normalised
 
 Params = dict[str, jax.Array]
 NOTHING = 1e-12  # weight of a row that only fills up a shape
@@ -30,7 +30,7 @@ CHUNK = 4096  # windows predicted at once
 
 def padded(rows: int) -> int:
     """The next power of 4 from 64 on: equal shapes compile once."""
-    return 4 ** max(3, int(np.ceil(np.log2(max(rows, 1)) / 2)))
+    return int(4 ** max(3, math.ceil(math.log2(max(rows, 1)) / 2)))
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Trained:
             part[: len(rows)] = rows
             found.append(np.asarray(_predict(self.params, jnp.asarray(part)), float)[: len(rows)])
         law = np.exp(np.concatenate(found))
-        return law / law.sum(1, keepdims=True)
+        return normalised(law)
 
 
 def train(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilstream.core.information import Array, entropy
+from veilstream.core.information import Array, Index, entropy, normalised
 from veilstream.errors import InputError
 
 SMOOTHING = 1e-3  # pseudo-counts per transition; keeps every entry positive, hardly moves the entropy rate
@@ -141,7 +141,7 @@ class MarkovChain:
             whole = len(states) == len(self)
             law = self._sparse_law if whole and self.is_sparse else self._dense_law(states)
             pi[states] = (start @ self.absorption[:, k]) * law
-        return pi / pi.sum()
+        return normalised(pi)
 
     def _dense_law(self, states: NDArray[np.int64]) -> Array:
         return stationary_law(self.transition[np.ix_(states, states)])
@@ -362,7 +362,7 @@ def stationary_law(P: Array) -> Array:
     pi = np.ones(n)
     for k in range(1, n):
         pi[k] = pi[:k] @ A[:k, k]
-    return pi / pi.sum()
+    return normalised(pi)
 
 
 def draw(law: Array, u: Array) -> NDArray[np.int64]:
@@ -370,4 +370,5 @@ def draw(law: Array, u: Array) -> NDArray[np.int64]:
     cumulative = np.cumsum(law, -1)
     total = cumulative[..., -1]
     passed = np.minimum(u * total, np.nextafter(total, 0))  # below the total even when u rounds up to 1
-    return (cumulative <= passed[..., None]).sum(-1)
+    y: Index = (cumulative <= passed[..., None]).sum(-1)
+    return y

@@ -81,11 +81,11 @@ class Moves:
 
     def step(self, x: Array) -> Array:
         """x P along the last axis: a law one step later."""
-        return (x.reshape(-1, x.shape[-1]) @ self.P).reshape(x.shape)
+        return np.asarray(x.reshape(-1, x.shape[-1]) @ self.P).reshape(x.shape)
 
     def ahead(self, x: Array) -> Array:
         """x P^T: what is expected one step later."""
-        return (x.reshape(-1, x.shape[-1]) @ self.P.T).reshape(x.shape)
+        return np.asarray(x.reshape(-1, x.shape[-1]) @ self.P.T).reshape(x.shape)
 
 
 class WindowStep:
@@ -125,7 +125,7 @@ class WindowStep:
         return Rates(float(np.maximum(leak, 0).sum()), float(distortion))
 
     def shown(self, mu: Array) -> Array:
-        return ((self.r.swapaxes(1, 2) @ (self._split(mu) / self.N)) * self.K).sum(0).T
+        return np.asarray(((self.r.swapaxes(1, 2) @ (self._split(mu) / self.N)) * self.K).sum(0).T)
 
     def guess(self) -> Array:
         S = self.r.shape[0] * self.r.shape[1]
@@ -148,7 +148,7 @@ class WindowStep:
         S, Z, Y = a.shape
         moves = a[..., None] * P[:, None, :]  # S x Z x Y x Z'
         if S == 1:
-            return moves.sum(2).reshape(Z, Z)
+            return np.asarray(moves.sum(2)).reshape(Z, Z)
         T = np.zeros((S, Z, S // Y, Y, Z))
         T[np.arange(S), :, np.arange(S) % (S // Y)] = moves
         return T.reshape(S * Z, S * Z)
@@ -201,7 +201,7 @@ def arnoldi(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> Ar
     except ArpackNoConvergence:
         return mu
     law = np.abs(vector[:, 0].real).reshape(mu.shape)
-    return law / law.sum()
+    return np.asarray(law / law.sum())
 
 
 def law_at_phases(steps: Sequence[LawStep], chain: MarkovChain) -> list[Array]:

@@ -78,14 +78,14 @@ def estimate_bytes(problem: Problem, window: int = 1, batch: int = 1, dtype: Any
 def dense_bytes(problem: Problem, window: int, batch: int, dtype: Any) -> int:
     S, Z, Y = problem.n_outputs**window, problem.n_states, problem.n_outputs
     sweeps = np.dtype(dtype).itemsize * S * (STATE_ARRAYS * Z + OUTPUT_ARRAYS * Y) + 8 * (2 * S * Y + 3 * Z * Y)
-    return batch * sweeps + 8 * S * (JUDGING * Z + 2 * Y)
+    return int(batch * sweeps + 8 * S * (JUDGING * Z + 2 * Y))
 
 
 def sparse_bytes(pattern: Pattern, batch: int, dtype: Any) -> int:
     made = pattern.n_triples * TRIPLE_BYTES + int(pattern.follow.nnz) * MOVE_BYTES
     entries, outputs = len(pattern.entry_state), len(pattern.output)
     runs = batch * np.dtype(dtype).itemsize * SPARSE_ARRAYS * (2 * entries + outputs)
-    return made + runs + 8 * JUDGING * entries
+    return int(made + runs + 8 * JUDGING * entries)
 
 
 def free_bytes(memory_gb: float | None = None) -> float:

@@ -123,16 +123,16 @@ class Products:
     def normaliser(self, r: Array, K: Array) -> Array:
         """N(e) = sum_y r K; K is kept for `outputs`."""
         np.take(K, self.pattern.triple_kernel, out=self.from_r.data, mode="clip")  # clip: not buffered
-        return self.from_r @ r
+        return np.asarray(self.from_r @ r)
 
     def outputs(self, share: Array) -> Array:
         """sum_z share(e) K(k) for every output."""
-        return self.to_output @ share
+        return np.asarray(self.to_output @ share)
 
     def arrived(self, r: Array, K: Array, share: Array) -> Array:
         """K(k) sum_s r(o) share(e) for every kernel entry."""
         np.take(r, self.triple_output_by_kernel, out=self.from_share.data, mode="clip")
-        return K * (self.from_share @ share)
+        return np.asarray(K * (self.from_share @ share))
 
 
 def pattern_of(transition: Any, allowed: Rows, n_outputs: int, window: int, most_triples: float = np.inf) -> Pattern:

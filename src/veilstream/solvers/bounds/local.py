@@ -57,7 +57,7 @@ class LocalWitness:
         rho, log_wP = reverse.cost(cost, self.log_weights)
         g = float((rho + reverse.ahead(self.alpha) - self.alpha[reverse.entry]).min())
         largest = 1 + sum(np.abs(x).max() for x in (cost, self.log_weights, log_wP, self.alpha))
-        return (g - 8 * (self.pattern.n_states + 8) * largest * 2.0**-53) / NATS
+        return float((g - 8 * (self.pattern.n_states + 8) * largest * 2.0**-53) / NATS)
 
 
 class Reverse:
@@ -90,7 +90,7 @@ class Reverse:
 
     def ahead(self, alpha: Array) -> Array:
         """(P alpha_next(s,y))(z) of every triple."""
-        return (self.pattern.follow @ alpha)[self.pattern.triple_kernel]
+        return np.asarray(self.pattern.follow @ alpha)[self.pattern.triple_kernel]
 
     def least(self, x: Array) -> Array:
         """The least over y, of every entry."""
@@ -134,7 +134,7 @@ def flattened(reverse: Reverse, transition: Any, law: Array, rho: Array, alpha: 
     f = np.zeros(p.n_states)
     f[1:] = spsolve((eye_array(p.n_states) - transition).tocsc()[1:, 1:], (h - law @ h)[1:])
     alpha = alpha + f[p.entry_state]
-    return alpha - alpha.mean()
+    return np.asarray(alpha - alpha.mean())
 
 
 def certify_locally(
