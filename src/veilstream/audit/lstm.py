@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +50,7 @@ class Lstm:
 
 class State(NamedTuple):
     params: Params
-    adam: Any
+    adam: optax.OptState
     key: jax.Array
 
 

@@ -9,13 +9,16 @@ which x_t each z stands for. Everything downstream sees only this rectangular fo
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilstream.core.information import Array, Index, entropy, normalised
 from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 SMOOTHING = 1e-3  # pseudo-counts per transition; keeps every entry positive, hardly moves the entropy rate
 ROW_TOLERANCE = 1e-6
@@ -72,7 +75,7 @@ class MarkovChain:
         return len(self) >= LARGE and int(np.count_nonzero(self.transition)) < SPARSE * self.transition.size
 
     @cached_property
-    def sparse(self) -> Any:
+    def sparse(self) -> "csr_array":
         """The transition as a scipy csr array."""
         from scipy.sparse import csr_array
 

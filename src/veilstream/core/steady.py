@@ -14,12 +14,13 @@ on those, and knows no policy.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from veilstream.core.chain import MarkovChain
-from veilstream.core.information import Array, xlog2
+from veilstream.core.information import Array, Index, xlog2
 from veilstream.core.problem import Problem
 from veilstream.errors import InputError
 
@@ -75,7 +76,7 @@ class LawStep(Protocol):
 class Moves:
     """Products with the transition matrix, over its non-zeros alone where it is large and sparse."""
 
-    def __init__(self, chain: MarkovChain, dtype: Any = np.float64) -> None:
+    def __init__(self, chain: MarkovChain, dtype: DTypeLike = np.float64) -> None:
         P = chain.sparse if chain.is_sparse else chain.transition
         self.P = P.astype(dtype, copy=False)
 
@@ -142,7 +143,7 @@ class WindowStep:
         """a_s(y|z), S x Z x Y."""
         return self._join(self.r[:, :, None, :] * (self.K.swapaxes(1, 2)[:, None] / self.N[..., None]))
 
-    def transition(self, states: Any = slice(None)) -> Array:
+    def transition(self, states: Index | slice = slice(None)) -> Array:
         """T((s,z), (s',z')) = sum over y leading from s to s' of a_s(y|z) P(z,z'), for these states."""
         a, P = self.table()[:, states], self.chain.transition[states][:, states]
         S, Z, Y = a.shape

@@ -19,7 +19,7 @@ The rate was changed along with the trace, so the gain of trace 0 alone is not s
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -90,7 +90,7 @@ class Networks(NamedTuple):
 
 class State(NamedTuple):
     networks: Networks
-    optimiser: Any
+    optimiser: optax.OptState
     belief: jax.Array  # streams x |Z|
     average: jax.Array  # g: running mean of the cost
     update: jax.Array

@@ -18,7 +18,7 @@ the directions the actor asks about (one seed, grid Q2 at weight 1: 1.1 % above 
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -100,7 +100,7 @@ class State(NamedTuple):
     actor: Actor
     critic: jax.Array  # pieces x |Z|
     slow: jax.Array  # the copy of the critic behind the targets
-    optimisers: Any
+    optimisers: tuple[optax.OptState, optax.OptState]
     belief: jax.Array  # streams x |Z|
     update: jax.Array
     key: jax.Array

@@ -16,13 +16,16 @@ pattern never changes:
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.information import Array, Index
 from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 LARGEST_KEY = 2**62
 
@@ -72,7 +75,7 @@ class Pattern:
     triple_start: Index  # E + 1: the triples of each entry lie together
     triple_output: Index  # T: place in `output`
     triple_kernel: Index  # T: place in the kernel
-    follow: Any  # csr, k x E: P(z, z') from (s', z, y) to (s'y, z')
+    follow: "csr_array"  # k x E: P(z, z') from (s', z, y) to (s'y, z')
 
     @property
     def n_triples(self) -> int:
@@ -135,7 +138,9 @@ class Products:
         return np.asarray(K * (self.from_share @ share))
 
 
-def pattern_of(transition: Any, allowed: Rows, n_outputs: int, window: int, most_triples: float = np.inf) -> Pattern:
+def pattern_of(
+    transition: "csr_array", allowed: Rows, n_outputs: int, window: int, most_triples: float = np.inf
+) -> Pattern:
     """The pattern of a chain (csr) and of what each state may show; refused beyond `most_triples`."""
     Z, Y = transition.shape[0], n_outputs
     if Y**window * max(Y, Z) > LARGEST_KEY:

@@ -15,7 +15,7 @@ one sparse system. pi only helps to find f: the bound itself is the minimum with
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from veilstream.solvers.bounds.certify import Certificate, Ending
 from veilstream.solvers.bounds.witness import NATS, SMALLEST
 from veilstream.solvers.size import layout_of
 from veilstream.solvers.solution import Progress
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 LOOK_EVERY, MOST_SWEEPS = 25, 1000
 STALLED = 2e-4  # relative: three looks without this much are enough
@@ -50,7 +53,7 @@ class LocalWitness:
     log_weights: Array  # T
     alpha: Array  # E
 
-    def bound(self, transition: Any, distortion: Array, weight: float) -> float:
+    def bound(self, transition: "csr_array", distortion: Array, weight: float) -> float:
         """g in bits, rounding errors subtracted; transition: csr."""
         reverse = Reverse(self.pattern, transition)
         cost = weight * distortion[reverse.state, reverse.output] * NATS
@@ -119,7 +122,7 @@ def alternate(reverse: Reverse, cost: Array, law: Array) -> Iterator[tuple[Array
         mu = lead @ np.bincount(p.triple_kernel, mu[entry] * np.exp(log_a), len(p.kernel_row))
 
 
-def flattened(reverse: Reverse, transition: Any, law: Array, rho: Array, alpha: Array, steps: int) -> Array:
+def flattened(reverse: Reverse, transition: "csr_array", law: Array, rho: Array, alpha: Array, steps: int) -> Array:
     """A better potential: some value iteration, then the part f(z) of the module's head."""
     from scipy.sparse import eye_array
     from scipy.sparse.linalg import spsolve
