@@ -233,7 +233,7 @@ def read(msg: Msg | None) -> Answer:
     if msg is None:
         return Unavailable("no answer in time")
     try:
-        found = msgspec.json.decode(msg.data)
+        found: dict[str, Any] = msgspec.json.decode(msg.data)
     except msgspec.MsgspecError:
         return Unavailable("an answer that is not JSON")
     if "error" not in found:

@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from nats.aio.msg import Msg
+
 from veilstream.gateway.nats.layout import Layout
 from veilstream.gateway.nats.ledger import MOST, Ledger
-from veilstream.gateway.nats.link import Link, Msg, Request
+from veilstream.gateway.nats.link import Link, Request
 from veilstream.gateway.nats.members import Members
 from veilstream.gateway.nats.names import token
 from veilstream.gateway.outcome import Outcome, OutFormat

@@ -11,12 +11,13 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 
 import msgspec
+from nats.aio.msg import Msg
 
 from veilstream.errors import InputError
 from veilstream.gateway.nats.clock import Clock
 from veilstream.gateway.nats.layout import Layout, binding_of, bound, prepare, promises_of
 from veilstream.gateway.nats.ledger import MOST, Ledger
-from veilstream.gateway.nats.link import Link, LinkSettings, Msg, Rejected, Unavailable
+from veilstream.gateway.nats.link import Link, LinkSettings, Rejected, Unavailable
 from veilstream.gateway.nats.members import Members
 from veilstream.gateway.nats.names import Names
 from veilstream.gateway.nats.partition import Partition
