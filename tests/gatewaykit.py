@@ -20,12 +20,19 @@ from veilstream.gateway.space import Space
 from veilstream.gateway.store import MEMORY, Store
 
 
-def needs(kind, missing: bool, reason: str):
+class Needs:
     """Marks a test with what it talks to, and skips it with a word where that is not installed."""
-    return lambda test: kind(pytest.mark.skipif(missing, reason=f"needs {reason}")(test))
+
+    def __init__(self, kind: pytest.MarkDecorator, missing: bool, reason: str) -> None:
+        self.marks = [kind, pytest.mark.skipif(missing, reason=f"needs {reason}")]
+
+    def __call__(self, test):
+        for mark in self.marks:
+            test = mark(test)
+        return test
 
 
-NEEDS_MOSQUITTO = needs(pytest.mark.service, mosquitto_command() is None, "mosquitto: apt-get install mosquitto")
+NEEDS_MOSQUITTO = Needs(pytest.mark.service, mosquitto_command() is None, "mosquitto: apt-get install mosquitto")
 
 
 def problem_of(name: str = "grid4x4-q2", constraint=None) -> Problem:

