@@ -44,12 +44,12 @@ def key_file() -> str:
 def session_on(
     art,
     link,
-    names=Names(),
+    names=Names(),  # noqa: B008
     ceiling=None,
     keep=4,
     now=time.time,
     uniforms=None,
-    **serving,  # noqa: B008
+    **serving,
 ) -> Session:
     """A session of the only worker, on a link that may be none of NATS."""
     space, members = Space(art, ceiling), SimpleNamespace(mine={0}, id="test", forged=0)

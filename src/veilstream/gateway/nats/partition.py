@@ -53,7 +53,7 @@ class Partition:
                 continue
             try:
                 self._add(await self._puller.pull(max(1, BATCH - len(self._held)), 0.0 if self._held else IDLE_S))
-                if self._puller.lost and not self._held:
+                if self._puller.lost:
                     await self._mend()
                 clear = await self._clear() if self._held else []
                 if clear:
