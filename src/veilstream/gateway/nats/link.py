@@ -30,7 +30,7 @@ RECONNECT_S, PING_S, MISSED_PINGS = 0.2, 5, 2
 ERRORS_KEPT = 20
 PORT = 4222
 NANOSECONDS = 10**9  # JetStream counts in them
-NOBODY_THERE, OVER = 503, 409  # of a pull: no such consumer or no leader; ended by the server
+NOBODY_THERE, DELETED = 503, "Consumer Deleted"  # to a pull: before it came there, while it waited
 AT_ONCE_BYTES = 8 << 20  # of one pull
 INBOX = "_VEIL"  # readings are delivered to inboxes: not where everybody may listen
 ANSWERS = ("_INBOX.", "_R_.")  # where others may want an answer; the second is the server's way to another account
@@ -302,13 +302,14 @@ class Puller:
         return puller
 
     async def _arrived(self, msg: Msg) -> None:
-        status = (msg.headers or {}).get("Status")
+        headers = msg.headers or {}
+        status = headers.get("Status")
         if msg.reply.startswith(DELIVERED):
             self._got.append(msg)
             if len(self._got) >= self._want:
                 self._end.set()
         elif msg.subject == self._reply and status != "100":
-            self.lost |= status in (str(NOBODY_THERE), str(OVER))
+            self.lost |= status == str(NOBODY_THERE) or headers.get("Description") == DELETED
             self._end.set()  # no more messages, or the pull is over for another reason
 
     def interrupt(self) -> None:
