@@ -1,21 +1,30 @@
 # Two commands on a fresh machine: make demo, make test. Both set themselves up in .venv.
+# While working: make check (a minute or so), make fix.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check clean
+QUICK := not slow and not service and not browser
+
+.PHONY: demo test check fix lint clean
 
 demo: $(VENV)/.demo
 	$(BIN)/veil demo -o out/demo
 
-test: $(VENV)/.dev services
+# everything, one process a core; coverage of src, at least 90 %, also of the Python processes that tests start
+test: $(VENV)/.dev services lint
+	$(BIN)/python -m pytest -n logical --maxprocesses 8 --durations 10 --cov --cov-report term
+
+check: $(VENV)/.dev lint
+	$(BIN)/python -m pytest -n logical --maxprocesses 8 -m "$(QUICK)"
+
+lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
 
-check: $(VENV)/.dev
-	$(BIN)/ruff check --fix . ; $(BIN)/ruff format . ; $(BIN)/mypy
+fix: $(VENV)/.dev
+	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -35,4 +44,4 @@ services:
 	@./.ci/services
 
 clean:
-	rm -rf $(VENV) out build dist
+	rm -rf $(VENV) out build dist .coverage .coverage.*

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -14,22 +15,21 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--no-proxy-server",
     "--window-size=1200,900",
 )
 
 
 @contextmanager
 def chromium(folder):
-    selenium = pytest.importorskip("selenium", reason="selenium is not installed")
-    binary = shutil.which("chromium") or shutil.which("chromium-browser")
-    driver = shutil.which("chromedriver")
+    pytest.importorskip("selenium", reason="selenium is not installed")
+    binary, driver = next(filter(None, map(shutil.which, NAMES)), None), shutil.which("chromedriver")
     if not binary or not driver:
-        pytest.skip("no chromium with chromedriver on this machine")
+        pytest.skip("needs headless Chromium: apt-get install chromium chromium-driver")
     from selenium import webdriver
     from selenium.webdriver.chrome.options import Options
     from selenium.webdriver.chrome.service import Service
 
-    assert selenium
     options = Options()
     options.binary_location = binary
     for flag in (*FLAGS, f"--user-data-dir={folder}"):

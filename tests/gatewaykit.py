@@ -1,7 +1,6 @@
 """What the tests of release, store and gateways share: small policies, artefacts, a broker on loopback."""
 
 import contextlib
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,11 +26,6 @@ def needs(kind, missing: bool, reason: str):
 
 
 NEEDS_MOSQUITTO = needs(pytest.mark.service, mosquitto_command() is None, "mosquitto: apt-get install mosquitto")
-NEEDS_CHROMIUM = needs(
-    pytest.mark.browser,
-    shutil.which("chromedriver") is None or shutil.which("chromium") is None,
-    "headless Chromium: apt-get install chromium chromium-driver",
-)
 
 
 def problem_of(name: str = "grid4x4-q2", constraint=None) -> Problem:

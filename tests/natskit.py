@@ -67,9 +67,8 @@ def message(stream: str, body: object, reply: str = "1"):
 class Running:
     """A worker in a thread of its own."""
 
-    def __init__(self, art, urls, prefix: str, link: LinkSettings | None = None, serving=Serving(), **more):  # noqa: B008
-        ceiling, key = more.pop("ceiling", None), more.pop("key", None) or key_file()
-        settings = NatsSettings(key, link or LinkSettings(tuple(urls)), Names(prefix), **more)
+    def __init__(self, art, urls, prefix, link=None, serving=Serving(), ceiling=None, key=None, **more) -> None:  # noqa: B008
+        settings = NatsSettings(key or key_file(), link or LinkSettings(tuple(urls)), Names(prefix), **more)
         self.gateway = NatsGateway({DEFAULT_SPACE: Space(art, ceiling)}, settings, serving)
         self._stop, self.error = threading.Event(), None
         self._thread = threading.Thread(target=self._run)

@@ -87,7 +87,8 @@ def program(name):
 @pytest.mark.parametrize("name", [n for n in TEXT if "```python" in TEXT[n]])
 def test_what_is_fenced_as_python_runs(name, tmp_path):
     code = f"exec(compile({program(name)!r}, {name!r}, 'exec'))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    here = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=here, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

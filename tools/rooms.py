@@ -21,7 +21,7 @@ BEGIN, END = "<!-- rooms: written by tools/rooms.py -->", "<!-- end of rooms -->
 ROOMS = [
     ["errors", "units", "container"],
     ["core"],
-    ["data.states", "data.recording"],
+    ["data.states", "data.record", "data.recording"],
     ["artefact"],
     ["data"],
     ["solvers"],
@@ -31,7 +31,15 @@ ROOMS = [
     ["apps"],
 ]
 RANK = {room: i for i, level in enumerate(ROOMS) for room in level}
-SMALL = ["artefact", "container", "core", "data.recording", "data.states", "gateway"]  # what a gateway installs
+SMALL = [
+    "artefact",
+    "container",
+    "core",
+    "data.record",
+    "data.recording",
+    "data.states",
+    "gateway",
+]  # what a gateway installs
 
 # --- the graph -------------------------------------------------------------------------------------------
 
@@ -97,7 +105,7 @@ COLUMN = {  # where a room stands, in box widths; how high follows from the impo
     "core": 1.0,
     "errors": 1.0,
 }
-WIDTH, HEIGHT, ACROSS, DOWN, EDGE = 216, 58, 256, 104, 24
+WIDTH, HEIGHT, ACROSS, DOWN, EDGE = 224, 58, 264, 104, 24
 STYLE = """
   :root { --paper: #ffffff; --ink: #1c2733; --soft: #5a6875; --line: #7b8996; --box: #f3f6f8; --small: #e3f1ee;
           --small-line: #1f6f78; }
@@ -127,7 +135,7 @@ def title(name: str) -> tuple[str, str]:
     """What stands in a box: the room, and the folders or the other modules in it."""
     level = ROOMS[RANK[name]]
     if len(level) > 1:
-        return level[0], ", ".join(level[1:])
+        return level[0].replace(".", "/"), ", ".join(other.rpartition(".")[2] for other in level[1:])
     path = SOURCE.joinpath(*name.split("."))
     folders = sorted(p.parent.name for p in path.glob("*/__init__.py"))
     return name.replace(".", "/") + ("/" if path.is_dir() else ""), " ".join(folders)

@@ -1,6 +1,7 @@
 """The command as a user types it."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+import veilstream as vs
 from veilstream.apps.cli import VERBS, app
 
 
@@ -50,8 +52,6 @@ def test_limits_from_the_command_line():
 
 
 def test_a_policy_file_round_trips(tmp_path):
-    import veilstream as vs
-
     path = tmp_path / "p.veil"
     done = process("solve", "builtin:grid2x3-toy", "--lambda", "2", "-o", str(path))
     assert done.returncode == 0, done.stderr
@@ -107,6 +107,26 @@ def test_help_is_light_and_has_examples():
     for verb in VERBS:
         assert re.search(rf"│ {verb}\s", done.stdout), verb
         assert f"veil {verb}" in CliRunner().invoke(app, [verb, "--help"]).stdout, verb
+
+
+def test_the_version_is_printed(veil):
+    assert veil("--version") == (0, f"veil {vs.__version__}\n", "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_verbs_and_options(shell):
+    """As the shell's own function asks: words typed so far in the environment, one proposal a line."""
+    code = "import sys; sys.argv = ['veil']; from veilstream.apps.cli import main; main()"
+
+    def proposals(*words):
+        asked = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}  # bash
+        asked |= {"_TYPER_COMPLETE_ARGS": " ".join(words), "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+        env = {**os.environ, **asked, "_VEIL_COMPLETE": f"complete_{shell}"}
+        return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+
+    verbs = proposals("veil", "so")
+    assert "solve" in verbs and "serve" not in verbs
+    assert "--certify" in proposals("veil", "solve", "--cer")
 
 
 def test_interrupt_is_130():

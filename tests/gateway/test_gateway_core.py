@@ -41,23 +41,6 @@ def one(core, *readings):
 # --- steps -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("store", [":memory:", "file"])
-def test_the_first_reading_of_a_step_decides(plain, tmp_path, store):
-    store = tmp_path / "s.db" if store == "file" else store
-    with core_of(plain, store) as core:
-        first = one(core, Reading("a", 1, 1, 3.0))[0]
-        assert first.status is Status.released
-        for value in (3.0, 11.0, math.nan, None):
-            again = one(core, Reading("a", 1, 1, value))[0]
-            assert again == Outcome(Status.repeated, first.release, first.message)
-        assert one(core, Reading("a", 0, 0, 3.0))[0].status is Refusal.late
-        jump = one(core, Reading("a", 9, 9, 3.0))[0]
-        assert jump.status is Status.released
-        assert one(core, Reading("a", 5, 5, 3.0))[0].status is Refusal.late
-        assert one(core, Reading("a", 9 + 1_000_001, 0, 3.0))[0].status is Refusal.ahead
-        assert one(core, Reading("b", 1, 1, 3.0))[0].status is Status.released
-
-
 def test_one_batch_is_the_same_as_one_by_one(plain):
     """Repeats, lateness and several steps of one stream inside a batch."""
     readings = [

@@ -14,89 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, wait_until
+from mqttkit import Client, serving
 from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
-from veilstream.gateway.mqtt import MqttGateway
 from veilstream.gateway.tls import Tls
 from veilstream.gateway.topics import Route, check, overlap
 
 KILLS = int(os.environ.get("VEIL_TEST_KILLS", "50"))
-
-
-class Client(threading.Thread):
-    """A device or a service: publishes what is put in, collects what it hears; reconnects for ever."""
-
-    def __init__(self, port: int, *filters: str, client_id: str = "", **settings) -> None:
-        super().__init__(daemon=True)
-        self.settings = BrokerSettings("127.0.0.1", port, client_id, status_topic="", **settings)
-        self.filters = list(filters)
-        self.heard: list[tuple[str, bytes, bool]] = []
-        self.queue: list[tuple[str, bytes, bool]] = []
-        self.confirmed: set[int] = set()
-        self.ready, self.ended = threading.Event(), threading.Event()
-        self.start()
-        assert self.ready.wait(10)
-
-    def run(self) -> None:
-        while not self.ended.is_set():
-            with contextlib.suppress(OSError):
-                self.session(Connection(self.settings, self.filters))
-            self.ended.wait(0.1)
-
-    def session(self, connection: Connection) -> None:
-        sent: dict[int, int] = {}
-        at = 0
-        self.ready.set()
-        while not self.ended.is_set():
-            while at < len(self.queue) and len(sent) < 200:
-                if at not in self.confirmed:
-                    topic, payload, retain = self.queue[at]
-                    sent[connection.publish(topic, payload, retain)] = at
-                at += 1
-            connection.turn(0.02)
-            for m in connection.inbox:
-                self.heard.append((m.topic, m.payload, m.retain))
-                connection.ack(m)
-            connection.inbox.clear()
-            while connection.confirmed:
-                mid = connection.confirmed.popleft()
-                if mid in sent:
-                    self.confirmed.add(sent.pop(mid))
-        connection.close()
-
-    def say(self, topic: str, payload, retain: bool = False) -> None:
-        self.queue.append((topic, payload if isinstance(payload, bytes) else json.dumps(payload).encode(), retain))
-
-    def all_sent(self) -> bool:
-        return len(self.confirmed) == len(self.queue)
-
-    def releases(self) -> list[dict]:
-        found = []
-        for _, payload, _ in list(self.heard):
-            body = json.loads(payload)
-            found += body if isinstance(body, list) else [body]
-        return found
-
-    def end(self) -> None:
-        self.ended.set()
-        self.join(10)
-
-
-@contextlib.contextmanager
-def serving(core, port, *routes: Route, republish: int = 100, **settings):
-    stop = threading.Event()
-    settings = BrokerSettings("127.0.0.1", port, "gateway", **settings)
-    gateway = MqttGateway(core, list(routes) or [Route("in/+", "out/+")], settings, republish=republish)
-    thread = threading.Thread(target=gateway.run, args=(stop,))
-    thread.start()
-    try:
-        wait_until(lambda: core.stats.connected, what="the gateway's connection")
-        yield gateway
-    finally:
-        stop.set()
-        thread.join()
 
 
 @pytest.fixture
@@ -183,28 +109,6 @@ def test_readings_in_releases_out(tmp_path, broker, client):
         wait_until(lambda: len([1 for t, _, _ in client.heard if t == "out/b"]) == 2)
         b = [p for t, p, _ in client.heard if t == "out/b"]
         assert b[0] == b[1]
-
-
-@NEEDS_MOSQUITTO
-def test_owntracks_only_changes_the_topic(tmp_path, broker):
-    art = artefact(tmp_path / "p.veil", states=places(), period_s=60.0)
-    client = Client(broker.port, "shared/#")
-    secret = {"alt": 77123, "SSID": "HomeNet", "inregions": ["grandmother"], "vel": 3, "acc": 5}
-    with (
-        core_of(art, tmp_path / "s.db", now=lambda: 6000.0) as core,
-        serving(core, broker.port, Route("owntracks/+/+", "shared/+/+")),
-    ):
-        where = {"_type": "location", "lat": 39.912345678, "lon": 116.3, "tst": 5999, "tid": "jd"}
-        client.say("owntracks/jane/phone", {**where, **secret})
-        client.say("owntracks/jane/phone", {"_type": "transition", "desc": "grandmother", "tst": 5999})
-        wait_until(lambda: client.heard and core.stats.refused["not_a_location"])
-    client.end()
-    topic, payload, _ = client.heard[0]
-    assert topic == "shared/jane/phone"
-    assert set(json.loads(payload)) == {"_type", "lat", "lon", "tst", "tid"}
-    assert len(client.heard) == 1
-    for word in (b"grandmother", b"HomeNet", b"77123", b"912345"):
-        assert word not in payload
 
 
 @NEEDS_MOSQUITTO

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakejetstream import FaultyLink, Server
-from gatewaykit import artefact, places, wait_until
+from gatewaykit import artefact, wait_until
 from natskit import NEEDS_SERVER, SEAL, Running, key_file, message, session_on
 
 import nats  # isort: skip
@@ -255,13 +255,6 @@ def test_what_is_refused_is_counted_and_done(art):
     assert {k: n for k, n in g.stats.refused.items() if n} == {"unreadable": 1, "stream": 2, "late": 1}
 
 
-def test_too_many_streams_are_refused(art):
-    g = session_on(art, FaultyLink(Server(), random.Random(0), 0), max_streams=2)
-    asyncio.run(g.handle([reading(f"s{i}", 0) for i in range(5)]))
-    asyncio.run(g.handle([reading("s0", 1), reading("s4", 1)]))
-    assert g.stats.released == 3 and g.stats.refused["too_many_streams"] == 4
-
-
 def test_another_policy_keeps_steps_meter_and_log_but_not_the_memory():
     old, new, other = Binding("p", "c"), Binding("q", "c"), Binding("q", "d")
     stream = Stream("default", "a", 4, 7, 1.5, b"m", b"b", 3, None, -1, 2)
@@ -329,6 +322,15 @@ def test_one_server_two_workers_leaving_and_coming(art, server):
     assert {k: found[k] for k in FAULTS} == dict.fromkeys(FAULTS, 0) and found["releases"] == 500
 
 
+async def pulled(puller: Puller, n: int) -> list:
+    """So many readings, within a few seconds on a busy machine."""
+    got: list = []
+    for _ in range(5):
+        got += await puller.pull(n - len(got), 1.0) if len(got) < n else []
+    assert len(got) == n
+    return got
+
+
 @NEEDS_SERVER
 def test_what_a_dead_worker_holds_comes_first(art, server, monkeypatch):
     """It took the first readings and is gone: the new owner must wait for them, or their steps would be closed."""
@@ -340,7 +342,7 @@ def test_what_a_dead_worker_holds_comes_first(art, server, monkeypatch):
         await prepare(link, names, promises_of({DEFAULT_SPACE: Space(art)}), key_file(), partitions=1)
         await feed(link, names, 3, range(4))
         dead = await Puller.open(link, names.readings, consumer(0))
-        assert len(await dead.pull(6)) == 6  # steps 0 and 1, never acknowledged
+        await pulled(dead, 6)  # steps 0 and 1, never acknowledged
         with Running(art, server.urls, "order") as g:
             await until(link, names.releases, 12, 10)
             refused = sum(g.stats.refused.values())
@@ -366,19 +368,19 @@ def test_a_sleeper_drops_what_others_did_and_waits_for_what_they_hold(art, serve
         await feed(link, names, 3, range(2))
         sleeper = await Partition.open(session_on(art, link, names), 0, threading.Event())
         other = await Puller.open(link, names.readings, consumer(0))
-        sleeper._add(await sleeper._puller.pull(10))
+        sleeper._add(await pulled(sleeper._puller, 6))
         assert sorted(sleeper._held) == [1, 2, 3, 4, 5, 6]
         with Running(art, server.urls, "sleeper"):
             await until(link, names.readings, 0, 10)
         await feed(link, names, 3, [2])
-        assert len(await other.pull(3)) == 3
+        await pulled(other, 3)
         await feed(link, names, 3, [3])
-        sleeper._add(await sleeper._puller.pull(10))
+        sleeper._add(await pulled(sleeper._puller, 3))
         info = await link.api(f"CONSUMER.INFO.{names.readings}.p0")
         assert info["num_ack_pending"] <= len(sleeper._held)  # counting is fooled
         assert await sleeper._clear() == [] and sorted(sleeper._held) == [10, 11, 12]
         await asyncio.sleep(1.2)
-        sleeper._add(await sleeper._puller.pull(10))
+        sleeper._add(await pulled(sleeper._puller, 3))
         clear = await sleeper._clear()
         await link.close()
         return clear
@@ -387,38 +389,20 @@ def test_a_sleeper_drops_what_others_did_and_waits_for_what_they_hold(art, serve
 
 
 @NEEDS_SERVER
-def test_repeats_odd_names_faults_of_value_and_maps(tmp_path, server):
-    """Only releases come out, one for each step, whatever is in the reading; OwnTracks gets OwnTracks."""
-    art = artefact(tmp_path / "map.veil", states=places())
+def test_names_that_no_subject_may_hold_travel(art, server):
     names, odd = Names("odd"), "a. *>/ä="
-    sent = {"lat": 39.9123, "lon": 116.3123, "ssid": "my home", "alt": 7}
 
     async def drive():
         link = await connected(server.urls)
-        with Running(art, server.urls, "odd", partitions=2) as g:
-            for body in (
-                {"t": 1, **sent},
-                {"t": 1, **sent, "lat": 39.93},
-                [{"t": 2, **sent}, {"t": 3, "lat": "nowhere", "lon": None}],
-                {"t": 0, **sent},
-                {"_type": "location", "tst": 9, **sent},
-            ):
-                await link.ask([(names.reading(DEFAULT_SPACE, odd), json.dumps(body).encode(), None)])
+        with Running(art, server.urls, "odd", partitions=2):
+            await link.request((names.reading(DEFAULT_SPACE, odd), b'{"t":1,"value":3}', None))
             await until(link, names.readings, 0, 10)
             out = await everything(link, names.releases)
-            kept = await everything(link, names.memory)
-            refused, repeated = dict(g.stats.refused), g.stats.repeated
         await link.close()
-        return out, kept, refused, repeated
+        return out
 
-    out, kept, refused, repeated = asyncio.run(drive())
-    assert [m["subject"] for m in out] == [f"odd.out.default.{token(odd)}"] * 4
-    bodies = [json.loads(m["data"]) for m in out]
-    assert [b["t"] for b in bodies[:3]] == [1, 2, 3] and all(b["stream"] == odd for b in bodies[:3])
-    assert set(bodies[3]) == {"_type", "lat", "lon", "tid", "tst"}
-    assert repeated == 1 and refused["late"] == 1
-    for m in [*out, *kept]:
-        assert not any(canary in m["data"] for canary in (b"39.9123", b"116.3123", b"my home"))
+    (found,) = asyncio.run(drive())
+    assert found["subject"] == f"odd.out.default.{token(odd)}" and json.loads(found["data"])["stream"] == odd
 
 
 @NEEDS_SERVER

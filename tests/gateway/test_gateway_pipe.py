@@ -13,9 +13,9 @@ import urllib.request
 from typing import NamedTuple
 
 import pytest
-from test_gateway_mqtt import Client
 
 from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
+from mqttkit import Client
 from veilstream.apps.bench.mosquitto import Mosquitto, free_port
 from veilstream.apps.cli import main
 from veilstream.errors import InputError

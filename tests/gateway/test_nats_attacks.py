@@ -262,7 +262,7 @@ def test_a_policy_record_written_over_ends_nobody_and_a_rebind_mends_it(art, ser
 
     async def junk(value: bytes):
         link = await connected(server.urls)
-        await link.request(names.meta, value, None)
+        await link.request((names.meta, value, None))
         await link.close()
 
     async def one(t):

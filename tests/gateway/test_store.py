@@ -91,17 +91,6 @@ def test_pruned_steps_stay_closed(tmp_path):
     assert [o.release for o in again[15:]] == [o.release for o in first[15:]]
 
 
-def test_another_policy_on_the_same_store_answers_old_steps_as_before(tmp_path):
-    """A policy of another state space: old releases stand, steps go on, the meter adds up."""
-    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
-        before = core.process([Reading("a", t, t, 3.0) for t in range(5)]).outcomes
-    with core_of(artefact(tmp_path / "q.veil", name="grid2x3-toy"), tmp_path / "s.db") as core:
-        again = core.process([Reading("a", t, t, 5.0) for t in range(6)]).outcomes
-    assert [o.release for o in again[:5]] == [o.release for o in before]
-    assert 0 <= again[5].release.released < 6
-    assert again[5].release.leaked_bits > before[-1].release.leaked_bits
-
-
 def corrupt(path):
     Store(path, ONE).close()
     data = bytearray(path.read_bytes())

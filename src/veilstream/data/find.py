@@ -76,13 +76,15 @@ def _mean_place(points: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.array([lat.mean(), (np.mod(lon, 360).mean() + 180) % 360 - 180])
 
 
-def _dbscan(points: NDArray[np.float64], weight: NDArray | None, eps_m: float, min_samples: int) -> NDArray[np.int64]:
+def _dbscan(
+    points: NDArray[np.float64], weight: NDArray[np.float64] | None, eps_m: float, min_samples: int
+) -> NDArray[np.int64]:
     from sklearn.cluster import DBSCAN
 
     model = DBSCAN(
         eps=eps_m / 1000 / EARTH_RADIUS_KM, min_samples=min_samples, metric="haversine", algorithm="ball_tree"
     )
-    return model.fit(np.radians(points), sample_weight=weight).labels_.astype(np.int64)
+    return np.asarray(model.fit(np.radians(points), sample_weight=weight).labels_, np.int64)
 
 
 def _cells(points: NDArray[np.float64], at_most: int | None = None) -> Cells:

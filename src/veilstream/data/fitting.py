@@ -16,6 +16,7 @@ from veilstream.data.dead_ends import link_dead_ends
 from veilstream.data.encode import encode_steps
 from veilstream.data.find import Stops, find_stops, given_places, grid_cells, value_bins
 from veilstream.data.readings import Account, Readings
+from veilstream.data.record import Record
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import DEFAULT_MAX_GAP_S, Runs, make_runs, to_steps
@@ -88,6 +89,12 @@ class FittedModel:
     @property
     def period_s(self) -> float | None:
         return self.recording.period_s
+
+    @property
+    def record(self) -> Record | None:
+        """The readings behind it, a row a step, for the file; None where there are none (all is known from others)."""
+        steps = self.runs.source
+        return Record.of(steps.stream, steps.step, steps.points, self.runs.symbols) if len(steps) else None
 
     def to_json(self) -> dict[str, Any]:
         card, held = self.card, self.held_out

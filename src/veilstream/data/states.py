@@ -107,12 +107,7 @@ class StateSpace:
         """Distance from each raw reading to one state each, in `unit`: what a release costs in the end."""
         points = np.asarray(readings, dtype=float).reshape(-1, self.coordinates.shape[1])
         places = self.decode(states)
-        if not self.is_map:
-            return np.abs(points[:, 0] - places[:, 0])
-        a, b = np.radians(points), np.radians(places)
-        half = np.sin((a - b) / 2) ** 2
-        h = half[:, 0] + np.cos(a[:, 0]) * np.cos(b[:, 0]) * half[:, 1]
-        return 2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(np.clip(h, 0, 1)))
+        return apart_km(points, places) if self.is_map else np.abs(points[:, 0] - places[:, 0])
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
         meta = {"kind": self.kind, "names": list(self.names), "unit": self.unit}
@@ -125,6 +120,14 @@ class StateSpace:
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[np.float64]]) -> StateSpace:
         names, unit = tuple(meta["names"]), str(meta["unit"])
         return cls(str(meta["kind"]), arrays["coordinates"], names, unit, arrays.get("edges"))
+
+
+def apart_km(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Great-circle distance from each (lat, lon) of a to that of b, km."""
+    a, b = np.radians(a), np.radians(b)
+    half = np.sin((a - b) / 2) ** 2
+    h = half[:, 0] + np.cos(a[:, 0]) * np.cos(b[:, 0]) * half[:, 1]
+    return np.asarray(2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(np.clip(h, 0, 1))))
 
 
 def unit_vectors(points: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,10 +1,10 @@
 """The description of the HTTP interface that GET /openapi.json returns."""
 
-from importlib import metadata
 from typing import Any
 
 import msgspec
 
+import veilstream
 from veilstream.gateway.wire import Release
 
 _NUMBER = {"type": "number"}
@@ -48,7 +48,7 @@ def document() -> dict[str, Any]:
 
     return {
         "openapi": "3.1.0",
-        "info": {"title": "veilstream gateway", "version": _version()},
+        "info": {"title": "veilstream gateway", "version": veilstream.__version__},
         "security": [{"token": []}, {}],
         "paths": {
             "/v1/release": {
@@ -80,10 +80,3 @@ def document() -> dict[str, Any]:
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }  # fmt: skip
-
-
-def _version() -> str:
-    try:
-        return metadata.version("veilstream")
-    except metadata.PackageNotFoundError:  # run from a source tree
-        return "0"

@@ -1,6 +1,7 @@
 """A mosquitto broker on loopback, and a client as light as can be, so that what is measured is the gateway."""
 
 import contextlib
+import itertools
 import os
 import select
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 from veilstream.errors import InputError
 
 WINDOW = 1000  # messages sent and not yet acknowledged
+_ports = itertools.count(61 * os.getpid())
 
 
 def mosquitto_command() -> str | None:
@@ -21,9 +23,12 @@ def mosquitto_command() -> str | None:
 
 
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    """Below the system's own range, so that no client takes it while its server is down; processes look apart."""
+    while True:
+        port = 20_000 + next(_ports) % 12_000
+        with contextlib.suppress(OSError), socket.socket() as s:
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 class Mosquitto:

@@ -5,11 +5,12 @@ Verb modules import heavy libraries where they use them, so that `veil --help` i
 
 import sys
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+import veilstream
 from veilstream.apps.cli.common import in_flags
 from veilstream.errors import InputError
 
@@ -20,21 +21,25 @@ VERBS = ["demo", "fit", "solve", "curve", "release", "serve", "audit", "report",
 READER_GONE = 141  # as a shell reports a pipe that was closed
 
 app = typer.Typer(
-    help="Share a time series and reveal as little as possible.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
 
 
-@app.callback()
-def _version(version: bool = typer.Option(False, "--version", is_eager=True, help="Print the version.")) -> None:
-    if version:
-        from importlib.metadata import version as installed
-
-        print(f"veil {installed('veilstream')}")
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"veil {veilstream.__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Share a time series and reveal as little as possible."""
 
 
 for _verb in VERBS:

@@ -199,7 +199,14 @@ def _one(
         except OSError as problem:
             raise InputError(f"{out}: cannot be written ({problem.strerror})") from None
         made = provenance(shlex.join(["veil", *sys.argv[1:]]), options.seed, readings.sha256)
-        artefact = save(out, chain=model.chain, states=model.states, recording=model.recording, provenance=made)
+        artefact = save(
+            out,
+            chain=model.chain,
+            states=model.states,
+            recording=model.recording,
+            record=model.record,
+            provenance=made,
+        )
         result |= {"model": out, "sha256": artefact.sha256}
     if plot is not None:
         _draw(model, plot)

@@ -58,9 +58,13 @@ class Summary:
 
 
 def with_shares(row: dict[str, Any]) -> dict[str, Any]:
-    """With leakage as a share of what the truth would tell, distortion as one of what revealing nothing costs."""
+    """With leakage as a share of what the truth would tell, distortion as one of what revealing nothing costs.
+
+    Notes are in the words of the command line.
+    """
     return {
         **row,
+        "notes": [in_flags(note) for note in row.get("notes", ())],
         "leakage_share": row["leakage"] / row["entropy_rate"] if row["entropy_rate"] > 0 else 0.0,
         "distortion_share": row["distortion"] / row["blind_distortion"] if row["blind_distortion"] > 0 else 0.0,
     }

@@ -10,10 +10,10 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import veilstream
 from veilstream.errors import InputError
 
 FOLDER = "cache"
@@ -59,4 +59,4 @@ def write(path: Path, text: str) -> None:
 
 
 def _text(key: dict[str, Any]) -> str:
-    return json.dumps({"veilstream": version("veilstream"), **key}, sort_keys=True)
+    return json.dumps({"veilstream": veilstream.__version__, **key}, sort_keys=True)

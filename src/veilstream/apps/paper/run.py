@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib import import_module
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import veilstream
 from veilstream.apps.paper.cache import write
 from veilstream.apps.paper.geolife import digest, folder_of
 from veilstream.apps.paper.index import page
@@ -88,7 +88,7 @@ def _one(item: Item, desk: Desk) -> Ran:
         return Ran(item, "skipped: needs a CSV of meter readings", None)
     if item.needs is not None and find_spec(item.needs) is None:
         return Ran(item, f"skipped: needs {item.needs}; pip install 'veilstream[deep]'", None)
-    settings = {"item": item.name, "veilstream": version("veilstream"), **asdict(desk.budget)}
+    settings = {"item": item.name, "veilstream": veilstream.__version__, **asdict(desk.budget)}
     settings["deep"] = available()  # with its library an item holds more
     if item.needs_geolife and desk.geolife is not None:
         settings["geolife"] = digest(desk.geolife)  # another folder is other data

@@ -123,7 +123,7 @@ def collect(
         sequences = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=options.seed)[0]]]
     if not sequences:
         raise InputError("the report shows recorded traces: give `data`, or `shareable` to draw them from the chain")
-    free = Problem(chain, problem.distortion, curve_constraint(problem.constraint))
+    free = problem.under(curve_constraint(problem.constraint))
     own = Point.of(problem, artefact.policy)
     solutions = curve(free, default_weights(free, options.points), seed=options.seed, progress=progress)
     near = [w for w in slopes(solutions, own.distortion) if w not in {s.weight for s in solutions}]
@@ -175,7 +175,7 @@ def _spot(
 
 
 def _free(problem: Problem) -> Problem:
-    return Problem(problem.chain, problem.distortion, Average(weight=1.0))
+    return problem.under(Average(weight=1.0))
 
 
 def baselines(problem: Problem, own: Point, seed: int) -> list[Rival]:
@@ -187,7 +187,7 @@ def baselines(problem: Problem, own: Point, seed: int) -> list[Rival]:
         keeps = method == "myopic" and isinstance(free, Both)
         constraint = Both(limit, free.instantaneous) if keeps and isinstance(free, Both) else limit
         try:
-            s = solve(Problem(problem.chain, problem.distortion, constraint), method, seed=seed)
+            s = solve(problem.under(constraint), method, seed=seed)
         except InputError:
             least = float((problem.chain.stationary @ problem.distortion).min())
             why = "cannot be this accurate" + (f" (off by {least:.3g} on average)" if method == "constant" else "")

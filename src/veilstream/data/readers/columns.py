@@ -66,25 +66,25 @@ class Layout:
 
 def parse_columns(text: str | None) -> dict[str, str]:
     """ "time=ts,lat=y" -> {"time": "ts", "lat": "y"}."""
-    told: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for part in (text or "").split(","):
         if not part.strip():
             continue
         role, _, column = part.partition("=")
         if role.strip() not in ROLES or not column.strip():
             raise InputError(f"`columns` {part.strip()!r}: write role=column with a role of {', '.join(ROLES)}")
-        told[role.strip()] = column.strip()
-    return told
+        columns[role.strip()] = column.strip()
+    return columns
 
 
-def guess_layout(header: list[str], told: Mapping[str, str], where: str) -> Layout:
-    """The layout of a table with these column names; what is told wins over names."""
+def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> Layout:
+    """The layout of a table with these column names; what `columns` says wins."""
     listing = _listing(header)
-    for role, column in told.items():
+    for role, column in columns.items():
         if column not in header:
             raise InputError(f"{where}: no column {column!r} for {role}; the columns are {listing}")
-    found = dict(told)
-    free = [c for c in header if c not in told.values()]
+    found = dict(columns)
+    free = [c for c in header if c not in columns.values()]
     for role, names in ROLES.items():
         if role not in found:
             guess = next((c for name in names for c in free if _plain(c) == name), None)
@@ -96,7 +96,7 @@ def guess_layout(header: list[str], told: Mapping[str, str], where: str) -> Layo
     if "lat" in found and "lon" in found:
         return Layout(found["time"], found["lat"], found["lon"], stream=found.get("stream"), trace=found.get("trace"))
     half = ("lat" in found) != ("lon" in found)
-    if half and ("lat" in told or "lon" in told or "value" not in found):
+    if half and ("lat" in columns or "lon" in columns or "value" not in found):
         missing = "lon" if "lat" in found else "lat"
         raise InputError(f"{where}: no {missing} column among {listing}; name it with `columns='{missing}=COLUMN'`")
     if "value" not in found:

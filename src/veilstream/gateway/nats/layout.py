@@ -159,7 +159,7 @@ async def _stream(link: Link, replicas: int | None, name: str, subject: str, con
     """Its configuration as it is; made with three replicas, or one where there is no cluster, unless told."""
     config = {"subjects": [subject], "storage": "file", "max_msgs": -1, "max_bytes": -1, **config}
     try:
-        return (await link.api(f"STREAM.INFO.{name}"))["config"]
+        return dict((await link.api(f"STREAM.INFO.{name}"))["config"])
     except Rejected as error:
         if error.err_code != NOT_FOUND:
             raise
@@ -167,7 +167,7 @@ async def _stream(link: Link, replicas: int | None, name: str, subject: str, con
         try:
             made = await link.api(f"STREAM.CREATE.{name}", MAKE_S, name=name, **config, num_replicas=n)
             log.info("stream_made", extra={"stream": name, "replicas": n})
-            return made["config"]
+            return dict(made["config"])
         except Rejected as error:
             if error.err_code == EXISTS:
                 raise Unavailable("another worker makes it") from None
@@ -244,7 +244,7 @@ async def bind(link: Link, layout: Layout, promises: Promises, rebind: bool = Fa
     value = layout.seal.put(names.meta, json.dumps({"schema": SCHEMA, "spaces": promises}).encode())
     headers = {"Nats-Expected-Last-Subject-Sequence": str(revision)}
     try:
-        await link.request(names.meta, value, headers)
+        await link.request((names.meta, value, headers))
     except Rejected:
         raise Unavailable("another worker binds it") from None
 
@@ -266,7 +266,8 @@ async def bound(link: Link, layout: Layout) -> tuple[int, Promises | None]:
 async def _last(link: Link, names: Names) -> Config | None:
     """What the bucket says of the policy, as it is stored."""
     try:
-        return (await link.api(f"STREAM.MSG.GET.{names.memory}", last_by_subj=names.meta))["message"]
+        found: Config = (await link.api(f"STREAM.MSG.GET.{names.memory}", last_by_subj=names.meta))["message"]
+        return found
     except Rejected as error:
         if error.err_code == NO_KEY:
             return None

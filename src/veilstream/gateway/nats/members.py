@@ -14,7 +14,9 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Collection
 
-from veilstream.gateway.nats.link import Link, Msg, Unavailable
+from nats.aio.msg import Msg
+
+from veilstream.gateway.nats.link import Link, Unavailable
 from veilstream.gateway.nats.seal import Seal
 
 log = logging.getLogger("veilstream.nats")

@@ -15,10 +15,11 @@ import threading
 import time
 
 import msgspec
+from nats.aio.msg import Msg
 
 from veilstream.errors import InputError
 from veilstream.gateway.nats.layout import ACK_WAIT_S, BATCH, NO_KEY, consumer, partition_consumer
-from veilstream.gateway.nats.link import NANOSECONDS, Msg, Puller, Rejected, Unavailable
+from veilstream.gateway.nats.link import NANOSECONDS, Puller, Rejected, Unavailable
 from veilstream.gateway.nats.session import Session
 
 IDLE_S = 1.0  # a pull waits that long for a reading

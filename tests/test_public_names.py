@@ -1,0 +1,69 @@
+"""What `import veilstream as vs` promises: these names and no others."""
+
+import ast
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import veilstream as vs
+
+NAMES = [
+    "Artefact",
+    "Average",
+    "BeliefPolicy",
+    "Both",
+    "Budget",
+    "Evaluation",
+    "ImpossibleObservation",
+    "InputError",
+    "Instantaneous",
+    "LocalPolicy",
+    "MarkovChain",
+    "Policy",
+    "Problem",
+    "Recording",
+    "Releaser",
+    "Schedule",
+    "Solution",
+    "StateSpace",
+    "WindowPolicy",
+    "__version__",
+    "builtin",
+    "builtin_problem",
+    "curve",
+    "evaluate",
+    "load",
+    "release_many",
+    "save",
+    "solve",
+]
+
+
+def test_the_public_names_are_these():
+    assert sorted(vs.__all__) == NAMES == dir(vs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_is_there_and_says_what_it_is(name):
+    assert getattr(vs, name).__doc__
+
+
+def test_type_checkers_see_what_is_imported_when_used():
+    """The names under TYPE_CHECKING and those of the lazy table: the same, from the same modules."""
+    (block,) = (node for node in ast.parse(Path(vs.__file__).read_text()).body if isinstance(node, ast.If))
+    read = {(line.module, alias.name) for line in block.body for alias in line.names}
+    assert read == {(module, name) for name, module in vs._HOME.items()}
+
+
+def test_there_is_no_other_name():
+    with pytest.raises(AttributeError, match="has no attribute 'solvr'"):
+        _ = vs.solvr
+
+
+def test_the_version_is_the_packages():
+    assert vs.__version__ == version("veilstream")
+
+
+def test_the_package_says_that_it_is_typed():
+    assert (Path(vs.__file__).parent / "py.typed").is_file()

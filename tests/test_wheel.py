@@ -1,0 +1,84 @@
+"""The package as people get it: built, installed into an empty environment, used there."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV", "VIRTUAL_ENV"))}
+
+
+def run(*command, **more) -> subprocess.CompletedProcess:
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, env=CLEAN, **more)
+
+
+@pytest.fixture(scope="module")
+def uv(tmp_path_factory):
+    """uv beside this Python or on the path; else from the index, and without one there is nothing to install from."""
+    beside = Path(sys.executable).parent / "uv"
+    found = str(beside) if beside.exists() else shutil.which("uv")
+    if found is None:
+        folder = tmp_path_factory.mktemp("uv") / "venv"
+        made = run(sys.executable, "-m", "venv", folder)
+        if made.returncode or run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "uv").returncode:
+            pytest.skip("needs uv: pip install uv")
+        found = str(folder / "bin" / "uv")
+    probe = tmp_path_factory.mktemp("probe")
+    if run(found, "pip", "install", "--quiet", "--target", probe, "hatchling").returncode:
+        pytest.skip("needs a package index to install from")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(uv, tmp_path_factory):
+    """The folder of the commands of an environment that holds the wheel and what `veilstream[demo]` asks for."""
+    folder = tmp_path_factory.mktemp("wheel")
+    built = run(uv, "build", "--wheel", "--out-dir", folder / "dist", ROOT)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = (folder / "dist").glob("*.whl")
+    assert run(uv, "venv", "--python", sys.executable, folder / "venv").returncode == 0
+    place = folder / "venv" / "bin"
+    done = run(uv, "pip", "install", "--quiet", "--python", place / "python", f"{wheel}[demo]")
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+@pytest.mark.slow
+def test_the_demo_runs_from_the_wheel_in_an_empty_environment(installed, tmp_path):
+    done = run(installed / "veil", "demo", "-o", "made", "--seconds", "1", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (tmp_path / told["report"]).stat().st_size > 100_000 and (tmp_path / told["picture"]).stat().st_size > 10_000
+    for point, limit_km in zip(told["points"], (0.25, 0.5, 1.0), strict=True):
+        assert point["distortion"] <= limit_km + 1e-6
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_what_it_needs_and_says_its_version(installed):
+    code = "import os, veilstream; print(*os.listdir(os.path.dirname(veilstream.__file__)))"
+    there = run(installed / "python", "-c", code).stdout.split()
+    assert {"py.typed", "apps", "core", "gateway"} <= set(there) and "tests" not in there
+    assert run(installed / "veil", "--version").stdout == "veil " + _version_in_pyproject() + "\n"
+
+
+@pytest.mark.slow
+def test_completion_is_installed_for_the_shell_it_is_asked_from(installed, tmp_path, monkeypatch):
+    if shutil.which("bash") is None:
+        pytest.skip("needs bash")
+    monkeypatch.setitem(CLEAN, "HOME", str(tmp_path))
+    done = run("bash", "-c", f"{installed}/veil --install-completion; true")
+    assert "bash completion installed" in done.stdout, done.stderr
+    ask = f"source {tmp_path}/.bash_completions/veil.sh; PATH={installed}:$PATH; COMP_WORDS=(veil so); COMP_CWORD=1; "
+    done = run("bash", "-c", ask + "_veil_completion veil; echo ${COMPREPLY[@]}")
+    assert done.stdout.split() == ["solve"], done.stderr
+
+
+def _version_in_pyproject() -> str:
+    import tomllib
+
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
