@@ -36,6 +36,8 @@ class Refusal(Enum):
     ahead = "this step lies further ahead than max_ahead allows"
     not_a_location = "an OwnTracks message that is no location; these are not passed on"
     too_many_streams = "the limit on the number of streams is reached (max_streams)"
+    unhandled = "this message could not be handled"
+    memory = "what is kept of this stream is not what a gateway wrote; it is refused until somebody looks"
 
 
 class Reading(msgspec.Struct, gc=False):

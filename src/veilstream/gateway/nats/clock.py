@@ -106,4 +106,5 @@ class Clock:
                 if message is not None:
                     done[s.key] = Outcome(Status.repeated, decode(message), message)
         unsent = await session.send({key: Mail(key, step, o) for key, o in done.items()})
-        return [*(k for k in keys if k not in loan.records), *failed], list(unsent)
+        unread = [k for k in keys if k not in loan.records and k not in loan.refused]
+        return [*unread, *failed], list(unsent)
