@@ -26,6 +26,7 @@ from veilstream.apps.bench.nats_drill import FAULTS, account, agrees, connected,
 from veilstream.apps.bench.nats_server import NatsCluster
 from veilstream.apps.cli import main
 from veilstream.errors import InputError
+from veilstream.gateway.kept import Binding, Stream
 from veilstream.gateway.nats import layout as layout_module
 from veilstream.gateway.nats import ledger as ledger_module
 from veilstream.gateway.nats.clock import Clock
@@ -38,7 +39,6 @@ from veilstream.gateway.nats.partition import Partition
 from veilstream.gateway.nats.seal import Seal
 from veilstream.gateway.nats.worker import NatsGateway, NatsSettings
 from veilstream.gateway.space import Space
-from veilstream.gateway.store import Binding, Stream
 from veilstream.gateway.tls import Tls
 
 CANARY = 7.25  # a true value that must not be seen anywhere

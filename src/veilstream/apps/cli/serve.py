@@ -83,7 +83,7 @@ def _serve(policy: Path, broker: Broker, page: Page, access: Access, promise: Pr
         if http is not None:
             from veilstream.gateway.http import HttpGateway
 
-            parts["http"] = HttpGateway(core, http).run
+            parts["http"] = HttpGateway(core, http, [r for r, _ in routes] if broker.mqtt is not None else ()).run
         service.run(parts, core.stats)
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from veilstream.errors import InputError
+from veilstream.gateway.kept import Binding
 from veilstream.gateway.nats.link import NANOSECONDS, Link, Rejected, Unavailable
 from veilstream.gateway.nats.names import Names
 from veilstream.gateway.nats.seal import Seal
 from veilstream.gateway.space import Space
-from veilstream.gateway.store import Binding
 
 log = logging.getLogger("veilstream.nats")
 SCHEMA = 1

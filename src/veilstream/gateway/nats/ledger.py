@@ -25,11 +25,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from veilstream.gateway.kept import Batch, Binding, Key, Stream, state_of
 from veilstream.gateway.nats.layout import NO_KEY
 from veilstream.gateway.nats.link import Link, Rejected, Request
 from veilstream.gateway.nats.names import Names
 from veilstream.gateway.nats.seal import Seal
-from veilstream.gateway.store import Batch, Binding, Key, Stream, state_of
 
 log = logging.getLogger("veilstream.nats")
 SCHEMA = 1

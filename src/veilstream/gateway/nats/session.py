@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from nats.aio.msg import Msg
 
+from veilstream.gateway.kept import Key
 from veilstream.gateway.nats.layout import Layout
 from veilstream.gateway.nats.ledger import MOST, Ledger
 from veilstream.gateway.nats.link import Link, Request
@@ -30,7 +31,6 @@ from veilstream.gateway.nats.names import token
 from veilstream.gateway.outcome import Outcome, OutFormat
 from veilstream.gateway.settle import Settler
 from veilstream.gateway.stats import Stats
-from veilstream.gateway.store import Key
 from veilstream.gateway.wire import Reading, Refusal, parse, together
 
 log = logging.getLogger("veilstream.nats")
