@@ -8,8 +8,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from types import SimpleNamespace
 
 import pytest
-from tests.real_data import GEOLIFE, METER, needs_geolife, needs_meter
 
+from real_data import GEOLIFE, METER, needs_geolife, needs_meter
 from veilstream.apps.cli import main
 from veilstream.artefact import load
 from veilstream.data.synthetic import city

