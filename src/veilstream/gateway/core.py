@@ -38,11 +38,16 @@ class Core:
         self.settler = Settler(spaces, serving, uniforms, now)
         self.spaces, self.store, self.serving = self.settler.spaces, store, serving
         self.keep = serving.keep if store.durable else min(serving.keep or MEMORY_LOG, MEMORY_LOG)
-        for stream in store.streams(limit=1):  # the meter is the same for all of them
-            if stream.space in spaces:
-                spaces[stream.space].check(stream)
-        self.streams = store.count_streams()
-        self.stats = Stats(self.streams, [decode(m) for m in store.latest(Stats.RECENT)], serving.clock)
+        try:
+            for stream in store.streams(limit=1):  # the meter is the same for all of them
+                if stream.space in spaces:
+                    spaces[stream.space].check(stream)
+            self.streams = store.count_streams()
+            recent = [decode(m) for m in store.latest(Stats.RECENT)]
+        except BaseException:
+            store.close()
+            raise
+        self.stats = Stats(self.streams, recent, serving.clock)
         self.failing = False  # the last write did not hold
         self._cache: OrderedDict[Key, Stream] = OrderedDict()
         self._lock = threading.RLock()

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from paho.mqtt.client import MQTTMessage
 
+from veilstream.errors import InputError
 from veilstream.gateway import topics
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
 from veilstream.gateway.core import Compose, Core
@@ -57,6 +58,14 @@ class MqttGateway:
         self.core, self.routes, self.settings = core, list(routes), settings
         self.republish, self.retain = republish, retain
         topics.check(self.routes, *([settings.status_topic] if settings.status_topic else []))
+        for route in self.routes:
+            old = core.store.filter_of(route.space, route.source)
+            if topics.renames(old, route.source):
+                raise InputError(
+                    f"the store knows the streams of {old!r} by what its wildcards stand for; {route.source!r} would "
+                    "give them other names, and their steps would be drawn a second time: keep the filter, or take "
+                    "another `store`"
+                )
         self._in_flight: dict[int, int] = {}  # message id -> outbox id
         self._confirmed: deque[int] = deque()  # outbox ids that have arrived, oldest first
         self._sent_up_to = 0  # outbox id

@@ -100,7 +100,8 @@ class Store:
     def _identify(self) -> str:
         """The store's own name; its tables are made if the file is new."""
         db = self._db
-        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
+        self._new = not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone()
+        if self._new:
             if db.execute("SELECT 1 FROM sqlite_master").fetchone():
                 raise StoreError(f"{self.path} is an SQLite file but not a veilstream store")
             for statement in TABLES.split(";"):
@@ -110,7 +111,7 @@ class Store:
         if found.get("schema") != str(SCHEMA):
             raise StoreError(f"{self.path} has schema {found.get('schema')}, this version reads {SCHEMA}")
         self._closed_at = found.get("closed")
-        if not str(found.get("id")).isalnum():
+        if not str(found.get("id", "")).isalnum():
             raise self._damaged("meta")
         return str(found["id"])
 
@@ -130,7 +131,7 @@ class Store:
             raise StoreError(f"cannot open the store's count {self.path}-count: {error.strerror}") from None
         found = self._count.read()
         if found is None:
-            lost = self._serial > 0 and self._closed_at != str(self._serial)
+            lost = not self._new and self._closed_at != str(self._serial)
         else:
             lost = found[0] != self.id or found[1] > self._serial
         if lost:
@@ -318,6 +319,13 @@ class Store:
         """Raises unless the store can be written, as much as a large commit writes."""
         self._write("INSERT INTO probe VALUES (zeroblob(?))", [(PROBE_BYTES,)], "DELETE FROM probe")
 
+    def filter_of(self, space: str, new: str) -> str:
+        """The filter that named the streams of a space; `new` from now on, if there are none yet."""
+        found = self._read("SELECT value FROM meta WHERE key = ?", (f"filter {space}",))
+        if not found:
+            self._write("INSERT INTO meta VALUES (?, ?)", [(f"filter {space}", new)])
+        return str(found[0][0]) if found else new
+
     def prune(self, keep: int) -> None:
         """Forget releases more than `keep` steps old; their steps stay closed."""
         newest = self._read("SELECT max(last_step) FROM streams")[0][0]
@@ -357,7 +365,7 @@ class Store:
             raise StoreError(self._gone)
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite's own word may quote what was flipped
             raise StoreError(_line(self.path, error)) from None
 
     @contextmanager
@@ -401,7 +409,8 @@ def _make_private(path: str) -> None:
         raise StoreError(f"the store {path} is open to other users; run: chmod 600 {Path(path).name}")
 
 
-def _line(path: str, error: sqlite3.Error) -> str:
+def _line(path: str, error: Exception) -> str:
     if "locked" in str(error):
         return f"the store {path} is in use by another process; two gateways must not share one"
-    return f"the store {path} cannot be used: {error}"
+    says = "".join(c if c.isprintable() else " " for c in str(error))
+    return f"the store {path} cannot be used: {' '.join(says.split())}"

@@ -68,6 +68,14 @@ def check(routes: list[Route], *more_outputs: str) -> None:
                 raise InputError(f"{route.source!r} and {other.source!r} overlap: one topic, one policy")
 
 
+def renames(old: str, new: str) -> bool:
+    """Whether some topic matches both filters and names one stream by the one and another by the other."""
+    x, y = old.split("/"), new.split("/")
+    longest = min((len(f) for f in (x, y) if f[-1] != "#"), default=max(len(x), len(y)))
+    wild = [[f[min(i, len(f) - 1)] in ("+", "#") for i in range(longest)] for f in (x, y)]
+    return overlap(old, new) and wild[0] != wild[1]
+
+
 def overlap(a: str, b: str) -> bool:
     """Whether some topic matches both filters."""
     x, y = a.split("/"), b.split("/")

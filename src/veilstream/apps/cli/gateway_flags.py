@@ -34,6 +34,7 @@ class Promise:
     meter: Annotated[str, Option(help="exact (belief), or table (faster; window policies).")] = "exact"
     max_ahead: Annotated[int | None, Option(help="Steps a reading may lie ahead.")] = None
     force: Annotated[bool, Option("--force", help="Run a model marked study only.")] = False
+    idle: Annotated[list[str] | None, Option(metavar="SPACE", help="In the store, not served this time.")] = None
 
     def space(self, policy: Path) -> "Space":
         from veilstream.artefact import load
@@ -52,7 +53,7 @@ class Promise:
         if self.no_store:
             tell("warning: --no-store: a second run draws again, and two draws of one step leak more")
         path = MEMORY if self.no_store else self.store or Path(f"{policy}.db")
-        opened = Store(path, {name: s.binding for name, s in spaces.items()})
+        opened = Store(path, {name: s.binding for name, s in spaces.items()}, self.idle or ())
         if opened.changed:
             tell("note: the policy changed since the last run; steps and the meter are kept")
         return opened
@@ -102,7 +103,7 @@ class Broker:
     source: Annotated[str, Option("--in", help="Topic filter of readings.")] = "in/+"
     target: Annotated[str, Option("--out", help="Topics of releases.")] = "out/+"
     route: Annotated[
-        list[str] | None, Option(metavar="'IN OUT POLICY'", help="One more policy, for its own topics.")
+        list[str] | None, Option(metavar="'IN OUT POLICY [SPACE]'", help="One more policy, for its own topics.")
     ] = None
     tls: Annotated[bool, Option("--tls", help="Encrypt; port 8883 by default.")] = False
     client_id: Annotated[str | None, Option(help="Session name (default: from the store).")] = None
@@ -111,16 +112,22 @@ class Broker:
     republish: Annotated[int, Option(help="Confirmed releases sent again after a break.")] = 1000
 
     def routes(self, policy: Path, form: "OutFormat") -> "list[tuple[Route, Path]]":
-        """Routes and their policies; a space is named after the topics it serves, the first one has no name."""
+        """Routes and their policies. A space has a name of its own, whatever its topics are called; by default that of
+        its policy file. The first one has none."""
         from veilstream.gateway.topics import Route
 
         found = [(Route(self.source, self.target, "", form), policy)]
         for text in self.route or []:
             parts = text.split()
-            if len(parts) != 3:
-                raise InputError(f"--route needs 'IN OUT POLICY', found {text!r}")
-            source, target, file = parts
-            found.append((Route(source, target, source, form), Path(file)))
+            if len(parts) not in (3, 4):
+                raise InputError(f"--route needs 'IN OUT POLICY', or 'IN OUT POLICY SPACE', found {text!r}")
+            source, target, file = parts[:3]
+            space = parts[3] if len(parts) == 4 else Path(file).stem
+            if space in {route.space for route, _ in found} or not space.isprintable():
+                raise InputError(
+                    f"--route: every space needs a name of its own, add it: '{source} {target} {file} NAME'"
+                )
+            found.append((Route(source, target, space, form), Path(file)))
         return found
 
     def settings(self, address: str, access: Access, store_id: str) -> "BrokerSettings":
