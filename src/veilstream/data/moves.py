@@ -23,7 +23,7 @@ from veilstream.data.states import StateSpace
 UNIFORM = 0.03  # u
 ALIKE = 10.0  # steps that the stays of a state's kind are worth
 UNSEEN = 0.3  # entries that a state never entered is taken to have
-WEIGHTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+WEIGHTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # more gains little and pulls the long-run law away from the visits
 LENGTHS = (0.5, 0.7, 1.0, 1.5, 2.5, 4.0)  # times the median distance from a state to the next one
 GAIN = 0.01  # bits a step below which uniform smoothing stays
 
