@@ -8,8 +8,8 @@ states were found (stops, grid, bins, places) is in `find`; this file needs nump
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from veilstream.core.distortion import EARTH_RADIUS_KM, absolute, haversine
 from veilstream.errors import InputError
 
-KINDS = ("stops", "grid", "places", "bins")
+KINDS = ("stops", "stops and cells", "grid", "places", "bins")
 CHUNK = 4_000_000  # distances held at once
 MAX_STATES = 4096
 MAX_NAME = 80
@@ -64,6 +64,14 @@ class StateSpace:
 
     def __len__(self) -> int:
         return len(self.coordinates)
+
+    def renamed(self, names: Mapping[str, str]) -> StateSpace:
+        """The same states, some under another name."""
+        for name in names:
+            if name not in self.names:
+                known = ", ".join(self.names[:12]) + (", ..." if len(self) > 12 else "")
+                raise InputError(f"`name`: no state is called {name[:MAX_NAME]!r}; states: {known}")
+        return replace(self, names=tuple(names.get(name, name) for name in self.names))
 
     @property
     def is_map(self) -> bool:

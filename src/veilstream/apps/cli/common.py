@@ -31,6 +31,8 @@ FLAGS = {
     "max_speed_kmh": "--max-speed",
     "eps_m": "--eps",
     "grid_m": "--grid",
+    "cells_m": "--cells",
+    "resolution_m": "--resolution",
     "n_states": "--states",
     "token": "--token-file or VEIL_TOKEN",
     "urls": "--nats",
