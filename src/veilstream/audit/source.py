@@ -19,7 +19,7 @@ FAR = 1.0  # data is elsewhere if half of it lies further from every state than 
 def recorded_runs(readings: Readings, policy: Artefact, recording: Recording | None = None) -> Runs:
     """The traces as symbols 0..n-1, recorded as the policy's model was unless another way is told."""
     states = policy.states
-    _check_kind(readings, states)
+    check_kind(readings, states)
     readings, steps, recording = to_steps(readings, recording or policy.recording)
     if states is None:
         states = _whole_numbers(steps.points, policy.chain.n_symbols, readings.where)
@@ -28,7 +28,8 @@ def recorded_runs(readings: Readings, policy: Artefact, recording: Recording | N
     return encode_steps(steps, recording, states, account=readings.account)
 
 
-def _check_kind(readings: Readings, states: StateSpace | None) -> None:
+def check_kind(readings: Readings, states: StateSpace | None) -> None:
+    """Raises unless the data is of the policy's kind and unit."""
     of_policy = "value" if states is None or not states.is_map else "position"
     if readings.kind != of_policy:
         raise InputError(

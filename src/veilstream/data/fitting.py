@@ -176,7 +176,7 @@ def fit_model(
         traces,
         points,
         streams,
-        _warnings(card, states, recording),
+        [*_merged(readings), *_warnings(card, states, recording)],
     )
 
 
@@ -297,6 +297,18 @@ def _distances(readings: Readings, states: StateSpace, chain: MarkovChain) -> Di
         float(cost[blind]),
         float(to_blind.mean()),
     )
+
+
+def _merged(readings: Readings) -> list[str]:
+    """Several streams in one model are never merged without a word."""
+    names = [readings.streams[i] for i in sorted(readings.frame["stream"].unique())]
+    if len(names) < 2:
+        return []
+    told = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+    return [
+        f"{len(names)} streams ({told}) make one model here, as if they were one person's; `out='{{stream}}.veil'` "
+        f"makes one each, `stream={names[0]!r}` takes one"
+    ]
 
 
 def _warnings(card: ModelCard, states: StateSpace, recording: Recording) -> list[str]:

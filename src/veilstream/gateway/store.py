@@ -153,6 +153,10 @@ class Store:
     def count_streams(self) -> int:
         return self._read("SELECT count(*) FROM streams")[0][0]
 
+    def total_bits(self) -> float:
+        """What all streams together have leaked."""
+        return self._read("SELECT total(total) FROM streams")[0][0]
+
     def find(self, stream: Stream, step: int) -> tuple[bytes | None] | None:
         """The release of a step as a 1-tuple (None inside: silent), or None if the log has none."""
         rows = self._read("SELECT message FROM releases WHERE stream = ? AND step = ?", (stream.id, step))

@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_args, get_type_hints
 
 from veilstream.errors import InputError
 
@@ -81,9 +81,9 @@ def _flags(group: Any) -> list[inspect.Parameter]:
     return out
 
 
-def print_json(value: Any) -> None:
-    """One JSON value on standard output."""
-    print(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain))
+def print_json(value: Any, to: TextIO | None = None) -> None:
+    """One JSON value on standard output, unless told where."""
+    print(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain), file=to or sys.stdout)
 
 
 def _plain(value: Any) -> Any:
