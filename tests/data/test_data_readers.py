@@ -215,7 +215,9 @@ def test_bad_rows_can_be_skipped_and_are_counted(put):
 
 
 def test_a_table_with_two_people_in_it_is_never_read_as_one(put):
-    rows = "".join(f"2020-01-01T{i // 60:02d}:{i % 60:02d}:00Z,{who},{i}\n" for i in range(120) for who in ("ann", "bob"))
+    rows = "".join(
+        f"2020-01-01T{i // 60:02d}:{i % 60:02d}:00Z,{who},{i}\n" for i in range(120) for who in ("ann", "bob")
+    )
     known = read([put("k.csv", "time,patient,value\n" + rows)])
     assert known.streams == ("ann", "bob")
     path = put("u.csv", "time,owner,value\n" + rows)

@@ -43,7 +43,8 @@ def test_the_course_is_what_a_gateway_meets():
     assert len(second.histories[z[3]]) == 1  # after a gap nothing of the past is known
 
 
-def test_a_limit_holds_for_the_readings():
+def test_a_limit_holds_for_the_readings(monkeypatch):
+    monkeypatch.setattr("veilstream.data.utility.LEAST_STEPS", 6)
     chain = vs.MarkovChain.fit([STATES.encode(VALUES), [2, 2, 1]], 3)
     felt = Utility.of(chain, STATES, RECORD)
     centres = Utility.of(chain, STATES, RECORD, "states")
@@ -54,6 +55,8 @@ def test_a_limit_holds_for_the_readings():
     assert felt.course.felt(theirs.policy) > limit  # what the earlier meaning promised and did not keep
     with pytest.raises(InputError, match="infeasible"):
         felt.problem(Instantaneous(0.9))
+    monkeypatch.setattr("veilstream.data.utility.LEAST_STEPS", 7)
+    assert Utility.of(chain, STATES, RECORD).course is None  # too short a record to say how readings lie
     with pytest.raises(InputError, match="must be one of felt, states"):
         Utility.of(chain, STATES, RECORD, "fluffy")
 

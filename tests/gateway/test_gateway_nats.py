@@ -391,7 +391,7 @@ def test_names_that_no_subject_may_hold_travel(art, server):
     async def drive():
         link = await connected(server.urls)
         with Running(art, server.urls, "odd", partitions=2):
-            await link.request(names.reading(DEFAULT_SPACE, odd), b'{"t":1,"value":3}', None)
+            await link.request((names.reading(DEFAULT_SPACE, odd), b'{"t":1,"value":3}', None))
             await until(link, names.readings, 0, 10)
             out = await everything(link, names.releases)
         await link.close()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
+from veilstream.core.course import OnCourse
 from veilstream.data.encode import encode_steps
 from veilstream.data.readings import Readings
+from veilstream.data.record import Record
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import Runs, to_steps
@@ -26,6 +30,19 @@ def recorded_runs(readings: Readings, policy: Artefact, recording: Recording | N
     elif states.is_map:
         _check_place(steps.points, states, readings.where)
     return encode_steps(steps, recording, states, account=readings.account)
+
+
+def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:
+    """What a person feels of her policy's releases, and what they tell of her, on her own recorded streams.
+
+    None where the file knows no places or levels, so that there are no distances.
+    """
+    if policy.states is None or policy.policy is None:
+        return None
+    steps = runs.source
+    record = Record.of(steps.stream, steps.step, steps.points, runs.symbols)
+    course = record.course(policy.states, policy.chain)
+    return replace(course.leakage(policy.policy, policy.chain), felt=course.felt(policy.policy))
 
 
 def check_kind(readings: Readings, states: StateSpace | None) -> None:

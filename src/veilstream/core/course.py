@@ -12,6 +12,7 @@ For others it is the mean over draws with the same random numbers every time.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,11 @@ class OnCourse:
     bits: float  # per step: log2 a(y|z)/q(y), q the output law of the chain's filter
     bits_se: float
     copies: int
+
+    def to_json(self) -> dict[str, Any]:
+        bits = {"leakage": self.bits, "leakage_se": self.bits_se}
+        felt = {"raw_distortion": self.felt, "raw_distortion_se": self.felt_se}
+        return {"raw_distortion": self.felt, "record": {**bits, **felt, "copies": self.copies}}
 
 
 @dataclass(frozen=True, eq=False)

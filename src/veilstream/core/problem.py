@@ -32,25 +32,28 @@ def joint(b: Array, a: Array) -> Array:
 
 def output_law(b: Array, a: Array) -> Array:
     """p(y) = sum_z b(z) a(y|z)."""
-    return np.matmul(b[..., None, :], a)[..., 0, :]
+    p: Array = np.matmul(b[..., None, :], a)[..., 0, :]
+    return p
 
 
 def leakage(b: Array, a: Array) -> Array:
     """L(b,a) = sum m log2 a - sum p log2 p, bits; never below 0."""
     p = output_law(b, a)
-    return np.maximum(xlog2(joint(b, a), a).sum((-2, -1)) - xlog2(p, p).sum(-1), 0)
+    bits: Array = np.maximum(xlog2(joint(b, a), a).sum((-2, -1)) - xlog2(p, p).sum(-1), 0)
+    return bits
 
 
 def expected_distortion(b: Array, a: Array, d: Array) -> Array:
     """D(b,a) = sum m d."""
-    return np.einsum("...z,...zy,zy->...", b, a, d)
+    mean: Array = np.einsum("...z,...zy,zy->...", b, a, d)
+    return mean
 
 
 def posterior(b: Array, a: Array, y: ArrayLike) -> Array:
     """m(.,y)/p(y). Raises ImpossibleObservation where p(y) = 0: there is no belief to go on with."""
     a_y = np.take_along_axis(a, np.asarray(y)[..., None, None], -1)[..., 0]  # a(y|.) of the y seen
     m_y = b * a_y
-    p_y = m_y.sum(-1, keepdims=True)
+    p_y: Array = m_y.sum(-1, keepdims=True)
     if not (p_y > 0).all():
         raise ImpossibleObservation("the release seen has probability zero under the policy and the belief")
     return m_y / p_y
@@ -217,11 +220,11 @@ class Problem:
 
     @property
     def n_states(self) -> int:
-        return self.distortion.shape[0]
+        return len(self.distortion)
 
     @property
     def n_outputs(self) -> int:
-        return self.distortion.shape[1]
+        return int(self.distortion.shape[1])
 
     @property
     def average(self) -> Average | Budget | None:

@@ -1,7 +1,8 @@
 """What a limit is about: the distances from what was true to what is released, and the streams they are measured on.
 
 felt      from a person's own readings, where her model carries a record of them: the mean over the readings of a state
-          for a limit on average (met on her own streams, starts and gaps included), the farthest for one at every step
+          for a limit on average (met on her own streams, starts and gaps included), the farthest for one at every step;
+          a record of fewer than LEAST_STEPS steps says too little
 states    between the centres of states, under the long run of the chain: the paper's meaning, for study
 """
 
@@ -18,6 +19,7 @@ from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 
 DISTORTIONS = ("felt", "states")
+LEAST_STEPS = 50  # of a record that says how readings lie around their states; with fewer, states stand for them
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +47,7 @@ class Utility:
         if distortion not in DISTORTIONS:
             raise InputError(f"`distortion` must be one of {', '.join(DISTORTIONS)}, found {distortion!r}")
         between, names = states.distances(), tuple(states.names)
-        if record is None or distortion == "states":
+        if record is None or len(record) < LEAST_STEPS or distortion == "states":
             return cls(chain, between, states.unit, names)
         mean, worst = record.felt(states, quantile)
         return cls(chain, mean, states.unit, names, worst, record.course(states, chain), between)

@@ -77,7 +77,7 @@ class HttpGateway:
         self.core, self.settings = core, settings
         self.port: int | None = None  # the one really used, once it runs
         self.started = threading.Event()
-        self._waiting: list[tuple[list[Reading | Refusal], asyncio.Future[list[Outcome]]]] = []
+        self._waiting: list[tuple[list[Reading | Refusal] | Refusal, asyncio.Future[list[Outcome]]]] = []
         self._wake = asyncio.Event()
         self._watchers = 0
         self._stop = threading.Event()
@@ -153,16 +153,13 @@ class HttpGateway:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             body = await request.read()
         found = parse(body, self.core.spaces[""].grid, limit=self.core.serving.max_bytes)
-        if isinstance(found, Refusal):
-            self.core.stats.refused[found.name] += 1
-            return _error(STATUS.get(found, 400), found.value)
         answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
         self._waiting.append((found, answer))
         self._wake.set()
         outcomes = await answer
-        if body.lstrip()[:1] == b"[":
-            return _json([_item(o) for o in outcomes])
-        return _single(outcomes[0], found[0])
+        if isinstance(found, Refusal):
+            return _single(outcomes[0], found)
+        return _json([_item(o) for o in outcomes]) if body.lstrip()[:1] == b"[" else _single(outcomes[0], found[0])
 
     async def _commit_waiting(self) -> None:
         """All requests that wait are one transaction."""

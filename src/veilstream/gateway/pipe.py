@@ -48,7 +48,7 @@ def lines_of(source: BinaryIO, limit: int = MAX_BYTES) -> Iterator[list[bytes | 
 # --- in --------------------------------------------------------------------------------------------------
 
 
-class Source(Protocol):
+class Lines(Protocol):
     """One format of lines; what it makes of one."""
 
     form: Format
@@ -143,7 +143,7 @@ def is_json(line: bytes) -> bool:
     return line.removeprefix(BOM).lstrip()[:1] in (b"{", b"[")
 
 
-def guess(line: bytes, rest: Sequence[bytes | None], grid: Grid, columns: Mapping[str, str]) -> tuple[Source, bool]:
+def guess(line: bytes, rest: Sequence[bytes | None], grid: Grid, columns: Mapping[str, str]) -> tuple[Lines, bool]:
     """Who reads input that begins with this line, and whether the line is a reading itself."""
     line = line.removeprefix(BOM)
     if not is_json(line):
@@ -221,7 +221,7 @@ def run(
 ) -> Tally:
     """Release everything in `source`. Counts are in `core.stats`."""
     grid = core.spaces[""].grid
-    codec: Source | None = None
+    codec: Lines | None = None
     out: Sink | None = None
     for lines in lines_of(source):
         readings: Found = []

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from pathlib import Path
+from typing import Any
 
 from veilstream.errors import InputError
 
@@ -122,7 +123,7 @@ class Store:
         found = dict(db.execute("SELECT key, value FROM meta"))
         if found["schema"] != str(SCHEMA):
             raise StoreError(f"{self.path} has schema {found['schema']}, this version reads {SCHEMA}")
-        return found["id"]
+        return str(found["id"])
 
     def _bind(self, space: str, new: Binding) -> bool:
         """A changed policy keeps steps and meter; its memory starts afresh, beliefs too if the chain changed."""
@@ -151,11 +152,11 @@ class Store:
         return [Stream(*row) for row in self._read(_STREAM + "WHERE id > ? ORDER BY id LIMIT ?", (after, limit))]
 
     def count_streams(self) -> int:
-        return self._read("SELECT count(*) FROM streams")[0][0]
+        return int(self._read("SELECT count(*) FROM streams")[0][0])
 
     def total_bits(self) -> float:
         """What all streams together have leaked."""
-        return self._read("SELECT total(total) FROM streams")[0][0]
+        return float(self._read("SELECT total(total) FROM streams")[0][0])
 
     def find(self, stream: Stream, step: int) -> tuple[bytes | None] | None:
         """The release of a step as a 1-tuple (None inside: silent), or None if the log has none."""
@@ -174,7 +175,7 @@ class Store:
         """Committed and not yet confirmed: (id, topic, payload) with an id beyond `after`."""
         return self._read("SELECT id, topic, payload FROM outbox WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
 
-    def _read(self, query: str, values: Sequence[object] = ()) -> list:
+    def _read(self, query: str, values: Sequence[object] = ()) -> list[Any]:
         with self._errors():
             return self._db.execute(query, values).fetchall()
 

@@ -154,18 +154,18 @@ def reading(
     return Reading(name, at[0], at[1], point, False, space)
 
 
-def number(value: Any) -> float:
+def number(value: object) -> float:
     """A finite number, or NaN for whatever is none."""
     if isinstance(value, bool):
         return math.nan
     try:
-        x = float(value)
+        x = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return math.nan
     return x if math.isfinite(x) else math.nan
 
 
-def point(value: Any, lat: Any, lon: Any) -> Point:
+def point(value: object, lat: object, lon: object) -> Point:
     if value is None and (lat is not None or lon is not None):
         return number(lat), number(lon)
     return number(value)

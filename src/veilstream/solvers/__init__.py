@@ -48,7 +48,7 @@ def make_solver(method: str, **options: Any) -> Solver:
     """The solver of that name with its options, or a line saying what there is."""
     if method in SHAPES:
         options["shape"] = method
-        maker: Callable[..., Any] = Baseline
+        maker: Callable[..., Solver] = Baseline
     elif method in METHODS:
         maker = METHODS[method]
     elif method in LEARNED:
@@ -65,14 +65,15 @@ def make_solver(method: str, **options: Any) -> Solver:
     return maker(**{k: v for k, v in options.items() if k in accepted})
 
 
-def _learned(method: str) -> Callable[..., Any]:
+def _learned(method: str) -> Callable[..., Solver]:
     """Imported when asked for: only these two need the extra `deep`."""
     module, name = LEARNED[method]
     try:
-        return getattr(import_module(module), name)
+        maker: Callable[..., Solver] = getattr(import_module(module), name)
     except ModuleNotFoundError as missing:
         line = f"method {method} needs {missing.name}; install it with: pip install 'veilstream[deep]'"
         raise InputError(line) from None
+    return maker
 
 
 def solve(

@@ -179,7 +179,7 @@ def starting_models(problem: Problem, window: int, random: int, seed: int) -> Ar
     others = [0.95 * rng.dirichlet(np.full(n, 0.3), n) + 0.05 * uniform for _ in range(random)]
     models = np.stack([uniform, truth, hold, truth, uniform, *others])
     if window == 0:
-        return models.mean(1, keepdims=True)[None]
+        return np.asarray(models.mean(1, keepdims=True))[None]
     return np.tile(models, (1, n ** (window - 1), 1))[None]
 
 

@@ -153,14 +153,8 @@ class Solution:
             "status": str(self.status),
             "seconds": round(self.seconds, 3),
             "warnings": self.warnings,
-            **({} if self.record is None else self._on_record(self.record)),
+            **({} if self.record is None else self.record.to_json()),
         }
-
-    @staticmethod
-    def _on_record(found: OnCourse) -> dict[str, Any]:
-        bits = {"leakage": found.bits, "leakage_se": found.bits_se}
-        felt = {"raw_distortion": found.felt, "raw_distortion_se": found.felt_se}
-        return {"raw_distortion": found.felt, "record": {**bits, **felt, "copies": found.copies}}
 
     def with_bound(self, bound: float, certificate: Any, elsewhere: float = 0.0) -> "Solution":
         """With a proved lower bound on the objective; `elsewhere`: one on leakage from other weights."""

@@ -20,12 +20,16 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from veilstream.apps.bench.gateway import example
 from veilstream.apps.bench.nats_server import NatsCluster, nats_command
 from veilstream.artefact import Artefact, load, save
 from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from veilstream.gateway.nats.link import Link
+    from veilstream.gateway.nats.names import Names
 
 WORKERS, STREAMS, STEPS, NODES, ROUNDS = 4, 500, 40, 3, 2
 FROZEN_S = 8
@@ -147,7 +151,7 @@ async def kill_drill(
     }
 
 
-async def ready(link: Any, names: Any, workers: int) -> None:
+async def ready(link: "Link", names: "Names", workers: int) -> None:
     """Until all workers answer on PREFIX.status."""
     inbox = link.nc.new_inbox()
     answers = await link.nc.subscribe(inbox)

@@ -14,6 +14,7 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -85,7 +86,7 @@ async def until(link: Link, stream: str, messages: int, timeout_s: float) -> int
     return n
 
 
-async def everything(link: Link, stream: str) -> list[dict]:
+async def everything(link: Link, stream: str) -> list[dict[str, Any]]:
     """Every message that a stream still has: subject, payload, time."""
     state = (await link.api(f"STREAM.INFO.{stream}"))["state"]
     numbers = range(state["first_seq"], state["last_seq"] + 1) if state["messages"] else range(0)

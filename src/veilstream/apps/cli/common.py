@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_args, get_type_hints
 
 from veilstream.errors import InputError
@@ -81,12 +82,12 @@ def _flags(group: Any) -> list[inspect.Parameter]:
     return out
 
 
-def print_json(value: Any, to: TextIO | None = None) -> None:
+def print_json(value: object, to: TextIO | None = None) -> None:
     """One JSON value on standard output, unless told where."""
     print(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain), file=to or sys.stdout)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
@@ -204,7 +205,7 @@ def progress_bar(title: str, quiet: bool = False) -> Iterator["Progress | None"]
         yield tell
 
 
-def need(module: str, extra: str, otherwise: str = "") -> Any:
+def need(module: str, extra: str, otherwise: str = "") -> ModuleType:
     """An optional library, or a line saying how to install it (and what to do without it)."""
     from importlib import import_module
 

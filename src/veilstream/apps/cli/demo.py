@@ -130,7 +130,7 @@ def release_week(out: Path, row: Row, source: Source, week: NDArray[np.int64], s
     """A week as the gateway would release it, written as the service would see it; the seed is for the demo only."""
     from veilstream.core.release import release_many
 
-    shown = release_many(row.ours.policy, week[None], row.ours.problem, seed=seed).y[0]
+    shown: NDArray[np.int64] = release_many(row.ours.policy, week[None], row.ours.problem, seed=seed).y[0]
     places = source.states.decode(shown)
     lines = [
         f"{int(t)},{source.states.names[y]},{lat:.5f},{lon:.5f}"

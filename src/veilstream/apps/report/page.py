@@ -11,7 +11,6 @@ import json
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
-from typing import Any
 
 from veilstream.apps.report import words
 from veilstream.apps.report.audit_part import AuditPart
@@ -65,7 +64,7 @@ def render(content: Content) -> str:
     return "".join(out)
 
 
-def embed(value: Any) -> str:
+def embed(value: object) -> str:
     """JSON that no HTML parser can mistake for markup."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -128,7 +128,7 @@ async def _stream(link: Link, replicas: int | None, name: str, subject: str, con
     """Its configuration as it is; made with three replicas, or one where there is no cluster, unless told."""
     config = {"subjects": [subject], "storage": "file", "max_msgs": -1, "max_bytes": -1, **config}
     try:
-        return (await link.api(f"STREAM.INFO.{name}"))["config"]
+        return dict((await link.api(f"STREAM.INFO.{name}"))["config"])
     except Rejected as error:
         if error.err_code != NOT_FOUND:
             raise
@@ -136,7 +136,7 @@ async def _stream(link: Link, replicas: int | None, name: str, subject: str, con
         try:
             made = await link.api(f"STREAM.CREATE.{name}", MAKE_S, name=name, **config, num_replicas=n)
             log.info("stream_made", extra={"stream": name, "replicas": n})
-            return made["config"]
+            return dict(made["config"])
         except Rejected as error:
             if error.err_code == EXISTS:
                 raise Unavailable("another worker makes it") from None
@@ -204,7 +204,7 @@ async def bind(link: Link, names: Names, promises: Promises, rebind: bool = Fals
     value = json.dumps({"schema": SCHEMA, "spaces": promises}).encode()
     headers = {"Nats-Expected-Last-Subject-Sequence": str(revision)}
     try:
-        await link.request(names.meta, value, headers)
+        await link.request((names.meta, value, headers))
     except Rejected:
         raise Unavailable("another worker binds it") from None
 

@@ -72,6 +72,21 @@ def decode(key: Key, revision: int, data: bytes, binding: Binding) -> Record:
     return Record(s, revision, log)
 
 
+@dataclass(frozen=True)
+class Loan:
+    """Streams out of the ledger's cache: whatever happens to them, only a commit that holds returns them."""
+
+    records: dict[Key, Record]
+
+    def stream(self, key: Key) -> Stream:
+        return self.records[key].stream
+
+    def find(self, stream: Stream, step: int) -> tuple[bytes | None] | None:
+        """As `Store.find`."""
+        log = self.records[stream.key].log
+        return next(((message,) for at, message in reversed(log) if at == step), None)
+
+
 class Ledger:
     """A stream is used by one partition's task at a time."""
 
@@ -81,7 +96,7 @@ class Ledger:
         self._cache: OrderedDict[Key, Record] = OrderedDict()
         self.conflicts = 0  # writes that were refused or had no answer
 
-    async def lend(self, keys: Collection[Key]) -> "Loan":
+    async def lend(self, keys: Collection[Key]) -> Loan:
         """These streams, from the cache or the leader, without those that cannot be read now."""
         records = {k: self._cache.pop(k) for k in keys if k in self._cache}
         missing = [k for k in keys if k not in records]
@@ -95,53 +110,30 @@ class Ledger:
                 records[key] = decode(key, found["seq"], b64decode(found.get("data", "")), self._bindings[key[0]])
             elif isinstance(answer, Rejected) and answer.err_code == NO_KEY:
                 records[key] = Record(Stream(*key))
-        return Loan(self, records)
+        return Loan(records)
 
-    async def write(self, records: Collection[Record]) -> set[Key]:
-        """Compare and set; the keys whose write did not hold, or of which nothing is known."""
+    async def commit(self, loan: Loan, batch: Batch) -> set[Key]:
+        """Write every stream of the batch; the keys whose write did not hold, or of which nothing is known.
+
+        All others are what the bucket holds, and go back into the cache.
+        """
+        changed = [loan.records[s.key] for s in batch.streams]
+        for r in changed:
+            r.log = r.log[-self.keep :]
+        for s, step, _, message in batch.releases:
+            loan.records[s.key].log.append((step, message))
         requests: list[Request] = []
-        for r in records:
+        for r in changed:
             headers = {"Nats-Expected-Last-Subject-Sequence": str(r.revision)}
             requests.append((self._names.key(*r.stream.key), encode(r, self._bindings[r.stream.space]), headers))
         failed = set()
-        for r, answer in zip(records, await self._link.ask(requests), strict=True):
+        for r, answer in zip(changed, await self._link.ask(requests), strict=True):
             if isinstance(answer, dict):
                 r.revision = r.stream.id = answer["seq"]
             else:
                 failed.add(r.stream.key)
         self.conflicts += len(failed)
-        return failed
-
-    def take_back(self, records: Collection[Record]) -> None:
-        """They are what the bucket holds."""
-        for r in records:
-            self._cache[r.stream.key] = r
+        self._cache.update((key, r) for key, r in loan.records.items() if key not in failed)
         while len(self._cache) > MAX_CACHED:
             self._cache.popitem(last=False)
-
-
-@dataclass(frozen=True)
-class Loan:
-    """Streams out of the ledger's cache: only a commit that holds returns them, and those that it leaves alone."""
-
-    ledger: Ledger
-    records: dict[Key, Record]
-
-    def stream(self, key: Key) -> Stream:
-        return self.records[key].stream
-
-    def find(self, stream: Stream, step: int) -> tuple[bytes | None] | None:
-        """As `Store.find`."""
-        log = self.records[stream.key].log
-        return next(((message,) for at, message in reversed(log) if at == step), None)
-
-    async def commit(self, batch: Batch) -> set[Key]:
-        """Write every stream of the batch; the keys whose write did not hold, or of which nothing is known."""
-        changed = {s.key: self.records[s.key] for s in batch.streams}
-        for r in changed.values():
-            r.log = r.log[-self.ledger.keep :]
-        for s, step, _, message in batch.releases:
-            changed[s.key].log.append((step, message))
-        failed = await self.ledger.write(changed.values())
-        self.ledger.take_back([r for key, r in self.records.items() if key not in failed])
         return failed

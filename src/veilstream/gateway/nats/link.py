@@ -108,10 +108,8 @@ class Link:
     def __init__(self, settings: LinkSettings) -> None:
         self.settings = settings
         self.nc = Client()
-        self.closed = asyncio.Event()
         self.denied: str | None = None  # the last thing we had no permission for
         self.pullers: list[Puller] = []
-        self._closing = False
         self._errors: deque[Exception] = deque(maxlen=ERRORS_KEPT)
         self._inbox, self._numbers = _inbox(), itertools.count()
         self._open: dict[str, tuple[_Round, int]] = {}  # request number -> its round and its place there
@@ -139,7 +137,6 @@ class Link:
             error_cb=self._on_error,
             disconnected_cb=self._on_disconnect,
             reconnected_cb=self._on_reconnect,
-            closed_cb=self._on_close,
             connect_timeout=CONNECT_ONE_S,
             max_reconnect_attempts=1,  # of each server, for the first connection
             inbox_prefix=INBOX,
@@ -156,16 +153,13 @@ class Link:
             log.error("nats_permission_denied", extra={"reason": self.denied})
 
     async def _on_disconnect(self) -> None:
-        if not self._closing:
+        if not self.nc.is_closed:
             log.warning("nats_lost")
 
     async def _on_reconnect(self) -> None:
         log.info("nats_connected", extra={"server": self.server})
         for puller in self.pullers:
             puller.interrupt()
-
-    async def _on_close(self) -> None:
-        self.closed.set()
 
     def _reason(self, seen: list[Exception]) -> str:
         where = self.settings.shown
@@ -215,13 +209,11 @@ class Link:
 
     async def api(self, call: str, timeout_s: float = TIMEOUT_S, **body: Any) -> dict[str, Any]:
         """A JetStream API call."""
-        return await self.request(f"$JS.API.{call}", msgspec.json.encode(body) if body else b"", None, timeout_s)
+        return await self.request((f"$JS.API.{call}", msgspec.json.encode(body) if body else b"", None), timeout_s)
 
-    async def request(
-        self, subject: str, payload: bytes, headers: dict[str, str] | None, timeout_s: float = TIMEOUT_S
-    ) -> dict[str, Any]:
+    async def request(self, request: Request, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
         """One answer; raises unless it is a good one."""
-        (answer,) = await self.ask([(subject, payload, headers)], timeout_s)
+        (answer,) = await self.ask([request], timeout_s)
         if isinstance(answer, dict):
             return answer
         raise answer
@@ -233,7 +225,6 @@ class Link:
             raise Unavailable(type(error).__name__) from None
 
     async def close(self) -> None:
-        self._closing = True
         await self.nc.close()
 
 
@@ -242,7 +233,7 @@ def read(msg: Msg | None) -> Answer:
     if msg is None:
         return Unavailable("no answer in time")
     try:
-        found = msgspec.json.decode(msg.data)
+        found: dict[str, Any] = msgspec.json.decode(msg.data)
     except msgspec.MsgspecError:
         return Unavailable("an answer that is not JSON")
     if "error" not in found:

@@ -12,7 +12,9 @@ import time
 from collections import Counter
 from collections.abc import Collection
 
-from veilstream.gateway.nats.link import Link, Msg, Unavailable
+from nats.aio.msg import Msg
+
+from veilstream.gateway.nats.link import Link, Unavailable
 
 EVERY_S, GONE_S = 0.5, 2.0
 FIRST_CALLS = 2

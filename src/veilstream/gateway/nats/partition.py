@@ -15,9 +15,10 @@ import threading
 import time
 
 import msgspec
+from nats.aio.msg import Msg
 
 from veilstream.gateway.nats.layout import ACK_WAIT_S, BATCH, NO_KEY, consumer
-from veilstream.gateway.nats.link import NANOSECONDS, Msg, Puller, Rejected, Unavailable
+from veilstream.gateway.nats.link import NANOSECONDS, Puller, Rejected, Unavailable
 from veilstream.gateway.nats.session import Session
 
 IDLE_S = 1.0  # a pull waits that long for a reading

@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from nats.aio.msg import Msg
+
 from veilstream.gateway.nats.layout import Layout
 from veilstream.gateway.nats.ledger import MOST, Ledger
-from veilstream.gateway.nats.link import Link, Msg, Request
+from veilstream.gateway.nats.link import Link, Request
 from veilstream.gateway.nats.members import Members
 from veilstream.gateway.nats.names import token
 from veilstream.gateway.outcome import Outcome, OutFormat
@@ -87,7 +89,7 @@ class Session:
                 room = self.settler.serving.max_streams - self.stats.streams
                 outcomes, batch = self.settler.settle([readings[i] for i in these], loan.stream, loan.find, room)
                 new = {s.key for s in batch.streams if s.id is None}
-                failed |= await loan.commit(batch)
+                failed |= await self.ledger.commit(loan, batch)
             self.stats.streams += len(new - failed)
             held = {i: o for i, o in zip(these, outcomes, strict=True) if _key(readings[i]) not in failed}
             self.stats.count(list(held.values()))

@@ -11,12 +11,13 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 
 import msgspec
+from nats.aio.msg import Msg
 
 from veilstream.errors import InputError
 from veilstream.gateway.nats.clock import Clock
 from veilstream.gateway.nats.layout import Layout, binding_of, bound, prepare, promises_of
 from veilstream.gateway.nats.ledger import MOST, Ledger
-from veilstream.gateway.nats.link import Link, LinkSettings, Msg, Rejected, Unavailable
+from veilstream.gateway.nats.link import Link, LinkSettings, Rejected, Unavailable
 from veilstream.gateway.nats.members import Members
 from veilstream.gateway.nats.names import Names
 from veilstream.gateway.nats.partition import Partition
@@ -134,7 +135,7 @@ def _tasks(*work: Coroutine[None, None, None]) -> list[asyncio.Task[None]]:
 
 async def _until(stop: threading.Event, link: Link) -> None:
     while not stop.is_set():
-        if link.closed.is_set():
+        if link.nc.is_closed:
             raise InputError(f"the connection to NATS at {link.settings.shown} was closed for good")
         await asyncio.sleep(STOP_S)
 
