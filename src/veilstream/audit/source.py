@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
 from veilstream.core.course import OnCourse
+from veilstream.core.histories import TrueStates
 from veilstream.data.encode import encode_steps
 from veilstream.data.readings import Readings
 from veilstream.data.record import Record
@@ -16,6 +17,7 @@ from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import Runs, to_steps
 from veilstream.errors import InputError
+from veilstream.solvers.comfort import about_stranger
 
 FAR = 1.0  # data is elsewhere if half of it lies further from every state than this many times the map's width
 
@@ -43,6 +45,19 @@ def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:
     record = Record.of(steps.stream, steps.step, steps.points, runs.symbols)
     course = record.course(policy.states, policy.chain)
     return replace(course.leakage(policy.policy, policy.chain), felt=course.felt(policy.policy))
+
+
+def strange(policy: Artefact, runs: Runs) -> list[str]:
+    """A line where the data looks like somebody else's."""
+    chain, sequences = policy.chain, [s for s in runs.sequences if len(s) > 1]
+    if not sequences:
+        return []
+    paths = list(map(TrueStates.of(chain).along, sequences))
+    bits = np.concatenate([-np.log2(chain.transition[z[:-1], z[1:]]) for z in paths])
+    states, away = policy.states, None
+    if states is not None and len(runs.source):
+        away = float(np.median(states.distance_to(runs.source.points, states.encode(runs.source.points))))
+    return about_stranger(float(bits.mean()), away, chain, policy.provenance)
 
 
 def check_kind(readings: Readings, states: StateSpace | None) -> None:

@@ -96,6 +96,18 @@ class FittedModel:
         steps = self.runs.source
         return Record.of(steps.stream, steps.step, steps.points, self.runs.symbols) if len(steps) else None
 
+    def figures(self) -> dict[str, Any]:
+        """What there was to learn from, for the file: whoever solves, audits or reports can say how sure it is."""
+        steps = len(self.runs.source) + self.account.count("no stop") * (self.recording.noise == "drop")
+        return {
+            "states": len(self.states),
+            "effective_sample": self.card.effective_sample,
+            "steps": steps,
+            "no_stop": self.account.count("no stop") / max(steps, 1),
+            "raw_p95": self.distances.raw_p95,
+            "held_out_bits": self.held_out.loss if self.held_out else None,
+        }
+
     def to_json(self) -> dict[str, Any]:
         card, held = self.card, self.held_out
         return {
