@@ -21,7 +21,7 @@ BEGIN, END = "<!-- rooms: written by tools/rooms.py -->", "<!-- end of rooms -->
 ROOMS = [
     ["errors", "units", "container"],
     ["core"],
-    ["data.states", "data.record", "data.recording"],
+    ["data.states", "data.record", "data.recording", "data.columns"],
     ["artefact"],
     ["data"],
     ["solvers"],
@@ -35,6 +35,7 @@ SMALL = [
     "artefact",
     "container",
     "core",
+    "data.columns",
     "data.record",
     "data.recording",
     "data.states",

@@ -178,3 +178,25 @@ def test_all_households_in_one_command(tmp_path):
     done = veil("fit", METER, "--unit", "kWh", "-o", tmp_path / "{stream}.veil", "--json")
     assert len(json.loads(done.stdout)["models"]) == 20
     assert len(list(tmp_path.glob("*.veil"))) == 20
+
+
+def test_a_thin_model_is_called_so_from_fit_to_audit(tmp_path):
+    """A short walk: the card goes from the model into the policy, and every verb says what it means."""
+    track, model, policy = tmp_path / "t.csv", tmp_path / "m.veil", tmp_path / "p.veil"
+    track.write_text("t,value\n" + "".join(f"{i},{(i // 20) % 3}\n" for i in range(200)))
+    fitted = veil("fit", track, "-o", model, "--states", 3, "--json")
+    assert any(note.startswith("thin data: ") for note in json.loads(fitted.stdout)["notes"])
+    assert load(model).provenance["card"]["states"] == 3
+    solved = json.loads(veil("solve", model, "--avg", 0.3, "-o", policy, "--json").stdout)
+    assert solved["level"] == "model only"
+    assert any(line.startswith("thin data: ") for line in solved["warnings"])
+    printed = veil("solve", model, "--avg", 0.3).stdout
+    assert "bits per step, model only" in printed
+    assert "! thin data: " in printed
+    audited = veil("audit", policy, "--data", track, "--quick")
+    assert "(model only" in " ".join(audited.stdout.split())
+    assert "! thin data: " in audited.stdout
+    other = tmp_path / "other.csv"
+    other.write_text("t,value\n" + "".join(f"{i},{(i * 7) % 3}\n" for i in range(200)))
+    found = json.loads(veil("audit", policy, "--data", other, "--quick", "--json").stdout)
+    assert any("somebody else's" in line for line in found["warnings"])

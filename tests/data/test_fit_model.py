@@ -163,3 +163,12 @@ def test_all_households_fit_alone_and_together():
         assert 2 <= len(model.states) <= 8
         assert model.period_s == 1800.0
         assert (model.chain.transition > 0).all()
+
+
+def test_several_streams_in_one_model_are_said(tmp_path):
+    path = tmp_path / "two.csv"
+    rows = "".join(f"{i},{who},{(i * 7 + k) % 5}\n" for k, who in enumerate(("ann", "bob")) for i in range(200))
+    path.write_text("t,user,value\n" + rows)
+    both = read([str(path)])
+    assert "2 streams (ann, bob) make one model" in fit_model(both, FitOptions()).notes[0]
+    assert not [n for n in fit_model(both.only("ann"), FitOptions()).notes if "streams" in n]

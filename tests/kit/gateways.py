@@ -123,7 +123,7 @@ class Http(Place):
 
 
 class Mqtt(Place):
-    needs: ClassVar[list] = NEEDS_MOSQUITTO.marks
+    needs: ClassVar[list] = [NEEDS_MOSQUITTO]
     names_streams = True
 
     def __init__(self, folder: Path) -> None:
@@ -159,7 +159,7 @@ class Mqtt(Place):
 
 
 class Nats(Place):
-    needs: ClassVar[list] = NEEDS_SERVER.marks
+    needs: ClassVar[list] = [NEEDS_SERVER]
     rebinds = False  # all workers must agree: test_gateway_nats.py
     names_streams = True
 

@@ -13,6 +13,7 @@ from veilstream.audit.traces import Ints
 from veilstream.audit.verdict import Check, Claim, check, claim_of, verdict
 from veilstream.core.course import OnCourse
 from veilstream.errors import InputError
+from veilstream.solvers.comfort import about_data, about_policy
 
 if TYPE_CHECKING:
     from veilstream.data.readings import Readings
@@ -27,11 +28,13 @@ class Assessment:
     claim: Claim | None
     check: Check
     words: str
+    warnings: tuple[str, ...] = ()  # what must stand beside it
     record: OnCourse | None = None  # on the recorded streams as a gateway would release them
 
     def to_json(self) -> dict[str, Any]:
-        stands = {"stands": self.check.stands, "contradictions": list(self.check.contradictions)}
+        stands: dict[str, Any] = {"stands": self.check.stands, "contradictions": list(self.check.contradictions)}
         felt = {} if self.record is None else self.record.to_json()
+        stands["warnings"] = list(self.warnings)
         return {**stands, "verdict": self.words, **self.audit.policy.to_json(), **felt}
 
 
@@ -53,13 +56,15 @@ def audit_artefact(
     name: what to call the policy; the method that made it unless told.
     """
     policy, problem, states, record = artefact.policy, artefact.problem, artefact.states, None
+    warnings = about_data(artefact.provenance)
     if policy is None or problem is None:
         raise InputError("this file is a model without a policy; run `veil solve` on it first")
     if readings is not None:
-        from veilstream.audit.source import on_record, recorded_runs
+        from veilstream.audit.source import on_record, recorded_runs, strange
 
         runs = recorded_runs(readings, artefact, recording)
         sequences, record = runs.sequences, on_record(artefact, runs)
+        warnings = strange(artefact, runs) + warnings
     claim = claim_of(artefact.provenance, problem, policy)
     found = audit(
         problem,
@@ -77,7 +82,9 @@ def audit_artefact(
     words = verdict(found, claim, problem.chain)
     if record is not None and states is not None:
         words = f"{felt_words(record, states.unit)} {words}"
-    return Assessment(found, claim, check(found, claim), words, record)
+    if claim is not None:
+        warnings = about_policy(claim.leakage, problem.chain) + warnings
+    return Assessment(found, claim, check(found, claim), words, tuple(warnings), record)
 
 
 def felt_words(record: OnCourse, unit: str) -> str:

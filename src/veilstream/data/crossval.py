@@ -113,7 +113,8 @@ def held_out_losses(
         take = open_ & (total > 0)
         bits[take] = -np.log2((count[take] + own[take]) / (total[take] + row[take]))
         open_ &= ~take
-    return bits
+    found: NDArray[np.float64] = bits
+    return found
 
 
 def _histories(sequences: Sequences, n: int, m: int) -> NDArray[np.int64]:

@@ -120,6 +120,18 @@ class FittedModel:
         away = self.states.distance_to(self.runs.source.points, self.runs.symbols)
         return float((away * 1000 <= self.resolution_m).mean())
 
+    def figures(self) -> dict[str, Any]:
+        """What there was to learn from, for the file: whoever solves, audits or reports can say how sure it is."""
+        steps = len(self.runs.source) + self.account.count("no stop") * (self.recording.noise == "drop")
+        return {
+            "states": len(self.states),
+            "effective_sample": self.card.effective_sample,
+            "steps": steps,
+            "no_stop": self.account.count("no stop") / max(steps, 1),
+            "raw_p95": self.distances.raw_p95,
+            "held_out_bits": self.held_out.loss if self.held_out else None,
+        }
+
     def to_json(self) -> dict[str, Any]:
         card, held = self.card, self.held_out
         return {
@@ -208,7 +220,7 @@ def fit_model(
         points,
         streams,
         options.resolution_m or options.cells_m or RESOLUTION_M,
-        _warnings(card, states, recording),
+        [*_merged(readings), *_warnings(card, states, recording)],
     )
 
 
@@ -365,6 +377,18 @@ def _distances(readings: Readings, states: StateSpace, chain: MarkovChain) -> Di
         float(cost[blind]),
         float(to_blind.mean()),
     )
+
+
+def _merged(readings: Readings) -> list[str]:
+    """Several streams in one model are never merged without a word."""
+    names = [readings.streams[i] for i in sorted(readings.frame["stream"].unique())]
+    if len(names) < 2:
+        return []
+    told = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+    return [
+        f"{len(names)} streams ({told}) make one model here, as if they were one person's; `out='{{stream}}.veil'` "
+        f"makes one each, `stream={names[0]!r}` takes one"
+    ]
 
 
 def _warnings(card: ModelCard, states: StateSpace, recording: Recording) -> list[str]:

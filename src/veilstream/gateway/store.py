@@ -205,6 +205,10 @@ class Store:
     def count_streams(self) -> int:
         return int(self._read("SELECT count(*) FROM streams")[0][0])
 
+    def total_bits(self) -> float:
+        """What all streams together have leaked."""
+        return float(self._read("SELECT total(total) FROM streams")[0][0])
+
     def find(self, stream: Stream, step: int) -> tuple[bytes | None] | None:
         """The release of a step as a 1-tuple (None inside: silent), or None if the log has none."""
         rows = self._releases("releases r WHERE stream = ? AND step = ?", (stream.id, step))

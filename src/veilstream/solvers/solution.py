@@ -25,6 +25,7 @@ class Level(StrEnum):
     PROVED = "proved"
     COMPUTED = "computed exactly"
     ESTIMATED = "estimated with an interval"
+    MODEL_ONLY = "model only"  # the data behind the model is too little to say more
 
 
 class Status(StrEnum):

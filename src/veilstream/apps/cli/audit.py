@@ -94,7 +94,7 @@ def audit(
     else:
         from veilstream.apps.cli.audit_view import show
 
-        show(found.audit, found.check, found.words)
+        show(found)
     if not found.check.stands:
         raise typer.Exit(1)
 

@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_args, get_type_hints
 
 from veilstream.errors import InputError
 
@@ -85,9 +85,9 @@ def _flags(group: Any) -> list[inspect.Parameter]:
     return out
 
 
-def print_json(value: object) -> None:
-    """One JSON value on standard output."""
-    print(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain))
+def print_json(value: object, to: TextIO | None = None) -> None:
+    """One JSON value on standard output, unless told where."""
+    print(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain), file=to or sys.stdout)
 
 
 def _plain(value: Any) -> object:

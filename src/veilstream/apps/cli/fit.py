@@ -223,10 +223,12 @@ def _one(
     from veilstream.apps.cli.common import in_flags, progress_bar
     from veilstream.artefact import provenance, save
     from veilstream.data.fitting import fit_model
+    from veilstream.solvers.comfort import about_data
 
     with progress_bar(f"fitting {readings.streams[0] if len(readings.streams) == 1 else 'all streams'}", quiet):
         model = fit_model(readings, options)
     result = {"chain": model.chain.name, **model.to_json(), "data_sha256": readings.sha256}
+    result["notes"] = [*result["notes"], *about_data({"card": model.figures()})]
     result |= {key: [in_flags(line) for line in result[key]] for key in ("study_only", "notes")}
     result["account"] = [{**entry, "note": in_flags(entry["note"])} for entry in result["account"]]
     if truth is not None:
@@ -236,7 +238,7 @@ def _one(
             Path(out).parent.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise InputError(f"{out}: cannot be written ({problem.strerror})") from None
-        made = provenance(shlex.join(["veil", *sys.argv[1:]]), options.seed, readings.sha256)
+        made = provenance(shlex.join(["veil", *sys.argv[1:]]), options.seed, readings.sha256, card=model.figures())
         artefact = save(
             out,
             chain=model.chain,

@@ -80,11 +80,14 @@ def report(
                 **({} if felt is None else felt.to_json()),
                 "level": str(own.point.level),
                 "verdict": verdict(content)[0],
+                "warnings": content.warnings,
                 "audit_stands": content.audit.stands,
             }
         )
         return
     print(verdict(content)[0])
+    for warning in content.warnings:
+        print(f"! {warning}")
     print(
         f"{'shareable' if shareable else 'PRIVATE'} report written to {out} ({size / 1e6:.1f} MB); open it in a browser"
     )

@@ -62,6 +62,7 @@ def solve(
         read_model,
     )
     from veilstream.solvers import solve as run
+    from veilstream.solvers.comfort import honest
     from veilstream.units import parse_quantity
 
     at_most, quantile = quantile_of(at_most)
@@ -86,6 +87,8 @@ def solve(
             certify_seconds=seconds,
             **options,
         )
+    solution = honest(solution, {} if artefact is None else artefact.provenance)
+    solution.warnings[:0] = limit_warnings(source, avg, at_most)
     result = as_json(solution, source)
     if out is not None:
         write(out, solution, source, artefact, seed)
@@ -94,6 +97,14 @@ def solve(
         print_json(result)
     else:
         show(solution, source, quantile, out)
+
+
+def limit_warnings(source: "Utility", avg: str | None, at_most: str | None) -> list[str]:
+    """A limit without a unit that was likely meant in another."""
+    from veilstream.solvers.comfort import about_limit
+
+    given = {"--avg": avg, "--max": at_most}
+    return [w for flag, text in given.items() if text for w in about_limit(flag, text, source.unit, source.blind)]
 
 
 def as_json(solution: "Solution", source: "Utility") -> dict[str, Any]:
@@ -121,6 +132,8 @@ def write(path: Path, solution: "Solution", source: "Utility", model: "Artefact 
 
     data = "" if model is None else model.provenance.get("data_sha256", "")
     made = provenance(shlex.join(["veil", *sys.argv[1:]]), seed, data, solution=as_json(solution, source))
+    if model is not None and "card" in model.provenance:
+        made["card"] = model.provenance["card"]
     extra = {} if model is None else {"states": model.states, "recording": model.recording}
     save(path, solution.policy, problem=solution.problem, provenance=made, **extra)
 

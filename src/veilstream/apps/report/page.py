@@ -42,6 +42,7 @@ def render(content: Content) -> str:
         "name": escape("What this policy reveals" if shareable else f"What this policy reveals: {name}"),
         "headline": escape(headline),
         "sentences": "".join(f"<li>{escape(s)}</li>" for s in sentences),
+        "warnings": "".join(f'<p class="warning"><b>!</b> {escape(s)}</p>' for s in content.warnings),
         "last": str(len(content.spots) - 1),
         "start": str(next(i for i, s in enumerate(content.spots) if s.own)),
         "example": escape(_example(content)),
@@ -150,7 +151,7 @@ def _provenance(content: Content) -> list[tuple[str, str]]:
     artefact = content.artefact
     rows = [("policy sha-256", artefact.sha256)]
     for key, value in artefact.provenance.items():
-        if value in (None, "", {}) or (content.options.shareable and key in HIDDEN):
+        if value in (None, "", {}) or key == "card" or (content.options.shareable and key in HIDDEN):
             continue
         if key == "versions" and isinstance(value, dict):
             rows.append(("made with", ", ".join(f"{k} {v}" for k, v in value.items())))
