@@ -14,6 +14,7 @@ from veilstream.core.distortion import EARTH_RADIUS_KM
 from veilstream.data.states import MAX_STATES, StateSpace
 from veilstream.errors import InputError
 
+LEAST_BINS, MOST_BINS, NEAR = 8, 24, 0.1  # of values, where nothing is asked
 FULL_DBSCAN = 10_000  # above this many points DBSCAN runs on cells: its memory grows with the square
 CELL_M = 10.0
 QUICK_SEARCH = 2_000  # the same, while the radius is searched
@@ -191,6 +192,35 @@ def value_bins(
     middle = np.concatenate([inner[:1], (inner[:-1] + inner[1:]) / 2, inner[-1:]])
     level = np.where(counts > 0, sums / np.maximum(counts, 1), middle)
     return StateSpace("bins", level[:, None], _bin_names(inner, unit), unit, inner), note
+
+
+def fitting_bins(values: ArrayLike, unit: str = "") -> tuple[StateSpace, str]:
+    """As few bins as keep readings near their level: their edges by k-means, their number raised until
+
+        mean |reading - level| <= NEAR * mean |reading - median|
+
+    so that a limit of a quarter of what revealing nothing costs is well within reach. Bins of equal counts leave the
+    large readings, which cost most, to one wide bin.
+    """
+    values = np.sort(np.asarray(values, dtype=float).ravel())
+    spread = np.abs(values - np.median(values)).mean()
+    for n in range(LEAST_BINS, MOST_BINS + 1):
+        states, _ = value_bins(values, unit=unit, edges=_k_means_edges(values, n))
+        away = np.abs(values - states.coordinates[states.encode(values), 0]).mean()
+        if away <= NEAR * spread:
+            break
+    return states, f"bins by k-means; a reading is {away:.3g} {unit} from its level on average".replace("  ", " ")
+
+
+def _k_means_edges(ordered: NDArray[np.float64], n: int, rounds: int = 50) -> NDArray[np.float64]:
+    """Inner edges half-way between n centres, each the mean of the readings nearest to it; none between equals."""
+    sums = np.concatenate([[0.0], np.cumsum(ordered)])
+    centres = np.unique(np.quantile(ordered, (np.arange(n) + 0.5) / n))
+    for _ in range(rounds):
+        cuts = np.searchsorted(ordered, (centres[1:] + centres[:-1]) / 2)
+        ends = np.unique(np.concatenate([[0], cuts, [len(ordered)]]))
+        centres = np.unique(np.diff(sums[ends]) / np.diff(ends))
+    return (centres[1:] + centres[:-1]) / 2
 
 
 def _inner_edges(

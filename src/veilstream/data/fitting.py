@@ -15,7 +15,7 @@ from veilstream.data.cover import RESOLUTION_M, stops_and_cells
 from veilstream.data.crossval import CrossValidation, Smoothing, blocks_of, cross_validate, pseudo_counts, select_order
 from veilstream.data.dead_ends import link_dead_ends
 from veilstream.data.encode import encode_steps
-from veilstream.data.find import Stops, find_stops, given_places, grid_cells, value_bins
+from veilstream.data.find import Stops, find_stops, fitting_bins, given_places, grid_cells, value_bins
 from veilstream.data.moves import choose_moves
 from veilstream.data.readings import Account, Readings
 from veilstream.data.record import Record
@@ -251,6 +251,8 @@ def _value_states(points: NDArray[np.float64], unit: str, options: FitOptions) -
         raise InputError("`places` is for positions; these are values: use `n_states` or `width`")
     if options.cells_m:
         raise InputError("`cells_m` is for positions; these are values: use `n_states` or `width`")
+    if options.n_states is None and options.width is None and options.edges is None:
+        return fitting_bins(points, unit)
     return value_bins(points, options.n_states or DEFAULT_BINS, options.width, unit, options.edges)
 
 
