@@ -129,7 +129,7 @@ def test_limits_per_unit_and_as_a_share():
         Settings(avg=("1km",)).check_units(["km", "kWh"])
     with pytest.raises(InputError, match="one of `avg`, `budget`,"):
         Settings(avg=("1km",), budget=0.1)
-    with pytest.raises(InputError, match="a share is for --avg"):
+    with pytest.raises(InputError, match="a share is for `avg`"):
         Settings(at_most=("10%",))
 
 

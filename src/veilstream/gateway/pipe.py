@@ -6,13 +6,14 @@ a file and `tail -f`.
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Literal
 
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
+from veilstream.gateway.intake import Found, Parcel, handle
 from veilstream.gateway.outcome import Outcome
-from veilstream.gateway.wire import MAX_BYTES, Grid, Reading, Refusal, parse, point, reading
+from veilstream.gateway.wire import MAX_BYTES, Grid, Refusal, parse, point, reading, together
 
 CHUNK = 1 << 16
 DEFAULT_STREAM = "stream"  # for input that tells no streams apart
@@ -51,9 +52,8 @@ class JsonLines:
             raise InputError('`key` names a CSV column; JSON lines carry their stream as "stream"')
         self.grid = grid
 
-    def read(self, line: bytes) -> list[Reading | Refusal]:
-        found = parse(line, self.grid)
-        return [found] if isinstance(found, Refusal) else found
+    def read(self, line: bytes | bytearray) -> Found:
+        return parse(line, self.grid)
 
     def write(self, outcomes: list[Outcome]) -> bytes:
         return b"".join(o.message + b"\n" for o in outcomes if o.message is not None)
@@ -76,7 +76,7 @@ class Csv:
         self.width = len(names)
         self.header = b"stream,t,released,lat,lon,leaked_bits\n" if self.map else b"stream,t,released,leaked_bits\n"
 
-    def read(self, line: bytes) -> list[Reading | Refusal]:
+    def read(self, line: bytes | bytearray) -> Found:
         cells = _fields(line)
         if cells is None or len(cells) != self.width:
             return [Refusal.unreadable]
@@ -97,11 +97,18 @@ def run(core: Core, source: BinaryIO, sink: BinaryIO, form: Format = "auto", key
     """Release everything in `source`. Counts are in `core.stats`."""
     grid = core.spaces[""].grid
     codec: JsonLines | Csv | None = None
+
+    def work(parcels: Sequence[Parcel]) -> None:
+        readings, places = together([parcel.found for parcel in parcels])
+        outcomes = core.process(readings).outcomes
+        for parcel, at in zip(parcels, places, strict=True):
+            parcel.outcomes = outcomes[at.start : at.stop]
+
     for lines in lines_of(source):
-        readings: list[Reading | Refusal] = []
+        parcels: list[Parcel] = []
         for line in lines:
             if line is None:
-                readings.append(Refusal.too_large)
+                parcels.append(Parcel(b"", Refusal.too_large))
                 continue
             line = line.rstrip(b"\r")
             if not line.strip():
@@ -112,15 +119,14 @@ def run(core: Core, source: BinaryIO, sink: BinaryIO, form: Format = "auto", key
                 sink.write(codec.header)
                 if not is_json:
                     continue
-            readings += codec.read(line)
-        if readings:
-            outcomes = core.process(readings).outcomes
-            if codec is not None:
-                sink.write(codec.write(outcomes))
+            parcels.append(Parcel.of(core, line, codec.read, None))
+        handle(core, parcels, work)
+        if codec is not None:
+            sink.write(codec.write([o for parcel in parcels for o in parcel.outcomes or ()]))
         sink.flush()
 
 
-def _fields(line: bytes) -> list[str] | None:
+def _fields(line: bytes | bytearray) -> list[str] | None:
     try:
         return next(csv.reader([line.decode()], strict=True), None)
     except (UnicodeDecodeError, csv.Error):

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from veilstream.core.histories import BLIND
 from veilstream.core.release import SecureUniforms, Uniforms
 from veilstream.errors import InputError
+from veilstream.gateway.kept import Batch, Key, Stream
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.space import Space, Turn
-from veilstream.gateway.store import Batch, Key, Stream
 from veilstream.gateway.wire import MAX_BYTES, Reading, Refusal, decode
 
 AHEAD_OF_CLOCK, AHEAD_OF_LAST = 1, 1_000_000  # default of max_ahead with and without a period

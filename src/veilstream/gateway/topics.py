@@ -41,6 +41,12 @@ class Route:
                 parts.append(levels[i])
         return "/".join(parts) if len(levels) == len(filters) else None
 
+    def carries(self, stream: str) -> bool:
+        """Whether a topic can name this stream, and no other one: names may come by other ways than by topic."""
+        parts, wild = stream.split("/"), _wild(self.target)
+        fits = len(parts) >= len(wild) if wild[-1] == "#" else len(parts) == len(wild)
+        return fits and not ("+" in stream or "#" in stream) and not self.output(stream).startswith("$")
+
     def output(self, stream: str) -> str:
         """Where the stream's releases go."""
         parts = stream.split("/")

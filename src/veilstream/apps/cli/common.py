@@ -35,6 +35,7 @@ FLAGS = {
     "token": "--token-file or VEIL_TOKEN",
     "urls": "--nats",
     "creds": "--nats-creds FILE",
+    "key_file": "--nats-key",
     "password": "--password-file (or VEIL_NATS_PASSWORD)",
     "ca_file": "--ca",
 }
