@@ -160,7 +160,7 @@ def test_all_households_fit_alone_and_together():
     assert (together.points, together.streams) == (330_523, 20)
     for stream in readings.streams:
         model = fit_model(readings.only(stream), FitOptions())
-        assert 2 <= len(model.states) <= 8
+        assert 2 <= len(model.states) <= 24
         assert model.period_s == 1800.0
         assert (model.chain.transition > 0).all()
 

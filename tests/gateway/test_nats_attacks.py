@@ -552,15 +552,16 @@ def test_what_comes_with_a_release_does_not_count_the_workers_questions(art, ser
             replies.append(m.reply)
 
         await link.nc.subscribe(f"{names.prefix}.out.>", cb=hear)
-        await send(link, names, "ann", range(20))
-        await until(link, names.releases, 20, 10)
+        for t in range(8):  # each in a batch of its own
+            await send(link, names, "ann", [t])
+            await until(link, names.releases, t + 1, 10)
         await asyncio.sleep(0.2)
         await link.close()
-        return [int(r.rpartition(".")[2], 16) for r in replies]
+        return [int(r.rpartition(".")[2].partition("-")[0], 16) for r in replies]
 
     with Running(art, server.urls, "replies", partitions=1):
         numbers = asyncio.run(drive())
-    assert len(set(numbers)) == 20 and numbers != sorted(numbers)
+    assert len(set(numbers)) == 8 and numbers != sorted(numbers)
 
 
 def test_a_missing_stream_is_not_taken_for_a_new_one(art):

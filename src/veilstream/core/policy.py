@@ -125,8 +125,8 @@ class Policy(ABC):
         table = self.table()
         if table is None:
             return None
-        s, y = np.arange(len(table))[:, None], np.arange(self.n_outputs)[None]
-        return [MemoryStep(chain, table, self.update(s, y), int(self.start()))]
+        s, y = np.divmod(np.arange(len(table) * self.n_outputs), self.n_outputs)
+        return [MemoryStep(chain, table, self.update(s, y).reshape(len(table), -1), int(self.start()))]
 
     def widened(self, window: int) -> "Policy | None":
         """The same policy, remembering `window` releases and using no more of them than before."""

@@ -14,6 +14,7 @@ from veilstream.data.card import THIN_ROW, ModelCard, describe
 from veilstream.data.cover import RESOLUTION_M, stops_and_cells
 from veilstream.data.crossval import CrossValidation, Smoothing, blocks_of, cross_validate, pseudo_counts, select_order
 from veilstream.data.dead_ends import link_dead_ends
+from veilstream.data.distances import Distances, distances_of
 from veilstream.data.encode import encode_steps
 from veilstream.data.find import Stops, find_stops, fitting_bins, given_places, grid_cells, value_bins
 from veilstream.data.moves import smoothing_of
@@ -26,7 +27,6 @@ from veilstream.errors import InputError
 from veilstream.units import format_duration
 
 DEFAULT_BINS = 8
-RAW_SAMPLE = 200_000  # raw readings used for distances
 DRIFT = 0.1  # total variation from which the long-run law is said to differ
 
 
@@ -68,18 +68,6 @@ class GapChoice:
     entropy_data: float
     entropy_rate: float
     chosen: bool
-
-
-@dataclass(frozen=True)
-class Distances:
-    """Distances in the model's unit. `blind_*`: always releasing the one best state, which leaks nothing."""
-
-    raw_mean: float  # raw reading to its state
-    raw_median: float
-    raw_p95: float
-    blind_state: int
-    blind_state_to_state: float
-    blind_raw_to_state: float
 
 
 @dataclass(frozen=True)
@@ -215,7 +203,7 @@ def fit_model(
         held_out,
         orders,
         _gap_choices(runs, len(states), recording, smoothing),
-        _distances(readings, states, chain),
+        distances_of(readings, states, chain),
         traces,
         points,
         streams,
@@ -335,26 +323,6 @@ def _gap_choices(runs: Runs, n: int, recording: Recording, smoothing: Smoothing)
         name = "bridge" if gap_s is None else f"split at {format_duration(gap_s)}, {recording.fill}"
         found.append(GapChoice(name, other.transitions, card.entropy_data, card.entropy_rate, (gaps, gap_s) == chosen))
     return found
-
-
-def _distances(readings: Readings, states: StateSpace, chain: MarkovChain) -> Distances:
-    """From raw readings to their states, and what releasing always the same state would cost."""
-    frame = readings.frame
-    every = -(-frame.height // RAW_SAMPLE)
-    raw = frame.select(readings.columns).gather_every(every).to_numpy()
-    to_state = states.distance_to(raw, states.encode(raw))
-    law = np.bincount(chain.symbols, chain.stationary, minlength=len(states))
-    cost = law @ states.distances()
-    blind = int(cost.argmin())
-    to_blind = states.distance_to(raw, np.full(len(raw), blind))
-    return Distances(
-        float(to_state.mean()),
-        float(np.median(to_state)),
-        float(np.quantile(to_state, 0.95)),
-        blind,
-        float(cost[blind]),
-        float(to_blind.mean()),
-    )
 
 
 def _merged(readings: Readings) -> list[str]:

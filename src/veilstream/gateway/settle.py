@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.histories import BLIND
+from veilstream.core.meter import TableMeter
 from veilstream.core.release import SecureUniforms, Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.kept import Batch, Key, Stream
@@ -45,6 +46,8 @@ class Settler:
     ) -> None:
         if serving.clock and any(S.grid.period_s is None for S in spaces.values()):
             raise InputError("`clock` needs a policy with a period (fit with `period_s`)")
+        if not serving.clock and any(isinstance(S.mechanism.meter, TableMeter) for S in spaces.values()):
+            raise InputError("`meter='table'` is for streams without gaps, as with `clock`; use `meter='exact'`")
         self.spaces, self.serving, self.now = dict(spaces), serving, now
         self._uniforms = uniforms or SecureUniforms()
 

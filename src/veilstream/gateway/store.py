@@ -24,39 +24,14 @@ from typing import Any
 
 from veilstream.gateway import seal
 from veilstream.gateway.kept import Batch, Binding, StoreError, Stream, state_of
+from veilstream.gateway.schema import SCHEMA, SELECT_STREAM, TABLES, UPDATE_STREAM
 
-SCHEMA = 2
 MEMORY = ":memory:"
 LOCK_WAIT_S = 1.0
 PAGE = 4096  # streams read at once
 MAIL = 1000  # outbox entries read at once
 MOST_UNHANDLED = 10_000  # messages of which something is kept
 PROBE_BYTES = 1 << 18  # as a large commit
-TABLES = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE spaces (name TEXT PRIMARY KEY, policy TEXT NOT NULL, chain TEXT NOT NULL,
-                     checksum INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE streams (id INTEGER PRIMARY KEY, space TEXT NOT NULL, name TEXT NOT NULL, last_step INTEGER,
-                      total REAL NOT NULL, memory BLOB, belief BLOB, private_state INTEGER NOT NULL,
-                      private_pending_step INTEGER, private_pending_symbol INTEGER NOT NULL,
-                      private_faults INTEGER NOT NULL, serial INTEGER NOT NULL, checksum INTEGER NOT NULL,
-                      UNIQUE (space, name));
-CREATE TABLE releases (step INTEGER NOT NULL, stream INTEGER NOT NULL, total REAL NOT NULL, message BLOB,
-                       checksum INTEGER NOT NULL, PRIMARY KEY (step, stream)) WITHOUT ROWID;
-CREATE TABLE outbox (id INTEGER PRIMARY KEY, topic TEXT NOT NULL, payload BLOB NOT NULL, checksum INTEGER NOT NULL);
-CREATE TABLE private_unhandled (id INTEGER PRIMARY KEY, reason TEXT NOT NULL, length INTEGER NOT NULL,
-                                sha256 TEXT NOT NULL);
-CREATE TABLE private_counts (reason TEXT PRIMARY KEY, n INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE probe (filling BLOB)
-"""
-_STREAM = (
-    "SELECT space, name, id, last_step, total, memory, belief, private_state, private_pending_step, "
-    "private_pending_symbol, private_faults, serial, checksum FROM streams "
-)
-_UPDATE = (
-    "UPDATE streams SET last_step = ?, total = ?, memory = ?, belief = ?, private_state = ?, private_pending_step = ?, "
-    "private_pending_symbol = ?, private_faults = ?, serial = ?, checksum = ? WHERE id = ?"
-)
 _DAMAGED = (TypeError, ValueError, AttributeError, OverflowError, struct.error)  # of a row that is not as it was
 
 
@@ -187,12 +162,12 @@ class Store:
     # --- reading -------------------------------------------------------------------------------------
 
     def load(self, space: str, name: str) -> Stream | None:
-        found = self._streams(_STREAM + "WHERE space = ? AND name = ?", (space, name))
+        found = self._streams(SELECT_STREAM + "WHERE space = ? AND name = ?", (space, name))
         return found[0] if found else None
 
     def streams(self, after: int = 0, limit: int = PAGE) -> list[Stream]:
         """Streams with an id beyond `after`, in order of id."""
-        return self._streams(_STREAM + "WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+        return self._streams(SELECT_STREAM + "WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
 
     def _streams(self, query: str, values: Sequence[object]) -> list[Stream]:
         found = []
@@ -291,7 +266,7 @@ class Store:
         for s in streams:
             state = state_of(s)
             rows.append((*state, serial, seal.of_stream(s.space, s.name, state, serial), s.id))
-        self._db.executemany(_UPDATE, rows)
+        self._db.executemany(UPDATE_STREAM, rows)
 
     def _add_counts(self, counts: Mapping[str, int]) -> None:
         query = "INSERT INTO private_counts VALUES (?, ?) ON CONFLICT (reason) DO UPDATE SET n = n + excluded.n"

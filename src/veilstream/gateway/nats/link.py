@@ -102,13 +102,13 @@ class _Client(Client):
     """Whatever a sender wrote into subject, reply and headers: it must not end the connection."""
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
-        subject, reply = (part.decode(errors="replace").encode() for part in (subject, reply))
         if reply:  # from others; of these nobody needs the headers
             headers = None
         try:
             await super()._process_msg(sid, subject, reply, data, headers)  # type: ignore[arg-type]  # None is none
-        except (ValueError, IndexError):
-            log.warning("headers_unreadable")
+        except (ValueError, IndexError):  # bytes that are no text
+            subject, reply = (part.decode(errors="replace").encode() for part in (subject, reply))
+            await super()._process_msg(sid, subject, reply, data, b"")
 
 
 @dataclass
@@ -212,9 +212,10 @@ class Link:
             return []
         asked = _Round([None] * len(requests), len(requests), asyncio.get_running_loop().create_future())
         numbers = []
+        first = os.urandom(8).hex()  # releases carry it: a count would tell how much else was asked
         try:
             for i, (subject, payload, headers) in enumerate(requests):
-                number = os.urandom(8).hex()  # releases carry it: a count would tell how much else was asked
+                number = f"{first}-{i}"
                 self._open[number] = (asked, i)
                 numbers.append(number)
                 await self.nc.publish(subject, payload, f"{self._inbox}.{number}", headers)

@@ -9,6 +9,7 @@ time. There is no more doubt when we hold all that is delivered and not acknowle
 """
 
 import asyncio
+import logging
 import math
 import random
 import threading
@@ -22,6 +23,7 @@ from veilstream.gateway.nats.layout import ACK_WAIT_S, BATCH, NO_KEY, consumer, 
 from veilstream.gateway.nats.link import NANOSECONDS, Puller, Rejected, Unavailable
 from veilstream.gateway.nats.session import Session
 
+log = logging.getLogger("veilstream.nats")
 IDLE_S = 1.0  # a pull waits that long for a reading
 AGAIN_S, UNAVAILABLE_S = 0.1, 0.2  # before the next try
 LONGEST_S = 2.0  # and after many
@@ -77,6 +79,7 @@ class Partition:
         try:
             await partition_consumer(self._session.link, self._session.layout, self._number)
         except (Rejected, InputError) as error:
+            log.error("consumer_unavailable", extra={"partition": self._number, "reason": str(error)})
             raise Unavailable(str(error)) from None
         await asyncio.sleep(UNAVAILABLE_S)
 

@@ -115,11 +115,11 @@ class NatsGateway:
         log.info("left", extra={"conflicts": session.ledger.conflicts, "republished": self.stats.repeated})
 
     async def _look(self, link: Link) -> None:
-        """Whether a record as large as they get can be written, and how many streams there are."""
+        """Whether a record as large as they usually get can be written, and how many streams there are."""
         space = max(self.settler.spaces.values(), key=lambda s: s.state_bytes)
         size = space.state_bytes + (self.settler.serving.keep or KEEP) * USUAL_ROW
         try:
-            await link.request((self.settings.names.probe, bytes(size), None))
+            await link.request((self.settings.names.probe, bytes(min(size, link.nc.max_payload)), None))
             info = await link.api(f"STREAM.INFO.{self.settings.names.memory}")
         except (Unavailable, Rejected) as error:
             if self.healthy:
