@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.chain import SMOOTHING, MarkovChain
-from veilstream.data.card import THIN_ROW, ModelCard, describe, transition_counts
+from veilstream.data.card import THIN_ROW, ModelCard, describe
 from veilstream.data.cover import RESOLUTION_M, stops_and_cells
 from veilstream.data.crossval import CrossValidation, Smoothing, blocks_of, cross_validate, pseudo_counts, select_order
 from veilstream.data.dead_ends import link_dead_ends
 from veilstream.data.distances import Distances, distances_of
 from veilstream.data.encode import encode_steps
 from veilstream.data.find import Stops, find_stops, fitting_bins, given_places, grid_cells, value_bins
-from veilstream.data.moves import choose_moves
+from veilstream.data.moves import smoothing_of
 from veilstream.data.readings import Account, Readings
 from veilstream.data.record import Record
 from veilstream.data.recording import Recording
@@ -190,7 +190,7 @@ def fit_model(
     smoothing: Smoothing = options.smoothing
     if prior is None:
         stay = len(states) if stops is None else int(stops.labels.max(initial=-1)) + 1
-        smoothing = _smoothing(sequences, states, stay, options, account)
+        smoothing = smoothing_of(sequences, states, stay, options.smoothing, options.moves, options.seed, account)
     chain, held_out, orders = _fit_chain(sequences, len(states), options, smoothing, prior, _name(readings))
     card = describe(chain, sequences)
     return FittedModel(
@@ -277,30 +277,6 @@ def _with_links(runs: Runs, n: int, gaps: str, account: Account | None = None) -
             "transitions added from a place the cut runs never leave to where the stream is seen next",
         )
     return [*runs.sequences, *links]
-
-
-def _smoothing(
-    sequences: Sequence[NDArray[np.int64]], states: StateSpace, stops: int, options: FitOptions, account: Account
-) -> Smoothing:
-    """Uniform pseudo-counts, or where it was asked or gains the move kernel, with a line in the account.
-
-    stops: so many states, the first, are where people stay.
-    """
-    if options.moves is False or (options.moves is None and states.kind in ("stops", "places")):
-        return options.smoothing
-    kind = (np.arange(len(states)) >= stops).astype(np.int64)
-    choice = choose_moves(sequences, states, options.smoothing, options.seed, kind)
-    if choice is None or not (options.moves or choice.gains):
-        return options.smoothing
-    kernel = choice.kernel
-    unit = states.unit if states.is_map else "levels"
-    account.add(
-        "unseen moves",
-        int((transition_counts(sequences, len(states)) == 0).sum()),
-        f"smoothed by distance: {kernel.weight:g} pseudo-counts a row, length {kernel.length:.2g} {unit}, by held-out "
-        f"log-loss ({choice.loss:.2f} bits per step; {choice.uniform:.2f} with {options.smoothing:g} for each)",
-    )
-    return kernel
 
 
 def _fit_chain(

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.data.card import transition_counts
-from veilstream.data.crossval import FOLDS, Sequences, blocks_of, fold_of
+from veilstream.data.crossval import FOLDS, Sequences, Smoothing, blocks_of, fold_of
+from veilstream.data.readings import Account
 from veilstream.data.states import StateSpace
 
 UNIFORM = 0.03  # u
@@ -52,6 +53,34 @@ class MoveChoice:
     @property
     def gains(self) -> bool:
         return self.uniform - self.loss > GAIN
+
+
+def smoothing_of(
+    sequences: Sequences,
+    states: StateSpace,
+    stops: int,
+    uniform: float,
+    moves: bool | None,
+    seed: int,
+    account: Account,
+) -> Smoothing:
+    """`uniform` pseudo-counts, or the move kernel where it was asked for or gains, with a line in the account.
+
+    stops: so many states, the first, are where people stay. moves: asked for, refused, or (None) cells and bins only.
+    """
+    if moves is False or (moves is None and states.kind in ("stops", "places")):
+        return uniform
+    choice = choose_moves(sequences, states, uniform, seed, (np.arange(len(states)) >= stops).astype(np.int64))
+    if choice is None or not (moves or choice.gains):
+        return uniform
+    found, unit = choice.kernel, states.unit if states.is_map else "levels"
+    account.add(
+        "unseen moves",
+        int((transition_counts(sequences, len(states)) == 0).sum()),
+        f"smoothed by distance: {found.weight:g} pseudo-counts a row, length {found.length:.2g} {unit}, by held-out "
+        f"log-loss ({choice.loss:.2f} bits per step; {choice.uniform:.2f} with {uniform:g} for each)",
+    )
+    return found
 
 
 def kernel(nearness: NDArray[np.float64], kind: NDArray[np.int64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
