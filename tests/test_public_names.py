@@ -1,5 +1,6 @@
 """What `import veilstream as vs` promises: these names and no others."""
 
+import ast
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,7 +20,9 @@ NAMES = [
     "Instantaneous",
     "LocalPolicy",
     "MarkovChain",
+    "Policy",
     "Problem",
+    "Recording",
     "Releaser",
     "Schedule",
     "Solution",
@@ -44,6 +47,13 @@ def test_the_public_names_are_these():
 @pytest.mark.parametrize("name", NAMES)
 def test_every_public_name_is_there_and_says_what_it_is(name):
     assert getattr(vs, name).__doc__
+
+
+def test_type_checkers_see_what_is_imported_when_used():
+    """The names under TYPE_CHECKING and those of the lazy table: the same, from the same modules."""
+    (block,) = (node for node in ast.parse(Path(vs.__file__).read_text()).body if isinstance(node, ast.If))
+    read = {(line.module, alias.name) for line in block.body for alias in line.names}
+    assert read == {(module, name) for name, module in vs._HOME.items()}
 
 
 def test_there_is_no_other_name():

@@ -21,7 +21,7 @@ BEGIN, END = "<!-- rooms: written by tools/rooms.py -->", "<!-- end of rooms -->
 ROOMS = [
     ["errors", "units", "container"],
     ["core"],
-    ["data.states", "data.recording"],
+    ["data.states", "data.record", "data.recording", "data.columns"],
     ["artefact"],
     ["data"],
     ["solvers"],
@@ -31,7 +31,16 @@ ROOMS = [
     ["apps"],
 ]
 RANK = {room: i for i, level in enumerate(ROOMS) for room in level}
-SMALL = ["artefact", "container", "core", "data.recording", "data.states", "gateway"]  # what a gateway installs
+SMALL = [
+    "artefact",
+    "container",
+    "core",
+    "data.columns",
+    "data.record",
+    "data.recording",
+    "data.states",
+    "gateway",
+]  # what a gateway installs
 
 # --- the graph -------------------------------------------------------------------------------------------
 

@@ -5,7 +5,24 @@ Names are imported when first used, so that a gateway that only releases loads n
 
 import sys
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for those who read types; a test holds it against the table below
+    from veilstream.artefact import Artefact, load, save
+    from veilstream.core.belief import BeliefPolicy
+    from veilstream.core.builtin import builtin, builtin_problem
+    from veilstream.core.chain import MarkovChain
+    from veilstream.core.evaluate import Evaluation, evaluate
+    from veilstream.core.local.policy import LocalPolicy
+    from veilstream.core.policy import Policy
+    from veilstream.core.problem import Average, Both, Budget, Instantaneous, Problem
+    from veilstream.core.release import Releaser, release_many
+    from veilstream.core.schedule import Schedule
+    from veilstream.core.window import WindowPolicy
+    from veilstream.data.recording import Recording
+    from veilstream.data.states import StateSpace
+    from veilstream.errors import ImpossibleObservation, InputError
+    from veilstream.solvers import Solution, curve, solve
 
 _HOMES = {
     "veilstream.artefact": ["Artefact", "load", "save"],
@@ -26,8 +43,37 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = ["__version__", *_HOME]
 __version__: str
+__all__ = [
+    "Artefact",
+    "Average",
+    "BeliefPolicy",
+    "Both",
+    "Budget",
+    "Evaluation",
+    "ImpossibleObservation",
+    "InputError",
+    "Instantaneous",
+    "LocalPolicy",
+    "MarkovChain",
+    "Policy",
+    "Problem",
+    "Recording",
+    "Releaser",
+    "Schedule",
+    "Solution",
+    "StateSpace",
+    "WindowPolicy",
+    "__version__",
+    "builtin",
+    "builtin_problem",
+    "curve",
+    "evaluate",
+    "load",
+    "release_many",
+    "save",
+    "solve",
+]
 
 
 def _register_environment() -> None:

@@ -29,6 +29,7 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.local import policy as _local  # noqa: F401
 from veilstream.core.policy import Policy, restore
 from veilstream.core.problem import Average, Both, Budget, Constraint, Instantaneous, Problem
+from veilstream.data.record import Record
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
@@ -49,6 +50,7 @@ class Artefact:
     recording: Recording = field(default_factory=Recording)  # how readings become its symbols
     provenance: dict[str, Any] = field(default_factory=dict)
     sha256: str = ""  # identifies the content: the store is bound to it
+    record: Record | None = None  # of a model: the readings behind it
 
     @property
     def period_s(self) -> float | None:
@@ -80,12 +82,15 @@ def dumps(
     chain: MarkovChain | None = None,
     states: StateSpace | None = None,
     recording: Recording | None = None,
+    record: Record | None = None,
     period_s: float | None = None,
     epoch_s: float = 0.0,
     provenance: Mapping[str, Any] | None = None,
     name: str = "the file",
 ) -> tuple[Artefact, bytes]:
     """The bytes of a .veil file, and what it holds. period_s and epoch_s: for a recording that has no more to say.
+
+    record: the person's own readings, for a model; a policy's file needs none.
 
     name: of the file, for messages.
     """
@@ -105,7 +110,10 @@ def dumps(
     if states is not None:
         parts["states"] = states.export()
     if problem is not None:
-        parts["problem"] = {"constraint": _constraint_to(problem.constraint)}, {"distortion": problem.distortion}
+        distances = {"distortion": problem.distortion} | ({} if problem.worst is None else {"worst": problem.worst})
+        parts["problem"] = {"constraint": _constraint_to(problem.constraint)}, distances
+    if record is not None:
+        parts["record"] = record.export()
     if policy is not None:
         _check_own_chain(policy, chain, name)
         parts["policy"] = policy.export()
@@ -203,10 +211,15 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
         problem = None
         if "problem" in meta:
             constraint = _constraint_from(meta["problem"]["constraint"])
-            problem = Problem(chain, _part(arrays, "problem")["distortion"], constraint)
+            distances = _part(arrays, "problem")
+            problem = Problem(chain, distances["distortion"], constraint, distances.get("worst"))
         policy = _restore_policy(meta["policy"], _part(arrays, "policy"), chain) if "policy" in meta else None
         recording = Recording(**meta["recording"])
-        return Artefact(policy, problem, states, chain, recording, dict(meta.get("provenance", {})))
+        record = Record.restore(meta["record"], _part(arrays, "record")) if "record" in meta else None
+        if record is not None and (states is None or not record.fits(states)):
+            raise InputError("the record does not fit the states")
+        provenance = dict(meta.get("provenance", {}))
+        return Artefact(policy, problem, states, chain, recording, provenance, record=record)
     except InputError as fault:
         raise InputError(f"{name}: {_shown(fault)}") from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as fault:

@@ -45,7 +45,15 @@ def parse_quantity(text: str | float, unit: str, what: str = "quantity") -> floa
     if family is None or given not in family:
         known = f"one of {', '.join(sorted(family))}" if family else repr(unit)
         raise InputError(f"{what} {str(text)!r} has the unit {given!r}; it must be {known}")
-    return number * family[given] / family[unit]
+    return convert(number, given, unit)
+
+
+def convert(number: float, unit: str, to: str) -> float:
+    """A number of one unit in another of its family."""
+    family = _family(unit)
+    if family is None or to not in family:
+        raise InputError(f"{unit!r} cannot be converted into {to!r}")
+    return number * family[unit] / family[to]
 
 
 def parse_duration(text: str | float, what: str = "duration") -> float:

@@ -8,8 +8,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from types import SimpleNamespace
 
 import pytest
-from tests.real_data import GEOLIFE, METER, needs_geolife, needs_meter
 
+from real_data import GEOLIFE, METER, needs_geolife, needs_meter
 from veilstream.apps.cli import main
 from veilstream.artefact import load
 from veilstream.data.synthetic import city
@@ -93,6 +93,34 @@ def test_a_household_in_kwh(tmp_path):
     assert solved["distortion"] == pytest.approx(0.1, abs=1e-3)
 
 
+def test_bins_with_edges_of_ones_own(tmp_path):
+    table, model = tmp_path / "glucose.csv", tmp_path / "g.veil"
+    values = [60, 100, 120, 200, 150, 90, 65, 110] * 30
+    table.write_text("time,value\n" + "".join(f"{1.6e9 + 300 * i:.0f},{v}\n" for i, v in enumerate(values)))
+    done = veil("fit", table, "--unit", "mg/dL", "--edges", "70,180", "--name", "< 70 mg/dL=low", "-o", model)
+    assert done.returncode == 0, done.stderr
+    states = load(model).states
+    assert states.names == ("low", "70-180 mg/dL", ">= 180 mg/dL")
+    assert states.encode([69.9, 70, 179, 180]).tolist() == [0, 1, 1, 2]
+    refused("fit", table, "--edges", "180,70", says="rising inner edges")
+    refused("fit", table, "--edges", "70,high", says="--edges 'high' is not a number")
+    refused("fit", table, "--edges", "70", "--states", "3", says="leave out --width and --states")
+    refused("fit", table, "--name", "home", says="--name takes a state and its new name")
+    refused("fit", table, "--name", "stop 1=home", says="--name: no state is called 'stop 1'")
+    refused("fit", table, "--cells", "1km", says="--cells is for positions")
+    refused("fit", table, "--smoothing", "much", says="--smoothing 'much' is not a number")
+
+
+def test_cells_beside_stops_or_none(table):
+    def kind(*args):
+        return json.loads(veil("fit", table, "--stream", "a", "--json", *args).stdout)
+
+    assert kind("--resolution", "50m")["kind"] == "stops and cells"
+    assert kind("--resolution", "50m")["within_resolution"] >= 0.95
+    assert kind("--cells", "none")["kind"] == "stops"
+    refused("fit", table, "--edges", "70", says="--edges is for values")
+
+
 def test_one_model_per_stream_and_standard_input(table, tmp_path):
     done = veil("fit", table, "-o", tmp_path / "{stream}.veil", "--json")
     assert [m["chain"] for m in json.loads(done.stdout)["models"]] == ["a", "b"]
@@ -140,7 +168,7 @@ def test_the_command_of_the_paper(tmp_path):
     assert 0.52 <= result["entropy_rate"] <= 0.54
     assert len(load(model).study_only) == 3
     assert result["study_only"][1].startswith("--gaps bridge: ")
-    solved = json.loads(veil("solve", model, "--avg", "0.8km", "--json").stdout)
+    solved = json.loads(veil("solve", model, "--avg", "0.8km", "--distortion", "states", "--json").stdout)
     assert solved["leakage"] <= 0.065
     assert solved["distortion"] <= 0.8 + 1e-3
 
@@ -150,3 +178,25 @@ def test_all_households_in_one_command(tmp_path):
     done = veil("fit", METER, "--unit", "kWh", "-o", tmp_path / "{stream}.veil", "--json")
     assert len(json.loads(done.stdout)["models"]) == 20
     assert len(list(tmp_path.glob("*.veil"))) == 20
+
+
+def test_a_thin_model_is_called_so_from_fit_to_audit(tmp_path):
+    """A short walk: the card goes from the model into the policy, and every verb says what it means."""
+    track, model, policy = tmp_path / "t.csv", tmp_path / "m.veil", tmp_path / "p.veil"
+    track.write_text("t,value\n" + "".join(f"{i},{(i // 20) % 3}\n" for i in range(200)))
+    fitted = veil("fit", track, "-o", model, "--states", 3, "--json")
+    assert any(note.startswith("thin data: ") for note in json.loads(fitted.stdout)["notes"])
+    assert load(model).provenance["card"]["states"] == 3
+    solved = json.loads(veil("solve", model, "--avg", 0.3, "-o", policy, "--json").stdout)
+    assert solved["level"] == "model only"
+    assert any(line.startswith("thin data: ") for line in solved["warnings"])
+    printed = veil("solve", model, "--avg", 0.3).stdout
+    assert "bits per step, model only" in printed
+    assert "! thin data: " in printed
+    audited = veil("audit", policy, "--data", track, "--quick")
+    assert "(model only" in " ".join(audited.stdout.split())
+    assert "! thin data: " in audited.stdout
+    other = tmp_path / "other.csv"
+    other.write_text("t,value\n" + "".join(f"{i},{(i * 7) % 3}\n" for i in range(200)))
+    found = json.loads(veil("audit", policy, "--data", other, "--quick", "--json").stdout)
+    assert any("somebody else's" in line for line in found["warnings"])

@@ -6,8 +6,9 @@ import pytest
 from fleetkit import perturbed
 from real_data import METER, needs_meter
 from veilstream.apps.fleet import pooling
-from veilstream.apps.fleet.pooling import LIKENESS, PIECES, STRENGTHS, Pool, rows
+from veilstream.apps.fleet.pooling import LIKENESS, PIECES, STRENGTHS, Pool
 from veilstream.core.chain import SMOOTHING, MarkovChain
+from veilstream.core.information import normalised
 from veilstream.data.card import transition_counts
 from veilstream.data.crossval import losses
 
@@ -75,8 +76,8 @@ def fifty_steps(chains, runs, who):
     pool = Pool(cut, 6)
     own = pool.counts[who] + SMOOTHING
     population = pool.population(pool.counts[who], np.delete(np.arange(len(runs)), who), 0.0)
-    pooled = rows(own + pool.prior(who).pseudo)
-    return [true_loss(chains[who], P) for P in (rows(own), population, pooled)]
+    pooled = normalised(own + pool.prior(who).pseudo)
+    return [true_loss(chains[who], P) for P in (normalised(own), population, pooled)]
 
 
 @pytest.mark.parametrize(("strength", "better"), [(10, 10), (100, 6)], ids=["unlike", "alike"])
@@ -125,7 +126,7 @@ def test_with_fifty_steps_of_a_real_meter():
         own = pool.counts[who]
         rest = transition_counts(runs[who], n) - own
         population = pool.population(own, np.delete(np.arange(20), who), 0.0)
-        chains = rows(own + SMOOTHING), population, rows(own + SMOOTHING + pool.prior(who).pseudo)
+        chains = normalised(own + SMOOTHING), population, normalised(own + SMOOTHING + pool.prior(who).pseudo)
         found.append([-(rest * np.log2(P)).sum() / rest.sum() for P in chains])
     own, population, pooled = np.array(found).T
     assert pooled.mean() < population.mean() - 0.1 and pooled.mean() < own.mean() - 1

@@ -159,6 +159,24 @@ def test_the_data_of_another_city_is_not_this_policys(tmp_path):
         recorded_runs(from_arrays(source.t_s, source.points, "km"), policy, Recording(noise="drop"))
 
 
+def test_a_file_is_audited_in_one_call_whoever_encoded_its_data(folder):
+    from veilstream.audit import Options
+    from veilstream.audit.assemble import audit_artefact
+    from veilstream.audit.source import recorded_runs
+    from veilstream.data.sources import read
+
+    policy, options = vs.load(folder / "honest.veil"), Options().quick()
+    readings = read([str(folder / "toy.csv")])
+    found = audit_artefact(policy, readings, options=options)
+    again = audit_artefact(policy, sequences=recorded_runs(readings, policy).sequences, options=options)
+    assert found.to_json() == again.to_json()
+    assert [s.name for s in found.audit.policy.settings] == ["chain", "traces"]
+    assert (found.audit.policy.name, found.check.stands) == ("causal-ba", True)
+    assert found.words == found.to_json()["verdict"]
+    with pytest.raises(vs.InputError, match="a model without a policy"):
+        audit_artefact(vs.load(folder / "model.veil"))
+
+
 @needs_geolife
 def test_geolife_is_encoded_as_it_was_fitted(tmp_path):
     from veilstream.audit import Options

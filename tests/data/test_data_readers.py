@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from veilstream.data.readers.columns import guess_layout, parse_columns
+from veilstream.data.columns import guess_layout, parse_columns
 from veilstream.data.sources import read
 from veilstream.errors import InputError
 
@@ -212,3 +212,33 @@ def test_bad_rows_can_be_skipped_and_are_counted(put):
     rows = "91,2,0,0,1,2008-10-25,04:41:59\n1,2,0,0,1,2008-10-25,04:41:59\n"
     plt = read([put("s.plt", PLT + rows)], skip_bad=True)
     assert (plt.frame.height, plt.account.count("unreadable")) == (1, 1)
+
+
+def test_a_table_with_two_people_in_it_is_never_read_as_one(put):
+    rows = "".join(
+        f"2020-01-01T{i // 60:02d}:{i % 60:02d}:00Z,{who},{i}\n" for i in range(120) for who in ("ann", "bob")
+    )
+    known = read([put("k.csv", "time,patient,value\n" + rows)])
+    assert known.streams == ("ann", "bob")
+    path = put("u.csv", "time,owner,value\n" + rows)
+    with pytest.raises(InputError, match=r"column owner tells 2 streams apart .* `columns='stream=owner'`"):
+        read([path])
+    assert read([path], columns="stream=owner").streams == ("ann", "bob")
+    assert read([path], columns="stream=-").streams == ("u",)
+
+
+def test_a_column_that_might_tell_people_apart_has_a_line_in_the_account(put):
+    rows = "".join(f"2020-01-01T{i // 60:02d}:{i % 60:02d}:00Z,{i},{'xy'[i % 2]},{i % 7}\n" for i in range(120))
+    readings = read([put("m.csv", "time,value,mode,speed\n" + rows)])
+    (entry,) = [e for e in readings.account.entries if e.step == "other columns"]
+    assert entry.note.startswith("left aside: mode;")
+    assert not readings.frame["t"].is_duplicated().any()
+
+
+def test_a_table_with_a_key_and_one_more_column_has_its_value_there(put):
+    layout = guess_layout(["id", "time", "glucose"], {}, "x")
+    assert (layout.stream, layout.value, layout.wide) == ("id", "glucose", ())
+    with pytest.raises(InputError, match="which of a, b is the value"):
+        guess_layout(["id", "time", "a", "b"], {}, "x")
+    with pytest.raises(InputError, match="a reading needs lat and lon, or a value"):
+        guess_layout(["id", "time"], {}, "x")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from veilstream.data.readers.columns import guess_unit
+from veilstream.data.columns import guess_unit
 from veilstream.errors import InputError
 from veilstream.units import format_duration, parse_duration, parse_length_m, parse_quantity
 

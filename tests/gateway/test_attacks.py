@@ -20,8 +20,8 @@ from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.core.release import MOST_CELLS
 from veilstream.gateway import service
 from veilstream.gateway.intake import Parcel, handle
+from veilstream.gateway.kept import StoreError
 from veilstream.gateway.outcome import Status
-from veilstream.gateway.store import StoreError
 from veilstream.gateway.wire import MAX_READINGS, Grid, Reading, Refusal, parse
 
 MB = 1 << 20
@@ -102,8 +102,9 @@ def test_a_committer_that_dies_ends_the_gateway_and_nobody_waits(tmp_path, monke
         assert code == 503
         server.thread.join(10)
         assert not server.thread.is_alive() and wrong == [RuntimeError]
+        monkeypatch.setattr(service.signal, "signal", lambda *_: None)
         with pytest.raises(SystemExit) as ended:
-            service.run({"http": lambda stop: raise_(RuntimeError("at 39.9123"))}, core.stats, signals=False)
+            service.run({"http": lambda stop: raise_(RuntimeError("at 39.9123"))}, core.stats)
     assert ended.value.code == 1
     assert "39.9123" not in caplog.text and "failed" in caplog.text
 

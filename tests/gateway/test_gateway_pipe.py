@@ -60,8 +60,12 @@ def test_json_lines(tmp_path):
         lines = [json.loads(line) for line in out.splitlines()]
         assert [(r["stream"], r["t"]) for r in lines[:60]] == [(f"s{i % 3}", i // 3) for i in range(60)]
         assert all(set(r) == {"stream", "t", "released", "leaked_bits"} for r in lines)
-        assert lines[60] == lines[3]
+        assert len(lines) == 60  # a line a step
         assert core.stats.refused["unreadable"] == 1
+        (again,) = run(core, b'{"stream":"s0","t":1,"value":9}\n').splitlines()
+        assert json.loads(again) == lines[3]
+        twice = run(core, 2 * b'{"stream":"s0","t":1,"value":9}\n', per_reading=True)
+        assert twice.splitlines() == [again, again]
 
 
 def test_csv_with_a_map_a_key_and_iso_times(tmp_path):
@@ -71,7 +75,7 @@ def test_csv_with_a_map_a_key_and_iso_times(tmp_path):
         '"b,ob",1672531620,39.9,x,9\r\nann,never,1,2,3\nshort,1\n'
     )
     with core_of(art) as core:
-        out = list(csv.DictReader(io.StringIO(run(core, rows.encode(), key="who").decode())))
+        out = list(csv.DictReader(io.StringIO(run(core, rows.encode(), columns={"stream": "who"}).decode())))
         assert [(r["stream"], r["t"]) for r in out] == [("ann", "2023-01-01T00:05:00Z"), ("b,ob", "1672531500")]
         assert list(out[0]) == ["stream", "t", "released", "lat", "lon", "leaked_bits"]
         assert (core.stats.refused["time"], core.stats.refused["unreadable"]) == (1, 1)
@@ -83,6 +87,80 @@ def test_a_wrong_header_is_one_line_that_shows_no_data(tmp_path, header):
     with core_of(artefact(tmp_path / "p.veil")) as core, pytest.raises(InputError, match="header") as error:
         run(core, header)
     assert "912345" not in str(error.value)
+
+
+def test_names_are_guessed_as_fit_guesses_them_and_milliseconds_are_no_seconds(tmp_path):
+    art = artefact(tmp_path / "p.veil", states=places(), period_s=300.0)
+    table = b"Timestamp,Latitude,Longitude,user_id\n1672531620000,39.91,116.31,ann\n1672531620000,39.9,116.3,bob\n"
+    lines = b'{"ts":1672531920,"lng":116.31,"latitude":39.91,"device":7}\n{"ts":true}\n'
+    with core_of(art) as core:
+        rows = list(csv.DictReader(io.StringIO(run(core, table).decode())))
+        assert [(r["stream"], r["t"]) for r in rows] == [("ann", "1672531500"), ("bob", "1672531500")]
+        (one,) = map(json.loads, run(core, lines).splitlines())
+        assert (one["stream"], one["t"]) == ("7", 1672531800)
+        assert core.stats.refused["time"] == 1
+        told = {"time": "a", "lat": "b", "lon": "c", "stream": "d"}
+        (told_one,) = run(core, b"a,b,c,d\n1672532220,39.9,116.3,eve\n", form="jsonl", columns=told).splitlines()
+        assert json.loads(told_one)["stream"] == "eve"
+
+
+def test_a_wide_table_has_a_stream_in_every_column(tmp_path):
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        rows = list(csv.DictReader(io.StringIO(run(core, b"t,east,west\n0,1,2\n1,3,\n").decode())))
+        assert [(r["stream"], r["t"]) for r in rows] == [("east", "0"), ("west", "0"), ("east", "1"), ("west", "1")]
+        assert core.store.load("", "west").faults == 1
+
+
+def test_people_are_never_merged_without_a_word(tmp_path):
+    table = "t,value,owner\n" + "".join(f"{i // 2},{i % 16},{'ab'[i % 2]}\n" for i in range(60))
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        with pytest.raises(InputError, match="owner tells 2 streams apart"):
+            run(core, table.encode())
+        assert run(core, table.encode(), columns={"stream": "owner"}).count(b"\n") == 61
+        assert run(core, table.encode(), columns={"stream": "-"}).count(b"\n") == 31
+
+
+def test_what_a_run_came_to_is_the_mean_over_steps_and_the_meter(tmp_path):
+    """The oracle: distances by the states' own function, bits as the last line of each stream says."""
+    states = places()
+    at = [(39.9 + 0.003 * (i % 11), 116.3 + 0.002 * (i % 13)) for i in range(80)]
+    table = "time,lat,lon\n" + "".join(f"{150 * i},{a},{o}\n" for i, (a, o) in enumerate(at))
+    with core_of(artefact(tmp_path / "p.veil", states=states, period_s=300.0)) as core:
+        out = io.BytesIO()
+        tally = pipe.run(core, io.BytesIO(table.encode()), out)
+        rows = list(csv.DictReader(io.StringIO(out.getvalue().decode())))
+        far = states.distance_to(at[::2], [int(r["released"]) for r in rows])
+        assert tally.steps == len(rows) == 40
+        assert tally.felt == pytest.approx(far.mean())
+        assert core.store.total_bits() - tally.bits_before == pytest.approx(float(rows[-1]["leaked_bits"]), abs=1e-6)
+
+
+def test_the_command_takes_what_fit_takes(tmp_path, veil):
+    policy, track, table = tmp_path / "p.veil", tmp_path / "walk.gpx", tmp_path / "two.csv"
+    artefact(policy, states=places(), period_s=300.0)
+    points = [(39.9 + 0.003 * (i % 11), 116.3, f"2023-01-01T{i // 30:02d}:{2 * (i % 30):02d}:00Z") for i in range(90)]
+    inside = "".join(f'<trkpt lat="{a}" lon="{o}"><time>{t}</time></trkpt>' for a, o, t in points)
+    track.write_text(f'<gpx version="1.1" creator="x"><trk><trkseg>{inside}</trkseg></trk></gpx>')
+    done = veil("release", policy, track, "--no-store")
+    rows = list(csv.DictReader(io.StringIO(done.stdout.decode())))
+    assert len(rows) == 36  # three hours of five minutes
+    assert [r["t"] for r in rows[:2]] == ["2023-01-01T00:00:00Z", "2023-01-01T00:05:00Z"]
+    said = done.stderr.decode()
+    assert "felt: " in said
+    assert " km on average" in said
+    assert "leaked: " in said
+    table.write_text("when,user,lat,lon\n" + "".join(f"{t},{u},{a},{o}\n" for a, o, t in points for u in "ab"))
+    done = veil("release", policy, table, "--columns", "time=when", "--no-store", "--json", "--format", "jsonl")
+    assert {json.loads(line)["stream"] for line in done.stdout.splitlines()} == {"a", "b"}
+    found = json.loads(done.stderr.splitlines()[-1])
+    assert (found["released"], found["unit"], found["streams"]) == (72, "km", 2)
+    assert found["felt"] > 0
+    late = veil("release", policy, track, "--no-store", "--per-reading")
+    assert late.stdout.count(b"\n") == 91
+    future = track.with_name("far.csv")
+    future.write_text("time,lat,lon\n2023-01-01T00:00:00Z,39.9,116.3\n2999-01-01T00:00:00Z,39.9,116.3\n")
+    said = veil("release", policy, future, "--no-store").stderr.decode()
+    assert "! refused 1 readings: 1 ahead (this step lies further ahead" in said
 
 
 def test_a_line_without_end_is_refused_in_constant_memory(tmp_path):
@@ -127,6 +205,8 @@ def test_the_command_resumes_and_says_what_it_did(tmp_path, veil):
     [
         (["release", "missing.veil"], "missing.veil"),
         (["release", "{p}", "--format", "xml"], "unknown format"),
+        (["release", "{p}", "--tz", "UTC"], "needs a SOURCE"),
+        (["release", "{p}", "nowhere.csv"], "nowhere.csv"),
         (["release", "{p}", "--meter", "best"], "unknown meter"),
         (["release", "{p}", "--ceiling", "-1"], "ceiling"),
         (["release", "{p}", "--store", "{p}"], "not a database"),

@@ -104,7 +104,7 @@ def test_a_store_that_goes_while_in_use_is_noticed_at_the_next_commit(tmp_path, 
 def crash(tmp_path) -> None:
     """A gateway that is killed after it has released; what it committed last is in the log alone."""
     code = (
-        "import os, sys\nsys.path.insert(0, 'tests')\n"
+        "import os, sys\nsys.path.insert(0, 'tests/kit')\n"
         "from gatewaykit import core_of\nfrom veilstream.artefact import load\n"
         "from veilstream.gateway.wire import Reading\n"
         f"with core_of(load({str(tmp_path / 'p.veil')!r}), {str(tmp_path / 's.db')!r}) as core:\n"

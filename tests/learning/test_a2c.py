@@ -144,7 +144,8 @@ def test_cut_and_resumed_is_the_same_curve(toy, tmp_path):
 
 
 def test_training_improves_and_all_seeds_are_in_the_history(toy):
-    before = vs.evaluate(toy, a2c.learn(toy, 3.0, a2c.A2C(**SMALL, learning_rate=0.0))[0])
+    start = a2c.start(deep.Model.of(toy, 3.0), a2c.A2C(**SMALL), 0)
+    before = vs.evaluate(toy, a2c.deployed(toy, 3.0, start.networks))
     after = vs.solve(toy, method="a2c", runs=2, **{**SMALL, "steps": 12_000, "segments": 2})
     assert after.objective < before.leakage + 3 * before.distortion - 0.01
     assert [row["seed"] for row in after.history] == [0, 0, 1, 1]

@@ -11,7 +11,9 @@ from veilstream.audit.run import Audit, audit
 from veilstream.audit.settings import Options, Progress
 from veilstream.audit.traces import Ints
 from veilstream.audit.verdict import Check, Claim, check, claim_of, verdict
+from veilstream.core.course import OnCourse
 from veilstream.errors import InputError
+from veilstream.solvers.comfort import about_data, about_policy
 
 if TYPE_CHECKING:
     from veilstream.data.readings import Readings
@@ -26,10 +28,14 @@ class Assessment:
     claim: Claim | None
     check: Check
     words: str
+    warnings: tuple[str, ...] = ()  # what must stand beside it
+    record: OnCourse | None = None  # on the recorded streams as a gateway would release them
 
     def to_json(self) -> dict[str, Any]:
-        stands = {"stands": self.check.stands, "contradictions": list(self.check.contradictions)}
-        return {**stands, "verdict": self.words, **self.audit.policy.to_json()}
+        stands: dict[str, Any] = {"stands": self.check.stands, "contradictions": list(self.check.contradictions)}
+        felt = {} if self.record is None else self.record.to_json()
+        stands["warnings"] = list(self.warnings)
+        return {**stands, "verdict": self.words, **self.audit.policy.to_json(), **felt}
 
 
 def audit_artefact(
@@ -49,13 +55,16 @@ def audit_artefact(
     sequences: instead of readings, symbols that are encoded already.
     name: what to call the policy; the method that made it unless told.
     """
-    policy, problem, states = artefact.policy, artefact.problem, artefact.states
+    policy, problem, states, record = artefact.policy, artefact.problem, artefact.states, None
+    warnings = about_data(artefact.provenance)
     if policy is None or problem is None:
         raise InputError("this file is a model without a policy; run `veil solve` on it first")
     if readings is not None:
-        from veilstream.audit.source import recorded_runs
+        from veilstream.audit.source import on_record, recorded_runs, strange
 
-        sequences = recorded_runs(readings, artefact, recording).sequences
+        runs = recorded_runs(readings, artefact, recording)
+        sequences, record = runs.sequences, on_record(artefact, runs)
+        warnings = strange(artefact, runs) + warnings
     claim = claim_of(artefact.provenance, problem, policy)
     found = audit(
         problem,
@@ -70,7 +79,19 @@ def audit_artefact(
         options=options,
         progress=progress,
     )
-    return Assessment(found, claim, check(found, claim), verdict(found, claim, problem.chain))
+    words = verdict(found, claim, problem.chain)
+    if record is not None and states is not None:
+        words = f"{felt_words(record, states.unit)} {words}"
+    if claim is not None:
+        warnings = about_policy(claim.leakage, problem.chain) + warnings
+    return Assessment(found, claim, check(found, claim), words, tuple(warnings), record)
+
+
+def felt_words(record: OnCourse, unit: str) -> str:
+    return (
+        f"On the recorded streams a release was {record.felt:.3g} {unit} from the reading on average, and told "
+        f"{record.bits:.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
+    )
 
 
 def method_of(artefact: Artefact) -> str:

@@ -92,7 +92,7 @@ def _smooth(chain: MarkovChain, traces: Traces, prior: Array, post: Array) -> Ar
         later, b = smooth[:n, t + 1], prior[:n, t + 1]
         ratio = np.divide(later, b, out=np.zeros_like(b), where=b > 0)
         smooth[:n, t] = post[:n, t] * (ratio @ chain.transition.T)
-    return smooth / np.maximum(smooth.sum(-1, keepdims=True), 1e-300)
+    return np.asarray(smooth / np.maximum(smooth.sum(-1, keepdims=True), 1e-300))
 
 
 def _viterbi(chain: MarkovChain, traces: Traces, likelihood: Array) -> Ints:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ import optax
 
 from veilstream.audit.traces import Ints
 from veilstream.audit.windows import Windows
-from veilstream.core.information import Array
+from veilstream.core.information import Array, normalised
 
 Params = dict[str, jax.Array]
 NOTHING = 1e-12  # weight of a row that only fills up a shape
@@ -30,7 +30,7 @@ CHUNK = 4096  # windows predicted at once
 
 def padded(rows: int) -> int:
     """The next power of 4 from 64 on: equal shapes compile once."""
-    return 4 ** max(3, int(np.ceil(np.log2(max(rows, 1)) / 2)))
+    return int(4 ** max(3, math.ceil(math.log2(max(rows, 1)) / 2)))
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Lstm:
 
 class State(NamedTuple):
     params: Params
-    adam: Any
+    adam: optax.OptState
     key: jax.Array
 
 
@@ -155,7 +155,7 @@ class Trained:
             part[: len(rows)] = rows
             found.append(np.asarray(_predict(self.params, jnp.asarray(part)), float)[: len(rows)])
         law = np.exp(np.concatenate(found))
-        return law / law.sum(1, keepdims=True)
+        return normalised(law)
 
 
 def train(

@@ -102,7 +102,7 @@ def audit(
     for i, method in enumerate(against, 1):
         bar = within(progress, i / parts, (i + 1) / parts, f"{method}: ")
         bar(0.0, f"solving at {first.distortion:.4g} {unit}")
-        equal = Problem(problem.chain, problem.distortion, Average(limit=first.distortion))
+        equal = problem.under(Average(limit=first.distortion))
         other = solve(equal, method, seed=options.seed)
         others.append(under_audit(what, other.policy, method, other.leakage, replace(options, truth=False), bar))
     return Audit(first, others, time.perf_counter() - started, options, unit)

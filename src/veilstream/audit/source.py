@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
+from veilstream.core.course import OnCourse
+from veilstream.core.histories import TrueStates
 from veilstream.data.encode import encode_steps
 from veilstream.data.readings import Readings
+from veilstream.data.record import Record
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import Runs, to_steps
 from veilstream.errors import InputError
+from veilstream.solvers.comfort import about_stranger
 
 FAR = 1.0  # data is elsewhere if half of it lies further from every state than this many times the map's width
 
@@ -19,7 +25,7 @@ FAR = 1.0  # data is elsewhere if half of it lies further from every state than 
 def recorded_runs(readings: Readings, policy: Artefact, recording: Recording | None = None) -> Runs:
     """The traces as symbols 0..n-1, recorded as the policy's model was unless another way is told."""
     states = policy.states
-    _check_kind(readings, states)
+    check_kind(readings, states)
     readings, steps, recording = to_steps(readings, recording or policy.recording)
     if states is None:
         states = _whole_numbers(steps.points, policy.chain.n_symbols, readings.where)
@@ -28,7 +34,34 @@ def recorded_runs(readings: Readings, policy: Artefact, recording: Recording | N
     return encode_steps(steps, recording, states, account=readings.account)
 
 
-def _check_kind(readings: Readings, states: StateSpace | None) -> None:
+def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:
+    """What a person feels of her policy's releases, and what they tell of her, on her own recorded streams.
+
+    None where the file knows no places or levels, so that there are no distances.
+    """
+    if policy.states is None or policy.policy is None:
+        return None
+    steps = runs.source
+    record = Record.of(steps.stream, steps.step, steps.points, runs.symbols)
+    course = record.course(policy.states, policy.chain)
+    return replace(course.leakage(policy.policy, policy.chain), felt=course.felt(policy.policy))
+
+
+def strange(policy: Artefact, runs: Runs) -> list[str]:
+    """A line where the data looks like somebody else's."""
+    chain, sequences = policy.chain, [s for s in runs.sequences if len(s) > 1]
+    if not sequences:
+        return []
+    paths = list(map(TrueStates.of(chain).along, sequences))
+    bits = np.concatenate([-np.log2(chain.transition[z[:-1], z[1:]]) for z in paths])
+    states, away = policy.states, None
+    if states is not None and len(runs.source):
+        away = float(np.median(states.distance_to(runs.source.points, states.encode(runs.source.points))))
+    return about_stranger(float(bits.mean()), away, chain, policy.provenance)
+
+
+def check_kind(readings: Readings, states: StateSpace | None) -> None:
+    """Raises unless the data is of the policy's kind and unit."""
     of_policy = "value" if states is None or not states.is_map else "position"
     if readings.kind != of_policy:
         raise InputError(

@@ -11,7 +11,7 @@ import numpy as np
 
 from veilstream.core.chain import MarkovChain
 from veilstream.core.distortion import grid_points, hamming, manhattan
-from veilstream.core.information import Array
+from veilstream.core.information import Array, normalised
 from veilstream.core.problem import Constraint, Problem
 from veilstream.errors import InputError
 
@@ -34,7 +34,7 @@ def grid_q1(rows: int, columns: int) -> Array:
     """Nearer cells likelier: weight r_d / d with r_0 = 1, r_d = 1 + longest distance - d (the paper's 7 - d)."""
     d = manhattan(grid_points(rows, columns))
     weight = np.where(d == 0, 1, 1 + d.max() - d) / np.maximum(d, 1)
-    return weight / weight.sum(1, keepdims=True)
+    return normalised(weight)
 
 
 def grid_q2(rows: int, columns: int) -> Array:
@@ -46,7 +46,7 @@ def grid_q2(rows: int, columns: int) -> Array:
         ahead = x + 1 if (x + 1) % columns else x + columns
         u[x, min(ahead, n - 1)] = d.max()
     weight = u / np.maximum(d, 1)
-    return weight / weight.sum(1, keepdims=True)
+    return normalised(weight)
 
 
 def grid_local(rows: int, columns: int) -> Array:
@@ -60,7 +60,7 @@ def grid_local(rows: int, columns: int) -> Array:
         to = at + step
         inside = np.flatnonzero(((to >= 0) & (to < [rows, columns])).all(1))
         weight[inside, (to[inside] @ [columns, 1]).astype(int)] = np.exp2(tangent[inside] @ step)
-    return weight / weight.sum(1, keepdims=True)
+    return normalised(weight)
 
 
 def binary(flip: float = 0.1) -> Array:

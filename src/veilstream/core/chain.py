@@ -9,13 +9,16 @@ which x_t each z stands for. Everything downstream sees only this rectangular fo
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilstream.core.information import Array, entropy
+from veilstream.core.information import Array, Index, entropy, normalised
 from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 SMOOTHING = 1e-3  # pseudo-counts per transition; keeps every entry positive, hardly moves the entropy rate
 ROW_TOLERANCE = 1e-6
@@ -74,7 +77,7 @@ class MarkovChain:
         return len(self) >= LARGE and int(np.count_nonzero(self.transition)) < SPARSE * self.transition.size
 
     @cached_property
-    def sparse(self) -> Any:
+    def sparse(self) -> "csr_array":
         """The transition as a scipy csr array."""
         from scipy.sparse import csr_array
 
@@ -143,7 +146,7 @@ class MarkovChain:
             whole = len(states) == len(self)
             law = self._sparse_law if whole and self.is_sparse else self._dense_law(states)
             pi[states] = (start @ self.absorption[:, k]) * law
-        return pi / pi.sum()
+        return normalised(pi)
 
     def _dense_law(self, states: NDArray[np.int64]) -> Array:
         return stationary_law(self.transition[np.ix_(states, states)])
@@ -374,7 +377,7 @@ def stationary_law(P: Array) -> Array:
     pi = np.ones(n)
     for k in range(1, n):
         pi[k] = pi[:k] @ A[:k, k]
-    return pi / pi.sum()
+    return normalised(pi)
 
 
 def draw(law: Array, u: Array) -> NDArray[np.int64]:
@@ -382,4 +385,5 @@ def draw(law: Array, u: Array) -> NDArray[np.int64]:
     cumulative = np.cumsum(law, -1)
     total = cumulative[..., -1]
     passed = np.minimum(u * total, np.nextafter(total, 0))  # below the total even when u rounds up to 1
-    return (cumulative <= passed[..., None]).sum(-1)
+    y: Index = (cumulative <= passed[..., None]).sum(-1)
+    return y

@@ -20,13 +20,13 @@ def _pair(x: ArrayLike, y: ArrayLike | None) -> tuple[Array, Array]:
 def manhattan(x: ArrayLike, y: ArrayLike | None = None) -> Array:
     """sum_i |x_i - y_i|, points as rows."""
     x, y = _pair(x, y)
-    return np.abs(x - y).sum(-1)
+    return np.asarray(np.abs(x - y).sum(-1))
 
 
 def euclidean(x: ArrayLike, y: ArrayLike | None = None) -> Array:
     """sqrt sum_i (x_i - y_i)^2, points as rows."""
     x, y = _pair(x, y)
-    return np.sqrt(((x - y) ** 2).sum(-1))
+    return np.asarray(np.sqrt(((x - y) ** 2).sum(-1)))
 
 
 def absolute(x: ArrayLike, y: ArrayLike | None = None) -> Array:
@@ -39,7 +39,7 @@ def haversine(x: ArrayLike, y: ArrayLike | None = None) -> Array:
     x, y = (np.radians(p) for p in _pair(x, y))
     half = np.sin((x - y) / 2) ** 2
     h = half[..., 0] + np.cos(x[..., 0]) * np.cos(y[..., 0]) * half[..., 1]
-    return 2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(np.clip(h, 0, 1)))
+    return np.asarray(2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(np.clip(h, 0, 1))))
 
 
 def hamming(n: int, m: int | None = None) -> Array:

@@ -10,6 +10,12 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 
+def normalised(x: Array) -> Array:
+    """x / sum x, along the last axis."""
+    law: Array = x / x.sum(-1, keepdims=True)
+    return law
+
+
 def xlog2(x: ArrayLike, y: ArrayLike) -> Array:
     """x log2 y elementwise, and 0 wherever x = 0 (whatever y is there)."""
     x, y = np.broadcast_arrays(np.asarray(x, float), np.asarray(y, float))
@@ -22,7 +28,8 @@ def xlog2(x: ArrayLike, y: ArrayLike) -> Array:
 def entropy(p: ArrayLike, axis: int = -1) -> Array:
     """H(p) = -sum p log2 p, along `axis`."""
     p = np.asarray(p, float)
-    return -xlog2(p, p).sum(axis)
+    bits: Array = -xlog2(p, p).sum(axis)
+    return bits
 
 
 def binary_entropy(p: ArrayLike) -> Array:
@@ -33,7 +40,8 @@ def binary_entropy(p: ArrayLike) -> Array:
 
 def divergence(p: ArrayLike, q: ArrayLike, axis: int = -1) -> Array:
     """D(p||q) = sum p log2 p/q, along `axis`; infinite where p > 0 = q."""
-    return (xlog2(p, p) - xlog2(p, q)).sum(axis)
+    bits: Array = (xlog2(p, p) - xlog2(p, q)).sum(axis)
+    return bits
 
 
 def mutual_information(joint: ArrayLike) -> Array:

@@ -32,25 +32,28 @@ def joint(b: Array, a: Array) -> Array:
 
 def output_law(b: Array, a: Array) -> Array:
     """p(y) = sum_z b(z) a(y|z)."""
-    return np.matmul(b[..., None, :], a)[..., 0, :]
+    p: Array = np.matmul(b[..., None, :], a)[..., 0, :]
+    return p
 
 
 def leakage(b: Array, a: Array) -> Array:
     """L(b,a) = sum m log2 a - sum p log2 p, bits; never below 0."""
     p = output_law(b, a)
-    return np.maximum(xlog2(joint(b, a), a).sum((-2, -1)) - xlog2(p, p).sum(-1), 0)
+    bits: Array = np.maximum(xlog2(joint(b, a), a).sum((-2, -1)) - xlog2(p, p).sum(-1), 0)
+    return bits
 
 
 def expected_distortion(b: Array, a: Array, d: Array) -> Array:
     """D(b,a) = sum m d."""
-    return np.einsum("...z,...zy,zy->...", b, a, d)
+    mean: Array = np.einsum("...z,...zy,zy->...", b, a, d)
+    return mean
 
 
 def posterior(b: Array, a: Array, y: ArrayLike) -> Array:
     """m(.,y)/p(y). Raises ImpossibleObservation where p(y) = 0: there is no belief to go on with."""
     a_y = np.take_along_axis(a, np.asarray(y)[..., None, None], -1)[..., 0]  # a(y|.) of the y seen
     m_y = b * a_y
-    p_y = m_y.sum(-1, keepdims=True)
+    p_y: Array = m_y.sum(-1, keepdims=True)
     if not (p_y > 0).all():
         raise ImpossibleObservation("the release seen has probability zero under the policy and the belief")
     return m_y / p_y
@@ -170,41 +173,58 @@ Constraint = Average | Instantaneous | Budget | Both
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A chain on Z, a distortion Z x Y (or true symbol x Y for a lifted chain), and a constraint."""
+    """A chain on Z, a distortion Z x Y (or true symbol x Y for a lifted chain), and a constraint.
+
+    worst: the distances that a limit at every step is about, where these are not the distortion: the farthest reading
+    of a state, say, where the distortion is the mean over its readings.
+    """
 
     chain: MarkovChain
     distortion: Array
     constraint: Constraint
+    worst: Array | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.constraint, Average | Instantaneous | Budget | Both):
             raise InputError(
                 f"constraint must be Average, Instantaneous, Budget or Both, found {type(self.constraint).__name__}"
             )
-        d = np.array(self.distortion, dtype=float)
-        if d.ndim != 2 or d.shape[1] == 0:
-            raise InputError(f"distortion must be a matrix, true x released symbols, found shape {d.shape}")
-        if not np.isfinite(d).all() or (d < 0).any():
-            raise InputError("distortion has an entry that is not a finite number >= 0")
-        if len(d) == self.chain.n_symbols != len(self.chain):
-            d = d[self.chain.symbols]
-        if len(d) != len(self.chain):
-            raise InputError(f"distortion has {len(d)} rows; the chain has {len(self.chain)} states")
-        object.__setattr__(self, "distortion", d)
+        object.__setattr__(self, "distortion", self._matrix(self.distortion, "distortion"))
+        if self.worst is not None:
+            object.__setattr__(self, "worst", self._matrix(self.worst, "worst distance"))
+            if self.worst.shape != self.distortion.shape:
+                raise InputError(f"worst distances {self.worst.shape} do not fit a distortion {self.distortion.shape}")
         unserved = np.flatnonzero(~self.allowed.any(1))
         if unserved.size:
             raise InputError(
                 f"infeasible limit: state {self.chain.symbols[unserved[0]]} has no release within it "
-                f"(its nearest is at {d[unserved[0]].min():g}); raise the limit to at least that"
+                f"(its nearest is at {self._limited[unserved[0]].min():g}); raise the limit to at least that"
             )
+
+    def _matrix(self, values: Array, what: str) -> Array:
+        d = np.array(values, dtype=float)
+        if d.ndim != 2 or d.shape[1] == 0:
+            raise InputError(f"{what} must be a matrix, true x released symbols, found shape {d.shape}")
+        if not np.isfinite(d).all() or (d < 0).any():
+            raise InputError(f"{what} has an entry that is not a finite number >= 0")
+        if len(d) == self.chain.n_symbols != len(self.chain):
+            d = d[self.chain.symbols]
+        if len(d) != len(self.chain):
+            raise InputError(f"{what} has {len(d)} rows; the chain has {len(self.chain)} states")
+        return d
+
+    @property
+    def _limited(self) -> Array:
+        """What a limit at every step is about."""
+        return self.distortion if self.worst is None else self.worst
 
     @property
     def n_states(self) -> int:
-        return self.distortion.shape[0]
+        return len(self.distortion)
 
     @property
     def n_outputs(self) -> int:
-        return self.distortion.shape[1]
+        return int(self.distortion.shape[1])
 
     @property
     def average(self) -> Average | Budget | None:
@@ -227,7 +247,18 @@ class Problem:
             )
         if limit.ndim:
             limit = (limit[self.chain.symbols] if len(limit) == self.chain.n_symbols else limit)[:, None]
-        return self.distortion <= limit * (1 + 1e-12)
+        return self._limited <= limit * (1 + 1e-12)
+
+    def only(self, releases: NDArray[np.bool_], average: bool = True) -> "Problem":
+        """The same problem where each state may show these releases alone; without its average part if so asked."""
+        limit, kept = Instantaneous(0.0), self.average if average else None
+        return Problem(
+            self.chain, self.distortion, limit if kept is None else Both(kept, limit), np.where(releases, 0.0, 1.0)
+        )
+
+    def under(self, constraint: Constraint) -> "Problem":
+        """The same chain and distances under another constraint."""
+        return Problem(self.chain, self.distortion, constraint, self.worst)
 
     def cost(self, weight: ArrayLike) -> Array:
         """weight * d in bits, infinite where a release is forbidden; a leading axis for every axis of `weight`."""

@@ -149,7 +149,7 @@ class Mechanism:
     def draw(self, s: Streams, view: View, z: Index, u: Array) -> Index:
         """y ~ a[z], or from the output law where z is BLIND."""
         if self.drawn is not None:  # channel, law and bits depend on the memory alone: one look-up each
-            return (self.drawn[s.memory, z] <= u[:, None]).sum(-1)
+            return np.asarray((self.drawn[s.memory, z] <= u[:, None]).sum(-1))
         assert view.channel is not None
         seen = self.table[s.memory, z] if self.table is not None else view.channel[np.arange(len(z)), z]
         if view.law is None:

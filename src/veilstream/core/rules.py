@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.core.information import Array
+from veilstream.core.information import Array, normalised
 
 LEAK = 0.01  # slope of leaky ReLU below zero
 Layers = tuple[tuple[Array, Array], ...]  # (weight in x out, bias) of each layer
@@ -22,7 +22,7 @@ def forward(layers: Layers, belief: Array) -> Array:
         x = x @ W + c
         x = np.maximum(x, LEAK * x)
     W, c = layers[-1]
-    return x @ W + c
+    return np.asarray(x @ W + c)
 
 
 def as_layers(layers: Any) -> Layers:
@@ -53,7 +53,7 @@ class LogitRule:
     def __call__(self, belief: Array) -> Array:
         logits = forward(self.layers, belief).reshape(*belief.shape[:-1], *self.cost.shape) - np.log(2) * self.cost
         a = np.exp(logits - logits.max(-1, keepdims=True))
-        return a / a.sum(-1, keepdims=True)
+        return normalised(a)
 
     def export(self) -> tuple[dict[str, Any], dict[str, Array]]:
         return {"rule": "logit"}, {**pack(self.layers), "cost": self.cost}
@@ -93,7 +93,7 @@ class LookaheadRule:
             N = (K @ r[..., None])[..., 0]
             r = np.maximum(r * ((belief / N)[..., None, :] @ K)[..., 0, :], 1e-30)
         a = r[..., None, :] * K
-        return a / a.sum(-1, keepdims=True)
+        return normalised(a)
 
     def export(self) -> tuple[dict[str, Any], dict[str, Array]]:
         arrays = {**pack(self.layers), "cost": self.cost, "directions": self.directions}

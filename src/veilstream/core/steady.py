@@ -14,12 +14,13 @@ on those, and knows no policy.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from veilstream.core.chain import MarkovChain
-from veilstream.core.information import Array, xlog2
+from veilstream.core.information import Array, Index, xlog2
 from veilstream.core.problem import Problem
 from veilstream.errors import InputError
 
@@ -75,17 +76,17 @@ class LawStep(Protocol):
 class Moves:
     """Products with the transition matrix, over its non-zeros alone where it is large and sparse."""
 
-    def __init__(self, chain: MarkovChain, dtype: Any = np.float64) -> None:
+    def __init__(self, chain: MarkovChain, dtype: DTypeLike = np.float64) -> None:
         P = chain.sparse if chain.is_sparse else chain.transition
         self.P = P.astype(dtype, copy=False)
 
     def step(self, x: Array) -> Array:
         """x P along the last axis: a law one step later."""
-        return (x.reshape(-1, x.shape[-1]) @ self.P).reshape(x.shape)
+        return np.asarray(x.reshape(-1, x.shape[-1]) @ self.P).reshape(x.shape)
 
     def ahead(self, x: Array) -> Array:
         """x P^T: what is expected one step later."""
-        return (x.reshape(-1, x.shape[-1]) @ self.P.T).reshape(x.shape)
+        return np.asarray(x.reshape(-1, x.shape[-1]) @ self.P.T).reshape(x.shape)
 
 
 class WindowStep:
@@ -125,7 +126,7 @@ class WindowStep:
         return Rates(float(np.maximum(leak, 0).sum()), float(distortion))
 
     def shown(self, mu: Array) -> Array:
-        return ((self.r.swapaxes(1, 2) @ (self._split(mu) / self.N)) * self.K).sum(0).T
+        return np.asarray(((self.r.swapaxes(1, 2) @ (self._split(mu) / self.N)) * self.K).sum(0).T)
 
     def guess(self) -> Array:
         S = self.r.shape[0] * self.r.shape[1]
@@ -142,13 +143,13 @@ class WindowStep:
         """a_s(y|z), S x Z x Y."""
         return self._join(self.r[:, :, None, :] * (self.K.swapaxes(1, 2)[:, None] / self.N[..., None]))
 
-    def transition(self, states: Any = slice(None)) -> Array:
+    def transition(self, states: Index | slice = slice(None)) -> Array:
         """T((s,z), (s',z')) = sum over y leading from s to s' of a_s(y|z) P(z,z'), for these states."""
         a, P = self.table()[:, states], self.chain.transition[states][:, states]
         S, Z, Y = a.shape
         moves = a[..., None] * P[:, None, :]  # S x Z x Y x Z'
         if S == 1:
-            return moves.sum(2).reshape(Z, Z)
+            return np.asarray(moves.sum(2)).reshape(Z, Z)
         T = np.zeros((S, Z, S // Y, Y, Z))
         T[np.arange(S), :, np.arange(S) % (S // Y)] = moves
         return T.reshape(S * Z, S * Z)
@@ -164,6 +165,40 @@ class WindowStep:
             law = np.maximum(np.linalg.solve(A, np.eye(len(T))[-1]), 0)
             mu[:, states] += self.chain.stationary[states].sum() * law.reshape(len(mu), -1) / law.sum()
         return mu
+
+
+class MemoryStep:
+    """Under any table a_s(y|z) with memories s' = next(s, y); mu is S x Z."""
+
+    def __init__(self, chain: MarkovChain, table: Array, next: Index, first: int) -> None:
+        self.chain, self.table, self.next, self.first = chain, table, next, first
+        self.moves = Moves(chain)
+
+    def __call__(self, mu: Array) -> Array:
+        arrived = np.zeros_like(mu)
+        np.add.at(arrived, self.next, (mu[..., None] * self.table).swapaxes(1, 2))  # S x Y x Z
+        return self.moves.step(arrived)
+
+    def rates(self, mu: Array, d: Array) -> Rates:
+        m = mu[..., None] * self.table  # S x Z x Y
+        p_sy, p_s = m.sum(1), mu.sum(1)
+        leak = xlog2(m, self.table).sum((1, 2)) - xlog2(p_sy, p_sy).sum(1) + xlog2(p_s, p_s)
+        return Rates(float(np.maximum(leak, 0).sum()), float((m.sum(0) * d).sum()))
+
+    def shown(self, mu: Array) -> Array:
+        m_zy: Array = (mu[..., None] * self.table).sum(0)
+        return m_zy
+
+    def guess(self) -> Array:
+        return np.tile(self.chain.stationary / len(self.table), (len(self.table), 1))
+
+    def opening(self, initial: Array) -> Opening:
+        mu = np.zeros(self.table.shape[:2])
+        mu[self.first] = initial
+        return Opening(mu)
+
+    def solved(self) -> None:
+        return None
 
 
 def stationary_law(step: LawStep, chain: MarkovChain, guess: Array | None = None) -> Array:
@@ -201,7 +236,7 @@ def arnoldi(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> Ar
     except ArpackNoConvergence:
         return mu
     law = np.abs(vector[:, 0].real).reshape(mu.shape)
-    return law / law.sum()
+    return np.asarray(law / law.sum())
 
 
 def law_at_phases(steps: Sequence[LawStep], chain: MarkovChain) -> list[Array]:

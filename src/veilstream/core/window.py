@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilstream.core.chain import MarkovChain
-from veilstream.core.information import Array, Index
+from veilstream.core.information import Array, Index, normalised
 from veilstream.core.policy import NO_LAW, Export, Memory, Policy
 from veilstream.core.steady import LawStep, WindowStep
 from veilstream.errors import InputError
@@ -53,11 +53,11 @@ class WindowPolicy(Policy, kind="window"):
 
     @property
     def n_states(self) -> int:
-        return self.kernel.shape[1]
+        return int(self.kernel.shape[1])
 
     @property
     def n_outputs(self) -> int:
-        return self.kernel.shape[2]
+        return int(self.kernel.shape[2])
 
     @property
     def remembers(self) -> int:
@@ -72,10 +72,11 @@ class WindowPolicy(Policy, kind="window"):
 
     def channel(self, memory: Memory) -> Array:
         a = self.output_model[memory][..., None, :] * self.kernel[memory % len(self.kernel)]
-        return a / a.sum(-1, keepdims=True)
+        return normalised(a)
 
     def update(self, memory: Memory, y: ArrayLike, channel: Array | None = None) -> Memory:
-        return (memory * self.n_outputs + np.asarray(y)) % len(self.output_model)
+        after: Memory = (memory * self.n_outputs + np.asarray(y)) % len(self.output_model)
+        return after
 
     def export(self) -> Export:
         meta = {"kind": self.kind, "window": self.window, "first": self.first}

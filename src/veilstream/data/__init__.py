@@ -1,5 +1,5 @@
-"""From files to a model: readers, cleaning, steps, states, the chain fitted to them and what is known about it.
+"""From files to a fitted model: readers, cleaning, the recording, states, runs of symbols, chain and model card.
 
-`readings` holds the two nouns (Readings, Account); `sources.read` is the one door in.
-This package file imports nothing, so `data.synthetic` needs numpy only.
+`sources.read` is the one door in, `encode` the one place that makes symbols of readings. `recording` and `states` need
+numpy only, as a gateway does; this file imports nothing.
 """

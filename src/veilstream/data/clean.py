@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from veilstream.core.distortion import EARTH_RADIUS_KM
 from veilstream.data.readings import MICROSECONDS, Readings
+from veilstream.data.states import apart_km
 
 MAX_ROUNDS = 10
 
@@ -69,7 +70,7 @@ def _drop_spikes(readings: Readings, max_speed_kmh: float) -> Readings:
     return readings.with_frame(frame)
 
 
-def _fast(frame: pl.DataFrame, max_speed_kmh: float) -> tuple[np.ndarray, np.ndarray]:
+def _fast(frame: pl.DataFrame, max_speed_kmh: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Per row: is the step into it impossibly fast; is there a row before it in the trace."""
     joined = np.zeros(frame.height, bool)
     fast = np.zeros(frame.height, bool)
@@ -78,13 +79,6 @@ def _fast(frame: pl.DataFrame, max_speed_kmh: float) -> tuple[np.ndarray, np.nda
     trace = frame["trace"].to_numpy()
     hours = np.diff(frame["t"].to_numpy()) / (3600 * MICROSECONDS)
     joined[1:] = trace[1:] == trace[:-1]
-    km = step_km(frame["lat"].to_numpy(), frame["lon"].to_numpy())
-    fast[1:] = joined[1:] & (km > max_speed_kmh * np.maximum(hours, 1e-12))
+    points = frame.select("lat", "lon").to_numpy()
+    fast[1:] = joined[1:] & (apart_km(points[1:], points[:-1]) > max_speed_kmh * np.maximum(hours, 1e-12))
     return fast, joined
-
-
-def step_km(lat: np.ndarray, lon: np.ndarray) -> np.ndarray:
-    """Great-circle length of each step of a path, km."""
-    phi, lam = np.radians(lat), np.radians(lon)
-    h = np.sin(np.diff(phi) / 2) ** 2 + np.cos(phi[1:]) * np.cos(phi[:-1]) * np.sin(np.diff(lam) / 2) ** 2
-    return 2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(np.clip(h, 0, 1)))

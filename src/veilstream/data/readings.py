@@ -54,6 +54,7 @@ class Readings:
     stepped  True if `t` counts steps (small integers) rather than time
     files    the files read, for error messages and the data hash
     bad_streams  whose rows could not be read and were dropped, where a key tells
+    iso      whether times were written as dates, not as numbers
     """
 
     frame: pl.DataFrame
@@ -65,6 +66,7 @@ class Readings:
     files: tuple[str, ...] = ()
     sha256: str = ""
     bad_streams: tuple[str, ...] = ()
+    iso: bool = True
 
     @property
     def columns(self) -> list[str]:

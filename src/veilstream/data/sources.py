@@ -14,8 +14,8 @@ from pathlib import Path
 
 import polars as pl
 
+from veilstream.data.columns import parse_columns
 from veilstream.data.readers import READERS
-from veilstream.data.readers.columns import parse_columns
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
 from veilstream.data.readers.times import check_zone
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings, hash_files
@@ -152,7 +152,8 @@ def _join(files: Sequence[File], unit: str | None, sha256: str) -> Readings:
     frame, streams = _coded(files, kind)
     bad = tuple(dict.fromkeys(s for file in files for s in file.table.bad_streams))
     names = tuple(file.name for file in files)
-    readings = Readings(frame, streams, kind, unit, Account(), files[0].table.stepped, names, sha256, bad)
+    iso = files[0].table.iso
+    readings = Readings(frame, streams, kind, unit, Account(), files[0].table.stepped, names, sha256, bad, iso)
     _account(readings, [file.table for file in files])
     return readings
 
@@ -210,6 +211,10 @@ def _account(readings: Readings, tables: list[Table]) -> None:
         account.add("unreadable", bad, "rows that cannot be read, dropped as asked")
     if missing:
         account.add("missing", missing, "readings with an empty value or time left out")
+    aside = dict.fromkeys(c for t in tables for c in t.aside)
+    if aside:
+        note = f"left aside: {', '.join(aside)}; if one tells people apart, say `columns='stream={next(iter(aside))}'`"
+        account.add("other columns", len(aside), note)
     zones = {t.naive_zone for t in tables if t.naive_zone}
     if zones:
         note = f"stamps without a zone were read as {zones.pop()} (`tz` changes it)"

@@ -8,8 +8,8 @@ states were found (stops, grid, bins, places) is in `find`; this file needs nump
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from veilstream.core.distortion import EARTH_RADIUS_KM, absolute, haversine
 from veilstream.errors import InputError
 
-KINDS = ("stops", "grid", "places", "bins")
+KINDS = ("stops", "stops and cells", "grid", "places", "bins")
 CHUNK = 4_000_000  # distances held at once
 MAX_STATES = 4096
 MAX_NAME = 80
@@ -65,6 +65,14 @@ class StateSpace:
     def __len__(self) -> int:
         return len(self.coordinates)
 
+    def renamed(self, names: Mapping[str, str]) -> StateSpace:
+        """The same states, some under another name."""
+        for name in names:
+            if name not in self.names:
+                known = ", ".join(self.names[:12]) + (", ..." if len(self) > 12 else "")
+                raise InputError(f"`name`: no state is called {name[:MAX_NAME]!r}; states: {known}")
+        return replace(self, names=tuple(names.get(name, name) for name in self.names))
+
     @property
     def is_map(self) -> bool:
         return self.kind != "bins"
@@ -107,12 +115,7 @@ class StateSpace:
         """Distance from each raw reading to one state each, in `unit`: what a release costs in the end."""
         points = np.asarray(readings, dtype=float).reshape(-1, self.coordinates.shape[1])
         places = self.decode(states)
-        if not self.is_map:
-            return np.abs(points[:, 0] - places[:, 0])
-        a, b = np.radians(points), np.radians(places)
-        half = np.sin((a - b) / 2) ** 2
-        h = half[:, 0] + np.cos(a[:, 0]) * np.cos(b[:, 0]) * half[:, 1]
-        return 2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(np.clip(h, 0, 1)))
+        return apart_km(points, places) if self.is_map else np.abs(points[:, 0] - places[:, 0])
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
         meta = {"kind": self.kind, "names": list(self.names), "unit": self.unit}
@@ -125,6 +128,14 @@ class StateSpace:
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[np.float64]]) -> StateSpace:
         names, unit = tuple(meta["names"]), str(meta["unit"])
         return cls(str(meta["kind"]), arrays["coordinates"], names, unit, arrays.get("edges"))
+
+
+def apart_km(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Great-circle distance from each (lat, lon) of a to that of b, km."""
+    a, b = np.radians(a), np.radians(b)
+    half = np.sin((a - b) / 2) ** 2
+    h = half[:, 0] + np.cos(a[:, 0]) * np.cos(b[:, 0]) * half[:, 1]
+    return np.asarray(2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(np.clip(h, 0, 1))))
 
 
 def unit_vectors(points: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,7 @@ from veilstream.data.recording import Recording
 from veilstream.errors import InputError
 from veilstream.units import format_duration
 
+Number = TypeVar("Number", bound=np.generic)
 DEFAULT_PERIOD_S = 300.0  # positions; values take the median distance of their readings
 DEFAULT_MAX_GAP_S = 3600.0  # positions; values split at every missing step
 
@@ -90,8 +92,6 @@ class Runs:
 
     sequences: list[NDArray[np.int64]]
     streams: NDArray[np.integer]
-    held: int  # steps filled with the last known state
-    closed: int  # steps skipped as if they had not been
     source: Steps
     rows: NDArray[np.int64]  # over all sequences: the row of `source` behind each symbol, -1 where it was filled
 
@@ -118,7 +118,7 @@ class Runs:
 def make_runs(steps: Steps, symbols: NDArray[np.int64], recording: Recording, account: Account | None = None) -> Runs:
     """Cut the traces at gaps and fill or close what is left; a gap that is not told is any missing step."""
     if not len(steps):
-        return Runs([], np.zeros(0, int), 0, 0, steps, np.zeros(0, np.int64))
+        return Runs([], np.zeros(0, int), steps, np.zeros(0, np.int64))
     same = steps.trace[1:] == steps.trace[:-1]
     apart = np.diff(steps.step)
     longest = (recording.max_gap_s or recording.step_s) * (1 + 1e-9)
@@ -134,15 +134,16 @@ def make_runs(steps: Steps, symbols: NDArray[np.int64], recording: Recording, ac
     sequences = _split(np.repeat(symbols, repeat), np.add.reduceat(repeat, starts))
     if account is not None:
         _account(account, int(far.sum()), missing, recording, sequences)
-    held, closed = (missing, 0) if recording.holds else (0, missing)
-    return Runs(sequences, steps.stream[starts], held, closed, steps, rows)
+    return Runs(sequences, steps.stream[starts], steps, rows)
 
 
-def _split(values: NDArray, lengths: NDArray[np.int64] | list[int]) -> list[NDArray]:
+def _split(values: NDArray[Number], lengths: NDArray[np.int64] | list[int]) -> list[NDArray[Number]]:
     return np.split(values, np.cumsum(lengths)[:-1])
 
 
-def _account(account: Account, cut: int, missing: int, recording: Recording, sequences: list[NDArray]) -> None:
+def _account(
+    account: Account, cut: int, missing: int, recording: Recording, sequences: list[NDArray[np.int64]]
+) -> None:
     if recording.gaps == "split":
         longest = format_duration(recording.max_gap_s or recording.step_s)
         account.add("gaps split", cut, f"gaps longer than {longest}, where a new run begins")

@@ -11,9 +11,11 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+from paho.mqtt.reasoncodes import ReasonCode
 
 from veilstream.gateway.tls import Tls
 
@@ -88,7 +90,7 @@ class Connection:
         client.on_socket_register_write = lambda client, userdata, sock: None  # we write when we are ready to
         return client
 
-    def _on_connect(self, client, userdata, flags, reason, properties) -> None:
+    def _on_connect(self, client: paho.Client, userdata: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
         if reason.is_failure:
             self._failure = f"the broker refused the connection: {reason}"
         elif self._filters:
@@ -96,7 +98,7 @@ class Connection:
         else:
             self._ready = True
 
-    def _on_subscribe(self, client, userdata, mid, reasons, properties) -> None:
+    def _on_subscribe(self, client: Any, userdata: Any, mid: int, reasons: list[ReasonCode], properties: Any) -> None:
         self.denied = [f for f, r in zip(self._filters, reasons, strict=False) if r.is_failure]
         self._ready = True
 
@@ -128,7 +130,7 @@ class Connection:
             return True
         return bool(self._selector.select(timeout))
 
-    def _check(self, code: paho.MQTTErrorCode) -> None:
+    def _check(self, code: MQTTErrorCode) -> None:
         if self._failure or code != paho.MQTT_ERR_SUCCESS:
             raise BrokerLost(self._failure or paho.error_string(code))
 

@@ -1,29 +1,32 @@
 """`veil release`: readings on stdin, releases on stdout, CSV or JSON lines, in constant memory.
 
 Whatever has arrived is released together in one transaction and written out at once, so that the same command serves
-a file and `tail -f`.
+a file and `tail -f`. Columns are guessed by the names that `veil fit` knows.
 """
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO, Literal
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, Literal, Protocol
 
+from veilstream.data.columns import NONE, Layout, Split, check_one_person, guess_layout
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
 from veilstream.gateway.intake import Found, Parcel, handle
 from veilstream.gateway.outcome import Outcome
-from veilstream.gateway.wire import MAX_BYTES, Grid, Refusal, parse, point, reading, together
+from veilstream.gateway.tally import Tally
+from veilstream.gateway.wire import MAX_BYTES, Grid, Reading, Refusal, number, parse, point, reading, together
 
 CHUNK = 1 << 16
+BOM = b"\xef\xbb\xbf"
+LAST_SECOND = 1e11  # the year 5138; a larger number is of milliseconds
+REMEMBERED = 1 << 16  # steps already written
 DEFAULT_STREAM = "stream"  # for input that tells no streams apart
+PLAIN = {"stream", "t", "tst", "value", "lat", "lon", "_type"}  # names of the gateway's own messages
+FORMATS = ("auto", "csv", "jsonl")
 Format = Literal["auto", "csv", "jsonl"]
-ALIASES = {
-    "t": ("t", "time", "timestamp", "tst"),
-    "value": ("value",),
-    "lat": ("lat", "latitude"),
-    "lon": ("lon", "lng", "longitude"),
-}
 
 
 def lines_of(source: BinaryIO, limit: int = MAX_BYTES) -> Iterator[list[bytes | None]]:
@@ -42,49 +45,171 @@ def lines_of(source: BinaryIO, limit: int = MAX_BYTES) -> Iterator[list[bytes | 
         yield [None if lost else rest]
 
 
+# --- in --------------------------------------------------------------------------------------------------
+
+
+class Lines(Protocol):
+    """One format of lines; what it makes of one."""
+
+    form: Format
+
+    def read(self, line: bytes | bytearray) -> Found: ...
+
+
 class JsonLines:
-    """One JSON object (or array of them) per line, in and out."""
+    """One JSON object (or array of them) per line, with the gateway's own names."""
 
-    header = b""
+    form: Format = "jsonl"
 
-    def __init__(self, grid: Grid, key: str | None) -> None:
-        if key not in (None, "stream"):
-            raise InputError('`key` names a CSV column; JSON lines carry their stream as "stream"')
+    def __init__(self, grid: Grid) -> None:
         self.grid = grid
 
     def read(self, line: bytes | bytearray) -> Found:
         return parse(line, self.grid)
 
-    def write(self, outcomes: list[Outcome]) -> bytes:
-        return b"".join(o.message + b"\n" for o in outcomes if o.message is not None)
+
+class NamedJson:
+    """One JSON object per line, with names of its own."""
+
+    form: Format = "jsonl"
+
+    def __init__(self, grid: Grid, layout: Layout) -> None:
+        self.grid, self.layout = grid, layout
+
+    def read(self, line: bytes | bytearray) -> Found:
+        found = _object(line)
+        return [Refusal.unreadable] if found is None else _readings(found, self.layout, self.grid)
 
 
 class Csv:
     """A header, then one reading per line (no line breaks inside quotes)."""
 
-    def __init__(self, grid: Grid, key: str | None, header: bytes) -> None:
-        self.grid = grid
-        names = [n.strip().lower() for n in _fields(header) or []]
-        at = {what: next((names.index(n) for n in known if n in names), None) for what, known in ALIASES.items()}
-        self.stream = names.index(k) if (k := (key or "stream").lower()) in names else None
-        self.at = at
-        if at["t"] is None or (at["value"] is None and (at["lat"] is None or at["lon"] is None)):
-            raise InputError("the CSV header must name stream, t, and value or lat,lon")  # it may be data: not shown
-        if key is not None and self.stream is None:
-            raise InputError(f"the CSV header has no column {key!r}")
-        self.map = at["lat"] is not None and at["value"] is None
-        self.width = len(names)
-        self.header = b"stream,t,released,lat,lon,leaked_bits\n" if self.map else b"stream,t,released,leaked_bits\n"
+    form: Format = "csv"
+
+    def __init__(self, grid: Grid, columns: Mapping[str, str], header: bytes, rest: Sequence[bytes | None]) -> None:
+        self.grid, self.names = grid, _fields(header) or []
+        self.layout = guess_layout(self.names, columns, "the CSV header")
+        if not (self.layout.stream or self.layout.wide or columns.get("stream") == NONE):
+            rows = [cells for line in rest if line and (cells := _fields(line)) and len(cells) == len(self.names)]
+            check_one_person(_splits(self.names, self.layout, rows), "the CSV header")
 
     def read(self, line: bytes | bytearray) -> Found:
         cells = _fields(line)
-        if cells is None or len(cells) != self.width:
+        if cells is None or len(cells) != len(self.names):
             return [Refusal.unreadable]
-        value, lat, lon = (None if (i := self.at[k]) is None else cells[i] for k in ("value", "lat", "lon"))
-        name = DEFAULT_STREAM if self.stream is None else cells[self.stream]
-        return [reading(name, cells[self.at["t"] or 0], point(value, lat, lon), self.grid)]
+        return _readings(dict(zip(self.names, cells, strict=True)), self.layout, self.grid)
 
-    def write(self, outcomes: list[Outcome]) -> bytes:
+
+def _readings(cells: Mapping[str, Any], layout: Layout, grid: Grid) -> Found:
+    t = cells.get(layout.time)
+    if isinstance(t, bool) or not isinstance(t, int | float | str | None):
+        return [Refusal.time]
+    if grid.period_s is not None and abs(number(t)) >= LAST_SECOND:
+        t = number(t) / 1000
+    if layout.wide:
+        return [reading(name, t, point(cells.get(name), None, None), grid) for name in layout.wide]
+    value, lat, lon = (None if c is None else cells.get(c, "") for c in (layout.value, layout.lat, layout.lon))
+    name = DEFAULT_STREAM if layout.stream is None else cells.get(layout.stream)
+    name = name if name is None or isinstance(name, str) else str(name)
+    return [reading(name, t, point(value, lat, lon), grid)]
+
+
+def _splits(names: Sequence[str], layout: Layout, rows: Sequence[Sequence[str]]) -> Iterator[Split]:
+    times = [row[names.index(layout.time)] for row in rows]
+    for i, name in enumerate(names):
+        if name not in layout.used:
+            values = [row[i] for row in rows]
+            pairs = set(zip(times, values, strict=True))
+            yield Split(name, len(rows), len(set(times)), len(pairs), len(set(values)))
+
+
+def _fields(line: bytes | bytearray) -> list[str] | None:
+    try:
+        return next(csv.reader([line.decode()], strict=True), None)
+    except (UnicodeDecodeError, csv.Error):
+        return None
+
+
+def _object(line: bytes | bytearray) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def is_json(line: bytes) -> bool:
+    return line.removeprefix(BOM).lstrip()[:1] in (b"{", b"[")
+
+
+def guess(line: bytes, rest: Sequence[bytes | None], grid: Grid, columns: Mapping[str, str]) -> tuple[Lines, bool]:
+    """Who reads input that begins with this line, and whether the line is a reading itself."""
+    line = line.removeprefix(BOM)
+    if not is_json(line):
+        return Csv(grid, columns, line, rest), False
+    names = set(_object(line) or ())
+    own = {"t", "stream"} <= names and ("value" in names or {"lat", "lon"} <= names)
+    if not columns and (own or not names - PLAIN):
+        return JsonLines(grid), True
+    try:
+        return NamedJson(grid, guess_layout(sorted(names), columns, "the first JSON line")), True
+    except InputError:
+        if columns:
+            raise
+        return JsonLines(grid), True  # one bad message costs one message
+
+
+# --- out -------------------------------------------------------------------------------------------------
+
+
+class Sink:
+    """Releases as lines: one a step, or one a reading."""
+
+    def __init__(self, core: Core, out: BinaryIO, form: Format, per_reading: bool = False) -> None:
+        self.core, self.out, self.form, self.per_reading = core, out, form, per_reading
+        states = core.spaces[""].states
+        self.map = states is not None and states.is_map
+        self.tally = Tally(states, core.store.total_bits())
+        self._done: OrderedDict[tuple[str, object], None] = OrderedDict()
+        if form == "csv":
+            place = "lat,lon," if self.map else ""
+            out.write(f"stream,t,released,{place}leaked_bits\n".encode())
+
+    def release(self, readings: list[Reading | Refusal]) -> None:
+        """One batch that came from no message."""
+        parcels = [Parcel(b"", readings)]
+        handle(self.core, parcels, _process(self.core))
+        self.write(parcels)
+
+    def write(self, parcels: Sequence[Parcel]) -> None:
+        """What became of one batch, which is committed."""
+        told, new = [], []
+        for parcel in parcels:
+            given_of = parcel.found if isinstance(parcel.found, list) else [parcel.found]
+            for given, outcome in zip(given_of, parcel.outcomes or (), strict=False):
+                release = outcome.release
+                if release is None or isinstance(given, Refusal):
+                    continue
+                first = self._is_new((release.stream, release.t))
+                if first:
+                    new.append((given.point, release))
+                if first or self.per_reading:
+                    told.append(outcome)
+        self.tally.count(new)
+        self.out.write(self._lines(told))
+        self.out.flush()
+
+    def _is_new(self, key: tuple[str, object]) -> bool:
+        if key in self._done:
+            return False
+        self._done[key] = None
+        if len(self._done) > REMEMBERED:
+            self._done.popitem(last=False)
+        return True
+
+    def _lines(self, outcomes: list[Outcome]) -> bytes:
+        if self.form != "csv":
+            return b"".join(o.message + b"\n" for o in outcomes if o.message is not None)
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         for r in (o.release for o in outcomes if o.release is not None):
@@ -98,41 +223,48 @@ def no_formula(name: str) -> str:
     return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
 
 
-def run(core: Core, source: BinaryIO, sink: BinaryIO, form: Format = "auto", key: str | None = None) -> None:
+def run(
+    core: Core,
+    source: BinaryIO,
+    sink: BinaryIO,
+    form: Format = "auto",
+    columns: Mapping[str, str] | None = None,
+    per_reading: bool = False,
+) -> Tally:
     """Release everything in `source`. Counts are in `core.stats`."""
     grid = core.spaces[""].grid
-    codec: JsonLines | Csv | None = None
-
-    def work(parcels: Sequence[Parcel]) -> None:
-        readings, places = together([parcel.found for parcel in parcels])
-        outcomes = core.process(readings).outcomes
-        for parcel, at in zip(parcels, places, strict=True):
-            parcel.outcomes = outcomes[at.start : at.stop]
-
+    codec: Lines | None = None
+    out: Sink | None = None
     for lines in lines_of(source):
         parcels: list[Parcel] = []
-        for line in lines:
+        for i, line in enumerate(lines):
             if line is None:
                 parcels.append(Parcel(b"", Refusal.too_large))
                 continue
             line = line.rstrip(b"\r")
             if not line.strip():
                 continue
+            if codec is None and not (is_json(line) or b"," in line):
+                parcels.append(Parcel(line, Refusal.unreadable))  # neither header nor JSON: it costs itself alone
+                continue
             if codec is None:
-                is_json = form == "jsonl" or (form == "auto" and line.lstrip()[:1] in (b"{", b"["))
-                codec = JsonLines(grid, key) if is_json else Csv(grid, key, line.removeprefix(b"\xef\xbb\xbf"))
-                sink.write(codec.header)
-                if not is_json:
+                codec, is_reading = guess(line, lines[i + 1 :], grid, columns or {})
+                if not is_reading:
                     continue
             parcels.append(Parcel.of(core, line, codec.read, None))
-        handle(core, parcels, work)
-        if codec is not None:
-            sink.write(codec.write([o for parcel in parcels for o in parcel.outcomes or ()]))
-        sink.flush()
+        if out is None and codec is not None:
+            out = Sink(core, sink, codec.form if form == "auto" else form, per_reading)
+        handle(core, parcels, _process(core))
+        if out is not None:
+            out.write(parcels)
+    return Tally(core.spaces[""].states, core.store.total_bits()) if out is None else out.tally
 
 
-def _fields(line: bytes | bytearray) -> list[str] | None:
-    try:
-        return next(csv.reader([line.decode()], strict=True), None)
-    except (UnicodeDecodeError, csv.Error):
-        return None
+def _process(core: Core) -> Callable[[Sequence[Parcel]], None]:
+    def work(parcels: Sequence[Parcel]) -> None:
+        readings, places = together([parcel.found for parcel in parcels])
+        outcomes = core.process(readings).outcomes
+        for parcel, at in zip(parcels, places, strict=True):
+            parcel.outcomes = outcomes[at.start : at.stop]
+
+    return work

@@ -8,6 +8,7 @@ place     device and inode of the file and of its log: one that was deleted or r
 
 import os
 import struct
+from typing import Any
 from zlib import crc32
 
 _NONE = -(1 << 63)
@@ -15,7 +16,7 @@ _STATE = struct.Struct("<qdqqqqq").pack
 _COUNT = struct.Struct("<12sqI")
 
 
-def of_stream(space: str, name: str, state: tuple, serial: int) -> int:
+def of_stream(space: str, name: str, state: tuple[Any, ...], serial: int) -> int:
     """state: as `store.state_of` gives it."""
     last, total, memory, belief, z, waiting, symbol, faults = state
     numbers = _STATE(

@@ -37,12 +37,11 @@ class Clock:
             step = max(step + 1, settler.current_step(self.space))
 
 
-def run(parts: dict[str, Run], stats: Stats, stop: threading.Event | None = None, signals: bool = True) -> None:
+def run(parts: dict[str, Run], stats: Stats) -> None:
     """Every part in its own thread until a signal, or until one of them fails."""
-    stop = stop or threading.Event()
-    if signals:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
     log.info("started", extra={"parts": list(parts), "streams": stats.streams})
     with ThreadPoolExecutor(len(parts)) as threads:
         running = [threads.submit(part, stop) for part in parts.values()]

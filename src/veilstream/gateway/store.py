@@ -15,13 +15,15 @@ what could not be handled, as reason, length and hash, and under a clock what be
 import hashlib
 import os
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from veilstream.gateway import seal
-from veilstream.gateway.kept import Batch, Binding, Key, StoreError, Stream, state_of  # noqa: F401  (Key: for others)
+from veilstream.gateway.kept import Batch, Binding, StoreError, Stream, state_of
 from veilstream.gateway.schema import SCHEMA, SELECT_STREAM, TABLES, UPDATE_STREAM
 
 MEMORY = ":memory:"
@@ -30,7 +32,7 @@ PAGE = 4096  # streams read at once
 MAIL = 1000  # outbox entries read at once
 MOST_UNHANDLED = 10_000  # messages of which something is kept
 PROBE_BYTES = 1 << 18  # as a large commit
-_DAMAGED = (TypeError, ValueError, AttributeError, OverflowError, seal.struct.error)  # of a row that is not as it was
+_DAMAGED = (TypeError, ValueError, AttributeError, OverflowError, struct.error)  # of a row that is not as it was
 
 
 class Store:
@@ -176,7 +178,11 @@ class Store:
         return found
 
     def count_streams(self) -> int:
-        return self._read("SELECT count(*) FROM streams")[0][0]
+        return int(self._read("SELECT count(*) FROM streams")[0][0])
+
+    def total_bits(self) -> float:
+        """What all streams together have leaked."""
+        return float(self._read("SELECT total(total) FROM streams")[0][0])
 
     def find(self, stream: Stream, step: int) -> tuple[bytes | None] | None:
         """The release of a step as a 1-tuple (None inside: silent), or None if the log has none."""
@@ -205,15 +211,15 @@ class Store:
             raise self._damaged("outbox")
         return [row[:3] for row in rows]
 
-    def _read(self, query: str, values: Sequence[object] = ()) -> list:
+    def _read(self, query: str, values: Sequence[object] = ()) -> list[Any]:
         with self._errors():
             return self._db.execute(query, values).fetchall()
 
     @staticmethod
-    def _unsealed(checksum, *row) -> bool:
+    def _unsealed(checksum: Callable[..., int], *row: Any) -> bool:
         """Whether a row, its checksum last, is not what was written."""
         try:
-            return checksum(*row[:-1]) != row[-1]
+            return bool(checksum(*row[:-1]) != row[-1])
         except _DAMAGED:
             return True
 

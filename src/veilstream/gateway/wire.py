@@ -39,6 +39,7 @@ class Refusal(Enum):
     too_many_streams = "the limit on the number of streams is reached (max_streams)"
     too_many_readings = "more readings in one message than the limit"
     unhandled = "this message could not be handled"
+    memory = "what is kept of this stream is not what a gateway wrote; it is refused until somebody looks"
 
 
 class Reading(msgspec.Struct, gc=False):
@@ -162,18 +163,18 @@ def reading(
     return Reading(name, at[0], at[1], point, False, space)
 
 
-def number(value: Any) -> float:
+def number(value: object) -> float:
     """A finite number, or NaN for whatever is none."""
     if isinstance(value, bool):
         return math.nan
     try:
-        x = float(value)
+        x = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return math.nan
     return x if math.isfinite(x) else math.nan
 
 
-def point(value: Any, lat: Any, lon: Any) -> Point:
+def point(value: object, lat: object, lon: object) -> Point:
     if value is None and (lat is not None or lon is not None):
         return number(lat), number(lon)
     return number(value)

@@ -19,7 +19,7 @@ The rate was changed along with the trace, so the gain of trace 0 alone is not s
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -90,7 +90,7 @@ class Networks(NamedTuple):
 
 class State(NamedTuple):
     networks: Networks
-    optimiser: Any
+    optimiser: optax.OptState
     belief: jax.Array  # streams x |Z|
     average: jax.Array  # g: running mean of the cost
     update: jax.Array
@@ -135,10 +135,13 @@ def start(model: Model, options: A2C, seed: int) -> State:
     return State(networks, optimiser(options).init(networks), b, leakage + model.weight * distortion, zero, key)
 
 
+Steps = tuple[jax.Array, jax.Array, jax.Array]  # beliefs, log actions, costs
+
+
 # --- Algorithm 1 -----------------------------------------------------------------------------------------
 
 
-def roll(model: Model, options: A2C, networks: Networks, b: jax.Array, key: jax.Array):
+def roll(model: Model, options: A2C, networks: Networks, b: jax.Array, key: jax.Array) -> tuple[jax.Array, Steps]:
     """One step of every stream: (next belief, (belief, log action, cost))."""
     _, concentration = actor(model, options, networks.actor, b)
     u = deep.uniform(key, (deep.DRAWS * concentration.size + len(b),))
@@ -150,7 +153,7 @@ def roll(model: Model, options: A2C, networks: Networks, b: jax.Array, key: jax.
     return deep.next_belief(model, b, a, y), (b, log_a, leakage + model.weight * distortion)
 
 
-def collect(model: Model, options: A2C, networks: Networks, b: jax.Array, key: jax.Array):
+def collect(model: Model, options: A2C, networks: Networks, b: jax.Array, key: jax.Array) -> tuple[jax.Array, Steps]:
     """(last belief, beliefs, log actions, costs) of `horizon` steps."""
     keys = jax.random.split(key, options.horizon)
     last, (beliefs, log_a, cost) = jax.lax.scan(partial(roll, model, options, networks), b, keys)
@@ -160,17 +163,27 @@ def collect(model: Model, options: A2C, networks: Networks, b: jax.Array, key: j
 def advantages(delta: jax.Array, decay: float) -> jax.Array:
     """A_t = delta_t + decay A_{t+1},  decay = gamma * trace (generalised advantage estimation)."""
 
-    def back(after, now):
+    def back(after: jax.Array, now: jax.Array) -> tuple[jax.Array, jax.Array]:
         here = now + decay * after
         return here, here
 
-    return jax.lax.scan(back, jnp.zeros_like(delta[0]), delta, reverse=True)[1]
+    _, found = jax.lax.scan(back, jnp.zeros_like(delta[0]), delta, reverse=True)
+    return found
 
 
-def loss(model: Model, options: A2C, networks: Networks, beliefs, log_a, advantage, target) -> jax.Array:
+def loss(
+    model: Model,
+    options: A2C,
+    networks: Networks,
+    beliefs: jax.Array,
+    log_a: jax.Array,
+    advantage: jax.Array,
+    target: jax.Array,
+) -> jax.Array:
     _, concentration = actor(model, options, networks.actor, beliefs)
     score = deep.dirichlet_log_density(log_a, concentration, model.allowed)
-    return (score * advantage).mean() + ((critic(networks.critic, beliefs) - target) ** 2).mean()
+    off: jax.Array = (score * advantage).mean() + ((critic(networks.critic, beliefs) - target) ** 2).mean()
+    return off
 
 
 def update(model: Model, options: A2C, state: State, _: None = None) -> tuple[State, jax.Array]:

@@ -18,7 +18,7 @@ the directions the actor asks about (one seed, grid Q2 at weight 1: 1.1 % above 
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -100,7 +100,7 @@ class State(NamedTuple):
     actor: Actor
     critic: jax.Array  # pieces x |Z|
     slow: jax.Array  # the copy of the critic behind the targets
-    optimisers: Any
+    optimisers: tuple[optax.OptState, optax.OptState]
     belief: jax.Array  # streams x |Z|
     update: jax.Array
     key: jax.Array
@@ -166,7 +166,7 @@ def update(model: Model, options: ActorCritic, state: State, _: None = None) -> 
     step_actor, step_critic = optimisers(options)
 
     # actor: down the gradient of Q, through the channel, the Bayes step and the slow critic
-    def q_of(actor: Actor):
+    def q_of(actor: Actor) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         a = channel(model, options, actor, b)
         q = q_value(model, options, state.slow, b, a)
         return q.mean(), (a, q)
@@ -181,7 +181,8 @@ def update(model: Model, options: ActorCritic, state: State, _: None = None) -> 
 
     def misfit(critic: jax.Array) -> jax.Array:
         v, slope = jax.vmap(jax.value_and_grad(lambda b: value(options, critic @ b)))(b)
-        return ((q - g - v) ** 2).mean() + ((slope - alpha + g) ** 2 * b).sum(-1).mean()
+        off: jax.Array = ((q - g - v) ** 2).mean() + ((slope - alpha + g) ** 2 * b).sum(-1).mean()
+        return off
 
     change, critic_memory = step_critic.update(jax.grad(misfit)(state.critic), state.optimisers[1])
     critic = optax.apply_updates(state.critic, change)
@@ -239,7 +240,7 @@ def lookahead_of(problem: Problem, weight: float, before: Point | None) -> Array
     if cost is None:
         return np.zeros(problem.distortion.shape)
     bits = np.where(problem.allowed, np.minimum(cost, MOST_BITS) - weight * problem.distortion, 0)
-    return bits - bits.min(1, keepdims=True)
+    return np.asarray(bits - bits.min(1, keepdims=True))
 
 
 def deployed(problem: Problem, weight: float, options: ActorCritic, actor: Actor) -> BeliefPolicy:

@@ -4,6 +4,7 @@ The formulas are those of `veilstream.core.problem` (a test holds the two agains
 differs, so that a whole training loop compiles and can be differentiated. Everything takes leading batch axes.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -70,10 +71,12 @@ def draw(p: jax.Array, u: jax.Array) -> jax.Array:
     return (cumulative <= passed).sum(-1)
 
 
-def rollout(model: Model, channel, key: jax.Array, streams: int, steps: int, burn_in: int):
+def rollout(
+    model: Model, channel: Callable[[jax.Array], jax.Array], key: jax.Array, streams: int, steps: int, burn_in: int
+) -> tuple[jax.Array, jax.Array]:
     """Mean (leakage, distortion) per step of `channel`: belief -> a, after `burn_in`; y ~ p(y)."""
 
-    def step(b, u):
+    def step(b: jax.Array, u: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         a = channel(b)
         leakage, distortion, p = step_cost(model, b, a)
         y = draw(p, u)

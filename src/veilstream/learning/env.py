@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.chain import draw
-from veilstream.core.information import Array
+from veilstream.core.information import Array, normalised
 from veilstream.core.problem import Average, Problem, expected_distortion, leakage, next_prior, output_law
 from veilstream.errors import InputError
 
@@ -48,7 +48,7 @@ def channel_of(action: Single, cost: Array, span: float = SPAN) -> Array:
     """
     logits = span * np.clip(action, -1, 1).reshape(cost.shape) - cost
     a = np.exp2(logits - logits.max(-1, keepdims=True))
-    return a / a.sum(-1, keepdims=True)
+    return normalised(a)
 
 
 def action_of(channel: Array, cost: Array, span: float = SPAN) -> Single:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from veilstream.core.course import Course
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Problem
 from veilstream.errors import InputError
@@ -47,7 +48,7 @@ def make_solver(method: str, **options: Any) -> Solver:
     """The solver of that name with its options, or a line saying what there is."""
     if method in SHAPES:
         options["shape"] = method
-        maker: Callable[..., Any] = Baseline
+        maker: Callable[..., Solver] = Baseline
     elif method in METHODS:
         maker = METHODS[method]
     elif method in LEARNED:
@@ -64,14 +65,15 @@ def make_solver(method: str, **options: Any) -> Solver:
     return maker(**{k: v for k, v in options.items() if k in accepted})
 
 
-def _learned(method: str) -> Callable[..., Any]:
+def _learned(method: str) -> Callable[..., Solver]:
     """Imported when asked for: only these two need the extra `deep`."""
     module, name = LEARNED[method]
     try:
-        return getattr(import_module(module), name)
+        maker: Callable[..., Solver] = getattr(import_module(module), name)
     except ModuleNotFoundError as missing:
         line = f"method {method} needs {missing.name}; install it with: pip install 'veilstream[deep]'"
         raise InputError(line) from None
+    return maker
 
 
 def solve(
@@ -81,11 +83,14 @@ def solve(
     certify: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
+    course: Course | None = None,
     **options: Any,
 ) -> Solution:
     """The policy that leaks least under the problem's constraint. method: a name, or a solver of your own.
 
     window: released symbols the policy remembers; None raises it while that gains more than 0.1 %.
+    course: recorded streams that a mean limit is about, and that the policy is tried on; else it is about the long run
+    of the chain.
     certify: prove a lower bound that holds for every policy (`certify_seconds` of work).
     Many states: reach=2.0 considers no release further off, dtype="float32" halves the memory of the sweeps, and
     memory_gb=4 refuses what would need more (what the machine has free unless told).
@@ -102,9 +107,12 @@ def solve(
     elif (own := solver.at_limit(problem, average)) is not None:
         point, weight = own, 0.0
     else:
-        point, weight = search.meet(problem, solver, average, progress)
+        point, weight = search.meet(problem, solver, average, progress, course)
     solution = _solution(problem, name, point, weight)
     solution = replace(solution, warnings=[*solution.warnings, *solver.left_out(problem)])
+    if course is not None:
+        tried = course.leakage(solution.policy, problem.chain)
+        solution = replace(solution, record=replace(tried, felt=course.felt(solution.policy)))
     if certify:
         from veilstream.solvers.bounds import certify_solution
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from veilstream.core.evaluate import evaluate
-from veilstream.core.information import Array
+from veilstream.core.information import Array, normalised
 from veilstream.core.problem import Average, Budget, Problem
 from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
@@ -25,13 +25,13 @@ def planar_laplace(problem: Problem, strength: float) -> Array:
     """strength: epsilon, in bits per unit of distance."""
     d = problem.distortion
     a = np.exp2(-strength * (d - d.min(1, keepdims=True)))
-    return a / a.sum(1, keepdims=True)
+    return normalised(a)
 
 
 def randomised_response(problem: Problem, strength: float) -> Array:
     """strength in [0, 1]: the probability 1 - p of the truth."""
     near = np.eye(problem.n_outputs)[problem.distortion.argmin(1)]
-    return strength * near + (1 - strength) / problem.n_outputs
+    return np.asarray(strength * near + (1 - strength) / problem.n_outputs)
 
 
 def rounding(problem: Problem, strength: float) -> Array:
@@ -45,7 +45,7 @@ def rounding(problem: Problem, strength: float) -> Array:
         gain[centres] = -1
         centres.append(int(gain.argmax()))
     kept = np.array(centres)
-    return np.eye(problem.n_outputs)[kept[d[:, kept].argmin(1)]]
+    return np.asarray(np.eye(problem.n_outputs)[kept[d[:, kept].argmin(1)]])
 
 
 def constant(problem: Problem, strength: float = 0.0) -> Array:

@@ -13,7 +13,7 @@ from veilstream.core.information import Array
 from veilstream.core.local.pattern import Rows, TooLarge, pattern_of
 from veilstream.core.local.policy import FLOOR
 from veilstream.core.policy import Policy
-from veilstream.core.problem import Both, Instantaneous, Problem
+from veilstream.core.problem import Problem
 from veilstream.core.steady import long_run, rates, startup_bits
 from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
@@ -179,7 +179,7 @@ def starting_models(problem: Problem, window: int, random: int, seed: int) -> Ar
     others = [0.95 * rng.dirichlet(np.full(n, 0.3), n) + 0.05 * uniform for _ in range(random)]
     models = np.stack([uniform, truth, hold, truth, uniform, *others])
     if window == 0:
-        return models.mean(1, keepdims=True)[None]
+        return np.asarray(models.mean(1, keepdims=True))[None]
     return np.tile(models, (1, n ** (window - 1), 1))[None]
 
 
@@ -240,9 +240,7 @@ def within_reach(problem: Problem, reach: float | None) -> Problem:
     d = problem.distortion
     nearest = np.where(problem.allowed, d, np.inf).min(1)
     allowed = problem.allowed & (d <= np.maximum(reach, nearest)[:, None] * (1 + 1e-12))
-    limit = Instantaneous(tuple(np.where(allowed, d, 0).max(1)))
-    average = problem.average
-    return Problem(problem.chain, d, limit if average is None else Both(average, limit))
+    return problem.only(allowed)
 
 
 def model_for(how: Layout, problem: Problem, policy: Policy) -> Array:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from veilstream.core.course import Course
 from veilstream.core.information import Array
-from veilstream.core.problem import Average, Budget, Instantaneous, Problem
+from veilstream.core.problem import Average, Budget, Problem
 from veilstream.core.schedule import Schedule
 from veilstream.core.steady import rates
 from veilstream.errors import InputError
@@ -23,6 +24,7 @@ WEIGHTS_A_ROUND = 10
 CLOSE = 2e-3  # a single policy this close (relative) to the curve is taken as it is
 SWITCHING = 1e-2  # what switching may add to the leakage of a schedule, relative
 LONGEST_BLOCK = 1024
+STEPS_OF_A_BLOCK = 64  # in which its share is raised until the limit holds
 
 
 @dataclass(frozen=True)
@@ -33,29 +35,44 @@ class Axis:
     of: Callable[[Point], float]
     other: Callable[[Point], float]
     unit: str
+    least: float = 0.0  # of the limited quantity, for any policy
 
 
-def axis_of(constraint: Average | Budget) -> Axis:
+def axis_of(constraint: Average | Budget, problem: Problem, course: Course | None = None) -> Axis:
+    """course: a limit on the mean distortion is about these recorded streams, not about the long run of the chain."""
     if isinstance(constraint, Budget):
         return Axis(constraint.bits, lambda p: p.leakage, lambda p: p.distortion, "bits")
     assert constraint.limit is not None
-    return Axis(constraint.limit, lambda p: p.distortion, lambda p: p.leakage, "distortion")
+    if course is None:
+        least = least_distortion(problem)
+        return Axis(constraint.limit, lambda p: p.distortion, lambda p: p.leakage, "distortion", least)
+    known: dict[int, tuple[Point, float]] = {}  # the point too, or its id might be another's one day
+
+    def felt(p: Point) -> float:
+        if id(p) not in known:
+            known[id(p)] = p, course.felt(p.policy)
+        return known[id(p)][1]
+
+    return Axis(constraint.limit, felt, lambda p: p.leakage, "distortion", course.least(problem.allowed))
 
 
 def meet(
-    problem: Problem, solver: Solver, constraint: Average | Budget, progress: Progress | None = None
+    problem: Problem,
+    solver: Solver,
+    constraint: Average | Budget,
+    progress: Progress | None = None,
+    course: Course | None = None,
 ) -> tuple[Point, float]:
     """The point within the limit that is best on the other axis, and the weight it is best for."""
-    axis = axis_of(constraint)
+    axis = axis_of(constraint, problem, course)
     silent = constants(problem, 1)
     enough = [p for p in silent if axis.of(p) <= axis.limit + 1e-7 and p.leakage <= 1e-7]
     if enough and (isinstance(constraint, Average) or axis.limit <= 1e-7):
         return replace(min(enough, key=lambda p: p.distortion), startup_bits=0.0), 0.0
     found = silent + exact_end(problem, solver)
-    if isinstance(constraint, Average) and axis.limit < least_distortion(problem) * (1 - 1e-9):
+    if axis.limit < axis.least * (1 - 1e-9):
         raise InputError(
-            f"infeasible limit: no release has a mean distortion below {least_distortion(problem):g}, "
-            f"{axis.limit:g} was asked for"
+            f"infeasible limit: no release has a mean distortion below {axis.least:g}, {axis.limit:g} was asked for"
         )
     weights = first_weights(problem)
     rough = solver.rough(problem)
@@ -93,8 +110,7 @@ def least_distortion(problem: Problem) -> float:
 def exact_end(problem: Problem, solver: Solver) -> list[Point]:
     """The end of the curve that no finite weight reaches: only nearest releases, chosen to leak least."""
     d = np.where(problem.allowed, problem.distortion, np.inf)
-    nearest = Problem(problem.chain, problem.distortion, Instantaneous(tuple(d.min(1))))
-    return solver.points(nearest, np.zeros(1))
+    return solver.points(problem.only(d <= d.min(1, keepdims=True) * (1 + 1e-12), average=False), np.zeros(1))
 
 
 def hull(points: list[Point]) -> list[Point]:
@@ -125,7 +141,7 @@ def bracket(points: list[Point], axis: Axis) -> tuple[Point, Point | None]:
             f"{axis.limit:g} was asked for"
         )
     best = min(within, key=axis.other)
-    beyond = [p for p in curve if p not in within]
+    beyond = [p for p in curve if p not in within and axis.other(p) < axis.other(best)]
     return best, min(beyond, key=axis.of) if beyond else None
 
 
@@ -163,7 +179,7 @@ def share_time(problem: Problem, within: Point, beyond: Point, axis: Axis) -> Po
             point = Point(schedule, *rates(problem, schedule), Level.COMPUTED, status=within.status)
             if axis.of(point) <= axis.limit * (1 + 1e-9) or n_within == block - 1:
                 break
-            n_within = min(n_within + max(1, block // 200), block - 1)
+            n_within = min(n_within + max(1, block // STEPS_OF_A_BLOCK), block - 1)
         if axis.of(point) > axis.limit * (1 + 1e-9):
             point = within
         if axis.other(point) - best <= SWITCHING * abs(best) or block >= LONGEST_BLOCK:

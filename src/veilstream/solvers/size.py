@@ -7,9 +7,9 @@ sparse ones are for problems of some size where few of the triples can occur.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from veilstream.core.local.pattern import Pattern, Rows, TooLarge, pattern_of
 from veilstream.core.problem import Problem
@@ -36,7 +36,12 @@ class Layout:
 
 
 def layout_of(
-    problem: Problem, window: int, batch: int, dtype: Any = "float64", sparse: bool | None = None, free: float = np.inf
+    problem: Problem,
+    window: int,
+    batch: int,
+    dtype: DTypeLike = "float64",
+    sparse: bool | None = None,
+    free: float = np.inf,
 ) -> Layout:
     """Dense or sparse for `batch` runs; a line with advice if neither fits into `free` bytes."""
     dense = dense_bytes(problem, window, batch, dtype)
@@ -70,22 +75,22 @@ def _fitting(found: Layout, problem: Problem, free: float) -> Layout:
     )
 
 
-def estimate_bytes(problem: Problem, window: int = 1, batch: int = 1, dtype: Any = "float64") -> int:
+def estimate_bytes(problem: Problem, window: int = 1, batch: int = 1, dtype: DTypeLike = "float64") -> int:
     """Memory that `batch` runs of causal Blahut-Arimoto will take at the worst moment, beyond the problem's own."""
     return layout_of(problem, window, batch, dtype).bytes
 
 
-def dense_bytes(problem: Problem, window: int, batch: int, dtype: Any) -> int:
+def dense_bytes(problem: Problem, window: int, batch: int, dtype: DTypeLike) -> int:
     S, Z, Y = problem.n_outputs**window, problem.n_states, problem.n_outputs
     sweeps = np.dtype(dtype).itemsize * S * (STATE_ARRAYS * Z + OUTPUT_ARRAYS * Y) + 8 * (2 * S * Y + 3 * Z * Y)
-    return batch * sweeps + 8 * S * (JUDGING * Z + 2 * Y)
+    return int(batch * sweeps + 8 * S * (JUDGING * Z + 2 * Y))
 
 
-def sparse_bytes(pattern: Pattern, batch: int, dtype: Any) -> int:
+def sparse_bytes(pattern: Pattern, batch: int, dtype: DTypeLike) -> int:
     made = pattern.n_triples * TRIPLE_BYTES + int(pattern.follow.nnz) * MOVE_BYTES
     entries, outputs = len(pattern.entry_state), len(pattern.output)
     runs = batch * np.dtype(dtype).itemsize * SPARSE_ARRAYS * (2 * entries + outputs)
-    return made + runs + 8 * JUDGING * entries
+    return int(made + runs + 8 * JUDGING * entries)
 
 
 def free_bytes(memory_gb: float | None = None) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from veilstream.core.course import OnCourse
 from veilstream.core.evaluate import Evaluation, evaluate
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
@@ -24,6 +25,7 @@ class Level(StrEnum):
     PROVED = "proved"
     COMPUTED = "computed exactly"
     ESTIMATED = "estimated with an interval"
+    MODEL_ONLY = "model only"  # the data behind the model is too little to say more
 
 
 class Status(StrEnum):
@@ -114,6 +116,7 @@ class Solution:
     history: list[dict[str, Any]] = field(default_factory=list, repr=False)
     warnings: list[str] = field(default_factory=list)
     certificate: Any = field(default=None, repr=False)
+    record: OnCourse | None = None  # the same policy on the recorded streams that the limit is about
 
     @property
     def objective(self) -> float:
@@ -151,6 +154,7 @@ class Solution:
             "status": str(self.status),
             "seconds": round(self.seconds, 3),
             "warnings": self.warnings,
+            **({} if self.record is None else self.record.to_json()),
         }
 
     def with_bound(self, bound: float, certificate: Any, elsewhere: float = 0.0) -> "Solution":

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from veilstream.core.information import Array, Index
+from veilstream.core.information import Array, Index, normalised
 from veilstream.core.local.policy import FLOOR
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
@@ -104,11 +104,10 @@ class Sweep:
         return x.swapaxes(1, 2).reshape(len(x), self.O * self.Sp, x.shape[-1])
 
     def seen(self, mu: Array) -> Array:
-        return mu.sum(-1, keepdims=True)
+        return np.asarray(mu.sum(-1, keepdims=True))
 
     def normalised(self, r: Array) -> Array:
-        r = np.maximum(r / r.sum(-1, keepdims=True), FLOOR)
-        return r / r.sum(-1, keepdims=True)
+        return normalised(np.maximum(normalised(r), FLOOR))
 
     def kernel(self, t: Tables, index: Index, stretch: Array | float = 1.0) -> tuple[Array, Array]:
         """K as B x S' x Y x Z, scaled to a largest entry of 1 for each (s', z), and that scale in bits."""

@@ -31,7 +31,7 @@ def ours(steps: int = 400_000) -> float:
     state = a2c.start(model, options, 0)
     run = a2c.segment.lower(model, options, state).compile()
     started = time.perf_counter()
-    jax.block_until_ready(run(model, state))
+    jax.block_until_ready(run(model, state))  # type: ignore[no-untyped-call]
     return options.updates * STREAMS * HORIZON / (time.perf_counter() - started)
 
 

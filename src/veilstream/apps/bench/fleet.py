@@ -32,7 +32,7 @@ def cpu_seconds(task: Task) -> float:
     return process_time() - began
 
 
-def timed(run: Run, what: list[Task]) -> tuple[float, float]:
+def timed(run: Run[Task], what: list[Task]) -> tuple[float, float]:
     """Seconds on the clock, and seconds of a processor."""
     began = perf_counter()
     outcomes = [outcome for _, outcome in run(cpu_seconds, what)]

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ def bench_release_many(streams: int = 20_000, steps: int = 25) -> dict[str, floa
     law = policy.channel(policy.start(streams))[np.arange(streams), x[:, 0]]
     rng = np.random.default_rng()
 
-    def rate(work: Any, n: int) -> float:
+    def rate(work: Callable[[], object], n: int) -> float:
         best = 0.0
         for _ in range(ROUNDS):
             start = time.perf_counter()

@@ -59,7 +59,8 @@ def measure(side: int) -> dict[str, float]:
 def alone(side: int) -> dict[str, float]:
     """`measure` in a process of its own, so that its peak memory is its own."""
     code = f"import json; from veilstream.apps.bench.large import measure; print(json.dumps(measure({side})))"
-    return json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout))
 
 
 def exponent(nonzeros: list[float], seconds: list[float]) -> float:

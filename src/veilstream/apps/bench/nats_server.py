@@ -56,7 +56,7 @@ class Node:
         """JetStream is up, current with its cluster, and there is a leader."""
         url = f"http://127.0.0.1:{self.monitor}/healthz"
         with contextlib.suppress(OSError, ValueError), urllib.request.urlopen(url, timeout=1) as answer:
-            return json.load(answer).get("status") == "ok"
+            return bool(json.load(answer).get("status") == "ok")
         return False
 
     def kill(self) -> None:

@@ -94,7 +94,7 @@ def audit(
     else:
         from veilstream.apps.cli.audit_view import show
 
-        show(found.audit, found.check, found.words)
+        show(found)
     if not found.check.stands:
         raise typer.Exit(1)
 
@@ -111,7 +111,7 @@ def recording_of(
     """How the policy's model was recorded, but for what was told."""
     from veilstream.units import parse_duration, parse_length_m
 
-    told: dict[str, Any] = {
+    changes: dict[str, Any] = {
         "gaps": gaps,
         "noise": noise,
         "bin": bin,
@@ -119,7 +119,7 @@ def recording_of(
         "eps_m": parse_length_m(eps, "--eps") if eps else None,
         "min_samples": min_samples,
     }
-    return replace(artefact.recording, **{k: v for k, v in told.items() if v is not None})
+    return replace(artefact.recording, **{k: v for k, v in changes.items() if v is not None})
 
 
 def numbers(text: str, what: str) -> tuple[int, ...]:

@@ -9,16 +9,20 @@ from rich.table import Table
 from veilstream.audit.tables import Sheet, sheets
 
 if TYPE_CHECKING:
-    from veilstream.audit import Audit, Check
+    from veilstream.audit.assemble import Assessment
 
 
-def show(found: "Audit", result: "Check", words: str) -> None:
+def show(found: "Assessment") -> None:
     console = Console(highlight=False)
-    for sheet in sheets(found):
+    for sheet in sheets(found.audit):
         console.print(table(sheet))
     console.print()
-    console.print(escape(words), style="" if result.stands else "bold red")
-    console.print(f"[dim]{found.seconds:.0f} s; cross-entropies in nats, brackets are 95 % intervals over traces[/]")
+    console.print(escape(found.words), style="" if found.check.stands else "bold red")
+    for warning in found.warnings:
+        console.print(f"[yellow]![/] {escape(warning)}")
+    console.print(
+        f"[dim]{found.audit.seconds:.0f} s; cross-entropies in nats, brackets are 95 % intervals over traces[/]"
+    )
 
 
 def table(sheet: Sheet) -> Table:

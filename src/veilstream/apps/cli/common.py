@@ -7,17 +7,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_args, get_type_hints
 
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
-    from veilstream.core.chain import MarkovChain
-    from veilstream.core.information import Array
+    from veilstream.artefact import Artefact
     from veilstream.core.problem import Constraint
+    from veilstream.data.utility import Utility
     from veilstream.solvers.solution import Progress
 
 
@@ -30,10 +31,13 @@ FLAGS = {
     "max_speed_kmh": "--max-speed",
     "eps_m": "--eps",
     "grid_m": "--grid",
+    "cells_m": "--cells",
+    "resolution_m": "--resolution",
     "n_states": "--states",
     "token": "--token-file or VEIL_TOKEN",
     "urls": "--nats",
     "creds": "--nats-creds FILE",
+    "key_file": "--nats-key",
     "password": "--password-file (or VEIL_NATS_PASSWORD)",
     "ca_file": "--ca",
 }
@@ -81,35 +85,25 @@ def _flags(group: Any) -> list[inspect.Parameter]:
     return out
 
 
-def print_json(value: Any) -> None:
-    """One JSON value on standard output."""
-    print(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain))
+def print_json(value: object, to: TextIO | None = None) -> None:
+    """One JSON value on standard output, unless told where."""
+    print(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain), file=to or sys.stdout)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-@dataclass(frozen=True)
-class Model:
-    """A chain with the distances between its symbols, whatever it was read from."""
+def read_model(text: str, distortion: str = "felt", quantile: float = 1.0) -> "tuple[Utility, Artefact | None]":
+    """What the limits of a .veil file or of builtin:NAME are about, and the file; see `Utility`."""
+    from veilstream.data.utility import Utility
 
-    chain: "MarkovChain"
-    distortion: "Array"
-    unit: str  # of the distortion; "" where it has none
-    names: tuple[str, ...]
-    artefact: Any = None
-
-
-def read_model(text: str) -> Model:
-    """A .veil file, or builtin:NAME."""
     if text.startswith("builtin:"):
         from veilstream.core.builtin import builtin_problem
         from veilstream.core.problem import Average
 
         problem = builtin_problem(text.removeprefix("builtin:"), Average(weight=1.0))
-        names = tuple(str(i) for i in range(problem.n_outputs))
-        return Model(problem.chain, problem.distortion, "", names)
+        return Utility(problem.chain, problem.distortion, "", tuple(map(str, range(problem.n_outputs)))), None
     from veilstream.artefact import load
 
     if not Path(text).is_file():
@@ -117,14 +111,29 @@ def read_model(text: str) -> Model:
     artefact = load(text)
     states, solved = artefact.states, artefact.problem
     if states is not None:
-        return Model(artefact.chain, states.distances(), states.unit, tuple(states.names), artefact)
+        return Utility.of(artefact.chain, states, artefact.record, distortion, quantile), artefact
     if solved is None:
         raise InputError(f"{text} has no states, so distances between them are unknown")
-    return Model(artefact.chain, solved.distortion, "", tuple(str(i) for i in range(solved.n_outputs)), artefact)
+    names = tuple(map(str, range(solved.n_outputs)))
+    return Utility(artefact.chain, solved.distortion, "", names), artefact
+
+
+def quantile_of(text: str | None) -> tuple[str | None, float]:
+    """A limit with the share of readings it is for: "500m@99%" is ("500m", 0.99); for all of them unless told."""
+    if text is None or "@" not in text:
+        return text, 1.0
+    limit, _, share = text.rpartition("@")
+    try:
+        part = float(share.removesuffix("%")) / 100
+    except ValueError:
+        part = 0.0
+    if not share.endswith("%") or not 0 < part <= 1:
+        raise InputError(f"`at_most`: {share!r} is no share of the readings; write it like 500m@99%")
+    return limit, part
 
 
 def constraint_of(
-    model: Model, avg: str | None, at_most: str | None, weight: float | None, budget: float | None
+    model: "Utility", avg: str | None, at_most: str | None, weight: float | None, budget: float | None
 ) -> "Constraint":
     """--avg, --lambda or --budget, alone or with --max."""
     from veilstream.core.problem import Average, Both, Budget, Instantaneous
@@ -148,7 +157,7 @@ def constraint_of(
     return limit if average is None else Both(average, limit)
 
 
-def limits(model: Model, text: str) -> float | tuple[float, ...]:
+def limits(model: "Utility", text: str) -> float | tuple[float, ...]:
     """One limit for all, or name=limit pairs with * for the rest: home=5km,*=500m."""
     from veilstream.units import parse_quantity
 
@@ -199,7 +208,7 @@ def progress_bar(title: str, quiet: bool = False) -> Iterator["Progress | None"]
         yield tell
 
 
-def need(module: str, extra: str, otherwise: str = "") -> Any:
+def need(module: str, extra: str, otherwise: str = "") -> ModuleType:
     """An optional library, or a line saying how to install it (and what to do without it)."""
     from importlib import import_module
 

@@ -28,14 +28,13 @@ def curve(
 ) -> None:
     """Leakage against distortion, with what cannot be beaten."""
     from veilstream.apps.cli.common import need, print_json, progress_bar, read_model
-    from veilstream.apps.cli.solve import as_json
-    from veilstream.core.problem import Average, Problem
+    from veilstream.core.problem import Average
     from veilstream.solvers import curve as run
     from veilstream.solvers import default_weights
     from veilstream.solvers.baselines import SHAPES, Baseline
 
-    source = read_model(model)
-    problem = Problem(source.chain, source.distortion, Average(weight=1.0))
+    source, _ = read_model(model)
+    problem = source.problem(Average(weight=1.0))
     weights = default_weights(problem, points)
     curves, families = {}, {}
     with progress_bar("curve", quiet=json_out) as progress:
@@ -58,7 +57,7 @@ def curve(
             name: [{"leakage": p.leakage, "leakage_se": p.leakage_se, "distortion": p.distortion} for p in family]
             for name, family in families.items()
         }
-        print_json({"chain": source.chain.name, **{m: [as_json(s) for s in c] for m, c in curves.items()}, **others})
+        print_json({"chain": source.chain.name, **{m: [s.to_json() for s in c] for m, c in curves.items()}, **others})
         return
     from rich.console import Console
     from rich.table import Table

@@ -55,7 +55,6 @@ def demo(
     """An invented commuter: model, policies at three accuracies, a week released, an audit, a report to open."""
     from veilstream.apps.cli.common import need, print_json, progress_bar
     from veilstream.apps.cli.report import check_writable, write
-    from veilstream.apps.cli.solve import as_json
     from veilstream.apps.report.card import chain_card, data_card
     from veilstream.apps.report.content import Options, collect
     from veilstream.apps.report.page import render
@@ -93,7 +92,7 @@ def demo(
         picture,
     )
     if json_out:
-        told = [{**as_json(row.ours), "guessed": row.right, "guessed_se": row.right_se} for row in rows]
+        told = [{**row.ours.to_json(), "guessed": row.right, "guessed_se": row.right_se} for row in rows]
         print_json({"picture": str(picture), "report": str(report), "points": told})
         return
     show(chain, rows, out, report, picture)
@@ -117,13 +116,12 @@ def solve_all(chain: MarkovChain, source: Source, seed: int, progress: Progress 
 
 def store(out: Path, chain: MarkovChain, source: Source, rows: list[Row], seed: int) -> None:
     """The model and its policies, as veil fit and veil solve would write them."""
-    from veilstream.apps.cli.solve import as_json
     from veilstream.artefact import provenance, save
 
     made = provenance("veil demo", seed)
     save(out / "city.veil", chain=chain, states=source.states, period_s=source.period_s, provenance=made)
     for row in rows:
-        told = {**made, "solution": as_json(row.ours)}
+        told = {**made, "solution": row.ours.to_json()}
         save(out / row.file, row.ours.policy, problem=row.ours.problem, states=source.states,
              period_s=source.period_s, provenance=told)  # fmt: skip
 
@@ -132,7 +130,7 @@ def release_week(out: Path, row: Row, source: Source, week: NDArray[np.int64], s
     """A week as the gateway would release it, written as the service would see it; the seed is for the demo only."""
     from veilstream.core.release import release_many
 
-    shown = release_many(row.ours.policy, week[None], row.ours.problem, seed=seed).y[0]
+    shown: NDArray[np.int64] = release_many(row.ours.policy, week[None], row.ours.problem, seed=seed).y[0]
     places = source.states.decode(shown)
     lines = [
         f"{int(t)},{source.states.names[y]},{lat:.5f},{lon:.5f}"

@@ -161,6 +161,9 @@ class Cluster:
     PANEL: ClassVar = "NATS JetStream"
     nats: Annotated[str | None, Option(metavar="URL[,URL]", help="Be a worker; the memory is there too.")] = None
     nats_creds: Annotated[Path | None, Option(help="Credentials file.")] = None
+    nats_key: Annotated[
+        Path | None, Option(help="Key that seals the memory, the same for all workers (default: POLICY.key).")
+    ] = None
     prefix: Annotated[str, Option(help="Of subjects, streams and bucket.")] = "veil"
     space: Annotated[list[str] | None, Option(metavar="NAME=POLICY", help="One more policy, on its own subjects.")] = (
         None
@@ -181,7 +184,7 @@ class Cluster:
             found[name] = Path(file)
         return found
 
-    def settings(self, urls: str, access: Access) -> "NatsSettings":
+    def settings(self, urls: str, access: Access, policy: Path) -> "NatsSettings":
         from veilstream.gateway.nats.link import LinkSettings
         from veilstream.gateway.nats.names import Names
         from veilstream.gateway.nats.worker import NatsSettings
@@ -192,7 +195,8 @@ class Cluster:
         password = secret("VEIL_NATS_PASSWORD", access.password_file)
         where = tuple(part.strip() for part in urls.split(",") if part.strip())
         link = LinkSettings(where, creds, access.user, password, access.encryption())
-        return NatsSettings(link, Names(self.prefix), self.partitions, self.replicas, self.rebind, access.form)
+        key, names = str(self.nats_key or f"{policy}.key"), Names(self.prefix)
+        return NatsSettings(key, link, names, self.partitions, self.replicas, self.rebind, access.form)
 
 
 def host_and_port(text: str, host: str, port: int) -> tuple[str, int]:

@@ -1,67 +1,188 @@
 """`veil release`: a pipe from true readings to releases."""
 
-import json
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilstream.apps.cli.common import grouped
+from veilstream.apps.cli.common import grouped, print_json
 from veilstream.apps.cli.gateway_flags import Promise
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
-    from veilstream.gateway.stats import Stats
+    from veilstream.data.readings import Readings
+    from veilstream.gateway.core import Core
+    from veilstream.gateway.pipe import Format
+    from veilstream.gateway.space import Space
+    from veilstream.gateway.tally import Tally
+    from veilstream.gateway.wire import Reading, Refusal
 
 EXAMPLES = """
 Examples:
 
-  veil release policy.veil < true.jsonl > shared.jsonl
+  veil release policy.veil walk.gpx > shared.csv
 
-  veil release policy.veil --key user < true.csv > shared.csv
+  veil release policy.veil geolife/016 --format jsonl > shared.jsonl
+
+  veil release policy.veil --columns stream=who,time=when < true.csv > shared.csv
 
   tail -f readings.jsonl | veil release policy.veil --ceiling 20
 
+Without a SOURCE standard input is released line by line as it comes; - reads it to its end first, as veil fit does.
 The same step again gets the same release, also in a later run: the store beside the policy remembers.
 """
+BATCH = 4096
+READ = "Reading"
 
 
 @grouped
 def release(
     policy: Annotated[Path, typer.Argument(help="The policy file (.veil).")],
     promise: Promise,
-    form: Annotated[str, typer.Option("--format", help="auto, csv or jsonl.")] = "auto",
-    key: Annotated[str | None, typer.Option(help="CSV column that tells streams apart (default: stream).")] = None,
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SOURCE...]", help="What veil fit reads; standard input as it comes unless told."),
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="Of the output: csv, jsonl, or auto (as the input).")] = "auto",
+    per_reading: Annotated[
+        bool, typer.Option("--per-reading", help="A line for every reading, not one a step.")
+    ] = False,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Which column is what, as in time=ts,lat=y,lon=x,stream=id.", rich_help_panel=READ),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="The column that tells streams apart: --columns stream=...", rich_help_panel=READ)
+    ] = None,
+    unit: Annotated[str | None, typer.Option(help="Unit of the values, as in kWh.", rich_help_panel=READ)] = None,
+    tz: Annotated[
+        str | None, typer.Option(help="Time zone of stamps that have none (default UTC).", rich_help_panel=READ)
+    ] = None,
+    time_format: Annotated[
+        str | None, typer.Option(help="Format of the stamps, as in '%d/%m/%Y %H:%M'.", rich_help_panel=READ)
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.", rich_help_panel=READ)
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="For tests only: draws that can be repeated protect nobody.")] = None,
     json_out: Annotated[bool, typer.Option("--json", help="The account on stderr as JSON.")] = False,
 ) -> None:
-    """Read true readings from standard input, write releases to standard output. CSV or JSON lines."""
+    """Read true readings, write releases to standard output: one line a step, as CSV or JSON lines."""
     from veilstream.core.release import uniforms
+    from veilstream.data.columns import parse_columns
     from veilstream.gateway import pipe
     from veilstream.gateway.core import Core
     from veilstream.gateway.settle import Serving
 
-    if form not in ("auto", "csv", "jsonl"):
-        raise InputError(f"unknown format {form!r}; known: auto, csv, jsonl")
+    if form not in pipe.FORMATS:
+        raise InputError(f"unknown format {form!r}; known: {', '.join(pipe.FORMATS)}")
+    told = parse_columns(columns) | ({} if key is None else {"stream": key})
+    reading = {"unit": unit, "tz": tz, "time_format": time_format, "skip_bad": skip_bad}
+    given = [name for name, value in reading.items() if value]
+    if given and not sources:
+        flag = "--" + given[0].replace("_", "-")
+        raise InputError(f"{flag} needs a SOURCE; - reads standard input to its end first")
     if seed is not None:
         print("warning: --seed makes the noise repeatable; whoever knows it can remove it", file=sys.stderr)
     spaces, draws = {"": promise.space(policy)}, None if seed is None else uniforms(seed)
+    readings = read(sources, told, reading, spaces[""]) if sources else None
     store = promise.open_store(policy, spaces, lambda line: print(line, file=sys.stderr))
     with closing(Core(spaces, store, Serving(max_ahead=promise.max_ahead), uniforms=draws)) as core:
-        pipe.run(core, sys.stdin.buffer, sys.stdout.buffer, form, key)  # type: ignore[arg-type]
-    print(json.dumps(account(core.stats)) if json_out else _line(account(core.stats)), file=sys.stderr)
+        out = sys.stdout.buffer
+        if readings is None:
+            tally = pipe.run(core, sys.stdin.buffer, out, form, told, per_reading)  # type: ignore[arg-type]
+        else:
+            auto: Format = "csv" if readings.iso else "jsonl"
+            sink = pipe.Sink(core, out, auto if form == "auto" else form, per_reading)  # type: ignore[arg-type]
+            for batch in batches(readings, spaces[""]):
+                sink.release(batch)
+            tally = sink.tally
+        found = account(core, tally)
+    if json_out:
+        print_json(found, sys.stderr)
+    else:
+        for line in in_words(found):
+            print(line, file=sys.stderr)
 
 
-def account(stats: "Stats") -> dict[str, object]:
-    refused = {k: n for k, n in stats.refused.items() if n}
-    return {"released": stats.released, "repeated": stats.repeated, "silent": stats.silent, "refused": refused}
+# --- from files ------------------------------------------------------------------------------------------
 
 
-def _line(found: dict[str, object]) -> str:
+def read(sources: list[str], columns: dict[str, str], options: dict[str, Any], space: "Space") -> "Readings":
+    """What `veil fit` would read, and that it is what the policy is about."""
+    try:
+        from veilstream.data.sources import read as read_all
+    except ImportError as missing:
+        raise InputError(f"this needs {missing.name}: pip install 'veilstream[data]'") from None
+    from veilstream.audit.source import check_kind
+
+    text = ",".join(f"{role}={column}" for role, column in columns.items())
+    readings = read_all(sources, columns=text, **options)
+    check_kind(readings, space.states)
+    if readings.stepped != (space.grid.period_s is None):
+        own, other = ("step numbers", "times") if readings.stepped else ("times", "step numbers")
+        raise InputError(f"{readings.where}: its times are {own}, those of the policy {other}")
+    return readings
+
+
+def batches(readings: "Readings", space: "Space") -> "Iterator[list[Reading | Refusal]]":
+    """The readings in order of time, as a gateway takes them."""
+    from veilstream.data.readings import MICROSECONDS
+    from veilstream.gateway.wire import Reading, reading
+
+    frame = readings.frame.sort("t", maintain_order=True)
+    iso = readings.iso and space.grid.period_s is not None
+    for part in frame.iter_slices(BATCH):
+        found: list[Reading | Refusal] = []
+        for code, t, *at in part.select("stream", "t", *readings.columns).iter_rows():
+            seconds = t // MICROSECONDS if t % MICROSECONDS == 0 else t / MICROSECONDS
+            point = at[0] if len(at) == 1 else (at[0], at[1])
+            one = reading(readings.streams[code], seconds, point, space.grid)
+            if iso and isinstance(one, Reading):
+                one.t = space.grid.time(one.step, iso=True)
+            found.append(one)
+        yield found
+
+
+# --- what it came to -------------------------------------------------------------------------------------
+
+
+def account(core: "Core", tally: "Tally") -> dict[str, Any]:
+    """Counts, bits and the distance that was felt, for the owner."""
+    stats, states = core.stats, core.spaces[""].states
+    total = core.store.total_bits()
+    return {
+        "released": stats.released,
+        "repeated": stats.repeated,
+        "silent": stats.silent,
+        "refused": {k: n for k, n in stats.refused.items() if n},
+        "steps": tally.steps,
+        "streams": stats.streams,
+        "felt": tally.felt,
+        "unit": "" if states is None else states.unit,
+        "leaked_bits": total - tally.bits_before,
+        "leaked_bits_total": total,
+    }
+
+
+def in_words(found: dict[str, Any]) -> Iterator[str]:
+    from veilstream.gateway.wire import Refusal
+
+    silent = f", {found['silent']:,} silent" if found["silent"] else ""
+    again = f", {found['repeated']:,} readings got one again" if found["repeated"] else ""
+    yield f"released {found['released']:,} steps{silent}{again}; {found['streams']:,} streams in the store"
+    if found["felt"] is not None:
+        unit = f" {found['unit']}" if found["unit"] else ""
+        yield f"felt: {found['felt']:.3g}{unit} on average from a reading to its release (private)"
+    rate = f" ({found['leaked_bits'] / found['released']:.3f} a step)" if found["released"] else ""
+    before = found["leaked_bits_total"] - found["leaked_bits"]
+    ever = f", {found['leaked_bits_total']:.1f} with earlier runs" if before > 0 else ""
+    yield f"leaked: {found['leaked_bits']:.1f} bits{rate}{ever}"
     refused = found["refused"]
-    assert isinstance(refused, dict)
-    reasons = f" ({', '.join(f'{k} {n}' for k, n in refused.items())})" if refused else ""
-    silent = f", silent {found['silent']}" if found["silent"] else ""
-    return f"released {found['released']}, again {found['repeated']}{silent}, refused {sum(refused.values())}{reasons}"
+    if refused:
+        yield f"! refused {sum(refused.values()):,} readings: " + "; ".join(
+            f"{n:,} {name} ({Refusal[name].value})" for name, n in refused.items()
+        )

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from veilstream.artefact import Artefact
+    from veilstream.core.course import OnCourse
 
 EXAMPLES = """
 Examples:
@@ -63,7 +64,7 @@ def report(
             need(library, "deep", "; or --audit quick, which trains no network")
     options = Options(shareable, points, seconds, seed, audit)
     with progress_bar("report", quiet=json_out) as progress:
-        sequences, card, account = _recorded(artefact, data, stream, columns, unit_of(artefact))
+        sequences, card, account, felt = _recorded(artefact, data, stream, columns, unit_of(artefact))
         content = collect(artefact, sequences, options, card, account, progress)
     size = write(out, render(content))
     if json_out:
@@ -76,13 +77,17 @@ def report(
                 "leakage": own.point.leakage,
                 "distortion": own.point.distortion,
                 "leakage_lower": own.low,
+                **({} if felt is None else felt.to_json()),
                 "level": str(own.point.level),
                 "verdict": verdict(content)[0],
+                "warnings": content.warnings,
                 "audit_stands": content.audit.stands,
             }
         )
         return
     print(verdict(content)[0])
+    for warning in content.warnings:
+        print(f"! {warning}")
     print(
         f"{'shareable' if shareable else 'PRIVATE'} report written to {out} ({size / 1e6:.1f} MB); open it in a browser"
     )
@@ -94,16 +99,16 @@ def unit_of(artefact: Artefact) -> str | None:
 
 def _recorded(
     artefact: Artefact, data: list[str] | None, stream: str | None, columns: str | None, unit: str | None
-) -> tuple[list[NDArray[int64]] | None, list[tuple[str, str]], list[dict[str, Any]]]:
-    """Recorded symbols, the data card and the account of the cleaning."""
+) -> tuple[list[NDArray[int64]] | None, list[tuple[str, str]], list[dict[str, Any]], OnCourse | None]:
+    """Recorded symbols, the data card, the account of the cleaning, and what is felt of the releases."""
     from veilstream.apps.cli.common import in_flags
     from veilstream.apps.report.card import chain_card, data_card
     from veilstream.errors import InputError
 
     if not data:
-        return None, chain_card(artefact), []
+        return None, chain_card(artefact), [], None
     try:
-        from veilstream.audit.source import recorded_runs
+        from veilstream.audit.source import on_record, recorded_runs
         from veilstream.data.sources import read
     except ImportError as missing:
         raise InputError(
@@ -112,10 +117,11 @@ def _recorded(
     readings = read(data, columns=columns, unit=unit)
     if stream is not None:
         readings = readings.only(stream)
-    sequences = recorded_runs(readings, artefact).sequences
-    card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences), *chain_card(artefact)]
+    runs = recorded_runs(readings, artefact)
+    sequences, felt = runs.sequences, on_record(artefact, runs)
+    card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences, felt), *chain_card(artefact)]
     account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
-    return sequences, card, account
+    return sequences, card, account, felt
 
 
 def check_writable(out: Path) -> None:

@@ -94,7 +94,7 @@ def _work(policy: Path, urls: str, cluster: Cluster, access: Access, promise: Pr
     from veilstream.gateway.nats.worker import NatsGateway
 
     spaces = {name: promise.space(file) for name, file in cluster.policies(policy).items()}
-    settings = cluster.settings(urls, access)
+    settings = cluster.settings(urls, access, policy)
     logs.configure()
     gateway = NatsGateway(spaces, settings, extent.serving(promise.max_ahead))
     gateway.probe()

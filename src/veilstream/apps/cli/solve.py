@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from veilstream.apps.cli.common import Model
+    from veilstream.artefact import Artefact
+    from veilstream.data.utility import Utility
     from veilstream.solvers.solution import Solution
 
 EXAMPLES = """
@@ -31,10 +32,13 @@ def solve(
     out: Annotated[Path | None, typer.Option("-o", "--out", help="The policy file to write.")] = None,
     avg: Annotated[str | None, typer.Option(help="Mean distortion at most, as in 2km.")] = None,
     at_most: Annotated[
-        str | None, typer.Option("--max", help="Distortion at every step at most, as in 5km or home=5km,*=500m.")
+        str | None, typer.Option("--max", help="At every step at most, as in 5km, 500m@99% or home=5km,*=500m.")
     ] = None,
     weight: Annotated[float | None, typer.Option("--lambda", help="Bits per unit of distortion.")] = None,
     budget: Annotated[float | None, typer.Option(help="Bits per step at most; the distortion is minimised.")] = None,
+    distortion: Annotated[
+        str, typer.Option(help="felt: from readings to releases; states: between states, the paper's meaning.")
+    ] = "felt",
     method: Annotated[str, typer.Option(help="causal-ba, myopic, belief-greedy, planar-laplace, ...")] = "causal-ba",
     window: Annotated[int | None, typer.Option(help="Releases it remembers; raised by itself.")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Prove how close to the best possible it is.")] = False,
@@ -49,12 +53,20 @@ def solve(
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Find the release policy that leaks least for the utility asked for."""
-    from veilstream.apps.cli.common import constraint_of, options_of, print_json, progress_bar, read_model
-    from veilstream.core.problem import Problem
+    from veilstream.apps.cli.common import (
+        constraint_of,
+        options_of,
+        print_json,
+        progress_bar,
+        quantile_of,
+        read_model,
+    )
     from veilstream.solvers import solve as run
+    from veilstream.solvers.comfort import honest
     from veilstream.units import parse_quantity
 
-    source = read_model(model)
+    at_most, quantile = quantile_of(at_most)
+    source, artefact = read_model(model, distortion, quantile)
     options = options_of(option)
     if reach is not None:
         options["reach"] = parse_quantity(reach, source.unit, "--reach")
@@ -62,7 +74,7 @@ def solve(
         options["dtype"] = "float32"
     if memory is not None:
         options["memory_gb"] = memory
-    problem = Problem(source.chain, source.distortion, constraint_of(source, avg, at_most, weight, budget))
+    problem = source.problem(constraint_of(source, avg, at_most, weight, budget))
     with progress_bar("solving", quiet=json_out) as progress:
         solution = run(
             problem,
@@ -71,45 +83,68 @@ def solve(
             certify=certify,
             seed=seed,
             progress=progress,
+            course=source.course,
             certify_seconds=seconds,
             **options,
         )
-    result = as_json(solution)
+    solution = honest(solution, {} if artefact is None else artefact.provenance)
+    solution.warnings[:0] = limit_warnings(source, avg, at_most)
+    result = as_json(solution, source)
     if out is not None:
-        write(out, solution, source, seed)
+        write(out, solution, source, artefact, seed)
         result["policy"] = str(out)
     if json_out:
         print_json(result)
     else:
-        show(solution, source.unit, out)
+        show(solution, source, quantile, out)
 
 
-def as_json(solution: "Solution") -> dict[str, Any]:
-    """What `veil solve` prints as JSON."""
-    return solution.to_json()
+def limit_warnings(source: "Utility", avg: str | None, at_most: str | None) -> list[str]:
+    """A limit without a unit that was likely meant in another."""
+    from veilstream.solvers.comfort import about_limit
+
+    given = {"--avg": avg, "--max": at_most}
+    return [w for flag, text in given.items() if text for w in about_limit(flag, text, source.unit, source.blind)]
 
 
-def write(path: Path, solution: "Solution", source: "Model", seed: int) -> None:
-    """The policy file, with the states it speaks about and where it came from."""
+def as_json(solution: "Solution", source: "Utility") -> dict[str, Any]:
+    """The solution, and its mean distance between states where the limit is about another."""
+    between = between_states(solution, source)
+    return solution.to_json() | ({} if between is None else {"state_distortion": between})
+
+
+def between_states(solution: "Solution", source: "Utility") -> float | None:
+    """The mean distance from state to release in the long run, where the distortion is another."""
+    if source.between is None:
+        return None
+    from veilstream.core.problem import Average, Problem
+    from veilstream.solvers import Point
+
+    return Point.of(Problem(source.chain, source.between, Average(weight=0.0)), solution.policy).distortion
+
+
+def write(path: Path, solution: "Solution", source: "Utility", model: "Artefact | None", seed: int) -> None:
+    """The policy file, with the states it speaks about and where it came from; the record stays with the model."""
     import shlex
     import sys
 
     from veilstream.artefact import provenance, save
 
-    model = source.artefact
     data = "" if model is None else model.provenance.get("data_sha256", "")
-    made = provenance(shlex.join(["veil", *sys.argv[1:]]), seed, data, solution=as_json(solution))
+    made = provenance(shlex.join(["veil", *sys.argv[1:]]), seed, data, solution=as_json(solution, source))
+    if model is not None and "card" in model.provenance:
+        made["card"] = model.provenance["card"]
     extra = {} if model is None else {"states": model.states, "recording": model.recording}
     save(path, solution.policy, problem=solution.problem, provenance=made, **extra)
 
 
-def show(solution: "Solution", unit: str, out: Path | None) -> None:
+def show(solution: "Solution", source: "Utility", quantile: float, out: Path | None) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     console = Console(highlight=False)
-    unit = unit or "units"
+    unit, tried = source.unit or "units", solution.record
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
@@ -118,7 +153,16 @@ def show(solution: "Solution", unit: str, out: Path | None) -> None:
     table.add_row("leakage", f"{solution.leakage:.4f}{spread}", f"bits per step, {solution.level}")
     if solution.leakage_lower is not None:
         table.add_row("  at least", f"{solution.leakage_lower:.4f}", "bits for any policy this accurate, proved")
-    table.add_row("distortion", f"{solution.distortion:.4f}", f"{unit} on average")
+    if tried is not None:
+        table.add_row(
+            "  on the record", f"{tried.bits:.4f} ± {1.96 * tried.bits_se:.4f}", "bits, its starts and gaps in it"
+        )
+        table.add_row("felt", f"{tried.felt:.4f}", f"{unit} from reading to release, mean over the record")
+    said = "on average" if tried is None else "the same under the chain's long run"
+    table.add_row("distortion", f"{solution.distortion:.4f}", f"{unit} {said}")
+    between = between_states(solution, source)
+    if between is not None:
+        table.add_row("  between states", f"{between:.4f}", f"{unit} from state to release")
     table.add_row("objective", f"{solution.objective:.4f}", f"leakage + {solution.weight:g} x distortion")
     if solution.lower_bound is not None:
         table.add_row("  at least", f"{solution.lower_bound:.4f}", f"for any policy, proved: gap {solution.gap:.2%}")
@@ -129,6 +173,8 @@ def show(solution: "Solution", unit: str, out: Path | None) -> None:
     console.print(f"[bold]{escape(solution.problem.chain.name)}[/], {solution.problem.constraint}, {solution.method}")
     console.print(table)
     console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
+    if quantile < 1 and solution.problem.worst is not None:
+        console.print(f"the limit at every step is for {quantile:.4g} of the readings of each state")
     for warning in solution.warnings:
         console.print(f"[yellow]![/] {warning}")
     if out is not None:

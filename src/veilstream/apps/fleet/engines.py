@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -64,7 +64,7 @@ def guarded(function: Callable[[T], Any], task: T) -> Outcome:
         return Failure(f"unexpected {type(fault).__name__}{place}; run this user alone to see more")
 
 
-def engine(name: str, workers: int | None = None, scheduler: str | None = None) -> Any:
+def engine(name: str, workers: int | None = None, scheduler: str | None = None) -> AbstractContextManager[Run[Any]]:
     """A context manager that gives a `Run`."""
     if name not in ENGINES:
         raise InputError(f"`engine` must be one of {', '.join(ENGINES)}, found {name!r}")
@@ -79,7 +79,7 @@ def engine(name: str, workers: int | None = None, scheduler: str | None = None) 
 
 
 @contextmanager
-def serial() -> Iterator[Run]:
+def serial() -> Iterator[Run[Any]]:
     def run(function: Callable[[T], Any], tasks: Sequence[T]) -> Iterator[tuple[T, Outcome]]:
         for task in tasks:
             yield task, guarded(function, task)
@@ -91,7 +91,7 @@ def serial() -> Iterator[Run]:
 
 
 @contextmanager
-def local_processes(workers: int) -> Iterator[Run]:
+def local_processes(workers: int) -> Iterator[Run[Any]]:
     """joblib's loky. When a worker dies its pool ends: those that had begun become suspects, the rest goes on."""
     try:
         from joblib import Parallel, delayed
@@ -146,7 +146,7 @@ def _numbered(function: Callable[[T], Any], number: int, task: T) -> tuple[int, 
 
 
 @contextmanager
-def dask_cluster(workers: int, address: str | None) -> Iterator[Run]:
+def dask_cluster(workers: int, address: str | None) -> Iterator[Run[Any]]:
     """`dask.distributed`: the scheduler at the address, or a cluster of local processes."""
     try:
         import dask
@@ -208,7 +208,7 @@ def _on_dask(
         since = monotonic()
         while True:
             try:
-                return distributed.wait(going, timeout=LOOK_S, return_when="FIRST_COMPLETED").done
+                return set(distributed.wait(going, timeout=LOOK_S, return_when="FIRST_COMPLETED").done)
             except (TimeoutError, CancelledError):
                 if any(f.status in ("cancelled", "lost") for f in going):
                     return set()

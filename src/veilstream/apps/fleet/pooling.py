@@ -11,6 +11,7 @@ where the weights would amount to fewer than LEAST_HELPERS people: her model mus
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.chain import SMOOTHING
-from veilstream.core.information import Array
+from veilstream.core.information import Array, normalised
 
 STRENGTHS = np.array([0, 0.3, 1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 500, 1e3, 1e4, 1e6])  # the last: Q alone
 LIKENESS = np.array([0, 0.03, 0.1, 0.3, 1.0])
@@ -60,7 +61,7 @@ class Pool:
 
     @cached_property
     def _logs(self) -> Array:
-        return np.log(rows(self.counts + self.smoothing)).reshape(len(self), -1)
+        return np.log(normalised(self.counts + self.smoothing)).reshape(len(self), -1)
 
     def weights(self, own: Array, others: Ints, likeness: float) -> Array:
         """How much each of the others counts for someone with these transition counts; they sum to 1."""
@@ -76,7 +77,7 @@ class Pool:
     def population(self, own: Array, others: Ints, likeness: float) -> Array:
         """Q, n x n, every entry positive."""
         w = self.weights(own, others, likeness) * len(others)
-        return rows(np.tensordot(w, self.counts[others], 1) + self.smoothing)
+        return normalised(np.tensordot(w, self.counts[others], 1) + self.smoothing)
 
     def prior(self, who: int) -> Prior:
         """For one of the people, from all the others."""
@@ -113,14 +114,9 @@ class Pool:
             rest = self.counts[who] - own
             for j, likeness in enumerate(LIKENESS):
                 Q = self.population(own, others, likeness)
-                P = rows(own + self.smoothing + STRENGTHS[:, None, None] * Q)
+                P = normalised(own + self.smoothing + STRENGTHS[:, None, None] * Q)
                 found[j] -= (rest * np.log2(P)).sum((1, 2)) / rest.sum()
         return found / PIECES
-
-
-def rows(x: Array) -> Array:
-    """Every row divided by its sum."""
-    return x / x.sum(-1, keepdims=True)
 
 
 def _pairs(runs: Sequence[Ints], n: int) -> Ints:
@@ -134,4 +130,4 @@ def _counted(pairs: Ints, n: int) -> Array:
 
 def _size(transitions: int) -> int:
     """The nearest power of two, so that people with about as much data share a table."""
-    return 1 << round(np.log2(max(transitions, 1)))
+    return 1 << round(math.log2(max(transitions, 1)))

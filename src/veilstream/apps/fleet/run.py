@@ -21,6 +21,7 @@ from veilstream.apps.fleet.users import Broken, User, read_users
 from veilstream.data.encode import encode_steps
 from veilstream.data.find import given_places
 from veilstream.data.fitting import FitOptions, find_states
+from veilstream.data.readings import Account, Readings
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import default_period_s, to_steps
 from veilstream.errors import InputError
@@ -150,10 +151,8 @@ def _pooled(group: Sequence[User], options: FitOptions, plan: Plan) -> tuple[lis
     return tasks, broken, f"{len(tasks)} users share {len(space)} states and are pooled"
 
 
-def _copy(user: User) -> Any:
+def _copy(user: User) -> Readings:
     """Readings with an account of their own: cleaning writes into it."""
-    from veilstream.data.readings import Account
-
     return replace(user.readings, account=Account())
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from veilstream.apps.cli.common import in_flags
-from veilstream.apps.fleet import folder as disk
+from veilstream.container import write
 from veilstream.errors import InputError
 
 QUANTILES = {"least": 0.0, "quarter": 0.25, "median": 0.5, "three_quarters": 0.75, "most": 1.0}
@@ -58,9 +58,13 @@ class Summary:
 
 
 def with_shares(row: dict[str, Any]) -> dict[str, Any]:
-    """With leakage as a share of what the truth would tell, distortion as one of what revealing nothing costs."""
+    """With leakage as a share of what the truth would tell, distortion as one of what revealing nothing costs.
+
+    Notes are in the words of the command line.
+    """
     return {
         **row,
+        "notes": [in_flags(note) for note in row.get("notes", ())],
         "leakage_share": row["leakage"] / row["entropy_rate"] if row["entropy_rate"] > 0 else 0.0,
         "distortion_share": row["distortion"] / row["blind_distortion"] if row["blind_distortion"] > 0 else 0.0,
     }
@@ -81,7 +85,7 @@ def write_summary(folder: Path, summary: Summary) -> None:
 
     told = summary.to_json()
     try:
-        disk.write(folder / "fleet.json", (json.dumps(told, indent=1, ensure_ascii=False) + "\n").encode())
-        disk.write(folder / "index.html", page(told).encode())
+        write(folder / "fleet.json", (json.dumps(told, indent=1, ensure_ascii=False) + "\n").encode())
+        write(folder / "index.html", page(told).encode())
     except OSError as fault:
         raise InputError(f"{folder}: cannot be written ({fault.strerror})") from None

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 import veilstream
 from veilstream.apps.fleet.settings import Settings
 from veilstream.artefact import Artefact, dumps, provenance
-from veilstream.core.problem import Problem
 from veilstream.data.fitting import FitOptions, FittedModel, fit_model
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
 from veilstream.data.states import StateSpace
+from veilstream.data.utility import Utility
 
 if TYPE_CHECKING:
     from veilstream.solvers.solution import Solution
@@ -123,12 +123,12 @@ def _work(task: Task) -> Result:
 
     began, asked = perf_counter(), task.settings
     model = fit_model(task.readings(), task.options, task.space, task.prior)
-    distances = model.states.distances()
-    blind = model.distances.blind_state_to_state
-    problem = Problem(model.chain, distances, asked.constraint(task.unit, blind))
+    utility = Utility.of(model.chain, model.states, model.record)
+    blind = utility.blind
+    problem = utility.problem(asked.constraint(task.unit, blind))
     seed = task.options.seed
-    solution = solve(problem, asked.method, asked.window, seed=seed)
-    open_ = Problem(model.chain, distances, curve_constraint(problem.constraint))
+    solution = solve(problem, asked.method, asked.window, seed=seed, course=utility.course)
+    open_ = problem.under(curve_constraint(problem.constraint))
     found = curve(open_, default_weights(open_, asked.points), asked.method, seed=seed, window=asked.window)
     if asked.certify_s > 0:
         from veilstream.solvers.bounds import certify_curve
@@ -149,7 +149,7 @@ def _veil_files(task: Task, model: FittedModel, solution: Solution) -> tuple[dic
     said = {k: v for k, v in solution.to_json().items() if k not in TIMED}
     more = {} if task.pool is None else {"pool": task.pool}
     made = provenance("veil fleet", task.options.seed, task.data_sha256, **more)
-    _, model_file = dumps(chain=model.chain, **parts, provenance=made)
+    _, model_file = dumps(chain=model.chain, record=model.record, **parts, provenance=made)
     policy, policy_file = dumps(
         solution.policy, problem=solution.problem, **parts, provenance=made | {"solution": said}, name="the policy"
     )
@@ -178,6 +178,7 @@ def _row(task: Task, model: FittedModel, solution: Solution, found: Sequence[Sol
         "period_s": model.period_s,
         "entropy_rate": model.chain.entropy_rate,
         "blind_distortion": blind,
+        "raw_distortion": None if solution.record is None else solution.record.felt,
         "may_hide_all": bool(solution.problem.allowed.all()),
         **{k: chosen[k] for k in names},
         "pool": task.pool,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from veilstream.data.columns import Layout, parse_columns
 from veilstream.data.readers import csv_table
-from veilstream.data.readers.columns import Layout, parse_columns
 from veilstream.data.readers.geolife import TRAJECTORY
 from veilstream.data.readings import Readings
 from veilstream.data.sources import ENDINGS, read, reader_of

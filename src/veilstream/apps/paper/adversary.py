@@ -137,7 +137,7 @@ class Bench:
                 "stopped_by_the_clock": got.stopped,
             }
 
-        return self.desk.kept(key, compute)
+        return dict(self.desk.kept(key, compute))
 
 
 def policy_of(problem: Problem, method: str, seed: int) -> tuple[Policy, float, float]:

@@ -92,13 +92,13 @@ def draw_households(ax: Axes, equal: dict[str, list[Equal]]) -> None:
     k = SHARES.index(CERTIFIED)
     ranked = sorted(equal, key=lambda name: equal[name][k].ours.leakage)
     at = np.arange(len(ranked))
-    for method, mark, pick in (
-        ("causal-ba", "o", lambda e: e.ours),
-        ("myopic", "x", lambda e: e.myopic),
-        ("planar-laplace", "s", lambda e: e.laplace),
+    for method, mark, found in (
+        ("causal-ba", "o", [equal[n][k].ours for n in ranked]),
+        ("myopic", "x", [equal[n][k].myopic for n in ranked]),
+        ("planar-laplace", "s", [equal[n][k].laplace for n in ranked]),
     ):
         colour, _, label = STYLES[method]
-        ax.plot([pick(equal[n][k]).leakage for n in ranked], at, mark, color=colour, label=label, markersize=6)
+        ax.plot([s.leakage for s in found], at, mark, color=colour, label=label, markersize=6)
     ax.hlines(at, [equal[n][k].ours.leakage for n in ranked], [equal[n][k].laplace.leakage for n in ranked],
               color="#cccccc", lw=1, zorder=0)  # fmt: skip
     ax.set_yticks(at, ranked, fontsize=8)

@@ -24,6 +24,7 @@ from veilstream.core.evaluate import Evaluation, evaluate
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Problem, expected_distortion, leakage
 from veilstream.solvers import solve
+from veilstream.solvers.solution import Solution
 
 WEIGHT = 3.0
 LIMIT = 0.6  # the paper's, cells on average
@@ -117,7 +118,7 @@ def judge(
     printed: Array,
     spread: float,
     step: tuple[float, float],
-    best: Any,
+    best: Solution,
     reached: Evaluation,
     learned: Array | None,
 ) -> Finding:

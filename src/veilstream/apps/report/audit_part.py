@@ -26,6 +26,7 @@ class AuditPart:
     words: str
     stands: bool | None = None
     sheets: list[Sheet] = field(default_factory=list)
+    warnings: tuple[str, ...] = ()
 
 
 def audit_part(
@@ -57,4 +58,4 @@ def audit_part(
         )
     except InputError as error:
         return AuditPart(f"No audit was possible: {error}.")
-    return AuditPart(found.words, found.check.stands, sheets(found.audit))
+    return AuditPart(found.words, found.check.stands, sheets(found.audit), found.warnings)

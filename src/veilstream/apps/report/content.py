@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,8 @@ from veilstream.errors import InputError
 from veilstream.solvers import curve, default_weights, solve
 from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.bounds import certify_curve
-from veilstream.solvers.solution import Point, Progress, Solution
+from veilstream.solvers.comfort import about_data, about_policy, honest_point, level
+from veilstream.solvers.solution import Level, Point, Progress, Solution
 from veilstream.units import format_duration
 
 MAX_STEPS = 288
@@ -98,6 +99,13 @@ class Content:
     account: list[dict[str, Any]] = field(default_factory=list)
 
     @property
+    def warnings(self) -> list[str]:
+        """What must stand beside the figures."""
+        own = self.own.point
+        lines = [*about_policy(own.leakage, self.artefact.chain), *about_data(self.artefact.provenance)]
+        return list(dict.fromkeys([*lines, *self.audit.warnings]))
+
+    @property
     def own(self) -> Spot:
         return next(s for s in self.spots if s.own)
 
@@ -123,13 +131,14 @@ def collect(
         sequences = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=options.seed)[0]]]
     if not sequences:
         raise InputError("the report shows recorded traces: give `data`, or `shareable` to draw them from the chain")
-    free = Problem(chain, problem.distortion, curve_constraint(problem.constraint))
-    own = Point.of(problem, artefact.policy)
+    free = problem.under(curve_constraint(problem.constraint))
+    own = honest_point(Point.of(problem, artefact.policy), artefact.provenance)
     solutions = curve(free, default_weights(free, options.points), seed=options.seed, progress=progress)
     near = [w for w in slopes(solutions, own.distortion) if w not in {s.weight for s in solutions}]
     if near:  # so that band and curve are narrow where the policy is
         solutions += curve(free, near, seed=options.seed)
     solutions = certify_curve(sorted(solutions, key=lambda s: s.weight), options.seconds, progress)
+    solutions = [replace(s, level=level(s.level, artefact.provenance)) for s in solutions]
     kept = [s for s in distinct(solutions) if not _same(s, own, solutions)]
     n_spots = len(kept) + 1
     room = MAX_CELLS // n_spots - chain.n_symbols * problem.n_outputs
@@ -152,7 +161,10 @@ def collect(
         newest_symbol_chain(chain)[0],
         spots,
         solutions,
-        baselines(problem, own, options.seed),
+        [
+            replace(b, level=str(level(Level(b.level), artefact.provenance))) if b.level else b
+            for b in baselines(problem, own, options.seed)
+        ],
         Baseline("planar-laplace", settings=16, seed=options.seed).family(_free(problem), progress),
         audit_part(artefact, recorded, options.audit, options.seed, progress),
         list(card),
@@ -175,7 +187,7 @@ def _spot(
 
 
 def _free(problem: Problem) -> Problem:
-    return Problem(problem.chain, problem.distortion, Average(weight=1.0))
+    return problem.under(Average(weight=1.0))
 
 
 def baselines(problem: Problem, own: Point, seed: int) -> list[Rival]:
@@ -187,7 +199,7 @@ def baselines(problem: Problem, own: Point, seed: int) -> list[Rival]:
         keeps = method == "myopic" and isinstance(free, Both)
         constraint = Both(limit, free.instantaneous) if keeps and isinstance(free, Both) else limit
         try:
-            s = solve(Problem(problem.chain, problem.distortion, constraint), method, seed=seed)
+            s = solve(problem.under(constraint), method, seed=seed)
         except InputError:
             least = float((problem.chain.stationary @ problem.distortion).min())
             why = "cannot be this accurate" + (f" (off by {least:.3g} on average)" if method == "constant" else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
@@ -165,7 +166,7 @@ def draw_transitions(ax: Axes, transition: NDArray[np.float64], names: tuple[str
     ax.set_title("transition probabilities", fontsize=10)
 
 
-def label_ticks(axis, names: list[str], rotation: float = 0) -> None:
+def label_ticks(axis: Axis, names: list[str], rotation: float = 0) -> None:
     """One tick per state, or every k-th where there are many."""
     every = -(-len(names) // MAX_LABELS)
     at = range(0, len(names), every)

@@ -35,4 +35,4 @@ def crowd(places: NDArray[np.float64]) -> NDArray[np.bool_] | None:
 def lower_curve(solutions: list[Solution], distortion: NDArray[np.float64]) -> NDArray[np.float64]:
     """max(0, max over weights of bound - weight * distortion): what the proved bounds say together."""
     lines = [s.lower_bound - s.weight * distortion for s in solutions if s.lower_bound is not None]
-    return np.maximum(np.max(lines, axis=0), 0)
+    return np.asarray(np.maximum(np.max(lines, axis=0), 0))

@@ -11,7 +11,6 @@ import json
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
-from typing import Any
 
 from veilstream.apps.report import words
 from veilstream.apps.report.audit_part import AuditPart
@@ -43,6 +42,7 @@ def render(content: Content) -> str:
         "name": escape("What this policy reveals" if shareable else f"What this policy reveals: {name}"),
         "headline": escape(headline),
         "sentences": "".join(f"<li>{escape(s)}</li>" for s in sentences),
+        "warnings": "".join(f'<p class="warning"><b>!</b> {escape(s)}</p>' for s in content.warnings),
         "last": str(len(content.spots) - 1),
         "start": str(next(i for i, s in enumerate(content.spots) if s.own)),
         "example": escape(_example(content)),
@@ -65,7 +65,7 @@ def render(content: Content) -> str:
     return "".join(out)
 
 
-def embed(value: Any) -> str:
+def embed(value: object) -> str:
     """JSON that no HTML parser can mistake for markup."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
@@ -151,7 +151,7 @@ def _provenance(content: Content) -> list[tuple[str, str]]:
     artefact = content.artefact
     rows = [("policy sha-256", artefact.sha256)]
     for key, value in artefact.provenance.items():
-        if value in (None, "", {}) or (content.options.shareable and key in HIDDEN):
+        if value in (None, "", {}) or key == "card" or (content.options.shareable and key in HIDDEN):
             continue
         if key == "versions" and isinstance(value, dict):
             rows.append(("made with", ", ".join(f"{k} {v}" for k, v in value.items())))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from veilstream.core.evaluate import Evaluation
     from veilstream.core.problem import Problem
     from veilstream.solvers.solution import Point, Solution
 
@@ -103,7 +104,7 @@ def demo_figure(
     curves: dict[str, list[Solution]],
     families: dict[str, list[Point]],
     problem: Problem,
-    rows: list[tuple],
+    rows: list[tuple[float, Solution, Evaluation, Solution]],
     day: tuple[NDArray[np.int64], NDArray[np.int64]],
     names: tuple[str, ...],
     period_h: float,

@@ -112,4 +112,4 @@ def mean_channel(chain: MarkovChain, policy: Policy, seed: int = 0) -> tuple[Arr
 def _by_symbol(chain: MarkovChain, m_zy: Array) -> Array:
     m_xy = np.zeros((chain.n_symbols, m_zy.shape[1]))
     np.add.at(m_xy, chain.symbols, m_zy)
-    return m_xy / np.maximum(m_xy.sum(1, keepdims=True), 1e-300)
+    return np.asarray(m_xy / np.maximum(m_xy.sum(1, keepdims=True), 1e-300))

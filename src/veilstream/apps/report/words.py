@@ -9,6 +9,7 @@ LEVELS = {
     Level.PROVED: "holds for every adversary and every other policy, if the fitted chain is the truth",
     Level.COMPUTED: "no sampling behind it; exact for the fitted chain, to rounding",
     Level.ESTIMATED: "by simulation; the ± is a 95 % interval",
+    Level.MODEL_ONLY: "true of the fitted chain, but the data behind it is too little to say it of the person",
 }
 GLOSSARY = {
     "bit": "the answer to one yes-or-no question whose answers are equally likely.",

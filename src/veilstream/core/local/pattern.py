@@ -16,13 +16,16 @@ pattern never changes:
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.information import Array, Index
 from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 LARGEST_KEY = 2**62
 
@@ -72,7 +75,7 @@ class Pattern:
     triple_start: Index  # E + 1: the triples of each entry lie together
     triple_output: Index  # T: place in `output`
     triple_kernel: Index  # T: place in the kernel
-    follow: Any  # csr, k x E: P(z, z') from (s', z, y) to (s'y, z')
+    follow: "csr_array"  # k x E: P(z, z') from (s', z, y) to (s'y, z')
 
     @property
     def n_triples(self) -> int:
@@ -123,19 +126,21 @@ class Products:
     def normaliser(self, r: Array, K: Array) -> Array:
         """N(e) = sum_y r K; K is kept for `outputs`."""
         np.take(K, self.pattern.triple_kernel, out=self.from_r.data, mode="clip")  # clip: not buffered
-        return self.from_r @ r
+        return np.asarray(self.from_r @ r)
 
     def outputs(self, share: Array) -> Array:
         """sum_z share(e) K(k) for every output."""
-        return self.to_output @ share
+        return np.asarray(self.to_output @ share)
 
     def arrived(self, r: Array, K: Array, share: Array) -> Array:
         """K(k) sum_s r(o) share(e) for every kernel entry."""
         np.take(r, self.triple_output_by_kernel, out=self.from_share.data, mode="clip")
-        return K * (self.from_share @ share)
+        return np.asarray(K * (self.from_share @ share))
 
 
-def pattern_of(transition: Any, allowed: Rows, n_outputs: int, window: int, most_triples: float = np.inf) -> Pattern:
+def pattern_of(
+    transition: "csr_array", allowed: Rows, n_outputs: int, window: int, most_triples: float = np.inf
+) -> Pattern:
     """The pattern of a chain (csr) and of what each state may show; refused beyond `most_triples`."""
     Z, Y = transition.shape[0], n_outputs
     if Y**window * max(Y, Z) > LARGEST_KEY:

@@ -33,7 +33,7 @@ class LocalStep:
         self.N = self.products.normaliser(self.r, self.K)
 
     def __call__(self, mu: Array) -> Array:
-        return self.pattern.follow.T @ self.products.arrived(self.r, self.K, mu / self.N)
+        return np.asarray(self.pattern.follow.T @ self.products.arrived(self.r, self.K, mu / self.N))
 
     def guess(self) -> Array:
         """Every state with its long-run probability, all its windows alike."""

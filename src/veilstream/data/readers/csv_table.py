@@ -8,8 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from veilstream.data.readers.columns import Layout, guess_layout
-from veilstream.data.readers.reader import Reader, ReadOptions, Table, form
+from veilstream.data.columns import Layout, form, guess_layout
+from veilstream.data.readers.reader import Reader, ReadOptions, Table
 from veilstream.data.readers.table import TextTable, typed
 from veilstream.errors import InputError
 

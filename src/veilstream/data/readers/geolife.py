@@ -6,7 +6,8 @@ from pathlib import Path
 
 import polars as pl
 
-from veilstream.data.readers.reader import RANGES, SKIP, Reader, ReadOptions, Table, form, outside
+from veilstream.data.columns import form
+from veilstream.data.readers.reader import RANGES, SKIP, Reader, ReadOptions, Table, outside
 from veilstream.errors import InputError
 
 HEADER_LINES = 6

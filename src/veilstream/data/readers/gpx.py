@@ -8,7 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from veilstream.data.readers.reader import RANGES, Reader, ReadOptions, Table, form, outside
+from veilstream.data.columns import form
+from veilstream.data.readers.reader import RANGES, Reader, ReadOptions, Table, outside
 from veilstream.errors import InputError
 
 _POINT = re.compile(r"<(?:\w+:)?trkpt\b[^>]*>")

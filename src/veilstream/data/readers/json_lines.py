@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from veilstream.data.readers.columns import guess_layout
+from veilstream.data.columns import guess_layout
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
 from veilstream.data.readers.table import TextTable, typed
 from veilstream.errors import InputError

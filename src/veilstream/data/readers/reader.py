@@ -6,7 +6,6 @@ with an InputError of one line that names the file; and no value of the file sta
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,6 @@ from pathlib import Path
 import polars as pl
 
 RANGES = {"lat": 90.0, "lon": 180.0}
-LONGEST = 40  # characters of a file in an error line
 SKIP = "correct it, or drop and count such rows with `skip_bad=True`"
 
 
@@ -44,6 +42,8 @@ class Table:
     missing: int = 0
     bad: int = 0
     bad_streams: tuple[str, ...] = ()  # whose rows were dropped, in a long table with a key
+    iso: bool = True  # times are written as dates, not as numbers
+    aside: tuple[str, ...] = ()  # columns left aside whose few values might tell people apart
 
 
 def own_name(path: Path, alone: bool) -> str:
@@ -66,11 +66,6 @@ class Reader:
     takes: Callable[[str], bool]
     example: str
     stream: Callable[[Path, bool], str] = own_name
-
-
-def form(text: str) -> str:
-    """A field of a file as an error line may show it: every digit as 0, for it may be part of a true value."""
-    return repr(re.sub(r"\d", "0", text[:LONGEST]))
 
 
 def outside(role: str) -> str:

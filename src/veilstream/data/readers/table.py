@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from veilstream.data.readers.columns import Layout
-from veilstream.data.readers.reader import RANGES, SKIP, ReadOptions, Table, form, outside
+from veilstream.data.columns import NONE, Layout, Split, check_one_person, form
+from veilstream.data.readers.reader import RANGES, SKIP, ReadOptions, Table, outside
 from veilstream.data.readers.times import (
     OWN,
     TimeStyle,
@@ -43,6 +43,7 @@ def typed(table: TextTable, options: ReadOptions) -> Table:
     if style.kind == "aware" and options.tz is None:
         _check_zones(frame, table)
     bad = _bad_rows(frame, table, style, options.skip_bad)
+    aside = () if options.columns.get("stream") == NONE else _aside(table)
     whose: tuple[str, ...] = ()
     if bad.len():
         is_bad = pl.col("__row").is_in(bad.implode())
@@ -51,7 +52,25 @@ def typed(table: TextTable, options: ReadOptions) -> Table:
         frame = frame.filter(~is_bad)
     naive = style.zone if style.kind == "naive" else None
     long, missing = _long(frame, layout)
-    return Table(long, layout.kind, layout.unit, style.stepped, naive, missing, bad.len(), whose)
+    iso = style.kind != "number"
+    return Table(long, layout.kind, layout.unit, style.stepped, naive, missing, bad.len(), whose, iso, aside)
+
+
+def _aside(table: TextTable) -> tuple[str, ...]:
+    """Columns of a few texts that nobody named, where none says whose the readings are. One that does is an error."""
+    layout, time = table.layout, table.layout.time
+    others = [c for c in table.rows.collect_schema().names() if c not in layout.used and c != "__row"]
+    if layout.stream or layout.wide or not others:
+        return ()
+    rows = table.rows.filter(_given(time))
+    counts = [pl.len().alias("rows"), pl.col(time).n_unique().alias("times")]
+    counts += [pl.struct(time, c).n_unique().alias(f"pairs:{c}") for c in others]
+    counts += [pl.col(c).n_unique().alias(f"values:{c}") for c in others]
+    counts += [pl.col(c).cast(pl.Float64, strict=False).is_not_null().any().alias(f"number:{c}") for c in others]
+    found = rows.select(counts).collect(engine="streaming").row(0, named=True)
+    splits = [Split(c, found["rows"], found["times"], found[f"pairs:{c}"], found[f"values:{c}"]) for c in others]
+    check_one_person(splits, f"{table.name} line 1")
+    return tuple(s.column for s in splits if s.few and not found[f"number:{s.column}"])
 
 
 def _style(table: TextTable, options: ReadOptions) -> TimeStyle:

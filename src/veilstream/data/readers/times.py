@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import polars as pl
 
-from veilstream.data.readers.reader import form
+from veilstream.data.columns import form
 from veilstream.errors import InputError
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")

@@ -10,13 +10,13 @@ import logging
 import math
 from collections.abc import Collection, Sequence
 
+from veilstream.gateway.kept import Key
 from veilstream.gateway.nats.layout import DUPLICATES_S
 from veilstream.gateway.nats.link import Rejected, Unavailable
 from veilstream.gateway.nats.members import GONE_S
 from veilstream.gateway.nats.names import partition_of, text
 from veilstream.gateway.nats.session import Mail, Session
 from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.store import Key
 from veilstream.gateway.wire import decode
 
 log = logging.getLogger("veilstream.nats")
@@ -79,19 +79,15 @@ class Clock:
                 await asyncio.sleep(AGAIN_S)
 
     async def _keys(self, partitions: Collection[int]) -> list[Key]:
-        names, keys = self._session.layout.names, list[Key]()
+        layout, keys = self._session.layout, list[Key]()
+        call, subjects = f"STREAM.INFO.{layout.names.memory}", layout.names.key(self._space, "") + "*"
         while True:
-            info = await self._session.link.api(
-                f"STREAM.INFO.{names.memory}",
-                LIST_S,
-                subjects_filter=names.key(self._space, "") + "*",
-                offset=len(keys),
-            )
+            info = await self._session.link.api(call, LIST_S, subjects_filter=subjects, offset=len(keys))
             found = [text(s.rpartition(".")[2]) for s in info["state"].get("subjects") or {}]
             keys += [(self._space, name) for name in found if name is not None]
             if not found or len(keys) >= info.get("total", 0):
                 break
-        return [key for key in keys if partition_of(*key, self._session.layout.partitions) in partitions]
+        return [key for key in keys if partition_of(*key, layout.partitions) in partitions]
 
     async def _tick(self, step: int, keys: Sequence[Key]) -> tuple[list[Key], list[Key]]:
         """The streams that could not be committed, and those that were and may not be published."""
@@ -101,7 +97,7 @@ class Clock:
             streams = [loan.stream(key) for key in loan.records]
             due = [s for s in streams if s.last_step is None or s.last_step < step]
             outcomes, batch = session.settler.tick(self._space, step, due)
-            failed = await loan.commit(batch)
+            failed = await session.ledger.commit(loan, batch)
         done = {s.key: o for s, o in zip(due, outcomes, strict=True) if s.key not in failed}
         session.stats.count(list(done.values()))
         for s in streams:
@@ -110,4 +106,5 @@ class Clock:
                 if message is not None:
                     done[s.key] = Outcome(Status.repeated, decode(message), message)
         unsent = await session.send({key: Mail(key, step, o) for key, o in done.items()})
-        return [*(k for k in keys if k not in loan.records), *failed], list(unsent)
+        unread = [k for k in keys if k not in loan.records and k not in loan.refused]
+        return [*unread, *failed], list(unsent)

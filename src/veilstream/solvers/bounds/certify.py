@@ -227,7 +227,7 @@ class Search:
         if bound > self.bound:
             self.bound, self.witness, self.memory = bound, witness, len(witness.next)
         enough = 0.0 if self.last else min(0.1 * (self.reachable - bound), ENOUGH * bound)
-        return value / NATS - bound <= max(enough, 0.1 * self.tolerance * bound, 0.1 * LEAST_BITS)
+        return bool(value / NATS - bound <= max(enough, 0.1 * self.tolerance * bound, 0.1 * LEAST_BITS))
 
     def reach(self, value: float) -> None:
         self.reachable = min(self.reachable, value / NATS)
@@ -240,4 +240,4 @@ class Search:
 
     def fits(self, states: int, growth: float = 1) -> bool:
         Y, Z = self.cost.shape
-        return growth * states * Y * Z * Z <= LARGEST_BLOCKS and growth * states * Z <= LARGEST_SYSTEM
+        return bool(growth * states * Y * Z * Z <= LARGEST_BLOCKS and growth * states * Z <= LARGEST_SYSTEM)

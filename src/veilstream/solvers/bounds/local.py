@@ -15,7 +15,7 @@ one sparse system. pi only helps to find f: the bound itself is the minimum with
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from veilstream.solvers.bounds.certify import Certificate, Ending
 from veilstream.solvers.bounds.witness import NATS, SMALLEST
 from veilstream.solvers.size import layout_of
 from veilstream.solvers.solution import Progress
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 LOOK_EVERY, MOST_SWEEPS = 25, 1000
 STALLED = 2e-4  # relative: three looks without this much are enough
@@ -50,14 +53,14 @@ class LocalWitness:
     log_weights: Array  # T
     alpha: Array  # E
 
-    def bound(self, transition: Any, distortion: Array, weight: float) -> float:
+    def bound(self, transition: "csr_array", distortion: Array, weight: float) -> float:
         """g in bits, rounding errors subtracted; transition: csr."""
         reverse = Reverse(self.pattern, transition)
         cost = weight * distortion[reverse.state, reverse.output] * NATS
         rho, log_wP = reverse.cost(cost, self.log_weights)
         g = float((rho + reverse.ahead(self.alpha) - self.alpha[reverse.entry]).min())
         largest = 1 + sum(np.abs(x).max() for x in (cost, self.log_weights, log_wP, self.alpha))
-        return (g - 8 * (self.pattern.n_states + 8) * largest * 2.0**-53) / NATS
+        return float((g - 8 * (self.pattern.n_states + 8) * largest * 2.0**-53) / NATS)
 
 
 class Reverse:
@@ -90,7 +93,7 @@ class Reverse:
 
     def ahead(self, alpha: Array) -> Array:
         """(P alpha_next(s,y))(z) of every triple."""
-        return (self.pattern.follow @ alpha)[self.pattern.triple_kernel]
+        return np.asarray(self.pattern.follow @ alpha)[self.pattern.triple_kernel]
 
     def least(self, x: Array) -> Array:
         """The least over y, of every entry."""
@@ -119,7 +122,7 @@ def alternate(reverse: Reverse, cost: Array, law: Array) -> Iterator[tuple[Array
         mu = lead @ np.bincount(p.triple_kernel, mu[entry] * np.exp(log_a), len(p.kernel_row))
 
 
-def flattened(reverse: Reverse, transition: Any, law: Array, rho: Array, alpha: Array, steps: int) -> Array:
+def flattened(reverse: Reverse, transition: "csr_array", law: Array, rho: Array, alpha: Array, steps: int) -> Array:
     """A better potential: some value iteration, then the part f(z) of the module's head."""
     from scipy.sparse import eye_array
     from scipy.sparse.linalg import spsolve
@@ -134,7 +137,7 @@ def flattened(reverse: Reverse, transition: Any, law: Array, rho: Array, alpha: 
     f = np.zeros(p.n_states)
     f[1:] = spsolve((eye_array(p.n_states) - transition).tocsc()[1:, 1:], (h - law @ h)[1:])
     alpha = alpha + f[p.entry_state]
-    return alpha - alpha.mean()
+    return np.asarray(alpha - alpha.mean())
 
 
 def certify_locally(

@@ -18,12 +18,12 @@ LEAST_GAIN = 1e-10  # nats; a split that saves less is not made
 def window_memory(n_outputs: int, window: int) -> NDArray[np.int64]:
     """The memory that is the last `window` releases, the oldest most significant."""
     states = n_outputs**window
-    return (np.arange(states)[:, None] * n_outputs + np.arange(n_outputs)) % states
+    return np.asarray((np.arange(states)[:, None] * n_outputs + np.arange(n_outputs)) % states)
 
 
 def divergence_to(b: Array, centre: Array) -> Array:
     """D(b||centre) in nats for every row of b; large instead of infinite where the centre lacks support."""
-    return (b * np.log(np.where(b > 0, b, 1) / np.maximum(centre, 1e-100))).sum(-1)
+    return np.asarray((b * np.log(np.where(b > 0, b, 1) / np.maximum(centre, 1e-100))).sum(-1))
 
 
 def beliefs(P: Array, m: Array) -> tuple[Array, Array]:
@@ -83,7 +83,7 @@ def two_groups(b: Array, p: Array) -> tuple[NDArray[np.bool_], float]:
     """2-means by relative entropy of the rows of b, weights p: who is in the second group, the nats saved."""
 
     def centre(group: NDArray[np.bool_]) -> Array:
-        return p[group] @ b[group] / max(p[group].sum(), 1e-300)
+        return np.asarray(p[group] @ b[group] / max(p[group].sum(), 1e-300))
 
     everyone = np.ones(len(p), dtype=bool)
     apart = divergence_to(b, centre(everyone))

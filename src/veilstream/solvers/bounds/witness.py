@@ -60,10 +60,10 @@ class SparseMatrix:
         return SparseMatrix(self.csr.T)
 
     def __rmatmul__(self, x: Array) -> Array:
-        return (x.reshape(-1, x.shape[-1]) @ self.csr).reshape(x.shape)
+        return np.asarray(x.reshape(-1, x.shape[-1]) @ self.csr).reshape(x.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return self.csr.toarray()
+        return np.asarray(self.csr.toarray())
 
 
 @dataclass(frozen=True, eq=False)

@@ -175,7 +175,7 @@ class Nats(Place):
 
             async def give(stream: str, body: bytes) -> list[dict]:
                 link = await connected(urls)
-                await link.request(names.reading(DEFAULT_SPACE, stream), body, None)
+                await link.request((names.reading(DEFAULT_SPACE, stream), body, None))
                 assert await until(link, names.readings, 0, 10) == 0
                 out = await everything(link, names.releases)
                 self.memory = await everything(link, names.memory)

@@ -5,7 +5,6 @@ Each child is a process of its own that runs what `veil serve` runs; the test ki
 
 import os
 import sys
-import threading
 
 from veilstream.artefact import load
 from veilstream.gateway import logs, service
@@ -24,7 +23,7 @@ def child(policy: str, store: str, port: int) -> None:
     core = Core({"": space}, opened)
     settings = BrokerSettings("127.0.0.1", port, f"veil-{opened.id}")
     gateway = MqttGateway(core, [Route("in/+", "out/+")], settings, republish=200)
-    service.run({"mqtt": gateway.run}, core.stats, threading.Event())
+    service.run({"mqtt": gateway.run}, core.stats)
     core.close()
 
 

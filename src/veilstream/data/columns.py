@@ -1,13 +1,15 @@
-"""Which column is what: guessed by name, or told."""
+"""Which column is what: guessed by name, or told. The standard library only: a gateway asks the same."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from veilstream.data.readers.reader import LONGEST, form
 from veilstream.errors import InputError
+
+LONGEST = 40  # characters of a file in an error line
+NONE = "-"  # as a column: there is none, whatever the names look like
 
 ROLES: dict[str, tuple[str, ...]] = {
     "time": ("time", "t", "timestamp", "datetime", "date_time", "ts", "tst", "date", "tstp", "utc", "time_utc"),
@@ -27,6 +29,20 @@ ROLES: dict[str, tuple[str, ...]] = {
         "lclid",
         "tid",
         "person",
+        "who",
+        "patient",
+        "patient_id",
+        "subject",
+        "subject_id",
+        "participant",
+        "participant_id",
+        "uid",
+        "username",
+        "meter_id",
+        "household_id",
+        "vehicle",
+        "vehicle_id",
+        "imei",
     ),
     "trace": ("trace", "trip", "track", "trajectory", "trip_id", "track_id", "trace_id", "trajectory_id", "segment"),
 }
@@ -56,6 +72,10 @@ class Layout:
         return "position" if self.lat else "value"
 
     @property
+    def used(self) -> set[str | None]:
+        return {self.time, self.lat, self.lon, self.value, self.stream, self.trace, *self.wide}
+
+    @property
     def numbers(self) -> dict[str, str]:
         """Column -> role, of the columns that hold numbers; no role in a wide table."""
         if self.wide:
@@ -64,29 +84,36 @@ class Layout:
         return {column: role for column, role in roles.items() if column}
 
 
+def form(text: str) -> str:
+    """A field of a file as an error line may show it: every digit as 0, for it may be part of a true value."""
+    return repr(re.sub(r"\d", "0", text[:LONGEST]))
+
+
 def parse_columns(text: str | None) -> dict[str, str]:
     """ "time=ts,lat=y" -> {"time": "ts", "lat": "y"}."""
-    told: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for part in (text or "").split(","):
         if not part.strip():
             continue
         role, _, column = part.partition("=")
         if role.strip() not in ROLES or not column.strip():
             raise InputError(f"`columns` {part.strip()!r}: write role=column with a role of {', '.join(ROLES)}")
-        told[role.strip()] = column.strip()
-    return told
+        columns[role.strip()] = column.strip()
+    return columns
 
 
-def guess_layout(header: list[str], told: Mapping[str, str], where: str) -> Layout:
-    """The layout of a table with these column names; what is told wins over names."""
+def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> Layout:
+    """The layout of a table with these column names; what `columns` says wins."""
     listing = _listing(header)
-    for role, column in told.items():
+    absent = {role for role, column in columns.items() if column == NONE and column not in header}
+    columns = {role: column for role, column in columns.items() if role not in absent}
+    for role, column in columns.items():
         if column not in header:
             raise InputError(f"{where}: no column {column!r} for {role}; the columns are {listing}")
-    found = dict(told)
-    free = [c for c in header if c not in told.values()]
+    found = dict(columns)
+    free = [c for c in header if c not in columns.values()]
     for role, names in ROLES.items():
-        if role not in found:
+        if role not in found and role not in absent:
             guess = next((c for name in names for c in free if _plain(c) == name), None)
             if guess is not None:
                 found[role] = guess
@@ -96,7 +123,7 @@ def guess_layout(header: list[str], told: Mapping[str, str], where: str) -> Layo
     if "lat" in found and "lon" in found:
         return Layout(found["time"], found["lat"], found["lon"], stream=found.get("stream"), trace=found.get("trace"))
     half = ("lat" in found) != ("lon" in found)
-    if half and ("lat" in told or "lon" in told or "value" not in found):
+    if half and ("lat" in columns or "lon" in columns or "value" not in found):
         missing = "lon" if "lat" in found else "lat"
         raise InputError(f"{where}: no {missing} column among {listing}; name it with `columns='{missing}=COLUMN'`")
     if "value" not in found:
@@ -106,10 +133,55 @@ def guess_layout(header: list[str], told: Mapping[str, str], where: str) -> Layo
     if "value" in found:
         value, stream, trace = found["value"], found.get("stream"), found.get("trace")
         return Layout(found["time"], value=value, stream=stream, trace=trace, unit=guess_unit(value))
-    wide = tuple(c for c in header if c != found["time"] and c != found.get("trace"))
+    wide = tuple(c for c in header if c not in (found["time"], found.get("trace"), found.get("stream")))
     if not wide:
-        raise InputError(f"{where}: only a time column ({found['time']}); a reading needs lat and lon, or a value")
-    return Layout(time=found["time"], trace=found.get("trace"), wide=wide)
+        raise InputError(
+            f"{where}: a reading needs lat and lon, or a value; there is {listing} only: name it with "
+            "`columns='value=COLUMN'`"
+        )
+    if "stream" not in found:
+        return Layout(time=found["time"], trace=found.get("trace"), wide=wide)
+    if len(wide) > 1:
+        raise InputError(
+            f"{where}: which of {_listing(list(wide))} is the value? name it with `columns='value=COLUMN'`"
+        )
+    return Layout(found["time"], value=wide[0], stream=found["stream"], trace=found.get("trace"))
+
+
+# --- whose readings they are ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Split:
+    """What a column that nobody named does to the readings: how many there are, and how many different."""
+
+    column: str
+    rows: int
+    times: int  # different ones
+    pairs: int  # of a time and a value of the column, different ones
+    values: int  # of the column, different ones
+
+    @property
+    def few(self) -> bool:
+        """Values that come again and again: a name, a kind, not a measurement."""
+        return 1 < self.values <= max(2, self.rows // 10)
+
+    @property
+    def tells_apart(self) -> bool:
+        """One time stands in several rows, once for each value of the column: these are several people's."""
+        double = self.rows - self.times
+        return self.few and double >= max(2, self.rows // 20) and self.rows - self.pairs <= double // 20
+
+
+def check_one_person(splits: Iterable[Split], where: str) -> None:
+    """Raises where a column that nobody named tells people apart: they are never merged without a word."""
+    for split in splits:
+        if split.tells_apart:
+            name = _listing([split.column])
+            raise InputError(
+                f"{where}: column {name} tells {split.values} streams apart that have readings at the same times; say "
+                f"`columns='stream={name}'`, or `columns='stream={NONE}'` if all of it is one stream's"
+            )
 
 
 def guess_unit(column: str) -> str:

@@ -1,0 +1,131 @@
+"""No false comfort: the lines that must stand beside a result, each starting with what is wrong.
+
+What is known of the data behind a model is the card in its provenance, as `veil fit` writes it; a file may lack it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from veilstream.core.chain import MarkovChain
+from veilstream.solvers.solution import Level, Point, Solution
+from veilstream.units import convert
+
+SAME = 0.01  # share of the truth's bits within which a policy hides nothing, or everything
+PER_STATE = 10  # independent visits a state below which a model is thin
+MOST = 0.5  # of steps at no stop
+SMALLER = {"km": "m", "kWh": "Wh", "MWh": "kWh", "kW": "W", "MW": "kW", "h": "min"}  # what a bare number may have meant
+LOSS_FACTOR, LOSS_BITS = 2.0, 0.2  # data is strange beyond this many times the model's own loss, and this much more
+
+
+@dataclass(frozen=True)
+class DataCard:
+    """What there was to learn from."""
+
+    states: int
+    effective_sample: float  # independent visits
+    steps: int = 0
+    no_stop: float = 0.0  # share of steps that are at no stop
+    raw_p95: float | None = None  # 95 % of readings lie within this of their state
+    held_out_bits: float | None = None
+
+    @classmethod
+    def of(cls, provenance: Mapping[str, Any]) -> "DataCard | None":
+        """From a file, which may say anything."""
+        said = provenance.get("card")
+        if not isinstance(said, dict):
+            return None
+        known = {k: said.get(k) for k in cls.__dataclass_fields__}
+        numbers = {k: v for k, v in known.items() if isinstance(v, int | float) and np.isfinite(v)}
+        return cls(**numbers) if {"states", "effective_sample"} <= set(numbers) else None  # type: ignore[arg-type]
+
+    @property
+    def thin(self) -> bool:
+        return self.effective_sample < PER_STATE * self.states
+
+
+def about_data(provenance: Mapping[str, Any]) -> list[str]:
+    """Too little of it, or states that do not cover it."""
+    card, found = DataCard.of(provenance), []
+    if card is None:
+        return []
+    if card.thin:
+        found.append(
+            f"thin data: {card.effective_sample:,.0f} independent visits for {card.states} states, fewer than "
+            f"{PER_STATE} each; figures are true of the model only, not yet of the person"
+        )
+    if card.no_stop > MOST:
+        found.append(
+            f"{card.no_stop:.0%} of steps are at no stop and count as the nearest one: between stops a release can be "
+            "far from where the person was"
+        )
+    return found
+
+
+def level(found: Level, provenance: Mapping[str, Any]) -> Level:
+    """How sure a figure is about the person, given the data behind the model."""
+    card = DataCard.of(provenance)
+    return Level.MODEL_ONLY if card is not None and card.thin else found
+
+
+def honest(solution: Solution, provenance: Mapping[str, Any]) -> Solution:
+    """The solution with its level and with every line that must stand beside it."""
+    lines = about_policy(solution.leakage, solution.problem.chain) + about_data(provenance)
+    return replace(solution, level=level(solution.level, provenance), warnings=[*solution.warnings, *lines])
+
+
+def honest_point(point: Point, provenance: Mapping[str, Any]) -> Point:
+    return replace(point, level=level(point.level, provenance))
+
+
+def about_policy(leakage: float, chain: MarkovChain) -> list[str]:
+    """Whether it hides nothing, or everything."""
+    truth = chain.entropy_rate
+    if truth <= 0:
+        return []
+    if leakage >= (1 - SAME) * truth:
+        return [
+            f"this policy hides nothing: {leakage:.3f} bits per step of the {truth:.3f} that the truth would tell; "
+            "allow a larger distance to hide something"
+        ]
+    if leakage <= SAME * truth:
+        return [
+            f"this policy hides everything: {leakage:.2g} bits per step of {truth:.3f}; releases hardly depend on the "
+            "truth, ask for a smaller distance if they are to be of use"
+        ]
+    return []
+
+
+def about_limit(flag: str, text: str, unit: str, blind: float) -> list[str]:
+    """A bare number that is farther than revealing nothing, and would be sensible in a smaller unit."""
+    try:
+        bare = float(text)
+    except ValueError:
+        return []
+    small = SMALLER.get(unit)
+    if small is None or bare <= blind or not 0 < convert(bare, small, unit) < blind:
+        return []
+    return [
+        f"{flag} {text} has no unit and was read as {text} {unit}, more than revealing nothing costs ({blind:.3g} "
+        f"{unit}); was {text}{small} meant?"
+    ]
+
+
+def about_stranger(loss: float, away: float | None, chain: MarkovChain, provenance: Mapping[str, Any]) -> list[str]:
+    """Whether data looks like somebody else's: its log-loss (bits per step), its median distance from the states."""
+    card = DataCard.of(provenance)
+    own = chain.entropy_rate if card is None or card.held_out_bits is None else card.held_out_bits
+    found = []
+    if loss > LOSS_FACTOR * own + LOSS_BITS:
+        found.append(
+            f"this data looks like somebody else's: {loss:.2f} bits per step under the chain, {own:.2f} on the data it "
+            "was fitted to"
+        )
+    elif card is not None and card.raw_p95 is not None and away is not None and away > card.raw_p95 > 0:
+        found.append(
+            f"this data looks like somebody else's: half of it lies farther than {away:.3g} from every state, where "
+            f"95 % of the fitted readings were within {card.raw_p95:.3g}"
+        )
+    return found

@@ -1,0 +1,70 @@
+"""The benchmarks on sizes that take a moment: they run, and they count what they say."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+
+import veilstream as vs
+from gatewaykit import NEEDS_MOSQUITTO
+from veilstream.apps.bench import core, data, fleet, gateway, large
+
+
+@pytest.mark.slow
+def test_the_exact_solver_on_the_toy(monkeypatch):
+    monkeypatch.setattr(core, "builtin_problem", lambda name, c: vs.builtin_problem("grid2x3-toy", c))
+    assert core.bench_sweep()["ratio"] > 1
+    found = core.bench_solve()
+    assert found["objective"] <= found["belief_greedy_objective"] * 1.005 and 0 <= found["certified_gap"] < 0.01
+    assert core.bench_curve()["points"] > 10
+    lifted = core.bench_lift()
+    assert lifted["objective"] == pytest.approx(lifted["same_problem_order_1"], rel=2e-3)  # the lift changes nothing
+
+
+def test_growth_is_that_of_the_two_sides(monkeypatch):
+    monkeypatch.setattr(large, "SIDES", (4, 6))
+    monkeypatch.setattr(large, "alone", large.measure)
+    found = large.run()
+    small, more = found["4x4"], found["6x6"]
+    by_hand = np.log(more["sweep_ms"] / small["sweep_ms"]) / np.log(more["nonzeros"] / small["nonzeros"])
+    assert found["growth"]["sweep_exponent"] == pytest.approx(by_hand)
+
+
+@pytest.mark.slow
+def test_a_table_is_fitted_in_a_process_of_its_own():
+    found = data.bench_large_csv(20_000)
+    assert found["rows"] == 20_000 and found["states"] > 1 and found["times_a_bare_parse"] > 1
+
+
+def test_releases_are_counted():
+    found = gateway.bench_release_many(100, 5)
+    ratio = found["release_many_table_per_s"] / found["numpy_categorical_per_s"]
+    assert found["release_many_table_ratio"] == pytest.approx(ratio)
+    assert gateway.bench_memory(2000)["readings"] == 2000
+
+
+@pytest.mark.slow
+@NEEDS_MOSQUITTO
+def test_readings_go_through_a_broker_and_back(monkeypatch):
+    monkeypatch.setattr(gateway, "ROUNDS", 1)
+    found = gateway.bench_mqtt(400)
+    assert found["gateway_per_s"] > 0 and found["gateway_to_echo_ratio"] > 0
+    assert gateway._latency(100, 1)["answered"] == 1
+
+
+@pytest.mark.slow
+def test_a_fleets_tasks_are_timed(monkeypatch):
+    """In this process: what workers do has tests of its own."""
+    monkeypatch.setattr(fleet, "STEPS", 300)
+    found = fleet.bench_workers("serial", users=1, rounds=1)
+    assert found["users"] == 1 and 0 < found["one_worker_cpu_s"] <= found["one_worker_s"] * 1.1
+
+
+def test_the_command_prints_figures_and_a_failed_verdict_is_exit_code_1(veil, monkeypatch):
+    told = {"drill": {"releases": 1234567, "verdict": "ok"}}
+    monkeypatch.setattr(data, "run", lambda: told)
+    assert json.loads(veil("bench", "data", "--json").out) == {"data": told}
+    assert veil("bench", "data").out.split() == ["data", "drill", "releases", "1.235e+06", "verdict", "ok"]
+    monkeypatch.setattr(data, "run", partial(dict, drill={"verdict": "FAILED"}))
+    assert veil("bench", "data").code == 1
