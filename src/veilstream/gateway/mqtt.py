@@ -143,6 +143,8 @@ class MqttGateway:
                 for parcel, at in zip(parcels, places, strict=True):
                     done = [i for i in at if outcomes[i].status is wanted and outcomes[i].release is not None]
                     to: Origin = parcel.note
+                    if not done:
+                        continue
                     bodies = [outcomes[i].body(to.form, readings[i].owntracks) for i in done]  # type: ignore[union-attr]
                     out += [(to.topic, payload) for payload in _packets(bodies, to.limit)]
                 return out
@@ -150,7 +152,8 @@ class MqttGateway:
             receipt = self.core.process(readings, compose)
             for i, (topic, payload) in receipt.outbox:
                 self._send(connection, i, topic, payload)
-            for topic, payload in compose(receipt.outcomes, Status.repeated):
+            again = any(o.status is Status.repeated for o in receipt.outcomes)
+            for topic, payload in compose(receipt.outcomes, Status.repeated) if again else ():
                 connection.publish(topic, payload, self.retain)
 
         parcels = [self._parcel(m) for m in connection.inbox]
