@@ -107,6 +107,29 @@ def test_a_store_that_fails_for_a_reading_does_not_take_mqtt_offline_under_a_clo
         broker.stop()
 
 
+@NEEDS_MOSQUITTO
+def test_a_reading_of_a_step_that_was_ticked_is_not_answered_on_the_output(tmp_path):
+    (tmp_path / "broker").mkdir()
+    broker, moment = Mosquitto(tmp_path / "broker"), [6000.0]
+    client = Client(broker.port, "out/#")
+    try:
+        art = artefact(tmp_path / "p.veil", period_s=60.0)
+        clocked = {"clock": True, "now": lambda: moment[0]}
+        with core_of(art, tmp_path / "s.db", **clocked) as core, serving(core, broker.port) as gateway:
+            client.say("in/a", {"t": 6000, "value": 3})
+            wait_until(lambda: core.stats.waiting == 1)
+            core.tick("", 100, gateway.composer(""))
+            gateway.wake()
+            wait_until(lambda: len(client.heard) == 1)
+            client.say("in/a", {"t": 6001, "value": 3})
+            wait_until(lambda: core.stats.repeated == 1)
+            time.sleep(0.3)
+            assert len(client.heard) == 1
+    finally:
+        client.end()
+        broker.stop()
+
+
 def test_without_a_clock_what_is_no_location_is_counted_for_the_owner_alone(tmp_path):
     """It comes when someone crosses the border of a region."""
     with core_of(artefact(tmp_path / "p.veil")) as core:
