@@ -148,6 +148,8 @@ def _checked_names(names: Sequence[str], n: int) -> tuple[str, ...]:
     names = tuple(map(str, names))
     if len(names) != n or len(set(names)) != n:
         raise InputError(f"{n} states need {n} distinct names, found {len(set(names))}")
+    if not all(map(str.isprintable, names)):
+        raise InputError("the name of a state must be printable: no line breaks, no control characters")
     for name in names:
         if not name or len(name) > MAX_NAME or not name.isprintable():
             raise InputError(f"the state name {name[:20]!r} must be 1 to {MAX_NAME} printable characters")

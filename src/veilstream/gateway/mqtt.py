@@ -235,6 +235,9 @@ class MqttGateway:
 
 def _packets(bodies: Sequence[bytes], limit: int) -> Iterator[bytes]:
     """Releases as messages of at most `limit` bytes: alone, or as arrays."""
+    if len(bodies) < 2:
+        yield from bodies
+        return
     part: list[bytes] = []
     size = 2
     for body in bodies:

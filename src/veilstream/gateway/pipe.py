@@ -214,8 +214,13 @@ class Sink:
         writer = csv.writer(out, lineterminator="\n")
         for r in (o.release for o in outcomes if o.release is not None):
             place = [r.lat, r.lon] if self.map else []
-            writer.writerow([r.stream, r.t, r.released, *place, r.leaked_bits])
+            writer.writerow([no_formula(r.stream), r.t, r.released, *place, r.leaked_bits])
         return out.getvalue().encode()
+
+
+def no_formula(name: str) -> str:
+    """A name as a cell: what a spreadsheet would take for a formula is quoted, as spreadsheets do."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
 
 
 def run(

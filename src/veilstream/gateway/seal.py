@@ -13,7 +13,6 @@ from zlib import crc32
 
 _NONE = -(1 << 63)
 _STATE = struct.Struct("<qdqqqqq").pack
-_ROW = struct.Struct("<qqd").pack
 _COUNT = struct.Struct("<12sqI")
 
 
@@ -27,7 +26,8 @@ def of_stream(space: str, name: str, state: tuple[Any, ...], serial: int) -> int
 
 
 def of_release(step: int, stream: int, total: float, message: bytes | None) -> int:
-    return crc32(message or b"", crc32(_ROW(step, stream, total)))
+    """The total is for people who look into the store: nothing reads it."""
+    return crc32(message or b"", (step ^ (stream << 20)) & 0xFFFFFFFF)
 
 
 def of_mail(topic: str, payload: bytes) -> int:
@@ -64,7 +64,7 @@ class Place:
     """Where a file lies; `left` once it is not there any more."""
 
     def __init__(self, *paths: str) -> None:
-        self._at = {path: self._of(path) for path in paths}
+        self._at = [(path, self._of(path)) for path in paths]
 
     @staticmethod
     def _of(path: str) -> tuple[int, int] | None:
@@ -76,7 +76,7 @@ class Place:
 
     def left(self) -> str | None:
         """The file that was deleted or replaced."""
-        for path, at in self._at.items():
+        for path, at in self._at:
             if self._of(path) != at:
                 return path
         return None

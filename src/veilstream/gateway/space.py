@@ -1,7 +1,9 @@
 """One policy at work: its mechanism, its map from readings to true symbols, and what each release looks like."""
 
 import hashlib
+import time
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -46,6 +48,8 @@ class Space:
             )
         self.mechanism = Mechanism(policy, problem, ceiling, meter)
         self.grid = Grid(artefact.period_s, artefact.epoch_s)
+        if artefact.period_s is not None and self.grid.step(time.time()) is None:
+            raise InputError("the file's period and epoch count no steps of our time; fit it again")
         self.ceiling = ceiling
         self.symbols = problem.chain.symbols
         self.n_symbols = problem.chain.n_symbols
@@ -152,16 +156,15 @@ class Space:
         Turns are of any length, longest first, one after the other in x: round j is at starts + j.
         """
         streams = [turn.stream for turn in turns]
-        lengths = np.array([len(turn.places) for turn in turns])
-        starts = np.cumsum(lengths) - lengths
-        steps = np.array([step for turn in turns for step, _ in turn.times])
-        before = np.roll(steps, 1)
-        before[starts] = [t.times[0][0] - 1 if t.stream.last_step is None else t.stream.last_step for t in turns]
-        gaps = steps - before - 1
+        lengths = [len(turn.places) for turn in turns]
+        starts = np.array([0, *accumulate(lengths[:-1])])
+        gaps = np.array(_gaps(turns))
         now, last = self.unpack(streams), np.array([s.state for s in streams])
         y, totals = np.empty_like(x), np.empty(x.shape)
-        for j in range(int(lengths[0])):
-            n = int(np.searchsorted(-lengths, -j))  # those longer than j
+        n = len(turns)
+        for j in range(lengths[0]):
+            while lengths[n - 1] <= j:
+                n -= 1
             at = starts[:n] + j
             gap = gaps[at]
             for k in set(gap[gap > 0].tolist()):
@@ -174,3 +177,14 @@ class Space:
             totals[at] = new.total
         self.pack(streams, now)
         return y, totals, last
+
+
+def _gaps(turns: list[Turn]) -> list[int]:
+    """Steps that were skipped before each one."""
+    gaps = []
+    for stream, _, times in turns:
+        last = times[0][0] - 1 if stream.last_step is None else stream.last_step
+        for step, _ in times:
+            gaps.append(step - last - 1)
+            last = step
+    return gaps

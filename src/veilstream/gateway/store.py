@@ -276,8 +276,10 @@ class Store:
         """After a commit, before anyone hears of it: it is in the file that everyone else would open."""
         self._serial += 1
         if self._count is not None:
-            with self._os_errors():
+            try:
                 self._count.write(self.id, self._serial)
+            except OSError as error:
+                raise StoreError(f"the store {self.path} cannot be used: {error.strerror}") from None
         left = self._place.left()
         if left is not None:
             self._gone = f"{left} was deleted or replaced while in use; nothing is released any more"
@@ -346,13 +348,6 @@ class Store:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite's own word may quote what was flipped
             raise StoreError(_line(self.path, error)) from None
-
-    @contextmanager
-    def _os_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StoreError(f"the store {self.path} cannot be used: {error.strerror}") from None
 
     def close(self) -> None:
         try:

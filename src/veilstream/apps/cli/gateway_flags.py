@@ -219,6 +219,9 @@ def secret(variable: str, file: Path | None) -> str | None:
     if file is None:
         return os.environ.get(variable) or None
     try:
-        return file.read_text(encoding="utf-8").strip()
+        with file.open("rb") as source:
+            if os.fstat(source.fileno()).st_mode & 0o077:
+                raise InputError(f"the secret in {file} is open to other users; run: chmod 600 {file}")
+            return source.read().decode("utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise InputError(f"cannot read the secret in {file}") from None

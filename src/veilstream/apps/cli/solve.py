@@ -140,6 +140,7 @@ def write(path: Path, solution: "Solution", source: "Utility", model: "Artefact 
 
 def show(solution: "Solution", source: "Utility", quantile: float, out: Path | None) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console(highlight=False)
@@ -169,7 +170,7 @@ def show(solution: "Solution", source: "Utility", quantile: float, out: Path | N
         table.add_row("start-up", f"{solution.startup_bits:.2f}", "bits once, on top of the rate")
     truth = solution.problem.chain.entropy_rate
     table.add_row("the truth", f"{truth:.4f}", "bits per step if nothing were hidden")
-    console.print(f"[bold]{solution.problem.chain.name}[/], {solution.problem.constraint}, {solution.method}")
+    console.print(f"[bold]{escape(solution.problem.chain.name)}[/], {solution.problem.constraint}, {solution.method}")
     console.print(table)
     console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
     if quantile < 1 and solution.problem.worst is not None:
@@ -177,4 +178,4 @@ def show(solution: "Solution", source: "Utility", quantile: float, out: Path | N
     for warning in solution.warnings:
         console.print(f"[yellow]![/] {warning}")
     if out is not None:
-        console.print(f"policy written to [bold]{out}[/]")
+        console.print(f"policy written to [bold]{escape(str(out))}[/]")
