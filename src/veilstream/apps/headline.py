@@ -6,18 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from veilstream.apps.report.points import guessed
+from veilstream.audit.verdict import noun
 from veilstream.core.chain import MarkovChain
 from veilstream.core.policy import Policy
 from veilstream.data.card import newest_symbol_chain
 from veilstream.solvers.solution import Solution
 
 MOST_STATES = 512  # beyond, the adversary's beliefs take longer than the solution
-NOUNS = {"km": "place", "": "state"}
-
-
-def noun(unit: str) -> str:
-    """What a state is, in a word."""
-    return NOUNS.get(unit, "level")
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def show(source: "Utility", rows: list[Advice], warnings: list[str]) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from veilstream.apps.headline import noun
+    from veilstream.audit.verdict import noun
 
     console = Console(highlight=False, soft_wrap=True)
     unit, thing = source.unit or "units", noun(source.unit)
