@@ -30,8 +30,10 @@ def show(found: "Assessment") -> None:
 
 def print_whole(console: Console, sheet: Table) -> None:
     """Lines longer than the terminal rather than figures that are cut."""
-    wide = Console(width=WIDEST).measure(sheet).maximum
-    console.print(sheet, width=max(console.width, wide), crop=False, soft_wrap=True)
+    own = console.width
+    console.width = max(own, Console(width=WIDEST).measure(sheet).maximum)
+    console.print(sheet)
+    console.width = own
 
 
 def table(sheet: Sheet) -> Table:
