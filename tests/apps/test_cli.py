@@ -149,3 +149,16 @@ def test_a_reader_who_stops_reading_is_no_failed_claim():
     process.stdout.close()
     assert (process.wait(60), process.stderr.read()) == (141, b"")
     process.stderr.close()
+
+
+def test_without_a_terminal_progress_is_a_line_a_minute(capsys):
+    from veilstream.apps.cli.common import Minutes
+
+    now = iter([0.0, 30.0, 61.0, 90.0, 130.0])
+    tell = Minutes("solving", clock=lambda: next(now))
+    for done in (0.1, 0.25, 0.3, 0.5):
+        tell(done, "sweeps")
+    assert capsys.readouterr().err.splitlines() == [
+        "solving: sweeps, 25% after 1 min, about 3 min left",
+        "solving: sweeps, 50% after 2 min, about 2 min left",
+    ]

@@ -200,3 +200,17 @@ def test_geolife_is_encoded_as_it_was_fitted(tmp_path):
     seen = {k: v.cross_entropy.value for k, v in setting.adversaries["predictor"].items()}
     assert setting.broken == 0
     assert seen["truth"] < seen["released"] < seen["nothing"]
+
+
+def test_figures_are_never_cut_however_narrow_the_terminal():
+    import io
+
+    from rich.console import Console
+
+    from veilstream.apps.cli.audit_view import print_whole, table
+    from veilstream.audit.tables import Sheet
+
+    cells = tuple(f"{i}.123 [0.12,0.34]" for i in range(8))
+    console = Console(file=io.StringIO(), width=80)
+    print_whole(console, table(Sheet("At equal mean distortion", tuple("abcdefgh"), [(cells, True)])))
+    assert all(cell in console.file.getvalue() for cell in cells)

@@ -39,7 +39,7 @@ def test_a_traveller_is_near_her_states_on_the_road_too():
     assert len(alone.states) == 2
     assert found.states.kind == "stops and cells"
     np.testing.assert_array_equal(found.states.coordinates[:2], alone.states.coordinates)
-    assert names[:3] == ("stop 0", "stop 1", "cell 0")
+    assert names[:3] == ("stop 0", "stop 1", "cell 2")
     np.testing.assert_array_equal(found.labels, alone.labels)
     assert (away_km(points, alone.states) <= 1).mean() < 0.9
     share = (away_km(points, found.states) <= 1).mean()
@@ -118,7 +118,7 @@ def test_who_asks_for_stops_gets_stops():
 
 def test_states_can_be_named():
     points = traveller()
-    options = FitOptions(names=(("stop 1", "work"), ("cell 0", "bridge")))
+    options = FitOptions(names=(("stop 1", "work"), ("cell 2", "bridge")))
     model = fit_model(from_arrays(np.arange(len(points)) * 300.0, points, "km"), options)
     assert model.states.names[:3] == ("stop 0", "work", "bridge")
     for name, new, says in (("stop 9", "home", "no state is called 'stop 9'"), ("work", "stop 0", "distinct names")):

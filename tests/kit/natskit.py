@@ -54,7 +54,7 @@ def session_on(
     space, members = Space(art, ceiling), SimpleNamespace(mine={0}, id="test", forged=0)
     ledger = Ledger(link, names, SEAL, {DEFAULT_SPACE: binding_of(space)}, keep)
     settler = Settler({DEFAULT_SPACE: space}, Serving(keep=keep, **serving), uniforms, now)
-    return Session(link, Layout(names, 1, 1, SEAL), ledger, members, settler, Stats(0, []))
+    return Session(link, Layout(names, 1, 1, SEAL), ledger, members, settler, Stats(0, [], settler.serving.clock))
 
 
 def message(stream: str, body: object, reply: str = "1"):

@@ -12,8 +12,8 @@ CASE = {"nothing": "nothing seen", "truth": "truth seen"}
 SETTING = {"chain": "data drawn from the chain", "traces": "recorded traces"}
 LEGEND = (
     "Cross-entropy in nats and bits: more is more private. Top 1, top 3: how often the true state is the adversary's "
-    "first guess, or among the first three. Found: share of a whole trace recovered afterwards. Home, work: of the "
-    "time at the most and second most visited state. Brackets are 95 % intervals over traces."
+    "first guess, or among the first three. Found: share of a whole trace recovered afterwards. Home, work (1st, "
+    "2nd): of the time at the most and second most visited state. Brackets are 95 % intervals over traces."
 )
 
 
@@ -38,7 +38,8 @@ def sheets(found: Audit) -> list[Sheet]:
 
 def _exact(setting: Setting, unit: str) -> Sheet:
     title = f"Who knows chain and policy, {SETTING[setting.name]}: {setting.traces} traces, {setting.steps:,} steps"
-    head = ("guessing", "nats", "bits", "top 1", "top 3", f"error {unit}".rstrip(), "found", "home", "work")
+    most = ("home", "work") if unit == "km" else ("1st", "2nd")
+    head = ("guessing", "nats", "bits", "top 1", "top 3", f"error {unit}".rstrip(), "found", *most)
     rows = []
     for who, row in setting.adversaries.items():
         for case, m in row.items():

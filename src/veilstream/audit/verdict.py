@@ -155,7 +155,7 @@ def _exact_words(s: Setting, unit: str) -> str:
 
 def noun(unit: str) -> str:
     """What a state is, in a word."""
-    return {"km": "place", "": "state"}.get(unit, "value")
+    return {"km": "place", "": "state"}.get(unit, "level")
 
 
 def _learner_words(s: Setting) -> str:

@@ -120,6 +120,15 @@ class Policy(ABC):
             return None
         return self.channel(np.arange(n))
 
+    def phase_tables(self) -> Sequence[Array] | None:
+        """Its table at each public phase, over memories that `next_memory` numbers; None where there is none."""
+        table = self.table()
+        return None if table is None else [table]
+
+    def next_memory(self, s: Index, y: Index) -> Index:
+        """s' = next(s, y), of the memories of `phase_tables`."""
+        return self.update(s, y)
+
     def law_steps(self, chain: MarkovChain) -> Sequence[LawStep] | None:
         """One step of the law of (memory, state) for each public phase: what its long run is computed from."""
         table = self.table()

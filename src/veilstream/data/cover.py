@@ -90,7 +90,7 @@ def cells(points: NDArray[np.float64], cells_m: float, least: int) -> NDArray[np
 
 
 def _space(states: NDArray[np.float64], stops: int) -> StateSpace:
-    names = [f"stop {k}" for k in range(stops)] + [f"cell {k}" for k in range(len(states) - stops)]
+    names = [f"{'stop' if k < stops else 'cell'} {k}" for k in range(len(states))]
     return StateSpace("stops and cells", states, tuple(names), "km")
 
 

@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     from veilstream.audit.assemble import Assessment
 
 
+WIDEST = 400  # figures are never cut, however narrow the terminal
+
+
 def show(found: "Assessment") -> None:
     console = Console(highlight=False)
     for sheet in sheets(found.audit):
-        console.print(table(sheet))
+        print_whole(console, table(sheet))
     console.print()
     console.print(escape(found.words), style="" if found.check.stands else "bold red")
     for warning in found.warnings:
@@ -23,6 +26,14 @@ def show(found: "Assessment") -> None:
     console.print(
         f"[dim]{found.audit.seconds:.0f} s; cross-entropies in nats, brackets are 95 % intervals over traces[/]"
     )
+
+
+def print_whole(console: Console, sheet: Table) -> None:
+    """Lines longer than the terminal rather than figures that are cut."""
+    own = console.width
+    console.width = max(own, Console(width=WIDEST).measure(sheet).maximum)
+    console.print(sheet)
+    console.width = own
 
 
 def table(sheet: Sheet) -> Table:

@@ -4,6 +4,7 @@ import inspect
 import json
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
@@ -189,16 +190,37 @@ def options_of(pairs: list[str] | None) -> dict[str, Any]:
     return options
 
 
+class Minutes:
+    """Progress as a line a minute, with an estimate of the time left."""
+
+    def __init__(self, title: str, every_s: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self.title, self.every_s, self.clock = title, every_s, clock
+        self.start = self.last = clock()
+
+    def __call__(self, done: float, what: str) -> None:
+        now = self.clock()
+        if now - self.last < self.every_s:
+            return
+        self.last = now
+        left = (now - self.start) * (1 - done) / done / 60 if done > 0 else None
+        rest = "" if left is None else f", about {max(left, 1):.0f} min left"
+        print(f"{self.title}: {what}, {done:.0%} after {(now - self.start) / 60:.0f} min{rest}", file=sys.stderr)
+
+
 @contextmanager
 def progress_bar(title: str, quiet: bool = False) -> Iterator["Progress | None"]:
-    """A bar on standard error while something long runs; nothing when that is no terminal."""
-    if quiet or not sys.stderr.isatty():
+    """A bar on standard error while something long runs; a line a minute when that is no terminal."""
+    if quiet:
         yield None
         return
+    if not sys.stderr.isatty():
+        yield Minutes(title)
+        return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    times = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), *times
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=1.0)
 

@@ -207,8 +207,11 @@ def fit(
     if stream is not None:
         readings = readings.only(stream)
     jobs = [(readings, out, plot)]
-    if out is not None and "{stream}" in out:
-        jobs = [(readings.only(s), out.replace("{stream}", _safe(s)), _per_stream(plot, s)) for s in readings.streams]
+    if "{stream}" in f"{out or ''}{plot or ''}":
+        jobs = [
+            (readings.only(s), out and out.replace("{stream}", _safe(s)), _per_stream(plot, s))
+            for s in readings.streams
+        ]
     results = [_one(own, options, path, picture, truth, json_out) for own, path, picture in jobs]
     if json_out:
         from veilstream.apps.cli.common import print_json
@@ -322,4 +325,8 @@ def _safe(stream: str) -> str:
 
 
 def _per_stream(plot: Path | None, stream: str) -> Path | None:
-    return None if plot is None else plot.with_name(f"{plot.stem}-{_safe(stream)}{plot.suffix}")
+    if plot is None:
+        return None
+    if "{stream}" in str(plot):
+        return Path(str(plot).replace("{stream}", _safe(stream)))
+    return plot.with_name(f"{plot.stem}-{_safe(stream)}{plot.suffix}")

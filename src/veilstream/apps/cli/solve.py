@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from veilstream.apps.headline import Guess
     from veilstream.artefact import Artefact
     from veilstream.data.utility import Utility
     from veilstream.solvers.solution import Solution
@@ -61,6 +62,7 @@ def solve(
         quantile_of,
         read_model,
     )
+    from veilstream.apps.headline import Guess
     from veilstream.solvers import solve as run
     from veilstream.solvers.comfort import honest
     from veilstream.units import parse_quantity
@@ -89,14 +91,15 @@ def solve(
         )
     solution = honest(solution, {} if artefact is None else artefact.provenance)
     solution.warnings[:0] = limit_warnings(source, avg, at_most)
-    result = as_json(solution, source)
+    guess = Guess.of(source.chain, solution.policy, seed)
+    result = as_json(solution, source) | ({} if guess is None else guess.to_json())
     if out is not None:
         write(out, solution, source, artefact, seed)
         result["policy"] = str(out)
     if json_out:
         print_json(result)
     else:
-        show(solution, source, quantile, out)
+        show(solution, source, quantile, guess, out)
 
 
 def limit_warnings(source: "Utility", avg: str | None, at_most: str | None) -> list[str]:
@@ -138,10 +141,12 @@ def write(path: Path, solution: "Solution", source: "Utility", model: "Artefact 
     save(path, solution.policy, problem=solution.problem, provenance=made, **extra)
 
 
-def show(solution: "Solution", source: "Utility", quantile: float, out: Path | None) -> None:
+def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess | None", out: Path | None) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+
+    from veilstream.apps.headline import bits_of, felt_of, headline
 
     console = Console(highlight=False)
     unit, tried = source.unit or "units", solution.record
@@ -167,10 +172,11 @@ def show(solution: "Solution", source: "Utility", quantile: float, out: Path | N
     if solution.lower_bound is not None:
         table.add_row("  at least", f"{solution.lower_bound:.4f}", f"for any policy, proved: gap {solution.gap:.2%}")
     if solution.startup_bits is not None:
-        table.add_row("start-up", f"{solution.startup_bits:.2f}", "bits once, on top of the rate")
+        table.add_row("start-up", f"{max(solution.startup_bits, 0.0):.2f}", "bits once, on top of the rate")
     truth = solution.problem.chain.entropy_rate
     table.add_row("the truth", f"{truth:.4f}", "bits per step if nothing were hidden")
     console.print(f"[bold]{escape(solution.problem.chain.name)}[/], {solution.problem.constraint}, {solution.method}")
+    console.print(headline(guess, felt_of(solution), bits_of(solution), source.unit))
     console.print(table)
     console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
     if quantile < 1 and solution.problem.worst is not None:

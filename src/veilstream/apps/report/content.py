@@ -22,10 +22,11 @@ from veilstream.apps.report.points import (
     stretch,
 )
 from veilstream.artefact import Artefact
+from veilstream.audit.verdict import noun
 from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
-from veilstream.core.problem import Average, Both, Problem
+from veilstream.core.problem import Average, Both, Constraint, Instantaneous, Problem
 from veilstream.data.card import newest_symbol_chain
 from veilstream.errors import InputError
 from veilstream.solvers import curve, default_weights, solve
@@ -77,6 +78,7 @@ class Spot:
     example: Example
     channel: Array
     channel_level: str  # how sure the channel is
+    command: str = ""  # that makes it
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,9 @@ def collect(
         if progress:
             progress((i + 1) / n_spots, "examples")
         low = float(lower_curve(solutions, np.array([point.distortion]))[0])
-        spots.append(_spot(artefact, point.policy, point, low, is_own, z, options.seed))
+        spot = _spot(artefact, point.policy, point, low, is_own, z, options.seed)
+        weight = next((s.weight for s in kept if s.policy is point.policy), None)
+        spots.append(replace(spot, command=command_of(problem.constraint, weight)))
     return Content(
         artefact,
         free,
@@ -184,6 +188,14 @@ def _spot(
 ) -> Spot:
     channel, level = mean_channel(artefact.chain, policy, seed)
     return Spot(point, min(low, point.leakage), own, example(artefact.chain, policy, z, seed), channel, level)
+
+
+def command_of(constraint: Constraint, weight: float | None) -> str:
+    """The command that makes a point of the curve; of the policy itself what was asked of it."""
+    if weight is None:
+        return f"this policy: {constraint}"
+    limit = "" if not isinstance(constraint, Both | Instantaneous) else " --max (as this policy)"
+    return f"veil solve MODEL --lambda {weight:.4g}{limit} -o policy.veil"
 
 
 def _free(problem: Problem) -> Problem:
@@ -224,6 +236,8 @@ def payload(content: Content) -> dict[str, Any]:
         "unit": content.unit,
         "hours": (content.artefact.period_s or 0) / 3600,
         "names": content.names,
+        "thing": noun(content.unit),
+        "blind": _r(content.law.max()),
         "truth": _r(content.artefact.chain.entropy_rate),
         "law": _r(content.law),
         "places": None if places is None else _r(places),
@@ -247,6 +261,7 @@ def payload(content: Content) -> dict[str, Any]:
                 "posterior": _bytes(s.example.posterior),
                 "channel": _bytes(s.channel),
                 "channel_level": s.channel_level,
+                "command": s.command,
             }
             for s in content.spots
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from veilstream.apps.report.content import Content
+from veilstream.audit.verdict import noun
 from veilstream.solvers.solution import Level
 
 LEVELS = {
@@ -50,11 +51,15 @@ def verdict(content: Content) -> tuple[str, list[str]]:
     point = own.point
     off = amount(content, point.distortion)
     if point.leakage < 5e-4 * max(truth, 1e-9):
-        headline = f"This policy reveals next to nothing, and is {off} off on average."
+        told = f"releases are {off} off on average and tell next to nothing."
     else:
         less = max(0.0, 1 - point.leakage / max(truth, 1e-9))
         share = f"{100 * less:.1f}" if less > 0.99 else f"{100 * less:.0f}"
-        headline = f"This policy reveals {share} % less than the truth would, and is {off} off on average."
+        told = f"releases are {off} off on average and tell {share} % less than the truth would."
+    headline = (
+        f"Someone who sees every release names the {noun(content.unit)} in {100 * own.example.right:.0f} % of steps "
+        f"({100 * float(content.law.max()):.0f} % without any release); {told}"
+    )
     spread = f" ± {1.96 * point.leakage_se:.4f}" if point.leakage_se else ""
     found = [
         f"Each {content.period} tells {number(point.leakage)}{spread} bits; the truth itself would tell "

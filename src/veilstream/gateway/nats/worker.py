@@ -33,7 +33,6 @@ STOP_S = 0.05  # between looks at whether to stop
 DRAIN_S = 10.0
 LOG_ROW, USUAL_ROW = 1000, 100  # bytes that a release takes in a stream's key, at most and mostly
 OWN_KEYS = 2  # of the bucket: policy and probe
-OF_READINGS = ("repeated", "refused", "conflicts")  # counts that readings change, and ticks alone do not
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class NatsSettings:
 
 class NatsGateway:
     def __init__(self, spaces: Mapping[str, Space], settings: NatsSettings, serving: Serving = Serving()) -> None:  # noqa: B008
-        self.settings, self.stats = settings, Stats(0, [])
+        self.settings, self.stats = settings, Stats(0, [], serving.clock)
         self.settler = Settler(spaces, serving)
         self._promises = promises_of(spaces, serving.clock)
         self.healthy = True  # the memory can be written
@@ -169,8 +168,7 @@ def _status(session: Session, healthy: bool) -> bytes:
     """
     status = session.stats.status(None)
     status |= {"worker": session.members.id, "partitions": sorted(session.members.mine), "healthy": healthy}
-    status |= {"conflicts": session.ledger.conflicts, "republished": session.stats.republished}
-    status |= {"forged_members": session.members.forged}
-    if session.settler.serving.clock:
-        status = {name: value for name, value in status.items() if name not in OF_READINGS}
+    status |= {"republished": session.stats.republished, "forged_members": session.members.forged}
+    if not session.stats.clock:
+        status["conflicts"] = session.ledger.conflicts
     return msgspec.json.encode(status)

@@ -44,6 +44,8 @@
   const widest = (names) => Math.max(...names.map((s) => s.length)) * 6.6;
   const brief = (name) => (name.length > 14 ? name.slice(0, 13) + "\u2026" : name).replace(/^(stop|cell) /, "");
   const names = data.names.map(brief);
+  // the row of a state: values have the low ones at the bottom
+  const line = (i) => (data.levels === null ? i : n - 1 - i);
   // a heat map as a picture: columns x rows of bytes, shade = probability
   function heat(columns, rows, at) {
     const c = document.createElement("canvas");
@@ -89,8 +91,8 @@
     node(svg, "text", { transform: `translate(14 ${(m.top + height - m.bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, "leakage (bits per step)");
     node(svg, "line", { x1: m.left, x2: width - m.right, y1: Y(data.truth), y2: Y(data.truth), class: "axis", "stroke-dasharray": "2 4" });
     node(svg, "text", { x: width - m.right, y: Y(data.truth) - 5, "text-anchor": "end", class: "soft halo" }, `the truth: ${number(data.truth)}`);
-    const line = (xs, ys) => xs.map((x, i) => `${X(x).toFixed(1)},${Y(ys[i]).toFixed(1)}`);
-    const low = line(data.curve.x, data.curve.low), found = line(data.curve.d, data.curve.l);
+    const along = (xs, ys) => xs.map((x, i) => `${X(x).toFixed(1)},${Y(ys[i]).toFixed(1)}`);
+    const low = along(data.curve.x, data.curve.low), found = along(data.curve.d, data.curve.l);
     const clip = node(node(svg, "defs", {}), "clipPath", { id: "inside" });
     node(clip, "rect", { x: m.left, y: m.top, width: width - m.left - m.right, height: height - m.top - m.bottom });
     const art = node(svg, "g", { "clip-path": "url(#inside)" });
@@ -134,11 +136,11 @@
     const { svg, width, height } = canvas("trace", top + bottom + row * n, label);
     const w = width - left - 10;
     const p = bytes(spot.posterior);
-    node(svg, "image", { x: left, y: top, width: w, height: row * n, preserveAspectRatio: "none", href: heat(steps, n, (t, s) => p[t * n + s]) });
+    node(svg, "image", { x: left, y: top, width: w, height: row * n, preserveAspectRatio: "none", href: heat(steps, n, (t, s) => p[t * n + line(s)]) });
     node(svg, "rect", { x: left, y: top, width: w, height: row * n, class: "box" });
     const every = Math.ceil(11 / row);
     names.forEach((name, i) => {
-      if (i % every === 0) node(svg, "text", { x: left - 6, y: top + row * (i + 0.5) + 4, "text-anchor": "end", class: "soft" }, name);
+      if (i % every === 0) node(svg, "text", { x: left - 6, y: top + row * (line(i) + 0.5) + 4, "text-anchor": "end", class: "soft" }, name);
     });
     if (data.names.some((name) => /^stop /.test(name))) node(svg, "text", { x: 0, y: top - 5, class: "soft" }, "stop");
     const span = data.hours ? steps * data.hours : steps;
@@ -149,7 +151,7 @@
     }
     node(svg, "text", { x: left + w / 2, y: height - 6, "text-anchor": "middle" }, data.hours ? "hours" : "steps");
     const stairs = (values, shift) => values.map((s, t) => {
-      const y = (top + row * (s + 0.5) + shift).toFixed(1);
+      const y = (top + row * (line(s) + 0.5) + shift).toFixed(1);
       return `${(left + (t / steps) * w).toFixed(1)},${y} ${(left + ((t + 1) / steps) * w).toFixed(1)},${y}`;
     }).join(" ");
     node(svg, "polyline", { points: stairs(data.true, -1.5), class: "true-line", id: "true-path" });
@@ -200,8 +202,8 @@
       for (const [k, c] of counts) {
         const [a, b] = k.split(">").map((i) => place(+i));
         const bend = [(a[0] + b[0]) / 2 + side * 0.1 * (b[1] - a[1]), (a[1] + b[1]) / 2 - side * 0.1 * (b[0] - a[0])];
-        const line = node(art, "path", { d: `M${a[0].toFixed(1)} ${a[1].toFixed(1)}Q${bend[0].toFixed(1)} ${bend[1].toFixed(1)} ${b[0].toFixed(1)} ${b[1].toFixed(1)}`, class: kind, opacity: 0.55 });
-        line.style.strokeWidth = (0.6 + 2 * c / most) + "px";
+        const flow = node(art, "path", { d: `M${a[0].toFixed(1)} ${a[1].toFixed(1)}Q${bend[0].toFixed(1)} ${bend[1].toFixed(1)} ${b[0].toFixed(1)} ${b[1].toFixed(1)}`, class: kind, opacity: 0.55 });
+        flow.style.strokeWidth = (0.6 + 2 * c / most) + "px";
       }
     }
     const yes = shares(data.true), shown = shares(spot.released);
@@ -280,12 +282,12 @@
     const { svg } = canvas("channel", 48 + side + foot + 22, caption.textContent);
     const p = bytes(spot.channel), top = 42;
     key(svg, left, 2, "probability");
-    node(svg, "image", { x: left, y: top, width: side, height: side, preserveAspectRatio: "none", href: heat(n, n, (y, x) => p[x * n + y]) });
+    node(svg, "image", { x: left, y: top, width: side, height: side, preserveAspectRatio: "none", href: heat(n, n, (y, x) => p[line(x) * n + y]) });
     node(svg, "rect", { x: left, y: top, width: side, height: side, class: "box" });
     const every = Math.ceil(11 / cell);
     names.forEach((name, i) => {
       if (i % every) return;
-      node(svg, "text", { x: left - 6, y: top + cell * (i + 0.5) + 4, "text-anchor": "end", class: "soft" }, name);
+      node(svg, "text", { x: left - 6, y: top + cell * (line(i) + 0.5) + 4, "text-anchor": "end", class: "soft" }, name);
       node(svg, "text", { transform: `translate(${left + cell * (i + 0.5) + 4} ${top + side + 8}) rotate(-65)`, "text-anchor": "end", class: "soft" }, name);
     });
     node(svg, "text", { transform: `translate(11 ${top + side / 2}) rotate(-90)`, "text-anchor": "middle" }, "true");
@@ -293,6 +295,7 @@
   }
 
   // --- all together ---------------------------------------------------------------------------------------
+  const headline = document.getElementById("headline").textContent;
   function show() {
     const index = +slider.value, spot = data.spots[index];
     const spread = spot.se ? ` \u00b1 ${(1.96 * spot.se).toFixed(4)}` : "";
@@ -303,6 +306,11 @@
       `${own}: off by ${off} on average, ${number(spot.l)}${spread} bits per step (${spot.level}); ` +
       `no policy this accurate tells less than ${number(spot.low)} (proved). ` +
       `An adversary's best guess is right in ${(100 * spot.right).toFixed(0)} \u00b1 ${(196 * spot.right_se).toFixed(0)} % of steps (estimated).`;
+    document.getElementById("headline").textContent = index === data.own ? headline :
+      `Someone who sees every release names the ${data.thing} in ${(100 * spot.right).toFixed(0)} % of steps ` +
+      `(${(100 * data.blind).toFixed(0)} % without any release); releases are ${off} off on average and tell ` +
+      `${(100 * Math.max(0, 1 - spot.l / Math.max(data.truth, 1e-9))).toFixed(0)} % less than the truth would.`;
+    document.getElementById("command").textContent = spot.command;
     slider.setAttribute("aria-valuetext", `${off} off on average, ${number(spot.l)} bits per step`);
     document.getElementById("back").disabled = index === data.own;
     drawCurve(spot, index);

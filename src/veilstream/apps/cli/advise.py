@@ -1,0 +1,138 @@
+"""`veil advise`: a few operating points in human words, with the command for each."""
+
+import math
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from veilstream.apps.headline import Guess
+    from veilstream.data.utility import Utility
+    from veilstream.solvers.solution import Progress
+
+EXAMPLES = """
+Examples:
+
+  veil advise me.veil
+
+  veil advise meter.veil --json
+
+  veil advise builtin:grid4x4-q2
+"""
+SHARES = (0.75, 0.5, 0.25, 0.1)  # of the way from the least distance there is to that of revealing nothing
+SAME = 0.01  # of all there is to hide, or to be off by, within which two points are one
+SMALL = {"km": ("m", 1000.0), "kWh": ("Wh", 1000.0)}  # units for numbers below 1
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One operating point."""
+
+    limit: str
+    guess: "Guess | None"
+    felt: float
+    bits: float
+    level: str
+    command: str
+
+    def to_json(self) -> dict[str, Any]:
+        own = {"limit": self.limit, "felt": self.felt, "bits": self.bits, "level": self.level, "command": self.command}
+        return own | ({} if self.guess is None else self.guess.to_json())
+
+
+def advise(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
+    seed: Annotated[int, typer.Option(help="For random starts and estimates.")] = 0,
+    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Three to five operating points: how often an adversary is right, how far off it is felt, bits, the command."""
+    from veilstream.apps.cli.common import print_json, progress_bar, read_model
+    from veilstream.solvers.comfort import about_data
+
+    source, artefact = read_model(model)
+    known = {} if artefact is None else artefact.provenance
+    with progress_bar("advising", quiet=json_out) as progress:
+        rows = points(source, model, known, seed, progress)
+    if not rows:
+        raise InputError(f"{model}: there is nothing to choose; no limit is both useful and hides something")
+    warnings = about_data(known)
+    if json_out:
+        nothing = {"felt": source.blind, "unit": source.unit, "truth_bits": source.chain.entropy_rate}
+        print_json({"chain": source.chain.name, **nothing, "points": [r.to_json() for r in rows], "warnings": warnings})
+    else:
+        show(source, rows, warnings)
+
+
+def points(
+    source: "Utility", model: str, provenance: dict[str, Any], seed: int, progress: "Progress | None"
+) -> list[Advice]:
+    """At shares of the distance that revealing nothing costs, above what nobody can avoid; each once."""
+    from veilstream.apps.headline import Guess, bits_of, felt_of
+    from veilstream.core.problem import Average
+    from veilstream.solvers import solve
+    from veilstream.solvers.comfort import level
+    from veilstream.units import parse_quantity
+
+    found: list[Advice] = []
+    blind, truth, free = source.blind, source.chain.entropy_rate, source.problem(Average(weight=1.0))
+    least = float(free.chain.stationary @ free.distortion.min(1))
+    if source.course is not None:
+        least = source.course.least(free.allowed)
+    for i, share in enumerate(SHARES):
+        if progress:
+            progress(i / len(SHARES), f"{share:.0%} of what revealing nothing costs")
+        text = rounded(least + share * (blind - least), source.unit)
+        try:
+            problem = source.problem(Average(limit=parse_quantity(text, source.unit)))
+            s = solve(problem, window=max(1, source.chain.order), seed=seed, course=source.course)
+        except InputError:  # nobody can be this accurate
+            continue
+        felt, bits = felt_of(s), bits_of(s)
+        if any(abs(felt - r.felt) < SAME * blind and abs(bits - r.bits) < SAME * truth for r in found):
+            continue
+        command = shlex.join(["veil", "solve", model, "--avg", text, "-o", "policy.veil"])
+        guess = Guess.of(source.chain, s.policy, seed)
+        found.append(Advice(text, guess, felt, bits, str(level(s.level, provenance)), command))
+    return found
+
+
+def rounded(value: float, unit: str) -> str:
+    """Two digits with the unit: 0.4213 km is 420m."""
+    name, factor = SMALL.get(unit, (unit, 1.0)) if value < 1 else (unit, 1.0)
+    value *= factor
+    digits = 1 - math.floor(math.log10(value)) if value > 0 else 0
+    return f"{round(value, digits):g}{name}"
+
+
+def show(source: "Utility", rows: list[Advice], warnings: list[str]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    from veilstream.audit.verdict import noun
+
+    console = Console(highlight=False, soft_wrap=True)
+    unit, thing = source.unit or "units", noun(source.unit)
+    told = rows[0].guess
+    without = "" if told is None else f"names the {thing} in {told.blind:.0%} of steps, and "
+    console.print(
+        f"[bold]{escape(source.chain.name)}[/]: without any release an adversary {without}the one best guess is "
+        f"{source.blind:.3g} {unit} off. The truth would tell {source.chain.entropy_rate:.3f} bits per step."
+    )
+    lines = [(f"{thing} named", "felt", "bits per step", "command")]
+    for r in rows:
+        named = "" if r.guess is None else f"{r.guess.right:.0%} of steps"
+        lines.append((named, f"{r.felt:.3g} {unit} off", f"{r.bits:.3f}", r.command))
+    widths = [max(len(line[i]) for line in lines) for i in range(3)]
+    for *cells, command in lines:  # no table: a command must not be cut, however narrow the terminal
+        print("  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)), "", command)
+    about = "on the recorded streams, starts and gaps included" if source.course is not None else "in the long run"
+    console.print(
+        f"[dim]felt and bits {about} ({rows[0].level}); named: estimated on data drawn from the chain; "
+        "a policy that remembers more, as veil solve finds it, may tell a little less[/]"
+    )
+    for warning in warnings:
+        console.print(f"[yellow]![/] {escape(warning)}")

@@ -1,0 +1,55 @@
+"""The headline in human words: how often an adversary is right, how far off a release is felt, then bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from veilstream.apps.report.points import guessed
+from veilstream.audit.verdict import noun
+from veilstream.core.chain import MarkovChain
+from veilstream.core.policy import Policy
+from veilstream.data.card import newest_symbol_chain
+from veilstream.solvers.solution import Solution
+
+MOST_STATES = 512  # beyond, the adversary's beliefs take longer than the solution
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Share of steps at which someone who knows chain and policy, and sees every release, names the true state."""
+
+    right: float
+    right_se: float
+    blind: float  # without any release: always the commonest
+
+    @classmethod
+    def of(cls, chain: MarkovChain, policy: Policy, seed: int = 0) -> Guess | None:
+        """Estimated on data drawn from the chain; None where that would take long."""
+        if len(chain) > MOST_STATES:
+            return None
+        return cls(*guessed(chain, policy, seed), float(newest_symbol_chain(chain)[0].max()))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"hit_rate": self.right, "hit_rate_se": self.right_se, "hit_rate_blind": self.blind}
+
+
+def felt_of(solution: Solution) -> float:
+    """Mean distance from reading to release on the record; without one, from state to release in the long run."""
+    return solution.distortion if solution.record is None else solution.record.felt
+
+
+def bits_of(solution: Solution) -> float:
+    """Per step on the record, starts and gaps included; without one, in the long run."""
+    return solution.leakage if solution.record is None else solution.record.bits
+
+
+def headline(guess: Guess | None, felt: float, bits: float, unit: str) -> str:
+    """One sentence for someone who has never heard of bits."""
+    said = f"a release is {felt:.3g} {unit or 'units'} off on average, and tells {max(bits, 0.0):.3f} bits per step."
+    if guess is None:
+        return said[0].upper() + said[1:]
+    return (
+        f"Someone who sees every release names the {noun(unit)} in {guess.right:.0%} of steps ({guess.blind:.0%} "
+        f"without any release); {said}"
+    )

@@ -1,0 +1,61 @@
+"""`veil advise`: operating points in human words, each with its command."""
+
+import json
+import shlex
+
+import pytest
+from tests.apps.test_fit_cli import veil
+
+from veilstream.apps.cli.advise import rounded
+from veilstream.apps.headline import Guess, headline
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("advise") / "m.veil"
+    veil("fit", "--synthetic", "household", "--steps", 400, "--states", 3, "-o", path)
+    return path
+
+
+def test_every_point_comes_with_a_command_that_keeps_its_limit(model, tmp_path):
+    told = json.loads(veil("advise", model, "--json").stdout)
+    rows = told["points"]
+    assert 3 <= len(rows) <= 5
+    assert [r["felt"] for r in rows] == sorted((r["felt"] for r in rows), reverse=True)
+    assert [r["bits"] for r in rows] == sorted(r["bits"] for r in rows)
+    assert all(r["hit_rate"] >= r["hit_rate_blind"] - 4 * r["hit_rate_se"] - 0.05 for r in rows)
+    assert all(r["felt"] <= told["felt"] for r in rows)
+    words = shlex.split(rows[0]["command"])
+    assert words[:3] == ["veil", "solve", str(model)]
+    solved = json.loads(veil(*words[1:-1], tmp_path / "p.veil", "--window", 1, "--json").stdout)
+    assert solved["raw_distortion"] == pytest.approx(rows[0]["felt"], rel=1e-6)
+    assert solved["hit_rate_blind"] == rows[0]["hit_rate_blind"]
+
+
+def test_the_table_speaks_of_people_before_bits(model):
+    said = veil("advise", model).stdout
+    assert said.index("level named") < said.index("felt") < said.index("command")
+    assert said.count("veil solve ") >= 3
+    printed = " ".join(veil("solve", model, "--budget", 0.2, "--window", 1).stdout.split())
+    assert printed.index("names the level in") < printed.index("off on average") < printed.index("bits per step.")
+
+
+def test_builtin_models_have_advice_too():
+    rows = json.loads(veil("advise", "builtin:binary", "--json").stdout)["points"]
+    assert len(rows) >= 2
+    assert all("--avg" in r["command"] for r in rows)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(0.4213, "km", "420m"), (4.213, "km", "4.2km"), (37.77, "mg/dL", "38mg/dL"), (0.0123, "kWh", "12Wh")],
+)
+def test_limits_are_round_and_carry_their_unit(value, unit, text):
+    assert rounded(value, unit) == text
+
+
+def test_a_headline_without_an_adversary_is_a_sentence_too():
+    assert headline(None, 0.5, -0.001, "km") == "A release is 0.5 km off on average, and tells 0.000 bits per step."
+    assert headline(Guess(0.5, 0.1, 0.4), 2, 0.1, "").startswith(
+        "Someone who sees every release names the state in 50%"
+    )
