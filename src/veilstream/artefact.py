@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.container import pack, unpack
+from veilstream.container import pack, unpack, write
 from veilstream.core import belief as _belief  # noqa: F401  (every kind of policy a file may hold)
 from veilstream.core import schedule as _schedule  # noqa: F401
 from veilstream.core import window as _window  # noqa: F401
@@ -132,13 +132,9 @@ def save(path: str | os.PathLike[str], policy: Policy | None = None, **parts: An
     parts: problem, chain, states, recording (or period_s and epoch_s), provenance, as `dumps` takes them.
     """
     artefact, data = dumps(policy, **parts, name=str(path))
-    target = Path(path)
-    spool = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        spool.write_bytes(data)
-        spool.replace(target)
+        write(Path(path), data)
     except OSError as problem_:
-        spool.unlink(missing_ok=True)
         raise InputError(f"{path}: cannot be written ({problem_.strerror})") from None
     return artefact
 
@@ -163,7 +159,7 @@ def _other_version(version: Any) -> str:
         what = "made by a newer veilstream; upgrade"
     elif isinstance(version, int) and version >= 1:
         what = "made by an older veilstream; make it again with `veil fit` and `veil solve`"
-    return f"format {str(version)[:20]}, this veilstream reads {VERSION}: {what}"
+    return f"format {repr(version)[:20]}, this veilstream reads {VERSION}: {what}"
 
 
 def provenance(command: str, seed: int | None = None, data_sha256: str | None = None, **more: Any) -> dict[str, Any]:
@@ -225,11 +221,16 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
         provenance = dict(meta.get("provenance", {}))
         return Artefact(policy, problem, states, chain, recording, provenance, record=record)
     except InputError as fault:
-        raise InputError(f"{name}: {fault}") from None
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as fault:
+        raise InputError(f"{name}: {_shown(fault)}") from None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as fault:
         raise InputError(
-            f"{name}: the description is not complete ({type(fault).__name__}: {str(fault)[:60]})"
+            f"{name}: the description is not complete ({type(fault).__name__}: {_shown(fault)[:60]})"
         ) from None
+
+
+def _shown(fault: Exception) -> str:
+    """What it says, which may quote the file: nothing that moves a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in str(fault))
 
 
 def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:

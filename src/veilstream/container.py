@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,23 @@ def pack(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """Deterministic: equal input, equal bytes."""
     description = json.dumps(meta, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return save_tensors({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)}, {KEY: description})
+
+
+def write(path: Path, data: bytes) -> None:
+    """In one move, so that no half file is ever seen, and readable by its owner only.
+
+    The file it is made in was not there before: nobody can have put a link in its place.
+    """
+    spool = path.with_name(f".{path.name}.{os.getpid()}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        spool.unlink(missing_ok=True)  # left by a run that was killed
+        with open(os.open(spool, flags, 0o600), "wb") as out:
+            out.write(data)
+        spool.replace(path)
+    except OSError:
+        spool.unlink(missing_ok=True)
+        raise
 
 
 def unpack(path: Path, name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -8,8 +8,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from types import SimpleNamespace
 
 import pytest
-from tests.real_data import GEOLIFE, METER, needs_geolife, needs_meter
 
+from real_data import GEOLIFE, METER, needs_geolife, needs_meter
 from veilstream.apps.cli import main
 from veilstream.artefact import load
 from veilstream.data.synthetic import city
@@ -91,6 +91,34 @@ def test_a_household_in_kwh(tmp_path):
         assert word in done.stdout
     solved = json.loads(veil("solve", model, "--avg", "0.1kWh", "--json").stdout)
     assert solved["distortion"] == pytest.approx(0.1, abs=1e-3)
+
+
+def test_bins_with_edges_of_ones_own(tmp_path):
+    table, model = tmp_path / "glucose.csv", tmp_path / "g.veil"
+    values = [60, 100, 120, 200, 150, 90, 65, 110] * 30
+    table.write_text("time,value\n" + "".join(f"{1.6e9 + 300 * i:.0f},{v}\n" for i, v in enumerate(values)))
+    done = veil("fit", table, "--unit", "mg/dL", "--edges", "70,180", "--name", "< 70 mg/dL=low", "-o", model)
+    assert done.returncode == 0, done.stderr
+    states = load(model).states
+    assert states.names == ("low", "70-180 mg/dL", ">= 180 mg/dL")
+    assert states.encode([69.9, 70, 179, 180]).tolist() == [0, 1, 1, 2]
+    refused("fit", table, "--edges", "180,70", says="rising inner edges")
+    refused("fit", table, "--edges", "70,high", says="--edges 'high' is not a number")
+    refused("fit", table, "--edges", "70", "--states", "3", says="leave out --width and --states")
+    refused("fit", table, "--name", "home", says="--name takes a state and its new name")
+    refused("fit", table, "--name", "stop 1=home", says="--name: no state is called 'stop 1'")
+    refused("fit", table, "--cells", "1km", says="--cells is for positions")
+    refused("fit", table, "--smoothing", "much", says="--smoothing 'much' is not a number")
+
+
+def test_cells_beside_stops_or_none(table):
+    def kind(*args):
+        return json.loads(veil("fit", table, "--stream", "a", "--json", *args).stdout)
+
+    assert kind("--resolution", "50m")["kind"] == "stops and cells"
+    assert kind("--resolution", "50m")["within_resolution"] >= 0.95
+    assert kind("--cells", "none")["kind"] == "stops"
+    refused("fit", table, "--edges", "70", says="--edges is for values")
 
 
 def test_one_model_per_stream_and_standard_input(table, tmp_path):

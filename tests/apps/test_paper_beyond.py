@@ -93,7 +93,7 @@ def test_households_of_a_file_and_one_that_cannot_be_fitted(tmp_path, monkeypatc
 
 def test_without_meters_it_is_skipped_and_a_wrong_file_is_one_line(tmp_path):
     (skipped,) = run(tmp_path, chosen("beyond-meters"), QUICK)
-    assert skipped.finding is None and "--meters" in skipped.state
+    assert skipped.finding is None and "needs a CSV of meter readings" in skipped.state
     with pytest.raises(InputError, match="no such file"):
         run(tmp_path, chosen("beyond-meters"), QUICK, meters=tmp_path / "none.csv")
 
@@ -131,5 +131,5 @@ def test_a_schedules_blocks_stay_within_themselves(monkeypatch):
     points = [Point(s.policy, s.leakage, s.distortion) for s in (within, beyond)]
     assert points[0].distortion < 0.2 * 0.9 and points[1].distortion > points[0].distortion
     monkeypatch.setattr(search, "rates", lambda problem, schedule: (0.0, 1.0))
-    axis = search.axis_of(Average(limit=(points[0].distortion + points[1].distortion) / 2))
+    axis = search.axis_of(Average(limit=(points[0].distortion + points[1].distortion) / 2), problem)
     assert search.share_time(problem, *points, axis) is points[0]

@@ -58,7 +58,7 @@ def test_a_rate_that_is_none_is_one_line(text):
 
 
 @pytest.mark.slow
-@pytest.mark.service
+@pytest.mark.service("nats-server")
 def test_the_command_measures_the_policy_it_is_given(tmp_path, monkeypatch, capsys):
     artefact(tmp_path / "p.veil", states=places(), period_s=300.0)
     args = ["veil", "plan", "--users", "5000", "--rate", "12/h", "--policy", str(tmp_path / "p.veil"), "--json"]

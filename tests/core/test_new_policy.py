@@ -31,6 +31,10 @@ class Sticky(Policy, kind="sticky (test)"):
     def n_outputs(self):
         return self.near.shape[1]
 
+    @property
+    def n_memories(self):
+        return self.n_outputs
+
     def start(self, n=None):
         return np.zeros(() if n is None else n, dtype=np.int64)
 
@@ -97,6 +101,14 @@ def test_it_releases_and_meters(whole):
     many = vs.release_many(loaded.policy, source.path[None, :50], problem, seed=0)
     assert set(y) <= set(range(10)) and releaser.leaked_bits > 0
     assert many.y.shape == (1, 50) and many.leaked_bits[0] > 0
+
+
+def test_a_numbered_memory_is_all_that_exact_figures_need(whole):
+    _, problem, solution, _ = whole
+    exact = Point.of(problem, solution.policy)
+    assert str(exact.level) == "computed exactly"
+    assert exact.leakage >= solution.leakage - 4 * solution.leakage_se  # a bound: it conditions on one release only
+    assert exact.distortion == pytest.approx(solution.distortion, abs=5 * solution.distortion_se)
 
 
 def test_it_is_audited_and_reported(whole):

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.real_data import GEOLIFE, METER, needs_geolife, needs_meter
 
+from real_data import GEOLIFE, METER, needs_geolife, needs_meter
 from veilstream.data.encode import encode
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.readings import from_arrays
@@ -126,9 +126,21 @@ def test_the_deployable_default_on_the_same_data():
     model = fit_model(read([str(GEOLIFE / "016")]), FitOptions())
     assert model.recording.study_only == ()
     assert (model.chain.transition > 0).all()
+    assert model.states.kind == "stops and cells"
+    assert 40 <= len(model.states) <= 50
+    assert 0.95 <= model.within_resolution <= 0.98
+    assert model.held_out.loss < 1.45
+    assert model.account.count("no stop") > 300
+
+
+@needs_geolife
+def test_stops_alone_on_the_same_data_are_as_they_were():
+    model = fit_model(read([str(GEOLIFE / "016")]), FitOptions(cells_m=0.0))
+    assert (model.states.kind, len(model.states), model.runs.transitions) == ("stops", 17, 1_368)
     assert 0.7 < model.card.entropy_rate < 0.9
     assert 0.9 < model.distances.raw_mean < 1.2
-    assert model.account.count("no stop") > 300
+    assert model.held_out.loss == pytest.approx(1.2298, abs=2e-3)
+    assert model.account.count("unseen moves") == 0
 
 
 @needs_geolife
@@ -137,6 +149,7 @@ def test_every_geolife_user_fits(user):
     model = fit_model(read([str(GEOLIFE / user)]), FitOptions())
     assert model.runs.transitions > 100
     assert model.card.drift < 0.25
+    assert model.within_resolution >= 0.95
 
 
 @needs_meter
@@ -147,7 +160,7 @@ def test_all_households_fit_alone_and_together():
     assert (together.points, together.streams) == (330_523, 20)
     for stream in readings.streams:
         model = fit_model(readings.only(stream), FitOptions())
-        assert 2 <= len(model.states) <= 8
+        assert 2 <= len(model.states) <= 24
         assert model.period_s == 1800.0
         assert (model.chain.transition > 0).all()
 

@@ -62,6 +62,7 @@ def assert_equal_runs(one, other):
 
 COMBINATIONS = [
     *(("stops", *c) for c in product(("first", "mean"), GAPS, (None, *FILLS), NOISES)),
+    *(("stops and cells", *c) for c in product(("first", "mean"), GAPS, (None, *FILLS), ("nearest",))),
     *(("grid", *c) for c in product(("first", "mean"), GAPS, (None, *FILLS), ("nearest",))),
     *(("bins", *c) for c in product(BINS, GAPS, (None, *FILLS), ("nearest",))),
 ]
@@ -70,7 +71,7 @@ COMBINATIONS = [
 @pytest.mark.parametrize(("kind", "bin", "gaps", "fill", "noise"), COMBINATIONS)
 def test_fit_and_audit_of_the_same_data_give_the_same_symbols(kind, bin, gaps, fill, noise):
     recording = Recording(bin=bin, gaps=gaps, fill=fill, noise=noise, max_gap_s=None if kind == "bins" else 1500)
-    options = FitOptions(recording, grid_m=1500.0 if kind == "grid" else None)
+    options = FitOptions(recording, grid_m=1500.0 if kind == "grid" else None, cells_m=0.0 if kind == "stops" else None)
     model, audited = fit_and_audit(VALUES if kind == "bins" else PLACES, options)
     assert model.states.kind == kind
     assert_equal_runs(model.runs, audited)

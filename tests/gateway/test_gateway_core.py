@@ -433,9 +433,16 @@ def test_no_true_value_in_store_messages_metrics_or_logs(tmp_path, caplog):
 
 
 def test_a_store_kept_with_another_meter_is_refused_before_any_reading(tmp_path):
-    art = artefact(tmp_path / "p.veil")
-    for step in (1, 2):
-        with core_of(art, tmp_path / "s.db", meter="exact") as core:
-            assert core.process([Reading("a", step, step, 3.0)]).outcomes[0].release is not None
-    with pytest.raises(InputError, match="another `meter`"), core_of(art, tmp_path / "s.db", meter="table"):
+    art = artefact(tmp_path / "p.veil", period_s=60.0)
+    clocked = {"clock": True, "now": lambda: 6000.0}
+    for step in (100, 101):
+        with core_of(art, tmp_path / "s.db", meter="exact", **clocked) as core:
+            core.process([Reading("a", 100, 6000, 3.0)])
+            assert core.tick("", step).outcomes[0].release is not None
+    with pytest.raises(InputError, match="another `meter`"), core_of(art, tmp_path / "s.db", meter="table", **clocked):
+        pass
+
+
+def test_the_table_meter_is_refused_where_gaps_can_come(tmp_path):
+    with pytest.raises(InputError, match="without gaps"), core_of(artefact(tmp_path / "p.veil"), meter="table"):
         pass

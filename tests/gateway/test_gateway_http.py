@@ -17,7 +17,7 @@ from gatewaykit import artefact, core_of, places, wait_until
 from httpkit import Server
 from veilstream.errors import InputError
 from veilstream.gateway.http import HEADERS, HttpGateway, HttpSettings
-from veilstream.gateway.store import StoreError
+from veilstream.gateway.kept import StoreError
 
 TOKEN = "a token of decent length"
 

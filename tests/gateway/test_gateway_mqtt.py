@@ -227,7 +227,7 @@ class Gateways:
     """The forker: starts a gateway in a few milliseconds, to be killed."""
 
     def __init__(self, *arguments) -> None:
-        code = Path(__file__).parents[1] / "forker.py"
+        code = Path(__file__).parents[1] / "kit" / "forker.py"
         log = Path(arguments[1]).with_suffix(".log")
         self.log = log.open("wb")
         self.process = subprocess.Popen(

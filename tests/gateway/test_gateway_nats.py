@@ -16,15 +16,17 @@ from hypothesis import strategies as st
 
 from fakejetstream import FaultyLink, Server
 from gatewaykit import artefact, wait_until
-from natskit import NEEDS_SERVER, Running, message, session_on
+from natskit import NEEDS_SERVER, SEAL, Running, key_file, message, session_on
 
 import nats  # isort: skip
 
-from veilstream.apps.bench.nats import kill_drill, ready
+from veilstream.apps.bench.nats import cluster_in, kill_drill, ready
+from veilstream.apps.bench.nats_accounts import ACCOUNTS, accounts
 from veilstream.apps.bench.nats_drill import FAULTS, account, agrees, connected, everything, feed, until, worker
 from veilstream.apps.bench.nats_server import NatsCluster
 from veilstream.apps.cli import main
 from veilstream.errors import InputError
+from veilstream.gateway.kept import Binding, Stream
 from veilstream.gateway.nats import layout as layout_module
 from veilstream.gateway.nats import ledger as ledger_module
 from veilstream.gateway.nats.clock import Clock
@@ -34,9 +36,9 @@ from veilstream.gateway.nats.link import Link, LinkSettings, Puller
 from veilstream.gateway.nats.members import owners
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names, partition_of, text, token
 from veilstream.gateway.nats.partition import Partition
+from veilstream.gateway.nats.seal import Seal
 from veilstream.gateway.nats.worker import NatsGateway, NatsSettings
 from veilstream.gateway.space import Space
-from veilstream.gateway.store import Binding, Stream
 from veilstream.gateway.tls import Tls
 
 CANARY = 7.25  # a true value that must not be seen anywhere
@@ -118,10 +120,14 @@ def faults_of(art, server: Server, steps: int, streams: int = 3) -> list[str]:
             released[step] = next(iter(payloads), b"{}")
         if not wrong:
             revision, value = server.history[f"$KV.veil-memory.default.s{i}"][-1]
-            record = decode((DEFAULT_SPACE, f"s{i}"), revision, value, binding_of(Space(art)))
+            record = decode((DEFAULT_SPACE, f"s{i}"), revision, opened(f"s{i}", value), binding_of(Space(art)))
             memory, totals, log = agrees(art, record, released)
             wrong += [name for name, same in (("memory", memory), ("totals", totals), ("log", log)) if not same]
     return wrong
+
+
+def opened(stream: str, value: bytes) -> bytes | None:
+    return SEAL.open(Names().key(DEFAULT_SPACE, stream), value)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -213,7 +219,7 @@ def test_long_arrays_go_in_several_commits_and_the_log_holds_each(art, monkeypat
 
 
 def _log(value: bytes) -> list:
-    return ledger_module._decoder.decode(value)[-1]
+    return ledger_module._decoder.decode(opened("s0", value))[-1]
 
 
 def test_a_tick_that_was_committed_and_not_published_is_published_by_the_next_owner(tmp_path):
@@ -234,7 +240,7 @@ def test_a_tick_that_was_committed_and_not_published_is_published_by_the_next_ow
     payloads = [set(server.published[f"default.s0.{step}"]) for step in (0, 1)]
     assert [len(p) for p in payloads] == [1, 1] and len(server.published["default.s0.0"]) == 2
     revision, value = server.history["$KV.veil-memory.default.s0"][-1]
-    record = decode(key, revision, value, binding_of(Space(art)))
+    record = decode(key, revision, opened("s0", value), binding_of(Space(art)))
     assert agrees(art, record, {step: next(iter(p)) for step, p in enumerate(payloads)}) == (True, True, True)
 
 
@@ -260,9 +266,7 @@ def test_another_policy_keeps_steps_meter_and_log_but_not_the_memory():
     assert (moved.stream.memory, moved.stream.belief, moved.stream.state) == (None, None, -1)
     for r in (changed, moved):
         assert (r.stream.last_step, r.stream.total, r.log, r.stream.faults) == (7, 1.5, record.log, 2)
-    assert decode(stream.key, 9, b"", old) == Record(Stream("default", "a"), 9)  # deleted by hand
-    with pytest.raises(InputError, match="not veilstream's"):
-        decode(("default", "a"), 9, b"nonsense", old)
+    assert decode(("default", "a"), 9, b"nonsense", old) is None
 
 
 # --- a real server ---------------------------------------------------------------------------------------------
@@ -284,7 +288,7 @@ def command(*args: str, **more) -> subprocess.CompletedProcess:
 
 async def partitions(link, names: Names, workers: int) -> list[int]:
     """How many each worker owns, by their own word."""
-    inbox = link.nc.new_inbox()
+    inbox = "_INBOX.test"
     answers = await link.nc.subscribe(inbox)
     await link.nc.publish(f"{names.prefix}.status", b"", inbox)
     found = [json.loads((await answers.next_msg(5)).data) for _ in range(workers)]
@@ -310,7 +314,7 @@ def test_one_server_two_workers_leaving_and_coming(art, server):
             assert await partitions(link, names, 1) == [4]
             assert await until(link, names.readings, 0, 5) == 0  # true values are gone
             assert first.stats.released + second.stats.released == 500 and second.stats.released > 0
-        found = await account(link, names, art, 20, 25)
+        found = await account(link, names, SEAL, art, 20, 25)
         await link.close()
         return found
 
@@ -335,7 +339,7 @@ def test_what_a_dead_worker_holds_comes_first(art, server, monkeypatch):
 
     async def drive():
         link = await connected(server.urls)
-        await prepare(link, names, promises_of({DEFAULT_SPACE: Space(art)}), partitions=1)
+        await prepare(link, names, promises_of({DEFAULT_SPACE: Space(art)}), key_file(), partitions=1)
         await feed(link, names, 3, range(4))
         dead = await Puller.open(link, names.readings, consumer(0))
         await pulled(dead, 6)  # steps 0 and 1, never acknowledged
@@ -343,7 +347,7 @@ def test_what_a_dead_worker_holds_comes_first(art, server, monkeypatch):
             await until(link, names.releases, 12, 10)
             refused = sum(g.stats.refused.values())
         out = [json.loads(m["data"])["t"] for m in await everything(link, names.releases)]
-        found = await account(link, names, art, 3, 4)
+        found = await account(link, names, SEAL, art, 3, 4)
         await link.close()
         return refused, out, found
 
@@ -360,7 +364,7 @@ def test_a_sleeper_drops_what_others_did_and_waits_for_what_they_hold(art, serve
 
     async def drive():
         link = await connected(server.urls)
-        await prepare(link, names, promises_of({DEFAULT_SPACE: Space(art)}), partitions=1)
+        await prepare(link, names, promises_of({DEFAULT_SPACE: Space(art)}), key_file(), partitions=1)
         await feed(link, names, 3, range(2))
         sleeper = await Partition.open(session_on(art, link, names), 0, threading.Event())
         other = await Puller.open(link, names.readings, consumer(0))
@@ -426,7 +430,8 @@ def test_under_a_clock_every_stream_releases_once_per_step_through_a_kill(tmp_pa
                 process.wait(10)
         assert [process.returncode for process in workers] == [-9, 0]
         out = await everything(link, names.releases)
-        ledger = Ledger(link, names, {DEFAULT_SPACE: binding_of(Space(art))})
+        seal = Seal.of_file(str(tmp_path / "clock.veil.key"))
+        ledger = Ledger(link, names, seal, {DEFAULT_SPACE: binding_of(Space(art))})
         kept = (await ledger.lend([(DEFAULT_SPACE, name) for name in streams])).records
         info = await link.api(f"STREAM.INFO.{names.memory}", subjects_filter="$KV.clock-memory.*.*")
         await link.close()
@@ -450,7 +455,7 @@ def test_we_know_the_servers_partitions(server):
 
     async def drive():
         link = await connected(server.urls)
-        await prepare(link, names, {}, partitions=7)
+        await prepare(link, names, {}, key_file(), partitions=7)
         subjects = [names.reading(f"space {i % 3}", f"s{i}/é") for i in range(40)]
         await link.ask([(s, b"{}", None) for s in subjects])
         found = [m["subject"] for m in await everything(link, names.readings)]
@@ -478,7 +483,7 @@ def test_bad_input_gives_one_clear_line(art, tmp_path, server, monkeypatch):
             ({"urls": (wrong,)}, "refused these credentials"),
         ):
             with pytest.raises(InputError, match=line) as caught:
-                NatsGateway({DEFAULT_SPACE: Space(art)}, NatsSettings(LinkSettings(**settings))).probe()
+                NatsGateway({DEFAULT_SPACE: Space(art)}, NatsSettings(key_file(), LinkSettings(**settings))).probe()
             assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
         found = command(policy, "--nats", url, "--user", "gate", env=_environment(VEIL_NATS_PASSWORD="wrong"))
         assert found.returncode == 2 and "refused these credentials" in found.stderr
@@ -499,13 +504,13 @@ def test_bad_input_gives_one_clear_line(art, tmp_path, server, monkeypatch):
     with Running(art, server.urls, "bound", partitions=2):
         refused(artefact(tmp_path / "q.veil", seed=3), server.urls, "bound to another policy", "bound")
         refused(art, server.urls, "bound to another policy, ceiling", "bound", ceiling=3.0)
-        refused(art, server.urls, "bound to another policy, ceiling, meter", "bound", meter="table")
+        refused(art, server.urls, "is for streams without gaps", "bound", meter="table")
         refused(art, server.urls, "has 2 partitions", "bound", partitions=3)
         refused(art, server.urls, "too small for `replicas=3`", "big", replicas=3)
 
 
 def refused(art, urls, line: str, prefix: str = "veil", ceiling=None, meter="exact", **more) -> None:
-    settings = NatsSettings(LinkSettings(tuple(urls)), Names(prefix), **more)
+    settings = NatsSettings(key_file(), LinkSettings(tuple(urls)), Names(prefix), **more)
     with pytest.raises(InputError, match=line):
         NatsGateway({DEFAULT_SPACE: Space(art, ceiling, meter)}, settings).probe()
 
@@ -558,13 +563,15 @@ def test_tls(tmp_path, monkeypatch):
         cluster.stop()
 
 
-@NEEDS_SERVER
-def test_the_example_configuration_keeps_readings_from_everyone_but_the_workers(art, tmp_path, monkeypatch):
-    """A worker works with its permissions; service and device hear neither readings nor memory, and cannot ask."""
+def test_the_example_configuration_is_the_one_that_is_tested():
     example = (Path(__file__).parents[2] / "examples" / "gateway" / "nats.conf").read_text()
-    for user in ("gate", "device", "service"):
-        monkeypatch.setenv(f"{user.upper()}_PASSWORD", f"{user}-password")
-    cluster = NatsCluster(tmp_path, 1, example[example.index("authorization {") :])
+    assert example.endswith(f"\n{ACCOUNTS}") and "authorization" not in example
+
+
+@NEEDS_SERVER
+def test_the_example_configuration_keeps_readings_from_everyone_but_the_workers(art, tmp_path):
+    """A worker works with its permissions; service and device hear neither readings nor memory, and cannot ask."""
+    cluster = NatsCluster(tmp_path, 1, accounts())
 
     async def drive():
         others = {}
@@ -580,7 +587,7 @@ def test_the_example_configuration_keeps_readings_from_everyone_but_the_workers(
             for subject in ("veil.in.>", "_VEIL.>", "$KV.>", "veil.part.>", ">"):
                 await nc.subscribe(subject, cb=hear)
             others[user] = nc
-        wait = await others["service"].subscribe("veil.out.>")
+        wait = await others["service"].subscribe("veil.out.*.*")
         await others["service"].flush()
         js = others["device"].jetstream()
         for t in range(3):
@@ -622,7 +629,7 @@ def test_a_bucket_that_forgets_is_refused_and_a_rebound_one_ends_the_others(art,
         await link.api(f"STREAM.CREATE.{names.memory}", **config)
         try:
             with pytest.raises(InputError, match="a memory that is lost is a second draw"):
-                await prepare(link, names, promises)
+                await prepare(link, names, promises, key_file())
         finally:
             await link.close()
 
@@ -646,11 +653,8 @@ def test_urls_are_shown_without_their_secrets():
 def test_three_nodes_a_worker_and_a_node_killed(art, tmp_path):
     """2,000 readings on 50 streams: every one exactly one release, memory never forks, totals agree."""
     fresh = artefact(tmp_path / "policy.veil")
-    cluster = NatsCluster(tmp_path, 3)
-    try:
+    with cluster_in(tmp_path, "cluster") as cluster:
         found = asyncio.run(kill_drill(tmp_path, fresh, cluster, streams=50, steps=40, workers=3, partitions=6))
-    finally:
-        cluster.stop()
     print("\n ", {k: found[k] for k in ("seed", "worker", "node", "releases", "seconds")})
     assert {k: found[k] for k in FAULTS} == dict.fromkeys(FAULTS, 0), found
     assert found["verdict"] == "ok" and found["releases"] == 2000

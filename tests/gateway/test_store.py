@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from gatewaykit import artefact, core_of
-from veilstream.gateway.store import MEMORY, Batch, Binding, Store, StoreError, Stream
+from veilstream.gateway.kept import Batch, Binding, StoreError, Stream
+from veilstream.gateway.store import MEMORY, Store
 from veilstream.gateway.wire import Reading, Refusal
 
 ONE = {"": Binding("policy 1", "chain 1")}

@@ -12,8 +12,10 @@ from scipy.optimize import minimize
 import veilstream as vs
 from oracles import classical_rate, joint_law, random_chain, recomputed, sequence_information
 from veilstream.apps.bench.core import plain_causal_ba
+from veilstream.core import steady
 from veilstream.core.distortion import euclidean, hamming
 from veilstream.core.information import binary_entropy, mutual_information
+from veilstream.core.policy import Policy
 from veilstream.core.schedule import Schedule
 from veilstream.core.steady import rates, startup_bits
 from veilstream.core.window import WindowPolicy
@@ -21,7 +23,7 @@ from veilstream.solvers import Status
 from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.search import hull
 
-REFERENCE = json.loads((Path(__file__).parents[1] / "reference.json").read_text())
+REFERENCE = json.loads((Path(__file__).parents[1] / "kit" / "reference.json").read_text())
 
 
 @pytest.mark.parametrize("row", REFERENCE["average"], ids=lambda r: f"{r['chain']} {r['lam']}")
@@ -259,8 +261,6 @@ def test_evaluate_agrees_with_enumeration():
 
 def test_steady_state_by_three_routes(monkeypatch):
     """Power iteration, the dense solve and Arnoldi agree, and so do the two forms of the same policy."""
-    import veilstream.core.steady as steady
-
     problem = vs.builtin_problem("grid2x3-toy", vs.Average(weight=2.0))
     policy = vs.solve(problem, window=2).policy
     iterated = joint_law(problem.chain, policy)
@@ -272,6 +272,20 @@ def test_steady_state_by_three_routes(monkeypatch):
     assert krylov == pytest.approx(iterated, abs=1e-8)
     plain = WindowPolicy.of_table(policy.channel(np.arange(36)), 2, policy.first)
     assert rates(problem, plain).leakage == pytest.approx(rates(problem, policy).leakage, abs=1e-9)
+
+
+@pytest.mark.parametrize("window", [0, 1, 2])
+def test_any_memory_gives_the_rates_that_a_window_gives(window):
+    """The general form, S x Z x Y and next(s, y), against the factored one of windows."""
+    problem = vs.builtin_problem("grid2x3-toy", vs.Average(weight=2.0))
+    policy = vs.solve(problem, window=window).policy
+    [general], [own] = Policy.law_steps(policy, problem.chain), policy.law_steps(problem.chain)
+    mu = steady.stationary_law(general, problem.chain)
+    assert mu == pytest.approx(steady.stationary_law(own, problem.chain), abs=1e-8)
+    assert general.rates(mu, problem.distortion) == pytest.approx(own.rates(mu, problem.distortion), abs=1e-9)
+    assert general.shown(mu) == pytest.approx(own.shown(mu), abs=1e-12)
+    first = general.opening(problem.chain.initial).law
+    assert first == pytest.approx(own.opening(problem.chain.initial).law)
 
 
 def test_a_schedule_of_one_policy_is_that_policy():

@@ -50,6 +50,8 @@ class MarkovChain:
             object.__setattr__(self, "initial", p)
         if self.histories is not None and len(self.histories) != len(P):
             raise InputError(f"{len(self.histories)} histories given for {len(P)} states")
+        if self.histories is not None:
+            _check_histories(self.histories)
 
     def __len__(self) -> int:
         return len(self.transition)
@@ -317,6 +319,16 @@ class Doublings:
                 self.settled = len(self._powers)
             self._powers.append(square)
         return self._powers[min(j, self.settled)]
+
+
+def _check_histories(histories: Sequence[tuple[int, ...]]) -> None:
+    """Every symbol that occurs must begin some history: whatever is read next, there is a state for it."""
+    if len(set(histories)) != len(histories) or not all(h and min(h) >= 0 for h in histories):
+        raise InputError("histories must be different, of one symbol or more, and symbols are counted from 0")
+    newest = {h[0] for h in histories}
+    missing = set(range(max(map(max, histories)) + 1)) - newest
+    if missing:
+        raise InputError(f"no history begins with the symbol {min(missing)}; every symbol needs one")
 
 
 def context_counts(data: Sequence[NDArray[np.int64]], n: int, order: int) -> dict[tuple[tuple[int, ...], int], int]:

@@ -69,23 +69,30 @@ class Course:
 
     def felt(self, policy: Policy) -> float:
         """Mean distance from reading to release."""
-        table = policy.table()
-        n = 0 if table is None else len(table)
-        if table is None or n * n * policy.n_states > MOST_MOVES:
+        tables = policy.phase_tables()
+        if tables is None or len(tables[0]) ** 2 * policy.n_states > MOST_MOVES:
             return self.run(policy, Unmetered()).felt
-        moves = np.zeros((policy.n_states, n, n))
-        s, y = np.divmod(np.arange(n * policy.n_outputs), policy.n_outputs)
-        np.add.at(moves, np.s_[:, s, policy.update(s, y)], table[s, :, y].T)  # type: ignore[arg-type]
-        shown = table.swapaxes(0, 1)  # |Z| x S x |Y|
-        total, start = 0.0, np.eye(n)[policy.start()]
-        for z, distance in zip(self.states, self.distances, strict=True):
+        n, Y = len(tables[0]), policy.n_outputs
+        s, y = np.divmod(np.arange(n * Y), Y)
+        to = policy.next_memory(s, y)
+        kinds = {id(table): table for table in tables}
+        moves = {}  # |Z| x S x S of each table
+        for k, table in kinds.items():
+            moves[k] = np.zeros((policy.n_states, n, n))
+            np.add.at(moves[k], np.s_[:, s, to], table[s, :, y].T)  # type: ignore[arg-type]
+        total, start = 0.0, np.eye(n)[first_memory(policy)]
+        for z, gaps, distance in zip(self.states, self.gaps, self.distances, strict=True):
+            phase = (np.arange(len(z)) + np.cumsum(gaps)) % len(tables)
+            active = [id(tables[i]) for i in phase.tolist()]
             laws, p = np.empty((len(z), n)), start
-            for t, x in enumerate(z.tolist()):
+            for t, (k, x) in enumerate(zip(active, z.tolist(), strict=True)):
                 laws[t] = p
-                p = p @ moves[x]
-            for x in np.unique(z):
-                here = z == x
-                total += float(((laws[here] @ shown[x]) * distance[here]).sum())
+                p = p @ moves[k][x]
+            which = np.array(active)
+            for k, table in kinds.items():
+                for x in np.unique(z[which == k]):
+                    here = (which == k) & (z == x)
+                    total += float(((laws[here] @ table[:, x]) * distance[here]).sum())
         return total / self.steps
 
     def leakage(self, policy: Policy, chain: MarkovChain) -> OnCourse:
@@ -113,3 +120,10 @@ class Course:
         return OnCourse(
             float(far.mean()), float(far.std(ddof=1) / root), float(bits.mean()), float(bits.std(ddof=1) / root), copies
         )
+
+
+def first_memory(policy: Policy) -> int:
+    """The numbered memory that a stream starts from: of a schedule, that of the part that begins."""
+    while len(parts := policy.shares()) > 1:
+        policy = parts[0][1]
+    return int(policy.start())

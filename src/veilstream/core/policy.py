@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array, Index
-from veilstream.core.steady import LawStep
+from veilstream.core.steady import LawStep, MemoryStep
 from veilstream.errors import InputError
 
 Memory = NDArray[Any]
@@ -120,9 +120,22 @@ class Policy(ABC):
             return None
         return self.channel(np.arange(n))
 
+    def phase_tables(self) -> Sequence[Array] | None:
+        """Its table at each public phase, over memories that `next_memory` numbers; None where there is none."""
+        table = self.table()
+        return None if table is None else [table]
+
+    def next_memory(self, s: Index, y: Index) -> Index:
+        """s' = next(s, y), of the memories of `phase_tables`."""
+        return self.update(s, y)
+
     def law_steps(self, chain: MarkovChain) -> Sequence[LawStep] | None:
         """One step of the law of (memory, state) for each public phase: what its long run is computed from."""
-        return None
+        table = self.table()
+        if table is None:
+            return None
+        s, y = np.divmod(np.arange(len(table) * self.n_outputs), self.n_outputs)
+        return [MemoryStep(chain, table, self.update(s, y).reshape(len(table), -1), int(self.start()))]
 
     def widened(self, window: int) -> "Policy | None":
         """The same policy, remembering `window` releases and using no more of them than before."""

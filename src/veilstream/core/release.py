@@ -125,7 +125,7 @@ class Mechanism:
     def step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
         """One step of every stream: true states z (BLIND: do not look), uniforms u -> new state, releases y."""
         most = max(1, MOST_CELLS // (self.policy.n_states * self.policy.n_outputs))
-        if self.table is not None or len(z) <= most:
+        if self.drawn is not None or len(z) <= most:
             return self._step(s, z, u)
         parts = [self._step(s[i : i + most], z[i : i + most], u[i : i + most]) for i in range(0, len(z), most)]
         memory, belief, total = (np.concatenate([getattr(p, k) for p, _ in parts]) for k in Streams.__annotations__)

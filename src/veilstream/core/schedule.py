@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilstream.core.chain import MarkovChain
-from veilstream.core.information import Array
+from veilstream.core.information import Array, Index
 from veilstream.core.policy import Export, Memory, Policy, restore
 from veilstream.core.steady import LawStep
 from veilstream.errors import InputError
@@ -98,13 +98,26 @@ class Schedule(Policy, kind="schedule"):
             at += width
         return memory[..., 0], parts
 
+    def phase_tables(self) -> Sequence[Array] | None:
+        """On the longest of the parts' windows; the first of them says how a stream starts."""
+        wide = self._wide()
+        tables = [None if p is None else p.table() for p in wide]
+        turns = [t for t, n in zip(tables, self.durations, strict=True) for _ in range(n) if t is not None]
+        return turns if len(turns) == self.period else None
+
+    def next_memory(self, s: Index, y: Index) -> Index:
+        first = self._wide()[0]
+        assert first is not None
+        return first.update(s, y)
+
+    def _wide(self) -> "list[Policy | None]":
+        longest = self.remembers
+        return [None if longest is None else p.widened(longest) for p in self.policies]
+
     def law_steps(self, chain: MarkovChain) -> Sequence[LawStep] | None:
         """Of parts that remember releases: each step of the period, on the longest of their windows."""
-        longest, turns = self.remembers, list[LawStep]()
-        if longest is None:
-            return None
-        for policy, n in zip(self.policies, self.durations, strict=True):
-            wide = policy.widened(longest)
+        turns = list[LawStep]()
+        for wide, n in zip(self._wide(), self.durations, strict=True):
             steps = None if wide is None else wide.law_steps(chain)
             if steps is None:
                 return None

@@ -167,6 +167,40 @@ class WindowStep:
         return mu
 
 
+class MemoryStep:
+    """Under any table a_s(y|z) with memories s' = next(s, y); mu is S x Z."""
+
+    def __init__(self, chain: MarkovChain, table: Array, next: Index, first: int) -> None:
+        self.chain, self.table, self.next, self.first = chain, table, next, first
+        self.moves = Moves(chain)
+
+    def __call__(self, mu: Array) -> Array:
+        arrived = np.zeros_like(mu)
+        np.add.at(arrived, self.next, (mu[..., None] * self.table).swapaxes(1, 2))  # S x Y x Z
+        return self.moves.step(arrived)
+
+    def rates(self, mu: Array, d: Array) -> Rates:
+        m = mu[..., None] * self.table  # S x Z x Y
+        p_sy, p_s = m.sum(1), mu.sum(1)
+        leak = xlog2(m, self.table).sum((1, 2)) - xlog2(p_sy, p_sy).sum(1) + xlog2(p_s, p_s)
+        return Rates(float(np.maximum(leak, 0).sum()), float((m.sum(0) * d).sum()))
+
+    def shown(self, mu: Array) -> Array:
+        m_zy: Array = (mu[..., None] * self.table).sum(0)
+        return m_zy
+
+    def guess(self) -> Array:
+        return np.tile(self.chain.stationary / len(self.table), (len(self.table), 1))
+
+    def opening(self, initial: Array) -> Opening:
+        mu = np.zeros(self.table.shape[:2])
+        mu[self.first] = initial
+        return Opening(mu)
+
+    def solved(self) -> None:
+        return None
+
+
 def stationary_law(step: LawStep, chain: MarkovChain, guess: Array | None = None) -> Array:
     """mu = mu T over (memory, state); a chain with several closed classes keeps its stationary weights."""
     mu, done = power(step, chain, step.guess() if guess is None else guess)

@@ -7,7 +7,7 @@ A chain that knows the truth reaches the entropy rate; the rest is what fitting 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ FOLDS = 5
 MIN_BLOCKS = 50
 DENSE = 1 << 22  # tables up to this size are counted directly
 Sequences = Sequence[NDArray[np.int64]]
+Smoothing = float | Callable[[Sequences], NDArray[np.float64]]  # one number, or n x n made from the runs fitted
 
 
 def losses(chain: MarkovChain, sequences: Sequences) -> list[NDArray[np.float64]]:
@@ -52,20 +53,35 @@ def blocks_of(sequences: Sequences, at_least: int = MIN_BLOCKS) -> list[NDArray[
     return [b for s in usable for b in np.array_split(s, max(1, round(len(s) / size))) if len(b) > 1]
 
 
+def fold_of(blocks: Sequences, folds: int, seed: int) -> NDArray[np.int64]:
+    """The fold of each block."""
+    return np.random.default_rng(seed).permutation(len(blocks)) % min(folds, len(blocks))
+
+
+def pseudo_counts(smoothing: Smoothing, fitted: Sequences) -> float | NDArray[np.float64]:
+    """What is added to the counts of these runs; it may look at them, and at nothing else."""
+    return smoothing(fitted) if callable(smoothing) else smoothing
+
+
 def cross_validate(
-    sequences: Sequences, n_states: int, order: int = 1, smoothing: float = SMOOTHING, folds: int = FOLDS, seed: int = 0
+    sequences: Sequences,
+    n_states: int,
+    order: int = 1,
+    smoothing: Smoothing = SMOOTHING,
+    folds: int = FOLDS,
+    seed: int = 0,
 ) -> CrossValidation:
     """Fit on all folds but one, score the one; whole blocks stay together."""
     blocks = blocks_of(sequences)
     if len(blocks) < 2:
         raise InputError(f"cross-validation needs at least 2 runs with a transition, found {len(blocks)}")
-    folds = min(folds, len(blocks))
-    fold = np.random.default_rng(seed).permutation(len(blocks)) % folds
+    fold = fold_of(blocks, folds, seed)
     bits = np.zeros(len(blocks))
-    for k in range(folds):
+    for k in np.unique(fold):
         train = [b for b, f in zip(blocks, fold, strict=True) if f != k]
         test = np.flatnonzero(fold == k)
-        found = held_out_losses(train, [blocks[i] for i in test], n_states, order, smoothing)
+        pseudo = pseudo_counts(smoothing, train)
+        found = held_out_losses(train, [blocks[i] for i in test], n_states, order, pseudo)
         bits[test] = [part.sum() for part in np.split(found, np.cumsum([len(blocks[i]) - 1 for i in test])[:-1])]
     weights = np.array([len(b) - 1 for b in blocks], float)
     loss = float(bits.sum() / weights.sum())
@@ -73,15 +89,21 @@ def cross_validate(
     return CrossValidation(order, loss, se, bits, weights)
 
 
-def held_out_losses(train: Sequences, test: Sequences, n: int, order: int, smoothing: float) -> NDArray[np.float64]:
+def held_out_losses(
+    train: Sequences, test: Sequences, n: int, order: int, smoothing: float | NDArray[np.float64]
+) -> NDArray[np.float64]:
     """`losses` of the chain fitted on `train`, of every transition of `test`, without building that chain.
 
-    A history is the number x_{t-1} + n x_{t-2} + ...; the longest one seen in `train` predicts.
+    A history is the number x_{t-1} + n x_{t-2} + ...; the longest one seen in `train` predicts, else the
+    pseudo-counts alone.
     """
-    bits = np.full(sum(len(s) - 1 for s in test), np.log2(n))
-    open_ = np.ones(len(bits), bool)
+    last = np.concatenate([s[:-1] for s in test]).astype(np.int64)
     next_test = np.concatenate([s[1:] for s in test]).astype(np.int64)
     next_train = np.concatenate([s[1:] for s in train]).astype(np.int64)
+    pseudo = np.broadcast_to(np.asarray(smoothing, float), (n, n))
+    own, row = pseudo[last, next_test], pseudo.sum(1)[last]
+    bits = np.log2(np.divide(row, own, out=np.full(len(last), float(n)), where=own > 0))
+    open_ = np.ones(len(bits), bool)
     for m in range(order, 0, -1):
         history, seen = _histories(train, n, m), _histories(test, n, m)
         known = history >= 0
@@ -89,9 +111,10 @@ def held_out_losses(train: Sequences, test: Sequences, n: int, order: int, smoot
         pairs = np.where(seen >= 0, seen * n + next_test, -1)
         count = _occurrences(history[known] * n + next_train[known], pairs, n ** (m + 1))
         take = open_ & (total > 0)
-        bits[take] = -np.log2((count[take] + smoothing) / (total[take] + smoothing * n))
+        bits[take] = -np.log2((count[take] + own[take]) / (total[take] + row[take]))
         open_ &= ~take
-    return bits
+    found: NDArray[np.float64] = bits
+    return found
 
 
 def _histories(sequences: Sequences, n: int, m: int) -> NDArray[np.int64]:
@@ -117,7 +140,7 @@ def _occurrences(keys: NDArray[np.int64], wanted: NDArray[np.int64], size: int) 
 
 
 def select_order(
-    sequences: Sequences, n_states: int, max_order: int, smoothing: float = SMOOTHING, seed: int = 0
+    sequences: Sequences, n_states: int, max_order: int, smoothing: Smoothing = SMOOTHING, seed: int = 0
 ) -> tuple[int, list[CrossValidation]]:
     """The smallest order whose held-out loss is within one standard error (paired by block) of the best."""
     tried = [cross_validate(sequences, n_states, m, smoothing, seed=seed) for m in range(1, max_order + 1)]

@@ -34,7 +34,7 @@ def encode_steps(
     """The runs of these steps. `stops` says which of them are stops, where that is known already."""
     if recording.noise == "nearest":
         if stops is not None:
-            _say(account, int((stops.labels < 0).sum()), "given to the nearest one")
+            _say(account, int((stops.labels < 0).sum()), f"given to the nearest of the {states.kind}")
         return make_runs(steps, states.encode(steps.points), recording, account)
     if states.kind != "stops":
         raise InputError(f"`noise='drop'` is for stops; these states are {states.kind}, every reading belongs to one")

@@ -14,6 +14,7 @@ from veilstream.core.distortion import EARTH_RADIUS_KM
 from veilstream.data.states import MAX_STATES, StateSpace
 from veilstream.errors import InputError
 
+LEAST_BINS, MOST_BINS, NEAR = 8, 24, 0.1  # of values, where nothing is asked
 FULL_DBSCAN = 10_000  # above this many points DBSCAN runs on cells: its memory grows with the square
 CELL_M = 10.0
 QUICK_SEARCH = 2_000  # the same, while the radius is searched
@@ -40,6 +41,13 @@ def find_stops(points: NDArray[np.float64], eps_m: float, min_samples: int, n_st
 
     With `n_states` the radius is searched: the one nearest to eps_m that gives that many.
     """
+    return stops_of(points, *stop_labels(points, eps_m, min_samples, n_states), min_samples=min_samples)
+
+
+def stop_labels(
+    points: NDArray[np.float64], eps_m: float, min_samples: int, n_states: int | None = None
+) -> tuple[NDArray[np.int64], float, str]:
+    """The stop of every point (-1: none), numbered as the data first visits them; the radius, and how it was found."""
     cells, weight, cell_of = _cells(points)
     note = f"DBSCAN on {len(points):,} points"
     if len(cells) < len(points):
@@ -47,14 +55,25 @@ def find_stops(points: NDArray[np.float64], eps_m: float, min_samples: int, n_st
     if n_states is not None:
         eps_m = _search(points, min_samples, n_states, eps_m)
         note += f"; radius {eps_m:.0f} m found for {n_states} stops"
-    labels = _by_appearance(_dbscan(cells, weight, eps_m, min_samples)[cell_of])
-    n = int(labels.max(initial=-1)) + 1
+    return _by_appearance(_dbscan(cells, weight, eps_m, min_samples)[cell_of]), eps_m, note
+
+
+def stop_places(points: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The mean of the points of each stop."""
+    return np.array([_mean_place(points[labels == k]) for k in range(labels.max(initial=-1) + 1)]).reshape(-1, 2)
+
+
+def stops_of(
+    points: NDArray[np.float64], labels: NDArray[np.int64], eps_m: float, note: str, min_samples: int
+) -> Stops:
+    """These stops as states, two at least."""
+    centres = stop_places(points, labels)
+    n = len(centres)
     if n < 2:
         raise InputError(
             f"{n} stop{'s' * (n != 1)} found with radius {eps_m:g} m and at least {min_samples} points; "
             "a chain needs 2: change `eps_m` or `min_samples`, or use `grid_m`"
         )
-    centres = np.stack([_mean_place(points[labels == k]) for k in range(n)])
     names = tuple(f"stop {k}" for k in range(n))
     return Stops(StateSpace("stops", centres, names, "km"), labels, eps_m, note)
 
@@ -91,10 +110,15 @@ def _cells(points: NDArray[np.float64], at_most: int | None = None) -> Cells:
     """The points themselves, or above `at_most` (FULL_DBSCAN) their mean per 10 m cell with the count as weight."""
     if len(points) <= (FULL_DBSCAN if at_most is None else at_most):
         return points, None, np.arange(len(points))
-    row, column = _lattice(points, CELL_M).T
-    _, cell_of, counts = np.unique(row * (1 << 32) + column, return_inverse=True, return_counts=True)
+    _, cell_of, counts = np.unique(cell_numbers(points, CELL_M), return_inverse=True, return_counts=True)
     means = np.stack([np.bincount(cell_of, points[:, k]) / counts for k in (0, 1)], axis=1)
     return means, counts.astype(float), cell_of
+
+
+def cell_numbers(points: NDArray[np.float64], cell_m: float) -> NDArray[np.int64]:
+    """A number for the cell of each point."""
+    row, column = _lattice(points, cell_m).T
+    return np.asarray(row * (1 << 32) + column)
 
 
 def _lattice(points: NDArray[np.float64], cell_m: float) -> NDArray[np.int64]:
@@ -168,6 +192,35 @@ def value_bins(
     middle = np.concatenate([inner[:1], (inner[:-1] + inner[1:]) / 2, inner[-1:]])
     level = np.where(counts > 0, sums / np.maximum(counts, 1), middle)
     return StateSpace("bins", level[:, None], _bin_names(inner, unit), unit, inner), note
+
+
+def fitting_bins(values: ArrayLike, unit: str = "") -> tuple[StateSpace, str]:
+    """As few bins as keep readings near their level: their edges by k-means, their number raised until
+
+        mean |reading - level| <= NEAR * mean |reading - median|
+
+    so that a limit of a quarter of what revealing nothing costs is well within reach. Bins of equal counts leave the
+    large readings, which cost most, to one wide bin.
+    """
+    values = np.sort(np.asarray(values, dtype=float).ravel())
+    spread = np.abs(values - np.median(values)).mean()
+    for n in range(LEAST_BINS, MOST_BINS + 1):
+        states, _ = value_bins(values, unit=unit, edges=_k_means_edges(values, n))
+        away = np.abs(values - states.coordinates[states.encode(values), 0]).mean()
+        if away <= NEAR * spread:
+            break
+    return states, f"bins by k-means; a reading is {away:.3g} {unit} from its level on average".replace("  ", " ")
+
+
+def _k_means_edges(ordered: NDArray[np.float64], n: int, rounds: int = 50) -> NDArray[np.float64]:
+    """Inner edges half-way between n centres, each the mean of the readings nearest to it; none between equals."""
+    sums = np.concatenate([[0.0], np.cumsum(ordered)])
+    centres = np.unique(np.quantile(ordered, (np.arange(n) + 0.5) / n))
+    for _ in range(rounds):
+        cuts = np.searchsorted(ordered, (centres[1:] + centres[:-1]) / 2)
+        ends = np.unique(np.concatenate([[0], cuts, [len(ordered)]]))
+        centres = np.unique(np.diff(sums[ends]) / np.diff(ends))
+    return (centres[1:] + centres[:-1]) / 2
 
 
 def _inner_edges(

@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from veilstream.core.chain import SMOOTHING, MarkovChain
 from veilstream.data.card import THIN_ROW, ModelCard, describe
-from veilstream.data.crossval import CrossValidation, blocks_of, cross_validate, select_order
+from veilstream.data.cover import RESOLUTION_M, stops_and_cells
+from veilstream.data.crossval import CrossValidation, Smoothing, blocks_of, cross_validate, pseudo_counts, select_order
 from veilstream.data.dead_ends import link_dead_ends
+from veilstream.data.distances import Distances, distances_of
 from veilstream.data.encode import encode_steps
-from veilstream.data.find import Stops, find_stops, given_places, grid_cells, value_bins
+from veilstream.data.find import Stops, find_stops, fitting_bins, given_places, grid_cells, value_bins
+from veilstream.data.moves import smoothing_of
 from veilstream.data.readings import Account, Readings
 from veilstream.data.record import Record
 from veilstream.data.recording import Recording
@@ -24,7 +27,6 @@ from veilstream.errors import InputError
 from veilstream.units import format_duration
 
 DEFAULT_BINS = 8
-RAW_SAMPLE = 200_000  # raw readings used for distances
 DRIFT = 0.1  # total variation from which the long-run law is said to differ
 
 
@@ -38,10 +40,23 @@ class FitOptions:
     width: float | None = None
     edges: tuple[float, ...] | None = None
     places: str | None = None
+    cells_m: float | None = None  # cells beside stops; None: as wide as the resolution, none with n_states; 0: none
+    resolution_m: float | None = None  # how near most readings are to their state; None: as wide as a cell
+    names: tuple[tuple[str, str], ...] = ()  # states given other names: (found, wanted)
     order: int | None = 1  # None: chosen by cross-validation up to max_order
     max_order: int = 3
     smoothing: float = SMOOTHING
+    moves: bool | None = None  # smooth by the distance of a move; None: cells and bins, where held-out loss gains by it
     seed: int = 0
+
+    @property
+    def covering(self) -> tuple[float, float] | None:
+        """Resolution and width of cells beside stops, in metres; None where stops are alone."""
+        alone = self.recording.noise == "drop" or self.n_states is not None
+        if self.cells_m == 0 or (self.cells_m is None and alone):
+            return None
+        resolution_m = self.resolution_m or self.cells_m or RESOLUTION_M
+        return resolution_m, self.cells_m or resolution_m
 
 
 @dataclass(frozen=True)
@@ -53,18 +68,6 @@ class GapChoice:
     entropy_data: float
     entropy_rate: float
     chosen: bool
-
-
-@dataclass(frozen=True)
-class Distances:
-    """Distances in the model's unit. `blind_*`: always releasing the one best state, which leaks nothing."""
-
-    raw_mean: float  # raw reading to its state
-    raw_median: float
-    raw_p95: float
-    blind_state: int
-    blind_state_to_state: float
-    blind_raw_to_state: float
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ class FittedModel:
     traces: int
     points: int
     streams: int
+    resolution_m: float
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -95,6 +99,14 @@ class FittedModel:
         """The readings behind it, a row a step, for the file; None where there are none (all is known from others)."""
         steps = self.runs.source
         return Record.of(steps.stream, steps.step, steps.points, self.runs.symbols) if len(steps) else None
+
+    @property
+    def within_resolution(self) -> float | None:
+        """Share of the recorded steps whose reading is within the resolution of its state; None for values."""
+        if not self.states.is_map or not len(self.runs.source):
+            return None
+        away = self.states.distance_to(self.runs.source.points, self.runs.symbols)
+        return float((away * 1000 <= self.resolution_m).mean())
 
     def figures(self) -> dict[str, Any]:
         """What there was to learn from, for the file: whoever solves, audits or reports can say how sure it is."""
@@ -138,6 +150,8 @@ class FittedModel:
             "drift": card.drift,
             "gap_choices": [asdict(c) for c in self.gap_choices],
             "distances": asdict(self.distances),
+            "resolution_m": self.resolution_m if self.states.is_map else None,
+            "within_resolution": self.within_resolution,
             "study_only": list(self.recording.study_only),
             "account": self.account.to_json(),
             "notes": self.notes,
@@ -163,6 +177,7 @@ def fit_model(
     if len(steps) < 2 and prior is None:
         raise InputError(f"{readings.where}: one step of {length} only; a chain needs at least two in a row")
     states, stops, note = find_states(steps.points, readings, options, space)
+    states = states.renamed(dict(options.names))
     recording = recording if stops is None else replace(recording, eps_m=stops.eps_m)
     account.add("states", len(states), note)
     runs = encode_steps(steps, recording, states, stops, account)
@@ -172,7 +187,11 @@ def fit_model(
             "choose a longer `period_s` or `max_gap_s`"
         )
     sequences = _with_links(runs, len(states), recording.gaps, account)
-    chain, held_out, orders = _fit_chain(sequences, len(states), options, prior, _name(readings))
+    smoothing: Smoothing = options.smoothing
+    if prior is None:
+        stay = len(states) if stops is None else int(stops.labels.max(initial=-1)) + 1
+        smoothing = smoothing_of(sequences, states, stay, options.smoothing, options.moves, options.seed, account)
+    chain, held_out, orders = _fit_chain(sequences, len(states), options, smoothing, prior, _name(readings))
     card = describe(chain, sequences)
     return FittedModel(
         states,
@@ -183,11 +202,12 @@ def fit_model(
         card,
         held_out,
         orders,
-        _gap_choices(runs, len(states), recording, options.smoothing),
-        _distances(readings, states, chain),
+        _gap_choices(runs, len(states), recording, smoothing),
+        distances_of(readings, states, chain),
         traces,
         points,
         streams,
+        options.resolution_m or options.cells_m or RESOLUTION_M,
         [*_merged(readings), *_warnings(card, states, recording)],
     )
 
@@ -217,18 +237,29 @@ def _value_states(points: NDArray[np.float64], unit: str, options: FitOptions) -
         raise InputError("`grid_m` is for positions; these are values: use `n_states` or `width`")
     if options.places:
         raise InputError("`places` is for positions; these are values: use `n_states` or `width`")
+    if options.cells_m:
+        raise InputError("`cells_m` is for positions; these are values: use `n_states` or `width`")
+    if options.n_states is None and options.width is None and options.edges is None:
+        return fitting_bins(points, unit)
     return value_bins(points, options.n_states or DEFAULT_BINS, options.width, unit, options.edges)
 
 
 def _position_states(points: NDArray[np.float64], options: FitOptions) -> tuple[StateSpace, Stops | None, str]:
     if options.width is not None:
         raise InputError("`width` is for values; these are positions: use `eps_m`, `grid_m` or `places`")
+    if options.edges is not None:
+        raise InputError("`edges` is for values; these are positions: use `eps_m`, `grid_m` or `places`")
+    if options.cells_m and (options.places is not None or options.grid_m is not None):
+        raise InputError("`cells_m` stands beside stops: leave out `grid_m` and `places`")
     if options.places is not None:
         return given_places(options.places), None, f"given places of {options.places}"
     if options.grid_m is not None:
         return grid_cells(points, options.grid_m), None, f"visited cells of {options.grid_m:g} m"
-    asked = options.recording
-    stops = find_stops(points, asked.eps_m, asked.min_samples, options.n_states)
+    asked, covering = options.recording, options.covering
+    if covering is None:
+        stops = find_stops(points, asked.eps_m, asked.min_samples, options.n_states)
+    else:
+        stops = stops_and_cells(points, *covering, asked.eps_m, asked.min_samples, options.n_states)
     note = f"stops, radius {stops.eps_m:.4g} m, at least {asked.min_samples} points; {stops.note}"
     return stops.states, stops, note
 
@@ -252,6 +283,7 @@ def _fit_chain(
     sequences: Sequence[NDArray[np.int64]],
     n: int,
     options: FitOptions,
+    smoothing: Smoothing,
     prior: NDArray[np.float64] | None,
     name: str,
 ) -> tuple[MarkovChain, CrossValidation | None, list[CrossValidation]]:
@@ -261,19 +293,19 @@ def _fit_chain(
     if order is None and prior is not None and not enough:
         order = 1  # nothing to hold out
     if order is None:
-        order, orders = select_order(sequences, n, options.max_order, options.smoothing, options.seed)
-    smoothing = options.smoothing if prior is None else options.smoothing + prior
-    chain = MarkovChain.fit(sequences, n, order, smoothing, name=name)
+        order, orders = select_order(sequences, n, options.max_order, smoothing, options.seed)
+    pseudo = pseudo_counts(smoothing, sequences) + (0.0 if prior is None else prior)
+    chain = MarkovChain.fit(sequences, n, order, pseudo, name=name)
     held_out = next((cv for cv in orders if cv.order == order), None)
     if held_out is None and prior is None and enough:
-        held_out = cross_validate(sequences, n, order, options.smoothing, seed=options.seed)
+        held_out = cross_validate(sequences, n, order, smoothing, seed=options.seed)
     return chain, held_out, orders
 
 
 # --- what to say about it --------------------------------------------------------------------------------
 
 
-def _gap_choices(runs: Runs, n: int, recording: Recording, smoothing: float) -> list[GapChoice]:
+def _gap_choices(runs: Runs, n: int, recording: Recording, smoothing: Smoothing) -> list[GapChoice]:
     """The same states with gaps bridged, split at an hour, split at every missing step, and as chosen."""
     steps, symbols, period_s = runs.source, runs.symbols, recording.step_s
     chosen = (recording.gaps, recording.max_gap_s if recording.gaps == "split" else None)
@@ -285,30 +317,12 @@ def _gap_choices(runs: Runs, n: int, recording: Recording, smoothing: float) -> 
         other = make_runs(steps, symbols, replace(recording, gaps=gaps, max_gap_s=gap_s))
         if not other.transitions:
             continue
-        card = describe(MarkovChain.fit(_with_links(other, n, gaps), n, smoothing=smoothing), other.sequences)
+        linked = _with_links(other, n, gaps)
+        chain = MarkovChain.fit(linked, n, smoothing=pseudo_counts(smoothing, linked))
+        card = describe(chain, other.sequences)
         name = "bridge" if gap_s is None else f"split at {format_duration(gap_s)}, {recording.fill}"
         found.append(GapChoice(name, other.transitions, card.entropy_data, card.entropy_rate, (gaps, gap_s) == chosen))
     return found
-
-
-def _distances(readings: Readings, states: StateSpace, chain: MarkovChain) -> Distances:
-    """From raw readings to their states, and what releasing always the same state would cost."""
-    frame = readings.frame
-    every = -(-frame.height // RAW_SAMPLE)
-    raw = frame.select(readings.columns).gather_every(every).to_numpy()
-    to_state = states.distance_to(raw, states.encode(raw))
-    law = np.bincount(chain.symbols, chain.stationary, minlength=len(states))
-    cost = law @ states.distances()
-    blind = int(cost.argmin())
-    to_blind = states.distance_to(raw, np.full(len(raw), blind))
-    return Distances(
-        float(to_state.mean()),
-        float(np.median(to_state)),
-        float(np.quantile(to_state, 0.95)),
-        blind,
-        float(cost[blind]),
-        float(to_blind.mean()),
-    )
 
 
 def _merged(readings: Readings) -> list[str]:

@@ -8,8 +8,8 @@ states were found (stops, grid, bins, places) is in `find`; this file needs nump
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from veilstream.core.distortion import EARTH_RADIUS_KM, absolute, haversine
 from veilstream.errors import InputError
 
-KINDS = ("stops", "grid", "places", "bins")
+KINDS = ("stops", "stops and cells", "grid", "places", "bins")
 CHUNK = 4_000_000  # distances held at once
 MAX_STATES = 4096
 MAX_NAME = 80
@@ -64,6 +64,14 @@ class StateSpace:
 
     def __len__(self) -> int:
         return len(self.coordinates)
+
+    def renamed(self, names: Mapping[str, str]) -> StateSpace:
+        """The same states, some under another name."""
+        for name in names:
+            if name not in self.names:
+                known = ", ".join(self.names[:12]) + (", ..." if len(self) > 12 else "")
+                raise InputError(f"`name`: no state is called {name[:MAX_NAME]!r}; states: {known}")
+        return replace(self, names=tuple(names.get(name, name) for name in self.names))
 
     @property
     def is_map(self) -> bool:
@@ -140,6 +148,8 @@ def _checked_names(names: Sequence[str], n: int) -> tuple[str, ...]:
     names = tuple(map(str, names))
     if len(names) != n or len(set(names)) != n:
         raise InputError(f"{n} states need {n} distinct names, found {len(set(names))}")
+    if not all(map(str.isprintable, names)):
+        raise InputError("the name of a state must be printable: no line breaks, no control characters")
     for name in names:
         if not name or len(name) > MAX_NAME or not name.isprintable():
             raise InputError(f"the state name {name[:20]!r} must be 1 to {MAX_NAME} printable characters")

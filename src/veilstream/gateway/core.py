@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from veilstream.core.release import Uniforms
+from veilstream.gateway.kept import Batch, Key, StoreError, Stream
 from veilstream.gateway.outcome import Message, Outcome, Receipt
 from veilstream.gateway.settle import Serving, Settler
 from veilstream.gateway.space import Space
 from veilstream.gateway.stats import Stats
-from veilstream.gateway.store import Batch, Key, Store, StoreError, Stream
+from veilstream.gateway.store import Store
 from veilstream.gateway.wire import Reading, Refusal, decode
 
 MAX_CACHED = 20_000  # streams held in memory
@@ -37,10 +38,17 @@ class Core:
         self.settler = Settler(spaces, serving, uniforms, now)
         self.spaces, self.store, self.serving = self.settler.spaces, store, serving
         self.keep = serving.keep if store.durable else min(serving.keep or MEMORY_LOG, MEMORY_LOG)
-        for stream in store.streams(limit=1):  # the meter is the same for all of them
-            if stream.space in spaces:
-                spaces[stream.space].check(stream)
-        self.stats = Stats(store.count_streams(), [decode(m) for m in store.latest(Stats.RECENT)])
+        try:
+            for stream in store.streams(limit=1):  # the meter is the same for all of them
+                if stream.space in spaces:
+                    spaces[stream.space].check(stream)
+            self.streams = store.count_streams()
+            recent = [decode(m) for m in store.latest(Stats.RECENT)]
+        except BaseException:
+            store.close()
+            raise
+        self.stats = Stats(self.streams, recent, serving.clock)
+        self.failing = False  # the last write did not hold
         self._cache: OrderedDict[Key, Stream] = OrderedDict()
         self._lock = threading.RLock()
         self._since_prune = 0
@@ -49,8 +57,8 @@ class Core:
 
     def process(self, readings: Sequence[Reading | Refusal], compose: Compose | None = None) -> Receipt:
         """One outcome per reading, all committed."""
-        with self._transaction():
-            room = self.serving.max_streams - self.stats.streams
+        with self._transaction(shown=not self.serving.clock):
+            room = self.serving.max_streams - self.streams
             outcomes, batch = self.settler.settle(readings, self._stream, self.store.find, room)
             for s in batch.streams:
                 self._cache[s.key] = s
@@ -68,7 +76,10 @@ class Core:
                 found = self.store.streams(after)
                 streams = [self._cache.setdefault(s.key, s) for s in found if s.space == space]
                 due = [s for s in streams if s.last_step is None or s.last_step < step]
-                receipt = self._commit(*self.settler.tick(space, step, due), compose)
+                outcomes, batch = self.settler.tick(space, step, due)
+                batch.counts = self.stats.take_private() if due else {}
+                receipt = self._commit(outcomes, batch, compose)
+                self.stats.streams = self.streams
             done.outcomes.extend(receipt.outcomes)
             done.outbox.extend(receipt.outbox)
             if not found:
@@ -78,21 +89,26 @@ class Core:
     # --- the store -------------------------------------------------------------------------------------
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, shown: bool = True) -> Iterator[None]:
+        """shown: whether anyone may know that it took place; under a clock nobody may know that a reading came."""
         with self._lock, self.stats.commit_time():
             try:
                 yield
-            except StoreError:  # what was drawn and not committed was seen by nobody; the store knows what holds
+            except BaseException as error:  # what was drawn was seen by nobody; the store knows what holds
                 self._cache.clear()
-                self.stats.store_errors += 1
+                self.stats.store_errors += isinstance(error, StoreError)
+                self.failing |= shown and isinstance(error, StoreError)
                 raise
+            self.failing &= not shown
 
     def _commit(self, outcomes: list[Outcome], batch: Batch, compose: Compose | None) -> Receipt:
         if compose is not None:
             batch.outbox = compose(outcomes)
         new = sum(s.id is None for s in batch.streams)
         ids = self.store.commit(batch) if batch.streams or batch.outbox else []
-        self.stats.streams += new
+        self.streams += new
+        if not self.serving.clock:
+            self.stats.streams = self.streams
         self.stats.count(outcomes)
         while len(self._cache) > MAX_CACHED:
             self._cache.popitem(last=False)
@@ -116,10 +132,17 @@ class Core:
         with self._lock:
             self.store.confirm(ids)
 
+    def set_aside(self, reason: str, data: bytes | bytearray) -> None:
+        """Keep, privately, what may be kept of a message that could not be handled."""
+        with self._lock:
+            self.store.set_aside(reason, data)
+
     def probe(self) -> None:
         """Raises StoreError unless the store can be written."""
         with self._lock:
+            self.failing = True
             self.store.probe()
+            self.failing = False
 
     def close(self) -> None:
         with self._lock:

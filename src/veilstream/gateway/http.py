@@ -10,7 +10,7 @@ import hmac
 import ipaddress
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 
@@ -19,16 +19,21 @@ from aiohttp import web
 
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
+from veilstream.gateway.intake import Parcel, handle, place_of
+from veilstream.gateway.kept import StoreError
 from veilstream.gateway.openapi import document
 from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.store import StoreError
+from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Reading, Refusal, parse, together
 
 log = logging.getLogger("veilstream.http")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 BODY_TIMEOUT_S = 10
 KEEP_ALIVE_S, SHUTDOWN_S = 30, 2
+FIRST_REQUEST_S = 10  # from the connection to a whole request
+MAX_CONNECTIONS, BACKLOG = 512, 128
 LOOK_S = 0.1  # at whether to stop
+FIRST_LOOK_S, LAST_LOOK_S = 0.5, 30.0  # at whether a store that failed works again
 SHORTEST_TOKEN = 16
 EVENT_EVERY_S = 1.0
 MAX_WATCHERS = 32
@@ -47,7 +52,14 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-STATUS = {Refusal.too_large: 413, Refusal.late: 409, Refusal.ahead: 409, Refusal.too_many_streams: 429}
+STATUS = {
+    Refusal.too_large: 413,
+    Refusal.too_many_readings: 413,
+    Refusal.late: 409,
+    Refusal.ahead: 409,
+    Refusal.too_many_streams: 429,
+    Refusal.unhandled: 500,
+}
 
 
 @dataclass(frozen=True)
@@ -73,12 +85,16 @@ def is_loopback(host: str | None) -> bool:
 
 
 class HttpGateway:
-    def __init__(self, core: Core, settings: HttpSettings) -> None:
+    def __init__(self, core: Core, settings: HttpSettings, routes: Sequence[Route] = ()) -> None:
+        """routes: those of a broker that publishes what is released here; names must fit them."""
         self.core, self.settings = core, settings
+        self._routes = [route for route in routes if route.space == ""]
         self.port: int | None = None  # the one really used, once it runs
         self.started = threading.Event()
-        self._waiting: list[tuple[list[Reading | Refusal] | Refusal, asyncio.Future[list[Outcome]]]] = []
+        self._waiting: list[Parcel] = []  # each with the future that someone awaits
         self._wake = asyncio.Event()
+        self._new: set[web.RequestHandler] = set()  # connections that have not asked for anything yet
+        self._dead = False  # nothing is released any more
         self._watchers = 0
         self._stop = threading.Event()
 
@@ -91,19 +107,39 @@ class HttpGateway:
         runner = web.AppRunner(self.app(), access_log=None, keepalive_timeout=KEEP_ALIVE_S, shutdown_timeout=SHUTDOWN_S)
         await runner.setup()
         try:
-            site = web.TCPSite(runner, self.settings.host, self.settings.port)
-            await site.start()
+            server = await asyncio.get_running_loop().create_server(
+                lambda: self._connection(runner.server), self.settings.host, self.settings.port, backlog=BACKLOG
+            )
         except OSError as error:
             await runner.cleanup()
             raise InputError(f"cannot listen on {self.settings.host}:{self.settings.port}: {error.strerror}") from None
-        self.port = runner.addresses[0][1]
+        self.port = server.sockets[0].getsockname()[1]
         log.info("http_listening", extra={"host": self.settings.host, "port": self.port})
         self.started.set()
-        committer = asyncio.create_task(self._commit_waiting())
-        while not stop.is_set():
-            await asyncio.sleep(LOOK_S)
+        committer, healer = (asyncio.create_task(work) for work in (self._commit_waiting(), self._heal()))
+        while not stop.is_set() and not committer.done():
+            await asyncio.wait([committer], timeout=LOOK_S)
+        server.close()
         await runner.cleanup()  # lets requests under way finish
+        healer.cancel()
         committer.cancel()
+        if committer.done() and not committer.cancelled():
+            committer.result()  # raises what it died of
+
+    def _connection(self, server: web.Server | None) -> asyncio.Protocol:
+        """Not more than MAX_CONNECTIONS, and none that does not ask for anything."""
+        assert server is not None
+        if len(server.connections) >= MAX_CONNECTIONS:
+            return _Busy()
+        made: web.RequestHandler = server()
+        self._new.add(made)
+        asyncio.get_running_loop().call_later(FIRST_REQUEST_S, self._expect, made)
+        return made
+
+    def _expect(self, made: web.RequestHandler) -> None:
+        if made in self._new:
+            self._new.remove(made)
+            made.force_close()
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard], client_max_size=self.core.serving.max_bytes)
@@ -121,6 +157,7 @@ class HttpGateway:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._new.discard(request.protocol)
         try:
             refusal = self._refusal(request)
             response = refusal if refusal is not None else await handler(request)
@@ -130,6 +167,9 @@ class HttpGateway:
             response = _error(503, "the store cannot be written; nothing was released")
         except TimeoutError:
             response = _error(408, "the body did not arrive in time")
+        except Exception as error:  # whatever a request holds, the process lives on
+            log.error("request_failed", extra={"reason": type(error).__name__, "at": place_of(error)})
+            response = _error(500, Refusal.unhandled.value)
         if not response.prepared:
             response.headers.update(HEADERS)
         return response
@@ -139,45 +179,93 @@ class HttpGateway:
             host = request.host.rsplit(":", 1)[0] if not request.host.endswith("]") else request.host
             if not is_loopback(request.remote) or not is_loopback(host.strip("[]")):
                 return _error(401, "without a token only local requests are answered")
-        elif request.path not in PUBLIC:
-            given = request.headers.get("Authorization", "").removeprefix("Bearer ").encode()
-            if not hmac.compare_digest(given, self.settings.token.encode()):
-                return _error(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
+        elif request.path not in PUBLIC and not self._has_token(request):
+            return _error(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
         if request.method == "POST" and request.content_type != "application/json":
             return _error(415, "the body must be application/json")
         return None
+
+    def _has_token(self, request: web.Request) -> bool:
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ").encode("utf-8", "surrogateescape")
+        return self.settings.token is not None and hmac.compare_digest(given, self.settings.token.encode())
 
     # --- releases ---------------------------------------------------------------------------------------
 
     async def _release(self, request: web.Request) -> web.Response:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             body = await request.read()
-        found = parse(body, self.core.spaces[""].grid, limit=self.core.serving.max_bytes)
-        answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((found, answer))
+        answer: asyncio.Future[list[Outcome] | None] = asyncio.get_running_loop().create_future()
+        parcel = Parcel.of(self.core, body, self._read, answer)
+        found = parcel.found
+        if isinstance(found, Refusal):
+            self.core.stats.refused[found.name] += 1
+            return _error(STATUS.get(found, 400), found.value)
+        self._waiting.append(parcel)
         self._wake.set()
         outcomes = await answer
-        if isinstance(found, Refusal):
-            return _single(outcomes[0], found)
-        return _json([_item(o) for o in outcomes]) if body.lstrip()[:1] == b"[" else _single(outcomes[0], found[0])
+        if outcomes is None:
+            return _error(500, Refusal.unhandled.value)
+        if body.lstrip()[:1] == b"[":
+            return _json([_item(o) for o in outcomes])
+        return _single(outcomes[0], found[0])
+
+    def _read(self, body: bytes | bytearray) -> list[Reading | Refusal] | Refusal:
+        found = parse(body, self.core.spaces[""].grid, limit=self.core.serving.max_bytes)
+        if isinstance(found, Refusal) or not self._routes:
+            return found
+        return [r if isinstance(r, Refusal) or self._carried(r.stream) else Refusal.stream for r in found]
+
+    def _carried(self, stream: str) -> bool:
+        return all(route.carries(stream) for route in self._routes)
 
     async def _commit_waiting(self) -> None:
-        """All requests that wait are one transaction."""
+        """Requests that wait are one transaction. Should this ever end, nobody is left waiting."""
+        waiting: list[Parcel] = []
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                waiting, self._waiting = self._waiting, []
+                await self._commit(waiting)
+        finally:
+            self._dead = True
+            for parcel in [*waiting, *self._waiting]:
+                if not parcel.note.done():
+                    parcel.note.set_exception(StoreError("the gateway ends"))
+
+    async def _commit(self, waiting: Sequence[Parcel]) -> None:
+        failure: Exception | None = None
+        try:
+            await asyncio.to_thread(handle, self.core, waiting, self._work)
+        except StoreError as error:
+            failure = error
+        for parcel in waiting:
+            if not parcel.note.done():  # whoever asked may have gone
+                if failure is not None and parcel.outcomes is None:
+                    parcel.note.set_exception(StoreError(str(failure)))
+                else:
+                    parcel.note.set_result(parcel.outcomes)
+
+    async def _heal(self) -> None:
+        """While the store fails, look whether it does still."""
+        delay = FIRST_LOOK_S
         while True:
-            await self._wake.wait()
-            self._wake.clear()
-            waiting, self._waiting = self._waiting, []
-            readings, places = together([found for found, _ in waiting])
-            try:
-                outcomes = (await asyncio.to_thread(self.core.process, readings)).outcomes
-            except StoreError as error:
-                for _, answer in waiting:
-                    if not answer.done():
-                        answer.set_exception(StoreError(str(error)))
+            await asyncio.sleep(delay)
+            if not self.core.failing:
+                delay = FIRST_LOOK_S
                 continue
-            for (_, answer), at in zip(waiting, places, strict=True):
-                if not answer.done():
-                    answer.set_result([outcomes[i] for i in at])
+            try:
+                await asyncio.to_thread(self.core.probe)
+                log.info("store_works_again")
+            except StoreError:
+                delay = min(2 * delay, LAST_LOOK_S)
+                log.error("store_unavailable", extra={"retry_s": delay})
+
+    def _work(self, parcels: Sequence[Parcel]) -> None:
+        readings, places = together([parcel.found for parcel in parcels])
+        outcomes = self.core.process(readings).outcomes
+        for parcel, at in zip(parcels, places, strict=True):
+            parcel.outcomes = outcomes[at.start : at.stop]
 
     # --- looking ----------------------------------------------------------------------------------------
 
@@ -206,8 +294,11 @@ class HttpGateway:
         return web.Response(text=self.core.stats.prometheus(), content_type="text/plain", charset="utf-8")
 
     async def _health(self, request: web.Request) -> web.Response:
-        """503 while the store cannot be written."""
-        await asyncio.to_thread(self.core.probe)
+        """503 while the store cannot be written. Whoever has the token makes us try; others are told what is known."""
+        if self._has_token(request):
+            await asyncio.to_thread(self.core.probe)
+        if self._dead or self.core.failing:
+            return _error(503, "the store cannot be written; nothing is released")
         return _json({"status": "ok"})
 
     async def _openapi(self, request: web.Request) -> web.Response:
@@ -217,6 +308,13 @@ class HttpGateway:
         name, kind = PAGE[request.path]
         text = resources.files("veilstream.gateway.page").joinpath(name).read_text(encoding="utf-8")
         return web.Response(text=text, content_type=kind, charset="utf-8")
+
+
+class _Busy(asyncio.Protocol):
+    """One connection too many: closed at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
 
 
 def _json(value: object, status: int = 200) -> web.Response:

@@ -11,24 +11,38 @@ When the store cannot be written the gateway goes offline; the broker keeps the 
 import logging
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from paho.mqtt.client import MQTTMessage
 
+from veilstream.errors import InputError
 from veilstream.gateway import topics
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
 from veilstream.gateway.core import Compose, Core
+from veilstream.gateway.intake import Found, Parcel, handle
+from veilstream.gateway.kept import StoreError
 from veilstream.gateway.outcome import Message, Outcome, OutFormat, Status
-from veilstream.gateway.store import StoreError
 from veilstream.gateway.topics import Route
-from veilstream.gateway.wire import Reading, Refusal, parse, together
+from veilstream.gateway.wire import Refusal, parse, together
 
 log = logging.getLogger("veilstream.mqtt")
 FIRST_DELAY_S, LAST_DELAY_S = 0.1, 30.0
 MAX_IN_FLIGHT = 1000  # releases sent and not yet confirmed
 IDLE_S = 0.05
 DRAIN_S = 5.0
+PAUSE_S = 1.0  # after a reading that could not be kept
 CONFIRM_AT_ONCE = 256
+SMALL_PACKET = 4096  # bytes that every broker takes
+
+
+class Origin(NamedTuple):
+    """Where a message came from, and where its releases go, in which form."""
+
+    message: MQTTMessage
+    topic: str = ""
+    form: OutFormat = "plain"
+    limit: int = SMALL_PACKET  # bytes of a message with releases: the broker has carried one of that size
 
 
 class MqttGateway:
@@ -44,10 +58,19 @@ class MqttGateway:
         self.core, self.routes, self.settings = core, list(routes), settings
         self.republish, self.retain = republish, retain
         topics.check(self.routes, *([settings.status_topic] if settings.status_topic else []))
+        for route in self.routes:
+            old = core.store.filter_of(route.space, route.source)
+            if topics.renames(old, route.source):
+                raise InputError(
+                    f"the store knows the streams of {old!r} by what its wildcards stand for; {route.source!r} would "
+                    "give them other names, and their steps would be drawn a second time: keep the filter, or take "
+                    "another `store`"
+                )
         self._in_flight: dict[int, int] = {}  # message id -> outbox id
         self._confirmed: deque[int] = deque()  # outbox ids that have arrived, oldest first
         self._sent_up_to = 0  # outbox id
         self._behind = threading.Event()  # the outbox may hold something not sent in this session
+        self._worked = False  # this session took a reading, or a release arrived
 
     def run(self, stop: threading.Event) -> None:
         """Serve until `stop`, through every break."""
@@ -61,16 +84,18 @@ class MqttGateway:
             except (OSError, ValueError) as error:  # ValueError: paho's word for a bad host name
                 log.warning("broker_unavailable", extra={"reason": type(error).__name__, "retry_s": delay})
             else:
-                delay = FIRST_DELAY_S
-                self._session(connection, stop)
+                if self._session(connection, stop):
+                    delay = FIRST_DELAY_S
             if not stop.wait(delay):
                 delay = min(2 * delay, LAST_DELAY_S)
 
-    def _session(self, connection: Connection, stop: threading.Event) -> None:
+    def _session(self, connection: Connection, stop: threading.Event) -> bool:
+        """Until it breaks, or `stop`; whether it got anything done."""
         log.info("broker_connected", extra={"denied": connection.denied or None})
         self.core.stats.connected = True
         self._in_flight.clear()
         self._confirmed.clear()
+        self._worked = False
         self._sent_up_to = 0
         self._behind.set()
         try:
@@ -78,7 +103,7 @@ class MqttGateway:
                 connection.turn(IDLE_S)
                 self._settle(connection)
                 self._send_outbox(connection)
-                self._take(connection)
+                self._try(connection, stop)
             self._drain(connection)
             connection.close()
         except BrokerLost as error:
@@ -89,6 +114,19 @@ class MqttGateway:
             connection.drop()  # nothing was acknowledged: the broker keeps it
         finally:
             self.core.stats.connected = False
+        return self._worked
+
+    def _try(self, connection: Connection, stop: threading.Event) -> None:
+        """Under a clock a reading that cannot be kept must not show: only a tick that fails takes us offline."""
+        if not self.core.serving.clock:
+            self._take(connection)
+            return
+        if self.core.failing:
+            raise StoreError("a tick failed")
+        try:
+            self._take(connection)
+        except StoreError:
+            stop.wait(PAUSE_S)  # it stays in the inbox, and is not acknowledged
 
     # --- readings in -----------------------------------------------------------------------------------
 
@@ -96,41 +134,51 @@ class MqttGateway:
         left_over = self._behind.is_set() and not self.core.serving.clock  # what an earlier session left goes first
         if not connection.inbox or left_over or len(self._in_flight) >= MAX_IN_FLIGHT:
             return
-        messages = list(connection.inbox)
-        parsed = [self._parse(m) for m in messages]
-        readings, places = together([found for *_, found in parsed])
 
-        def compose(outcomes: list[Outcome], wanted: Status = Status.released) -> list[Message]:
-            out = []
-            for (topic, form, _), at in zip(parsed, places, strict=True):
-                done = [i for i in at if outcomes[i].status is wanted and outcomes[i].release is not None]
-                bodies = [outcomes[i].body(form, readings[i].owntracks) for i in done]  # type: ignore[union-attr]
-                if bodies:
-                    out.append((topic, bodies[0] if len(bodies) == 1 else b"[" + b",".join(bodies) + b"]"))
-            return out
+        def work(parcels: Sequence[Parcel]) -> None:
+            readings, places = together([parcel.found for parcel in parcels])
 
-        receipt = self.core.process(readings, compose)
-        for i, (topic, payload) in receipt.outbox:
-            self._send(connection, i, topic, payload)
-        for topic, payload in compose(receipt.outcomes, Status.repeated):
-            connection.publish(topic, payload, self.retain)
-        for m in messages:
-            connection.ack(m)
+            def compose(outcomes: list[Outcome], wanted: Status = Status.released) -> list[Message]:
+                out: list[Message] = []
+                for parcel, at in zip(parcels, places, strict=True):
+                    done = [i for i in at if outcomes[i].status is wanted and outcomes[i].release is not None]
+                    to: Origin = parcel.note
+                    bodies = [outcomes[i].body(to.form, readings[i].owntracks) for i in done]  # type: ignore[union-attr]
+                    out += [(to.topic, payload) for payload in _packets(bodies, to.limit)]
+                return out
+
+            receipt = self.core.process(readings, compose)
+            for i, (topic, payload) in receipt.outbox:
+                self._send(connection, i, topic, payload)
+            for topic, payload in compose(receipt.outcomes, Status.repeated):
+                connection.publish(topic, payload, self.retain)
+
+        parcels = [self._parcel(m) for m in connection.inbox]
+        handle(self.core, parcels, work)
+        for parcel in parcels:
+            connection.ack(parcel.note.message)
         connection.inbox.clear()
+        self._worked = True
 
-    def _parse(self, m: MQTTMessage) -> "tuple[str, OutFormat, list[Reading | Refusal] | Refusal]":
-        """Where the releases of a message go, in which form, and its readings."""
+    def _parcel(self, m: MQTTMessage) -> Parcel:
         try:
             topic = m.topic
         except UnicodeDecodeError:
-            return "", "plain", Refusal.stream
+            return Parcel(m.payload, Refusal.stream, Origin(m))
         for route in self.routes:
             stream = route.stream(topic)
             if stream is not None:
-                grid = self.core.spaces[route.space].grid
-                found = parse(m.payload, grid, stream, route.space, self.core.serving.max_bytes)
-                return route.output(stream), route.form, found
-        return "", "plain", Refusal.stream
+                return self._routed(m, topic, route, stream)
+        return Parcel(m.payload, Refusal.stream, Origin(m))
+
+    def _routed(self, m: MQTTMessage, topic: str, route: Route, stream: str) -> Parcel:
+        def read(data: bytes | bytearray) -> Found:
+            grid = self.core.spaces[route.space].grid
+            return parse(data, grid, stream, route.space, self.core.serving.max_bytes)
+
+        target = route.output(stream)
+        limit = max(len(topic) + len(m.payload), SMALL_PACKET) - len(target.encode())
+        return Parcel.of(self.core, m.payload, read, Origin(m, target, route.form, limit))
 
     # --- releases out ----------------------------------------------------------------------------------
 
@@ -138,7 +186,9 @@ class MqttGateway:
         """For the clock: the messages of its releases."""
         route = next(r for r in self.routes if r.space == space)
         return lambda outcomes: [
-            (route.output(o.release.stream), o.body(route.form)) for o in outcomes if o.release is not None
+            (route.output(o.release.stream), o.body(route.form))
+            for o in outcomes
+            if o.release is not None and route.carries(o.release.stream)
         ]
 
     def wake(self) -> None:
@@ -166,6 +216,7 @@ class MqttGateway:
             i = self._in_flight.pop(connection.confirmed.popleft(), None)
             if i is not None:
                 self._confirmed.append(i)
+                self._worked = True
         self.core.stats.outbox = len(self._in_flight)
         excess = len(self._confirmed) - (0 if all_of_them else self.republish)
         if excess >= CONFIRM_AT_ONCE or (all_of_them and excess > 0):
@@ -180,3 +231,24 @@ class MqttGateway:
             connection.inbox.clear()  # not acknowledged: the broker keeps them
             self._settle(connection)
         self._settle(connection, all_of_them=True)
+
+
+def _packets(bodies: Sequence[bytes], limit: int) -> Iterator[bytes]:
+    """Releases as messages of at most `limit` bytes: alone, or as arrays."""
+    if len(bodies) < 2:
+        yield from bodies
+        return
+    part: list[bytes] = []
+    size = 2
+    for body in bodies:
+        if part and size + len(body) > limit:
+            yield _payload(part)
+            part, size = [], 2
+        part.append(body)
+        size += len(body) + 1
+    if part:
+        yield _payload(part)
+
+
+def _payload(bodies: Sequence[bytes]) -> bytes:
+    return bodies[0] if len(bodies) == 1 else b"[" + b",".join(bodies) + b"]"

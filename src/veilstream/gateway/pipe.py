@@ -8,15 +8,16 @@ import csv
 import io
 import json
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Literal, Protocol
 
 from veilstream.data.columns import NONE, Layout, Split, check_one_person, guess_layout
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
+from veilstream.gateway.intake import Found, Parcel, handle
 from veilstream.gateway.outcome import Outcome
 from veilstream.gateway.tally import Tally
-from veilstream.gateway.wire import MAX_BYTES, Grid, Reading, Refusal, number, parse, point, reading
+from veilstream.gateway.wire import MAX_BYTES, Grid, Reading, Refusal, number, parse, point, reading, together
 
 CHUNK = 1 << 16
 BOM = b"\xef\xbb\xbf"
@@ -26,7 +27,6 @@ DEFAULT_STREAM = "stream"  # for input that tells no streams apart
 PLAIN = {"stream", "t", "tst", "value", "lat", "lon", "_type"}  # names of the gateway's own messages
 FORMATS = ("auto", "csv", "jsonl")
 Format = Literal["auto", "csv", "jsonl"]
-Found = list[Reading | Refusal]
 
 
 def lines_of(source: BinaryIO, limit: int = MAX_BYTES) -> Iterator[list[bytes | None]]:
@@ -53,7 +53,7 @@ class Lines(Protocol):
 
     form: Format
 
-    def read(self, line: bytes) -> Found: ...
+    def read(self, line: bytes | bytearray) -> Found: ...
 
 
 class JsonLines:
@@ -64,9 +64,8 @@ class JsonLines:
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
 
-    def read(self, line: bytes) -> Found:
-        found = parse(line, self.grid)
-        return [found] if isinstance(found, Refusal) else found
+    def read(self, line: bytes | bytearray) -> Found:
+        return parse(line, self.grid)
 
 
 class NamedJson:
@@ -77,7 +76,7 @@ class NamedJson:
     def __init__(self, grid: Grid, layout: Layout) -> None:
         self.grid, self.layout = grid, layout
 
-    def read(self, line: bytes) -> Found:
+    def read(self, line: bytes | bytearray) -> Found:
         found = _object(line)
         return [Refusal.unreadable] if found is None else _readings(found, self.layout, self.grid)
 
@@ -94,7 +93,7 @@ class Csv:
             rows = [cells for line in rest if line and (cells := _fields(line)) and len(cells) == len(self.names)]
             check_one_person(_splits(self.names, self.layout, rows), "the CSV header")
 
-    def read(self, line: bytes) -> Found:
+    def read(self, line: bytes | bytearray) -> Found:
         cells = _fields(line)
         if cells is None or len(cells) != len(self.names):
             return [Refusal.unreadable]
@@ -124,14 +123,14 @@ def _splits(names: Sequence[str], layout: Layout, rows: Sequence[Sequence[str]])
             yield Split(name, len(rows), len(set(times)), len(pairs), len(set(values)))
 
 
-def _fields(line: bytes) -> list[str] | None:
+def _fields(line: bytes | bytearray) -> list[str] | None:
     try:
         return next(csv.reader([line.decode()], strict=True), None)
     except (UnicodeDecodeError, csv.Error):
         return None
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
+def _object(line: bytes | bytearray) -> dict[str, Any] | None:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -176,18 +175,26 @@ class Sink:
             place = "lat,lon," if self.map else ""
             out.write(f"stream,t,released,{place}leaked_bits\n".encode())
 
-    def release(self, readings: Found) -> None:
-        """Everything of one batch, in one transaction."""
+    def release(self, readings: list[Reading | Refusal]) -> None:
+        """One batch that came from no message."""
+        parcels = [Parcel(b"", readings)]
+        handle(self.core, parcels, _process(self.core))
+        self.write(parcels)
+
+    def write(self, parcels: Sequence[Parcel]) -> None:
+        """What became of one batch, which is committed."""
         told, new = [], []
-        for given, outcome in zip(readings, self.core.process(readings).outcomes, strict=True):
-            release = outcome.release
-            if release is None or isinstance(given, Refusal):
-                continue
-            first = self._is_new((release.stream, release.t))
-            if first:
-                new.append((given.point, release))
-            if first or self.per_reading:
-                told.append(outcome)
+        for parcel in parcels:
+            given_of = parcel.found if isinstance(parcel.found, list) else [parcel.found]
+            for given, outcome in zip(given_of, parcel.outcomes or (), strict=False):
+                release = outcome.release
+                if release is None or isinstance(given, Refusal):
+                    continue
+                first = self._is_new((release.stream, release.t))
+                if first:
+                    new.append((given.point, release))
+                if first or self.per_reading:
+                    told.append(outcome)
         self.tally.count(new)
         self.out.write(self._lines(told))
         self.out.flush()
@@ -207,8 +214,13 @@ class Sink:
         writer = csv.writer(out, lineterminator="\n")
         for r in (o.release for o in outcomes if o.release is not None):
             place = [r.lat, r.lon] if self.map else []
-            writer.writerow([r.stream, r.t, r.released, *place, r.leaked_bits])
+            writer.writerow([no_formula(r.stream), r.t, r.released, *place, r.leaked_bits])
         return out.getvalue().encode()
+
+
+def no_formula(name: str) -> str:
+    """A name as a cell: what a spreadsheet would take for a formula is quoted, as spreadsheets do."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
 
 
 def run(
@@ -224,26 +236,35 @@ def run(
     codec: Lines | None = None
     out: Sink | None = None
     for lines in lines_of(source):
-        readings: Found = []
+        parcels: list[Parcel] = []
         for i, line in enumerate(lines):
             if line is None:
-                readings.append(Refusal.too_large)
+                parcels.append(Parcel(b"", Refusal.too_large))
                 continue
             line = line.rstrip(b"\r")
             if not line.strip():
                 continue
             if codec is None and not (is_json(line) or b"," in line):
-                readings.append(Refusal.unreadable)  # neither a header nor JSON: one bad message costs one message
+                parcels.append(Parcel(line, Refusal.unreadable))  # neither header nor JSON: it costs itself alone
                 continue
             if codec is None:
                 codec, is_reading = guess(line, lines[i + 1 :], grid, columns or {})
                 if not is_reading:
                     continue
-            readings += codec.read(line)
+            parcels.append(Parcel.of(core, line, codec.read, None))
         if out is None and codec is not None:
             out = Sink(core, sink, codec.form if form == "auto" else form, per_reading)
+        handle(core, parcels, _process(core))
         if out is not None:
-            out.release(readings)
-        elif readings:
-            core.process(readings)
+            out.write(parcels)
     return Tally(core.spaces[""].states, core.store.total_bits()) if out is None else out.tally
+
+
+def _process(core: Core) -> Callable[[Sequence[Parcel]], None]:
+    def work(parcels: Sequence[Parcel]) -> None:
+        readings, places = together([parcel.found for parcel in parcels])
+        outcomes = core.process(readings).outcomes
+        for parcel, at in zip(parcels, places, strict=True):
+            parcel.outcomes = outcomes[at.start : at.stop]
+
+    return work

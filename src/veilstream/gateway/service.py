@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from veilstream.errors import InputError
 from veilstream.gateway.core import Compose, Core
+from veilstream.gateway.intake import place_of
+from veilstream.gateway.kept import StoreError
 from veilstream.gateway.stats import Stats
-from veilstream.gateway.store import StoreError
 
 log = logging.getLogger("veilstream.service")
 LOOK_S = 0.5  # so that signals are seen
@@ -48,6 +50,11 @@ def run(parts: dict[str, Run], stats: Stats) -> None:
         while not stop.wait(LOOK_S):
             pass
         log.info("stopping")
-    log.info("stopped", extra={"released": stats.released, "refused": sum(stats.refused.values())})
-    for part in running:
-        part.result()  # raises what it failed with
+    log.info("stopped", extra={"released": stats.released, "refused": sum(stats.shown_refusals.values())})
+    for name, part in zip(parts, running, strict=True):
+        error = part.exception()
+        if isinstance(error, InputError):
+            raise error
+        if error is not None:  # what it says may quote a value, so it is not shown
+            log.critical("failed", extra={"failed": name, "reason": type(error).__name__, "at": place_of(error)})
+            raise SystemExit(1)

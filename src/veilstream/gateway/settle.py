@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.histories import BLIND
+from veilstream.core.meter import TableMeter
 from veilstream.core.release import SecureUniforms, Uniforms
 from veilstream.errors import InputError
+from veilstream.gateway.kept import Batch, Key, Stream
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.space import Space, Turn
-from veilstream.gateway.store import Batch, Key, Stream
 from veilstream.gateway.wire import MAX_BYTES, Reading, Refusal, decode
 
 AHEAD_OF_CLOCK, AHEAD_OF_LAST = 1, 1_000_000  # default of max_ahead with and without a period
@@ -45,6 +46,8 @@ class Settler:
     ) -> None:
         if serving.clock and any(S.grid.period_s is None for S in spaces.values()):
             raise InputError("`clock` needs a policy with a period (fit with `period_s`)")
+        if not serving.clock and any(isinstance(S.mechanism.meter, TableMeter) for S in spaces.values()):
+            raise InputError("`meter='table'` is for streams without gaps, as with `clock`; use `meter='exact'`")
         self.spaces, self.serving, self.now = dict(spaces), serving, now
         self._uniforms = uniforms or SecureUniforms()
 

@@ -1,7 +1,9 @@
 """One policy at work: its mechanism, its map from readings to true symbols, and what each release looks like."""
 
 import hashlib
+import time
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,8 +12,8 @@ from numpy.typing import NDArray
 from veilstream.core.histories import BLIND
 from veilstream.core.release import SILENT, Mechanism, MeterName, Streams, Uniforms
 from veilstream.errors import InputError
+from veilstream.gateway.kept import Binding, Stream
 from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.store import Binding, Stream
 from veilstream.gateway.wire import Grid, Point, Release, encode
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ class Space:
             )
         self.mechanism = Mechanism(policy, problem, ceiling, meter)
         self.grid = Grid(artefact.period_s, artefact.epoch_s)
+        if artefact.period_s is not None and self.grid.step(time.time()) is None:
+            raise InputError("the file's period and epoch count no steps of our time; fit it again")
         self.ceiling = ceiling
         self.symbols = problem.chain.symbols
         self.n_symbols = problem.chain.n_symbols
@@ -122,47 +126,65 @@ class Space:
     ) -> list[tuple[int, Outcome, LogRow]]:
         """Everything these turns release: the place of each reading, its outcome, and what the log keeps."""
         turns.sort(key=lambda turn: -len(turn.places))  # so that every round is a slice
-        width = len(turns[0].places)
-        x = np.full((len(turns), width), BLIND)
-        at = np.full((len(turns), width + 1), -1, dtype=np.int64)  # the last step before the batch, then the turn's
-        for i, (s, places, times) in enumerate(turns):
-            before = times[0][0] - 1 if s.last_step is None else s.last_step
-            at[i, : len(places) + 1] = [before, *(step for step, _ in times)]
-            x[i, : len(places)] = symbols[places]
-        y, totals, last = self._rounds(turns, x, np.diff(at) - 1, uniforms)
-        readable = (x != BLIND).sum(1).tolist()
+        x = symbols[[place for turn in turns for place in turn.places]]
+        y, totals, last = self._rounds(turns, x, uniforms)
         out: list[tuple[int, Outcome, LogRow]] = []
-        for i, (s, places, times) in enumerate(turns):
+        first = 0
+        readable, shown_by, total_by = (x != BLIND).tolist(), y.tolist(), totals.tolist()
+        for (s, places, times), z in zip(turns, last.tolist(), strict=True):
+            end = first + len(places)
             s.last_step = times[-1][0]
-            s.state = int(last[i]) if self.keeps_state or clock else BLIND
-            s.faults += 0 if clock else len(places) - readable[i]  # under a clock they count when they come in
-            for place, (step, t), shown, total in zip(places, times, y[i].tolist(), totals[i].tolist(), strict=False):
+            s.state = z if self.keeps_state or clock else BLIND
+            s.faults += 0 if clock else len(places) - sum(readable[first:end])  # under a clock: when they come in
+            for place, (step, t), shown, total in zip(
+                places, times, shown_by[first:end], total_by[first:end], strict=True
+            ):
                 release = message = None
                 if shown != SILENT:
                     released, lat, lon = self.shown[shown]
                     release = Release(s.name, t, released, lat, lon, round(total, 6))
                     message = encode(release)
                 out.append((place, Outcome(Status.released, release, message), (s, step, total, message)))
+            first = end
         return out
 
     def _rounds(
-        self, turns: list[Turn], x: NDArray[np.int64], gaps: NDArray[np.int64], uniforms: Uniforms
+        self, turns: list[Turn], x: NDArray[np.int64], uniforms: Uniforms
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-        """One numpy step per round; what was released, the meter after it, and the last true states."""
+        """One numpy step per round; what was released, the meter after it, and the last true states.
+
+        Turns are of any length, longest first, one after the other in x: round j is at starts + j.
+        """
         streams = [turn.stream for turn in turns]
-        lengths = np.array([len(turn.places) for turn in turns])
+        lengths = [len(turn.places) for turn in turns]
+        starts = np.array([0, *accumulate(lengths[:-1])])
+        gaps = np.array(_gaps(turns))
         now, last = self.unpack(streams), np.array([s.state for s in streams])
         y, totals = np.empty_like(x), np.empty(x.shape)
-        for j in range(x.shape[1]):
-            n = int((lengths > j).sum())
-            gap = gaps[:n, j]
+        n = len(turns)
+        for j in range(lengths[0]):
+            while lengths[n - 1] <= j:
+                n -= 1
+            at = starts[:n] + j
+            gap = gaps[at]
             for k in set(gap[gap > 0].tolist()):
                 which = np.flatnonzero(gap == k)
                 skipped = self.mechanism.skip(now[which], k)
                 now.memory[which], now.belief[which] = skipped.memory, skipped.belief
-            z = self.mechanism.true_states(np.where(gap > 0, BLIND, last[:n]), x[:n, j])
-            new, y[:n, j] = self.mechanism.step(now[:n], z, uniforms(n))
+            z = self.mechanism.true_states(np.where(gap > 0, BLIND, last[:n]), x[at])
+            new, y[at] = self.mechanism.step(now[:n], z, uniforms(n))
             now.memory[:n], now.belief[:n], now.total[:n], last[:n] = new.memory, new.belief, new.total, z
-            totals[:n, j] = new.total
+            totals[at] = new.total
         self.pack(streams, now)
         return y, totals, last
+
+
+def _gaps(turns: list[Turn]) -> list[int]:
+    """Steps that were skipped before each one."""
+    gaps = []
+    for stream, _, times in turns:
+        last = times[0][0] - 1 if stream.last_step is None else stream.last_step
+        for step, _ in times:
+            gaps.append(step - last - 1)
+            last = step
+    return gaps

@@ -13,13 +13,15 @@ from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.wire import Refusal, Release
 
 RATE_WINDOW_S = 10
+PRIVATE = {Refusal.not_a_location.name}
 
 
 class Stats:
     RECENT = 200  # streams shown
 
-    def __init__(self, streams: int, recent: Sequence[Release]) -> None:
-        self.started = time.monotonic()
+    def __init__(self, streams: int, recent: Sequence[Release], clock: bool = False) -> None:
+        """clock: what depends on whether a reading came is counted, but not shown."""
+        self.started, self.clock = time.monotonic(), clock
         self.streams = streams
         self.released = self.repeated = self.silent = self.waiting = 0
         self.refused: Counter[str] = Counter({r.name: 0 for r in Refusal})
@@ -29,6 +31,7 @@ class Stats:
         self.commits = 0
         self.recent: OrderedDict[str, Release] = OrderedDict((r.stream, r) for r in reversed(recent))
         self._ticks: deque[tuple[float, int]] = deque()
+        self._taken: Counter[str] = Counter()
 
     @contextmanager
     def commit_time(self) -> Iterator[None]:
@@ -65,6 +68,18 @@ class Stats:
             self._ticks.popleft()
 
     @property
+    def shown_refusals(self) -> dict[str, int]:
+        """What is no location comes when someone crosses a border, and under a clock every refusal says: a reading."""
+        return {} if self.clock else {k: n for k, n in self.refused.items() if k not in PRIVATE}
+
+    def take_private(self) -> dict[str, int]:
+        """What happened to readings since the last call, for the owner alone; always the same reasons."""
+        now = Counter({**self.refused, "waiting": self.waiting, "repeated": self.repeated})
+        new = {reason: n - self._taken[reason] for reason, n in now.items()}
+        self._taken = now
+        return new
+
+    @property
     def per_second(self) -> float:
         now = time.monotonic()
         recent = [n for at, n in list(self._ticks) if at >= now - RATE_WINDOW_S]  # a copy: another thread counts
@@ -76,9 +91,9 @@ class Stats:
             "uptime_s": round(time.monotonic() - self.started, 1),
             "streams": self.streams,
             "released": self.released,
-            "repeated": self.repeated,
+            "repeated": 0 if self.clock else self.repeated,
             "silent": self.silent,
-            "refused": dict(self.refused),
+            "refused": self.shown_refusals,
             "releases_per_second": round(self.per_second, 1),
             "broker_connected": self.connected,
             "ceiling_bits": ceiling,
@@ -86,20 +101,14 @@ class Stats:
         }
 
     def prometheus(self) -> str:
-        counters = {
-            "releases": self.released,
-            "repeats": self.repeated,
-            "silent_steps": self.silent,
-            "waiting": self.waiting,
-            "store_errors": self.store_errors,
-            "republished": self.republished,
-            "commits": self.commits,
-        }
+        counters: dict[str, int | str] = {"releases": self.released, "silent_steps": self.silent}
+        if not self.clock:
+            counters |= {"repeats": self.repeated, "store_errors": self.store_errors, "republished": self.republished}
+            counters |= {"commits": self.commits, "commit_seconds": f"{self.commit_seconds:.6f}"}
         lines = [f"# TYPE veil_{name}_total counter\nveil_{name}_total {n}" for name, n in counters.items()]
-        lines.append("# TYPE veil_commit_seconds_total counter")
-        lines.append(f"veil_commit_seconds_total {self.commit_seconds:.6f}")
-        lines.append("# TYPE veil_refused_total counter")
-        lines += [f'veil_refused_total{{reason="{reason}"}} {n}' for reason, n in sorted(self.refused.items())]
+        refused = sorted(self.shown_refusals.items())
+        lines += ["# TYPE veil_refused_total counter"] if refused else []
+        lines += [f'veil_refused_total{{reason="{reason}"}} {n}' for reason, n in refused]
         gauges = {"streams": self.streams, "outbox": self.outbox, "broker_connected": int(bool(self.connected))}
         lines += [f"# TYPE veil_{name} gauge\nveil_{name} {n}" for name, n in gauges.items()]
         return "\n".join(lines) + "\n"

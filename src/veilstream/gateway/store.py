@@ -4,152 +4,178 @@ One transaction commits the new state of the streams, their releases and what is
 release. WAL with synchronous=FULL: what was committed survives `kill -9` and power loss. The file is opened by one
 process at a time (exclusive lock) and is readable by its owner only (mode 0600).
 
+What is read back is what was written, or it is refused (`seal.py`): a stream that cannot be read is never taken for a
+new one.
+
 The only true data is in the columns `private_*` of `streams`: the last true state (kept for order m > 1 or a clock
-only, else -1), a reading that waits for its tick, and how many readings were no numbers.
+only, else -1), a reading that waits for its tick, and how many readings were no numbers; and in the tables `private_*`:
+what could not be handled, as reason, length and hash, and under a clock what became of readings.
 """
 
+import hashlib
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from operator import attrgetter, itemgetter
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from veilstream.errors import InputError
+from veilstream.gateway import seal
+from veilstream.gateway.kept import Batch, Binding, StoreError, Stream, state_of
+from veilstream.gateway.schema import SCHEMA, SELECT_STREAM, TABLES, UPDATE_STREAM
 
-SCHEMA = 1
 MEMORY = ":memory:"
 LOCK_WAIT_S = 1.0
 PAGE = 4096  # streams read at once
 MAIL = 1000  # outbox entries read at once
-TABLES = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE spaces (name TEXT PRIMARY KEY, policy TEXT NOT NULL, chain TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE streams (id INTEGER PRIMARY KEY, space TEXT NOT NULL, name TEXT NOT NULL, last_step INTEGER,
-                      total REAL NOT NULL, memory BLOB, belief BLOB, private_state INTEGER NOT NULL,
-                      private_pending_step INTEGER, private_pending_symbol INTEGER NOT NULL,
-                      private_faults INTEGER NOT NULL, UNIQUE (space, name));
-CREATE TABLE releases (step INTEGER NOT NULL, stream INTEGER NOT NULL, total REAL NOT NULL, message BLOB,
-                       PRIMARY KEY (step, stream)) WITHOUT ROWID;
-CREATE TABLE outbox (id INTEGER PRIMARY KEY, topic TEXT NOT NULL, payload BLOB NOT NULL);
-"""
-_STREAM = (
-    "SELECT space, name, id, last_step, total, memory, belief, "
-    "private_state, private_pending_step, private_pending_symbol, private_faults FROM streams "
-)
-_UPDATE = (
-    "UPDATE streams SET last_step = ?, total = ?, memory = ?, belief = ?, private_state = ?, "
-    "private_pending_step = ?, private_pending_symbol = ?, private_faults = ? WHERE id = ?"
-)
-Key = tuple[str, str]  # space, stream
-
-
-class StoreError(InputError):
-    """The store cannot be read or written; nothing was released."""
-
-
-@dataclass(slots=True)
-class Stream:
-    """One stream as the store keeps it. `memory` and `belief` are array bytes; None: as at the start."""
-
-    space: str
-    name: str
-    id: int | None = None
-    last_step: int | None = None
-    total: float = 0.0
-    memory: bytes | None = None
-    belief: bytes | None = None
-    state: int = -1  # private: the last true state, -1 for none
-    pending_step: int | None = None  # private: a reading that waits for its tick
-    pending_symbol: int = -1
-    faults: int = 0  # private: readings that were no numbers
-
-    @property
-    def key(self) -> Key:
-        return self.space, self.name
-
-
-state_of = attrgetter("last_step", "total", "memory", "belief", "state", "pending_step", "pending_symbol", "faults")
-
-
-@dataclass
-class Batch:
-    """What one transaction writes."""
-
-    streams: list[Stream] = field(default_factory=list)
-    releases: list[tuple[Stream, int, float, bytes | None]] = field(default_factory=list)  # step, total, message
-    outbox: list[tuple[str, bytes]] = field(default_factory=list)  # topic, payload
-
-
-@dataclass(frozen=True)
-class Binding:
-    """The policy a space runs, and the chain its beliefs are about, by their hashes."""
-
-    policy: str
-    chain: str
+MOST_UNHANDLED = 10_000  # messages of which something is kept
+PROBE_BYTES = 1 << 18  # as a large commit
+_DAMAGED = (TypeError, ValueError, AttributeError, OverflowError, struct.error)  # of a row that is not as it was
 
 
 class Store:
     """Not for several threads at once: the gateway's core holds a lock."""
 
-    def __init__(self, path: str | os.PathLike[str], bindings: dict[str, Binding]) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], bindings: Mapping[str, Binding], idle: Collection[str] = ()
+    ) -> None:
+        """idle: spaces it holds that are not served this time."""
         self.path = str(path)
         self.durable = self.path != MEMORY
+        self._gone: str | None = None  # why it cannot be used any more
+        self._count: seal.Count | None = None
+        self._place = seal.Place()
         if self.durable:
             _make_private(self.path)
         with self._errors():
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=LOCK_WAIT_S)
-            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute("PRAGMA secure_delete = ON")  # pruned rows and old private states are overwritten
-        with self._transaction():
-            self.id = self._identify()
-            # spaces whose policy is not the one of the last run
-            self.changed = {name for name, binding in bindings.items() if self._bind(name, binding)}
-            self._next_id = 1 + (self._db.execute("SELECT max(id) FROM outbox").fetchone()[0] or 0)
+        try:
+            with self._errors():
+                self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = FULL")
+                self._db.execute("PRAGMA secure_delete = ON")  # pruned rows and old private states are overwritten
+            with self._transaction():
+                self.id = self._identify()
+                self._check_whole()
+                self._check_served(bindings, idle)
+                # spaces whose policy is not the one of the last run
+                self.changed = {name for name, binding in bindings.items() if self._bind(name, binding)}
+                self._next_id = 1 + (self._db.execute("SELECT max(id) FROM outbox").fetchone()[0] or 0)
+            if self.durable:
+                self._open_place()
+        except BaseException:
+            self._abandon()
+            raise
+
+    # --- what it is ------------------------------------------------------------------------------------
 
     def _identify(self) -> str:
         """The store's own name; its tables are made if the file is new."""
         db = self._db
-        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
+        self._new = not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone()
+        if self._new:
             if db.execute("SELECT 1 FROM sqlite_master").fetchone():
                 raise StoreError(f"{self.path} is an SQLite file but not a veilstream store")
             for statement in TABLES.split(";"):
                 db.execute(statement)
             db.execute("INSERT INTO meta VALUES ('schema', ?), ('id', ?)", (str(SCHEMA), os.urandom(6).hex()))
         found = dict(db.execute("SELECT key, value FROM meta"))
-        if found["schema"] != str(SCHEMA):
-            raise StoreError(f"{self.path} has schema {found['schema']}, this version reads {SCHEMA}")
+        if found.get("schema") != str(SCHEMA):
+            raise StoreError(f"{self.path} has schema {found.get('schema')}, this version reads {SCHEMA}")
+        self._closed_at = found.get("closed")
+        if not str(found.get("id", "")).isalnum():
+            raise self._damaged("meta")
         return str(found["id"])
+
+    def _check_whole(self) -> None:
+        """No stream may be missing: it would be taken for a new one. No commit: its steps would be drawn again."""
+        for table in ("streams", "spaces"):
+            if self._db.execute(f"PRAGMA integrity_check({table})").fetchone() != ("ok",):
+                raise self._damaged(table)
+        self._serial = self._db.execute("SELECT max(serial) FROM streams").fetchone()[0] or 0
+        if not isinstance(self._serial, int):
+            raise self._damaged("streams")
+        if not self.durable:
+            return
+        try:
+            self._count = seal.Count(self.path + "-count")
+        except OSError as error:
+            raise StoreError(f"cannot open the store's count {self.path}-count: {error.strerror}") from None
+        found = self._count.read()
+        if found is None:
+            lost = not self._new and self._closed_at != str(self._serial)
+        else:
+            lost = found[0] != self.id or found[1] > self._serial
+        if lost:
+            raise StoreError(
+                f"the store {self.path} has lost commits (its -wal or -count file is gone, or it is an old copy): "
+                "their steps would be drawn a second time. Put all its files back as they were, or begin anew with "
+                "another `store` and treat the streams as new people"
+            )
+
+    def _check_served(self, bindings: Mapping[str, Binding], idle: Collection[str]) -> None:
+        for (name,) in self._db.execute("SELECT name FROM spaces ORDER BY name").fetchall():
+            if name not in bindings and name not in idle:
+                n = self._db.execute("SELECT count(*) FROM streams WHERE space = ?", (name,)).fetchone()[0]
+                if n:
+                    raise StoreError(
+                        f"the store {self.path} holds {n} streams of the space {name!r}, which is not served: under "
+                        f"another name their steps would be drawn a second time. Give its route this name "
+                        f"('IN OUT POLICY {name}'), leave them alone with `idle={name}`, or take another `store`"
+                    )
 
     def _bind(self, space: str, new: Binding) -> bool:
         """A changed policy keeps steps and meter; its memory starts afresh, beliefs too if the chain changed."""
-        row = self._db.execute("SELECT policy, chain FROM spaces WHERE name = ?", (space,)).fetchone()
-        self._db.execute("INSERT OR REPLACE INTO spaces VALUES (?, ?, ?)", (space, new.policy, new.chain))
-        if row is None or Binding(*row) == new:
+        row = self._db.execute("SELECT policy, chain, checksum FROM spaces WHERE name = ?", (space,)).fetchone()
+        if row is not None and self._unsealed(seal.of_space, space, *row):
+            raise self._damaged("spaces")
+        if row is not None and Binding(*row[:2]) == new:
             return False
-        self._db.execute("UPDATE streams SET memory = NULL WHERE space = ?", (space,))
-        if row[1] != new.chain:
-            self._db.execute("UPDATE streams SET belief = NULL WHERE space = ?", (space,))
-            self._db.execute(
-                "UPDATE streams SET private_state = -1, private_pending_step = NULL, private_pending_symbol = -1 "
-                "WHERE space = ?",
-                (space,),
-            )
+        values = space, new.policy, new.chain
+        self._db.execute("INSERT OR REPLACE INTO spaces VALUES (?, ?, ?, ?)", (*values, seal.of_space(*values)))
+        if row is None:
+            return False
+        after = 0
+        while found := self.streams(after):
+            after = found[-1].id or 0
+            changed = [s for s in found if s.space == space]
+            for s in changed:
+                s.memory = None
+                if row[1] != new.chain:
+                    s.belief, s.state, s.pending_step, s.pending_symbol = None, -1, None, -1
+            self._update(changed)
         return True
+
+    def _open_place(self) -> None:
+        """From here on the file itself says that it is in use: a log that vanishes with the count is missed too."""
+        assert self._count is not None
+        with self._errors():
+            self._db.execute("DELETE FROM meta WHERE key = 'closed'")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._db.execute("UPDATE meta SET value = value WHERE key = 'id'")  # so that there is a log
+        self._count.write(self.id, self._serial)
+        self._place = seal.Place(self.path, self.path + "-wal")
 
     # --- reading -------------------------------------------------------------------------------------
 
     def load(self, space: str, name: str) -> Stream | None:
-        rows = self._read(_STREAM + "WHERE space = ? AND name = ?", (space, name))
-        return Stream(*rows[0]) if rows else None
+        found = self._streams(SELECT_STREAM + "WHERE space = ? AND name = ?", (space, name))
+        return found[0] if found else None
 
     def streams(self, after: int = 0, limit: int = PAGE) -> list[Stream]:
         """Streams with an id beyond `after`, in order of id."""
-        return [Stream(*row) for row in self._read(_STREAM + "WHERE id > ? ORDER BY id LIMIT ?", (after, limit))]
+        return self._streams(SELECT_STREAM + "WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+
+    def _streams(self, query: str, values: Sequence[object]) -> list[Stream]:
+        found = []
+        for space, name, number, *state, serial, checksum in self._read(query, values):
+            if self._unsealed(seal.of_stream, space, name, state, serial, checksum):
+                raise self._damaged("streams")
+            found.append(Stream(space, name, number, *state))
+        return found
 
     def count_streams(self) -> int:
         return int(self._read("SELECT count(*) FROM streams")[0][0])
@@ -160,24 +186,49 @@ class Store:
 
     def find(self, stream: Stream, step: int) -> tuple[bytes | None] | None:
         """The release of a step as a 1-tuple (None inside: silent), or None if the log has none."""
-        rows = self._read("SELECT message FROM releases WHERE stream = ? AND step = ?", (stream.id, step))
-        return rows[0] if rows else None
+        rows = self._releases("releases r WHERE stream = ? AND step = ?", (stream.id, step))
+        return (rows[0],) if rows else None
 
     def latest(self, limit: int) -> list[bytes]:
         """The last message of the streams that were made last."""
         query = (
-            "SELECT r.message FROM streams s JOIN releases r ON r.stream = s.id AND r.step = s.last_step "
+            "streams s JOIN releases r ON r.stream = s.id AND r.step = s.last_step "
             "WHERE r.message IS NOT NULL ORDER BY s.id DESC LIMIT ?"
         )
-        return [row[0] for row in self._read(query, (limit,))]
+        return [message for message in self._releases(query, (limit,)) if message is not None]
+
+    def _releases(self, query: str, values: Sequence[object]) -> list[bytes | None]:
+        rows = self._read(f"SELECT r.step, r.stream, r.total, r.message, r.checksum FROM {query}", values)
+        if any(self._unsealed(seal.of_release, *row) for row in rows):
+            raise self._damaged("releases")
+        return [row[3] for row in rows]
 
     def unsent(self, after: int = 0, limit: int = MAIL) -> list[tuple[int, str, bytes]]:
         """Committed and not yet confirmed: (id, topic, payload) with an id beyond `after`."""
-        return self._read("SELECT id, topic, payload FROM outbox WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+        query = "SELECT id, topic, payload, checksum FROM outbox WHERE id > ? ORDER BY id LIMIT ?"
+        rows = self._read(query, (after, limit))
+        if any(self._unsealed(seal.of_mail, *row[1:]) for row in rows):
+            raise self._damaged("outbox")
+        return [row[:3] for row in rows]
 
     def _read(self, query: str, values: Sequence[object] = ()) -> list[Any]:
         with self._errors():
             return self._db.execute(query, values).fetchall()
+
+    @staticmethod
+    def _unsealed(checksum: Callable[..., int], *row: Any) -> bool:
+        """Whether a row, its checksum last, is not what was written."""
+        try:
+            return bool(checksum(*row[:-1]) != row[-1])
+        except _DAMAGED:
+            return True
+
+    def _damaged(self, table: str) -> StoreError:
+        return StoreError(
+            f"the store {self.path} is damaged (table {table}); nothing is released from it. Put back a copy made "
+            "while no gateway ran, with all its files, or begin anew with another `store` and treat the streams as new "
+            "people"
+        )
 
     # --- writing -------------------------------------------------------------------------------------
 
@@ -189,28 +240,72 @@ class Store:
         try:
             with self._transaction():
                 for s in new:
-                    insert = "INSERT INTO streams VALUES (NULL, ?, ?, NULL, 0, NULL, NULL, -1, NULL, -1, 0)"
+                    insert = "INSERT INTO streams VALUES (NULL, ?, ?, NULL, 0, NULL, NULL, -1, NULL, -1, 0, 0, 0)"
                     s.id = db.execute(insert, s.key).lastrowid
-                db.executemany(_UPDATE, [(*state_of(s), s.id) for s in batch.streams])
+                self._update(batch.streams)
                 rows = [(step, s.id, total, message) for s, step, total, message in batch.releases]
+                rows.sort(key=itemgetter(0, 1))
                 # a second release of a step breaks the primary key: the whole transaction falls
-                db.executemany("INSERT INTO releases VALUES (?, ?, ?, ?)", sorted(rows, key=itemgetter(0, 1)))
-                mail = [(i, topic, payload) for i, (topic, payload) in zip(ids, batch.outbox, strict=True)]
-                db.executemany("INSERT INTO outbox VALUES (?, ?, ?)", mail)
-        except StoreError:
+                sealed = [(*row, seal.of_release(*row)) for row in rows]  # type: ignore[arg-type]  # they have ids now
+                db.executemany("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", sealed)
+                if batch.outbox:
+                    mail = [(i, *m, seal.of_mail(*m)) for i, m in zip(ids, batch.outbox, strict=True)]
+                    db.executemany("INSERT INTO outbox VALUES (?, ?, ?, ?)", mail)
+                if batch.counts:
+                    self._add_counts(batch.counts)
+            self._settle()
+        except BaseException:
             for s in new:
                 s.id = None
             raise
         self._next_id = ids.stop
         return list(ids)
 
+    def _update(self, streams: Sequence[Stream]) -> None:
+        serial, rows = self._serial + 1, []
+        for s in streams:
+            state = state_of(s)
+            rows.append((*state, serial, seal.of_stream(s.space, s.name, state, serial), s.id))
+        self._db.executemany(UPDATE_STREAM, rows)
+
+    def _add_counts(self, counts: Mapping[str, int]) -> None:
+        query = "INSERT INTO private_counts VALUES (?, ?) ON CONFLICT (reason) DO UPDATE SET n = n + excluded.n"
+        self._db.executemany(query, sorted(counts.items()))
+
+    def _settle(self) -> None:
+        """After a commit, before anyone hears of it: it is in the file that everyone else would open."""
+        self._serial += 1
+        if self._count is not None:
+            try:
+                self._count.write(self.id, self._serial)
+            except OSError as error:
+                raise StoreError(f"the store {self.path} cannot be used: {error.strerror}") from None
+        left = self._place.left()
+        if left is not None:
+            self._gone = f"{left} was deleted or replaced while in use; nothing is released any more"
+            raise StoreError(self._gone)
+
     def confirm(self, ids: Iterable[int]) -> None:
         """These outbox entries have arrived. Not worth a wait for the disk: at worst they are sent again."""
         self._write("DELETE FROM outbox WHERE id BETWEEN ? AND ?", _ranges(ids))
 
+    def set_aside(self, reason: str, data: bytes | bytearray) -> None:
+        """What is kept of a message that could not be handled."""
+        row = reason, len(data), hashlib.sha256(data).hexdigest()
+        self._write("INSERT INTO private_unhandled VALUES (NULL, ?, ?, ?)", [row])
+        query = "DELETE FROM private_unhandled WHERE id <= (SELECT max(id) FROM private_unhandled) - ?"
+        self._write(query, [(MOST_UNHANDLED,)])
+
     def probe(self) -> None:
-        """Raises unless the store can be written."""
-        self._write("UPDATE meta SET value = value WHERE key = ?", [("id",)])
+        """Raises unless the store can be written, as much as a large commit writes."""
+        self._write("INSERT INTO probe VALUES (zeroblob(?))", [(PROBE_BYTES,)], "DELETE FROM probe")
+
+    def filter_of(self, space: str, new: str) -> str:
+        """The filter that named the streams of a space; `new` from now on, if there are none yet."""
+        found = self._read("SELECT value FROM meta WHERE key = ?", (f"filter {space}",))
+        if not found:
+            self._write("INSERT INTO meta VALUES (?, ?)", [(f"filter {space}", new)])
+        return str(found[0][0]) if found else new
 
     def prune(self, keep: int) -> None:
         """Forget releases more than `keep` steps old; their steps stay closed."""
@@ -222,14 +317,17 @@ class Store:
         if newest is not None:
             self._write(query, [(newest - keep, keep)])
 
-    def _write(self, query: str, rows: Sequence[Sequence[object]]) -> None:
+    def _write(self, query: str, rows: Sequence[Sequence[object]], then: str | None = None) -> None:
         with self._errors():
             self._db.execute("PRAGMA synchronous = NORMAL")
         try:
             with self._transaction():
                 self._db.executemany(query, rows)
+                if then is not None:
+                    self._db.execute(then)
         finally:
-            self._db.execute("PRAGMA synchronous = FULL")
+            with suppress(sqlite3.Error):
+                self._db.execute("PRAGMA synchronous = FULL")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -244,14 +342,27 @@ class Store:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
+        if self._gone is not None:
+            raise StoreError(self._gone)
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite's own word may quote what was flipped
             raise StoreError(_line(self.path, error)) from None
 
     def close(self) -> None:
-        with self._errors():
+        try:
+            if self.durable and self._gone is None:
+                with self._transaction():
+                    self._db.execute("INSERT OR REPLACE INTO meta VALUES ('closed', ?)", (str(self._serial),))
+        finally:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        with suppress(sqlite3.Error):
             self._db.close()
+        if self._count is not None:
+            self._count.close()
+            self._count = None
 
 
 def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
@@ -272,7 +383,8 @@ def _make_private(path: str) -> None:
         raise StoreError(f"the store {path} is open to other users; run: chmod 600 {Path(path).name}")
 
 
-def _line(path: str, error: sqlite3.Error) -> str:
+def _line(path: str, error: Exception) -> str:
     if "locked" in str(error):
         return f"the store {path} is in use by another process; two gateways must not share one"
-    return f"the store {path} cannot be used: {error}"
+    says = "".join(c if c.isprintable() else " " for c in str(error))
+    return f"the store {path} cannot be used: {' '.join(says.split())}"

@@ -41,6 +41,12 @@ class Route:
                 parts.append(levels[i])
         return "/".join(parts) if len(levels) == len(filters) else None
 
+    def carries(self, stream: str) -> bool:
+        """Whether a topic can name this stream, and no other one: names may come by other ways than by topic."""
+        parts, wild = stream.split("/"), _wild(self.target)
+        fits = len(parts) >= len(wild) if wild[-1] == "#" else len(parts) == len(wild)
+        return fits and not ("+" in stream or "#" in stream) and not self.output(stream).startswith("$")
+
     def output(self, stream: str) -> str:
         """Where the stream's releases go."""
         parts = stream.split("/")
@@ -60,6 +66,14 @@ def check(routes: list[Route], *more_outputs: str) -> None:
         for other in routes:
             if other is not route and overlap(route.source, other.source):
                 raise InputError(f"{route.source!r} and {other.source!r} overlap: one topic, one policy")
+
+
+def renames(old: str, new: str) -> bool:
+    """Whether some topic matches both filters and names one stream by the one and another by the other."""
+    x, y = old.split("/"), new.split("/")
+    longest = min((len(f) for f in (x, y) if f[-1] != "#"), default=max(len(x), len(y)))
+    wild = [[f[min(i, len(f) - 1)] in ("+", "#") for i in range(longest)] for f in (x, y)]
+    return overlap(old, new) and wild[0] != wild[1]
 
 
 def overlap(a: str, b: str) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 MAX_BYTES = 1 << 20
+MAX_READINGS = 10_000  # of one message
 MAX_NAME = 200
 MAX_STEP = 2**53
 MAX_SECONDS = 1e15
@@ -36,6 +37,9 @@ class Refusal(Enum):
     ahead = "this step lies further ahead than max_ahead allows"
     not_a_location = "an OwnTracks message that is no location; these are not passed on"
     too_many_streams = "the limit on the number of streams is reached (max_streams)"
+    too_many_readings = "more readings in one message than the limit"
+    unhandled = "this message could not be handled"
+    memory = "what is kept of this stream is not what a gateway wrote; it is refused until somebody looks"
 
 
 class Reading(msgspec.Struct, gc=False):
@@ -104,7 +108,10 @@ class Grid(msgspec.Struct, frozen=True):
             step = math.floor(position)
         if abs(step) >= MAX_STEP:
             return None
-        return step, self.time(step, iso)
+        try:
+            return step, self.time(step, iso)
+        except (ValueError, OverflowError):  # no year from 1 to 9999
+            return None
 
     def time(self, step: int, iso: bool = False) -> int | float | str:
         if self.period_s is None:
@@ -128,6 +135,8 @@ def parse(
     if found is None:
         return Refusal.unreadable
     many = found if isinstance(found, list) else [found]
+    if len(many) > MAX_READINGS:
+        return Refusal.too_many_readings
     return [_reading(w, grid, stream, space) if w is not None else Refusal.unreadable for w in many]
 
 
@@ -183,7 +192,7 @@ def _reading(w: _Wire, grid: Grid, stream: str | None, space: str) -> Reading | 
     name = stream if stream is not None else w.stream
     if stream is not None and w.stream is not None and w.stream != stream:
         return Refusal.stream
-    t = w.t if w.t is not None else w.tst
+    t = w.tst if w.type is not None or w.t is None else w.t  # OwnTracks' t says what triggered the message
     found = reading(name, t, point(w.value, w.lat, w.lon), grid, space)
     if isinstance(found, Reading):
         found.owntracks = w.type is not None

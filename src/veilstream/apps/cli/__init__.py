@@ -73,5 +73,6 @@ def _reader_gone(console: Console) -> None:
 
 
 def fail(message: str) -> int:
-    print("veil: " + " ".join(message.split()), file=sys.stderr)
+    line = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in " ".join(message.split()))
+    print("veil: " + line, file=sys.stderr)  # names come from files: they must not move the terminal
     return 2

@@ -32,10 +32,13 @@ FLAGS = {
     "max_speed_kmh": "--max-speed",
     "eps_m": "--eps",
     "grid_m": "--grid",
+    "cells_m": "--cells",
+    "resolution_m": "--resolution",
     "n_states": "--states",
     "token": "--token-file or VEIL_TOKEN",
     "urls": "--nats",
     "creds": "--nats-creds FILE",
+    "key_file": "--nats-key",
     "password": "--password-file (or VEIL_NATS_PASSWORD)",
     "ca_file": "--ca",
 }

@@ -142,6 +142,7 @@ def release_week(out: Path, row: Row, source: Source, week: NDArray[np.int64], s
 
 def show(chain: MarkovChain, rows: list[Row], out: Path, report: Path, picture: Path) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console(highlight=False)
@@ -166,9 +167,10 @@ def show(chain: MarkovChain, rows: list[Row], out: Path, report: Path, picture: 
         f"estimated, 95 % intervals; without any release it is right in {100 * chain.stationary.max():.0f} %[/]"
     )
     console.print(
-        f"\nOpen [bold]{report}[/] in a browser; the picture is {picture}; a released week {out}/released-week.csv"
+        f"\nOpen [bold]{escape(str(report))}[/] in a browser; the picture is {escape(str(picture))}; a released week "
+        f"{escape(str(out))}/released-week.csv"
     )
     console.print("Then try:")
-    console.print(f"  veil solve {out}/city.veil --avg 500m --certify")
-    console.print(f"  veil report {out}/{rows[0].file} --shareable -o shareable.html")
+    console.print(f"  veil solve {escape(str(out))}/city.veil --avg 500m --certify")
+    console.print(f"  veil report {escape(str(out))}/{rows[0].file} --shareable -o shareable.html")
     console.print("  veil fit YOUR_FILES -o me.veil --plot me.png")

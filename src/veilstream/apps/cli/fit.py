@@ -28,6 +28,10 @@ Examples:
 
   veil fit people.csv -o 'out/{stream}.veil'         one model per stream
 
+  veil fit glucose.csv --unit mg/dL --edges 70,180 -o glucose.veil
+
+  veil fit geolife/016 --resolution 500m --name 'stop 4=home' -o me.veil
+
   veil fit geolife/016 --gaps bridge --noise drop --bin mean      the paper's way, for study only
 
   veil fit --synthetic city -o city.veil
@@ -112,20 +116,44 @@ def fit(
             rich_help_panel=STATES,
         ),
     ] = None,
+    cells: Annotated[
+        str | None,
+        typer.Option(
+            help="Width of the cells beside stops, where readings are far from every stop "
+            "(default: the resolution); none: stops alone.",
+            rich_help_panel=STATES,
+        ),
+    ] = None,
+    resolution: Annotated[
+        str | None,
+        typer.Option(help="95 % of readings are to be this near to their state (default 1km).", rich_help_panel=STATES),
+    ] = None,
     grid: Annotated[
         str | None, typer.Option(help="Square cells of this size instead of stops.", rich_help_panel=STATES)
     ] = None,
     width: Annotated[str | None, typer.Option(help="Bins of this width, as in 0.1kWh.", rich_help_panel=STATES)] = None,
+    edges: Annotated[
+        str | None, typer.Option(help="Bins between these values, as in 70,180.", rich_help_panel=STATES)
+    ] = None,
     places: Annotated[
         str | None, typer.Option(help="CSV of named places: name,lat,lon.", rich_help_panel=STATES)
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="Another name for a state, as in 'stop 4=home'; may be given again.", rich_help_panel=STATES),
     ] = None,
     order: Annotated[
         str, typer.Option(help="Order of the chain, or auto: by held-out log-loss.", rich_help_panel=CHAIN)
     ] = "1",
     max_order: Annotated[int, typer.Option(help="Highest order that auto tries.", rich_help_panel=CHAIN)] = 3,
     smoothing: Annotated[
-        float, typer.Option(help="Pseudo-counts per transition; keeps every entry positive.", rich_help_panel=CHAIN)
-    ] = 1e-3,
+        str | None,
+        typer.Option(
+            help="Pseudo-counts per transition (default 0.001), or moves: by distance, the strength chosen by held-out "
+            "log-loss (default for cells and bins where it gains).",
+            rich_help_panel=CHAIN,
+        ),
+    ] = None,
 ) -> None:
     """Learn states and a Markov chain from time series, and say what was done to the data."""
     from veilstream.data.fitting import FitOptions
@@ -149,11 +177,16 @@ def fit(
         n_states=states,
         grid_m=parse_length_m(grid, "--grid") if grid else None,
         places=places,
+        cells_m=0.0 if cells == "none" else parse_length_m(cells, "--cells") if cells else None,
+        resolution_m=parse_length_m(resolution, "--resolution") if resolution else None,
+        names=_names(name or []),
         order=None if order == "auto" else int(order),
         max_order=max_order,
-        smoothing=smoothing,
+        moves=None if smoothing is None else smoothing == "moves",
         seed=seed,
     )
+    if smoothing not in (None, "moves"):
+        options = replace(options, smoothing=parse_quantity(smoothing, "", "--smoothing"))
     truth = None
     if synthetic is not None:
         if sources:
@@ -166,6 +199,11 @@ def fit(
             readings = _read(sources or [], columns, tz, time_format, unit, skip_bad)
     if width is not None:
         options = replace(options, width=parse_quantity(width, readings.unit, "--width"))
+    if edges is not None:
+        if width is not None or states is not None:
+            raise InputError("--edges says where bins begin: leave out --width and --states")
+        inner = tuple(parse_quantity(e, readings.unit, "--edges") for e in edges.split(","))
+        options = replace(options, edges=inner)
     if stream is not None:
         readings = readings.only(stream)
     jobs = [(readings, out, plot)]
@@ -233,6 +271,15 @@ def _read(
             f"reading data needs {missing.name}; install it with: pip install 'veilstream[data]'"
         ) from None
     return read(sources, columns=columns, tz=tz, time_format=time_format, unit=unit, skip_bad=skip_bad)
+
+
+def _names(pairs: list[str]) -> tuple[tuple[str, str], ...]:
+    """(found, wanted) of each --name 'stop 4=home'."""
+    found = [tuple(part.strip() for part in pair.rpartition("=")[::2]) for pair in pairs]
+    for pair, (old, new) in zip(pairs, found, strict=True):
+        if not (old and new):
+            raise InputError(f"--name takes a state and its new name, as in 'stop 4=home', found {pair!r}")
+    return tuple((old, new) for old, new in found)
 
 
 def _synthetic(name: str, length: int, seed: int, options: FitOptions) -> tuple[Readings, Source, FitOptions]:

@@ -71,6 +71,9 @@ def _summary(model: FittedModel, result: dict[str, Any]) -> Table:
         (f"always releasing {blind}", f"leaks nothing, costs {d.blind_state_to_state:.3g} {unit} from state to state,"),
         ("", f"{d.blind_raw_to_state:.3g} {unit} from the raw reading"),
     ]
+    if model.within_resolution is not None:
+        near = f"{model.within_resolution:.1%} of steps within {model.resolution_m / 1000:g} km of their state"
+        rows.insert(-2, ("resolution", near))
     if "truth" in result:
         truth = result["truth"]
         error = f", largest error of a transition {truth['max_error']:.4f}" if "max_error" in truth else ""

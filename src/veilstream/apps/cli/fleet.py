@@ -158,6 +158,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 def show(summary: Summary, out: Path) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console, told = Console(highlight=False), summary.to_json()
@@ -169,16 +170,16 @@ def show(summary: Summary, out: Path) -> None:
         pooled = "" if not r["pool"] else f"{r['pool']['strength']:g}"
         verdict = "" if not r.get("audit") else "stands" if r["audit"]["stands"] else "[red]contradicted[/]"
         error = f"{r['distortion']:.3g} {r['unit']}"
-        table.add_row(r["user"], f"{r['steps']:,}", f"{r['entropy_rate']:.3f}", f"{r['leakage']:.4f}",
+        table.add_row(escape(r["user"]), f"{r['steps']:,}", f"{r['entropy_rate']:.3f}", f"{r['leakage']:.4f}",
                       low, error, pooled, verdict)  # fmt: skip
     console.print(table)
     for note in told["notes"]:
-        console.print(f"[dim]{note}[/]", soft_wrap=True)
+        console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
     for name, line in told["failed"].items():
-        console.print(f"[red]failed[/] [bold]{name}[/]: {line}", soft_wrap=True)
+        console.print(f"[red]failed[/] [bold]{escape(name)}[/]: {escape(line)}", soft_wrap=True)
     kept = f", {told['kept']} of them kept" if told["kept"] else ""
     console.print(
         f"{told['users']} users done{kept}, {len(told['failed'])} failed; {told['seconds']:.0f} s ({told['engine']}); "
-        f"summary in [bold]{out / 'index.html'}[/]",
+        f"summary in [bold]{escape(str(out / 'index.html'))}[/]",
         soft_wrap=True,
     )

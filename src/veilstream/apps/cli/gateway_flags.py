@@ -34,6 +34,7 @@ class Promise:
     meter: Annotated[str, Option(help="exact (belief), or table (faster; window policies).")] = "exact"
     max_ahead: Annotated[int | None, Option(help="Steps a reading may lie ahead.")] = None
     force: Annotated[bool, Option("--force", help="Run a model marked study only.")] = False
+    idle: Annotated[list[str] | None, Option(metavar="SPACE", help="In the store, not served this time.")] = None
 
     def space(self, policy: Path) -> "Space":
         from veilstream.artefact import load
@@ -52,7 +53,7 @@ class Promise:
         if self.no_store:
             tell("warning: --no-store: a second run draws again, and two draws of one step leak more")
         path = MEMORY if self.no_store else self.store or Path(f"{policy}.db")
-        opened = Store(path, {name: s.binding for name, s in spaces.items()})
+        opened = Store(path, {name: s.binding for name, s in spaces.items()}, self.idle or ())
         if opened.changed:
             tell("note: the policy changed since the last run; steps and the meter are kept")
         return opened
@@ -102,7 +103,7 @@ class Broker:
     source: Annotated[str, Option("--in", help="Topic filter of readings.")] = "in/+"
     target: Annotated[str, Option("--out", help="Topics of releases.")] = "out/+"
     route: Annotated[
-        list[str] | None, Option(metavar="'IN OUT POLICY'", help="One more policy, for its own topics.")
+        list[str] | None, Option(metavar="'IN OUT POLICY [SPACE]'", help="One more policy, for its own topics.")
     ] = None
     tls: Annotated[bool, Option("--tls", help="Encrypt; port 8883 by default.")] = False
     client_id: Annotated[str | None, Option(help="Session name (default: from the store).")] = None
@@ -111,16 +112,22 @@ class Broker:
     republish: Annotated[int, Option(help="Confirmed releases sent again after a break.")] = 1000
 
     def routes(self, policy: Path, form: "OutFormat") -> "list[tuple[Route, Path]]":
-        """Routes and their policies; a space is named after the topics it serves, the first one has no name."""
+        """Routes and their policies. A space has a name of its own, whatever its topics are called; by default that of
+        its policy file. The first one has none."""
         from veilstream.gateway.topics import Route
 
         found = [(Route(self.source, self.target, "", form), policy)]
         for text in self.route or []:
             parts = text.split()
-            if len(parts) != 3:
-                raise InputError(f"--route needs 'IN OUT POLICY', found {text!r}")
-            source, target, file = parts
-            found.append((Route(source, target, source, form), Path(file)))
+            if len(parts) not in (3, 4):
+                raise InputError(f"--route needs 'IN OUT POLICY', or 'IN OUT POLICY SPACE', found {text!r}")
+            source, target, file = parts[:3]
+            space = parts[3] if len(parts) == 4 else Path(file).stem
+            if space in {route.space for route, _ in found} or not space.isprintable():
+                raise InputError(
+                    f"--route: every space needs a name of its own, add it: '{source} {target} {file} NAME'"
+                )
+            found.append((Route(source, target, space, form), Path(file)))
         return found
 
     def settings(self, address: str, access: Access, store_id: str) -> "BrokerSettings":
@@ -154,6 +161,9 @@ class Cluster:
     PANEL: ClassVar = "NATS JetStream"
     nats: Annotated[str | None, Option(metavar="URL[,URL]", help="Be a worker; the memory is there too.")] = None
     nats_creds: Annotated[Path | None, Option(help="Credentials file.")] = None
+    nats_key: Annotated[
+        Path | None, Option(help="Key that seals the memory, the same for all workers (default: POLICY.key).")
+    ] = None
     prefix: Annotated[str, Option(help="Of subjects, streams and bucket.")] = "veil"
     space: Annotated[list[str] | None, Option(metavar="NAME=POLICY", help="One more policy, on its own subjects.")] = (
         None
@@ -174,7 +184,7 @@ class Cluster:
             found[name] = Path(file)
         return found
 
-    def settings(self, urls: str, access: Access) -> "NatsSettings":
+    def settings(self, urls: str, access: Access, policy: Path) -> "NatsSettings":
         from veilstream.gateway.nats.link import LinkSettings
         from veilstream.gateway.nats.names import Names
         from veilstream.gateway.nats.worker import NatsSettings
@@ -185,7 +195,8 @@ class Cluster:
         password = secret("VEIL_NATS_PASSWORD", access.password_file)
         where = tuple(part.strip() for part in urls.split(",") if part.strip())
         link = LinkSettings(where, creds, access.user, password, access.encryption())
-        return NatsSettings(link, Names(self.prefix), self.partitions, self.replicas, self.rebind, access.form)
+        key, names = str(self.nats_key or f"{policy}.key"), Names(self.prefix)
+        return NatsSettings(key, link, names, self.partitions, self.replicas, self.rebind, access.form)
 
 
 def host_and_port(text: str, host: str, port: int) -> tuple[str, int]:
@@ -208,6 +219,9 @@ def secret(variable: str, file: Path | None) -> str | None:
     if file is None:
         return os.environ.get(variable) or None
     try:
-        return file.read_text(encoding="utf-8").strip()
+        with file.open("rb") as source:
+            if os.fstat(source.fileno()).st_mode & 0o077:
+                raise InputError(f"the secret in {file} is open to other users; run: chmod 600 {file}")
+            return source.read().decode("utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise InputError(f"cannot read the secret in {file}") from None

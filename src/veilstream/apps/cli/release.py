@@ -15,9 +15,10 @@ from veilstream.errors import InputError
 if TYPE_CHECKING:
     from veilstream.data.readings import Readings
     from veilstream.gateway.core import Core
-    from veilstream.gateway.pipe import Format, Found
+    from veilstream.gateway.pipe import Format
     from veilstream.gateway.space import Space
     from veilstream.gateway.tally import Tally
+    from veilstream.gateway.wire import Reading, Refusal
 
 EXAMPLES = """
 Examples:
@@ -127,7 +128,7 @@ def read(sources: list[str], columns: dict[str, str], options: dict[str, Any], s
     return readings
 
 
-def batches(readings: "Readings", space: "Space") -> "Iterator[Found]":
+def batches(readings: "Readings", space: "Space") -> "Iterator[list[Reading | Refusal]]":
     """The readings in order of time, as a gateway takes them."""
     from veilstream.data.readings import MICROSECONDS
     from veilstream.gateway.wire import Reading, reading
@@ -135,7 +136,7 @@ def batches(readings: "Readings", space: "Space") -> "Iterator[Found]":
     frame = readings.frame.sort("t", maintain_order=True)
     iso = readings.iso and space.grid.period_s is not None
     for part in frame.iter_slices(BATCH):
-        found: Found = []
+        found: list[Reading | Refusal] = []
         for code, t, *at in part.select("stream", "t", *readings.columns).iter_rows():
             seconds = t // MICROSECONDS if t % MICROSECONDS == 0 else t / MICROSECONDS
             point = at[0] if len(at) == 1 else (at[0], at[1])

@@ -143,16 +143,11 @@ def check_writable(out: Path) -> None:
 
 def write(out: Path, page: str) -> int:
     """The page in one move, readable by its owner only; returns its size in bytes."""
-    import os
-
+    from veilstream import container
     from veilstream.errors import InputError
 
-    spool = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
-        spool.touch(mode=0o600)
-        spool.write_text(page, encoding="utf-8")
-        spool.replace(out)
+        container.write(out, page.encode())
     except OSError as error:
-        spool.unlink(missing_ok=True)
         raise InputError(f"{out}: cannot be written ({error.strerror})") from None
     return out.stat().st_size

@@ -83,7 +83,7 @@ def _serve(policy: Path, broker: Broker, page: Page, access: Access, promise: Pr
         if http is not None:
             from veilstream.gateway.http import HttpGateway
 
-            parts["http"] = HttpGateway(core, http).run
+            parts["http"] = HttpGateway(core, http, [r for r, _ in routes] if broker.mqtt is not None else ()).run
         service.run(parts, core.stats)
 
 
@@ -94,7 +94,7 @@ def _work(policy: Path, urls: str, cluster: Cluster, access: Access, promise: Pr
     from veilstream.gateway.nats.worker import NatsGateway
 
     spaces = {name: promise.space(file) for name, file in cluster.policies(policy).items()}
-    settings = cluster.settings(urls, access)
+    settings = cluster.settings(urls, access, policy)
     logs.configure()
     gateway = NatsGateway(spaces, settings, extent.serving(promise.max_ahead))
     gateway.probe()

@@ -143,6 +143,7 @@ def write(path: Path, solution: "Solution", source: "Utility", model: "Artefact 
 
 def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess | None", out: Path | None) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from veilstream.apps.headline import bits_of, felt_of, headline
@@ -174,7 +175,7 @@ def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess
         table.add_row("start-up", f"{max(solution.startup_bits, 0.0):.2f}", "bits once, on top of the rate")
     truth = solution.problem.chain.entropy_rate
     table.add_row("the truth", f"{truth:.4f}", "bits per step if nothing were hidden")
-    console.print(f"[bold]{solution.problem.chain.name}[/], {solution.problem.constraint}, {solution.method}")
+    console.print(f"[bold]{escape(solution.problem.chain.name)}[/], {solution.problem.constraint}, {solution.method}")
     console.print(headline(guess, felt_of(solution), bits_of(solution), source.unit))
     console.print(table)
     console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
@@ -183,4 +184,4 @@ def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess
     for warning in solution.warnings:
         console.print(f"[yellow]![/] {warning}")
     if out is not None:
-        console.print(f"policy written to [bold]{out}[/]")
+        console.print(f"policy written to [bold]{escape(str(out))}[/]")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from veilstream.apps.fleet.task import Result
+from veilstream.container import write
 from veilstream.errors import InputError
 
 DONE = "done.json"
@@ -93,11 +94,3 @@ def set_aside(place: Path) -> None:
         stale = place.with_name(f"{place.name}.stale")  # a dot is in no user's folder name
         shutil.rmtree(stale, ignore_errors=True)
         place.rename(stale)
-
-
-def write(path: Path, data: bytes) -> None:
-    """In one move, readable by the owner only."""
-    spool = path.with_name(f".{path.name}.part")
-    with open(os.open(spool, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-        out.write(data)
-    spool.replace(path)

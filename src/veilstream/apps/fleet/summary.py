@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from veilstream.apps.cli.common import in_flags
-from veilstream.apps.fleet import folder as disk
+from veilstream.container import write
 from veilstream.errors import InputError
 
 QUANTILES = {"least": 0.0, "quarter": 0.25, "median": 0.5, "three_quarters": 0.75, "most": 1.0}
@@ -85,7 +85,7 @@ def write_summary(folder: Path, summary: Summary) -> None:
 
     told = summary.to_json()
     try:
-        disk.write(folder / "fleet.json", (json.dumps(told, indent=1, ensure_ascii=False) + "\n").encode())
-        disk.write(folder / "index.html", page(told).encode())
+        write(folder / "fleet.json", (json.dumps(told, indent=1, ensure_ascii=False) + "\n").encode())
+        write(folder / "index.html", page(told).encode())
     except OSError as fault:
         raise InputError(f"{folder}: cannot be written ({fault.strerror})") from None

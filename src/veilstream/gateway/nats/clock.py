@@ -10,13 +10,13 @@ import logging
 import math
 from collections.abc import Collection, Sequence
 
+from veilstream.gateway.kept import Key
 from veilstream.gateway.nats.layout import DUPLICATES_S
 from veilstream.gateway.nats.link import Rejected, Unavailable
 from veilstream.gateway.nats.members import GONE_S
 from veilstream.gateway.nats.names import partition_of, text
 from veilstream.gateway.nats.session import Mail, Session
 from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.store import Key
 from veilstream.gateway.wire import decode
 
 log = logging.getLogger("veilstream.nats")
@@ -106,4 +106,5 @@ class Clock:
                 if message is not None:
                     done[s.key] = Outcome(Status.repeated, decode(message), message)
         unsent = await session.send({key: Mail(key, step, o) for key, o in done.items()})
-        return [*(k for k in keys if k not in loan.records), *failed], list(unsent)
+        unread = [k for k in keys if k not in loan.records and k not in loan.refused]
+        return [*unread, *failed], list(unsent)

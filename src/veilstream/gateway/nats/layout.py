@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import re
 from base64 import b64decode
 from collections.abc import Mapping
@@ -10,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from veilstream.errors import InputError
+from veilstream.gateway.kept import Binding
 from veilstream.gateway.nats.link import NANOSECONDS, Link, Rejected, Unavailable
 from veilstream.gateway.nats.names import Names
+from veilstream.gateway.nats.seal import Seal
 from veilstream.gateway.space import Space
-from veilstream.gateway.store import Binding
 
 log = logging.getLogger("veilstream.nats")
 SCHEMA = 1
@@ -26,6 +28,8 @@ ATTEMPTS, AGAIN_S = 10, 0.5  # to find or make it all
 DUPLICATES_S, LEAST_DUPLICATES_S = 600, 60  # how long a release published again is recognised
 READINGS_AGE_S = 24 * 3600  # true values that nobody took are forgotten
 RELEASES_AGE_S = 7 * 24 * 3600
+UNHANDLED, UNHANDLED_AGE_S = 1000, 30 * 24 * 3600  # that are kept, private
+READER = "service"  # the consumer by which the other side reads releases: it may make none itself
 NOT_FOUND, NOT_CLUSTERED, NO_PEERS, EXISTS = 10059, 10074, 10005, 10058
 NO_KEY, NO_JETSTREAM = 10037, (10039, 10076)
 Config = dict[str, Any]  # of a stream, as JetStream says it
@@ -37,12 +41,25 @@ class Layout:
     names: Names
     partitions: int
     replicas: int
+    seal: Seal
+
+
+class Foreign(InputError):
+    """The bucket's policy was not written by a worker with our key."""
+
+    def __init__(self, prefix: str, revision: int) -> None:
+        super().__init__(
+            f"the memory of {prefix!r} is not sealed with this key: give all workers the same `key_file=FILE`. If this "
+            "is the one, somebody wrote there: start one worker with `rebind=True` (steps and bits so far are kept)"
+        )
+        self.revision = revision
 
 
 async def prepare(
     link: Link,
     names: Names,
     promises: Promises,
+    key_file: str,
     *,
     partitions: int | None = None,
     replicas: int | None = None,
@@ -56,9 +73,10 @@ async def prepare(
     where = link.settings.shown
     for attempt in range(ATTEMPTS):  # several workers may be at it, and a young cluster elects its leaders
         try:
-            layout = await _streams(link, names, partitions, replicas)
+            n, kept = await _streams(link, names, partitions, replicas)
+            layout = Layout(names, n, kept, await _seal(link, names, key_file))
             await _consumers(link, layout)
-            await bind(link, names, promises, rebind)
+            await bind(link, layout, promises, rebind)
             return layout
         except Rejected as error:
             if error.err_code in NO_JETSTREAM:
@@ -72,7 +90,8 @@ async def prepare(
     raise InputError(f"JetStream at {where} does not answer: is it on (-js), and has it a quorum?")
 
 
-async def _streams(link: Link, names: Names, partitions: int | None, replicas: int | None) -> Layout:
+async def _streams(link: Link, names: Names, partitions: int | None, replicas: int | None) -> tuple[int, int]:
+    """How many partitions and replicas they have."""
     source, spread = f"{names.prefix}.in.*.*", _spread(names, partitions or PARTITIONS)
     once = {"max_msgs_per_subject": 1, "discard": "new", "allow_rollup_hdrs": True, "deny_delete": True, "max_age": 0}
     queue = {
@@ -80,17 +99,29 @@ async def _streams(link: Link, names: Names, partitions: int | None, replicas: i
         "subject_transform": {"src": source, "dest": spread},
         "max_age": READINGS_AGE_S * NANOSECONDS,
     }
+    few = {"max_msgs": UNHANDLED, "max_age": UNHANDLED_AGE_S * NANOSECONDS}
     known = {"duplicate_window": DUPLICATES_S * NANOSECONDS, "max_age": RELEASES_AGE_S * NANOSECONDS}
     memory = await _stream(link, replicas, names.memory, f"$KV.{names.prefix}-memory.>", once)
     readings = await _stream(link, replicas, names.readings, source, queue)
     releases = await _stream(link, replicas, names.releases, f"{names.prefix}.out.*.*", known)
+    await _stream(link, replicas, names.unhandled, names.unhandled_subject, few)
     n = _check(names, memory, readings, releases)
     if partitions is not None and partitions != n:
         raise InputError(f"the stream {names.readings} has {n} partitions, `partitions` says {partitions}")
     kept = {c["name"]: c["num_replicas"] for c in (memory, readings, releases)}
     if replicas is not None and set(kept.values()) != {replicas}:
         raise InputError(f"`replicas={replicas}`, but the streams have {kept}; edit them with `nats stream edit`")
-    return Layout(names, n, memory["num_replicas"])
+    return n, memory["num_replicas"]
+
+
+async def _seal(link: Link, names: Names, key_file: str) -> Seal:
+    """The workers' key. Made only where nothing is sealed yet: elsewhere it would be another one."""
+    if not os.path.exists(key_file) and await _last(link, names) is not None:
+        raise InputError(
+            f"there is no key in {key_file}, and the memory of {names.prefix!r} is sealed: copy the key of another "
+            "worker here, or name it with `key_file=FILE`"
+        )
+    return Seal.of_file(key_file)
 
 
 def _spread(names: Names, partitions: int) -> str:
@@ -152,29 +183,32 @@ def consumer(partition: int) -> str:
 
 
 async def _consumers(link: Link, layout: Layout) -> None:
-    """One for each partition; readings of one stream are all in one."""
-    stream = layout.names.readings
+    """One for each partition, and one for who reads the releases."""
     for p in range(layout.partitions):
-        name = consumer(p)
-        config = {
-            "name": name,
-            "durable_name": name,
-            "ack_policy": "explicit",
-            "ack_wait": ACK_WAIT_S * NANOSECONDS,
-            "max_ack_pending": BATCH,
-            "max_deliver": -1,
-            "filter_subject": layout.names.partition(p),
-        }
-        try:
-            found = (await link.api(f"CONSUMER.INFO.{stream}.{name}"))["config"]
-        except Rejected:
-            made = await link.api(f"CONSUMER.CREATE.{stream}.{name}", MAKE_S, stream_name=stream, config=config)
-            found = made["config"]
-        wrong = [k for k in ("filter_subject", "ack_policy", "max_deliver") if found.get(k) != config[k]]
-        if wrong:
-            raise InputError(
-                f"the consumer {name} of {stream} has another {wrong[0]}; delete it, or take another `prefix`"
-            )
+        await partition_consumer(link, layout, p)
+    await _consumer(link, layout.names.releases, READER, {"filter_subject": f"{layout.names.prefix}.out.*.*"})
+
+
+async def partition_consumer(link: Link, layout: Layout, partition: int) -> None:
+    """Found or made; readings of one stream are all in one."""
+    config = {
+        "ack_wait": ACK_WAIT_S * NANOSECONDS,
+        "max_ack_pending": BATCH,
+        "filter_subject": layout.names.partition(partition),
+    }
+    await _consumer(link, layout.names.readings, consumer(partition), config)
+
+
+async def _consumer(link: Link, stream: str, name: str, config: Config) -> None:
+    config = {"name": name, "durable_name": name, "ack_policy": "explicit", "max_deliver": -1, **config}
+    try:
+        found = (await link.api(f"CONSUMER.INFO.{stream}.{name}"))["config"]
+    except Rejected:
+        made = await link.api(f"CONSUMER.CREATE.{stream}.{name}", MAKE_S, stream_name=stream, config=config)
+        found = made["config"]
+    wrong = [k for k in ("filter_subject", "ack_policy", "max_deliver") if found.get(k) != config[k]]
+    if wrong:
+        raise InputError(f"the consumer {name} of {stream} has another {wrong[0]}; delete it, or take another `prefix`")
 
 
 # --- the policy -----------------------------------------------------------------------------------------------
@@ -191,9 +225,15 @@ def promises_of(spaces: Mapping[str, Space], clock: bool = False) -> Promises:
     return {name: [b.policy, b.chain, spaces[name].ceiling, clock] for name, b in bindings.items()}
 
 
-async def bind(link: Link, names: Names, promises: Promises, rebind: bool = False) -> None:
+async def bind(link: Link, layout: Layout, promises: Promises, rebind: bool = False) -> None:
     """The bucket belongs to these policies; workers with different ones must not share it."""
-    revision, found = await bound(link, names)
+    names = layout.names
+    try:
+        revision, found = await bound(link, layout)
+    except Foreign as foreign:
+        if not rebind:
+            raise
+        revision, found = foreign.revision, None
     if found == promises:
         return
     if found is not None and not rebind:
@@ -201,7 +241,7 @@ async def bind(link: Link, names: Names, promises: Promises, rebind: bool = Fals
             f"the memory of {names.prefix!r} is bound to another policy, ceiling, meter or clock; all workers must run "
             "the same. To change it (steps and bits so far are kept) stop them and start one with `rebind=True`"
         )
-    value = json.dumps({"schema": SCHEMA, "spaces": promises}).encode()
+    value = layout.seal.put(names.meta, json.dumps({"schema": SCHEMA, "spaces": promises}).encode())
     headers = {"Nats-Expected-Last-Subject-Sequence": str(revision)}
     try:
         await link.request((names.meta, value, headers))
@@ -209,15 +249,26 @@ async def bind(link: Link, names: Names, promises: Promises, rebind: bool = Fals
         raise Unavailable("another worker binds it") from None
 
 
-async def bound(link: Link, names: Names) -> tuple[int, Promises | None]:
-    """Revision and promises of the bucket."""
-    try:
-        found = (await link.api(f"STREAM.MSG.GET.{names.memory}", last_by_subj=names.meta))["message"]
-    except Rejected as error:
-        if error.err_code == NO_KEY:
-            return 0, None
-        raise
-    meta = json.loads(b64decode(found["data"]))
+async def bound(link: Link, layout: Layout) -> tuple[int, Promises | None]:
+    """Revision and promises of the bucket; raises `Foreign` if what is there was not sealed by us."""
+    names, found = layout.names, await _last(link, layout.names)
+    if found is None:
+        return 0, None
+    body = layout.seal.open(names.meta, b64decode(found.get("data", "")))
+    if body is None:
+        raise Foreign(names.prefix, found["seq"])
+    meta = json.loads(body)
     if meta["schema"] != SCHEMA:
         raise InputError(f"the memory of {names.prefix!r} has schema {meta['schema']}, this version reads {SCHEMA}")
     return found["seq"], meta["spaces"]
+
+
+async def _last(link: Link, names: Names) -> Config | None:
+    """What the bucket says of the policy, as it is stored."""
+    try:
+        found: Config = (await link.api(f"STREAM.MSG.GET.{names.memory}", last_by_subj=names.meta))["message"]
+        return found
+    except Rejected as error:
+        if error.err_code == NO_KEY:
+            return None
+        raise

@@ -10,11 +10,14 @@ workers that both believe a stream is theirs cannot both release a step.
                      after all, one of the two is refused, since both name the same revision
     stale read       harmless. What a past revision says of a step is true for ever (released with this, or closed),
                      and a draw that follows it is refused
+    not sealed       an empty or foreign value, or one of another stream (`seal.py`): the stream is refused. Never is
+                     it taken for a new one, which would be drawn again; nor does it end the worker
 
 The log is also the outbox: it holds all releases of the last commit and the `keep` before, and a worker commits a
 stream again only after what it committed before was published.
 """
 
+import logging
 from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Collection
@@ -22,16 +25,18 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from veilstream.errors import InputError
+from veilstream.gateway.kept import Batch, Binding, Key, Stream, state_of
 from veilstream.gateway.nats.layout import NO_KEY
 from veilstream.gateway.nats.link import Link, Rejected, Request
 from veilstream.gateway.nats.names import Names
-from veilstream.gateway.store import Batch, Binding, Key, Stream, state_of
+from veilstream.gateway.nats.seal import Seal
 
+log = logging.getLogger("veilstream.nats")
 SCHEMA = 1
 KEEP = 32  # releases of a stream that the log keeps
 MOST = 256  # releases of a stream in one commit
 MAX_CACHED = 50_000
+MAX_TOLD = 1000  # refused streams that are logged
 Log = list[tuple[int, bytes | None]]  # step, message (None: silent)
 
 
@@ -54,16 +59,17 @@ def encode(record: Record, binding: Binding) -> bytes:
     return _encoder.encode((SCHEMA, binding.policy, binding.chain, *state_of(record.stream), record.log))
 
 
-def decode(key: Key, revision: int, data: bytes, binding: Binding) -> Record:
-    """The stream as it goes on under `binding`: another policy starts with a fresh memory but keeps steps and meter."""
-    if not data:  # deleted by hand: a stream that starts anew
-        return Record(Stream(*key), revision)
+def decode(key: Key, revision: int, body: bytes, binding: Binding) -> Record | None:
+    """The stream as it goes on under `binding`: another policy starts with a fresh memory but keeps steps and meter.
+
+    None if this version cannot read it.
+    """
     try:
-        schema, policy, chain, *state, log = _decoder.decode(data)
+        schema, policy, chain, *state, log = _decoder.decode(body)
     except msgspec.MsgspecError:
-        raise InputError(f"the memory of a stream of {key[0]!r} is not veilstream's; take another `prefix`") from None
+        return None
     if schema != SCHEMA:
-        raise InputError(f"the memory has schema {schema}, this version reads {SCHEMA}")
+        return None
     s = Stream(*key, revision, *state)  # type: ignore[arg-type]  # each in its place
     if policy != binding.policy:
         s.memory = None
@@ -77,6 +83,7 @@ class Loan:
     """Streams out of the ledger's cache: whatever happens to them, only a commit that holds returns them."""
 
     records: dict[Key, Record]
+    refused: frozenset[Key]  # there is something, and it is not ours
 
     def stream(self, key: Key) -> Stream:
         return self.records[key].stream
@@ -90,27 +97,44 @@ class Loan:
 class Ledger:
     """A stream is used by one partition's task at a time."""
 
-    def __init__(self, link: Link, names: Names, bindings: dict[str, Binding], keep: int | None = None) -> None:
-        self._link, self._names, self._bindings = link, names, bindings
+    def __init__(
+        self, link: Link, names: Names, seal: Seal, bindings: dict[str, Binding], keep: int | None = None
+    ) -> None:
+        self._link, self._names, self._seal, self._bindings = link, names, seal, bindings
         self.keep = KEEP if keep is None else max(1, keep)
         self._cache: OrderedDict[Key, Record] = OrderedDict()
         self.conflicts = 0  # writes that were refused or had no answer
+        self._told: set[Key] = set()
 
     async def lend(self, keys: Collection[Key]) -> Loan:
-        """These streams, from the cache or the leader, without those that cannot be read now."""
+        """These streams, from the cache or the leader, without those that cannot be read now, or are refused."""
         records = {k: self._cache.pop(k) for k in keys if k in self._cache}
         missing = [k for k in keys if k not in records]
         call = f"$JS.API.STREAM.MSG.GET.{self._names.memory}"
         requests: list[Request] = [
             (call, msgspec.json.encode({"last_by_subj": self._names.key(*k)}), None) for k in missing
         ]
+        refused = set[Key]()
         for key, answer in zip(missing, await self._link.ask(requests), strict=True):
             if isinstance(answer, dict):
                 found = answer["message"]
-                records[key] = decode(key, found["seq"], b64decode(found.get("data", "")), self._bindings[key[0]])
+                record = self._read(key, found["seq"], b64decode(found.get("data", "")))
+                if record is None:
+                    refused.add(key)
+                else:
+                    records[key] = record
             elif isinstance(answer, Rejected) and answer.err_code == NO_KEY:
                 records[key] = Record(Stream(*key))
-        return Loan(records)
+        return Loan(records, frozenset(refused))
+
+    def _read(self, key: Key, revision: int, value: bytes) -> Record | None:
+        body = self._seal.open(self._names.key(*key), value)
+        record = None if body is None else decode(key, revision, body, self._bindings[key[0]])
+        if record is None and key not in self._told and len(self._told) < MAX_TOLD:
+            self._told.add(key)
+            why = "this version cannot read it" if body is not None else "empty" if not value else "not sealed by us"
+            log.error("memory_refused", extra={"space": key[0], "stream": key[1], "revision": revision, "reason": why})
+        return record
 
     async def commit(self, loan: Loan, batch: Batch) -> set[Key]:
         """Write every stream of the batch; the keys whose write did not hold, or of which nothing is known.
@@ -125,7 +149,8 @@ class Ledger:
         requests: list[Request] = []
         for r in changed:
             headers = {"Nats-Expected-Last-Subject-Sequence": str(r.revision)}
-            requests.append((self._names.key(*r.stream.key), encode(r, self._bindings[r.stream.space]), headers))
+            key = self._names.key(*r.stream.key)
+            requests.append((key, self._seal.put(key, encode(r, self._bindings[r.stream.space])), headers))
         failed = set()
         for r, answer in zip(changed, await self._link.ask(requests), strict=True):
             if isinstance(answer, dict):

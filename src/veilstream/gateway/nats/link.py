@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import logging
 import os
+import re
 import ssl
 from collections import deque
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import Any, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
+import nats.protocol.parser as protocol
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import AuthorizationError, Error, NoServersError
@@ -28,8 +30,11 @@ RECONNECT_S, PING_S, MISSED_PINGS = 0.2, 5, 2
 ERRORS_KEPT = 20
 PORT = 4222
 NANOSECONDS = 10**9  # JetStream counts in them
-NOBODY_THERE = 503
+NOBODY_THERE, DELETED = 503, "Consumer Deleted"  # to a pull: before it came there, while it waited
+AT_ONCE_BYTES = 8 << 20  # of one pull
 INBOX = "_VEIL"  # readings are delivered to inboxes: not where everybody may listen
+ANSWERS = ("_INBOX.", "_R_.")  # where others may want an answer; the second is the server's way to another account
+DELIVERED = "$JS.ACK."  # the reply of what a consumer delivers
 Request = tuple[str, bytes, dict[str, str] | None]  # subject, payload, headers
 Answer: TypeAlias = "dict[str, Any] | Rejected | Unavailable"
 
@@ -53,6 +58,7 @@ class LinkSettings:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: Tls | None = None
+    inbox: str = INBOX
 
     def __post_init__(self) -> None:
         if self.creds is not None:
@@ -86,6 +92,25 @@ def _split(url: str) -> SplitResult:
     return urlsplit(url if "//" in url else f"nats://{url}")
 
 
+# nats-py takes \v and \f in a subject for its end, and a line it cannot read ends the connection
+_SUBJECTS = rb"[ \t]+([^ \t\r\n]+)[ \t]+(\d+)[ \t]+(([^ \t\r\n]+)[ \t]+)?"
+protocol.MSG_RE = re.compile(rb"\AMSG" + _SUBJECTS + rb"(\d+)\r\n")
+protocol.HMSG_RE = re.compile(rb"\AHMSG" + _SUBJECTS + rb"(\d+)[ \t]+(\d+)\r\n")
+
+
+class _Client(Client):
+    """Whatever a sender wrote into subject, reply and headers: it must not end the connection."""
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        if reply:  # from others; of these nobody needs the headers
+            headers = None
+        try:
+            await super()._process_msg(sid, subject, reply, data, headers)  # type: ignore[arg-type]  # None is none
+        except (ValueError, IndexError):  # bytes that are no text
+            subject, reply = (part.decode(errors="replace").encode() for part in (subject, reply))
+            await super()._process_msg(sid, subject, reply, data, b"")
+
+
 @dataclass
 class _Round:
     """Requests that are asked together, and what was answered."""
@@ -107,11 +132,11 @@ class Link:
 
     def __init__(self, settings: LinkSettings) -> None:
         self.settings = settings
-        self.nc = Client()
+        self.nc = _Client()
         self.denied: str | None = None  # the last thing we had no permission for
         self.pullers: list[Puller] = []
         self._errors: deque[Exception] = deque(maxlen=ERRORS_KEPT)
-        self._inbox, self._numbers = _inbox(), itertools.count()
+        self._inbox = _inbox(settings)
         self._open: dict[str, tuple[_Round, int]] = {}  # request number -> its round and its place there
 
     @classmethod
@@ -139,7 +164,7 @@ class Link:
             reconnected_cb=self._on_reconnect,
             connect_timeout=CONNECT_ONE_S,
             max_reconnect_attempts=1,  # of each server, for the first connection
-            inbox_prefix=INBOX,
+            inbox_prefix=s.inbox,
             reconnect_time_wait=RECONNECT_S,  # type: ignore[arg-type]  # seconds; it sleeps that long
             ping_interval=PING_S,
             max_outstanding_pings=MISSED_PINGS,
@@ -187,9 +212,10 @@ class Link:
             return []
         asked = _Round([None] * len(requests), len(requests), asyncio.get_running_loop().create_future())
         numbers = []
+        first = os.urandom(8).hex()  # releases carry it: a count would tell how much else was asked
         try:
             for i, (subject, payload, headers) in enumerate(requests):
-                number = str(next(self._numbers))
+                number = f"{first}-{i}"
                 self._open[number] = (asked, i)
                 numbers.append(number)
                 await self.nc.publish(subject, payload, f"{self._inbox}.{number}", headers)
@@ -218,6 +244,11 @@ class Link:
             return answer
         raise answer
 
+    async def reply(self, msg: Msg, payload: bytes) -> None:
+        """Answer somebody who may be anybody: only to an inbox, or they would write with our rights."""
+        if msg.reply.startswith(ANSWERS):
+            await self.tell(msg.reply, payload)
+
     async def tell(self, subject: str, payload: bytes) -> None:
         try:
             await self.nc.publish(subject, payload)
@@ -236,6 +267,8 @@ def read(msg: Msg | None) -> Answer:
         found: dict[str, Any] = msgspec.json.decode(msg.data)
     except msgspec.MsgspecError:
         return Unavailable("an answer that is not JSON")
+    if not isinstance(found, dict):
+        return Unavailable("an answer that is no object")
     if "error" not in found:
         return found
     error = found["error"]
@@ -247,10 +280,11 @@ class Puller:
 
     def __init__(self, link: Link, stream: str, consumer: str) -> None:
         self._link, self._next = link, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
-        self._inbox, self._numbers = _inbox(), itertools.count()
+        self._inbox, self._numbers = _inbox(link.settings), itertools.count()
         self._got: list[Msg] = []
         self._want, self._reply = 0, ""
         self._end = asyncio.Event()
+        self.lost = False  # the consumer may be gone
 
     @classmethod
     async def open(cls, link: Link, stream: str, consumer: str) -> "Puller":
@@ -260,11 +294,14 @@ class Puller:
         return puller
 
     async def _arrived(self, msg: Msg) -> None:
-        if msg.reply:
+        headers = msg.headers or {}
+        status = headers.get("Status")
+        if msg.reply.startswith(DELIVERED):
             self._got.append(msg)
             if len(self._got) >= self._want:
                 self._end.set()
-        elif msg.subject == self._reply and not (msg.headers and msg.headers.get("Status") == "100"):
+        elif msg.subject == self._reply and status != "100":
+            self.lost |= status == str(NOBODY_THERE) or headers.get("Description") == DELETED
             self._end.set()  # no more messages, or the pull is over for another reason
 
     def interrupt(self) -> None:
@@ -272,11 +309,12 @@ class Puller:
 
     async def pull(self, n: int, wait_s: float = 0.0) -> list[Msg]:
         """Up to n messages: what is there at once, else what comes first within `wait_s`."""
-        await self._pull({"batch": n, "no_wait": True}, n)
-        if not self._got and wait_s:
+        self.lost = False
+        await self._pull({"batch": n, "no_wait": True, "max_bytes": AT_ONCE_BYTES}, n)
+        if not self._got and wait_s and not self.lost:
             await self._pull({"batch": 1, "expires": int(wait_s * NANOSECONDS)}, 1, wait_s)
             if self._got:
-                await self._pull({"batch": n - 1, "no_wait": True}, n)
+                await self._pull({"batch": n - 1, "no_wait": True, "max_bytes": AT_ONCE_BYTES}, n)
         got, self._got = self._got, []
         return got
 
@@ -292,6 +330,6 @@ class Puller:
             return
 
 
-def _inbox() -> str:
+def _inbox(settings: LinkSettings) -> str:
     """Where only we listen."""
-    return f"{INBOX}.{os.urandom(16).hex()}"
+    return f"{settings.inbox}.{os.urandom(16).hex()}"

@@ -3,6 +3,7 @@
     readings   PREFIX.in.SPACE.STREAM     from devices; kept as PREFIX.part.NUMBER.SPACE.STREAM until acknowledged
     releases   PREFIX.out.SPACE.STREAM
     memory     bucket PREFIX-memory, key SPACE.STREAM
+    unhandled  PREFIX.unhandled           private: reason, length and hash of messages that could not be handled
 
 A token keeps letters, digits, _ and -; every other byte of the name's UTF-8 becomes =XX. This is one to one: a token
 that is not the token of its own text is refused, or one stream would have two keys.
@@ -63,6 +64,20 @@ class Names:
     @property
     def meta(self) -> str:
         return f"$KV.{self.prefix}-memory.meta"  # one token: no stream's key has fewer than two
+
+    @property
+    def probe(self) -> str:
+        """Written to see whether the bucket can be written; read by nobody."""
+        return f"$KV.{self.prefix}-memory.probe"
+
+    @property
+    def unhandled(self) -> str:
+        """The stream under its subject."""
+        return f"{self.prefix}-unhandled"
+
+    @property
+    def unhandled_subject(self) -> str:
+        return f"{self.prefix}.unhandled"
 
     def key(self, space: str, stream: str) -> str:
         return f"$KV.{self.prefix}-memory.{token(space)}.{token(stream)}"

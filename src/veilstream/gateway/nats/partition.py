@@ -9,6 +9,7 @@ time. There is no more doubt when we hold all that is delivered and not acknowle
 """
 
 import asyncio
+import logging
 import math
 import random
 import threading
@@ -17,12 +18,15 @@ import time
 import msgspec
 from nats.aio.msg import Msg
 
-from veilstream.gateway.nats.layout import ACK_WAIT_S, BATCH, NO_KEY, consumer
+from veilstream.errors import InputError
+from veilstream.gateway.nats.layout import ACK_WAIT_S, BATCH, NO_KEY, consumer, partition_consumer
 from veilstream.gateway.nats.link import NANOSECONDS, Puller, Rejected, Unavailable
 from veilstream.gateway.nats.session import Session
 
+log = logging.getLogger("veilstream.nats")
 IDLE_S = 1.0  # a pull waits that long for a reading
 AGAIN_S, UNAVAILABLE_S = 0.1, 0.2  # before the next try
+LONGEST_S = 2.0  # and after many
 PATIENCE_S = 3 * ACK_WAIT_S  # for readings in other hands
 
 
@@ -52,6 +56,8 @@ class Partition:
                 continue
             try:
                 self._add(await self._puller.pull(max(1, BATCH - len(self._held)), 0.0 if self._held else IDLE_S))
+                if self._puller.lost:
+                    await self._mend()
                 clear = await self._clear() if self._held else []
                 if clear:
                     waiting_since = None
@@ -67,9 +73,22 @@ class Partition:
                 await asyncio.sleep(UNAVAILABLE_S)
         await self._give_back()
 
+    async def _mend(self) -> None:
+        """Nobody answers our pulls: the consumer is made again if it is gone. A stream that is gone is not."""
+        self._seen = -1
+        try:
+            await partition_consumer(self._session.link, self._session.layout, self._number)
+        except (Rejected, InputError) as error:
+            log.error("consumer_unavailable", extra={"partition": self._number, "reason": str(error)})
+            raise Unavailable(str(error)) from None
+        await asyncio.sleep(UNAVAILABLE_S)
+
     def _add(self, messages: list[Msg]) -> None:
         for m in messages:
-            self._held[_numbers(m)[0]] = m
+            number, delivery = _numbers(m)
+            if delivery <= self._seen:
+                self._seen = -1  # the consumer was made again, and counts from the start
+            self._held[number] = m
 
     async def _clear(self) -> list[int]:
         """Those we hold that no reading of the same stream must precede; what is done already is dropped."""
@@ -90,8 +109,13 @@ class Partition:
     async def _first(self) -> list[int]:
         """Ask the queue what comes first of each stream, and after each reading that we hold."""
         by_subject: dict[str, list[int]] = {}
+        clear, blocked = list[int](), set[str]()
         for n in sorted(self._held):
-            by_subject.setdefault(self._held[n].subject, []).append(n)
+            subject = self._held[n].subject
+            if self._session.layout.names.parse(subject) is None:
+                clear.append(n)  # of no stream: it will be refused
+            else:
+                by_subject.setdefault(subject, []).append(n)
         asked = [  # each with where to look for it: from the start, or behind the one before
             (s, n, start)
             for s, held in by_subject.items()
@@ -100,7 +124,6 @@ class Partition:
         call = f"$JS.API.STREAM.MSG.GET.{self._stream}"
         bodies = [msgspec.json.encode({"seq": start, "next_by_subj": subject}) for subject, _, start in asked]
         answers = await self._session.link.ask([(call, body, None) for body in bodies])
-        clear, blocked = [], set[str]()
         for (subject, n, _), answer in zip(asked, answers, strict=True):
             gone = isinstance(answer, Rejected) and answer.err_code == NO_KEY
             found = answer["message"]["seq"] if isinstance(answer, dict) else math.inf if gone else -1
@@ -114,14 +137,36 @@ class Partition:
 
     async def _work(self, numbers: list[int]) -> None:
         """Until these are done: what did not hold, or was not published, is tried again before anything newer."""
+        pause = AGAIN_S
         while numbers and self._ours():
-            for m in await self._session.handle([self._held[n] for n in numbers]):
-                await self._session.link.tell(m.reply, b"+ACK")
-                del self._held[_numbers(m)[0]]
-            numbers = [n for n in numbers if n in self._held]
+            await self._handle([self._held[n] for n in numbers])
+            left = [n for n in numbers if n in self._held]
+            pause = AGAIN_S if len(left) < len(numbers) else min(2 * pause, LONGEST_S)
+            numbers = left
             if numbers:
                 await self._keep()
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(pause)
+
+    async def _handle(self, messages: list[Msg]) -> bool:
+        """Whether all are done. One that cannot be handled costs itself: it is found by halves, in their order."""
+        try:
+            done = await self._session.handle(messages)
+        except Unavailable:
+            raise
+        except Exception as error:
+            if len(messages) > 1:
+                half = len(messages) // 2
+                return await self._handle(messages[:half]) and await self._handle(messages[half:])
+            await self._session.unhandled(messages[0], error)
+            await self._done(messages[0], b"+TERM")
+            return True
+        for m in done:
+            await self._done(m, b"+ACK")
+        return len(done) == len(messages)
+
+    async def _done(self, m: Msg, word: bytes) -> None:
+        await self._session.link.tell(m.reply, word)
+        del self._held[_numbers(m)[0]]
 
     async def _keep(self) -> None:
         """We are still at it: not yet to be given to another."""

@@ -4,18 +4,25 @@
 
 A release is published after it is committed, and a reading may be acknowledged after its release is published. A
 worker that dies between two of these leaves its readings to another, which finds their releases in the log and
-publishes the same ones with the same ids; the server drops what it has already.
+publishes the same ones with the same ids; the server drops what it has already. Under a clock releases are published
+by the ticks alone.
 """
 
 import asyncio
+import hashlib
+import logging
 import random
+import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+import msgspec
 from nats.aio.msg import Msg
 
+from veilstream.gateway.kept import Key
 from veilstream.gateway.nats.layout import Layout
 from veilstream.gateway.nats.ledger import MOST, Ledger
 from veilstream.gateway.nats.link import Link, Request
@@ -24,9 +31,9 @@ from veilstream.gateway.nats.names import token
 from veilstream.gateway.outcome import Outcome, OutFormat
 from veilstream.gateway.settle import Settler
 from veilstream.gateway.stats import Stats
-from veilstream.gateway.store import Key
 from veilstream.gateway.wire import Reading, Refusal, parse, together
 
+log = logging.getLogger("veilstream.nats")
 ATTEMPTS, FIRST_PAUSE_S, GROWTH = 4, 0.02, 4  # to commit a stream; pauses are random, up to these
 T = TypeVar("T")
 
@@ -63,7 +70,7 @@ class Session:
             mail = {
                 i: Mail((r.space, r.stream), r.step, outcome, r.owntracks)
                 for i, outcome in settled.items()
-                if isinstance(r := readings[i], Reading)
+                if isinstance(r := readings[i], Reading) and not self.settler.serving.clock
             }
             done |= settled.keys() - await self.send(mail)
             stuck |= {key for i in part if i not in done and (key := _key(readings[i])) is not None}
@@ -84,10 +91,11 @@ class Session:
             keys = {key for i in left if (key := _key(readings[i])) is not None}
             with self.stats.commit_time():
                 loan = await self.ledger.lend(keys)
-                failed = keys - loan.records.keys()
+                failed = keys - loan.records.keys() - loan.refused
                 these = [i for i in left if _key(readings[i]) not in failed]
+                given = [Refusal.memory if _key(r := readings[i]) in loan.refused else r for i in these]
                 room = self.settler.serving.max_streams - self.stats.streams
-                outcomes, batch = self.settler.settle([readings[i] for i in these], loan.stream, loan.find, room)
+                outcomes, batch = self.settler.settle(given, loan.stream, loan.find, room)
                 new = {s.key for s in batch.streams if s.id is None}
                 failed |= await self.ledger.commit(loan, batch)
             self.stats.streams += len(new - failed)
@@ -116,6 +124,23 @@ class Session:
             else:
                 unsent.add(i)
         return unsent
+
+    async def unhandled(self, m: Msg, error: Exception) -> None:
+        """A message that nothing can be done with: counted, and what may be kept of it kept where only workers read."""
+        self.stats.count([Outcome(Refusal.unhandled)])
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        reason = type(error).__name__  # not its words, which may quote the message
+        log.error("message_unhandled", extra={"reason": reason})
+        kept = {
+            "reason": f"{reason} at {Path(frame.filename).name}:{frame.lineno}",
+            "length": len(m.data),
+            "sha256": hashlib.sha256(m.data).hexdigest(),
+            "subject": m.subject,
+        }
+        names = self.layout.names
+        (answer,) = await self.link.ask([(names.unhandled_subject, msgspec.json.encode(kept), None)])
+        if not isinstance(answer, dict):
+            log.error("unhandled_not_kept", extra={"reason": str(answer)})
 
 
 def _key(r: Reading | Refusal) -> Key | None:

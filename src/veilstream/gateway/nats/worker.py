@@ -15,8 +15,8 @@ from nats.aio.msg import Msg
 
 from veilstream.errors import InputError
 from veilstream.gateway.nats.clock import Clock
-from veilstream.gateway.nats.layout import Layout, binding_of, bound, prepare, promises_of
-from veilstream.gateway.nats.ledger import MOST, Ledger
+from veilstream.gateway.nats.layout import Foreign, Layout, binding_of, bound, prepare, promises_of
+from veilstream.gateway.nats.ledger import KEEP, MOST, Ledger
 from veilstream.gateway.nats.link import Link, LinkSettings, Rejected, Unavailable
 from veilstream.gateway.nats.members import Members
 from veilstream.gateway.nats.names import Names
@@ -31,11 +31,13 @@ log = logging.getLogger("veilstream.nats")
 WATCH_S = 2.0  # between looks at the bucket's policy and the number of streams
 STOP_S = 0.05  # between looks at whether to stop
 DRAIN_S = 10.0
-LOG_ROW = 1000  # bytes that a release takes in a stream's key, at most
+LOG_ROW, USUAL_ROW = 1000, 100  # bytes that a release takes in a stream's key, at most and mostly
+OWN_KEYS = 2  # of the bucket: policy and probe
 
 
 @dataclass(frozen=True)
 class NatsSettings:
+    key_file: str  # seals what workers write for each other; the same for all
     link: LinkSettings = LinkSettings()  # noqa: RUF009  # frozen
     names: Names = Names()  # noqa: RUF009  # frozen
     partitions: int | None = None  # None: as they are, or the default
@@ -46,9 +48,10 @@ class NatsSettings:
 
 class NatsGateway:
     def __init__(self, spaces: Mapping[str, Space], settings: NatsSettings, serving: Serving = Serving()) -> None:  # noqa: B008
-        self.settings, self.stats = settings, Stats(0, [])
+        self.settings, self.stats = settings, Stats(0, [], serving.clock)
         self.settler = Settler(spaces, serving)
         self._promises = promises_of(spaces, serving.clock)
+        self.healthy = True  # the memory can be written
 
     def probe(self) -> None:
         """Raises unless the server lets us in and can keep what is needed; makes what is missing."""
@@ -63,7 +66,7 @@ class NatsGateway:
         link = await Link.open(s.link)
         try:
             shape = {"partitions": s.partitions, "replicas": s.replicas}
-            layout = await prepare(link, s.names, self._promises, **shape, rebind=s.rebind)
+            layout = await prepare(link, s.names, self._promises, s.key_file, **shape, rebind=s.rebind)
             if stop is not None:
                 await self._serve(await self._open(link, layout), stop)
         finally:
@@ -77,15 +80,14 @@ class NatsGateway:
                     f"max_payload of {link.nc.max_payload}"
                 )
         bindings = {name: binding_of(space) for name, space in self.settler.spaces.items()}
-        ledger = Ledger(link, layout.names, bindings, self.settler.serving.keep)
+        ledger = Ledger(link, layout.names, layout.seal, bindings, self.settler.serving.keep)
         await self._look(link)
-        members = await Members.join(link, f"{layout.names.prefix}.workers", layout.partitions)
+        members = await Members.join(link, f"{layout.names.prefix}.workers", layout.partitions, layout.seal)
         return Session(link, layout, ledger, members, self.settler, self.stats, self.settings.form)
 
     async def _serve(self, session: Session, stop: threading.Event) -> None:
         async def tell_status(msg: Msg) -> None:
-            if msg.reply:
-                await session.link.tell(msg.reply, _status(session))
+            await session.link.reply(msg, _status(session, self.healthy))
 
         link, layout, members = session.link, session.layout, session.members
         await link.nc.subscribe(f"{layout.names.prefix}.status", cb=tell_status)
@@ -94,7 +96,7 @@ class NatsGateway:
         self.stats.connected = True
         shape = {"partitions": layout.partitions, "replicas": layout.replicas}
         log.info("serving", extra={"worker": members.id, **shape})
-        side = _tasks(members.run(), self._watch(link), _until(stop, link), *(c.run() for c in clocks))
+        side = _tasks(members.run(), self._watch(session), _until(stop, link), *(c.run() for c in clocks))
         work = _tasks(*(p.run() for p in partitions))
         try:
             await asyncio.wait([*side, *work], return_when=asyncio.FIRST_COMPLETED)
@@ -112,19 +114,38 @@ class NatsGateway:
         log.info("left", extra={"conflicts": session.ledger.conflicts, "republished": self.stats.repeated})
 
     async def _look(self, link: Link) -> None:
-        info = await link.api(f"STREAM.INFO.{self.settings.names.memory}")
-        self.stats.streams = max(0, info["state"].get("num_subjects", 1) - 1)  # one key is the policy's
+        """Whether a record as large as they usually get can be written, and how many streams there are."""
+        space = max(self.settler.spaces.values(), key=lambda s: s.state_bytes)
+        size = space.state_bytes + (self.settler.serving.keep or KEEP) * USUAL_ROW
+        try:
+            await link.request((self.settings.names.probe, bytes(min(size, link.nc.max_payload)), None))
+            info = await link.api(f"STREAM.INFO.{self.settings.names.memory}")
+        except (Unavailable, Rejected) as error:
+            if self.healthy:
+                log.error("memory_unavailable", extra={"reason": str(error)})
+            self.healthy = False
+            return
+        if not self.healthy:
+            log.info("memory_available")
+        self.healthy = True
+        self.stats.streams = max(0, info["state"].get("num_subjects", 0) - OWN_KEYS)
 
-    async def _watch(self, link: Link) -> None:
+    async def _watch(self, session: Session) -> None:
         """Other workers make streams, and one may bind the bucket to another policy: then this one must end."""
+        foreign = False
         while True:
             await asyncio.sleep(WATCH_S)
+            await self._look(session.link)
             try:
-                await self._look(link)
-                found = (await bound(link, self.settings.names))[1]
-            except (Unavailable, Rejected) as error:
-                log.warning("memory_unavailable", extra={"reason": str(error)})
+                found = (await bound(session.link, session.layout))[1]
+            except (Unavailable, Rejected):
                 continue
+            except Foreign:  # somebody without the key wrote there: we go on with what we know
+                if not foreign:
+                    log.error("policy_refused", extra={"reason": "not sealed by us"})
+                foreign = True
+                continue
+            foreign = False
             if found != self._promises:
                 raise InputError("another worker has bound the memory to another policy or ceiling; this one ends")
 
@@ -140,9 +161,14 @@ async def _until(stop: threading.Event, link: Link) -> None:
         await asyncio.sleep(STOP_S)
 
 
-def _status(session: Session) -> bytes:
-    """Counts and released data only, to whoever asks on PREFIX.status; every worker answers."""
+def _status(session: Session, healthy: bool) -> bytes:
+    """Counts and released data only, to whoever asks on PREFIX.status; every worker answers.
+
+    Under a clock without what depends on whether readings came.
+    """
     status = session.stats.status(None)
-    status |= {"worker": session.members.id, "partitions": sorted(session.members.mine)}
-    status |= {"conflicts": session.ledger.conflicts, "republished": session.stats.republished}
+    status |= {"worker": session.members.id, "partitions": sorted(session.members.mine), "healthy": healthy}
+    status |= {"republished": session.stats.republished, "forged_members": session.members.forged}
+    if not session.stats.clock:
+        status["conflicts"] = session.ledger.conflicts
     return msgspec.json.encode(status)

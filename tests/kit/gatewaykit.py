@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from veilstream.apps.bench.mosquitto import mosquitto_command
 from veilstream.artefact import Artefact, save
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.problem import Average, Problem
@@ -19,13 +18,7 @@ from veilstream.gateway.settle import Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import MEMORY, Store
 
-
-def needs(kind, missing: bool, reason: str):
-    """Marks a test with what it talks to, and skips it with a word where that is not installed."""
-    return lambda test: kind(pytest.mark.skipif(missing, reason=f"needs {reason}")(test))
-
-
-NEEDS_MOSQUITTO = needs(pytest.mark.service, mosquitto_command() is None, "mosquitto: apt-get install mosquitto")
+NEEDS_MOSQUITTO = pytest.mark.service("mosquitto")
 
 
 def problem_of(name: str = "grid4x4-q2", constraint=None) -> Problem:

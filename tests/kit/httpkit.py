@@ -10,9 +10,9 @@ from veilstream.gateway.http import HttpGateway, HttpSettings
 
 
 class Server:
-    def __init__(self, core, **settings) -> None:
+    def __init__(self, core, routes=(), **settings) -> None:
         self.core, self.stop = core, threading.Event()
-        self.gateway = HttpGateway(core, HttpSettings(0, **settings))
+        self.gateway = HttpGateway(core, HttpSettings(0, **settings), routes)
         self.thread = threading.Thread(target=self.gateway.run, args=(self.stop,))
         self.thread.start()
         assert self.gateway.started.wait(10)

@@ -39,7 +39,7 @@ class Server:
             self.last += 1
             versions.append((self.last, payload))
             return b'{"seq": %d}' % self.last
-        seen = self.published.setdefault(headers["Nats-Msg-Id"], [])
+        seen = self.published.setdefault((headers or {}).get("Nats-Msg-Id", subject), [])
         seen.append(payload)
         return b'{"seq": 1, "duplicate": %s}' % (b"true" if len(seen) > 1 else b"false")
 

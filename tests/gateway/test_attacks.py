@@ -1,0 +1,271 @@
+"""Attacks on memory and silence: large and ragged requests, a part that dies, a full disk, half-open connections."""
+
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, wait_until
+from httpkit import Server
+from mqttkit import Client, serving
+from veilstream.apps.bench.mosquitto import Mosquitto
+from veilstream.core.release import MOST_CELLS
+from veilstream.gateway import service
+from veilstream.gateway.intake import Parcel, handle
+from veilstream.gateway.kept import StoreError
+from veilstream.gateway.outcome import Status
+from veilstream.gateway.wire import MAX_READINGS, Grid, Reading, Refusal, parse
+
+MB = 1 << 20
+TOKEN = "a token of decent length"
+
+
+# --- memory ------------------------------------------------------------------------------------------------
+
+
+def test_one_long_stream_among_many_takes_memory_as_its_readings_do(tmp_path):
+    """Streams x longest was 5,000 x 5,000 numbers, several times over: more than 600 MB."""
+    readings = [Reading(f"s{i}", 0, 0, 1.0) for i in range(5000)] + [Reading("long", t, t, 1.0) for t in range(5000)]
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        tracemalloc.start()
+        outcomes = core.process(readings).outcomes
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert all(o.status is Status.released for o in outcomes)
+    assert peak < 150 * MB, peak / MB
+
+
+def test_ragged_rounds_release_what_rounds_of_one_stream_at_a_time_do(tmp_path):
+    """Streams of 1, 7, 3, ... steps with gaps, in one batch: each as if it were alone."""
+    rng = np.random.default_rng(1)
+    steps = {f"s{i}": np.cumsum(rng.integers(1, 4, n)).tolist() for i, n in enumerate((1, 7, 3, 7, 2, 12))}
+    readings = [Reading(s, t, t, float(t % 16)) for s, at in steps.items() for t in at]
+    rng.shuffle(readings)
+    readings.sort(key=lambda r: r.step)
+    with core_of(artefact(tmp_path / "p.veil"), uniforms=lambda n: np.full(n, 0.37)) as core:
+        together = {
+            (r.stream, r.step): o.release for r, o in zip(readings, core.process(readings).outcomes, strict=True)
+        }
+    for stream in steps:
+        with core_of(artefact(tmp_path / "p.veil"), uniforms=lambda n: np.full(n, 0.37)) as core:
+            for r in readings:
+                if r.stream == stream:
+                    assert core.process([r]).outcomes[0].release == together[stream, r.step]
+
+
+def test_many_streams_of_a_table_go_in_turn(tmp_path, monkeypatch):
+    """The channels of a step, one per stream, are never more than MOST_CELLS numbers."""
+    monkeypatch.setattr("veilstream.core.release.MOST_CELLS", 16 * 16 * 100)
+    assert MOST_CELLS > 16 * 16 * 100
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        sizes, look = [], core.spaces[""].mechanism.look
+        monkeypatch.setattr(core.spaces[""].mechanism, "look", lambda s: sizes.append(len(s.total)) or look(s))
+        core.process([Reading(f"s{i}", 0, 0, 1.0) for i in range(1000)])
+    assert max(sizes) <= 100 and sum(sizes) == 1000
+
+
+def test_a_message_may_hold_so_many_readings_and_a_transaction_so_many_messages(tmp_path):
+    body = b"[" + b",".join([b'{"t":1}'] * (MAX_READINGS + 1)) + b"]"
+    assert parse(body, Grid(), "a") is Refusal.too_many_readings
+    assert len(parse(body.replace(b',{"t":1}]', b"]"), Grid(), "a")) == MAX_READINGS
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        server = Server(core)
+        try:
+            assert server.ask("/v1/release", body)[0] == 413
+        finally:
+            server.end()
+        parcels = [Parcel(b"", [Reading(f"s{i}", t, t, 1.0) for t in range(3000)]) for i in range(10)]
+        sizes = []
+        handle(core, parcels, lambda part: sizes.append(sum(len(p.found) for p in part)))
+        assert sizes == [9000, 9000, 9000, 3000]
+
+
+# --- silence -----------------------------------------------------------------------------------------------
+
+
+def test_a_committer_that_dies_ends_the_gateway_and_nobody_waits(tmp_path, monkeypatch, caplog):
+    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
+        server = Server(core)
+        wrong = []
+        server.thread.join(0)
+        monkeypatch.setattr(server.gateway, "_commit", dies)
+        monkeypatch.setattr(threading, "excepthook", lambda args: wrong.append(args.exc_type))
+        code, _, _ = server.ask("/v1/release", {"stream": "a", "t": 1, "value": 3})
+        assert code == 503
+        server.thread.join(10)
+        assert not server.thread.is_alive() and wrong == [RuntimeError]
+        monkeypatch.setattr(service.signal, "signal", lambda *_: None)
+        with pytest.raises(SystemExit) as ended:
+            service.run({"http": lambda stop: raise_(RuntimeError("at 39.9123"))}, core.stats)
+    assert ended.value.code == 1
+    assert "39.9123" not in caplog.text and "failed" in caplog.text
+
+
+async def dies(waiting) -> None:
+    raise RuntimeError("no memory")
+
+
+def raise_(error):
+    raise error
+
+
+def test_a_request_that_takes_all_memory_costs_itself_alone(tmp_path, monkeypatch):
+    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
+        process = core.process
+
+        def limited(readings, *more):
+            if len(readings) > 10:
+                raise MemoryError
+            return process(readings, *more)
+
+        monkeypatch.setattr(core, "process", limited)
+        server = Server(core)
+        try:
+            assert server.ask("/v1/release", [{"stream": "a", "t": t, "value": 3} for t in range(20)])[0] == 500
+            assert server.ask("/v1/release", {"stream": "a", "t": 1, "value": 3})[0] == 200
+            assert server.ask("/healthz")[0] == 200
+        finally:
+            server.end()
+
+
+# --- health ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A tmpfs of 2 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill(folder) -> None:
+    with open(folder / "ballast", "wb", 0) as file:
+        try:
+            while file.write(bytes(512)) == 512:
+                pass
+        except OSError:
+            pass
+
+
+def test_a_full_disk_is_unhealthy_until_there_is_room(tmp_path, tiny_disk):
+    with core_of(artefact(tmp_path / "p.veil"), tiny_disk / "s.db") as core:
+        server = Server(core)
+        try:
+            assert server.ask("/healthz")[0] == 200
+            fill(tiny_disk)
+            many = [{"stream": f"s{i}", "t": 1, "value": 3} for i in range(2000)]
+            assert server.ask("/v1/release", many)[0] == 503
+            assert server.ask("/healthz")[0] == 503
+            with pytest.raises(StoreError):
+                core.probe()  # a probe writes as much as a commit would
+            (tiny_disk / "ballast").unlink()
+            wait_until(lambda: server.ask("/healthz")[0] == 200)
+            assert server.ask("/v1/release", many)[0] == 200
+        finally:
+            server.end()
+
+
+def test_only_who_has_the_token_makes_health_write(tmp_path):
+    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
+        writes = []
+        core.store.probe = lambda: writes.append(1)
+        for settings, headers, expected in (
+            ({}, {}, 0),
+            ({"token": TOKEN}, {}, 0),
+            ({"token": TOKEN}, {"Authorization": "Bearer wrong token, long"}, 0),
+            ({"token": TOKEN}, {"Authorization": f"Bearer {TOKEN}"}, 1),
+        ):
+            server = Server(core, **settings)
+            try:
+                assert server.ask("/healthz", **headers)[0] == 200
+            finally:
+                server.end()
+            assert len(writes) == expected
+            writes.clear()
+
+
+@NEEDS_MOSQUITTO
+def test_mqtt_does_not_flap_on_a_full_disk(tmp_path, tiny_disk):
+    """It came back and went 86 times in 10 s."""
+    (tmp_path / "broker").mkdir()
+    broker = Mosquitto(tmp_path / "broker")
+    client = Client(broker.port, "out/#", "veil/status")
+    try:
+        with core_of(artefact(tmp_path / "p.veil"), tiny_disk / "s.db") as core, serving(core, broker.port):
+            fill(tiny_disk)
+            many = [{"t": t, "value": 3} for t in range(3000)]
+            client.say("in/a", many)
+            wait_until(lambda: core.stats.connected is False)
+            time.sleep(3)
+            said = [p for t, p, _ in client.heard if t == "veil/status"]
+            assert said.count(b"online") <= 2
+            (tiny_disk / "ballast").unlink()
+            wait_until(lambda: {r["t"] for r in releases(client)} == set(range(3000)), 30)
+    finally:
+        client.end()
+        broker.stop()
+
+
+def releases(client) -> list[dict]:
+    found = [json.loads(p) for t, p, _ in client.heard if t != "veil/status"]
+    return [r for body in found for r in (body if isinstance(body, list) else [body])]
+
+
+# --- connections -------------------------------------------------------------------------------------------
+
+
+def test_half_open_connections_are_few_and_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("veilstream.gateway.http.MAX_CONNECTIONS", 20)
+    monkeypatch.setattr("veilstream.gateway.http.FIRST_REQUEST_S", 0.5)
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        server = Server(core)
+        held = []
+        try:
+            for i in range(60):
+                held.append(socket.create_connection(("127.0.0.1", server.gateway.port), 5))
+                held[-1].sendall(b"POST /v1/release HTTP/1.1\r\nHost: loc" if i % 2 else b"")
+            for s in held:  # too many are closed at once, the others when nothing comes
+                s.settimeout(5)
+                with contextlib.suppress(ConnectionResetError):
+                    assert s.recv(1) == b""
+            assert server.ask("/healthz")[0] == 200
+        finally:
+            for s in held:
+                s.close()
+            server.end()
+
+
+def test_a_token_that_is_no_text_is_a_wrong_one(tmp_path):
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        server = Server(core, token=TOKEN)
+        try:
+            with socket.create_connection(("127.0.0.1", server.gateway.port), 5) as s:
+                s.sendall(b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\xfe\r\n\r\n")
+                assert re.match(rb"HTTP/1.1 401", s.recv(100))
+        finally:
+            server.end()
+
+
+def test_a_gateway_that_fails_says_so_and_ends_with_code_1(tmp_path):
+    """As people run it: one line of log, no traceback, nothing quoted."""
+    code = (
+        "from veilstream.gateway import logs, service\nfrom veilstream.gateway.stats import Stats\nlogs.configure()\n"
+        "def part(stop): raise ValueError('39.9123')\nservice.run({'part': part}, Stats(0, []))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "39.9123" not in done.stderr and "Traceback" not in done.stderr
+    assert json.loads(done.stderr.splitlines()[-1])["reason"] == "ValueError"

@@ -1,0 +1,132 @@
+"""Under a clock nothing public differs between a step with a reading and one without."""
+
+import json
+import re
+import sqlite3
+import time
+
+import numpy as np
+import pytest
+
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, wait_until
+from httpkit import Server
+from mqttkit import Client, serving
+from veilstream.apps.bench.mosquitto import Mosquitto
+from veilstream.gateway.intake import Parcel, handle
+from veilstream.gateway.store import StoreError
+from veilstream.gateway.topics import Route
+from veilstream.gateway.wire import Reading, parse, together
+
+TIMED = re.compile(rb'"(uptime_s|releases_per_second)": [\d.]+')
+NOTHING: list[bytes] = []
+SAME = [b'{"stream":"a","t":%d,"value":3}', b'{"stream":"b","t":%d,"value":7}']  # as the step before
+JUNK = [
+    b"{",
+    b"\xff",
+    b'{"stream":"a"}',
+    b'{"stream":"a","t":5,"value":3}',  # late
+    b'{"stream":"a","t":99999999,"value":3}',  # ahead
+    b'{"stream":"a","t":"9999-12-31T23:59:59-01:00"}',
+    b'{"stream":"a+b","t":%d,"value":3}',
+    b'{"_type":"transition","desc":"home"}',
+]
+
+
+def public(server) -> bytes:
+    """Everything that leaves, but for moments."""
+    paths = ("/v1/status", "/metrics", "/healthz", "/", "/openapi.json")
+    return TIMED.sub(b"", b"\n".join(json.dumps(server.ask(path)[:2]).encode() for path in paths))
+
+
+def shown(tmp_path, name: str, said: list[bytes], fails: bool = False) -> list[bytes]:
+    """What can be seen of four steps; in the third one `said` is said."""
+    art, moment, out = artefact(tmp_path / "p.veil", period_s=60.0), [6000.0], []
+    draws = np.random.default_rng(5)
+    with core_of(art, tmp_path / name, now=lambda: moment[0], clock=True, uniforms=draws.random) as core:
+        server = Server(core, routes=[Route("in/+", "out/+")])
+        try:
+            for step in range(100, 104):
+                moment[0] = 60.0 * step
+                for body in SAME if step < 102 else said if step == 102 else NOTHING:
+                    body = body.replace(b"%d", b"%d" % moment[0])
+                    if fails and step == 102:
+                        core.store._db.execute("PRAGMA query_only = ON")
+                    server.ask("/v1/release", body)
+                    core.store._db.execute("PRAGMA query_only = OFF")
+                out.append(public(server))  # before the tick
+                ticked = core.tick("", step, lambda outcomes: [(o.release.stream, o.message) for o in outcomes])
+                out += [repr(ticked).encode(), public(server)]
+        finally:
+            server.end()
+    return out
+
+
+@pytest.mark.parametrize("said", [SAME, SAME * 3, JUNK, JUNK + SAME], ids=["same", "again", "junk", "all"])
+def test_all_public_output_is_the_same_with_and_without_readings(tmp_path, said):
+    without, with_readings = shown(tmp_path, "without", NOTHING), shown(tmp_path, "with", said)
+    assert len(without) == 12
+    for a, b in zip(without, with_readings, strict=True):
+        assert a == b
+
+
+def test_a_reading_that_cannot_be_kept_does_not_show_either(tmp_path):
+    assert shown(tmp_path, "without", NOTHING) == shown(tmp_path, "with", SAME, fails=True)
+
+
+def test_the_owner_still_knows(tmp_path):
+    shown(tmp_path, "s.db", JUNK)
+    db = sqlite3.connect(tmp_path / "s.db")
+    counts = dict(db.execute("SELECT reason, n FROM private_counts"))
+    db.close()
+    assert counts["late"] >= 1 and counts["ahead"] == 1 and counts["not_a_location"] == 1 and counts["waiting"] >= 4
+
+
+@NEEDS_MOSQUITTO
+def test_a_store_that_fails_for_a_reading_does_not_take_mqtt_offline_under_a_clock(tmp_path, monkeypatch):
+    (tmp_path / "broker").mkdir()
+    broker = Mosquitto(tmp_path / "broker")
+    client = Client(broker.port, "veil/status")
+    monkeypatch.setattr("veilstream.gateway.mqtt.PAUSE_S", 0.1)
+    try:
+        art = artefact(tmp_path / "p.veil", period_s=3600.0)
+        with core_of(art, tmp_path / "s.db", clock=True) as core, serving(core, broker.port):
+            core.store._db.execute("PRAGMA query_only = ON")
+            client.say("in/a", {"t": time.time(), "value": 3})
+            wait_until(lambda: core.stats.store_errors > 2)
+            assert core.stats.connected and not core.failing
+            assert [p for _, p, _ in client.heard] == [b"online"]
+            core.store._db.execute("PRAGMA query_only = OFF")
+            wait_until(lambda: core.stats.waiting == 1)  # it was not lost
+            core.store._db.execute("PRAGMA query_only = ON")
+            with pytest.raises(StoreError):
+                core.tick("", core.settler.current_step(""))
+            wait_until(lambda: core.stats.connected is False)  # a tick that fails is public
+            core.store._db.execute("PRAGMA query_only = OFF")
+    finally:
+        client.end()
+        broker.stop()
+
+
+def test_without_a_clock_what_is_no_location_is_counted_for_the_owner_alone(tmp_path):
+    """It comes when someone crosses the border of a region."""
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        before = core.stats.prometheus(), core.stats.status(None)["refused"]
+        parcel = Parcel(b"", parse(b'{"_type":"transition","event":"leave"}', core.spaces[""].grid, "a"))
+        handle(core, [parcel], lambda parts: core.process(together([p.found for p in parts])[0]) and None)
+        assert core.stats.refused["not_a_location"] == 1
+        assert core.stats.status(None)["refused"] == before[1]
+        assert re.sub("commit.*", "", core.stats.prometheus()) == re.sub("commit.*", "", before[0])
+
+
+@pytest.mark.parametrize("trigger", ["c", "u", "t", "p", "b", 7, "2020-01-01T00:00:00Z"])
+def test_the_trigger_of_an_owntracks_message_is_no_time(tmp_path, trigger):
+    """c: a region was crossed. It was refused, and the refusal counted for all to see."""
+    where = {"_type": "location", "lat": 39.9, "lon": 116.3, "tst": 6000}
+    grid = core_grid(tmp_path)
+    with_it, without = (parse(json.dumps(m).encode(), grid, "a")[0] for m in ({**where, "t": trigger}, where))
+    assert isinstance(with_it, Reading) and with_it == without and with_it.step == 100
+
+
+def core_grid(tmp_path):
+    with core_of(artefact(tmp_path / "p.veil", period_s=60.0)) as core:
+        return core.spaces[""].grid

@@ -1,0 +1,243 @@
+"""A step is drawn once, whatever is renamed, deleted, put back, or flipped under a gateway."""
+
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from gatewaykit import artefact, core_of
+from veilstream.apps.cli.gateway_flags import Broker
+from veilstream.errors import InputError
+from veilstream.gateway.broker import BrokerSettings
+from veilstream.gateway.mqtt import MqttGateway
+from veilstream.gateway.space import Space
+from veilstream.gateway.store import Batch, Binding, Store, StoreError, Stream
+from veilstream.gateway.topics import Route, renames
+from veilstream.gateway.wire import Reading, Refusal
+
+ONE = {"": Binding("policy 1", "chain 1")}
+TWO = {**ONE, "meters": Binding("policy 2", "chain 2")}
+STEPS = range(5)
+
+
+def readings(value: float = 3.0, streams=("a", "b")) -> list[Reading]:
+    return [Reading(s, t, t, value) for s in streams for t in STEPS]
+
+
+# --- names -------------------------------------------------------------------------------------------------
+
+
+def test_a_space_has_a_name_of_its_own_whatever_its_topics_are_called(tmp_path):
+    def spaces(*routes: str) -> list[str]:
+        return [r.space for r, _ in Broker(route=list(routes)).routes(tmp_path / "p.veil", "auto")]
+
+    assert spaces("meters/+ m/+ x/meter.veil") == spaces("meters/# m/# y/meter.veil") == ["", "meter"]
+    assert spaces("meters/+ m/+ meter.veil old", "cars/+ c/+ meter.veil") == ["", "old", "meter"]
+    with pytest.raises(InputError, match="a name of its own"):
+        spaces("meters/+ m/+ meter.veil", "cars/+ c/+ meter.veil")
+
+
+def test_streams_of_a_space_that_is_not_served_are_not_forgotten(tmp_path):
+    store = Store(tmp_path / "s.db", TWO)
+    store.commit(Batch([Stream("meters", "7", last_step=3)]))
+    store.close()
+    says = r"1 streams of the space 'meters'.*IN OUT POLICY meters.*`idle=meters`"
+    with pytest.raises(StoreError, match=says) as error:
+        Store(tmp_path / "s.db", {**ONE, "meters/#": TWO["meters"]})
+    assert "\n" not in str(error.value)
+    Store(tmp_path / "s.db", ONE, idle=["meters"]).close()
+    again = Store(tmp_path / "s.db", TWO)
+    assert again.load("meters", "7").last_step == 3
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "other_names"),
+    [
+        ("meters/+", "meters/#", False),
+        ("meters/+", "houses/meters/+", False),
+        ("owntracks/+/+", "owntracks/jane/+", True),
+        ("owntracks/#", "owntracks/+/phone", True),
+        ("a/#", "a/+/#", False),
+        ("+/x", "a/+", True),
+    ],
+)
+def test_a_filter_that_gives_the_same_topic_another_name_is_refused(tmp_path, old, new, other_names):
+    assert renames(old, new) == renames(new, old) == other_names
+    art = artefact(tmp_path / "p.veil")
+    for source, refused in ((old, False), (new, other_names), (old, False)):
+        with core_of(art, tmp_path / "s.db") as core:
+            make = lambda: MqttGateway(core, [Route(source, f"out/{source}")], BrokerSettings())  # noqa: B023, E731
+            if refused:
+                with pytest.raises(InputError, match="drawn a second time"):
+                    make()
+            else:
+                make()
+
+
+# --- files -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["s.db", "s.db-wal"])
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+def test_a_store_that_goes_while_in_use_is_noticed_at_the_next_commit(tmp_path, what, how):
+    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
+        core.process(readings())
+        if how == "replaced":
+            shutil.copy(tmp_path / what, tmp_path / "copy")
+            os.replace(tmp_path / "copy", tmp_path / what)
+        else:
+            (tmp_path / what).unlink()
+        for _ in range(2):
+            with pytest.raises(StoreError, match=f"{what} was deleted or replaced"):
+                core.process([Reading("a", 9, 9, 3.0)])
+        with pytest.raises(StoreError):
+            core.probe()
+        assert core.failing
+
+
+def crash(tmp_path) -> None:
+    """A gateway that is killed after it has released; what it committed last is in the log alone."""
+    code = (
+        "import os, sys\nsys.path.insert(0, 'tests/kit')\n"
+        "from gatewaykit import core_of\nfrom veilstream.artefact import load\n"
+        "from veilstream.gateway.wire import Reading\n"
+        f"with core_of(load({str(tmp_path / 'p.veil')!r}), {str(tmp_path / 's.db')!r}) as core:\n"
+        "    core.process([Reading(s, t, t, 3.0) for s in 'ab' for t in range(5)])\n"
+        "    os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("gone", [["s.db-wal"], ["s.db-wal", "s.db-count"], ["s.db-count"]])
+def test_a_log_that_vanished_is_noticed_at_the_next_start(tmp_path, gone):
+    art = artefact(tmp_path / "p.veil")
+    crash(tmp_path)
+    kept = {name: (tmp_path / name).read_bytes() for name in ("s.db", "s.db-wal", "s.db-count")}
+    for name in gone:
+        (tmp_path / name).unlink()
+    for _ in range(2):  # and it stays so
+        with pytest.raises(StoreError, match="lost commits") as error, core_of(art, tmp_path / "s.db"):
+            pass
+        assert "\n" not in str(error.value)
+    for name, data in kept.items():
+        (tmp_path / name).write_bytes(data)
+    with core_of(art, tmp_path / "s.db") as core:
+        assert {o.status.name for o in core.process(readings(9.0)).outcomes} == {"repeated"}
+
+
+def test_an_old_copy_put_back_is_noticed(tmp_path):
+    art = artefact(tmp_path / "p.veil")
+    with core_of(art, tmp_path / "s.db") as core:
+        core.process(readings())
+    old = (tmp_path / "s.db").read_bytes()
+    with core_of(art, tmp_path / "s.db") as core:
+        core.process([Reading("a", 9, 9, 3.0)])
+    (tmp_path / "s.db").write_bytes(old)
+    with pytest.raises(StoreError, match="old copy"), core_of(art, tmp_path / "s.db"):
+        pass
+
+
+def test_a_store_that_was_closed_may_move_without_its_count(tmp_path):
+    art = artefact(tmp_path / "p.veil")
+    with core_of(art, tmp_path / "s.db") as core:
+        core.process(readings())
+    (tmp_path / "s.db").rename(tmp_path / "moved.db")
+    with core_of(art, tmp_path / "moved.db") as core:
+        assert {o.status.name for o in core.process(readings(9.0)).outcomes} == {"repeated"}
+
+
+# --- bytes -------------------------------------------------------------------------------------------------
+
+
+def outcome(art, path, first) -> str:
+    """What a damaged store does: "line", "same" or a reason to fail."""
+    try:
+        with core_of(art, path) as core:
+            core.probe()
+            core.store.unsent()
+            for r, before in zip(readings(9.0), first, strict=True):
+                try:
+                    o = core.process([r]).outcomes[0]
+                except StoreError as error:
+                    if "\n" in str(error):
+                        return "several lines"
+                    continue
+                if o.status is not Refusal.late and o.release != before.release:
+                    return f"a second draw of {r.stream} {r.step}"
+    except InputError as error:
+        return "several lines" if "\n" in str(error) else "line"
+    return "same"
+
+
+FLIPS = int(os.environ.get("VEIL_TEST_FLIPS", "60"))
+
+
+def test_flipped_bytes_are_a_line_and_never_a_second_draw(tmp_path, capsys):
+    """One byte of the store changed, anywhere: it is refused with a line, or every step is as it was."""
+    art = artefact(tmp_path / "p.veil")
+    with core_of(art, tmp_path / "s.db") as core:
+        first = core.process(readings(), lambda outcomes: [("out/a", b"{}")]).outcomes
+    data, count = (tmp_path / "s.db").read_bytes(), (tmp_path / "s.db-count").read_bytes()
+    with sqlite3.connect(tmp_path / "s.db") as db:
+        size = db.execute("PRAGMA page_size").fetchone()[0]
+    used = [i for i in range(len(data)) if data[i] or i % size < 120]  # where something is written
+    rng, found = random.Random(7), {"line": 0, "same": 0}
+    for _ in range(FLIPS):
+        at, by = rng.choice(used), 1 << rng.randrange(8)
+        for name in ("s.db-wal", "s.db-shm", "s.db-journal"):
+            (tmp_path / name).unlink(missing_ok=True)
+        (tmp_path / "s.db").write_bytes(data[:at] + bytes([data[at] ^ by]) + data[at + 1 :])
+        (tmp_path / "s.db-count").write_bytes(count)
+        result = outcome(art, tmp_path / "s.db", first)
+        assert result in found, f"{result}: byte {at} by {by}"
+        found[result] += 1
+    with capsys.disabled():
+        print(f"\n  {FLIPS} flips: {found}")
+    assert found["line"] > 0 and found["same"] > 0
+
+
+def test_a_row_that_was_changed_is_not_believed(tmp_path):
+    """By SQL, so that SQLite itself finds nothing wrong."""
+    art = artefact(tmp_path / "p.veil")
+    with core_of(art, tmp_path / "s.db") as core:
+        core.process(readings(), lambda outcomes: [("out/a", b"{}")])
+    data = (tmp_path / "s.db").read_bytes()
+    for change in (
+        "UPDATE streams SET last_step = 1",
+        "UPDATE streams SET total = 0",
+        "UPDATE streams SET belief = NULL",
+        "UPDATE streams SET private_faults = 'x'",
+        "UPDATE releases SET message = NULL",
+        "UPDATE releases SET message = 7",
+        "UPDATE outbox SET topic = 'in/a'",
+        "UPDATE spaces SET chain = 'x'",
+        "UPDATE meta SET value = '9' WHERE key = 'schema'",
+        "DELETE FROM meta",
+    ):
+        with sqlite3.connect(tmp_path / "s.db") as db:
+            db.execute(change)
+        db.close()
+        with pytest.raises(StoreError):
+            everything_again(art, tmp_path / "s.db")
+        (tmp_path / "s.db").write_bytes(data)
+
+
+def everything_again(art, path) -> None:
+    with core_of(art, path) as core:
+        core.unsent()
+        core.process(readings(9.0))
+
+
+def test_messages_of_the_log_are_what_was_sent(tmp_path):
+    space = Space(artefact(tmp_path / "p.veil"))
+    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
+        sent = core.process(readings()).outcomes
+    store = Store(tmp_path / "s.db", {"": space.binding})
+    assert json.loads(store.find(store.load("", "a"), 0)[0])["released"] == sent[0].release.released
+    store.close()
