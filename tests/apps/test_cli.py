@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -162,3 +163,14 @@ def test_without_a_terminal_progress_is_a_line_a_minute(capsys):
         "solving: sweeps, 25% after 1 min, about 3 min left",
         "solving: sweeps, 50% after 2 min, about 2 min left",
     ]
+
+
+def test_a_limit_may_name_a_stop_by_the_number_that_plots_show():
+    from veilstream.apps.cli.common import limits
+    from veilstream.data.utility import Utility
+
+    chain = vs.builtin("binary")
+    model = Utility(chain, np.array([[0.0, 1.0], [1.0, 0.0]]), "km", ("stop 1", "stop 2"))
+    assert limits(model, "2=5km,*=500m") == limits(model, "stop 2=5km,*=500m") == (0.5, 5.0)
+    with pytest.raises(vs.InputError, match="unknown state '3'"):
+        limits(model, "3=5km,*=500m")

@@ -12,7 +12,7 @@ import pytest
 import report_pages
 from real_data import GEOLIFE, needs_geolife
 from veilstream.apps.report.audit_part import audit_part
-from veilstream.apps.report.content import Options, collect, payload
+from veilstream.apps.report.content import Options, collect, command_of, payload
 from veilstream.apps.report.page import embed, render
 from veilstream.apps.report.points import curve_constraint, mean_channel, stretch
 from veilstream.apps.report.words import verdict
@@ -242,3 +242,12 @@ def test_an_audit_that_cannot_be_says_why(town):
     assert audit_part(town[1], None, "none").sheets == []
     with pytest.raises(InputError, match="quick, full, none"):
         audit_part(town[1], None, "thorough")
+
+
+def test_every_point_of_the_slider_has_its_command(town):
+    content = town[3]
+    assert content.own.command == "veil fit /home/alice/secret"  # what the file says made it
+    others = [s.command for s in content.spots if not s.own]
+    assert others and all(c.startswith("veil solve MODEL --lambda ") for c in others)
+    assert all("--max 0.6kWh" in s.command for s in report_pages.home().spots if not s.own)
+    assert "alice" not in command_of(content.artefact, None, shareable=True)

@@ -135,4 +135,4 @@ def show(source: "Utility", rows: list[Advice], warnings: list[str]) -> None:
         "a policy that remembers more, as veil solve finds it, may tell a little less[/]"
     )
     for warning in warnings:
-        console.print(f"[yellow]![/] {escape(warning)}")
+        console.print(f"[yellow]![/] {escape(warning)}", soft_wrap=True)

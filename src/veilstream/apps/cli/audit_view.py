@@ -22,7 +22,7 @@ def show(found: "Assessment") -> None:
     console.print()
     console.print(escape(found.words), style="" if found.check.stands else "bold red")
     for warning in found.warnings:
-        console.print(f"[yellow]![/] {escape(warning)}")
+        console.print(f"[yellow]![/] {escape(warning)}", soft_wrap=True)
     console.print(
         f"[dim]{found.audit.seconds:.0f} s; cross-entropies in nats, brackets are 95 % intervals over traces[/]"
     )

@@ -166,14 +166,21 @@ def limits(model: "Utility", text: str) -> float | tuple[float, ...]:
         return parse_quantity(text, model.unit, "--max")
     by_name: dict[str, float] = {}
     for part in text.split(","):
-        name, _, value = part.partition("=")
-        if name.strip() not in (*model.names, "*"):
-            raise InputError(f"--max names the unknown state {name.strip()!r}; states: {', '.join(model.names)}, or *")
-        by_name[name.strip()] = parse_quantity(value, model.unit, f"--max {name.strip()}")
+        given, _, value = part.partition("=")
+        name = _as_shown(given.strip(), model.names)
+        if name not in (*model.names, "*"):
+            raise InputError(f"--max names the unknown state {name!r}; states: {', '.join(model.names)}, or *")
+        by_name[name] = parse_quantity(value, model.unit, f"--max {name}")
     missing = [n for n in model.names if n not in by_name and "*" not in by_name]
     if missing:
         raise InputError(f"--max says nothing about {missing[0]!r}; add it, or *=LIMIT for the rest")
     return tuple(by_name.get(n, by_name.get("*", 0.0)) for n in model.names)
+
+
+def _as_shown(name: str, names: tuple[str, ...]) -> str:
+    """A state by the number that plots show for it: 4 is "stop 4", where no state is called 4."""
+    meant = [n for n in names if n in (f"stop {name}", f"cell {name}")]
+    return meant[0] if name not in names and len(meant) == 1 else name
 
 
 def options_of(pairs: list[str] | None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def show(model: FittedModel, result: dict[str, Any]) -> None:
     if model.gap_choices:
         console.print(_gaps(model))
     for note in result["notes"]:
-        console.print(f"[yellow]![/] {escape(note)}")
+        console.print(f"[yellow]![/] {escape(note)}", soft_wrap=True)
     if "model" in result:
         console.print(f"model written to [bold]{escape(str(result['model']))}[/]")
     else:

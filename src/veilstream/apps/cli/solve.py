@@ -182,6 +182,6 @@ def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess
     if quantile < 1 and solution.problem.worst is not None:
         console.print(f"the limit at every step is for {quantile:.4g} of the readings of each state")
     for warning in solution.warnings:
-        console.print(f"[yellow]![/] {warning}")
+        console.print(f"[yellow]![/] {warning}", soft_wrap=True)
     if out is not None:
         console.print(f"policy written to [bold]{escape(str(out))}[/]")

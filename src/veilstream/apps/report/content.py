@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,7 +27,7 @@ from veilstream.audit.verdict import noun
 from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
-from veilstream.core.problem import Average, Both, Constraint, Instantaneous, Problem
+from veilstream.core.problem import Average, Both, Instantaneous, Problem
 from veilstream.data.card import newest_symbol_chain
 from veilstream.errors import InputError
 from veilstream.solvers import curve, default_weights, solve
@@ -154,7 +155,7 @@ def collect(
         low = float(lower_curve(solutions, np.array([point.distortion]))[0])
         spot = _spot(artefact, point.policy, point, low, is_own, z, options.seed)
         weight = next((s.weight for s in kept if s.policy is point.policy), None)
-        spots.append(replace(spot, command=command_of(problem.constraint, weight)))
+        spots.append(replace(spot, command=command_of(artefact, weight, options.shareable)))
     return Content(
         artefact,
         free,
@@ -190,12 +191,24 @@ def _spot(
     return Spot(point, min(low, point.leakage), own, example(artefact.chain, policy, z, seed), channel, level)
 
 
-def command_of(constraint: Constraint, weight: float | None) -> str:
-    """The command that makes a point of the curve; of the policy itself what was asked of it."""
+def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str:
+    """The command that makes a point of the curve; for the policy itself the one that made it, where it may be told."""
+    assert artefact.problem is not None
+    constraint, states = artefact.problem.constraint, artefact.states
     if weight is None:
-        return f"this policy: {constraint}"
-    limit = "" if not isinstance(constraint, Both | Instantaneous) else " --max (as this policy)"
-    return f"veil solve MODEL --lambda {weight:.4g}{limit} -o policy.veil"
+        told = artefact.provenance.get("command")
+        return told if isinstance(told, str) and told and not shareable else f"that of this policy ({constraint})"
+    words = ["veil", "solve", "MODEL", "--lambda", f"{weight:.4g}"]
+    if isinstance(constraint, Both | Instantaneous):
+        limit = constraint.limit if isinstance(constraint, Instantaneous) else constraint.instantaneous.limit
+        unit = "" if states is None else states.unit
+        if isinstance(limit, tuple):
+            names = map(str, range(len(limit))) if states is None else states.names
+            text = ",".join(f"{name}={one:g}{unit}" for name, one in zip(names, limit, strict=False))
+        else:
+            text = f"{limit:g}{unit}"
+        words += ["--max", text]
+    return shlex.join([*words, "-o", "policy.veil"])
 
 
 def _free(problem: Problem) -> Problem:

@@ -300,7 +300,7 @@
     const index = +slider.value, spot = data.spots[index];
     const spread = spot.se ? ` \u00b1 ${(1.96 * spot.se).toFixed(4)}` : "";
     const own = index === data.own ? "This policy" : "Operating point " + (index + 1) + " of " + data.spots.length;
-    const off = `${+spot.d.toPrecision(3)}${unit}`;
+    const off = `${spot.d < 1e-6 ? 0 : +spot.d.toPrecision(3)}${unit}`;
     document.getElementById("short").textContent = `${off} off, ${number(spot.l)} bits per step`;
     document.getElementById("now").textContent =
       `${own}: off by ${off} on average, ${number(spot.l)}${spread} bits per step (${spot.level}); ` +
