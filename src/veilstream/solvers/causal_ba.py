@@ -24,7 +24,8 @@ from veilstream.solvers.sparse_sweep import SparseSweep, sparse_starts
 from veilstream.solvers.sweep import Sweep, Sweeping
 
 LARGE_TABLE = 20_000  # numbers in one alpha beyond which three starts must do
-LARGEST_TABLE = 400_000  # numbers in alpha, over the batch, up to which the window is raised by itself
+LARGEST_TABLE = 200_000  # numbers in alpha, over the batch, up to which the window is raised by itself
+MANY = 40  # states from which a first look around takes one start
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,8 @@ class CausalBA(Solver):
     def rough(self, problem: Problem) -> "CausalBA":
         """For a first look around: the least window, the fewest starts."""
         least = replace(self, window=self._first_window(problem), random_starts=0)
-        # on large local chains all starts have led to the same value, and a weight takes seconds
-        return replace(least, most_starts=1, tolerance=10 * self.tolerance) if problem.chain.is_sparse else least
+        # on large chains all starts have led to nearly the same value, and a weight takes seconds
+        return replace(least, most_starts=1, tolerance=10 * self.tolerance) if len(problem.chain) >= MANY else least
 
     def left_out(self, problem: Problem) -> list[str]:
         lines, chain = [], problem.chain
