@@ -10,13 +10,14 @@ For others it is the mean over draws with the same random numbers every time.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.core.any_law import density
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array, Index
 from veilstream.core.meter import Meter, Unmetered
@@ -37,6 +38,7 @@ class OnCourse:
     bits: float  # per step: log2 a(y|z)/q(y), q the output law of the chain's filter
     bits_se: float
     copies: int
+    each: Array | None = field(default=None, repr=False)  # 2 x steps: felt and bits of every step, means over copies
 
     def to_json(self) -> dict[str, Any]:
         bits = {"leakage": self.bits, "leakage_se": self.bits_se}
@@ -51,6 +53,8 @@ class Course:
     states: Sequence[Index]
     gaps: Sequence[Index]
     distances: Sequence[Array]  # steps x |Y|
+    units: Sequence[Index] | None = None  # the trace or week of each step, numbered in order of time
+    unit: str = "traces"
 
     @cached_property
     def steps(self) -> int:
@@ -67,11 +71,39 @@ class Course:
         """The mean distance of always releasing the one thing that is best for all."""
         return float(np.concatenate(self.distances).sum(0).min() / self.steps)
 
+    def halves(self) -> "tuple[Course, Course]":
+        """The earlier half of its traces or weeks, and the later one: to choose on the one and to tell of the other."""
+        assert self.units is not None
+        numbers = np.unique(np.concatenate(self.units))
+        middle = numbers[len(numbers) // 2]
+        return self._where([u < middle for u in self.units]), self._where([u >= middle for u in self.units])
+
+    def _where(self, kept: Sequence[NDArray[np.bool_]]) -> "Course":
+        """These steps alone; what was left out before one is a gap, a stream starts at its first."""
+        assert self.units is not None
+        parts = []
+        for keep, z, gaps, distance, unit in zip(kept, self.states, self.gaps, self.distances, self.units, strict=True):
+            if keep.any():
+                at = np.cumsum(gaps + 1)[keep]
+                parts.append((z[keep], np.concatenate([[0], np.diff(at) - 1]), distance[keep], unit[keep]))
+        z_, gaps_, distances, units = (list(p) for p in zip(*parts, strict=True))
+        return Course(z_, gaps_, distances, units, self.unit)
+
     def felt(self, policy: Policy) -> float:
         """Mean distance from reading to release."""
+        return float(np.concatenate(self.costs(policy)).mean())
+
+    def under(self, distortion: Array) -> "Course":
+        """The same streams with distances that depend on the state alone, |Z| x |Y|."""
+        return replace(self, distances=[distortion[z] for z in self.states])
+
+    def costs(self, policy: Policy) -> list[Array]:
+        """Mean distance at every step, stream by stream."""
         tables = policy.phase_tables()
         if tables is None or len(tables[0]) ** 2 * policy.n_states > MOST_MOVES:
-            return self.run(policy, Unmetered()).felt
+            drawn = self.run(policy, Unmetered()).each
+            assert drawn is not None
+            return np.split(drawn[0], np.cumsum([len(z) for z in self.states])[:-1])
         n, Y = len(tables[0]), policy.n_outputs
         s, y = np.divmod(np.arange(n * Y), Y)
         to = policy.next_memory(s, y)
@@ -80,7 +112,7 @@ class Course:
         for k, table in kinds.items():
             moves[k] = np.zeros((policy.n_states, n, n))
             np.add.at(moves[k], np.s_[:, s, to], table[s, :, y].T)  # type: ignore[arg-type]
-        total, start = 0.0, np.eye(n)[first_memory(policy)]
+        found, start = [], np.eye(n)[first_memory(policy)]
         for z, gaps, distance in zip(self.states, self.gaps, self.distances, strict=True):
             phase = (np.arange(len(z)) + np.cumsum(gaps)) % len(tables)
             active = [id(tables[i]) for i in phase.tolist()]
@@ -88,12 +120,13 @@ class Course:
             for t, (k, x) in enumerate(zip(active, z.tolist(), strict=True)):
                 laws[t] = p
                 p = p @ moves[k][x]
-            which = np.array(active)
+            which, cost = np.array(active), np.empty(len(z))
             for k, table in kinds.items():
                 for x in np.unique(z[which == k]):
                     here = (which == k) & (z == x)
-                    total += float(((laws[here] @ table[:, x]) * distance[here]).sum())
-        return total / self.steps
+                    cost[here] = ((laws[here] @ table[:, x]) * distance[here]).sum(1)
+            found.append(cost)
+        return found
 
     def leakage(self, policy: Policy, chain: MarkovChain) -> OnCourse:
         """Bits per step for these very streams, whatever their law: the adversary's model is the chain."""
@@ -103,23 +136,23 @@ class Course:
         """Every stream released several times, memory and belief going on over gaps."""
         copies = int(np.clip(DRAWS // max(self.steps, 1), LEAST_COPIES, MOST_COPIES))
         mechanism, rng = Mechanism(policy, meter=meter), np.random.default_rng(seed)
-        far, bits = np.zeros((2, copies))
-        each = np.arange(copies)
+        totals, each = np.zeros((2, copies)), list[Array]()
         for z, gaps, distance in zip(self.states, self.gaps, self.distances, strict=True):
             s = mechanism.start(copies)
             for t, x in enumerate(z.tolist()):
                 if gaps[t]:
                     s = mechanism.skip(s, int(gaps[t]))
                 now = mechanism.look(s)
-                y = mechanism.draw(s, now, np.full(copies, x), rng.random(copies))
-                far += distance[t, y]
-                if now.law is not None and now.channel is not None:
-                    bits += np.log2(now.channel[each, x, y] / now.law[each, y])
+                z_t = np.full(copies, x)
+                y = mechanism.draw(s, now, z_t, rng.random(copies))
+                told = np.zeros(copies) if now.law is None else density(now, z_t, y)
+                figures = np.stack([distance[t, y], told])
+                totals += figures
+                each.append(figures.mean(1))
                 s = mechanism.after(s, now, y)
-        far, bits, root = far / self.steps, bits / self.steps, np.sqrt(copies)
-        return OnCourse(
-            float(far.mean()), float(far.std(ddof=1) / root), float(bits.mean()), float(bits.std(ddof=1) / root), copies
-        )
+        means = np.stack(each, 1)
+        far_se, bits_se = totals.std(1, ddof=1) / self.steps / np.sqrt(copies)
+        return OnCourse(float(means[0].mean()), float(far_se), float(means[1].mean()), float(bits_se), copies, means)
 
 
 def first_memory(policy: Policy) -> int:
