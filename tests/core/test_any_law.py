@@ -11,7 +11,7 @@ import veilstream as vs
 from oracles import random_chain
 from veilstream.core.any_law import density, worst_of, worst_rate
 from veilstream.core.course import Course
-from veilstream.core.held_out import HeldOut
+from veilstream.core.held_out import COPIES, HeldOut
 from veilstream.core.histories import TrueStates
 from veilstream.core.information import mutual_information
 from veilstream.core.meter import capacity
@@ -139,10 +139,10 @@ def test_held_out_figures_are_means_with_intervals_over_whole_units():
     chain, policy = vs.MarkovChain(random_chain(rng, 2, sticky=0.5, floor=0.05)), a_policy(rng, 1)
     d = rng.random((2, 2))
     found = HeldOut.of(on, policy, chain, d)
-    assert (found.units, found.unit, found.enough) == (6, "weeks", False)
+    assert (found.units, found.unit, found.level) == (6, "weeks", "model only")
     assert found.raw_distortion.value == pytest.approx(on.felt(policy))
     assert found.distortion.value == pytest.approx(on.under(d).felt(policy))
-    assert found.leakage.value == pytest.approx(on.leakage(policy, chain).bits)
+    assert found.leakage.value == pytest.approx(on.leakage(policy, chain, COPIES).bits)
     per_unit = np.concatenate(on.costs(policy))
     of = np.concatenate(on.units)
     means = [per_unit[of == u].mean() for u in range(6)]

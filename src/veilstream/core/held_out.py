@@ -11,6 +11,9 @@ from veilstream.core.information import Array
 from veilstream.core.interval import Interval, ratio_interval
 from veilstream.core.policy import Policy
 
+HELD_OUT, MODEL_ONLY = "held out", "model only"
+FIGURES = ("distortion", "raw_distortion", "leakage")
+COPIES = 64  # draws of every stream at most: traces differ by more
 LEAST_UNITS = 10  # traces or weeks; fewer say nothing about a person
 
 
@@ -34,17 +37,17 @@ class HeldOut:
         def interval(values: Array) -> Interval:
             return ratio_interval(np.bincount(units, values).astype(float), counts)
 
-        bits = course.leakage(policy, chain).each
+        bits = course.leakage(policy, chain, COPIES).each
         assert bits is not None
         costs = course.under(distortion).costs(policy), course.costs(policy)
         between, felt = (interval(np.concatenate(cost)) for cost in costs)
         return cls(len(counts), course.unit, between, felt, interval(bits[1]))
 
     @property
-    def enough(self) -> bool:
-        """Whether it says something about the person: *held out*, else *model only*."""
-        return self.units >= LEAST_UNITS
+    def level(self) -> str:
+        """Whether it says something about the person."""
+        return HELD_OUT if self.units >= LEAST_UNITS else MODEL_ONLY
 
     def to_json(self) -> dict[str, Any]:
-        figures = {k: getattr(self, k).to_json() for k in ("distortion", "raw_distortion", "leakage")}
-        return {"traces": self.units, "unit": self.unit, **figures}
+        figures = {k: getattr(self, k).to_json() for k in FIGURES}
+        return {"traces": self.units, "unit": self.unit, "level": self.level, **figures}

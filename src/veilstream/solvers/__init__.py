@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from veilstream.core.course import Course
+from veilstream.core.held_out import HeldOut
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Problem
 from veilstream.errors import InputError
@@ -84,13 +85,14 @@ def solve(
     seed: int = 0,
     progress: Progress | None = None,
     course: Course | None = None,
+    held_out: Course | None = None,
     **options: Any,
 ) -> Solution:
     """The policy that leaks least under the problem's constraint. method: a name, or a solver of your own.
 
     window: released symbols the policy remembers; None raises it while that gains more than 0.1 %.
     course: recorded streams that a mean limit is about, and that the policy is tried on; else it is about the long run
-    of the chain.
+    of the chain. held_out: later streams that nothing was fitted to, for figures that do not believe the chain.
     certify: prove a lower bound that holds for every policy (`certify_seconds` of work).
     Many states: reach=2.0 considers no release further off, dtype="float32" halves the memory of the sweeps, and
     memory_gb=4 refuses what would need more (what the machine has free unless told).
@@ -113,6 +115,9 @@ def solve(
     if course is not None:
         tried = course.leakage(solution.policy, problem.chain)
         solution = replace(solution, record=replace(tried, felt=course.felt(solution.policy)))
+    if held_out is not None:
+        later = HeldOut.of(held_out, solution.policy, problem.chain, problem.distortion)
+        solution = replace(solution, held_out=later)
     if certify:
         from veilstream.solvers.bounds import certify_solution
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from veilstream.core.chain import MarkovChain
+from veilstream.core.problem import Average
 from veilstream.solvers.solution import Level, Point, Solution
 from veilstream.units import convert
 
@@ -96,6 +97,21 @@ def about_policy(leakage: float, chain: MarkovChain) -> list[str]:
             "truth, ask for a smaller distance if they are to be of use"
         ]
     return []
+
+
+def about_later(solution: Solution) -> list[str]:
+    """A limit on the mean that was not kept on the data that was held out."""
+    later, average = solution.held_out, solution.problem.average
+    limit = average.limit if isinstance(average, Average) else None
+    if later is None or limit is None:
+        return []
+    seen = later.distortion if solution.record is None else later.raw_distortion
+    if seen.low <= limit:
+        return []
+    return [
+        f"the limit of {limit:.4g} was not kept on the {later.units} {later.unit} held out: {seen.value:.3g} "
+        f"[{seen.low:.3g}, {seen.high:.3g}]; ask for less, or fit again when there is more data"
+    ]
 
 
 def about_limit(flag: str, text: str, unit: str, blind: float) -> list[str]:
