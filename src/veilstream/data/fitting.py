@@ -121,6 +121,8 @@ class FittedModel:
             "no_stop": self.account.count("no stop") / max(steps, 1),
             "raw_p95": self.distances.raw_p95,
             "held_out_bits": self.held_out.loss if self.held_out else None,
+            "held_out_se": self.held_out.loss_se if self.held_out else None,
+            "last_step": int(self.runs.source.step.max()) if len(self.runs.source) else None,
             "later_bits": self.later.loss.value if self.later else None,
             "later_low": self.later.loss.low if self.later else None,
             "later_high": self.later.loss.high if self.later else None,
@@ -237,7 +239,7 @@ def find_states(
 ) -> tuple[StateSpace, Stops | None, str]:
     """The states of these points, which of the points are stops where that was asked, and a note."""
     if space is not None:
-        return space, None, "states shared with others"
+        return space, None, "states given, shared with others or from before"
     if readings.kind == "value":
         states, note = _value_states(points, readings.unit, options)
         return states, None, note

@@ -125,9 +125,10 @@ class Later:
 
 
 def loss_of(runs: Runs, units: NDArray[np.int64], chain: MarkovChain) -> Interval:
-    """Mean log-loss of the transitions of these runs, bits per step; units: of every row of their source."""
+    """Mean log-loss of the transitions of these runs, bits per step; units: of every row of the source, -1: none."""
     known = np.maximum.accumulate(runs.rows)  # a step that was filled belongs to the reading before it
     ends = np.cumsum([len(s) for s in runs.sequences])[:-1]
     of = np.concatenate([u[1:] for u in np.split(units[known], ends)])
-    bits = np.concatenate(losses(chain, runs.sequences))
+    bits = np.concatenate(losses(chain, runs.sequences))[of >= 0]
+    of = of[of >= 0]
     return ratio_interval(np.bincount(of, bits).astype(float), np.bincount(of).astype(float))
