@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from veilstream.artefact import Artefact
+    from veilstream.audit.later import LaterData
     from veilstream.core.course import OnCourse
 
 EXAMPLES = """
@@ -64,7 +65,7 @@ def report(
             need(library, "deep", "; or --audit quick, which trains no network")
     options = Options(shareable, points, seconds, seed, audit)
     with progress_bar("report", quiet=json_out) as progress:
-        sequences, card, account, felt = _recorded(artefact, data, stream, columns, unit_of(artefact))
+        sequences, card, account, felt, later = _recorded(artefact, data, stream, columns, shareable)
         content = collect(artefact, sequences, options, card, account, progress)
     size = write(out, render(content))
     if json_out:
@@ -78,6 +79,7 @@ def report(
                 "distortion": own.point.distortion,
                 "leakage_lower": own.low,
                 **({} if felt is None else felt.to_json()),
+                **({} if later is None else later.to_json()),
                 "level": str(own.point.level),
                 "verdict": verdict(content)[0],
                 "warnings": content.warnings,
@@ -98,30 +100,35 @@ def unit_of(artefact: Artefact) -> str | None:
 
 
 def _recorded(
-    artefact: Artefact, data: list[str] | None, stream: str | None, columns: str | None, unit: str | None
-) -> tuple[list[NDArray[int64]] | None, list[tuple[str, str]], list[dict[str, Any]], OnCourse | None]:
-    """Recorded symbols, the data card, the account of the cleaning, and what is felt of the releases."""
+    artefact: Artefact, data: list[str] | None, stream: str | None, columns: str | None, shareable: bool
+) -> tuple[list[NDArray[int64]] | None, list[tuple[str, str]], list[dict[str, Any]], OnCourse | None, LaterData | None]:
+    """Recorded symbols, the data card, the account of the cleaning, and what is felt of the releases and later."""
     from veilstream.apps.cli.common import in_flags
     from veilstream.apps.report.card import chain_card, data_card
     from veilstream.errors import InputError
 
     if not data:
-        return None, chain_card(artefact), [], None
+        return None, chain_card(artefact), [], None, None
     try:
+        from veilstream.audit.later import later_data
         from veilstream.audit.source import on_record, recorded_runs
         from veilstream.data.sources import read
     except ImportError as missing:
         raise InputError(
             f"reading data needs {missing.name}; install it with: pip install 'veilstream[data]'"
         ) from None
-    readings = read(data, columns=columns, unit=unit)
+    readings = read(data, columns=columns, unit=unit_of(artefact))
     if stream is not None:
         readings = readings.only(stream)
     runs = recorded_runs(readings, artefact)
     sequences, felt = runs.sequences, on_record(artefact, runs)
-    card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences, felt), *chain_card(artefact)]
+    later = None if shareable else later_data(artefact, runs)
+    card = [
+        *data_card(artefact, readings.n_traces, readings.frame.height, sequences, felt, later),
+        *chain_card(artefact),
+    ]
     account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
-    return sequences, card, account, felt
+    return sequences, card, account, felt, later
 
 
 def check_writable(out: Path) -> None:

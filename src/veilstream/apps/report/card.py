@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
+from veilstream.audit.later import LaterData
 from veilstream.core.course import OnCourse
 from veilstream.data.card import THIN_ROW, describe
 from veilstream.units import format_duration
@@ -19,6 +20,7 @@ def data_card(
     readings: int,
     sequences: Sequence[NDArray[np.int64]],
     felt: OnCourse | None = None,
+    later: LaterData | None = None,
 ) -> list[tuple[str, str]]:
     """The recorded data, seen through the policy's states."""
     card = describe(artefact.chain, sequences)
@@ -33,6 +35,8 @@ def data_card(
     if felt is not None and artefact.states is not None:
         told = f"{felt.bits:.3f} ± {1.96 * felt.bits_se:.3f} bits per step as released, starts and gaps included"
         rows.insert(0, ("felt", f"{felt.felt:.3g} {artefact.states.unit} from reading to release on average; {told}"))
+    if later is not None and artefact.states is not None:
+        rows.insert(1, ("later data", later.words(artefact.states.unit)))
     if card.thin_rows:
         rows.append(("thin rows", f"{card.thin_rows} states with fewer than {THIN_ROW} transitions behind them"))
     return rows
