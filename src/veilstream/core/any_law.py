@@ -17,8 +17,8 @@ start-up + rate.
     g = max over s, z of  D(a_s(.|z)||q_s) + sum_y a_s(y|z) V(next(s,y)) - V(s)
 
 Summed along any sequence of true states the V cancel, so that by the inequality above no data whatever can make n
-releases tell more than n g + span(V) bits; a gap keeps the memory and adds nothing. With V = 0 and the best q_s this is
-the largest of the channels' capacities; V counts that a memory which tells much cannot always be come back to.
+releases tell more than n g + span(V) bits, where a gap keeps the memory. With V = 0 and the best q_s this is the
+largest of the channels' capacities, gap or not; V counts that a memory which tells much cannot always be come back to.
 """
 
 import numpy as np
@@ -52,11 +52,11 @@ def worst_rate(policy: Policy) -> float | None:
     tables = policy.phase_tables()
     if tables is None or tables[0].size > MOST_ENTRIES:
         return None
-    kinds = {id(table): table for table in tables}
-    if len(kinds) > 1:  # at each phase the largest capacity of its channels: V = 0
-        worst = {k: float(capacity(table, ROUGH, ROUNDS)[0].max()) for k, table in kinds.items()}
-        return float(np.mean([worst[id(table)] for table in tables]))
-    a = tables[0]
+    kinds, a = {id(table): table for table in tables}, tables[0]
+    memories = np.arange(len(a))
+    if len(kinds) > 1 or policy.n_memories is None or (policy.skip(memories) != memories).any():
+        # what a gap does to the phase is public, and may be anything: V = 0
+        return max(float(capacity(table, ROUGH, ROUNDS)[0].max()) for table in kinds.values())
     s, y = np.divmod(np.arange(len(a) * policy.n_outputs), policy.n_outputs)
     return worst_of(a, policy.next_memory(s, y).reshape(len(a), -1))[0]
 

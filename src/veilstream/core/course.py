@@ -62,8 +62,13 @@ class Course:
     states: Sequence[Index]
     gaps: Sequence[Index]
     distances: Sequence[Array]  # steps x |Y|
+    first: Sequence[int] = ()  # the public number of each stream's first step; 0 unless told
     units: Sequence[Index] | None = None  # the trace or week of each step, numbered in order of time
     unit: str = "traces"
+
+    def __post_init__(self) -> None:
+        if not len(self.first):
+            object.__setattr__(self, "first", [0] * len(self.states))
 
     @cached_property
     def steps(self) -> int:
@@ -91,12 +96,14 @@ class Course:
         """These steps alone; what was left out before one is a gap, a stream starts at its first."""
         assert self.units is not None
         parts = []
-        for keep, z, gaps, distance, unit in zip(kept, self.states, self.gaps, self.distances, self.units, strict=True):
+        streams = zip(kept, self.states, self.gaps, self.distances, self.first, self.units, strict=True)
+        for keep, z, gaps, distance, first, unit in streams:
             if keep.any():
                 at = np.cumsum(gaps + 1)[keep]
-                parts.append((z[keep], np.concatenate([[0], np.diff(at) - 1]), distance[keep], unit[keep]))
-        z_, gaps_, distances, units = (list(p) for p in zip(*parts, strict=True))
-        return Course(z_, gaps_, distances, units, self.unit)
+                new = np.concatenate([[0], np.diff(at) - 1])
+                parts.append((z[keep], new, distance[keep], first + int(at[0]) - 1, unit[keep]))
+        z_, gaps_, distances, first_, units = (list(p) for p in zip(*parts, strict=True))
+        return Course(z_, gaps_, distances, first_, units, self.unit)
 
     def felt(self, policy: Policy) -> float:
         """Mean distance from reading to release."""
@@ -122,8 +129,8 @@ class Course:
             moves[k] = np.zeros((policy.n_states, n, n))
             np.add.at(moves[k], np.s_[:, s, to], table[s, :, y].T)  # type: ignore[arg-type]
         found, start = [], np.eye(n)[first_memory(policy)]
-        for z, gaps, distance in zip(self.states, self.gaps, self.distances, strict=True):
-            phase = (np.arange(len(z)) + np.cumsum(gaps)) % len(tables)
+        for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
+            phase = policy.phase(np.arange(len(z)) + np.cumsum(gaps), first)
             active = [id(tables[i]) for i in phase.tolist()]
             laws, p = np.empty((len(z), n)), start
             for t, (k, x) in enumerate(zip(active, z.tolist(), strict=True)):
@@ -149,8 +156,8 @@ class Course:
         copies = int(np.clip(DRAWS // max(self.steps, 1), LEAST_COPIES, most))
         mechanism, rng = Mechanism(policy, meter=meter), np.random.default_rng(seed)
         totals, each = np.zeros((2, copies)), list[Array]()
-        for z, gaps, distance in zip(self.states, self.gaps, self.distances, strict=True):
-            s = mechanism.start(copies)
+        for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
+            s = mechanism.start(copies, first)
             for t, x in enumerate(z.tolist()):
                 if gaps[t]:
                     s = mechanism.skip(s, int(gaps[t]))

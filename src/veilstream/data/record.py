@@ -108,8 +108,10 @@ class Record:
                 z[t] = last[0]
             paths.append(x if find.following is None else z)
             gaps.append(missed)
+        first = self.step[np.concatenate([[0], cuts])].tolist()
         units = None if self.units is None else np.split(self.units, cuts)
-        return Course(paths, gaps, [states.distances_from(p) for p in np.split(self.points, cuts)], units, self.unit)
+        distances = [states.distances_from(p) for p in np.split(self.points, cuts)]
+        return Course(paths, gaps, distances, first, units, self.unit)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         arrays = {"stream": self.stream, "step": self.step, "points": self.points, "symbols": self.symbols}
