@@ -84,14 +84,15 @@ def test_a_short_record_is_fitted_whole_and_says_so():
     for readings, why in (
         (a_meter(20), "a third of 20 weeks is fewer than the 10"),
         (traces(12)[0], "a third of 12 traces"),
-        (traces(1, 900, stepped=True)[0], "1 trace only"),
+        (traces(1, 900, stepped=True)[0], "the record is one trace"),
+        (a_meter(1), "the record is one week"),
     ):
         model = fit_model(readings, FitOptions(n_states=3))
         assert model.later is None
         (entry,) = (e for e in model.account.entries if e.step == "held out")
         assert entry.count == 0 and why in entry.note and "model only" in entry.note
     assert fit_model(a_meter(20), FitOptions(n_states=3, hold_out=0.2)).later.units == 4  # asked for: as asked
-    for share, says in ((1.0, "from 0 up to 1"), (-0.1, "from 0 up to 1"), (0.4, "1 trace only")):
+    for share, says in ((1.0, "from 0 up to 1"), (-0.1, "from 0 up to 1"), (0.4, "the record is one trace")):
         with pytest.raises(InputError, match=says):
             fit_model(traces(1, 900, stepped=True)[0], FitOptions(n_states=3, hold_out=share))
     dropped = Steps(np.zeros(99, int), np.arange(99), np.arange(99) * 100, np.zeros((99, 2)))
@@ -103,6 +104,11 @@ def test_units_are_what_there_are_more_of():
     units = units_of(steps, recording)
     assert (len(units), units.name) == (12, "weeks")
     assert (np.diff(units.of) >= 0).all()
+    several = [Steps(np.full(700, k), np.full(700, k), np.arange(700), np.zeros((700, 1))) for k in range(40)]
+    many = Steps(*(np.concatenate([getattr(s, f) for s in several]) for f in ("stream", "trace", "step", "points")))
+    units = units_of(many, Recording(period_s=1800))  # forty people are not forty traces of one
+    assert (len(units), units.name) == (3, "weeks")
+    assert len(units_of(many, Recording())) == 1
     _, steps, recording = to_steps(traces()[0], Recording())
     assert (len(units_of(steps, recording)), units_of(steps, recording).name) == (30, "traces")
 

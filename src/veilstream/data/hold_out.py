@@ -1,7 +1,7 @@
 """The latest part of a record, kept out of the fit so that promises can be checked on it: whole traces, or whole weeks.
 
-What is kept out and resampled together is a unit: a trace where there are many, a week of a long stream. Weeks are
-counted back from the last step, so that those kept out are whole.
+What is kept out and resampled together is a unit: a trace where a stream is cut into many, a week of a long stream.
+Weeks are counted back from the last step, so that those kept out are whole.
 """
 
 from __future__ import annotations
@@ -39,19 +39,20 @@ class Units:
 
 
 def units_of(steps: Steps, recording: Recording) -> Units:
-    """Traces, unless there are more weeks than that."""
+    """Traces where streams are cut into some, unless there are more weeks than that; all is one unit without either."""
     pair = np.stack([steps.stream, steps.trace], 1).astype(np.int64)
     trace = np.unique(pair, axis=0, return_inverse=True)[1].ravel()
     first = np.full(int(trace.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, trace, steps.step.astype(np.int64))
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first, kind="stable")] = np.arange(len(first))
+    cut = len(rank) > len(np.unique(steps.stream))
     if recording.period_s is not None and len(steps):
         back = ((steps.step.max() - steps.step) * recording.period_s // WEEK_S).astype(np.int64)
         weeks, week = np.unique(-back, return_inverse=True)
-        if len(weeks) > len(rank):
+        if not cut or len(weeks) > len(rank):
             return Units(week.ravel().astype(np.int64), "weeks")
-    return Units(rank[trace], "traces")
+    return Units(rank[trace] if cut else np.zeros(len(steps), np.int64), "traces")
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ def split(steps: Steps, recording: Recording, share: float | None = None) -> Cut
     elif recording.noise == "drop":
         why = "with `noise='drop'` later data has other stops"
     elif held < 1 or len(units) < 2:
-        why = f"{len(units)} {units.name[:-1]} only"
+        why = f"the record is one {units.name[:-1]}"
     elif share is None and held < LEAST_UNITS:
         why = f"a third of {len(units)} {units.name} is fewer than the {LEAST_UNITS} that say something"
     if why and share and share > 0:

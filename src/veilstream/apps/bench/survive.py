@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from veilstream.core.problem import Average
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.utility import Utility
+from veilstream.errors import InputError
 from veilstream.solvers import solve
 
 if TYPE_CHECKING:
@@ -57,6 +58,14 @@ def survives(readings: "Readings", options: FitOptions, limit: float | None = No
     }
 
 
+def tried(readings: "Readings", options: FitOptions, limit: float | None = None) -> Row:
+    """The same; a record that cannot be fitted or cut says why."""
+    try:
+        return survives(readings, options, limit)
+    except InputError as fault:
+        return {"held out": f"nothing: {fault}"}
+
+
 def _span(figure: "Interval") -> str:
     return f"[{figure.low:.3f}, {figure.high:.3f}]"
 
@@ -68,11 +77,11 @@ def run() -> dict[str, Row]:
     folder = Path(os.environ.get("VEIL_DATA", "data"))
     rows: dict[str, Row] = {}
     for user in sorted(p for p in folder.glob("geolife/*") if p.is_dir()):
-        rows[user.name] = survives(read([str(user)]), FitOptions(hold_out=1 / 3), LIMIT_KM)
+        rows[user.name] = tried(read([str(user)]), FitOptions(hold_out=1 / 3), LIMIT_KM)
     for table in sorted(folder.glob("smartmeter/*.csv")):
         readings = read([str(table)], unit="kWh")
         for name in readings.streams:
-            rows[name] = survives(readings.only(name), FitOptions(n_states=BINS, hold_out=0.5))
+            rows[name] = tried(readings.only(name), FitOptions(n_states=BINS, hold_out=0.5))
     if not rows:
         return {"data": {"note": "none: name a folder with geolife/ and smartmeter/ in VEIL_DATA"}}
     told = [r for r in rows.values() if "kept" in r]
