@@ -7,6 +7,7 @@ import pytest
 
 from gatewaykit import core_of
 from veilcli import refused, veil
+from veilstream.apps.cli.report import _recorded as recorded
 from veilstream.artefact import load
 from veilstream.audit import Options
 from veilstream.audit.assemble import audit_artefact
@@ -97,6 +98,15 @@ def test_few_weeks_say_little_and_fitted_ones_nothing(made):
     assert "says little about the person" in found.words
     t, values = person(20, 0, 0)
     assert audit_artefact(load(folder / "p.veil"), from_arrays(t, values, "kWh"), options=QUICK).later is None
+
+
+def test_a_report_says_it_and_a_shareable_one_does_not(made):
+    folder, _ = made
+    for shareable in (False, True):
+        *_, card, _, felt, later = recorded(load(folder / "p.veil"), [str(folder / "same.csv")], None, None, shareable)
+        said = dict(card).get("later data", "")
+        assert ("still is who the model says" in said) == (later is not None) == (not shareable)
+        assert felt is not None
 
 
 def test_a_difference_counts_beyond_both_intervals():
