@@ -167,7 +167,8 @@ class Solution:
             "seconds": round(self.seconds, 3),
             "warnings": self.warnings,
             **({} if self.record is None else self.record.to_json()),
-            **({} if later is None else {"held_out": later.to_json(), "worst_leakage": self.worst_leakage}),
+            **({} if later is None else {"held_out": later.to_json()}),
+            **({} if later is None and self.record is None else {"worst_leakage": self.worst_leakage}),
         }
 
     def with_bound(self, bound: float, certificate: Any, elsewhere: float = 0.0) -> "Solution":

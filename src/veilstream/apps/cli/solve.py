@@ -182,8 +182,8 @@ def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess
         )
     if later is not None:
         table.add_row("  on later data", spans(later.leakage), f"bits, {told}")
-        if solution.worst_leakage is not None:
-            table.add_row("  at most", f"{solution.worst_leakage:.4f}", "bits whatever the data is, proved")
+    if (later is not None or tried is not None) and solution.worst_leakage is not None:
+        table.add_row("  at most", f"{solution.worst_leakage:.4f}", "bits whatever the data is, proved")
     if tried is not None:
         table.add_row("felt", f"{tried.felt:.4f}", f"{unit} from reading to release, mean over the record")
     if later is not None:
