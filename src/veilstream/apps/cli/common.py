@@ -112,7 +112,9 @@ def read_model(text: str, distortion: str = "felt", quantile: float = 1.0) -> "t
     artefact = load(text)
     states, solved = artefact.states, artefact.problem
     if states is not None:
-        return Utility.of(artefact.chain, states, artefact.record, distortion, quantile, artefact.held_out), artefact
+        return Utility.of(
+            artefact.chain, states, artefact.record, distortion, quantile, held_out=artefact.held_out
+        ), artefact
     if solved is None:
         raise InputError(f"{text} has no states, so distances between them are unknown")
     names = tuple(map(str, range(solved.n_outputs)))
