@@ -10,7 +10,7 @@ For others it is the mean over draws with the same random numbers every time.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.chain import MarkovChain
+from veilstream.core.feedback import Account
 from veilstream.core.information import Array, Index
-from veilstream.core.meter import Meter, Unmetered
+from veilstream.core.meter import ExactMeter, Meter, Unmetered
 from veilstream.core.policy import Policy
 from veilstream.core.release import Mechanism
 
@@ -34,14 +35,18 @@ class OnCourse:
 
     felt: float  # reading to release
     felt_se: float
-    bits: float  # per step: log2 a(y|z)/q(y), q the output law of the chain's filter
+    bits: float  # per step: log2 a(y|z)/q(y), q the output law of the chain's filter; and the bits of public moves
     bits_se: float
+    charged: float  # per step: what the meter says
     copies: int
+    rungs: tuple[float, ...] = ()  # of a ladder: the share of steps on each rung
+    moves: float = 0.0  # public moves that changed the rung, over all streams
 
     def to_json(self) -> dict[str, Any]:
         bits = {"leakage": self.bits, "leakage_se": self.bits_se}
         felt = {"raw_distortion": self.felt, "raw_distortion_se": self.felt_se}
-        return {"raw_distortion": self.felt, "record": {**bits, **felt, "copies": self.copies}}
+        ladder = {"charged": self.charged, "rungs": list(self.rungs), "moves": self.moves} if self.rungs else {}
+        return {"raw_distortion": self.felt, "record": {**bits, **felt, "copies": self.copies, **ladder}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,29 +106,53 @@ class Course:
         return total / self.steps
 
     def leakage(self, policy: Policy, chain: MarkovChain) -> OnCourse:
-        """Bits per step for these very streams, whatever their law: the adversary's model is the chain."""
-        return self.run(policy, Mechanism(policy.made_for(chain)).meter)
+        """Bits per step for these very streams, whatever their law: the adversary's model is the chain.
+
+        Of a ladder's moves each costs its bit; what its meter charges, which believes the chain, is there beside it.
+        """
+        policy = policy.made_for(chain)
+        if policy.moves_by is None:
+            return self.run(policy, Mechanism(policy).meter)
+        charged = self.run(policy, Mechanism(policy).meter).charged
+        return replace(self.run(policy, ExactMeter(chain)), charged=charged)
 
     def run(self, policy: Policy, meter: Meter, seed: int = 0) -> OnCourse:
         """Every stream released several times, memory and belief going on over gaps."""
         copies = int(np.clip(DRAWS // max(self.steps, 1), LEAST_COPIES, MOST_COPIES))
-        mechanism, rng = Mechanism(policy, meter=meter), np.random.default_rng(seed)
-        far, bits = np.zeros((2, copies))
+        mechanism, rng, rule = Mechanism(policy, meter=meter), np.random.default_rng(seed), policy.moves_by
+        far, bits, charged = np.zeros((3, copies))
+        rungs, moves = np.zeros(policy.rungs), 0
         each = np.arange(copies)
         for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
             s = mechanism.start(copies, first)
+            account = None if rule is None else Account(rule, np.zeros(copies), s.step.copy())
             for t, x in enumerate(z.tolist()):
                 if gaps[t]:
                     s = mechanism.skip(s, int(gaps[t]))
+                if account is not None:
+                    before, s = s, mechanism.move(s, account.excess, account.last)
+                    bits += s.total - before.total
+                    moves += int((s.memory != before.memory).sum())
                 now = mechanism.look(s)
                 y = mechanism.draw(s, now, np.full(copies, x), rng.random(copies))
                 far += distance[t, y]
                 if now.law is not None and now.channel is not None:
                     bits += np.log2(now.channel[each, x, y] / now.law[each, y])
+                if account is not None:
+                    account.count(distance[t, y], s.step)
+                    np.add.at(rungs, policy.rung(s.memory), 1)
                 s = mechanism.after(s, now, y)
-        far, bits, root = far / self.steps, bits / self.steps, np.sqrt(copies)
+            charged += s.total
+        far, bits, charged, root = far / self.steps, bits / self.steps, charged / self.steps, np.sqrt(copies)
         return OnCourse(
-            float(far.mean()), float(far.std(ddof=1) / root), float(bits.mean()), float(bits.std(ddof=1) / root), copies
+            float(far.mean()),
+            float(far.std(ddof=1) / root),
+            float(bits.mean()),
+            float(bits.std(ddof=1) / root),
+            float(charged.mean()),
+            copies,
+            () if rule is None else tuple((rungs / rungs.sum()).tolist()),
+            moves / copies,
         )
 
 

@@ -11,7 +11,7 @@ Two more that charge nothing drive the same loop for an audit: `Follower` keeps 
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -22,8 +22,12 @@ from veilstream.core.policy import Memory, Policy
 from veilstream.core.problem import leakage, output_law, posterior
 from veilstream.core.steady import stationary_law, steps_of
 
+MOVE_BITS = 1.0  # of a public move, up or down
+
 
 class Meter(Protocol):
+    start_bits: float  # that a stream owes before its first release
+
     def start(self, step: Index) -> Array:
         """The beliefs about n streams that begin at these public steps, n x ...; n x 0 if it keeps none."""
         ...
@@ -48,9 +52,29 @@ class Meter(Protocol):
         """Beyond a step at which nothing was released, though a reading came."""
         ...
 
+    def gap_bits(self, memory: Memory, k: int) -> Array:
+        """What k steps without a release add."""
+        ...
+
+    def move_bits(self, before: Memory, after: Memory) -> Array:
+        """What a public move adds."""
+        ...
+
+
+class Plain:
+    """A meter that charges a move its own bit, and nothing for what is no release."""
+
+    start_bits = 0.0
+
+    def gap_bits(self, memory: Memory, k: int) -> Array:
+        return np.zeros(len(memory))
+
+    def move_bits(self, before: Memory, after: Memory) -> Array:
+        return np.full(len(before), MOVE_BITS)
+
 
 @dataclass(frozen=True, eq=False)
-class Follower:
+class Follower(Plain):
     """b' = m(.,y)/p(y) P on an adversary's chain; nothing is charged.
 
     view: which state of the policy each state of that chain is; they are the same unless told.
@@ -98,7 +122,7 @@ class ExactMeter(Follower):
 
 
 @dataclass(frozen=True, eq=False)
-class HistoryMeter:
+class HistoryMeter(Plain):
     """L(b, a) for a chain of order m > 1, whose releaser must learn the history at the start and after every gap.
 
     k symbols after a gap it draws from the row of phi_k(z), not of z, so the channel from the true states is
@@ -140,7 +164,7 @@ class HistoryMeter:
 
 
 @dataclass(frozen=True, eq=False)
-class Unmetered:
+class Unmetered(Plain):
     """No belief, no bits."""
 
     def start(self, step: Index) -> Array:
@@ -168,6 +192,7 @@ class TableMeter(Unmetered):
 
     bits: Array  # S
     law: Array  # S x |Y|
+    bears_gaps: ClassVar[bool] = False
 
     @classmethod
     def of(cls, table: Array, chain: MarkovChain, policy: Policy) -> "TableMeter":
