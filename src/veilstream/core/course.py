@@ -125,12 +125,12 @@ class Course:
         each = np.arange(copies)
         for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
             s = mechanism.start(copies, first)
-            account = None if rule is None else Account(rule, np.zeros(copies), s.step.copy())
+            account = None if rule is None else Account.new(rule, s.step)
             for t, x in enumerate(z.tolist()):
                 if gaps[t]:
                     s = mechanism.skip(s, int(gaps[t]))
                 if account is not None:
-                    before, s = s, mechanism.move(s, account.excess, account.last)
+                    before, s = s, mechanism.move(s, account)
                     bits += s.total - before.total
                     moves += int((s.memory != before.memory).sum())
                 now = mechanism.look(s)

@@ -4,18 +4,26 @@ At a boundary, every N steps, the gateway looks at the private excess S, the sum
 
     min(felt distance, dmax) - limit,      kept above -B, so that thrift in spring is no licence for autumn,
 
-and moves from rung i to floor(i/2) if S > 0, to i + 1 otherwise (rung 0 is the most accurate; the top one stays). The
-move is public; the excess is not. A gap that passes several boundaries makes one move.
+and at how much it has grown since the last boundary, dS. Of R rungs (0 is the most accurate) it moves
 
-**For every sequence of readings and draws, S <= (floor(log2(R-1)) + 1) N (dmax - limit) + U**, where U adds up what
-rung 0 itself exceeds the limit by: nothing, if no reading is farther from what rung 0 shows than the limit.
+    down, from i to floor(3 i / 4)     if S > 0 and dS > 0
+    up, to i + 1                       if S <= 0 and S + 3 dS <= 0        (the top one stays)
+    not at all                         otherwise
 
-Proof. Take the last boundary with S <= 0 (or the start). In the N steps after it S rises by at most N (dmax - limit).
-At every later boundary S > 0, so the rung is halved there: from R-1 it takes floor(log2(R-1)) + 1 halvings to reach 0,
-and each but the last is followed by at most N more steps at a rung above 0, each adding at most dmax - limit. From then
-on only rung 0 adds to S.                                                                                          QED
+The move is public; the excess is not. A gap that passes several boundaries makes one move.
 
-So the mean felt distance of n steps is at most limit + that / n. It is attained: the worst at every step above rung 0.
+**For every sequence of readings and draws, S <= k N (dmax - limit) + U at every step**, where k is the number of moves
+down from the top to rung 0, and U adds up what rung 0 itself exceeds the limit by: nothing, if no reading is farther
+from what rung 0 shows than the limit.
+
+Proof. Take the last boundary with S <= 0 (or the start). While S > 0 there is no move up, and every period in which S
+grows is followed by a move down, so after k of them the rung is 0 and stays there. A period adds at most N (dmax -
+limit), at its end and at every step in it; one that does not let S grow adds nothing by its end. On rung 0 only U is
+added.                                                                                                           QED
+
+So the mean felt distance of n steps is at most limit + k N (dmax - limit) / n. It is attained: the worst at every step
+above rung 0. Looking at dS damps: with moves by the sign of S alone (down if S > 0, up otherwise) the rung swings, and
+since the curve is convex that costs 3-9 % of the leakage on London meters, where this rule costs under 1 %.
 """
 
 from dataclasses import dataclass
@@ -25,6 +33,10 @@ from numpy.typing import NDArray
 
 from veilstream.core.information import Array, Index
 from veilstream.errors import InputError
+
+AHEAD = 3  # periods that the excess is thought on
+DOWN, STAY, UP = -1, 0, 1
+MOVE_BITS = float(np.log2(3))  # what a move can tell
 
 
 @dataclass(frozen=True)
@@ -50,12 +62,21 @@ class Feedback:
         """S after one more felt distance."""
         return np.maximum(excess + np.minimum(far, self.most) - self.limit, -self.debt)
 
-    def moved(self, rung: Index, excess: Array, rungs: int) -> Index:
-        return np.where(excess > 0, rung // 2, np.minimum(rung + 1, rungs - 1))
+    def way(self, excess: Array, grown: Array) -> Index:
+        """DOWN, STAY or UP."""
+        down = (excess > 0) & (grown > 0)
+        up = (excess <= 0) & (excess + AHEAD * grown <= 0)
+        return np.where(down, DOWN, np.where(up, UP, STAY))
+
+    def moved(self, rung: Index, way: Index, rungs: int) -> Index:
+        return np.where(way == DOWN, 3 * rung // 4, np.minimum(rung + (way == UP), rungs - 1))
 
     def overshoot(self, rungs: int) -> float:
         """The most that S can reach, U apart."""
-        return int(rungs - 1).bit_length() * self.every * (self.most - self.limit)
+        rung, k = np.array(rungs - 1), 0
+        while rung > 0:
+            rung, k = self.moved(rung, np.array(DOWN), rungs), k + 1
+        return k * self.every * (self.most - self.limit)
 
 
 @dataclass(eq=False)
@@ -64,10 +85,25 @@ class Account:
 
     rule: Feedback
     excess: Array  # n
+    mark: Array  # n: the excess at the last boundary
     last: Index  # n: the public step of the last release; that of the first one before it
 
+    @classmethod
+    def new(cls, rule: Feedback, step: Index) -> "Account":
+        """Of streams that begin at these steps."""
+        return cls(rule, np.zeros(len(step)), np.zeros(len(step)), step.copy())
+
+    def __getitem__(self, which: slice) -> "Account":
+        """Some streams: a view, changed with the whole."""
+        return Account(self.rule, self.excess[which], self.mark[which], self.last[which])
+
+    def way(self, due: NDArray[np.bool_]) -> Index:
+        """Where the streams that passed a boundary move; they start a new period."""
+        way = self.rule.way(self.excess, self.excess - self.mark)
+        self.mark[due] = self.excess[due]
+        return np.where(due, way, STAY)
+
     def count(self, far: Array, step: Index) -> None:
-        """The felt distances of the first streams at these steps; NaN where nothing was read or shown: no distance."""
-        n = len(far)
-        self.excess[:n] = np.where(np.isnan(far), self.excess[:n], self.rule.counted(self.excess[:n], far))
-        self.last[:n] = step
+        """The felt distances at these steps; NaN where nothing was read or shown: no distance."""
+        self.excess[:] = np.where(np.isnan(far), self.excess, self.rule.counted(self.excess, far))
+        self.last[:] = step

@@ -65,8 +65,8 @@ class Ladder(Phased, kind="ladder"):
     def rung(self, memory: Memory) -> Index:
         return self.index(memory)
 
-    def moved(self, memory: Memory, excess: Array) -> Memory:
-        return self.with_index(memory, self.feedback.moved(self.index(memory), excess, len(self.policies)))
+    def moved(self, memory: Memory, way: Index) -> Memory:
+        return self.with_index(memory, self.feedback.moved(self.index(memory), way, len(self.policies)))
 
     @property
     def overshoot(self) -> float:

@@ -16,13 +16,12 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from veilstream.core.chain import MarkovChain
+from veilstream.core.feedback import MOVE_BITS
 from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array, Index, divergence, entropy
 from veilstream.core.policy import Memory, Policy
 from veilstream.core.problem import leakage, output_law, posterior
 from veilstream.core.steady import stationary_law, steps_of
-
-MOVE_BITS = 1.0  # of a public move, up or down
 
 
 class Meter(Protocol):
@@ -62,7 +61,7 @@ class Meter(Protocol):
 
 
 class Plain:
-    """A meter that charges a move its own bit, and nothing for what is no release."""
+    """A meter that charges a move what it can tell by itself, and nothing for what is no release."""
 
     start_bits = 0.0
 

@@ -88,8 +88,8 @@ class Policy(ABC):
         """The one it is on."""
         return np.zeros(np.shape(memory), dtype=np.int64)
 
-    def moved(self, memory: Memory, excess: Array) -> Memory:
-        """Where these private excesses move each stream at a boundary of its rule."""
+    def moved(self, memory: Memory, way: Index) -> Memory:
+        """One move that way, at a boundary of its rule."""
         return memory
 
     def own_meter(self, chain: MarkovChain) -> Any:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from veilstream.core.chain import draw
-from veilstream.core.feedback import Account
+from veilstream.core.feedback import DOWN, STAY, UP, Account
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.information import Array, Index, entropy
 from veilstream.core.meter import ExactMeter, HistoryMeter, Meter, TableMeter
@@ -133,20 +133,20 @@ class Mechanism:
         memory, belief = self.policy.skip(s.memory, k), self.meter.skip(s.belief, k, s.step)
         return Streams(self._at(memory, s.step + k), belief, s.total + self.meter.gap_bits(s.memory, k), s.step + k)
 
-    def move(self, s: Streams, excess: Array, last: Index) -> Streams:
+    def move(self, s: Streams, account: Account) -> Streams:
         """The public moves of streams that passed a boundary since their last release.
 
-        excess: private, and it leaves through these moves alone. Beyond the ceiling there are none: whether one is
-        made is public, so the dearer of the two counts.
+        The account is private, and leaves through these moves alone. Beyond the ceiling there are none: whether one is
+        made is public, so the dearest that could be counts.
         """
-        rule = self.policy.moves_by
-        if rule is None or not (due := rule.passed(last, s.step)).any():
+        due = account.rule.passed(account.last, s.step)
+        if not due.any():
             return s
         if self.ceiling is not None:
-            either = [self.policy.moved(s.memory, np.full(len(excess), sign)) for sign in (-1.0, 1.0)]
-            dearest = np.maximum(*(self.meter.move_bits(s.memory, to) for to in either))
+            ways = [self.policy.moved(s.memory, np.full(len(due), way)) for way in (DOWN, STAY, UP)]
+            dearest = np.max([self.meter.move_bits(s.memory, to) for to in ways], axis=0)
             due = due & (s.total + dearest <= self.ceiling)
-        memory = np.where(due, self.policy.moved(s.memory, excess), s.memory)
+        memory = self.policy.moved(s.memory, account.way(due))
         total = s.total + np.where(due, self.meter.move_bits(s.memory, memory), 0)
         return Streams(memory, s.belief, total, s.step)
 
@@ -341,13 +341,13 @@ class Feeling:
         if rule is not None and problem is None:
             raise InputError("a ladder needs the problem it was made for (problem=...): its moves depend on distances")
         if rule is not None and problem is not None:
-            self.account, self.distances = Account(rule, np.zeros(len(s.step)), s.step.copy()), problem.distortion
+            self.account, self.distances = Account.new(rule, s.step), problem.distortion
 
     def step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
         """A step of the mechanism, with the move before it and the distance after it."""
         if self.account is None:
             return self.mechanism.step(s, z, u)
-        s = self.mechanism.move(s, self.account.excess, self.account.last)
+        s = self.mechanism.move(s, self.account)
         after, y = self.mechanism.step(s, z, u)
         self.account.count(np.where((z == BLIND) | (y == SILENT), np.nan, self.distances[z, y]), s.step)
         return after, y

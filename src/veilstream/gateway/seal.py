@@ -12,15 +12,16 @@ from typing import Any
 from zlib import crc32
 
 _NONE = -(1 << 63)
-_STATE = struct.Struct("<qdqqqqdq").pack
+_STATE = struct.Struct("<qdqqqqddq").pack
 _COUNT = struct.Struct("<12sqI")
 
 
 def of_stream(space: str, name: str, state: tuple[Any, ...], serial: int) -> int:
     """state: as `store.state_of` gives it."""
-    last, total, memory, belief, z, waiting, symbol, faults, excess, point = state
+    last, total, memory, belief, z, waiting, symbol, faults, excess, mark, point = state
     since, due = (_NONE if step is None else step for step in (last, waiting))
-    check = crc32(_STATE(since, total, z, due, symbol, faults, excess, serial), crc32(f"{space}\0{name}".encode()))
+    numbers = _STATE(since, total, z, due, symbol, faults, excess, mark, serial)
+    check = crc32(numbers, crc32(f"{space}\0{name}".encode()))
     for part in (memory, belief, point):
         check = crc32(part or b"", check)
     return check

@@ -198,19 +198,19 @@ class Space:
                 now.put(which, self.mechanism.skip(now[which], k))
             z = self.mechanism.true_states(np.where(gap > 0, BLIND, last[:n]), x[at])
             if account is not None:
-                now.put(slice(n), self.mechanism.move(now[:n], account.excess[:n], account.last[:n]))
+                now.put(slice(n), self.mechanism.move(now[:n], account[:n]))
                 rungs[at] = self.mechanism.policy.rung(now.memory[:n])
             step = now.step[:n].copy()
             new, y[at] = self.mechanism.step(now[:n], z, uniforms(n))
             if account is not None:
-                account.count(np.where(y[at] == SILENT, np.nan, far[at, y[at]]), step)
+                account[:n].count(np.where(y[at] == SILENT, np.nan, far[at, y[at]]), step)
             now.put(slice(n), new)
             last[:n] = z
             totals[at] = new.total
         self.pack(streams, now)
         if account is not None:
-            for s, excess in zip(streams, account.excess.tolist(), strict=True):
-                s.excess = excess
+            for s, excess, mark in zip(streams, account.excess.tolist(), account.mark.tolist(), strict=True):
+                s.excess, s.mark = excess, mark
         return y, totals, rungs, last
 
     def _account(self, turns: list[Turn]) -> tuple[Account | None, NDArray[np.float64]]:
@@ -218,7 +218,8 @@ class Space:
         if self.rule is None:
             return None, np.empty((0, 0))
         last = [turn.times[0][0] if turn.stream.last_step is None else turn.stream.last_step for turn in turns]
-        account = Account(self.rule, np.array([turn.stream.excess for turn in turns]), np.array(last))
+        excess, mark = (np.array([getattr(turn.stream, k) for turn in turns]) for k in ("excess", "mark"))
+        account = Account(self.rule, excess, mark, np.array(last))
         return account, self.felt([p for turn in turns for p in turn.points])
 
 

@@ -117,6 +117,7 @@ class Solution:
     warnings: list[str] = field(default_factory=list)
     certificate: Any = field(default=None, repr=False)
     record: OnCourse | None = None  # the same policy on the recorded streams that the limit is about
+    ladder: Any = field(default=None, repr=False)  # `solvers.ladder.Climb`: what keeps the limit, where feedback does
 
     @property
     def objective(self) -> float:
@@ -155,6 +156,7 @@ class Solution:
             "seconds": round(self.seconds, 3),
             "warnings": self.warnings,
             **({} if self.record is None else self.record.to_json()),
+            **({} if self.ladder is None else {"feedback": self.ladder.to_json()}),
         }
 
     def with_bound(self, bound: float, certificate: Any, elsewhere: float = 0.0) -> "Solution":

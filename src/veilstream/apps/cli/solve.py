@@ -20,6 +20,8 @@ Examples:
 
   veil solve me.veil --max home=5km,*=500m -o policy.veil
 
+  veil solve me.veil --avg 1km --feedback day -o policy.veil
+
   veil solve meter.veil --budget 0.1 --json
 
   veil solve builtin:grid32x32-local --lambda 0.3 --reach 3
@@ -37,6 +39,14 @@ def solve(
     ] = None,
     weight: Annotated[float | None, typer.Option("--lambda", help="Bits per unit of distortion.")] = None,
     budget: Annotated[float | None, typer.Option(help="Bits per step at most; the distortion is minimised.")] = None,
+    feedback: Annotated[
+        str | None,
+        typer.Option(help="Keep --avg whatever the person does, by a public move every day, week, month or 6h, ..."),
+    ] = None,
+    max_bits: Annotated[
+        float | None,
+        typer.Option(help="Under --feedback: never leak more than this per step, even if the limit fails."),
+    ] = None,
     distortion: Annotated[
         str, typer.Option(help="felt: from readings to releases; states: between states, the paper's meaning.")
     ] = "felt",
@@ -86,6 +96,8 @@ def solve(
             seed=seed,
             progress=progress,
             course=source.course,
+            feedback=None if feedback is None else boundary_steps(feedback, artefact),
+            max_bits=max_bits,
             certify_seconds=seconds,
             **options,
         )
@@ -100,6 +112,23 @@ def solve(
         print_json(result)
     else:
         show(solution, source, quantile, guess, out)
+
+
+def boundary_steps(every: str, model: "Artefact | None") -> int:
+    """Steps between boundaries: a stretch of time, or a number of steps where the model counts steps."""
+    from veilstream.errors import InputError
+    from veilstream.units import format_duration, parse_duration
+
+    period = None if model is None else model.period_s
+    if period is None:
+        if not every.isdecimal() or int(every) < 1:
+            raise InputError(f"--feedback must be a number of steps, since this model counts steps; found {every!r}")
+        return int(every)
+    named = {"day": "1d", "week": "7d", "month": "30d"}
+    steps = parse_duration(named.get(every, every), "--feedback") / period
+    if steps < 1:
+        raise InputError(f"--feedback {every} is shorter than a step of {format_duration(period)}")
+    return round(steps)
 
 
 def limit_warnings(source: "Utility", avg: str | None, at_most: str | None) -> list[str]:
@@ -163,6 +192,8 @@ def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess
             "  on the record", f"{tried.bits:.4f} ± {1.96 * tried.bits_se:.4f}", "bits, its starts and gaps in it"
         )
         table.add_row("felt", f"{tried.felt:.4f}", f"{unit} from reading to release, mean over the record")
+    if solution.ladder is not None and tried is not None:
+        table.add_row("  charged", f"{tried.charged:.4f}", "bits, what its meter will say: proved under the chain")
     said = "on average" if tried is None else "the same under the chain's long run"
     table.add_row("distortion", f"{solution.distortion:.4f}", f"{unit} {said}")
     between = between_states(solution, source)
@@ -181,6 +212,9 @@ def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess
     console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
     if quantile < 1 and solution.problem.worst is not None:
         console.print(f"the limit at every step is for {quantile:.4g} of the readings of each state")
+    if solution.ladder is not None:
+        for line in solution.ladder.words(source.unit):
+            console.print(line, soft_wrap=True)
     for warning in solution.warnings:
         console.print(f"[yellow]![/] {warning}", soft_wrap=True)
     if out is not None:

@@ -50,7 +50,7 @@ class Record:
 
 
 _State = tuple[
-    int | None, float, bytes | None, bytes | None, int, int | None, int, int, float, bytes | None
+    int | None, float, bytes | None, bytes | None, int, int | None, int, int, float, float, bytes | None
 ]  # as state_of gives it
 _decoder = msgspec.msgpack.Decoder(tuple[int, str, str, _State, Log])  # schema, policy, chain, state, log
 _encoder = msgspec.msgpack.Encoder()
@@ -73,7 +73,7 @@ def decode(key: Key, revision: int, body: bytes, binding: Binding) -> Record | N
         return None
     s = Stream(*key, revision, *state)  # type: ignore[arg-type]  # each in its place
     if policy != binding.policy:
-        s.memory, s.excess = None, 0.0
+        s.memory, s.excess, s.mark = None, 0.0, 0.0
     if chain != binding.chain:
         s.belief, s.state, s.pending_step, s.pending_symbol = None, -1, None, -1
     return Record(s, revision, log)
