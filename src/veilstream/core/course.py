@@ -9,7 +9,7 @@ step t and z_t the true state then,
 For others it is the mean over draws with the same random numbers every time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array, Index
-from veilstream.core.meter import Meter, Unmetered
+from veilstream.core.meter import HistoryMeter, Listener, Meter, Unmetered
 from veilstream.core.policy import Policy
+from veilstream.core.problem import advance
 from veilstream.core.release import Mechanism
 
 MOST_MOVES = 20_000_000  # entries in the moves of the memory, one matrix a state
@@ -42,6 +43,19 @@ class OnCourse:
         bits = {"leakage": self.bits, "leakage_se": self.bits_se}
         felt = {"raw_distortion": self.felt, "raw_distortion_se": self.felt_se}
         return {"raw_distortion": self.felt, "record": {**bits, **felt, "copies": self.copies}}
+
+    @classmethod
+    def of(cls, said: Any) -> "OnCourse | None":
+        """What `to_json` wrote, from a file, which may say anything."""
+        told = said.get("record") if isinstance(said, Mapping) else None
+        if not isinstance(told, Mapping):
+            return None
+        names = ("raw_distortion", "raw_distortion_se", "leakage", "leakage_se", "copies")
+        numbers = [float(v) for k in names if isinstance(v := told.get(k), int | float) and np.isfinite(v)]
+        if len(numbers) < len(names):
+            return None
+        felt, felt_se, bits, bits_se, copies = numbers
+        return cls(felt, felt_se, bits, bits_se, int(copies))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,13 +109,30 @@ class Course:
                     total += float(((laws[here] @ table[:, x]) * distance[here]).sum())
         return total / self.steps
 
-    def leakage(self, policy: Policy, chain: MarkovChain) -> OnCourse:
+    def leakage(self, policy: Policy, chain: MarkovChain, draws: int = DRAWS) -> OnCourse:
         """Bits per step for these very streams, whatever their law: the adversary's model is the chain."""
-        return self.run(policy, Mechanism(policy.made_for(chain)).meter)
+        meter = Listener(chain) if chain.order == 1 else HistoryMeter.of(chain, Listener)
+        return self.run(policy.made_for(chain), meter, draws=draws)
 
-    def run(self, policy: Policy, meter: Meter, seed: int = 0) -> OnCourse:
+    def truth(self, chain: MarkovChain) -> float | None:
+        """Bits per step that the true states of these streams would tell; None where the chain cannot say.
+
+        -log2 P(x_0) - sum_t log2 P^(1+gap_t)(x_{t-1}, x_t)
+        """
+        if chain.order > 1:
+            return None
+        total = 0.0
+        for z, gaps in zip(self.states, self.gaps, strict=True):
+            likely = np.concatenate([chain.initial[z[:1]], chain.transition[z[:-1], z[1:]]])
+            for t in np.flatnonzero(gaps):
+                likely[t] = advance(chain.transition[z[t - 1]], chain, int(gaps[t]))[z[t]]
+            with np.errstate(divide="ignore"):
+                total -= float(np.log2(likely).sum())
+        return total / self.steps if np.isfinite(total) else None
+
+    def run(self, policy: Policy, meter: Meter, seed: int = 0, draws: int = DRAWS) -> OnCourse:
         """Every stream released several times, memory and belief going on over gaps."""
-        copies = int(np.clip(DRAWS // max(self.steps, 1), LEAST_COPIES, MOST_COPIES))
+        copies = int(np.clip(draws // max(self.steps, 1), LEAST_COPIES, MOST_COPIES))
         mechanism, rng = Mechanism(policy, meter=meter), np.random.default_rng(seed)
         far, bits = np.zeros((2, copies))
         each = np.arange(copies)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from veilstream.artefact import Artefact
-    from veilstream.core.course import OnCourse
+    from veilstream.core.course import Course
 
 EXAMPLES = """
 Examples:
@@ -64,8 +64,8 @@ def report(
             need(library, "deep", "; or --audit quick, which trains no network")
     options = Options(shareable, points, seconds, seed, audit)
     with progress_bar("report", quiet=json_out) as progress:
-        sequences, card, account, felt = _recorded(artefact, data, stream, columns, unit_of(artefact))
-        content = collect(artefact, sequences, options, card, account, progress)
+        sequences, card, account, course = _recorded(artefact, data, stream, columns, unit_of(artefact))
+        content = collect(artefact, sequences, options, card, account, progress, course)
     size = write(out, render(content))
     if json_out:
         own = content.own
@@ -77,7 +77,7 @@ def report(
                 "leakage": own.point.leakage,
                 "distortion": own.point.distortion,
                 "leakage_lower": own.low,
-                **({} if felt is None else felt.to_json()),
+                **({} if own.record is None else own.record.to_json()),
                 "level": str(own.point.level),
                 "verdict": verdict(content)[0],
                 "warnings": content.warnings,
@@ -99,8 +99,8 @@ def unit_of(artefact: Artefact) -> str | None:
 
 def _recorded(
     artefact: Artefact, data: list[str] | None, stream: str | None, columns: str | None, unit: str | None
-) -> tuple[list[NDArray[int64]] | None, list[tuple[str, str]], list[dict[str, Any]], OnCourse | None]:
-    """Recorded symbols, the data card, the account of the cleaning, and what is felt of the releases."""
+) -> tuple[list[NDArray[int64]] | None, list[tuple[str, str]], list[dict[str, Any]], Course | None]:
+    """Recorded symbols, the data card, the account of the cleaning, and the streams with their readings."""
     from veilstream.apps.cli.common import in_flags
     from veilstream.apps.report.card import chain_card, data_card
     from veilstream.errors import InputError
@@ -108,7 +108,7 @@ def _recorded(
     if not data:
         return None, chain_card(artefact), [], None
     try:
-        from veilstream.audit.source import on_record, recorded_runs
+        from veilstream.audit.source import course_of, recorded_runs
         from veilstream.data.sources import read
     except ImportError as missing:
         raise InputError(
@@ -118,10 +118,10 @@ def _recorded(
     if stream is not None:
         readings = readings.only(stream)
     runs = recorded_runs(readings, artefact)
-    sequences, felt = runs.sequences, on_record(artefact, runs)
-    card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences, felt), *chain_card(artefact)]
+    sequences = runs.sequences
+    card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences), *chain_card(artefact)]
     account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
-    return sequences, card, account, felt
+    return sequences, card, account, course_of(artefact, runs)
 
 
 def check_writable(out: Path) -> None:
