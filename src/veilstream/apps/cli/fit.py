@@ -212,7 +212,9 @@ def fit(
             (readings.only(s), out and out.replace("{stream}", _safe(s)), _per_stream(plot, s))
             for s in readings.streams
         ]
-    results = [_one(own, options, path, picture, truth, json_out) for own, path, picture in jobs]
+    told = {"columns": columns, "tz": tz, "time_format": time_format, "unit": unit, "skip_bad": skip_bad}
+    reading = {k: v for k, v in told.items() if v}
+    results = [_one(own, options, path, picture, truth, json_out, reading) for own, path, picture in jobs]
     if json_out:
         from veilstream.apps.cli.common import print_json
 
@@ -220,7 +222,13 @@ def fit(
 
 
 def _one(
-    readings: Readings, options: FitOptions, out: str | None, plot: Path | None, truth: Source | None, quiet: bool
+    readings: Readings,
+    options: FitOptions,
+    out: str | None,
+    plot: Path | None,
+    truth: Source | None,
+    quiet: bool,
+    reading: dict[str, Any],
 ) -> dict[str, Any]:
     """Fit, write, draw and print one model; returns its JSON."""
     from veilstream.apps.cli.common import in_flags, progress_bar
@@ -241,7 +249,8 @@ def _one(
             Path(out).parent.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise InputError(f"{out}: cannot be written ({problem.strerror})") from None
-        made = provenance(shlex.join(["veil", *sys.argv[1:]]), options.seed, readings.sha256, card=model.figures())
+        more = {"card": model.figures()} | ({"reading": reading} if reading else {})
+        made = provenance(shlex.join(["veil", *sys.argv[1:]]), options.seed, readings.sha256, **more)
         artefact = save(
             out,
             chain=model.chain,

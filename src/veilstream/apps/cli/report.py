@@ -34,6 +34,9 @@ def report(
     ] = False,
     stream: Annotated[str | None, typer.Option(help="This stream of the data only.")] = None,
     columns: Annotated[str | None, typer.Option(help="Which column is what, as in time=ts,lat=y,lon=x.")] = None,
+    tz: Annotated[str | None, typer.Option(help="Time zone of stamps that have none.")] = None,
+    time_format: Annotated[str | None, typer.Option(help="Format of the stamps, as in veil fit.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.")] = False,
     points: Annotated[int, typer.Option(help="Weights on the curve.", min=3, max=60)] = 16,
     seconds: Annotated[float, typer.Option(help="Time for the certificates, in all.", min=0.0)] = 20.0,
     audit: Annotated[
@@ -63,8 +66,10 @@ def report(
         for library in ("jax", "optax"):
             need(library, "deep", "; or --audit quick, which trains no network")
     options = Options(shareable, points, seconds, seed, audit)
+    told = {"columns": columns, "tz": tz, "time_format": time_format, "skip_bad": skip_bad}
+    reading = {**told, "unit": unit_of(artefact)}
     with progress_bar("report", quiet=json_out) as progress:
-        sequences, card, account, course = _recorded(artefact, data, stream, columns, unit_of(artefact))
+        sequences, card, account, course = _recorded(artefact, data, stream, reading)
         content = collect(artefact, sequences, options, card, account, progress, course)
     size = write(out, render(content))
     if json_out:
@@ -98,23 +103,17 @@ def unit_of(artefact: Artefact) -> str | None:
 
 
 def _recorded(
-    artefact: Artefact, data: list[str] | None, stream: str | None, columns: str | None, unit: str | None
+    artefact: Artefact, data: list[str] | None, stream: str | None, reading: dict[str, Any]
 ) -> tuple[list[NDArray[int64]] | None, list[tuple[str, str]], list[dict[str, Any]], Course | None]:
     """Recorded symbols, the data card, the account of the cleaning, and the streams with their readings."""
-    from veilstream.apps.cli.common import in_flags
+    from veilstream.apps.cli.common import in_flags, read_like
     from veilstream.apps.report.card import chain_card, data_card
-    from veilstream.errors import InputError
 
     if not data:
         return None, chain_card(artefact), [], None
-    try:
-        from veilstream.audit.source import course_of, recorded_runs
-        from veilstream.data.sources import read
-    except ImportError as missing:
-        raise InputError(
-            f"reading data needs {missing.name}; install it with: pip install 'veilstream[data]'"
-        ) from None
-    readings = read(data, columns=columns, unit=unit)
+    readings = read_like(artefact.provenance, data, **reading)
+    from veilstream.audit.source import course_of, recorded_runs
+
     if stream is not None:
         readings = readings.only(stream)
     runs = recorded_runs(readings, artefact)

@@ -135,8 +135,8 @@ def write(path: Path, solution: "Solution", source: "Utility", model: "Artefact 
 
     data = "" if model is None else model.provenance.get("data_sha256", "")
     made = provenance(shlex.join(["veil", *sys.argv[1:]]), seed, data, solution=as_json(solution, source))
-    if model is not None and "card" in model.provenance:
-        made["card"] = model.provenance["card"]
+    if model is not None:
+        made |= {k: model.provenance[k] for k in ("card", "reading") if k in model.provenance}
     extra = {} if model is None else {"states": model.states, "recording": model.recording}
     save(path, solution.policy, problem=solution.problem, provenance=made, **extra)
 

@@ -22,7 +22,7 @@ SHAREABLE = (
     "Shareable: no recorded trace is in this page; its example was drawn from the chain. "
     "It does show the model: states, their distances, and how often each is visited."
 )
-HIDDEN = {"command", "data_sha256"}  # of the provenance, in a shareable page: they may name a person's files
+HIDDEN = {"command", "data_sha256", "reading"}  # of the provenance, in a shareable page: they may name a person's files
 
 
 def render(content: Content) -> str:
