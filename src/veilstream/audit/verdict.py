@@ -125,7 +125,7 @@ def _claim_words(audit: Audit, claim: Claim | None, chain: MarkovChain) -> str:
     if claim is None:
         return f"The file claims no leakage; {measured}."
     result = check(audit, claim)
-    most, how = ("at most ", f"an upper bound, {claim.level}") if claim.bound else ("", claim.level)
+    most, how = ("at most ", f"{claim.level}, an upper bound") if claim.bound else ("", claim.level)
     said = f"leaks {most}{claim.leakage:.4f} bits per step under the fitted chain ({how}"
     said += f"; {claim.startup_bits:.1f} bits more once, at the start)" if claim.startup_bits > 0.05 else ")"
     share = (

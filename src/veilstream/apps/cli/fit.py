@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
 from veilstream.errors import InputError
 from veilstream.units import parse_duration, parse_length_m, parse_quantity
@@ -38,11 +39,27 @@ Examples:
 """
 
 
+class Command(typer.core.TyperCommand):
+    """Its help names the formats there are; to know them takes polars, so it asks only then."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        try:
+            from veilstream.data.readers import READERS
+        except ImportError:
+            known = "those of veilstream[data]"
+        else:
+            known = ", ".join(f"{reader.name} ({' '.join(reader.endings)})" for reader in READERS)
+        for param in self.params:
+            if param.name == "sources":
+                param.help = f"File, folder, glob or - (standard input): {known}."  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
 def fit(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="SOURCE...", help="File, folder, glob or - (standard input): GeoLife .plt, .gpx, .csv, .jsonl."
+            metavar="SOURCE...", help="File, folder, glob or - (standard input), in a format that is known."
         ),
     ] = None,
     out: Annotated[

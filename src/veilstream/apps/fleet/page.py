@@ -160,7 +160,10 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
             (str(r["level"]), None),
             ("" if not audit else "stands" if audit["stands"] else "CONTRADICTED", None),
         ]
-        tds = "".join(f"<td{_value(v)}>{escape(text)}</td>" for text, v in cells)
+        tds = "".join(
+            f'<td data-head="{escape(h)}"{_value(v)}>{escape(text)}</td>'
+            for h, (text, v) in zip(heads[1:], cells, strict=True)
+        )
         body.append(f'<tr><th scope="row">{escape(r["user"])}</th>{tds}</tr>')
     head = "".join(f'<th scope="col">{escape(h)}</th>' for h in heads)
     return (
@@ -169,7 +172,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         "same in the long run of her chain. <em>at least</em>: no policy this accurate tells "
         "less (proved). <em>helped by</em>: how many others, and the transitions per state they count for. "
         "<em>named</em>: how often someone who knows chain and policy names her state right on her own traces, without "
-        'the releases → with them (estimated).</p><div class="wide"><table class="sortable">'
+        'the releases → with them (estimated).</p><div class="wide"><table class="sortable stack">'
         f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(body)}</tbody></table></div></section>"
     )

@@ -46,6 +46,7 @@ def chain_card(artefact: Artefact) -> list[tuple[str, str]]:
             ("fitted on", f"{counts.sum():,.0f} transitions; per state {counts.min():,.0f} to {counts.max():,.0f}")
         )
     if artefact.problem is not None:
-        rows.append(("constraint", str(artefact.problem.constraint)))
+        unit = f" (distances in {states.unit})" if states is not None and states.unit else ""
+        rows.append(("constraint", f"{artefact.problem.constraint}{unit}"))
     rows += [("note", warning) for warning in chain.warnings]
     return rows

@@ -245,7 +245,8 @@ def table_head(content: Content) -> list[str]:
     """Of the table of rivals; the record first where there is one."""
     unit = f" ({content.unit})" if content.unit else ""
     felt = [f"felt on the record{unit}"] if content.own.felt is not None else []
-    return ["method", *felt, f"mean distortion{unit}", "leakage (bits per step)", "times this one's", "level"]
+    long = (f"in the long run{unit}", "bits per step") if felt else (f"mean distortion{unit}", "bits per step")
+    return ["method", *felt, *long, "times this one's", "level"]
 
 
 def table_rows(content: Content, spot: Spot) -> list[list[str]]:

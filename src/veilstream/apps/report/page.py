@@ -97,8 +97,8 @@ def _baselines(content: Content) -> str:
     head = "".join(f'<th scope="col">{escape(h)}</th>' for h in names)
     rows = []
     for first, *rest in table_rows(content, content.own):
-        span = f' colspan="{len(names) - 1}"' if len(rest) == 1 else ""
-        cells = "".join(f"<td{span}>{escape(c)}</td>" for c in rest)
+        about = [f'data-head="{escape(h)}"' for h in names[1:]] if len(rest) > 1 else [f'colspan="{len(names) - 1}"']
+        cells = "".join(f"<td {a}>{escape(c)}</td>" for a, c in zip(about, rest, strict=True))
         rows.append(f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>')
     return (
         f'<div class="wide"><table class="stack" id="rivals"><thead><tr>{head}</tr></thead>'

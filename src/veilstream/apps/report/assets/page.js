@@ -42,7 +42,10 @@
     return out;
   }
   const widest = (names) => Math.max(...names.map((s) => s.length)) * 6.6;
-  const brief = (name) => (name.length > 14 ? name.slice(0, 13) + "\u2026" : name).replace(/^(stop|cell) /, "");
+  // names as labels: the unit stands beside the axis, and so does what all of them are
+  const bare = (name) => (data.unit && name.endsWith(unit) ? name.slice(0, -unit.length) : name).replace(/^(stop|cell) /, "");
+  const brief = (name) => (bare(name).length > 14 ? bare(name).slice(0, 13) + "\u2026" : bare(name));
+  const kind = data.levels !== null ? data.unit : data.names.some((name) => /^stop /.test(name)) ? "stop" : "";
   const names = data.names.map(brief);
   // the row of a state: values have the low ones at the bottom
   const line = (i) => (data.levels === null ? i : n - 1 - i);
@@ -142,7 +145,7 @@
     names.forEach((name, i) => {
       if (i % every === 0) node(svg, "text", { x: left - 6, y: top + row * (line(i) + 0.5) + 4, "text-anchor": "end", class: "soft" }, name);
     });
-    if (data.names.some((name) => /^stop /.test(name))) node(svg, "text", { x: 0, y: top - 5, class: "soft" }, "stop");
+    node(svg, "text", { x: 0, y: top - 5, class: "soft" }, kind);
     const span = data.hours ? steps * data.hours : steps;
     for (const t of ticks(span, width < 500 ? 4 : 8)) {
       const x = left + (t / span) * w;
@@ -257,12 +260,13 @@
         if (i % every === 0) node(svg, "text", { transform: `translate(${x + w / 2 + 4} ${height - bottom + 8}) rotate(-60)`, "text-anchor": "end", class: "soft" }, names[i]);
       });
       node(svg, "text", { x: left, y: top - 12, class: "soft" }, "share of time");
+      node(svg, "text", { x: width - 8, y: height - 2, "text-anchor": "end", class: "soft" }, kind);
       return;
     }
     caption.textContent = "Circles: share of the example's time; lines: moves, solid " + says + ", dashed released. North is up.";
     const near = data.near === null ? null : all.filter((i) => data.near[i]);
     const two = near !== null;
-    const { svg, width } = canvas("map", (w) => (two ? 2 * Math.min(w, 400) * 0.72 + 100 : Math.min(w, 460) * 0.85 + 70), caption.textContent);
+    const { svg, width } = canvas("map", (w) => (two ? 2 * Math.min(w, 400) * 0.72 + (w < 330 ? 80 : 64) : Math.min(w, 460) * 0.85 + 70), caption.textContent);
     legend(svg, width);
     const top = width < 330 ? 44 : 28;
     if (!two) { panel(svg, { x: 1, y: top, w: width - 2, h: Math.min(width, 460) * 0.85 }, all, spot, all, ""); return; }
@@ -290,8 +294,8 @@
       node(svg, "text", { x: left - 6, y: top + cell * (line(i) + 0.5) + 4, "text-anchor": "end", class: "soft" }, name);
       node(svg, "text", { transform: `translate(${left + cell * (i + 0.5) + 4} ${top + side + 8}) rotate(-65)`, "text-anchor": "end", class: "soft" }, name);
     });
-    node(svg, "text", { transform: `translate(11 ${top + side / 2}) rotate(-90)`, "text-anchor": "middle" }, "true");
-    node(svg, "text", { x: left + side / 2, y: top + side + foot + 20, "text-anchor": "middle" }, "released");
+    node(svg, "text", { transform: `translate(11 ${top + side / 2}) rotate(-90)`, "text-anchor": "middle" }, kind ? `true (${kind})` : "true");
+    node(svg, "text", { x: left + side / 2, y: top + side + foot + 20, "text-anchor": "middle" }, kind ? `released (${kind})` : "released");
   }
 
   // --- the table of other ways, as the page was written ---------------------------------------------------
