@@ -44,6 +44,7 @@ def audit_artefact(
     recording: Recording | None = None,
     *,
     sequences: Sequence[Ints] | None = None,
+    record: OnCourse | None = None,
     name: str | None = None,
     against: Sequence[str] = (),
     options: Options | None = None,
@@ -52,10 +53,10 @@ def audit_artefact(
     """What adversaries learn from the releases of a policy file.
 
     readings: recorded data, encoded as the file's own recording says unless another one is given.
-    sequences: instead of readings, symbols that are encoded already.
+    sequences: instead of readings, symbols that are encoded already; record: what is known of their releases.
     name: what to call the policy; the method that made it unless told.
     """
-    policy, problem, states, record = artefact.policy, artefact.problem, artefact.states, None
+    policy, problem, states = artefact.policy, artefact.problem, artefact.states
     warnings = about_data(artefact.provenance)
     if policy is None or problem is None:
         raise InputError("this file is a model without a policy; run `veil solve` on it first")
@@ -90,7 +91,7 @@ def audit_artefact(
 def felt_words(record: OnCourse, unit: str) -> str:
     return (
         f"On the recorded streams a release was {record.felt:.3g} {unit} from the reading on average, and told "
-        f"{record.bits:.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
+        f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
     )
 
 

@@ -7,7 +7,8 @@
             and after a gap it is no bound: for streams without gaps alone
 *capacity*  max over all priors of L(., a_s): an upper bound for every chain, used where the chain is not known
 
-Two more that charge nothing drive the same loop for an audit: `Follower` keeps an adversary's belief, `Unmetered` none.
+Three more that charge nothing drive the same loop for an audit: `Follower` keeps an adversary's belief, `Listener`
+tells the output law as well, `Unmetered` keeps none.
 """
 
 from dataclasses import dataclass
@@ -107,6 +108,14 @@ class Follower(Plain):
 
 
 @dataclass(frozen=True, eq=False)
+class Listener(Follower):
+    """The output law at the belief, for whoever reckons the bits of a release himself."""
+
+    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
+        return np.zeros(len(belief)), output_law(belief, self.seen(a))
+
+
+@dataclass(frozen=True, eq=False)
 class ExactMeter(Follower):
     """L(b, a) at the belief."""
 
@@ -128,12 +137,12 @@ class HistoryMeter(Plain):
     a(y|phi_k(z)). How long ago the gap was is public; it is kept beside the belief, in a last column.
     """
 
-    exact: ExactMeter
+    exact: ExactMeter | Listener
     after_gap: Index  # (m - 1) x |Z|: phi_1, ..., phi_{m-1}
 
     @classmethod
-    def of(cls, chain: MarkovChain) -> "HistoryMeter":
-        return cls(ExactMeter(chain), TrueStates.of(chain).after_gap(chain))
+    def of(cls, chain: MarkovChain, follow: type[ExactMeter] | type[Listener] = ExactMeter) -> "HistoryMeter":
+        return cls(follow(chain), TrueStates.of(chain).after_gap(chain))
 
     def start(self, step: Index) -> Array:
         return self._with(self.exact.start(step), np.zeros(len(step)))

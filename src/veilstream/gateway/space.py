@@ -44,6 +44,7 @@ class Space:
                 f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
             )
         policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
+        self.provenance = artefact.provenance
         if self.states is not None and len(self.states) < max(problem.chain.n_symbols, policy.n_outputs):
             raise InputError(
                 f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.states)} states"

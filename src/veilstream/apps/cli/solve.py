@@ -164,8 +164,8 @@ def write(path: Path, solution: "Solution", source: "Utility", model: "Artefact 
 
     data = "" if model is None else model.provenance.get("data_sha256", "")
     made = provenance(shlex.join(["veil", *sys.argv[1:]]), seed, data, solution=as_json(solution, source))
-    if model is not None and "card" in model.provenance:
-        made["card"] = model.provenance["card"]
+    if model is not None:
+        made |= {k: model.provenance[k] for k in ("card", "reading") if k in model.provenance}
     extra = {} if model is None else {"states": model.states, "recording": model.recording}
     save(path, solution.policy, problem=solution.problem, provenance=made, **extra)
 
@@ -184,21 +184,29 @@ def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess
     table.add_column(justify="right")
     table.add_column(style="dim")
     spread = f" ± {1.96 * solution.leakage_se:.4f}" if solution.leakage_se else ""
-    table.add_row("leakage", f"{solution.leakage:.4f}{spread}", f"bits per step, {solution.level}")
+    rate = f"{solution.leakage:.4f}{spread}", f"bits per step, {solution.level}"
+    if tried is None:
+        table.add_row("leakage", *rate)
+        far = "distortion", f"{solution.distortion:.4f}", f"{unit} on average"
+    else:
+        table.add_row("felt", f"{tried.felt:.4f}", f"{unit} from reading to release, mean over the record")
+        table.add_row("  long run", f"{solution.distortion:.4f}", f"{unit}, the same under the chain")
+        table.add_row(
+            "leakage",
+            f"{tried.bits:.4f} ± {1.96 * tried.bits_se:.4f}",
+            "bits per step on the record, starts and gaps in it",
+        )
+        table.add_row("  long run", *rate)
+        far = None
     if solution.leakage_lower is not None:
         table.add_row("  at least", f"{solution.leakage_lower:.4f}", "bits for any policy this accurate, proved")
-    if tried is not None:
-        table.add_row(
-            "  on the record", f"{tried.bits:.4f} ± {1.96 * tried.bits_se:.4f}", "bits, its starts and gaps in it"
-        )
-        table.add_row("felt", f"{tried.felt:.4f}", f"{unit} from reading to release, mean over the record")
     if solution.ladder is not None and tried is not None:
         table.add_row("  charged", f"{tried.charged:.4f}", "bits, what its meter will say: proved under the chain")
-    said = "on average" if tried is None else "the same under the chain's long run"
-    table.add_row("distortion", f"{solution.distortion:.4f}", f"{unit} {said}")
+    if far is not None:
+        table.add_row(*far)
     between = between_states(solution, source)
     if between is not None:
-        table.add_row("  between states", f"{between:.4f}", f"{unit} from state to release")
+        table.add_row("between states", f"{between:.4f}", f"{unit} from state to release")
     table.add_row("objective", f"{solution.objective:.4f}", f"leakage + {solution.weight:g} x distortion")
     if solution.lower_bound is not None:
         table.add_row("  at least", f"{solution.lower_bound:.4f}", f"for any policy, proved: gap {solution.gap:.2%}")
