@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.core.any_law import density
 from veilstream.core.chain import MarkovChain
 from veilstream.core.feedback import Account
 from veilstream.core.information import Array, Index

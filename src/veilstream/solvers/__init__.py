@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from veilstream.core.course import Course
+from veilstream.core.held_out import HeldOut
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Problem
 from veilstream.errors import InputError
@@ -87,16 +88,16 @@ def solve(
     course: Course | None = None,
     feedback: int | None = None,
     max_bits: float | None = None,
-    chosen_on: Course | None = None,
+    held_out: Course | None = None,
     **options: Any,
 ) -> Solution:
     """The policy that leaks least under the problem's constraint. method: a name, or a solver of your own.
 
     window: released symbols the policy remembers; None raises it while that gains more than 0.1 %.
     course: recorded streams that a mean limit is about, and that the policy is tried on; else it is about the long run
-    of the chain.
+    of the chain. held_out: later streams that nothing was fitted to, for figures that do not believe the chain.
     feedback: a mean limit is kept by public moves between rungs, every so many steps, whatever the person does; no rung
-    leaks more than max_bits per step; the first one is chosen on the streams chosen_on.
+    leaks more than max_bits per step; the first one is chosen on the earlier half of what was held out.
     certify: prove a lower bound that holds for every policy (`certify_seconds` of work).
     Many states: reach=2.0 considers no release further off, dtype="float32" halves the memory of the sweeps, and
     memory_gb=4 refuses what would need more (what the machine has free unless told).
@@ -110,6 +111,9 @@ def solve(
     if feedback is not None:
         if not isinstance(average, Average) or average.limit is None:
             raise InputError("`feedback` keeps a mean limit: give one (`avg`)")
+        chosen_on = None
+        if held_out is not None:  # chosen on its earlier half, told of its later one
+            chosen_on, held_out = held_out.halves()
         rungs = climb(problem, solver, average.limit, feedback, course, chosen_on, max_bits, progress)
         point, weight = rungs.start, rungs.weight
     elif average is None or (isinstance(average, Average) and average.weight is not None):
@@ -127,6 +131,9 @@ def solve(
         tried = course.leakage(solution.policy, problem.chain)
         felt = tried.felt if rungs is not None else course.felt(solution.policy)
         solution = replace(solution, record=replace(tried, felt=felt))
+    if held_out is not None:
+        later = HeldOut.of(held_out, solution.policy, problem.chain, problem.distortion)
+        solution = replace(solution, held_out=later)
     if certify:
         from veilstream.solvers.bounds import certify_solution
 
