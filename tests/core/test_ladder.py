@@ -11,7 +11,7 @@ import veilstream as vs
 from oracles import random_chain
 from veilstream.core.charge import Charge, prove
 from veilstream.core.course import Course
-from veilstream.core.feedback import MOVE_BITS, Account, Feedback
+from veilstream.core.feedback import MOVE_BITS, Excess, Feedback
 from veilstream.core.information import entropy
 from veilstream.core.ladder import Ladder
 from veilstream.core.policy import restore
@@ -21,7 +21,7 @@ from veilstream.core.steady import rates
 
 def run(rule, rungs, felt, first=0):
     """The rule alone, one stream: the excess after every step. felt: functions of the rung."""
-    rung, account, seen = np.array([first]), Account.new(rule, np.zeros(1, int)), []
+    rung, account, seen = np.array([first]), Excess.new(rule, np.zeros(1, int)), []
     for t, far in enumerate(felt):
         step = np.array([t])
         rung = rule.moved(rung, account.way(rule.passed(account.last, step)), rungs)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from veilstream.core.chain import draw
-from veilstream.core.feedback import DOWN, STAY, UP, Account
+from veilstream.core.feedback import DOWN, STAY, UP, Excess
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.information import Array, Index, entropy
 from veilstream.core.meter import ExactMeter, HistoryMeter, Meter, TableMeter
@@ -133,7 +133,7 @@ class Mechanism:
         memory, belief = self.policy.skip(s.memory, k), self.meter.skip(s.belief, k, s.step)
         return Streams(self._at(memory, s.step + k), belief, s.total + self.meter.gap_bits(s.memory, k), s.step + k)
 
-    def move(self, s: Streams, account: Account) -> Streams:
+    def move(self, s: Streams, account: Excess) -> Streams:
         """The public moves of streams that passed a boundary since their last release.
 
         The account is private, and leaves through these moves alone. Beyond the ceiling there are none: whether one is
@@ -341,7 +341,7 @@ class Feeling:
         if rule is not None and problem is None:
             raise InputError("a ladder needs the problem it was made for (problem=...): its moves depend on distances")
         if rule is not None and problem is not None:
-            self.account, self.distances = Account.new(rule, s.step), problem.distortion
+            self.account, self.distances = Excess.new(rule, s.step), problem.distortion
 
     def step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
         """A step of the mechanism, with the move before it and the distance after it."""

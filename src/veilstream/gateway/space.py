@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.feedback import Account
+from veilstream.core.feedback import Excess
 from veilstream.core.histories import BLIND
 from veilstream.core.release import SILENT, Mechanism, MeterName, Streams, Uniforms
 from veilstream.errors import InputError
@@ -214,13 +214,13 @@ class Space:
                 s.excess, s.mark = excess, mark
         return y, totals, rungs, last
 
-    def _account(self, turns: list[Turn]) -> tuple[Account | None, NDArray[np.float64]]:
+    def _account(self, turns: list[Turn]) -> tuple[Excess | None, NDArray[np.float64]]:
         """What feedback keeps of these streams, and the distance from each of their readings to every release."""
         if self.rule is None:
             return None, np.empty((0, 0))
         last = [turn.times[0][0] if turn.stream.last_step is None else turn.stream.last_step for turn in turns]
         excess, mark = (np.array([getattr(turn.stream, k) for turn in turns]) for k in ("excess", "mark"))
-        account = Account(self.rule, excess, mark, np.array(last))
+        account = Excess(self.rule, excess, mark, np.array(last))
         return account, self.felt([p for turn in turns for p in turn.points])
 
 

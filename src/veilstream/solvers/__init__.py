@@ -128,9 +128,7 @@ def solve(
     if rungs is not None:
         solution = replace(solution, policy=rungs.ladder, ladder=rungs)
     if course is not None:
-        tried = course.leakage(solution.policy, problem.chain)
-        felt = tried.felt if rungs is not None else course.felt(solution.policy)
-        solution = replace(solution, record=replace(tried, felt=felt))
+        solution = replace(solution, record=course.whole(solution.policy, problem.chain))
     if held_out is not None:
         later = HeldOut.of(held_out, solution.policy, problem.chain, problem.distortion)
         solution = replace(solution, held_out=later)
