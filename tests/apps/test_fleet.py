@@ -22,6 +22,7 @@ from veilstream.apps.fleet.users import read_users
 from veilstream.artefact import load
 from veilstream.data.fitting import FitOptions
 from veilstream.errors import InputError
+from veilstream.solvers.comfort import DataCard
 
 LITTLE = Settings(weight=5.0, window=1, points=2, certify_s=0.0, audit=False)
 QUICK = Plan(fit=FitOptions(n_states=3), settings=LITTLE)
@@ -163,6 +164,34 @@ def test_the_rest_goes_on_and_the_summary_names_what_failed(ran):
     short = next(r for r in told["rows"] if r["user"] == "short")
     assert short["pool"]["strength"] > 0 and short["states"] == 3 and short["transitions"] == 11
     assert next(r for r in told["rows"] if r["user"] == "000")["pool"] is None
+
+
+def test_a_thin_model_is_said_to_be_one_wherever_its_figures_are(ran):
+    """12 steps make 11 transitions: whatever is computed of them is true of the model only."""
+    root, _, _, summary = ran
+    row = next(r for r in summary.rows if r["user"] == "short")
+    place = disk.places(root / "out", ["short"])["short"]
+    assert row["level"] == "model only" and any("thin data" in note for note in row["notes"])
+    for file in ("policy.veil", "model.veil"):
+        assert DataCard.of(vs.load(place / file).provenance).thin
+    assert vs.load(place / "policy.veil").provenance["solution"]["level"] == "model only"
+    assert any("thin data" in w for w in json.loads((place / "audit.json").read_text())["warnings"])
+    assert "model only" in (root / "out" / "index.html").read_text().split("User by user")[1]
+
+
+def test_what_is_felt_on_the_record_stands_before_the_long_run(ran):
+    root, _, _, _ = ran
+    told = json.loads((root / "out" / "fleet.json").read_text())
+    for row in told["rows"]:
+        if row["raw_distortion"] is None:
+            continue
+        assert row["distortion_share"] == row["raw_distortion"] / row["blind_distortion"]
+        assert f"{row['raw_distortion']:.3g} {row['unit']}" in (root / "out" / "index.html").read_text()
+        place = disk.places(root / "out", [row["user"]])[row["user"]]
+        said = json.loads((place / "audit.json").read_text())
+        assert said["raw_distortion"] == pytest.approx(row["raw_distortion"])
+        assert said["verdict"].startswith(f"On the recorded streams a release was {row['raw_distortion']:.3g} ")
+    assert any(row["raw_distortion"] is not None for row in told["rows"])
 
 
 def test_each_user_has_a_policy_that_meets_the_limit_and_can_be_served(ran):

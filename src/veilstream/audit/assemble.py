@@ -47,6 +47,7 @@ def audit_artefact(
     recording: Recording | None = None,
     *,
     sequences: Sequence[Ints] | None = None,
+    record: OnCourse | None = None,
     name: str | None = None,
     against: Sequence[str] = (),
     options: Options | None = None,
@@ -55,11 +56,11 @@ def audit_artefact(
     """What adversaries learn from the releases of a policy file.
 
     readings: recorded data, encoded as the file's own recording says unless another one is given.
-    sequences: instead of readings, symbols that are encoded already.
+    sequences: instead of readings, symbols that are encoded already; record: what is known of their releases.
     name: what to call the policy; the method that made it unless told.
     """
     policy, problem, states = artefact.policy, artefact.problem, artefact.states
-    record, later = None, None
+    later = None
     warnings = about_data(artefact.provenance)
     if policy is None or problem is None:
         raise InputError("this file is a model without a policy; run `veil solve` on it first")
@@ -94,10 +95,18 @@ def audit_artefact(
 
 
 def felt_words(record: OnCourse, unit: str) -> str:
-    return (
+    words = (
         f"On the recorded streams a release was {record.felt:.3g} {unit} from the reading on average, and told "
-        f"{record.bits:.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
+        f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
     )
+    if record.rungs and record.charged is not None:
+        used = [i for i, share in enumerate(record.rungs) if share > 0]
+        words += (
+            f" Feedback moved it {record.moves:.0f} times, between rungs {used[0]} and {used[-1]} of "
+            f"{len(record.rungs)}; its meter charged {record.charged:.3f} bits per step. The adversaries below were "
+            "run on its first rung."
+        )
+    return words
 
 
 def method_of(artefact: Artefact) -> str:

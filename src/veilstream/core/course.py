@@ -9,7 +9,7 @@ step t and z_t the true state then,
 For others it is the mean over draws with the same random numbers every time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from veilstream.core.any_law import density
 from veilstream.core.chain import MarkovChain
+from veilstream.core.feedback import Excess
 from veilstream.core.information import Array, Index
-from veilstream.core.meter import ExactMeter, HistoryMeter, Meter, Unmetered
-from veilstream.core.policy import Memory, Policy
-from veilstream.core.problem import output_law
+from veilstream.core.meter import HistoryMeter, Listener, Meter, Unmetered
+from veilstream.core.policy import Policy
 from veilstream.core.release import Mechanism
 
 MOST_MOVES = 20_000_000  # entries in the moves of the memory, one matrix a state
@@ -36,23 +36,32 @@ class OnCourse:
 
     felt: float  # reading to release
     felt_se: float
-    bits: float  # per step: log2 a(y|z)/q(y), q the output law of the chain's filter
+    bits: float  # per step: log2 a(y|z)/q(y), q the output law of the chain's filter; and the bits of public moves
     bits_se: float
     copies: int
-    each: Array | None = field(default=None, repr=False)  # 2 x steps: felt and bits of every step, means over copies
+    each: Array | None = field(default=None, repr=False)  # 2 x steps: felt and bits at each, over copies
+    charged: float | None = None  # of a ladder, per step: what its meter says
+    rungs: tuple[float, ...] = ()  # of a ladder: the share of steps on each rung
+    moves: float = 0.0  # public moves that changed the rung, over all streams
 
     def to_json(self) -> dict[str, Any]:
         bits = {"leakage": self.bits, "leakage_se": self.bits_se}
         felt = {"raw_distortion": self.felt, "raw_distortion_se": self.felt_se}
-        return {"raw_distortion": self.felt, "record": {**bits, **felt, "copies": self.copies}}
+        ladder = {"charged": self.charged, "rungs": list(self.rungs), "moves": self.moves} if self.rungs else {}
+        return {"raw_distortion": self.felt, "record": {**bits, **felt, "copies": self.copies, **ladder}}
 
-
-@dataclass(frozen=True, eq=False)
-class Predictor(ExactMeter):
-    """The output law of the chain's filter; no bits are counted, which takes longer than all the rest."""
-
-    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
-        return np.zeros(len(belief)), output_law(belief, self.seen(a))
+    @classmethod
+    def of(cls, said: Any) -> "OnCourse | None":
+        """What `to_json` wrote, from a file, which may say anything."""
+        told = said.get("record") if isinstance(said, Mapping) else None
+        if not isinstance(told, Mapping):
+            return None
+        names = ("raw_distortion", "raw_distortion_se", "leakage", "leakage_se", "copies")
+        numbers = [float(v) for k in names if isinstance(v := told.get(k), int | float) and np.isfinite(v)]
+        if len(numbers) < len(names):
+            return None
+        felt, felt_se, bits, bits_se, copies = numbers
+        return cls(felt, felt_se, bits, bits_se, int(copies))
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,34 +153,83 @@ class Course:
             found.append(cost)
         return found
 
-    def leakage(self, policy: Policy, chain: MarkovChain, most: int = MOST_COPIES) -> OnCourse:
-        """Bits per step for these very streams, whatever their law: the adversary's model is the chain."""
-        meter = Mechanism(policy.made_for(chain)).meter
-        if isinstance(meter, HistoryMeter):
-            return self.run(policy, replace(meter, exact=Predictor(chain)), most=most)
-        return self.run(policy, Predictor(chain) if isinstance(meter, ExactMeter) else meter, most=most)
+    @property
+    def n_units(self) -> int:
+        """Traces or weeks."""
+        return 0 if self.units is None else len(np.unique(np.concatenate(self.units)))
 
-    def run(self, policy: Policy, meter: Meter, seed: int = 0, most: int = MOST_COPIES) -> OnCourse:
-        """Every stream released several times (at most `most`), memory and belief going on over gaps."""
-        copies = int(np.clip(DRAWS // max(self.steps, 1), LEAST_COPIES, most))
-        mechanism, rng = Mechanism(policy, meter=meter), np.random.default_rng(seed)
-        totals, each = np.zeros((2, copies)), list[Array]()
+    def leakage(self, policy: Policy, chain: MarkovChain, draws: int = DRAWS, beside: Array | None = None) -> OnCourse:
+        """Bits per step for these very streams, whatever their law: the adversary's model is the chain.
+
+        beside: |Z| x |Y| distances to be told too, in a third row of `each`; moves follow what is felt.
+        Of a ladder each move costs what it can tell; what its meter charges, which believes the chain, is beside it.
+        """
+        policy = policy.made_for(chain)
+        meter = Listener(chain) if chain.order == 1 else HistoryMeter.of(chain, Listener)
+        found = self.run(policy, meter, draws=draws, beside=beside)
+        if policy.moves_by is None:
+            return found
+        return replace(found, charged=self.run(policy, Mechanism(policy).meter, draws=draws).charged)
+
+    def whole(self, policy: Policy, chain: MarkovChain, draws: int = DRAWS) -> OnCourse:
+        """Both means: what is felt, without draws where that can be, and what is told."""
+        found = self.leakage(policy, chain, draws)
+        return found if policy.moves_by is not None else replace(found, felt=self.felt(policy))
+
+    def truth(self, chain: MarkovChain) -> float | None:
+        """Bits per step that the true states of these streams would tell; None where the chain cannot say.
+
+        -log2 P(x_0) - sum_t log2 P^(1+gap_t)(x_{t-1}, x_t)
+        """
+        if chain.order > 1:
+            return None
+        total = 0.0
+        for z, gaps in zip(self.states, self.gaps, strict=True):
+            likely = np.concatenate([chain.initial[z[:1]], chain.transition[z[:-1], z[1:]]])
+            for t in np.flatnonzero(gaps):
+                likely[t] = chain.later(chain.transition[z[t - 1]], int(gaps[t]))[z[t]]
+            with np.errstate(divide="ignore"):
+                total -= float(np.log2(likely).sum())
+        return total / self.steps if np.isfinite(total) else None
+
+    def run(
+        self, policy: Policy, meter: Meter, seed: int = 0, draws: int = DRAWS, beside: Array | None = None
+    ) -> OnCourse:
+        """Every stream released several times, memory and belief going on over gaps."""
+        copies = int(np.clip(draws // max(self.steps, 1), LEAST_COPIES, MOST_COPIES))
+        mechanism, rng, rule = Mechanism(policy, meter=meter), np.random.default_rng(seed), policy.moves_by
+        totals, charged, each = np.zeros((2 if beside is None else 3, copies)), 0.0, list[Array]()
+        rungs, moves = np.zeros(policy.rungs), 0
         for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
             s = mechanism.start(copies, first)
+            account = None if rule is None else Excess.new(rule, s.step)
             for t, x in enumerate(z.tolist()):
                 if gaps[t]:
                     s = mechanism.skip(s, int(gaps[t]))
-                now = mechanism.look(s)
-                z_t = np.full(copies, x)
+                told = np.zeros(copies)
+                if account is not None:
+                    before, s = s, mechanism.move(s, account)
+                    told += s.total - before.total
+                    moves += int((s.memory != before.memory).sum())
+                now, z_t = mechanism.look(s), np.full(copies, x)
                 y = mechanism.draw(s, now, z_t, rng.random(copies))
-                told = np.zeros(copies) if now.law is None else density(now, z_t, y)
-                figures = np.stack([distance[t, y], told])
+                if now.law is not None and now.channel is not None:
+                    told += density(now, z_t, y)
+                if account is not None:
+                    account.count(distance[t, y], s.step)
+                    np.add.at(rungs, policy.rung(s.memory), 1)
+                figures = np.stack([distance[t, y], told, *([] if beside is None else [beside[x, y]])])
                 totals += figures
                 each.append(figures.mean(1))
                 s = mechanism.after(s, now, y)
+            charged += float(s.total.mean())
         means = np.stack(each, 1)
-        far_se, bits_se = totals.std(1, ddof=1) / self.steps / np.sqrt(copies)
-        return OnCourse(float(means[0].mean()), float(far_se), float(means[1].mean()), float(bits_se), copies, means)
+        far_se, bits_se = totals[:2].std(1, ddof=1) / self.steps / np.sqrt(copies)
+        found = OnCourse(float(means[0].mean()), float(far_se), float(means[1].mean()), float(bits_se), copies, means)
+        if rule is None:
+            return found
+        shares = tuple((rungs / rungs.sum()).tolist())
+        return replace(found, charged=charged / self.steps, rungs=shares, moves=moves / copies)
 
 
 def first_memory(policy: Policy) -> int:

@@ -7,15 +7,17 @@
             and after a gap it is no bound: for streams without gaps alone
 *capacity*  max over all priors of L(., a_s): an upper bound for every chain, used where the chain is not known
 
-Two more that charge nothing drive the same loop for an audit: `Follower` keeps an adversary's belief, `Unmetered` none.
+Three more that charge nothing drive the same loop for an audit: `Follower` keeps an adversary's belief, `Listener`
+tells the output law as well, `Unmetered` keeps none.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from veilstream.core.chain import MarkovChain
+from veilstream.core.feedback import MOVE_BITS
 from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array, Index, divergence, entropy
 from veilstream.core.policy import Memory, Policy
@@ -24,6 +26,8 @@ from veilstream.core.steady import stationary_law, steps_of
 
 
 class Meter(Protocol):
+    start_bits: float  # that a stream owes before its first release
+
     def start(self, step: Index) -> Array:
         """The beliefs about n streams that begin at these public steps, n x ...; n x 0 if it keeps none."""
         ...
@@ -48,9 +52,29 @@ class Meter(Protocol):
         """Beyond a step at which nothing was released, though a reading came."""
         ...
 
+    def gap_bits(self, memory: Memory, k: int) -> Array:
+        """What k steps without a release add."""
+        ...
+
+    def move_bits(self, before: Memory, after: Memory) -> Array:
+        """What a public move adds."""
+        ...
+
+
+class Plain:
+    """A meter that charges a move what it can tell by itself, and nothing for what is no release."""
+
+    start_bits = 0.0
+
+    def gap_bits(self, memory: Memory, k: int) -> Array:
+        return np.zeros(len(memory))
+
+    def move_bits(self, before: Memory, after: Memory) -> Array:
+        return np.full(len(before), MOVE_BITS)
+
 
 @dataclass(frozen=True, eq=False)
-class Follower:
+class Follower(Plain):
     """b' = m(.,y)/p(y) P on an adversary's chain; nothing is charged.
 
     view: which state of the policy each state of that chain is; they are the same unless told.
@@ -84,6 +108,14 @@ class Follower:
 
 
 @dataclass(frozen=True, eq=False)
+class Listener(Follower):
+    """The output law at the belief, for whoever reckons the bits of a release himself."""
+
+    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
+        return np.zeros(len(belief)), output_law(belief, self.seen(a))
+
+
+@dataclass(frozen=True, eq=False)
 class ExactMeter(Follower):
     """L(b, a) at the belief."""
 
@@ -98,19 +130,19 @@ class ExactMeter(Follower):
 
 
 @dataclass(frozen=True, eq=False)
-class HistoryMeter:
+class HistoryMeter(Plain):
     """L(b, a) for a chain of order m > 1, whose releaser must learn the history at the start and after every gap.
 
     k symbols after a gap it draws from the row of phi_k(z), not of z, so the channel from the true states is
     a(y|phi_k(z)). How long ago the gap was is public; it is kept beside the belief, in a last column.
     """
 
-    exact: ExactMeter
+    exact: ExactMeter | Listener
     after_gap: Index  # (m - 1) x |Z|: phi_1, ..., phi_{m-1}
 
     @classmethod
-    def of(cls, chain: MarkovChain) -> "HistoryMeter":
-        return cls(ExactMeter(chain), TrueStates.of(chain).after_gap(chain))
+    def of(cls, chain: MarkovChain, follow: type[ExactMeter] | type[Listener] = ExactMeter) -> "HistoryMeter":
+        return cls(follow(chain), TrueStates.of(chain).after_gap(chain))
 
     def start(self, step: Index) -> Array:
         return self._with(self.exact.start(step), np.zeros(len(step)))
@@ -140,7 +172,7 @@ class HistoryMeter:
 
 
 @dataclass(frozen=True, eq=False)
-class Unmetered:
+class Unmetered(Plain):
     """No belief, no bits."""
 
     def start(self, step: Index) -> Array:
@@ -168,6 +200,7 @@ class TableMeter(Unmetered):
 
     bits: Array  # S
     law: Array  # S x |Y|
+    bears_gaps: ClassVar[bool] = False
 
     @classmethod
     def of(cls, table: Array, chain: MarkovChain, policy: Policy) -> "TableMeter":

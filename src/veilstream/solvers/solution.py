@@ -123,6 +123,7 @@ class Solution:
     certificate: Any = field(default=None, repr=False)
     record: OnCourse | None = None  # the same policy on the recorded streams that the limit is about
     held_out: HeldOut | None = None  # and on later ones that nothing was fitted to
+    ladder: Any = field(default=None, repr=False)  # `solvers.ladder.Climb`: what keeps the limit, where feedback does
 
     @property
     def objective(self) -> float:
@@ -167,6 +168,7 @@ class Solution:
             "seconds": round(self.seconds, 3),
             "warnings": self.warnings,
             **({} if self.record is None else self.record.to_json()),
+            **({} if self.ladder is None else {"feedback": self.ladder.to_json()}),
             **({} if later is None else {"held_out": later.to_json()}),
             **({} if later is None and self.record is None else {"worst_leakage": self.worst_leakage}),
         }

@@ -45,7 +45,7 @@ def _options(
 
 for _verb in VERBS:
     _module = import_module(f"veilstream.apps.cli.{_verb}")
-    app.command(_verb, epilog=_module.EXAMPLES)(getattr(_module, _verb))
+    app.command(_verb, cls=getattr(_module, "Command", None), epilog=_module.EXAMPLES)(getattr(_module, _verb))
 
 
 def main() -> None:

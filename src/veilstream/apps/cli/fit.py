@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
 from veilstream.errors import InputError
 from veilstream.units import parse_duration, parse_length_m, parse_quantity
@@ -40,11 +41,27 @@ Examples:
 """
 
 
+class Command(typer.core.TyperCommand):
+    """Its help names the formats there are; to know them takes polars, so it asks only then."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        try:
+            from veilstream.data.readers import READERS
+        except ImportError:
+            known = "those of veilstream[data]"
+        else:
+            known = ", ".join(f"{reader.name} ({' '.join(reader.endings)})" for reader in READERS)
+        for param in self.params:
+            if param.name == "sources":
+                param.help = f"File, folder, glob or - (standard input): {known}."  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
 def fit(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="SOURCE...", help="File, folder, glob or - (standard input): GeoLife .plt, .gpx, .csv, .jsonl."
+            metavar="SOURCE...", help="File, folder, glob or - (standard input), in a format that is known."
         ),
     ] = None,
     out: Annotated[
@@ -224,7 +241,9 @@ def fit(
             (readings.only(s), out and out.replace("{stream}", _safe(s)), _per_stream(plot, s))
             for s in readings.streams
         ]
-    results = [_one(own, options, path, picture, truth, json_out) for own, path, picture in jobs]
+    told = {"columns": columns, "tz": tz, "time_format": time_format, "unit": unit, "skip_bad": skip_bad}
+    reading = {k: v for k, v in told.items() if v}
+    results = [_one(own, options, path, picture, truth, json_out, reading) for own, path, picture in jobs]
     if json_out:
         from veilstream.apps.cli.common import print_json
 
@@ -232,7 +251,13 @@ def fit(
 
 
 def _one(
-    readings: Readings, options: FitOptions, out: str | None, plot: Path | None, truth: Source | None, quiet: bool
+    readings: Readings,
+    options: FitOptions,
+    out: str | None,
+    plot: Path | None,
+    truth: Source | None,
+    quiet: bool,
+    reading: dict[str, Any],
 ) -> dict[str, Any]:
     """Fit, write, draw and print one model; returns its JSON."""
     from veilstream.apps.cli.common import in_flags, progress_bar
@@ -253,7 +278,8 @@ def _one(
             Path(out).parent.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise InputError(f"{out}: cannot be written ({problem.strerror})") from None
-        made = provenance(shlex.join(["veil", *sys.argv[1:]]), options.seed, readings.sha256, card=model.figures())
+        more = {"card": model.figures()} | ({"reading": reading} if reading else {})
+        made = provenance(shlex.join(["veil", *sys.argv[1:]]), options.seed, readings.sha256, **more)
         artefact = save(
             out,
             chain=model.chain,

@@ -21,6 +21,8 @@ Examples:
 
   veil solve me.veil --max home=5km,*=500m -o policy.veil
 
+  veil solve me.veil --avg 1km --feedback day -o policy.veil
+
   veil solve meter.veil --budget 0.1 --json
 
   veil solve builtin:grid32x32-local --lambda 0.3 --reach 3
@@ -45,6 +47,14 @@ def solve(
     ] = None,
     weight: Annotated[float | None, typer.Option("--lambda", help="Bits per unit of distortion.")] = None,
     budget: Annotated[float | None, typer.Option(help="Bits per step at most; the distortion is minimised.")] = None,
+    feedback: Annotated[
+        str | None,
+        typer.Option(help="Keep --avg whatever the person does, by a public move every day, week, month or 6h, ..."),
+    ] = None,
+    max_bits: Annotated[
+        float | None,
+        typer.Option(help="Under --feedback: never leak more than this per step, even if the limit fails."),
+    ] = None,
     distortion: Annotated[
         str, typer.Option(help="felt: from readings to releases; states: between states, the paper's meaning.")
     ] = "felt",
@@ -96,6 +106,8 @@ def solve(
             seed=seed,
             progress=progress,
             course=source.course,
+            feedback=None if feedback is None else boundary_steps(feedback, artefact),
+            max_bits=max_bits,
             held_out=source.held_out,
             certify_seconds=seconds,
             **options,
@@ -113,6 +125,23 @@ def solve(
         print_json(result)
     else:
         show(solution, source, quantile, guess, out)
+
+
+def boundary_steps(every: str, model: "Artefact | None") -> int:
+    """Steps between boundaries: a stretch of time, or a number of steps where the model counts steps."""
+    from veilstream.errors import InputError
+    from veilstream.units import format_duration, parse_duration
+
+    period = None if model is None else model.period_s
+    if period is None:
+        if not every.isdecimal() or int(every) < 1:
+            raise InputError(f"--feedback must be a number of steps, since this model counts steps; found {every!r}")
+        return int(every)
+    named = {"day": "1d", "week": "7d", "month": "30d"}
+    steps = parse_duration(named.get(every, every), "--feedback") / period
+    if steps < 1:
+        raise InputError(f"--feedback {every} is shorter than a step of {format_duration(period)}")
+    return round(steps)
 
 
 def limit_warnings(source: "Utility", avg: str | None, at_most: str | None) -> list[str]:
@@ -152,8 +181,8 @@ def write(path: Path, solution: "Solution", source: "Utility", model: "Artefact 
 
     data = "" if model is None else model.provenance.get("data_sha256", "")
     made = provenance(shlex.join(["veil", *sys.argv[1:]]), seed, data, solution=as_json(solution, source))
-    if model is not None and "card" in model.provenance:
-        made["card"] = model.provenance["card"]
+    if model is not None:
+        made |= {k: model.provenance[k] for k in ("card", "reading") if k in model.provenance}
     extra = {} if model is None else {"states": model.states, "recording": model.recording}
     save(path, solution.policy, problem=solution.problem, provenance=made, **extra)
 
@@ -173,26 +202,34 @@ def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess
     table.add_column(justify="right")
     table.add_column(style="dim")
     spread = f" ± {1.96 * solution.leakage_se:.4f}" if solution.leakage_se else ""
-    table.add_row("leakage", f"{solution.leakage:.4f}{spread}", f"bits per step, {solution.level}")
+    rate = f"{solution.leakage:.4f}{spread}", f"bits per step, {solution.level}"
+    if tried is None:
+        table.add_row("leakage", *rate)
+        far = "distortion", f"{solution.distortion:.4f}", f"{unit} on average"
+    else:
+        table.add_row("felt", f"{tried.felt:.4f}", f"{unit} from reading to release, mean over the record")
+        table.add_row("  long run", f"{solution.distortion:.4f}", f"{unit}, the same under the chain")
+        table.add_row(
+            "leakage",
+            f"{tried.bits:.4f} ± {1.96 * tried.bits_se:.4f}",
+            "bits per step on the record, starts and gaps in it",
+        )
+        table.add_row("  long run", *rate)
+        far = None
     if solution.leakage_lower is not None:
         table.add_row("  at least", f"{solution.leakage_lower:.4f}", "bits for any policy this accurate, proved")
-    if tried is not None:
-        table.add_row(
-            "  on the record", f"{tried.bits:.4f} ± {1.96 * tried.bits_se:.4f}", "bits, its starts and gaps in it"
-        )
     if later is not None:
         table.add_row("  on later data", spans(later.leakage), f"bits, {told}")
+        table.add_row("  felt on later data", spans(later.raw_distortion), f"{unit}, {told}")
     if (later is not None or tried is not None) and solution.worst_leakage is not None:
         table.add_row("  at most", f"{solution.worst_leakage:.4f}", "bits whatever the data is, proved")
-    if tried is not None:
-        table.add_row("felt", f"{tried.felt:.4f}", f"{unit} from reading to release, mean over the record")
-    if later is not None:
-        table.add_row("  on later data" if tried else "felt", spans(later.raw_distortion), f"{unit}, {told}")
-    said = "on average" if tried is None else "the same under the chain's long run"
-    table.add_row("distortion", f"{solution.distortion:.4f}", f"{unit} {said}")
+    if solution.ladder is not None and tried is not None:
+        table.add_row("  charged", f"{tried.charged:.4f}", "bits, what its meter will say: proved under the chain")
+    if far is not None:
+        table.add_row(*far)
     between = between_states(solution, source)
     if between is not None:
-        table.add_row("  between states", f"{between:.4f}", f"{unit} from state to release")
+        table.add_row("between states", f"{between:.4f}", f"{unit} from state to release")
     table.add_row("objective", f"{solution.objective:.4f}", f"leakage + {solution.weight:g} x distortion")
     if solution.lower_bound is not None:
         table.add_row("  at least", f"{solution.lower_bound:.4f}", f"for any policy, proved: gap {solution.gap:.2%}")
@@ -210,6 +247,9 @@ def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess
         console.print(f"[dim]{NO_LATER}[/]", soft_wrap=True)
     if quantile < 1 and solution.problem.worst is not None:
         console.print(f"the limit at every step is for {quantile:.4g} of the readings of each state")
+    if solution.ladder is not None:
+        for line in solution.ladder.words(source.unit):
+            console.print(line, soft_wrap=True)
     for warning in solution.warnings:
         console.print(f"[yellow]![/] {warning}", soft_wrap=True)
     if out is not None:
