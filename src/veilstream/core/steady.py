@@ -239,9 +239,9 @@ def arnoldi(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> Ar
     return np.asarray(law / law.sum())
 
 
-def law_at_phases(steps: Sequence[LawStep], chain: MarkovChain) -> list[Array]:
+def law_at_phases(steps: Sequence[LawStep], chain: MarkovChain, guess: Array | None = None) -> list[Array]:
     """The law before each step of the period, when the whole period leaves it alone."""
-    mu = stationary_law(steps[0], chain)
+    mu = stationary_law(steps[0], chain) if guess is None else guess
     for _ in range(PERIODS if len(steps) > 1 else 0):
         before = mu
         for step in steps:
