@@ -13,6 +13,7 @@ from veilstream.core.chain import SMOOTHING, MarkovChain
 from veilstream.data.card import THIN_ROW, ModelCard, describe
 from veilstream.data.cover import RESOLUTION_M, stops_and_cells
 from veilstream.data.crossval import CrossValidation, Smoothing, blocks_of, cross_validate, pseudo_counts, select_order
+from veilstream.data.cycle import NONE, CycleChoice, with_clock
 from veilstream.data.dead_ends import link_dead_ends
 from veilstream.data.distances import Distances, distances_of
 from veilstream.data.encode import encode_steps
@@ -47,6 +48,8 @@ class FitOptions:
     max_order: int = 3
     smoothing: float = SMOOTHING
     moves: bool | None = None  # smooth by the distance of a move; None: cells and bins, where held-out loss gains by it
+    cycle: str = "none"  # the hour of the day: auto (where held-out loss gains by it), none, day, week
+    zone: str | None = None  # whose hours; None: the record's own clock
     seed: int = 0
 
     @property
@@ -89,6 +92,7 @@ class FittedModel:
     streams: int
     resolution_m: float
     notes: list[str] = field(default_factory=list)
+    cycle: CycleChoice = NONE
 
     @property
     def period_s(self) -> float | None:
@@ -138,6 +142,7 @@ class FittedModel:
             "entropy_data": card.entropy_data,
             "held_out_bits": held.loss if held else None,
             "held_out_se": held.loss_se if held else None,
+            "cycle": self.cycle.to_json(),
             "orders": [{"order": cv.order, "held_out_bits": cv.loss, "se": cv.loss_se} for cv in self.orders],
             "self_transition": card.self_transition,
             "moves": card.moves,
@@ -192,6 +197,11 @@ def fit_model(
         stay = len(states) if stops is None else int(stops.labels.max(initial=-1)) + 1
         smoothing = smoothing_of(sequences, states, stay, options.smoothing, options.moves, options.seed, account)
     chain, held_out, orders = _fit_chain(sequences, len(states), options, smoothing, prior, _name(readings))
+    cycle = NONE
+    if prior is None:
+        chain, held_out, cycle = with_clock(
+            chain, held_out, runs, recording, smoothing, options.cycle, options.zone, options.seed
+        )
     card = describe(chain, sequences)
     return FittedModel(
         states,
@@ -209,6 +219,7 @@ def fit_model(
         streams,
         options.resolution_m or options.cells_m or RESOLUTION_M,
         [*_merged(readings), *_warnings(card, states, recording)],
+        cycle,
     )
 
 

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -73,6 +73,8 @@ class Point:
 
 class Solver(ABC):
     """A frozen set of hyper-parameters that finds a policy for each weight; the rest says what else it can do."""
+
+    clocks: ClassVar[bool] = False  # whether it can look at the public clock of a chain
 
     @property
     def name(self) -> str:
