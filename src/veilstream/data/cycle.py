@@ -92,7 +92,8 @@ class Timed:
 
     @classmethod
     def of(cls, runs: Runs, n: int, fine: Clock, seed: int) -> Timed:
-        flat, step = np.concatenate(runs.sequences), steps_of(runs)
+        flat = np.concatenate(runs.sequences)
+        step = np.concatenate([first + np.arange(len(s)) for first, s in zip(runs.first, runs.sequences, strict=True)])
         ends = np.cumsum([len(s) for s in runs.sequences])
         blocks = blocks_of([np.arange(end - len(s), end) for s, end in zip(runs.sequences, ends, strict=True)])
         fold = fold_of(blocks, FOLDS, seed)
@@ -161,13 +162,6 @@ def divided(steps: int) -> list[int]:
     if not 2 <= steps <= 1440:
         return []
     return [k for k in PHASES if steps % k == 0] or ([steps] if steps < PHASES[0] else [])
-
-
-def steps_of(runs: Runs) -> Ints:
-    """The public number of the step of every symbol of the runs; steps that were filled follow the last one."""
-    known = np.flatnonzero(runs.rows >= 0)
-    last = known[np.searchsorted(known, np.arange(len(runs.rows)), side="right") - 1]
-    return np.asarray(runs.source.step[runs.rows[last]] + np.arange(len(runs.rows)) - last, np.int64)
 
 
 # --- the choice ------------------------------------------------------------------------------------------
