@@ -114,7 +114,7 @@ class Mechanism:
         self.positive = (
             self.table is not None
             and chain is not None
-            and bool((self.table > 0).all() and (chain.transition > 0).all() and (chain.initial > 0).all())
+            and bool((self.table > 0).all() and (chain.rarest > 0).all() and (chain.initial > 0).all())
         )
         self.drawn: Array | None = None
         if self.table is not None and isinstance(self.meter, TableMeter):
@@ -246,6 +246,8 @@ def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | N
             raise InputError("the table meter needs a window policy of moderate size and its problem")
         if problem.chain.order > 1:
             raise InputError("the table meter is for chains of order 1; use the exact one")
+        if problem.chain.phases > 1:
+            raise InputError("the table meter is for chains without a clock; use the exact one")
         return TableMeter.of(table, problem.chain, policy)
     chain = policy.chain if problem is None else problem.chain
     own: Meter | None = None if chain is None else policy.own_meter(chain)
