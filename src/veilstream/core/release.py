@@ -125,13 +125,14 @@ class Mechanism:
     def start(self, n: int, step: ArrayLike = 0) -> Streams:
         """n streams that begin at these public steps."""
         first = np.broadcast_to(np.asarray(step, np.int64), n).copy()
-        total = np.full(n, self.meter.start_bits)
-        return Streams(self._at(self.policy.start(n), first), self.meter.start(first), total, first)
+        memory, belief = self._at(self.policy.start(n), first), self.meter.start(first)
+        return Streams(memory, belief, self.meter.start_bits(first), first)
 
     def skip(self, s: Streams, k: int = 1) -> Streams:
         """k steps without a release."""
         memory, belief = self.policy.skip(s.memory, k), self.meter.skip(s.belief, k, s.step)
-        return Streams(self._at(memory, s.step + k), belief, s.total + self.meter.gap_bits(s.memory, k), s.step + k)
+        total = s.total + self.meter.gap_bits(s.memory, k, s.step)
+        return Streams(self._at(memory, s.step + k), belief, total, s.step + k)
 
     def move(self, s: Streams, account: Excess) -> Streams:
         """The public moves of streams that passed a boundary since their last release.
@@ -175,7 +176,7 @@ class Mechanism:
         if self.drawn is None:
             a = self.table[s.memory] if self.table is not None else self.policy.channel(s.memory)
         used = self.meter.used(s.belief, a)
-        bits, law = self.meter.read(s.belief, s.memory, used)
+        bits, law = self.meter.read(s.belief, s.memory, used, s.step)
         return View(a, used, law, bits)
 
     def draw(self, s: Streams, view: View, z: Index, u: Array) -> Index:

@@ -127,7 +127,8 @@ class Space:
         now = Streams(
             np.frombuffer(memory, self._memory.dtype).reshape(-1, *self._memory.shape[1:]),
             np.frombuffer(belief).reshape(len(streams), *self._belief.shape[1:]),
-            np.array([s.total + (self.mechanism.meter.start_bits if s.memory is None else 0.0) for s in streams]),
+            np.array([s.total for s in streams])
+            + np.where([s.memory is None for s in streams], self.mechanism.meter.start_bits(step), 0),
             step,
         )
         if self.mechanism.clock is not None:  # how a stream starts depends on the hour
