@@ -209,11 +209,10 @@ def fit_model(
         stay = len(states) if stops is None else int(stops.labels.max(initial=-1)) + 1
         smoothing = smoothing_of(sequences, states, stay, options.smoothing, options.moves, options.seed, account)
     chain, held_out, orders = _fit_chain(sequences, len(states), options, smoothing, prior, _name(readings))
-    cycle = NONE
-    if prior is None:
-        chain, held_out, cycle = with_clock(
-            chain, held_out, runs, recording, smoothing, options.cycle, options.zone, options.seed
-        )
+    known: Smoothing = smoothing if prior is None else options.smoothing + prior
+    chain, held_out, cycle = with_clock(
+        chain, held_out, runs, recording, known, options.cycle, options.zone, options.seed
+    )
     card = describe(chain, sequences)
     later = Later.of(encode_steps(whole.keep(cut.later), recording, states), cut, chain) if cut.held else None
     return FittedModel(

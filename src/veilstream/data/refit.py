@@ -2,7 +2,8 @@
 
     P(x' | x) = (C(x, x') + k P_old(x, x')) / (C(x) + k)            k: strength, chosen by held-out log-loss by folds
 
-so that much new data speaks for itself, and little is helped by what was known.
+so that much new data speaks for itself, and little is helped by what was known. A chain with a clock is looked for the
+same clock's hours again, where that pays.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from veilstream.artefact import Artefact
 from veilstream.core.chain import SMOOTHING
+from veilstream.core.cyclic import CyclicChain
 from veilstream.data.card import newest_symbol_chain
 from veilstream.data.crossval import blocks_of, cross_validate
 from veilstream.data.encode import encode_steps
@@ -38,5 +40,7 @@ def refit_model(old: Artefact, readings: Readings, hold_out: float | None = None
     if len(blocks_of(fitted)) > 1:
         tried = [cross_validate(fitted, len(old.states), order, SMOOTHING + k * before, seed=seed) for k in STRENGTHS]
         strength = STRENGTHS[min(range(len(tried)), key=lambda i: tried[i].loss)]
-    options = FitOptions(old.recording, order=order, hold_out=hold_out, seed=seed)
+    clock = old.chain.clock if isinstance(old.chain, CyclicChain) else None
+    hours = ("none", None) if clock is None else ("auto", clock.zone)
+    options = FitOptions(old.recording, order=order, hold_out=hold_out, cycle=hours[0], zone=hours[1], seed=seed)
     return Refitted(fit_model(readings, options, old.states, strength * before), strength)
