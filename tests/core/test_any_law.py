@@ -11,7 +11,7 @@ import veilstream as vs
 from oracles import random_chain
 from veilstream.core.any_law import density, worst_of, worst_rate
 from veilstream.core.course import Course
-from veilstream.core.feedback import Feedback
+from veilstream.core.feedback import MOVE_BITS, Feedback
 from veilstream.core.held_out import COPIES, HeldOut
 from veilstream.core.histories import TrueStates
 from veilstream.core.information import mutual_information
@@ -166,6 +166,8 @@ def test_a_ladder_moves_by_what_is_felt_whatever_else_is_told():
     found = HeldOut.of(felt, ladder, chain, 2 * d)
     assert found.distortion.value == pytest.approx(2 * found.raw_distortion.value)
     assert found.raw_distortion.value == pytest.approx(0.2, abs=0.05)
+    most = float(capacity(truth)[0]) + MOVE_BITS / 10
+    assert worst_rate(ladder) == pytest.approx(most, rel=1e-3) and worst_rate(ladder) > found.leakage.high
 
 
 def test_halves_are_the_earlier_and_the_later_units():
