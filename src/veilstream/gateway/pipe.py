@@ -16,11 +16,21 @@ from veilstream.gateway.core import Core
 from veilstream.gateway.intake import Found, Parcel, handle
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.tally import Tally
-from veilstream.gateway.wire import MAX_BYTES, Grid, Reading, Refusal, number, parse, point, reading, together
+from veilstream.gateway.wire import (
+    LAST_SECOND,
+    MAX_BYTES,
+    Grid,
+    Reading,
+    Refusal,
+    number,
+    parse,
+    point,
+    reading,
+    together,
+)
 
 CHUNK = 1 << 16
 BOM = b"\xef\xbb\xbf"
-LAST_SECOND = 1e11  # the year 5138; a larger number is of milliseconds
 REMEMBERED = 1 << 16  # streams written to, and steps of earlier runs written again
 DEFAULT_STREAM = "stream"  # for input that tells no streams apart
 PLAIN = {"stream", "t", "tst", "value", "lat", "lon", "_type"}  # names of the gateway's own messages
