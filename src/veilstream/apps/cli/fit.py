@@ -229,7 +229,7 @@ def fit(
             (readings.only(s), out and out.replace("{stream}", _safe(s)), _per_stream(plot, s))
             for s in readings.streams
         ]
-    told = {"columns": columns, "tz": tz, "time_format": time_format, "unit": unit, "skip_bad": skip_bad}
+    told = {"columns": columns, "tz": tz, "time_format": time_format, "unit": unit}
     reading = {k: v for k, v in told.items() if v}
     results = [_one(own, options, path, picture, truth, json_out, reading) for own, path, picture in jobs]
     if json_out:
