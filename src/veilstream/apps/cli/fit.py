@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from veilstream.data.fitting import FitOptions, FittedModel
     from veilstream.data.readings import Readings
     from veilstream.data.synthetic import Source
+    from veilstream.solvers.solution import Progress
 
 DATA, STATES, CHAIN, OUT = "Data", "States", "Chain", "Output"
 EXAMPLES = """
@@ -212,8 +213,8 @@ def fit(
     else:
         from veilstream.apps.cli.common import progress_bar
 
-        with progress_bar("reading", json_out):
-            readings = _read(sources or [], columns, tz, time_format, unit, skip_bad)
+        with progress_bar("reading", json_out) as progress:
+            readings = _read(sources or [], columns, tz, time_format, unit, skip_bad, progress)
     if width is not None:
         options = replace(options, width=parse_quantity(width, readings.unit, "--width"))
     if edges is not None:
@@ -288,7 +289,13 @@ def _one(
 
 
 def _read(
-    sources: list[str], columns: str | None, tz: str | None, time_format: str | None, unit: str | None, skip_bad: bool
+    sources: list[str],
+    columns: str | None,
+    tz: str | None,
+    time_format: str | None,
+    unit: str | None,
+    skip_bad: bool,
+    progress: Progress | None,
 ) -> Readings:
     try:
         from veilstream.data.sources import read
@@ -296,7 +303,12 @@ def _read(
         raise InputError(
             f"reading data needs {missing.name}; install it with: pip install 'veilstream[data]'"
         ) from None
-    return read(sources, columns=columns, tz=tz, time_format=time_format, unit=unit, skip_bad=skip_bad)
+
+    def tell(done: int, files: int) -> None:
+        if progress:
+            progress(done / files, f"file {done} of {files}")
+
+    return read(sources, columns=columns, tz=tz, time_format=time_format, unit=unit, skip_bad=skip_bad, progress=tell)
 
 
 def _names(pairs: list[str]) -> tuple[tuple[str, str], ...]:
