@@ -1,17 +1,14 @@
 """`veil fit` as a user types it."""
 
-import io
 import json
 import subprocess
 import sys
 import zipfile
-from contextlib import redirect_stderr, redirect_stdout
-from types import SimpleNamespace
 
 import pytest
 
 from real_data import GEOLIFE, METER, needs_geolife, needs_meter
-from veilstream.apps.cli import main
+from veilcli import refused, veil
 from veilstream.artefact import load
 from veilstream.data.synthetic import city
 
@@ -29,26 +26,6 @@ PAPER = [
     "--bin",
     "mean",
 ]
-
-
-def veil(*args, input=""):
-    """The command, in this process: loading scikit-learn anew each time would take most of the test."""
-    out, err = io.StringIO(), io.StringIO()
-    stdin = io.TextIOWrapper(io.BytesIO(input.encode()))
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["veil", *map(str, args)])
-        patch.setattr(sys, "stdin", stdin)
-        with pytest.raises(SystemExit) as end:
-            main()
-    return SimpleNamespace(returncode=end.value.code or 0, stdout=out.getvalue(), stderr=err.getvalue())
-
-
-def refused(*args, says):
-    done = veil(*args)
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    assert says in done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -51,7 +49,7 @@ def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:
     course = course_of(policy, runs)
     if course is None or policy.policy is None:
         return None
-    return replace(course.leakage(policy.policy, policy.chain), felt=course.felt(policy.policy))
+    return course.whole(policy.policy, policy.chain)
 
 
 def strange(policy: Artefact, runs: Runs) -> list[str]:

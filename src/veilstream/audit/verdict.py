@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.audit.measures import NATS, Z95, Interval
+from veilstream.audit.measures import NATS
 from veilstream.audit.run import Audit, Audited
 from veilstream.audit.settings import Setting
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import entropy
+from veilstream.core.interval import Z95, Interval
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
 from veilstream.core.steady import holds_all, long_run

@@ -114,7 +114,7 @@ def read_model(text: str, distortion: str = "felt", quantile: float = 1.0) -> "t
     artefact = load(text)
     states, solved = artefact.states, artefact.problem
     if states is not None:
-        return Utility.of(artefact.chain, states, artefact.record, distortion, quantile), artefact
+        return Utility.of(artefact.chain, states, artefact.record, distortion, quantile, artefact.held_out), artefact
     if solved is None:
         raise InputError(f"{text} has no states, so distances between them are unknown")
     names = tuple(map(str, range(solved.n_outputs)))
@@ -215,6 +215,13 @@ def _as_shown(name: str, names: tuple[str, ...]) -> str:
     """A state by the number that plots show for it: 4 is "stop 4", where no state is called 4."""
     meant = [n for n in names if n in (f"stop {name}", f"cell {name}")]
     return meant[0] if name not in names and len(meant) == 1 else name
+
+
+def share_of(text: str) -> float | None:
+    """--hold-out: auto is None, none is 0."""
+    from veilstream.units import parse_quantity
+
+    return {"auto": None, "none": 0.0}[text] if text in ("auto", "none") else parse_quantity(text, "", "--hold-out")
 
 
 def options_of(pairs: list[str] | None) -> dict[str, Any]:

@@ -36,6 +36,8 @@ Examples:
 
   veil fit geolife/016 --gaps bridge --noise drop --bin mean      the paper's way, for study only
 
+  veil fit meter.csv --unit kWh --hold-out none -o meter.veil    every reading is fitted, none checked on
+
   veil fit --synthetic city -o city.veil
 """
 
@@ -164,6 +166,14 @@ def fit(
         str, typer.Option(help="Order of the chain, or auto: by held-out log-loss.", rich_help_panel=CHAIN)
     ] = "1",
     max_order: Annotated[int, typer.Option(help="Highest order that auto tries.", rich_help_panel=CHAIN)] = 3,
+    hold_out: Annotated[
+        str,
+        typer.Option(
+            help="Latest share of traces or weeks kept out of the fit to check promises on, as in 0.2, or none; "
+            "auto: a third, where that is at least ten.",
+            rich_help_panel=CHAIN,
+        ),
+    ] = "auto",
     smoothing: Annotated[
         str | None,
         typer.Option(
@@ -174,6 +184,7 @@ def fit(
     ] = None,
 ) -> None:
     """Learn states and a Markov chain from time series, and say what was done to the data."""
+    from veilstream.apps.cli.common import share_of
     from veilstream.data.fitting import FitOptions
     from veilstream.data.recording import Recording
 
@@ -200,6 +211,7 @@ def fit(
         names=_names(name or []),
         order=None if order == "auto" else int(order),
         max_order=max_order,
+        hold_out=share_of(hold_out),
         moves=None if smoothing is None else smoothing == "moves",
         seed=seed,
     )
@@ -275,6 +287,7 @@ def _one(
             states=model.states,
             recording=model.recording,
             record=model.record,
+            held_out=None if model.later is None else model.later.record,
             provenance=made,
         )
         result |= {"model": out, "sha256": artefact.sha256}

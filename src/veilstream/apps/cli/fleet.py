@@ -91,6 +91,10 @@ def fleet(
     eps: Annotated[str, typer.Option(help="DBSCAN radius.", rich_help_panel=MODEL)] = "200m",
     min_samples: Annotated[int, typer.Option(help="Steps that make a stop.", rich_help_panel=MODEL)] = 8,
     order: Annotated[str, typer.Option(help="Order of the chains, or auto.", rich_help_panel=MODEL)] = "1",
+    hold_out: Annotated[
+        str,
+        typer.Option(help="Latest share of each record kept out of the fit, as in veil fit.", rich_help_panel=MODEL),
+    ] = "auto",
     columns: Annotated[
         str | None, typer.Option(help="Which column is what, as in veil fit.", rich_help_panel=DATA)
     ] = None,
@@ -105,7 +109,7 @@ def fleet(
     """One model, policy, curve and audit per user, and a page over all of them. Exit code 1: some failed."""
     from importlib.util import find_spec
 
-    from veilstream.apps.cli.common import print_json, progress_bar
+    from veilstream.apps.cli.common import print_json, progress_bar, share_of
     from veilstream.units import parse_duration, parse_length_m
 
     for library in ("polars", "sklearn"):
@@ -132,6 +136,7 @@ def fleet(
         width=width,
         places=places,
         order=None if order == "auto" else int(order),
+        hold_out=share_of(hold_out),
     )
     asked = Settings(
         tuple(avg or ()), tuple(at_most or ()), weight, budget, method, window, points, certify, audit == "quick"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from veilstream.artefact import Artefact
+    from veilstream.audit.later import LaterData
     from veilstream.core.course import Course
 
 EXAMPLES = """
@@ -69,7 +70,7 @@ def report(
     told = {"columns": columns, "tz": tz, "time_format": time_format, "skip_bad": skip_bad}
     reading = {**told, "unit": unit_of(artefact)}
     with progress_bar("report", quiet=json_out) as progress:
-        sequences, card, account, course = _recorded(artefact, data, stream, reading)
+        sequences, card, account, course, later = _recorded(artefact, data, stream, reading, shareable)
         content = collect(artefact, sequences, options, card, account, progress, course)
     size = write(out, render(content))
     if json_out:
@@ -83,6 +84,7 @@ def report(
                 "distortion": own.point.distortion,
                 "leakage_lower": own.low,
                 **({} if own.record is None else own.record.to_json()),
+                **({} if later is None else later.to_json()),
                 "level": str(own.point.level),
                 "verdict": verdict(content)[0],
                 "warnings": content.warnings,
@@ -103,24 +105,27 @@ def unit_of(artefact: Artefact) -> str | None:
 
 
 def _recorded(
-    artefact: Artefact, data: list[str] | None, stream: str | None, reading: dict[str, Any]
-) -> tuple[list[NDArray[int64]] | None, list[tuple[str, str]], list[dict[str, Any]], Course | None]:
-    """Recorded symbols, the data card, the account of the cleaning, and the streams with their readings."""
+    artefact: Artefact, data: list[str] | None, stream: str | None, reading: dict[str, Any], shareable: bool
+) -> tuple[list[NDArray[int64]] | None, list[tuple[str, str]], list[dict[str, Any]], Course | None, LaterData | None]:
+    """Recorded symbols, the data card, the account of the cleaning, the streams with their readings, and what became
+    of them later."""
     from veilstream.apps.cli.common import in_flags, read_like
     from veilstream.apps.report.card import chain_card, data_card
 
     if not data:
-        return None, chain_card(artefact), [], None
+        return None, chain_card(artefact), [], None, None
     readings = read_like(artefact.provenance, data, **reading)
+    from veilstream.audit.later import later_data
     from veilstream.audit.source import course_of, recorded_runs
 
     if stream is not None:
         readings = readings.only(stream)
     runs = recorded_runs(readings, artefact)
     sequences = runs.sequences
-    card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences), *chain_card(artefact)]
+    later = None if shareable else later_data(artefact, runs)
+    card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences, later), *chain_card(artefact)]
     account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
-    return sequences, card, account, course_of(artefact, runs)
+    return sequences, card, account, course_of(artefact, runs), later
 
 
 def check_writable(out: Path) -> None:

@@ -12,6 +12,7 @@ from veilstream.apps.fleet.charts import colours, felt, strip, trade_offs
 from veilstream.apps.report.content import number
 from veilstream.apps.report.page import asset, pairs, source_hash
 from veilstream.apps.report.words import LEVELS
+from veilstream.solvers.solution import Level
 
 BANNER = (
     "PRIVATE: this page names users and tells how predictable each is. It holds no trace and no place; "
@@ -135,7 +136,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     """Most revealing first; `data-v` is what a click on the head sorts by."""
     heads = (
         "user", "felt", "bits felt", "error", "leakage", "of the truth", "at least", "gap", "entropy rate", "states",
-        "steps", "helped by", "named", "level", "audit",
+        "steps", "helped by", "named", "later: error", "later: bits", "at most", "level", "audit",
     )  # fmt: skip
     body = []
     for r in rows:
@@ -157,6 +158,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
             (f"{r['steps']:,}", r["steps"]),
             ("" if not pool else f"{pool['helpers']:.0f} x {pool['strength']:g}", pool and pool["strength"]),
             (f"{named['nothing']:.0%} → {named['released']:.0%}" if named else "", named.get("released")),
+            *_later(r),
             (str(r["level"]), None),
             ("" if not audit else "stands" if audit["stands"] else "CONTRADICTED", None),
         ]
@@ -172,10 +174,24 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         "same in the long run of her chain. <em>at least</em>: no policy this accurate tells "
         "less (proved). <em>helped by</em>: how many others, and the transitions per state they count for. "
         "<em>named</em>: how often someone who knows chain and policy names her state right on her own traces, without "
-        'the releases → with them (estimated).</p><div class="wide"><table class="sortable stack">'
+        "the releases → with them (estimated). <em>later</em>: on her own latest traces or weeks, which nothing was "
+        "fitted to (held out, 95 % interval); bits are an upper bound whatever the law of that data, <em>at most</em> "
+        'what no data can exceed (proved).</p><div class="wide"><table class="sortable stack">'
         f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(body)}</tbody></table></div></section>"
     )
+
+
+def _later(row: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Error, bits and worst case of a user on her held-out data; *model only* where there is too little."""
+    held, worst = row.get("held_out"), row.get("worst_leakage")
+    most = ("" if worst is None else number(worst), worst)
+    if not held or held["level"] == Level.MODEL_ONLY:
+        return [(str(Level.MODEL_ONLY), None), ("", None), most]
+    felt, bits = held["raw_distortion"], held["leakage"]
+    span = f"{felt['value']:.3g} [{felt['low']:.3g}, {felt['high']:.3g}] {row['unit']}"
+    told = f"{number(bits['value'])} [{number(bits['low'])}, {number(bits['high'])}]"
+    return [(span, felt["value"]), (told, bits["value"]), most]
 
 
 def _value(value: Any) -> str:

@@ -125,11 +125,12 @@ def _work(task: Task) -> Result:
 
     began, asked = perf_counter(), task.settings
     model = fit_model(task.readings(), task.options, task.space, task.prior)
-    utility = Utility.of(model.chain, model.states, model.record)
+    later = None if model.later is None else model.later.record
+    utility = Utility.of(model.chain, model.states, model.record, held_out=later)
     blind = utility.blind
     problem = utility.problem(asked.constraint(task.unit, blind))
     seed = task.options.seed
-    solution = solve(problem, asked.method, asked.window, seed=seed, course=utility.course)
+    solution = solve(problem, asked.method, asked.window, seed=seed, course=utility.course, held_out=utility.held_out)
     open_ = problem.under(curve_constraint(problem.constraint))
     found = curve(open_, default_weights(open_, asked.points), asked.method, seed=seed, window=asked.window)
     if asked.certify_s > 0:
@@ -156,7 +157,8 @@ def _veil_files(task: Task, model: FittedModel, solution: Solution) -> tuple[dic
     said = {k: v for k, v in solution.to_json().items() if k not in TIMED}
     more = {} if task.pool is None else {"pool": task.pool}
     made = provenance("veil fleet", task.options.seed, task.data_sha256, card=model.figures(), **more)
-    _, model_file = dumps(chain=model.chain, record=model.record, **parts, provenance=made)
+    later = None if model.later is None else model.later.record
+    _, model_file = dumps(chain=model.chain, record=model.record, held_out=later, **parts, provenance=made)
     policy, policy_file = dumps(
         solution.policy, problem=solution.problem, **parts, provenance=made | {"solution": said}, name="the policy"
     )
@@ -187,6 +189,8 @@ def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> di
         "blind_distortion": blind,
         "raw_distortion": None if record is None else record.felt,
         "raw_leakage": None if record is None else record.bits,
+        "held_out": None if solution.held_out is None else solution.held_out.to_json(),
+        "worst_leakage": solution.worst_leakage,
         "may_hide_all": bool(solution.problem.allowed.all()),
         **{k: chosen[k] for k in names},
         "pool": task.pool,

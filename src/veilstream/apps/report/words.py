@@ -11,6 +11,8 @@ LEVELS = {
     Level.COMPUTED: "no sampling behind it; exact for the fitted chain, to rounding. The leakage of a policy "
     "that forgets old releases is an upper bound on what someone who keeps them all learns",
     Level.ESTIMATED: "by simulation; the ± is a 95 % interval",
+    Level.HELD_OUT: "measured on the person's own later data, which nothing was fitted to; 95 % intervals over whole "
+    "traces or weeks; bits are an upper bound whatever the law of that data, the chain is not believed",
     Level.MODEL_ONLY: "true of the fitted chain, but the data behind it is too little to say it of the person",
 }
 GLOSSARY = {
