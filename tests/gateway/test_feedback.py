@@ -174,11 +174,11 @@ def test_a_new_stream_owes_what_the_proof_says_and_a_gap_too(tmp_path):
     with core_of(art, uniforms=uniforms_of(2)) as core:
         meter = core.spaces[""].mechanism.meter
         [first] = core.process([Reading("ann", 0, 0, 3.0)]).outcomes
-        assert first.release.leaked_bits == pytest.approx(meter.start_bits + meter.rates[1], abs=1e-5)
+        assert first.release.leaked_bits == pytest.approx(meter.start_bits(np.array([0]))[0] + meter.rates[1], abs=1e-5)
         [second] = core.process([Reading("ann", 3, 3, 3.0)]).outcomes  # two steps missed, no boundary
         added = second.release.leaked_bits - first.release.leaked_bits
         memory = np.array([art.policy.shared])
-        assert added == pytest.approx(meter.gap_bits(memory, 2)[0] + meter.rates[1], abs=1e-5)
+        assert added == pytest.approx(meter.gap_bits(memory, 2, np.array([1]))[0] + meter.rates[1], abs=1e-5)
 
 
 def test_without_a_ladder_there_is_no_rung(tmp_path):

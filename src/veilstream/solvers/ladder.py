@@ -76,7 +76,7 @@ class Climb:
             "promised": not self.forbidden,
             "served": self.served,
             "unserved": self.unserved,
-            "start_bits": charge.start_bits,
+            "start_bits": float(charge.start_bits(np.zeros(1, np.int64))[0]),
             "change_bits": float(charge.change_bits.max()),
         }
 
@@ -102,7 +102,7 @@ def climb(
     course: recorded streams that the limit is about. chosen_on: others, that the first rung is chosen on. max_bits: no
     rung that leaks more per step; the limit is then no longer promised.
     """
-    if problem.n_outputs**2 * problem.n_states > LARGEST:
+    if problem.n_outputs**2 * problem.n_states * problem.chain.phases > LARGEST:
         raise InputError(f"a ladder over {problem.n_states} states is too large; fit fewer")
 
     def felt(p: Point) -> float:
