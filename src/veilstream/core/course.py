@@ -184,10 +184,12 @@ class Course:
         if chain.order > 1:
             return None
         total = 0.0
-        for z, gaps in zip(self.states, self.gaps, strict=True):
-            likely = np.concatenate([chain.initial[z[:1]], chain.transition[z[:-1], z[1:]]])
-            for t in np.flatnonzero(gaps):
-                likely[t] = chain.later(chain.transition[z[t - 1]], int(gaps[t]))[z[t]]
+        for z, gaps, first in zip(self.states, self.gaps, self.first, strict=True):
+            step = first + np.arange(len(z)) + np.cumsum(gaps)
+            likely = np.concatenate([chain.initial_at(step[:1])[0, z[:1]], chain.transition[z[:-1], z[1:]]])
+            for t in np.flatnonzero(gaps) if chain.phases == 1 else range(1, len(z)):
+                known = np.eye(len(chain))[z[t - 1 : t]]
+                likely[t] = chain.later(known, int(1 + gaps[t]), step[t - 1 : t])[0, z[t]]
             with np.errstate(divide="ignore"):
                 total -= float(np.log2(likely).sum())
         return total / self.steps if np.isfinite(total) else None

@@ -15,6 +15,7 @@ from veilstream.core.feedback import Excess
 from veilstream.core.histories import BLIND
 from veilstream.core.release import SILENT, Mechanism, MeterName, Streams, Uniforms
 from veilstream.errors import InputError
+from veilstream.gateway.fields import Columns
 from veilstream.gateway.kept import Binding, Stream
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.wire import Grid, Point, Release, encode
@@ -47,6 +48,7 @@ class Space:
             )
         policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
         self.provenance = artefact.provenance
+        self.columns: Columns = {}  # names of the fields of its messages, where they are not ours
         if self.states is not None and len(self.states) < max(problem.chain.n_symbols, policy.n_outputs):
             raise InputError(
                 f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.states)} states"

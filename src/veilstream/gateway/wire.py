@@ -1,7 +1,7 @@
 """Readings and releases as bytes: plain JSON, OwnTracks JSON.
 
     in    {"stream","t","value"} or {"stream","t","lat","lon"}, or OwnTracks {"_type":"location","tst","lat","lon"};
-          an array of them is a batch
+          an array of them is a batch; fields with other names are found as `fields` says
     out   {"stream","t","released","leaked_bits"}, with "lat","lon" where there is a map and "rung" where feedback
           keeps the limit; OwnTracks for OwnTracks
 
@@ -18,11 +18,14 @@ from typing import Any
 
 import msgspec
 
+from veilstream.gateway.fields import Columns, layout_of
+
 MAX_BYTES = 1 << 20
 MAX_READINGS = 10_000  # of one message
 MAX_NAME = 200
 MAX_STEP = 2**53
 MAX_SECONDS = 1e15
+LAST_SECOND = 1e11  # the year 5138; a larger number is of milliseconds
 LONGEST_INTEGER, LONGEST_NUMBER = 30, 300  # characters
 Point = float | tuple[float, float] | None
 
@@ -75,9 +78,9 @@ class OwnTracks(msgspec.Struct):
 class _Wire(msgspec.Struct):
     stream: str | None = None
     t: int | float | str | None = None
-    value: Any = None
-    lat: Any = None
-    lon: Any = None
+    value: Any = msgspec.UNSET
+    lat: Any = msgspec.UNSET
+    lon: Any = msgspec.UNSET
     tst: int | float | None = None
     type: str | None = msgspec.field(name="_type", default=None)
 
@@ -125,9 +128,14 @@ class Grid(msgspec.Struct, frozen=True):
 
 
 def parse(
-    data: bytes | bytearray, grid: Grid, stream: str | None = None, space: str = "", limit: int = MAX_BYTES
+    data: bytes | bytearray,
+    grid: Grid,
+    stream: str | None = None,
+    space: str = "",
+    limit: int = MAX_BYTES,
+    columns: Columns | None = None,
 ) -> "list[Reading | Refusal] | Refusal":
-    """The readings of one message. `stream` is the topic's, if the transport has one."""
+    """The readings of one message. stream: the topic's, if the transport has one; columns: names of its fields."""
     if len(data) > limit:
         return Refusal.too_large
     try:
@@ -136,9 +144,11 @@ def parse(
         found = _leniently(data)
     if found is None:
         return Refusal.unreadable
-    many = found if isinstance(found, list) else [found]
+    many: Sequence[_Wire | None] = found if isinstance(found, list) else [found]
     if len(many) > MAX_READINGS:
         return Refusal.too_many_readings
+    if columns or any(_lacks(w, stream) for w in many):
+        many = _named(data, many, grid, stream, columns or {})
     return [_reading(w, grid, stream, space) if w is not None else Refusal.unreadable for w in many]
 
 
@@ -195,16 +205,56 @@ def _reading(w: _Wire, grid: Grid, stream: str | None, space: str) -> Reading | 
     if stream is not None and w.stream is not None and w.stream != stream:
         return Refusal.stream
     t = w.tst if w.type is not None or w.t is None else w.t  # OwnTracks' t says what triggered the message
-    found = reading(name, t, point(w.value, w.lat, w.lon), grid, space)
+    value, lat, lon = (None if v is msgspec.UNSET else v for v in (w.value, w.lat, w.lon))
+    found = reading(name, t, point(value, lat, lon), grid, space)
     if isinstance(found, Reading):
         found.owntracks = w.type is not None
     return found
 
 
+def _lacks(w: _Wire | None, stream: str | None) -> bool:
+    """Whether it has no field of one of our names where one is needed; what is in them does not matter."""
+    if w is None or w.type is not None:
+        return False
+    nowhere = w.value is msgspec.UNSET and (w.lat is msgspec.UNSET or w.lon is msgspec.UNSET)
+    return nowhere or (w.t is None and w.tst is None) or (stream is None and w.stream is None)
+
+
+def _named(
+    data: bytes | bytearray, many: "Sequence[_Wire | None]", grid: Grid, stream: str | None, columns: Columns
+) -> "Sequence[_Wire | None]":
+    """The same message, by the names of its fields where they are not ours."""
+    try:
+        loose = _loose(data)
+    except (ValueError, RecursionError):
+        return many
+    rows = loose if isinstance(loose, list) else [loose]
+    return [_by_name(w, row, grid, stream, columns) for w, row in zip(many, rows, strict=True)]
+
+
+def _by_name(w: _Wire | None, row: Any, grid: Grid, stream: str | None, columns: Columns) -> _Wire | None:
+    layout = layout_of(tuple(sorted(row)), columns) if isinstance(row, dict) and (w is None or w.type is None) else None
+    if layout is None:
+        return w
+    t, name = row[layout.time], row.get(layout.stream)
+    if isinstance(t, bool) or not isinstance(t, int | float | str | None):
+        t = None
+    if layout.time != "t" and grid.period_s is not None and abs(number(t)) >= LAST_SECOND:
+        t = number(t) / 1000
+    if name is None or (stream is not None and layout.stream != "stream"):
+        name = None  # the topic says whose it is; another field may number the device
+    at = {"lat": layout.lat, "lon": layout.lon, "value": layout.value}
+    return _Wire(None if name is None else str(name), t, **{role: row[field] for role, field in at.items() if field})
+
+
+def _loose(data: bytes | bytearray) -> Any:
+    return json.loads(data.decode(), parse_int=lambda s: int(s) if len(s) < LONGEST_NUMBER else math.nan)
+
+
 def _leniently(data: bytes | bytearray) -> "_Wire | list[_Wire | None] | None":
     """JSON as many devices write it: NaN, Infinity and numbers beyond all range are faults of value, not of syntax."""
     try:
-        loose = json.loads(data.decode(), parse_int=lambda s: int(s) if len(s) < LONGEST_NUMBER else math.nan)
+        loose = _loose(data)
     except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         return None
     return [_wire(item) for item in loose] if isinstance(loose, list) else _wire(loose)

@@ -3,8 +3,6 @@
 People (GeoLife): fitted on the first two thirds of their traces in time, --avg 1km, checked on the last third.
 Meters (London): fitted on the first half of the year, 8 bins, a limit halfway between the least possible and revealing
 nothing, checked on the second half. With --full also fitted on every other week and checked on those between.
-
-Each twice: as it is, and kept by feedback, with a public move a day (people) or a week (meters).
 """
 
 import os
@@ -13,9 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from veilstream.core.course import Course
-from veilstream.core.held_out import HeldOut
-from veilstream.core.problem import Average, Problem
+from veilstream.core.problem import Average
 from veilstream.data.encode import encode
 from veilstream.data.fitting import FitOptions, FittedModel, fit_model
 from veilstream.data.hold_out import WEEK_S, units_of
@@ -30,20 +26,19 @@ if TYPE_CHECKING:
     from veilstream.data.readings import Readings
 
 LIMIT_KM = 1.0
-DAY_S = 86_400.0
 BINS = 8
 Row = dict[str, float | str]
 
 
-def survives(readings: "Readings", options: FitOptions, limit: float | None = None, days: int = 7) -> Row:
+def survives(readings: "Readings", options: FitOptions, limit: float | None = None) -> Row:
     """Fitted on the earlier part, checked on the later one."""
     model = fit_model(readings, options)
     if model.later is None:
         return {"held out": "nothing: the record is too short"}
-    return judged(model, model.later.record, limit, days)
+    return judged(model, model.later.record, limit)
 
 
-def alternate(readings: "Readings", options: FitOptions, limit: float | None = None, days: int = 7) -> Row:
+def alternate(readings: "Readings", options: FitOptions, limit: float | None = None) -> Row:
     """Fitted on every other week, checked on those between: the same seasons in both."""
     import polars as pl
 
@@ -52,18 +47,15 @@ def alternate(readings: "Readings", options: FitOptions, limit: float | None = N
     runs = encode(_only(readings, ~odd), model.recording, model.states)
     units, steps = units_of(runs.source, model.recording), runs.source
     record = Record.of(steps.stream, steps.step, steps.points, runs.symbols, units.of, units.name)
-    return judged(model, record, limit, days)
+    return judged(model, record, limit)
 
 
 def _only(readings: "Readings", which: Any) -> "Readings":
     return replace(readings, frame=readings.frame.filter(which), account=Account())
 
 
-def judged(model: FittedModel, held_out: Record, limit: float | None, days: int) -> Row:
-    """limit: on the mean, from reading to release; halfway between the least possible and revealing nothing if none.
-
-    days: between public moves.
-    """
+def judged(model: FittedModel, held_out: Record, limit: float | None) -> Row:
+    """limit: on the mean, from reading to release; halfway between the least possible and revealing nothing if none."""
     utility = Utility.of(model.chain, model.states, model.record, held_out=held_out)
     course = utility.course
     if course is None or utility.held_out is None:
@@ -76,7 +68,6 @@ def judged(model: FittedModel, held_out: Record, limit: float | None, days: int)
     record, later = solution.record, solution.held_out
     assert record is not None and later is not None
     felt, bits = later.raw_distortion.scaled(1 / limit), later.leakage
-    every = round(days * DAY_S / (model.recording.period_s or DAY_S))
     return {
         "states": len(model.states),
         "held out": f"{later.units} {later.unit}" + ("" if later.level == "held out" else ", model only"),
@@ -92,26 +83,6 @@ def judged(model: FittedModel, held_out: Record, limit: float | None, days: int)
         "later/fitted": bits.value / record.bits if record.bits > 0 else 0.0,
         "claim": "inside" if bits.low <= record.bits <= bits.high else "above" if record.bits > bits.high else "BELOW",
         "bits at most, any data": solution.worst_leakage if solution.worst_leakage is not None else "",
-        **kept(problem, limit, every, course, utility.held_out, bits.value),
-    }
-
-
-def kept(problem: Problem, limit: float, every: int, fitted: Course, later: Course, without: float) -> Row:
-    """The same limit kept by feedback; without: bits per step on the later data of the policy that only promised it."""
-    try:
-        ladder = solve(problem, course=fitted, feedback=every).policy
-    except InputError as fault:
-        return {"feedback": f"refused: {fault}"}
-    found = later.leakage(ladder, problem.chain)
-    felt = HeldOut.of(later, ladder, problem.chain, problem.distortion).raw_distortion.scaled(1 / limit)
-    assert found.charged is not None
-    return {
-        "feedback: felt/limit": felt.value,
-        "feedback: interval": _span(felt),
-        "feedback: bits": found.bits,
-        "feedback: bits/without": found.bits / without if without > 0 else 0.0,
-        "feedback: charged/bits": found.charged / found.bits if found.bits > 0 else 0.0,
-        "feedback: moves": found.moves,
     }
 
 
@@ -154,13 +125,10 @@ def run(full: bool = False) -> dict[str, Row]:
 
 def counts(rows: dict[str, Row]) -> Row:
     told = [r for r in rows.values() if "kept" in r]
-    fed = [r for r in told if "feedback: felt/limit" in r]
     return {
         "people and meters": len(told),
         "limit kept": sum(r["kept"] == "yes" for r in told),
         "limit within the interval": sum(r["kept"] != "NO" for r in told),
         "claimed bits inside or above": sum(r["claim"] != "BELOW" for r in told),
         "claimed bits inside": sum(r["claim"] == "inside" for r in told),
-        "feedback: worst felt/limit": max((float(r["feedback: felt/limit"]) for r in fed), default=0.0),
-        "feedback: within 1.05": sum(float(r["feedback: felt/limit"]) <= 1.05 for r in fed),
     }

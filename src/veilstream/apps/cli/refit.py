@@ -31,6 +31,8 @@ def refit(
     columns: Annotated[str | None, typer.Option(help="Which column is what, as in veil fit.")] = None,
     unit: Annotated[str | None, typer.Option(help="Unit of the values; the model's unless told.")] = None,
     tz: Annotated[str | None, typer.Option(help="Time zone of stamps that have none.")] = None,
+    time_format: Annotated[str | None, typer.Option(help="Format of the stamps, as in veil fit.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.")] = False,
     seed: Annotated[int, typer.Option(help="For the folds.")] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -53,9 +55,9 @@ def refit(
         raise InputError(f"{old} has no states, so readings cannot be told apart; make a model with veil fit")
     if unit is None and not before.states.is_map:
         unit = before.states.unit or None
-    told = {"columns": columns, "tz": tz, "unit": unit}
+    told = {"columns": columns, "tz": tz, "unit": unit, "time_format": time_format}
     with progress_bar("fitting", quiet=json_out):
-        readings = read_like(before.provenance, sources, **told)
+        readings = read_like(before.provenance, sources, **told, skip_bad=skip_bad)
         readings = readings.only(stream) if stream else readings
         check_kind(readings, before.states)
         made = refit_model(before, readings, share_of(hold_out), seed)
