@@ -8,12 +8,11 @@ What is wrong with size, JSON, UTF-8, stream or t is a refusal. What is wrong wi
 becomes None and the release a draw that does not look. Outputs are built field by field, never from the input.
 """
 
-import json
 import math
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
 
 import msgspec
 
@@ -70,17 +69,27 @@ class OwnTracks(msgspec.Struct):
     type: str = msgspec.field(name="_type", default="location")
 
 
+_NULL = b"null"
+_NOTHING = msgspec.Raw(_NULL)
+
+
 class _Wire(msgspec.Struct):
+    """What is private is not looked at here: a reading is as quick to take apart whatever its value is."""
+
     stream: str | None = None
     t: int | float | str | None = None
-    value: Any = None
-    lat: Any = None
-    lon: Any = None
+    value: msgspec.Raw = _NOTHING
+    lat: msgspec.Raw = _NOTHING
+    lon: msgspec.Raw = _NOTHING
     tst: int | float | None = None
     type: str | None = msgspec.field(name="_type", default=None)
 
 
 _decoder = msgspec.json.Decoder(_Wire | list[_Wire])
+_items = msgspec.json.Decoder(list[msgspec.Raw])
+_one = msgspec.json.Decoder(_Wire)
+_JSON = re.compile(rb'[^"NI]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"NI]*+)*+', re.DOTALL)  # up to a bare N or I
+_CONSTANT = re.compile(rb"NaN|Infinity")
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(Release).decode
 
@@ -128,16 +137,17 @@ def parse(
     """The readings of one message. `stream` is the topic's, if the transport has one."""
     if len(data) > limit:
         return Refusal.too_large
+    data = _without_constants(data)
     try:
         found = _decoder.decode(data)
+    except msgspec.ValidationError:
+        found = _one_by_one(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        found = _leniently(data)
-    if found is None:
         return Refusal.unreadable
     many = found if isinstance(found, list) else [found]
     if len(many) > MAX_READINGS:
         return Refusal.too_many_readings
-    return [_reading(w, grid, stream, space) if w is not None else Refusal.unreadable for w in many]
+    return [_reading(w, grid, stream, space) if isinstance(w, _Wire) else w for w in many]
 
 
 def together(messages: "Sequence[list[Reading | Refusal] | Refusal]") -> "tuple[list[Reading | Refusal], list[range]]":
@@ -193,26 +203,57 @@ def _reading(w: _Wire, grid: Grid, stream: str | None, space: str) -> Reading | 
     if stream is not None and w.stream is not None and w.stream != stream:
         return Refusal.stream
     t = w.tst if w.type is not None or w.t is None else w.t  # OwnTracks' t says what triggered the message
-    found = reading(name, t, point(w.value, w.lat, w.lon), grid, space)
+    found = reading(name, t, _point(w), grid, space)
     if isinstance(found, Reading):
         found.owntracks = w.type is not None
     return found
 
 
-def _leniently(data: bytes | bytearray) -> "_Wire | list[_Wire | None] | None":
-    """JSON as many devices write it: NaN, Infinity and numbers beyond all range are faults of value, not of syntax."""
-    try:
-        loose = json.loads(data.decode(), parse_int=lambda s: int(s) if len(s) < LONGEST_NUMBER else math.nan)
-    except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        return None
-    return [_wire(item) for item in loose] if isinstance(loose, list) else _wire(loose)
+def _point(w: _Wire) -> Point:
+    if (w.lat is _NOTHING and w.lon is _NOTHING) or bytes(w.value) != _NULL:
+        return _number(w.value)
+    return _number(w.lat), _number(w.lon)
 
 
-def _wire(loose: Any) -> _Wire | None:
+def _number(json: msgspec.Raw) -> float:
+    """Of a number, or of a text that is one."""
+    text = bytes(json)
+    return number(text.strip(b'"')) if len(text) < LONGEST_NUMBER else math.nan
+
+
+def _without_constants(data: bytes | bytearray) -> bytes | bytearray:
+    """NaN and Infinity, which devices write and JSON does not know, as texts that are no numbers either."""
+    start, at, parts = 0, _end(data, 0), []
+    while at < len(data):
+        constant = _CONSTANT.match(data, at)
+        if constant is None:
+            return data  # no JSON
+        parts += [data[start : at - (data[at - 1 : at] == b"-")], b'""']
+        start = constant.end()
+        at = _end(data, start)
+    return b"".join([*parts, data[start:]]) if parts else data
+
+
+def _end(data: bytes | bytearray, start: int) -> int:
+    """Where the first thing stands that is neither JSON nor in a text."""
+    found = _JSON.match(data, start)
+    assert found is not None  # it may be empty
+    return found.end()
+
+
+def _one_by_one(data: bytes | bytearray) -> "list[_Wire | Refusal]":
+    """Of an array in which something is no reading, those that are."""
     try:
-        return msgspec.convert(loose, _Wire)
-    except msgspec.ValidationError:
-        return None
+        return [_wire(item) for item in _items.decode(data)]
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return [Refusal.unreadable]
+
+
+def _wire(item: msgspec.Raw) -> _Wire | Refusal:
+    try:
+        return _one.decode(item)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return Refusal.unreadable
 
 
 def _moment(t: int | float | str | None) -> tuple[int | float, bool] | None:
