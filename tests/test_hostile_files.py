@@ -6,10 +6,12 @@ import random
 import signal
 import stat
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import veilstream
 from gatewaykit import artefact, core_of, places, problem_of, window_policy
 from veilstream import artefact as artefacts
 from veilstream.apps.cli import fail
@@ -127,6 +129,19 @@ def test_files_are_for_their_owner_and_follow_no_link(tmp_path):
     write(tmp_path / "q.veil", b"data")
     assert victim.read_text() == "untouched" and (tmp_path / "q.veil").read_bytes() == b"data"
     assert not list(tmp_path.glob(".*.part"))
+
+
+def test_whatever_is_written_beside_its_place_follows_no_link(tmp_path):
+    """Figures of the paper and checkpoints: somebody who may write there puts a link where the new file is made."""
+    from veilstream.apps.paper import cache
+
+    (tmp_path / "victim").write_text("untouched")
+    (tmp_path / "x.json.part").symlink_to(tmp_path / "victim")
+    (tmp_path / f".x.json.{os.getpid()}.part").symlink_to(tmp_path / "victim")
+    cache.write(tmp_path / "x.json", "figures")
+    assert (tmp_path / "victim").read_text() == "untouched" and (tmp_path / "x.json").read_text() == "figures"
+    own = [f for f in (Path(veilstream.__file__).parent).rglob("*.py") if '".part"' in f.read_text()]
+    assert not own  # container.write is the only one
 
 
 def test_a_secret_that_others_can_read_is_refused(tmp_path):
