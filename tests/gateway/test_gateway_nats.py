@@ -119,15 +119,17 @@ def faults_of(art, server: Server, steps: int, streams: int = 3) -> list[str]:
                 wrong.append(f"{len(payloads)} different releases of one step")
             released[step] = next(iter(payloads), b"{}")
         if not wrong:
-            revision, value = server.history[f"$KV.veil-memory.default.s{i}"][-1]
-            record = decode((DEFAULT_SPACE, f"s{i}"), revision, opened(f"s{i}", value), binding_of(Space(art)))
+            revision, body = opened(server, f"s{i}")[-1]
+            record = decode((DEFAULT_SPACE, f"s{i}"), revision, body, binding_of(Space(art)))
             memory, totals, log = agrees(art, record, released)
             wrong += [name for name, same in (("memory", memory), ("totals", totals), ("log", log)) if not same]
     return wrong
 
 
-def opened(stream: str, value: bytes) -> bytes | None:
-    return SEAL.open(Names().key(DEFAULT_SPACE, stream), value)
+def opened(server: Server, stream: str) -> list[tuple[int, bytes]]:
+    """Every revision of a stream's key, out of its seal."""
+    key = Names().key(DEFAULT_SPACE, stream)
+    return [(r, SEAL.recorded(key, server.stored(r, value))) for r, value in server.history[key]]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -214,12 +216,8 @@ def test_long_arrays_go_in_several_commits_and_the_log_holds_each(art, monkeypat
     body = json.dumps([{"t": t, "value": 1} for t in range(12)]).encode()
     m = message("s0", body)
     assert asyncio.run(g.handle([m])) == [m]
-    assert [len(_log(v)) for _, v in server.history["$KV.veil-memory.default.s0"]] == [5, 9, 6]
+    assert [len(ledger_module._decoder.decode(body)[-1]) for _, body in opened(server, "s0")] == [5, 9, 6]
     assert faults_of(art, server, 12, 1) == []
-
-
-def _log(value: bytes) -> list:
-    return ledger_module._decoder.decode(opened("s0", value))[-1]
 
 
 def test_a_tick_that_was_committed_and_not_published_is_published_by_the_next_owner(tmp_path):
@@ -239,8 +237,8 @@ def test_a_tick_that_was_committed_and_not_published_is_published_by_the_next_ow
         assert asyncio.run(Clock(b, DEFAULT_SPACE)._tick(step, [key])) == ([], [])
     payloads = [set(server.published[f"default.s0.{step}"]) for step in (0, 1)]
     assert [len(p) for p in payloads] == [1, 1] and len(server.published["default.s0.0"]) == 2
-    revision, value = server.history["$KV.veil-memory.default.s0"][-1]
-    record = decode(key, revision, opened("s0", value), binding_of(Space(art)))
+    revision, body = opened(server, "s0")[-1]
+    record = decode(key, revision, body, binding_of(Space(art)))
     assert agrees(art, record, {step: next(iter(p)) for step, p in enumerate(payloads)}) == (True, True, True)
 
 
