@@ -45,3 +45,10 @@ services:
 
 clean:
 	rm -rf $(VENV) out build dist .coverage .coverage.*
+
+# what the container installs, by version and hash: run it to take newer ones on purpose
+LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+.PHONY: lock
+lock: $(BIN)/uv
+	$(LOCK) --extra gateway pyproject.toml -o examples/gateway/requirements.lock
+	$(LOCK) examples/gateway/build.in -o examples/gateway/build.lock
