@@ -1,5 +1,6 @@
 """One message can cost one message: what an attacker may send, through every transport, and what is kept of it."""
 
+import gzip
 import hashlib
 import io
 import json
@@ -69,6 +70,20 @@ def test_a_time_beyond_the_calendar_does_not_end_mqtt(tmp_path, broker):
         wait_until(lambda: client.heard)
         assert core.stats.refused["time"] >= 2
     client.end()
+
+
+def test_a_body_that_is_not_packed_as_it_says_is_refused(tmp_path):
+    """Found by `make attack`: it was 500, as if something had failed here."""
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        server = Server(core)
+        try:
+            packed = {"Content-Encoding": "gzip"}
+            assert server.ask("/v1/release", line("a", 0, 1), **packed)[0] == 400
+            assert server.ask("/v1/release", gzip.compress(line("a", 0, 1)), **packed)[0] == 200
+            assert server.ask("/v1/release", gzip.compress(bytes(20_000_000)), **packed)[0] == 413
+        finally:
+            server.end()
+        assert core.stats.refused["unreadable"] == 1 and core.stats.refused["unhandled"] == 0
 
 
 # --- names -------------------------------------------------------------------------------------------------
