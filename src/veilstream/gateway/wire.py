@@ -139,9 +139,7 @@ def parse(
         return Refusal.too_large
     data = _without_constants(data)
     try:
-        found = _decoder.decode(data)
-    except msgspec.ValidationError:
-        found = _one_by_one(data)
+        found = _decoded(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return Refusal.unreadable
     many = found if isinstance(found, list) else [found]
@@ -241,12 +239,12 @@ def _end(data: bytes | bytearray, start: int) -> int:
     return found.end()
 
 
-def _one_by_one(data: bytes | bytearray) -> "list[_Wire | Refusal]":
-    """Of an array in which something is no reading, those that are."""
+def _decoded(data: bytes | bytearray) -> "_Wire | list[_Wire] | list[_Wire | Refusal]":
+    """An array in which something is no reading is taken one by one."""
     try:
+        return _decoder.decode(data)
+    except msgspec.ValidationError:
         return [_wire(item) for item in _items.decode(data)]
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return [Refusal.unreadable]
 
 
 def _wire(item: msgspec.Raw) -> _Wire | Refusal:
