@@ -242,9 +242,10 @@ def _end(data: bytes | bytearray, start: int) -> int:
 def _decoded(data: bytes | bytearray) -> "_Wire | list[_Wire] | list[_Wire | Refusal]":
     """An array in which something is no reading is taken one by one."""
     try:
-        return _decoder.decode(data)
+        found: _Wire | list[_Wire] = _decoder.decode(data)
     except msgspec.ValidationError:
         return [_wire(item) for item in _items.decode(data)]
+    return found
 
 
 def _wire(item: msgspec.Raw) -> _Wire | Refusal:
