@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from veilstream.core.chain import draw
+from veilstream.core.feedback import DOWN, STAY, UP, Account
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.information import Array, Index, entropy
 from veilstream.core.meter import ExactMeter, HistoryMeter, Meter, TableMeter
@@ -68,9 +69,15 @@ class Streams:
     memory: Memory  # n x ...
     belief: Array  # n x |Z|; n x 0 if the meter keeps none
     total: Array  # n, bits so far
+    step: Index  # n, the public number of the next step
 
     def __getitem__(self, which: Any) -> "Streams":
-        return Streams(self.memory[which], self.belief[which], self.total[which])
+        return Streams(self.memory[which], self.belief[which], self.total[which], self.step[which])
+
+    def put(self, which: Any, new: "Streams") -> None:
+        """These streams are now at this state."""
+        self.memory[which], self.belief[which] = new.memory, new.belief
+        self.total[which], self.step[which] = new.total, new.step
 
 
 class View(NamedTuple):
@@ -103,6 +110,7 @@ class Mechanism:
         self.meter = _meter(policy, problem, meter, self.table) if isinstance(meter, str) else meter
         # with every entry positive no release is impossible, and that need not be looked after
         chain = policy.chain if problem is None else problem.chain
+        self.clock = chain if chain is not None and chain.phases > 1 else None
         self.positive = (
             self.table is not None
             and chain is not None
@@ -114,13 +122,37 @@ class Mechanism:
         self.true_states = TrueStates.plain(policy.n_states) if chain is None else TrueStates.of(chain)
         self.open = np.ones(policy.n_outputs, bool) if problem is None else problem.allowed.all(0)
 
-    def start(self, n: int) -> Streams:
-        return Streams(self.policy.start(n), self.meter.start(n), np.zeros(n))
+    def start(self, n: int, step: ArrayLike = 0) -> Streams:
+        """n streams that begin at these public steps."""
+        first = np.broadcast_to(np.asarray(step, np.int64), n).copy()
+        total = np.full(n, self.meter.start_bits)
+        return Streams(self._at(self.policy.start(n), first), self.meter.start(first), total, first)
 
-    def skip(self, streams: Streams, k: int = 1) -> Streams:
+    def skip(self, s: Streams, k: int = 1) -> Streams:
         """k steps without a release."""
-        memory, belief = self.policy.skip(streams.memory, k), self.meter.skip(streams.belief, k)
-        return Streams(memory, belief, streams.total)
+        memory, belief = self.policy.skip(s.memory, k), self.meter.skip(s.belief, k, s.step)
+        return Streams(self._at(memory, s.step + k), belief, s.total + self.meter.gap_bits(s.memory, k), s.step + k)
+
+    def move(self, s: Streams, account: Account) -> Streams:
+        """The public moves of streams that passed a boundary since their last release.
+
+        The account is private, and leaves through these moves alone. Beyond the ceiling there are none: whether one is
+        made is public, so the dearest that could be counts.
+        """
+        due = account.rule.passed(account.last, s.step)
+        if not due.any():
+            return s
+        if self.ceiling is not None:
+            ways = [self.policy.moved(s.memory, np.full(len(due), way)) for way in (DOWN, STAY, UP)]
+            dearest = np.max([self.meter.move_bits(s.memory, to) for to in ways], axis=0)
+            due = due & (s.total + dearest <= self.ceiling)
+        memory = self.policy.moved(s.memory, account.way(due))
+        total = s.total + np.where(due, self.meter.move_bits(s.memory, memory), 0)
+        return Streams(memory, s.belief, total, s.step)
+
+    def _at(self, memory: Memory, step: Index) -> Memory:
+        """What the public clock says, where there is one: a day may have 23 hours."""
+        return memory if self.clock is None else self.policy.at(memory, self.clock.phase(step))
 
     def step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
         """One step of every stream: true states z (BLIND: do not look), uniforms u -> new state, releases y."""
@@ -128,8 +160,8 @@ class Mechanism:
         if self.drawn is not None or len(z) <= most:
             return self._step(s, z, u)
         parts = [self._step(s[i : i + most], z[i : i + most], u[i : i + most]) for i in range(0, len(z), most)]
-        memory, belief, total = (np.concatenate([getattr(p, k) for p, _ in parts]) for k in Streams.__annotations__)
-        return Streams(memory, belief, total), np.concatenate([y for _, y in parts])
+        joined = (np.concatenate([getattr(p, k) for p, _ in parts]) for k in Streams.__annotations__)
+        return Streams(*joined), np.concatenate([y for _, y in parts])
 
     def _step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
         view = self.look(s)
@@ -161,8 +193,8 @@ class Mechanism:
         return draw(np.where(blind[:, None], view.law, seen), u)
 
     def after(self, s: Streams, view: View, y: Index) -> Streams:
-        memory = self.policy.update(s.memory, y, view.used)
-        return Streams(memory, self.meter.after(s.belief, view.used, y), s.total + view.bits)
+        memory, belief = self.policy.update(s.memory, y, view.used), self.meter.after(s.belief, view.used, y, s.step)
+        return Streams(self._at(memory, s.step + 1), belief, s.total + view.bits, s.step + 1)
 
     def _under_ceiling(self, s: Streams, view: View, y: Index, u: Array) -> tuple[Streams, Index]:
         """The step where some streams may not look any more; which ones is public."""
@@ -179,7 +211,11 @@ class Mechanism:
             a = np.where(over[:, None, None], (shown / shown.sum(-1, keepdims=True))[:, None, :], a)
         after = self.after(s, View(a, a, law, np.where(over, 0, view.bits)), y)
         after.memory[silent] = self.policy.skip(s.memory)[silent]
-        after.belief[silent] = self.meter.silent(s.belief)[silent]
+        after.belief[silent] = self.meter.silent(s.belief, s.step)[silent]
+        if (
+            self.policy.moves_by is not None and self.ceiling is not None
+        ):  # its charge is one sum: it ends here for good
+            after.total[over] = np.maximum(after.total[over], self.ceiling)
         return after, np.where(silent, SILENT, y)
 
 
@@ -212,6 +248,9 @@ def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | N
             raise InputError("the table meter is for chains of order 1; use the exact one")
         return TableMeter.of(table, problem.chain, policy)
     chain = policy.chain if problem is None else problem.chain
+    own: Meter | None = None if chain is None else policy.own_meter(chain)
+    if own is not None:
+        return own
     if chain is not None and chain.order > 1:
         return HistoryMeter.of(chain)
     if chain is not None:
@@ -240,6 +279,7 @@ class Releaser:
         self.mechanism = Mechanism(policy, problem, ceiling, meter)
         self._streams, self._uniforms = self.mechanism.start(1), uniforms(seed)
         self._private = np.array([BLIND])  # the last true state: leaves through the channel only
+        self._feeling = Feeling(self.mechanism, problem, self._streams)
 
     @property
     def leaked_bits(self) -> float:
@@ -250,7 +290,7 @@ class Releaser:
         """The release for the true symbol x (None: nothing was read); None: the stream is silent at this step."""
         symbol = _checked_symbols(BLIND if x is None else x, len(self.mechanism.true_states.first), BLIND)
         z = self.mechanism.true_states(self._private, symbol.reshape(1))
-        self._streams, y = self.mechanism.step(self._streams, z, self._uniforms(1))
+        self._streams, y = self._feeling.step(self._streams, z, self._uniforms(1))
         self._private = z
         return None if y[0] == SILENT else int(y[0])
 
@@ -284,11 +324,33 @@ def release_many(
         raise InputError(f"x must be streams x steps, found {x.ndim} axes")
     x = _checked_symbols(x, len(mechanism.true_states.first), 0)
     streams, z = mechanism.start(len(x)), np.full(len(x), BLIND)
+    feeling = Feeling(mechanism, problem, streams)
     y = np.empty(x.shape, dtype=np.int64)
     for t in range(x.shape[1]):
         z = mechanism.true_states(z, x[:, t])
-        streams, y[:, t] = mechanism.step(streams, z, source(len(x)))
+        streams, y[:, t] = feeling.step(streams, z, source(len(x)))
     return Released(y, streams.total)
+
+
+class Feeling:
+    """Feedback where only states are known: distances are the problem's. Without a ladder there is nothing to do."""
+
+    def __init__(self, mechanism: Mechanism, problem: Problem | None, s: Streams) -> None:
+        rule = mechanism.policy.moves_by
+        self.mechanism, self.account, self.distances = mechanism, None, np.zeros((0, 0))
+        if rule is not None and problem is None:
+            raise InputError("a ladder needs the problem it was made for (problem=...): its moves depend on distances")
+        if rule is not None and problem is not None:
+            self.account, self.distances = Account.new(rule, s.step), problem.distortion
+
+    def step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
+        """A step of the mechanism, with the move before it and the distance after it."""
+        if self.account is None:
+            return self.mechanism.step(s, z, u)
+        s = self.mechanism.move(s, self.account)
+        after, y = self.mechanism.step(s, z, u)
+        self.account.count(np.where((z == BLIND) | (y == SILENT), np.nan, self.distances[z, y]), s.step)
+        return after, y
 
 
 def _checked_symbols(x: ArrayLike, n: int, lowest: int) -> Index:
