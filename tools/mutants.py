@@ -24,10 +24,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 TESTS = {
     "core/problem": ["core/test_problem.py", "core/test_policy.py"],
-    "core/policy": ["core/test_policy.py", "core/test_new_policy.py", "test_artefact.py"],
-    "core/release": ["core/test_history_meter.py", "gateway/test_release.py"],
+    "core/policy": ["core/test_policy.py", "core/test_new_policy.py", "core/test_ladder.py"],
+    "core/release": ["core/test_history_meter.py", "gateway/test_release.py", "gateway/test_feedback.py"],
     "core/meter": ["core/test_history_meter.py", "gateway/test_release.py"],
-    "gateway/store": ["gateway/test_store.py", "gateway/test_second_draws.py"],
+    "gateway/store": ["gateway/test_store.py", "gateway/test_second_draws.py", "gateway/test_poison.py"],
     "gateway/settle": [
         "gateway/test_presence.py",
         "gateway/test_gateway_core.py",
@@ -84,6 +84,8 @@ def _nodes(tree: ast.AST) -> list[ast.AST]:
                 node, ast.Call
             ):
                 continue
+            if isinstance(node, ast.keyword) and node.arg == "strict":  # as an assertion
+                continue
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST) and not (
                     isinstance(node, ast.ClassDef) and isinstance(child, ast.AnnAssign)
@@ -99,10 +101,12 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], None]]]:
         yield "comparison", lambda n: n.ops.__setitem__(0, SWAPS[type(n.ops[0])]())  # type: ignore[attr-defined]
     if isinstance(node, ast.BinOp | ast.BoolOp | ast.AugAssign) and type(node.op) in SWAPS:
         yield "operator", lambda n: setattr(n, "op", SWAPS[type(n.op)]())  # type: ignore[attr-defined]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
-        yield "sign", lambda n: setattr(n, "op", ast.UAdd() if isinstance(n.op, ast.USub) else ast.Not())  # type: ignore[attr-defined]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and not isinstance(node.operand, ast.Constant):
+        yield "sign", lambda n: setattr(n, "op", ast.UAdd())  # of a number: its value is changed
     if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
         new = not node.value if isinstance(node.value, bool) else node.value + 1
+        if not isinstance(node.value, bool) and (abs(node.value) >= 1000 or 0 < abs(node.value) < 1e-3):
+            new = -node.value  # one more or less of a size or a tolerance is no fault
         yield "value", lambda n: setattr(n, "value", new)
     if isinstance(node, ast.If | ast.IfExp | ast.While):
         yield "condition", lambda n: setattr(n, "test", ast.UnaryOp(ast.Not(), n.test))  # type: ignore[attr-defined]

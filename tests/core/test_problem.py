@@ -89,3 +89,22 @@ def test_per_symbol_limits_and_lifted_chains():
 def test_bad_input_is_one_clear_line(make, says):
     with pytest.raises(vs.InputError, match=says):
         make(vs.builtin("binary"))
+
+
+def test_constraints_are_plain_numbers_and_say_what_they_are():
+    average, budget = vs.Average(weight=np.float32(2)), vs.Budget(bits=1)
+    assert (type(average.weight), type(vs.Average(limit=1).limit), type(budget.bits)) == (float, float, float)
+    assert (average.weight, budget.bits) == (2.0, 1.0)
+    assert str(average) == "weight 2 bits/unit" and str(vs.Average(limit=0.5)) == "average <= 0.5"
+    assert str(budget) == "leakage <= 1 bits per step"
+    assert str(vs.Both(budget, vs.Instantaneous([1, 2.5]))) == "leakage <= 1 bits per step, at every step <= 1, 2.5"
+    assert str(vs.Instantaneous(3)) == "at every step <= 3" and vs.Instantaneous(3).limit == 3.0
+    for wrong in (-1, np.inf, np.nan, "2", None):
+        with pytest.raises(vs.InputError):
+            vs.Budget(bits=wrong)
+    for wrong in ({}, {"weight": 1, "limit": 1}, {"weight": -1}, {"limit": np.inf}):
+        with pytest.raises(vs.InputError):
+            vs.Average(**wrong)
+    for limit in (-1, [0, -2], np.nan):
+        with pytest.raises(vs.InputError, match="instantaneous"):
+            vs.Instantaneous(limit)
