@@ -9,7 +9,9 @@ is printed. Everything happens in a copy. Survivors are listed, to be judged (do
 
 import argparse
 import ast
+import contextlib
 import copy
+import importlib
 import json
 import os
 import random
@@ -35,6 +37,8 @@ TESTS = {
     ],
 }
 QUICK = "not service and not slow and not browser"
+HEAVY = ("hypothesis", "msgspec", "numpy", "pytest", "safetensors.numpy", "scipy.optimize", "scipy.sparse", "scipy.stats",
+         "typer", "rich.console", "aiohttp.web", "paho.mqtt.client", "nats", "polars")  # fmt: skip  # imported once
 PATIENCE = 4  # times what the tests take on the module as it is, and ten seconds
 SWAPS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -151,7 +155,7 @@ def survives(copy_of: Path, tests: list[str], timeout_s: float) -> bool | None:
     return None
 
 
-def try_module(name: str, folder: Path, sample: int, rng: random.Random) -> dict:
+def try_module(name: str, folder: Path, sample: int, rng: random.Random, before: dict | None) -> dict:
     path = folder / "src" / "veilstream" / f"{name}.py"
     source, tests = path.read_text(), [f"tests/{t}" for t in TESTS[name]]
     start = time.monotonic()
@@ -160,6 +164,8 @@ def try_module(name: str, folder: Path, sample: int, rng: random.Random) -> dict
     timeout_s = PATIENCE * (time.monotonic() - start) + 10
     every = mutants(source)
     tried = sorted(rng.sample(range(len(every)), min(sample, len(every))))
+    if before:
+        tried = [i for i, m in enumerate(every) if f"{name}.py:{m[0]} {m[1]}" in before["survivors"]]
     survivors, endless = [], 0
     for i in tried:
         line, what, text = every[i]
@@ -170,6 +176,7 @@ def try_module(name: str, folder: Path, sample: int, rng: random.Random) -> dict
             survivors.append(f"{name}.py:{line} {what}")
             print(f"  survives  {survivors[-1]}", flush=True)
     path.write_text(source)
+    tried = range(before["tried"]) if before else tried
     killed = len(tried) - len(survivors)
     print(f"{name}: {killed} of {len(tried)} killed ({endless} by the clock; {len(every)} in all)", flush=True)
     return {"mutants": len(every), "tried": len(tried), "killed": killed, "endless": endless, "survivors": survivors}
@@ -181,20 +188,23 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=50, help="mutants of each module")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--json", type=Path, help="where the result goes")
+    parser.add_argument("--again", type=Path, help="the result of another run: its survivors alone, against new tests")
     asked = parser.parse_args()
     seed = random.SystemRandom().randrange(10**6) if asked.seed is None else asked.seed
     print(f"seed {seed}, {asked.sample} mutants of each module", flush=True)
-    import hypothesis  # noqa: F401  # fmt: skip
-
+    for heavy in HEAVY:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(heavy)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         for part in ("src", "tests", "tools", "examples", "docs"):
             shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
         for part in ("pyproject.toml", "README.md", "CONTRIBUTING.md"):
             shutil.copy(ROOT / part, folder)
-        found = {
-            name: try_module(name, folder, asked.sample, random.Random(f"{seed}/{name}")) for name in asked.modules
-        }
+        found = {}
+        before = json.loads(asked.again.read_text())["modules"] if asked.again else {}
+        for name in [m for m in asked.modules if m in before or not before]:
+            found[name] = try_module(name, folder, asked.sample, random.Random(f"{seed}/{name}"), before.get(name))
     tried, killed = (sum(f[k] for f in found.values()) for k in ("tried", "killed"))
     print(f"all: {killed} of {tried} killed, {100 * killed / tried:.0f} %")
     if asked.json:

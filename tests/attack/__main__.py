@@ -30,8 +30,7 @@ def main() -> None:
     drills = [d for d in DRILLS if not asked.drill or d.name == asked.drill]
     if not drills:
         raise SystemExit(f"no drill {asked.drill!r}; there are: {', '.join(d.name for d in DRILLS)}")
-    logging.getLogger("veilstream").addHandler(logging.NullHandler())
-    logging.getLogger("veilstream").propagate = False
+    logging.lastResort = None  # what the gateways and their libraries say of all this
     skipped = [d for d in drills if not d.ready]
     print(f"seed {seed}", *(f"not installed: {d.needs}, so no {d.name!r}" for d in skipped), sep="\n", flush=True)
     if asked.trial is not None:
