@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, seed, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
@@ -114,7 +114,8 @@ class Killable(RuleBasedStateMachine):
             store._abandon()
             self.folder = next_folder
             return True, wire.committed > 0
-        store._db = wire._db
+        finally:
+            store._db = wire._db
         return False, True
 
     def teardown(self) -> None:
@@ -471,6 +472,7 @@ def _run(machine: type[RuleBasedStateMachine], t: Trial) -> int:
         deadline=None,
         database=None,
         print_blob=False,
+        phases=[Phase.generate],  # a trial can be replayed; to make it smaller would take minutes
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(seed(t.rng.randrange(2**32))(machine), settings=quiet)

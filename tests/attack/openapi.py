@@ -39,7 +39,7 @@ def served(t: Trial) -> int:
                         max_examples=t.times(60 if post else 5),
                         deadline=None,
                         database=None,
-                        phases=[Phase.generate, Phase.shrink],
+                        phases=[Phase.generate],
                         suppress_health_check=list(HealthCheck),
                     )
                     @given(case=operation.ok().as_strategy(generation_mode=mode))

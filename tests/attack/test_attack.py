@@ -1,8 +1,11 @@
 """The short form of `make attack`: a small trial of every drill, and that a finding is found and can be replayed."""
 
 import json
+import logging
+import math
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,10 @@ import pytest
 from attack.__main__ import report, run, table
 from attack.drill import Drill
 from attack.drills import DRILLS
+from veilstream.gateway import wire
+from veilstream.gateway.settle import Settler
+from veilstream.gateway.space import Space
+from veilstream.gateway.store import Store
 
 SEED = "make test"
 SIZES = {"messages": 1.0, "same time": 0.2, "openapi": 0.05, "core": 0.2, "clock": 0.15}
@@ -35,6 +42,44 @@ def test_the_promise_holds(drill):
     done = drill.run(SEED, 0, SIZES.get(drill.name, 0.2))
     assert done.finding is None, done.finding.where
     assert done.attacks > 0
+
+
+def telling(space, points):
+    """A gateway that says so when it cannot read a value."""
+    symbols = ENCODE(space, points)
+    if (symbols < 0).any():
+        logging.getLogger("veilstream.core").warning("unreadable")
+    return symbols
+
+
+def slower(json):
+    """What is no number takes longer."""
+    value = NUMBER(json)
+    until = time.perf_counter() + (2e-4 if math.isnan(value) else 0)
+    while time.perf_counter() < until:
+        pass
+    return value
+
+
+ENCODE, NUMBER = Space.encode, wire._number
+PLANTED = {
+    "core": (Settler, "_closed", lambda self, s, r, last, find: None),  # steps are drawn again
+    "store": (Store, "confirm", lambda self, ids: None),
+    "clock": (Settler, "_clocked", lambda self, S, s, step: 1 // (s.pending_step == step)),  # no reading, no release
+    "messages": (wire, "_number", lambda json: float(bytes(json))),
+    "same bytes": (Space, "encode", telling),
+    "same time": (wire, "_number", slower),
+    "flipped bytes": (Store, "_unsealed", staticmethod(lambda checksum, *row: False)),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_is_found(name, monkeypatch):
+    """Else a drill that finds nothing says nothing."""
+    monkeypatch.setattr(*PLANTED[name])
+    drill = next(d for d in DRILLS if d.name == name)
+    size = {"flipped bytes": 2.0, "same time": 0.1}.get(name, 0.2)
+    assert any(drill.run("planted", number, size).finding for number in range(3))
 
 
 def test_every_drill_has_a_name_of_its_own():

@@ -198,6 +198,11 @@ def test_what_a_policy_with_few_memories_says_by_itself():
     np.testing.assert_array_equal(policy.next_memory(np.array([0, 1]), np.array([1, 0])), [1, 0])
     assert policy.period == 1 and policy.shares() == [(1.0, policy)] and policy.remembers is None
     assert policy.skip(np.array([1, 0]), 7).tolist() == [1, 0] and policy.made_for(CHAIN).chain is CHAIN
+    memory = np.array([1, 0])
+    for same in (policy.skip(memory), policy.at(memory, np.array([3, 1])), policy.moved(memory, np.array([1, 1]))):
+        assert same.tolist() == [1, 0]
+    assert (policy.rungs, policy.rung(memory).tolist(), policy.rung(memory).dtype) == (1, [0, 0], np.int64)
+    assert policy.moves_by is None and policy.own_meter(CHAIN) is None
     (step,) = policy.law_steps(CHAIN)
     assert step.first == 1 and step.next.tolist() == [[0, 1], [0, 1]]
     assert all(said is None for said in (policy.widened(3), policy.output_model_at(None, None), policy.release_cost()))
