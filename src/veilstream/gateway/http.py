@@ -193,8 +193,12 @@ class HttpGateway:
     # --- releases ---------------------------------------------------------------------------------------
 
     async def _release(self, request: web.Request) -> web.Response:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            body = await request.read()
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                body = await request.read()
+        except (web.RequestPayloadError, ConnectionError):  # not in the encoding that its header says, or cut off
+            self.core.stats.refused[Refusal.unreadable.name] += 1
+            return _error(400, Refusal.unreadable.value)
         answer: asyncio.Future[list[Outcome] | None] = asyncio.get_running_loop().create_future()
         parcel = Parcel.of(self.core, body, self._read, answer)
         found = parcel.found
