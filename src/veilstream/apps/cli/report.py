@@ -64,8 +64,8 @@ def report(
             need(library, "deep", "; or --audit quick, which trains no network")
     options = Options(shareable, points, seconds, seed, audit)
     with progress_bar("report", quiet=json_out) as progress:
-        sequences, card, account, felt = _recorded(artefact, data, stream, columns, unit_of(artefact))
-        content = collect(artefact, sequences, options, card, account, progress)
+        sequences, first, card, account, felt = _recorded(artefact, data, stream, columns, unit_of(artefact))
+        content = collect(artefact, sequences, options, card, account, progress, first)
     size = write(out, render(content))
     if json_out:
         own = content.own
@@ -99,14 +99,20 @@ def unit_of(artefact: Artefact) -> str | None:
 
 def _recorded(
     artefact: Artefact, data: list[str] | None, stream: str | None, columns: str | None, unit: str | None
-) -> tuple[list[NDArray[int64]] | None, list[tuple[str, str]], list[dict[str, Any]], OnCourse | None]:
-    """Recorded symbols, the data card, the account of the cleaning, and what is felt of the releases."""
+) -> tuple[
+    list[NDArray[int64]] | None,
+    NDArray[int64] | None,
+    list[tuple[str, str]],
+    list[dict[str, Any]],
+    OnCourse | None,
+]:
+    """Recorded symbols, the public numbers of their first steps, the data card, the account of the cleaning, and what is felt of the releases."""
     from veilstream.apps.cli.common import in_flags
     from veilstream.apps.report.card import chain_card, data_card
     from veilstream.errors import InputError
 
     if not data:
-        return None, chain_card(artefact), [], None
+        return None, None, chain_card(artefact), [], None
     try:
         from veilstream.audit.source import on_record, recorded_runs
         from veilstream.data.sources import read
@@ -121,7 +127,7 @@ def _recorded(
     sequences, felt = runs.sequences, on_record(artefact, runs)
     card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences, felt), *chain_card(artefact)]
     account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
-    return sequences, card, account, felt
+    return sequences, runs.first, card, account, felt
 
 
 def check_writable(out: Path) -> None:

@@ -24,6 +24,7 @@ from veilstream.artefact import Artefact, dumps, provenance
 from veilstream.data.fitting import FitOptions, FittedModel, fit_model
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
 from veilstream.data.states import StateSpace
+from veilstream.data.steps import Runs
 from veilstream.data.utility import Utility
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _work(task: Task) -> Result:
     files["curve.csv"] = _csv(found)
     row = _row(task, model, solution, found, blind)
     if asked.audit:
-        row["audit"], files["audit.json"] = _audit(policy, model.runs.sequences, seed)
+        row["audit"], files["audit.json"] = _audit(policy, model.runs, seed)
     row["seconds"] = round(perf_counter() - began, 3)
     return Result(task.name, files, row)
 
@@ -187,14 +188,16 @@ def _row(task: Task, model: FittedModel, solution: Solution, found: Sequence[Sol
     }
 
 
-def _audit(policy: Artefact, sequences: Sequence[NDArray[np.int64]], seed: int) -> tuple[dict[str, Any], bytes]:
+def _audit(policy: Artefact, runs: Runs, seed: int) -> tuple[dict[str, Any], bytes]:
     """Exact adversaries on data from the chain and on her own traces; no network is trained."""
     from veilstream.audit import Options
     from veilstream.audit.assemble import audit_artefact
 
     options = Options(seed=seed).quick()
-    long = [s for s in _first_steps(sequences, LONGEST_AUDIT) if len(s) > max(options.lookbacks)]
-    found = audit_artefact(policy, sequences=long or None, options=options)
+    few = _first_steps(runs.sequences, LONGEST_AUDIT)
+    long = [(f, s) for f, s in zip(runs.first.tolist(), few, strict=False) if len(s) > max(options.lookbacks)]
+    sequences, first = [s for _, s in long], [f for f, _ in long]
+    found = audit_artefact(policy, sequences=sequences or None, first=first or None, options=options)
     seen = {s.name: {who: s.adversaries["filter"][who].top1 for who in ("released", "nothing")} for s in
             found.audit.policy.settings}  # fmt: skip
     told = found.to_json()

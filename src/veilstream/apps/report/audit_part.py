@@ -35,6 +35,7 @@ def audit_part(
     depth: str = "quick",
     seed: int = 0,
     progress: Progress | None = None,
+    first: Sequence[int] | NDArray[np.int64] | None = None,
 ) -> AuditPart:
     """quick: the exact adversaries; full: learned ones too, which takes minutes; none: a word instead."""
     if depth not in DEPTHS:
@@ -51,6 +52,7 @@ def audit_part(
         found = audit_artefact(
             artefact,
             sequences=recorded,
+            first=first,
             name="this policy",
             against=["planar-laplace"] if artefact.problem.allowed.all() else [],
             options=options if depth == "full" else options.quick(),

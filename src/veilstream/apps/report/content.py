@@ -18,9 +18,9 @@ from veilstream.apps.report.points import (
     curve_constraint,
     distinct,
     example,
+    liveliest,
     mean_channel,
     slopes,
-    stretch,
 )
 from veilstream.artefact import Artefact
 from veilstream.audit.verdict import noun
@@ -124,14 +124,15 @@ def collect(
     card: Sequence[tuple[str, str]] = (),
     account: Sequence[dict[str, Any]] = (),
     progress: Progress | None = None,
+    first: Sequence[int] | NDArray[np.int64] | None = None,
 ) -> Content:
-    """All the numbers. `sequences`: recorded symbols, needed unless the report is shareable."""
+    """All the numbers. `sequences`: recorded symbols, from these `first` steps on; needed unless shareable."""
     if artefact.policy is None or artefact.problem is None:
         raise InputError("this file holds a model without a policy; make one with veil solve MODEL --avg 1km -o FILE")
     problem, chain = artefact.problem, artefact.chain
     recorded = None if options.shareable else sequences
     if options.shareable:
-        sequences = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=options.seed)[0]]]
+        sequences, first = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=options.seed)[0]]], None
     if not sequences:
         raise InputError("the report shows recorded traces: give `data`, or `shareable` to draw them from the chain")
     free = problem.under(curve_constraint(problem.constraint))
@@ -145,7 +146,9 @@ def collect(
     kept = [s for s in distinct(solutions) if not _same(s, own, solutions)]
     n_spots = len(kept) + 1
     room = MAX_CELLS // n_spots - chain.n_symbols * problem.n_outputs
-    path = stretch(sequences, int(np.clip(room // chain.n_symbols, 24, MAX_STEPS)))
+    shown = int(np.clip(room // chain.n_symbols, 24, MAX_STEPS))
+    which, at = liveliest(sequences, shown)
+    path, begin = np.asarray(sequences[which][at : at + shown]), at + (0 if first is None else int(first[which]))
     z = TrueStates.of(chain).along(path)
     points = [(own, True), *((Point(s.policy, s.leakage, s.distortion, s.level, s.leakage_se), False) for s in kept)]
     spots = []
@@ -153,7 +156,7 @@ def collect(
         if progress:
             progress((i + 1) / n_spots, "examples")
         low = float(lower_curve(solutions, np.array([point.distortion]))[0])
-        spot = _spot(artefact, point.policy, point, low, is_own, z, options.seed)
+        spot = _spot(artefact, point.policy, point, low, is_own, z, options.seed, begin)
         weight = next((s.weight for s in kept if s.policy is point.policy), None)
         spots.append(replace(spot, command=command_of(artefact, weight, options.shareable)))
     return Content(
@@ -171,7 +174,7 @@ def collect(
             for b in baselines(problem, own, options.seed)
         ],
         Baseline("planar-laplace", settings=16, seed=options.seed).family(_free(problem), progress),
-        audit_part(artefact, recorded, options.audit, options.seed, progress),
+        audit_part(artefact, recorded, options.audit, options.seed, progress, first),
         list(card),
         list(account),
     )
@@ -185,10 +188,10 @@ def _same(solution: Solution, own: Point, solutions: Sequence[Solution]) -> bool
 
 
 def _spot(
-    artefact: Artefact, policy: Policy, point: Point, low: float, own: bool, z: NDArray[np.int64], seed: int
+    artefact: Artefact, policy: Policy, point: Point, low: float, own: bool, z: NDArray[np.int64], seed: int, first: int
 ) -> Spot:
     channel, level = mean_channel(artefact.chain, policy, seed)
-    return Spot(point, min(low, point.leakage), own, example(artefact.chain, policy, z, seed), channel, level)
+    return Spot(point, min(low, point.leakage), own, example(artefact.chain, policy, z, seed, first), channel, level)
 
 
 def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str:
