@@ -22,7 +22,7 @@ from veilstream.solvers.bounds import certify_solution
 METERS = Path("smartmeter") / "lcl_2013_halfhourly_20households.csv"
 ZONE, BINS, WEIGHT = "Europe/London", 8, 8.0
 FEW = 3  # households, unless all are asked for
-LEAST_STEPS = 2000
+LEAST_STEPS = 100
 
 
 def invented(phases: int = 48, states: int = 16, seed: int = 0) -> Problem:

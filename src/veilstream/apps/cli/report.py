@@ -106,7 +106,7 @@ def _recorded(
     list[dict[str, Any]],
     OnCourse | None,
 ]:
-    """Recorded symbols, the public numbers of their first steps, the data card, the account of the cleaning, and what is felt of the releases."""
+    """Recorded symbols and their first steps, the data card, the account of the cleaning, and what is felt."""
     from veilstream.apps.cli.common import in_flags
     from veilstream.apps.report.card import chain_card, data_card
     from veilstream.errors import InputError

@@ -28,7 +28,7 @@ from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Both, Instantaneous, Problem
-from veilstream.data.card import newest_symbol_chain
+from veilstream.data.card import commonest, newest_symbol_chain
 from veilstream.errors import InputError
 from veilstream.solvers import curve, default_weights, solve
 from veilstream.solvers.baselines import Baseline
@@ -107,6 +107,11 @@ class Content:
         own = self.own.point
         lines = [*about_policy(own.leakage, self.artefact.chain), *about_data(self.artefact.provenance)]
         return list(dict.fromkeys([*lines, *self.audit.warnings]))
+
+    @property
+    def blind(self) -> float:
+        """How often an adversary who sees no release is right."""
+        return commonest(self.artefact.chain)
 
     @property
     def own(self) -> Spot:
@@ -253,7 +258,7 @@ def payload(content: Content) -> dict[str, Any]:
         "hours": (content.artefact.period_s or 0) / 3600,
         "names": content.names,
         "thing": noun(content.unit),
-        "blind": _r(content.law.max()),
+        "blind": _r(content.blind),
         "truth": _r(content.artefact.chain.entropy_rate),
         "law": _r(content.law),
         "places": None if places is None else _r(places),
