@@ -91,6 +91,11 @@ def fleet(
     eps: Annotated[str, typer.Option(help="DBSCAN radius.", rich_help_panel=MODEL)] = "200m",
     min_samples: Annotated[int, typer.Option(help="Steps that make a stop.", rich_help_panel=MODEL)] = 8,
     order: Annotated[str, typer.Option(help="Order of the chains, or auto.", rich_help_panel=MODEL)] = "1",
+    cycle: Annotated[
+        str,
+        typer.Option(help="The hour of the day: auto, day, week or none, as in veil fit.", rich_help_panel=MODEL),
+    ] = "none",
+    zone: Annotated[str | None, typer.Option(help="Whose hours, as in Europe/London.", rich_help_panel=MODEL)] = None,
     columns: Annotated[
         str | None, typer.Option(help="Which column is what, as in veil fit.", rich_help_panel=DATA)
     ] = None,
@@ -132,6 +137,8 @@ def fleet(
         width=width,
         places=places,
         order=None if order == "auto" else int(order),
+        cycle=cycle,
+        zone=zone or (None if tz == "own" else tz),
     )
     asked = Settings(
         tuple(avg or ()), tuple(at_most or ()), weight, budget, method, window, points, certify, audit == "quick"
