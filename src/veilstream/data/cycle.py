@@ -35,7 +35,7 @@ LEAST_DAYS = {"day": 2, "week": 14}  # without which a cycle is refused
 DAYS = 7  # from which one is looked for unasked
 GAIN = 0.005  # of the loss: a clock that gains less is not worth its work
 ERRORS = 2.0  # standard errors of the gain that it must pass: the best of many shapes looks a little too good
-LARGEST = 4_000_000  # transitions of a cycle, over all phases
+LARGEST = 60_000  # transitions of a cycle, over all phases: with many states, fewer phases
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
