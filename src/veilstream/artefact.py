@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from veilstream.container import pack, unpack, write
 from veilstream.core import belief as _belief  # noqa: F401  (every kind of policy a file may hold)
 from veilstream.core import by_clock as _by_clock  # noqa: F401
+from veilstream.core import ladder as _ladder  # noqa: F401
 from veilstream.core import schedule as _schedule  # noqa: F401
 from veilstream.core import window as _window  # noqa: F401
 from veilstream.core.chain import MarkovChain
@@ -54,6 +55,7 @@ class Artefact:
     provenance: dict[str, Any] = field(default_factory=dict)
     sha256: str = ""  # identifies the content: the store is bound to it
     record: Record | None = None  # of a model: the readings behind it
+    held_out: Record | None = None  # of a model: later readings that it was not fitted to
 
     @property
     def period_s(self) -> float | None:
@@ -86,6 +88,7 @@ def dumps(
     states: StateSpace | None = None,
     recording: Recording | None = None,
     record: Record | None = None,
+    held_out: Record | None = None,
     period_s: float | None = None,
     epoch_s: float = 0.0,
     provenance: Mapping[str, Any] | None = None,
@@ -93,7 +96,7 @@ def dumps(
 ) -> tuple[Artefact, bytes]:
     """The bytes of a .veil file, and what it holds. period_s and epoch_s: for a recording that has no more to say.
 
-    record: the person's own readings, for a model; a policy's file needs none.
+    record: the person's own readings, for a model; held_out: later ones it was not fitted to; none in a policy's file.
 
     name: of the file, for messages.
     """
@@ -115,8 +118,7 @@ def dumps(
     if problem is not None:
         distances = {"distortion": problem.distortion} | ({} if problem.worst is None else {"worst": problem.worst})
         parts["problem"] = {"constraint": _constraint_to(problem.constraint)}, distances
-    if record is not None:
-        parts["record"] = record.export()
+    parts |= {k: kept.export() for k, kept in (("record", record), ("held_out", held_out)) if kept is not None}
     if policy is not None:
         _check_own_chain(policy, chain, name)
         parts["policy"] = policy.export()
@@ -218,17 +220,26 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
             problem = Problem(chain, distances["distortion"], constraint, distances.get("worst"))
         policy = _restore_policy(meta["policy"], _part(arrays, "policy"), chain) if "policy" in meta else None
         recording = Recording(**meta["recording"])
-        record = Record.restore(meta["record"], _part(arrays, "record")) if "record" in meta else None
-        if record is not None and (states is None or not record.fits(states)):
-            raise InputError("the record does not fit the states")
+        record, held_out = (_record(meta, arrays, part, states) for part in ("record", "held_out"))
         provenance = dict(meta.get("provenance", {}))
-        return Artefact(policy, problem, states, chain, recording, provenance, record=record)
+        return Artefact(policy, problem, states, chain, recording, provenance, record=record, held_out=held_out)
     except InputError as fault:
         raise InputError(f"{name}: {_shown(fault)}") from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as fault:
         raise InputError(
             f"{name}: the description is not complete ({type(fault).__name__}: {_shown(fault)[:60]})"
         ) from None
+
+
+def _record(
+    meta: dict[str, Any], arrays: dict[str, NDArray[Any]], part: str, states: StateSpace | None
+) -> Record | None:
+    if part not in meta:
+        return None
+    record = Record.restore(meta[part], _part(arrays, part))
+    if states is None or not record.fits(states):
+        raise InputError("the record does not fit the states")
+    return record
 
 
 def _shown(fault: Exception) -> str:

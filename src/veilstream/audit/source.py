@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
-from veilstream.core.course import OnCourse
+from veilstream.core.course import Course, OnCourse
 from veilstream.data.crossval import losses
 from veilstream.data.encode import encode_steps
 from veilstream.data.readings import Readings
@@ -34,17 +32,24 @@ def recorded_runs(readings: Readings, policy: Artefact, recording: Recording | N
     return encode_steps(steps, recording, states, account=readings.account)
 
 
-def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:
-    """What a person feels of her policy's releases, and what they tell of her, on her own recorded streams.
+def course_of(policy: Artefact, runs: Runs) -> Course | None:
+    """The recorded streams as a gateway would meet them.
 
     None where the file knows no places or levels, so that there are no distances.
     """
-    if policy.states is None or policy.policy is None:
+    if policy.states is None:
         return None
     steps = runs.source
     record = Record.of(steps.stream, steps.step, steps.points, runs.symbols)
-    course = record.course(policy.states, policy.chain)
-    return replace(course.leakage(policy.policy, policy.chain), felt=course.felt(policy.policy))
+    return record.course(policy.states, policy.chain)
+
+
+def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:
+    """What a person feels of her policy's releases, and what they tell of her, on her own recorded streams."""
+    course = course_of(policy, runs)
+    if course is None or policy.policy is None:
+        return None
+    return course.whole(policy.policy, policy.chain)
 
 
 def strange(policy: Artefact, runs: Runs) -> list[str]:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilstream.core.chain import MarkovChain
+from veilstream.core.feedback import Feedback
 from veilstream.core.information import Array, Index
 from veilstream.core.steady import LawStep, MemoryStep
 from veilstream.errors import InputError
@@ -72,6 +73,28 @@ class Policy(ABC):
     def at(self, memory: Memory, phase: Index) -> Memory:
         """The same memory at another phase of the chain's public clock, for policies that look at it."""
         return memory
+
+    @property
+    def moves_by(self) -> Feedback | None:
+        """How its public moves are made, where it makes any: between the rungs of a ladder."""
+        return None
+
+    @property
+    def rungs(self) -> int:
+        """Between how many."""
+        return 1
+
+    def rung(self, memory: Memory) -> Index:
+        """The one it is on."""
+        return np.zeros(np.shape(memory), dtype=np.int64)
+
+    def moved(self, memory: Memory, way: Index) -> Memory:
+        """One move that way, at a boundary of its rule."""
+        return memory
+
+    def own_meter(self, chain: MarkovChain) -> Any:
+        """The meter of a policy that the exact one is not exact for."""
+        return None
 
     # --- the file --------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ POWER_STEPS = 300
 VECTORS = 20  # kept by Arnoldi's method where powers do not settle
 PERIODS, PERIOD_SETTLED = 100, 1e-7  # rounds of a schedule, and the total variation in one that counts as none
 STARTUP_STEPS = 5000
+OCCURS, ALIKE = 1e-9, 1e-6  # a probability that counts as some, a difference of probabilities that counts as none
 STARTS, STARTUP_LEAST = 8, 20  # of a round of a public clock, and steps looked at after each
 STARTUP_BITS = 1e-3  # what may be left of the start-up bits when they are added up no further
 
@@ -261,6 +262,11 @@ class HasLaw(Protocol):
     def law_steps(self, chain: MarkovChain) -> Sequence[LawStep] | None: ...
 
 
+class HasTable(HasLaw, Protocol):
+    def table(self) -> Array | None: ...
+    def next_memory(self, s: Index, y: Index) -> Index: ...
+
+
 def steps_of(policy: HasLaw, chain: MarkovChain) -> Sequence[LawStep]:
     steps = policy.law_steps(chain)
     if steps is None:
@@ -349,3 +355,24 @@ def mean_joint(chain: MarkovChain, policy: HasLaw) -> Array | None:
         return None
     laws = law_at_phases(steps, chain)
     return sum((step.shown(mu) for step, mu in zip(steps, laws, strict=True)), np.zeros(())) / len(steps)
+
+
+def holds_all(chain: MarkovChain, policy: HasTable) -> bool:
+    """Whether the memory tells as much as all releases, so that I(Z_t; Y_t | S_t) is the rate and no bound on it.
+
+    So it is if the law of the state given the memory is a belief: for every s and y that occur
+
+        mu(.|s') = sum_z mu(z|s) a_s(y|z) P(z,.) / p(y|s),        s' = next(s, y)
+    """
+    table, steps = policy.table(), policy.law_steps(chain)
+    if table is None or steps is None or len(steps) > 1:
+        return False
+    mu = stationary_law(steps[0], chain)
+    if mu.shape != table.shape[:2]:
+        return False
+    p_s = mu.sum(1)
+    m = mu[..., None] * table  # S x Z x Y
+    s, y = np.nonzero(m.sum(1) > OCCURS)
+    found = Moves(chain).step(m[s, :, y]) / m.sum(1)[s, y, None]
+    to = policy.next_memory(s, y)
+    return bool(np.abs(found - mu[to] / p_s[to, None]).max() < ALIKE)

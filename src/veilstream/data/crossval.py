@@ -21,7 +21,8 @@ FOLDS = 5
 MIN_BLOCKS = 50
 DENSE = 1 << 22  # tables up to this size are counted directly
 Sequences = Sequence[NDArray[np.int64]]
-Smoothing = float | Callable[[Sequences], NDArray[np.float64]]  # one number, or n x n made from the runs fitted
+Pseudo = float | NDArray[np.float64]  # one number for every transition, or n x n
+Smoothing = Pseudo | Callable[[Sequences], NDArray[np.float64]]  # or made from the runs fitted
 
 
 def losses(
@@ -65,7 +66,7 @@ def fold_of(blocks: Sequences, folds: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).permutation(len(blocks)) % min(folds, len(blocks))
 
 
-def pseudo_counts(smoothing: Smoothing, fitted: Sequences) -> float | NDArray[np.float64]:
+def pseudo_counts(smoothing: Smoothing, fitted: Sequences) -> Pseudo:
     """What is added to the counts of these runs; it may look at them, and at nothing else."""
     return smoothing(fitted) if callable(smoothing) else smoothing
 

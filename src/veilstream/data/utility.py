@@ -33,6 +33,8 @@ class Utility:
     worst: Array | None = None  # what a limit at every step is about, where it is not the distortion
     course: Course | None = None  # the streams that a limit on average is about; None: the long run of the chain
     between: Array | None = None  # distances between states, where the distortion is not these
+    held_out: Course | None = None  # later streams that nothing was fitted to
+    fitted: bool = False  # whether it is a person's
 
     @classmethod
     def of(
@@ -42,15 +44,17 @@ class Utility:
         record: Record | None = None,
         distortion: str = "felt",
         quantile: float = 1.0,
+        held_out: Record | None = None,
     ) -> Utility:
         """quantile: of the readings of a state that a limit at every step is for."""
         if distortion not in DISTORTIONS:
             raise InputError(f"`distortion` must be one of {', '.join(DISTORTIONS)}, found {distortion!r}")
         between, names = states.distances(), tuple(states.names)
+        later = None if held_out is None else held_out.course(states, chain)
         if record is None or len(record) < LEAST_STEPS or distortion == "states":
-            return cls(chain, between, states.unit, names)
+            return cls(chain, between, states.unit, names, held_out=later, fitted=True)
         mean, worst = record.felt(states, quantile)
-        return cls(chain, mean, states.unit, names, worst, record.course(states, chain), between)
+        return cls(chain, mean, states.unit, names, worst, record.course(states, chain), between, later, True)
 
     def problem(self, constraint: Constraint) -> Problem:
         return Problem(self.chain, self.distortion, constraint, self.worst)
