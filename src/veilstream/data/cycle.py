@@ -11,7 +11,7 @@ clock stays only where it gains more than (twice) the standard error of its gain
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ CYCLES = ("auto", "none", "day", "week")
 PHASES = (48, 24, 12, 8, 6)  # a day, of those that its steps can be divided by
 WIDTHS = (0, 1, 2, 3, 5)
 STRENGTHS = (2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
+RENEWED_WIDTH = 1
 LEAST_DAYS = {"day": 2, "week": 14}  # without which a cycle is refused
 DAYS = 7  # from which one is looked for unasked
 GAIN = 0.005  # of the loss: a clock that gains less is not worth its work
@@ -138,6 +139,17 @@ def with_clock(
         return chain, held_out, choice
     P = cycle_of(counts, chain.transition, choice.shapes)
     return CyclicChain.of(P, choice.clock, name=chain.name, counts=chain.counts), choice.held_out, choice
+
+
+def renewed(old: CyclicChain, weight: float, runs: Runs, name: str) -> CyclicChain:
+    """The same clock, its chain seen with new data: `weight` counts a row and phase of what it was."""
+    clock, n = old.clock, len(old)
+    kinds = clock.phases // clock.n
+    data = Timed.of(runs, n, replace(clock, kind="week"), 0)
+    seen = pooled(data.counts(np.ones(len(data.x), bool)), clock.n, RENEWED_WIDTH, kinds > 1).reshape(-1, n, n)
+    P = (seen + weight * old.cycle) / (seen.sum(-1, keepdims=True) + weight)
+    counts = data.counts(np.ones(len(data.x), bool)).sum((0, 1))
+    return CyclicChain.of(P, clock, name=name, counts=counts)
 
 
 def no_clock(chain: MarkovChain, runs: Runs, recording: Recording, cycle: str) -> str:
