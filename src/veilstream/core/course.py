@@ -183,13 +183,13 @@ class Course:
         """
         if chain.order > 1:
             return None
-        total = 0.0
+        total, P = 0.0, np.stack([chain.at(phase).transition for phase in range(chain.phases)])
         for z, gaps, first in zip(self.states, self.gaps, self.first, strict=True):
             step = first + np.arange(len(z)) + np.cumsum(gaps)
-            likely = np.concatenate([chain.initial_at(step[:1])[0, z[:1]], chain.transition[z[:-1], z[1:]]])
-            for t in np.flatnonzero(gaps) if chain.phases == 1 else range(1, len(z)):
-                known = np.eye(len(chain))[z[t - 1 : t]]
-                likely[t] = chain.later(known, int(1 + gaps[t]), step[t - 1 : t])[0, z[t]]
+            row = P[chain.phase(step[:-1]), z[:-1]]  # the law one step after each
+            likely = np.concatenate([chain.initial_at(step[:1])[0, z[:1]], row[np.arange(len(row)), z[1:]]])
+            for t in np.flatnonzero(gaps[1:]) + 1:
+                likely[t] = chain.later(row[t - 1 : t], int(gaps[t]), step[t - 1 : t] + 1)[0, z[t]]
             with np.errstate(divide="ignore"):
                 total -= float(np.log2(likely).sum())
         return total / self.steps if np.isfinite(total) else None

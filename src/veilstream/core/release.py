@@ -211,7 +211,7 @@ class Mechanism:
         if a is not None:  # a channel whose rows are all alike tells nothing: its Bayes step is b P
             a = np.where(over[:, None, None], (shown / shown.sum(-1, keepdims=True))[:, None, :], a)
         after = self.after(s, View(a, a, law, np.where(over, 0, view.bits)), y)
-        after.memory[silent] = self.policy.skip(s.memory)[silent]
+        after.memory[silent] = self._at(self.policy.skip(s.memory), s.step + 1)[silent]
         after.belief[silent] = self.meter.silent(s.belief, s.step)[silent]
         if (
             self.policy.moves_by is not None and self.ceiling is not None
@@ -267,7 +267,8 @@ class Releaser:
     """One stream. `release(x)` gives what may be shown instead of the true symbol x.
 
     A policy from `solve` knows its chain, and the meter is exact. For a bare window policy without `problem` it
-    charges each step the capacity of the channel, an upper bound for every chain.
+    charges each step the capacity of the channel, an upper bound for every chain. `step`: the public number of the
+    first step, for a chain with a clock.
     """
 
     def __init__(
@@ -278,9 +279,10 @@ class Releaser:
         ceiling: float | None = None,
         meter: MeterName = "exact",
         seed: int | None = None,
+        step: int = 0,
     ) -> None:
         self.mechanism = Mechanism(policy, problem, ceiling, meter)
-        self._streams, self._uniforms = self.mechanism.start(1), uniforms(seed)
+        self._streams, self._uniforms = self.mechanism.start(1, step), uniforms(seed)
         self._private = np.array([BLIND])  # the last true state: leaves through the channel only
         self._feeling = Feeling(self.mechanism, problem, self._streams)
 
@@ -319,14 +321,15 @@ def release_many(
     ceiling: float | None = None,
     meter: MeterName = "exact",
     seed: int | None = None,
+    step: ArrayLike = 0,
 ) -> Released:
-    """Many streams at once: true symbols x, streams x steps, each stream from its own start."""
+    """Many streams at once: true symbols x, streams x steps, each stream from its own start (at these public steps)."""
     mechanism, source = Mechanism(policy, problem, ceiling, meter), uniforms(seed)
     x = np.asarray(x)
     if x.ndim != 2:
         raise InputError(f"x must be streams x steps, found {x.ndim} axes")
     x = _checked_symbols(x, len(mechanism.true_states.first), 0)
-    streams, z = mechanism.start(len(x)), np.full(len(x), BLIND)
+    streams, z = mechanism.start(len(x), step), np.full(len(x), BLIND)
     feeling = Feeling(mechanism, problem, streams)
     y = np.empty(x.shape, dtype=np.int64)
     for t in range(x.shape[1]):

@@ -21,6 +21,7 @@ from veilstream.data.hold_out import split
 from veilstream.data.readings import Account, Readings
 from veilstream.data.steps import to_steps
 
+LEAST = 5.0  # the same for a row at one phase of a clock, where new counts are few
 STRENGTHS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # counts that the old chain is worth in a row
 
 
@@ -31,7 +32,7 @@ class Refitted:
 
 
 def refit_model(old: Artefact, readings: Readings, hold_out: float | None = None, seed: int = 0) -> Refitted:
-    """old: a model, or a policy with one; its states, recording and order are kept."""
+    """old: a model, or a policy with one; its states, recording, order and clock are kept."""
     assert old.states is not None
     before = newest_symbol_chain(old.chain)[1]
     _, steps, recording = to_steps(replace(readings, account=Account()), old.recording)
@@ -40,7 +41,6 @@ def refit_model(old: Artefact, readings: Readings, hold_out: float | None = None
     if len(blocks_of(fitted)) > 1:
         tried = [cross_validate(fitted, len(old.states), order, SMOOTHING + k * before, seed=seed) for k in STRENGTHS]
         strength = STRENGTHS[min(range(len(tried)), key=lambda i: tried[i].loss)]
-    clock = old.chain.clock if isinstance(old.chain, CyclicChain) else None
-    hours = ("none", None) if clock is None else ("auto", clock.zone)
-    options = FitOptions(old.recording, order=order, hold_out=hold_out, cycle=hours[0], zone=hours[1], seed=seed)
-    return Refitted(fit_model(readings, options, old.states, strength * before), strength)
+    options = FitOptions(old.recording, order=order, hold_out=hold_out, seed=seed)
+    clocked = (old.chain, max(strength / old.chain.phases, LEAST)) if isinstance(old.chain, CyclicChain) else None
+    return Refitted(fit_model(readings, options, old.states, strength * before, clocked), strength)

@@ -99,6 +99,11 @@ def fleet(
     eps: Annotated[str, typer.Option(help="DBSCAN radius.", rich_help_panel=MODEL)] = "200m",
     min_samples: Annotated[int, typer.Option(help="Steps that make a stop.", rich_help_panel=MODEL)] = 8,
     order: Annotated[str, typer.Option(help="Order of the chains, or auto.", rich_help_panel=MODEL)] = "1",
+    cycle: Annotated[
+        str,
+        typer.Option(help="The hour of the day: auto, day, week or none, as in veil fit.", rich_help_panel=MODEL),
+    ] = "none",
+    zone: Annotated[str | None, typer.Option(help="Whose hours, as in Europe/London.", rich_help_panel=MODEL)] = None,
     hold_out: Annotated[
         str,
         typer.Option(help="Latest share of each record kept out of the fit, as in veil fit.", rich_help_panel=MODEL),
@@ -144,6 +149,8 @@ def fleet(
         width=width,
         places=places,
         order=None if order == "auto" else int(order),
+        cycle=cycle,
+        zone=zone or (None if tz == "own" else tz),
         hold_out=share_of(hold_out),
     )
     asked = Settings(

@@ -24,6 +24,7 @@ from veilstream.artefact import Artefact, dumps, provenance
 from veilstream.data.fitting import FitOptions, FittedModel, fit_model
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
 from veilstream.data.states import StateSpace
+from veilstream.data.steps import Runs
 from veilstream.data.utility import Utility
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _work(task: Task) -> Result:
         for s in found
     ]
     if asked.audit:
-        row["audit"], files["audit.json"] = _audit(policy, model.runs.sequences, solution, seed)
+        row["audit"], files["audit.json"] = _audit(policy, model.runs, solution, seed)
     row["seconds"] = round(perf_counter() - began, 3)
     return Result(task.name, files, row)
 
@@ -209,16 +210,16 @@ def _climbed(solution: Solution) -> dict[str, Any]:
     return {k: told[k] for k in kept} | {k: tried.get(k) for k in ("rungs", "moves", "charged")}
 
 
-def _audit(
-    policy: Artefact, sequences: Sequence[NDArray[np.int64]], solution: Solution, seed: int
-) -> tuple[dict[str, Any], bytes]:
+def _audit(policy: Artefact, runs: Runs, solution: Solution, seed: int) -> tuple[dict[str, Any], bytes]:
     """Exact adversaries on data from the chain and on her own traces; no network is trained."""
     from veilstream.audit import Options
     from veilstream.audit.assemble import audit_artefact
 
     options = Options(seed=seed).quick()
-    long = [s for s in _first_steps(sequences, LONGEST_AUDIT) if len(s) > max(options.lookbacks)]
-    found = audit_artefact(policy, sequences=long or None, record=solution.record, options=options)
+    few = _first_steps(runs.sequences, LONGEST_AUDIT)
+    long = [(f, s) for f, s in zip(runs.first.tolist(), few, strict=False) if len(s) > max(options.lookbacks)]
+    known: dict[str, Any] = {"sequences": [s for _, s in long] or None, "first": [f for f, _ in long] or None}
+    found = audit_artefact(policy, **known, record=solution.record, options=options)
     seen = {s.name: {who: s.adversaries["filter"][who].top1 for who in ("released", "nothing")} for s in
             found.audit.policy.settings}  # fmt: skip
     told = found.to_json()
