@@ -51,6 +51,12 @@ class Artefact:
     provenance: dict[str, Any] = field(default_factory=dict)
     sha256: str = ""  # identifies the content: the store is bound to it
     record: Record | None = None  # of a model: the readings behind it
+    points: StateSpace | None = None  # of a policy: what it releases, where that is not the states
+
+    @property
+    def shown(self) -> StateSpace | None:
+        """Where each release is: a public point, or a state."""
+        return self.points or self.states
 
     @property
     def period_s(self) -> float | None:
@@ -83,6 +89,7 @@ def dumps(
     states: StateSpace | None = None,
     recording: Recording | None = None,
     record: Record | None = None,
+    points: StateSpace | None = None,
     period_s: float | None = None,
     epoch_s: float = 0.0,
     provenance: Mapping[str, Any] | None = None,
@@ -91,6 +98,7 @@ def dumps(
     """The bytes of a .veil file, and what it holds. period_s and epoch_s: for a recording that has no more to say.
 
     record: the person's own readings, for a model; a policy's file needs none.
+    points: what the policy releases, where that is not the states.
 
     name: of the file, for messages.
     """
@@ -109,6 +117,8 @@ def dumps(
     parts = {"chain": _export_chain(chain)}
     if states is not None:
         parts["states"] = states.export()
+    if points is not None:
+        parts["points"] = points.export()
     if problem is not None:
         distances = {"distortion": problem.distortion} | ({} if problem.worst is None else {"worst": problem.worst})
         parts["problem"] = {"constraint": _constraint_to(problem.constraint)}, distances
@@ -129,7 +139,7 @@ def dumps(
 def save(path: str | os.PathLike[str], policy: Policy | None = None, **parts: Any) -> Artefact:
     """Write a .veil file (in one move, so that no half file is ever seen) and return what it holds.
 
-    parts: problem, chain, states, recording (or period_s and epoch_s), provenance, as `dumps` takes them.
+    parts: problem, chain, states, points, recording (or period_s and epoch_s), provenance, as `dumps` takes them.
     """
     artefact, data = dumps(policy, **parts, name=str(path))
     try:
@@ -208,6 +218,7 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
         states = StateSpace.restore(meta["states"], _part(arrays, "states")) if "states" in meta else None
         if states is not None and chain.n_symbols != len(states):
             raise InputError(f"{len(states)} states but a chain on {chain.n_symbols}")
+        points = StateSpace.restore(meta["points"], _part(arrays, "points")) if "points" in meta else None
         problem = None
         if "problem" in meta:
             constraint = _constraint_from(meta["problem"]["constraint"])
@@ -218,14 +229,25 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
         record = Record.restore(meta["record"], _part(arrays, "record")) if "record" in meta else None
         if record is not None and (states is None or not record.fits(states)):
             raise InputError("the record does not fit the states")
+        _check_points(points, states, problem)
         provenance = dict(meta.get("provenance", {}))
-        return Artefact(policy, problem, states, chain, recording, provenance, record=record)
+        return Artefact(policy, problem, states, chain, recording, provenance, record=record, points=points)
     except InputError as fault:
         raise InputError(f"{name}: {_shown(fault)}") from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as fault:
         raise InputError(
             f"{name}: the description is not complete ({type(fault).__name__}: {_shown(fault)[:60]})"
         ) from None
+
+
+def _check_points(points: StateSpace | None, states: StateSpace | None, problem: Problem | None) -> None:
+    """Raises unless there is a place, of the states' kind, for every release."""
+    if points is None:
+        return
+    if states is None or (points.is_map, points.unit) != (states.is_map, states.unit):
+        raise InputError("the points that are released are of another kind than the states")
+    if problem is None or problem.n_outputs != len(points):
+        raise InputError(f"{len(points)} points but a policy for {'none' if problem is None else problem.n_outputs}")
 
 
 def _shown(fault: Exception) -> str:

@@ -39,11 +39,11 @@ def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:
 
     None where the file knows no places or levels, so that there are no distances.
     """
-    if policy.states is None or policy.policy is None:
+    if policy.shown is None or policy.policy is None:
         return None
     steps = runs.source
     record = Record.of(steps.stream, steps.step, steps.points, runs.symbols)
-    course = record.course(policy.states, policy.chain)
+    course = record.course(policy.shown, policy.chain)
     return replace(course.leakage(policy.policy, policy.chain), felt=course.felt(policy.policy))
 
 

@@ -74,22 +74,25 @@ class Record:
     def n_streams(self) -> int:
         return len(np.unique(self.stream))
 
-    def felt(self, states: StateSpace, quantile: float = 1.0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def felt(
+        self, states: StateSpace, quantile: float = 1.0, points: StateSpace | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and largest (or quantile) distance from the readings of each state to each release, n x |Y|.
 
-        A state without readings stands for itself.
+        points: what is released, the states unless told. A state without readings stands for itself.
         """
-        mean = states.distances()
+        shown = points or states
+        mean = shown.distances_from(states.coordinates)
         most = mean.copy()
         order = np.argsort(self.symbols, kind="stable")
         for own in np.split(order, np.flatnonzero(np.diff(self.symbols[order])) + 1):
-            far = states.distances_from(self.points[own])
+            far = shown.distances_from(self.points[own])
             x = self.symbols[own[0]]
             mean[x], most[x] = far.mean(0), np.quantile(far, quantile, axis=0, method="higher")
         return mean, most
 
-    def course(self, states: StateSpace, chain: MarkovChain) -> Course:
-        """The streams as a gateway would meet them."""
+    def course(self, shown: StateSpace, chain: MarkovChain) -> Course:
+        """The streams as a gateway would meet them; shown: what is released, the states or points of their own."""
         find = TrueStates.of(chain)
         cuts = np.flatnonzero(np.diff(self.stream)) + 1
         paths, gaps = [], []
@@ -101,7 +104,7 @@ class Record:
                 z[t] = last[0]
             paths.append(x if find.following is None else z)
             gaps.append(missed)
-        return Course(paths, gaps, [states.distances_from(p) for p in np.split(self.points, cuts)])
+        return Course(paths, gaps, [shown.distances_from(p) for p in np.split(self.points, cuts)])
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         return {}, {"stream": self.stream, "step": self.step, "points": self.points, "symbols": self.symbols}

@@ -4,6 +4,8 @@ felt      from a person's own readings, where her model carries a record of them
           for a limit on average (met on her own streams, starts and gaps included), the farthest for one at every step;
           a record of fewer than LEAST_STEPS steps says too little
 states    between the centres of states, under the long run of the chain: the paper's meaning, for study
+
+What is released are public points (`points`); the states themselves for study, or where asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.course import Course
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Constraint, Problem
+from veilstream.data.points import points_of
 from veilstream.data.record import Record
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
@@ -32,7 +35,8 @@ class Utility:
     names: tuple[str, ...]
     worst: Array | None = None  # what a limit at every step is about, where it is not the distortion
     course: Course | None = None  # the streams that a limit on average is about; None: the long run of the chain
-    between: Array | None = None  # distances between states, where the distortion is not these
+    between: Array | None = None  # distances from states to releases, where the distortion is not these
+    points: StateSpace | None = None  # what is released, where that is not the states
 
     @classmethod
     def of(
@@ -42,15 +46,18 @@ class Utility:
         record: Record | None = None,
         distortion: str = "felt",
         quantile: float = 1.0,
+        show: str | None = None,
     ) -> Utility:
-        """quantile: of the readings of a state that a limit at every step is for."""
+        """quantile: of the readings of a state that a limit at every step is for. show: how far apart releases are."""
         if distortion not in DISTORTIONS:
             raise InputError(f"`distortion` must be one of {', '.join(DISTORTIONS)}, found {distortion!r}")
-        between, names = states.distances(), tuple(states.names)
+        points, names = points_of(states, show or ("states" if distortion == "states" else None)), tuple(states.names)
+        shown = points or states
+        between = shown.distances_from(states.coordinates)
         if record is None or len(record) < LEAST_STEPS or distortion == "states":
-            return cls(chain, between, states.unit, names)
-        mean, worst = record.felt(states, quantile)
-        return cls(chain, mean, states.unit, names, worst, record.course(states, chain), between)
+            return cls(chain, between, states.unit, names, points=points)
+        mean, worst = record.felt(states, quantile, points)
+        return cls(chain, mean, states.unit, names, worst, record.course(shown, chain), between, points)
 
     def problem(self, constraint: Constraint) -> Problem:
         return Problem(self.chain, self.distortion, constraint, self.worst)

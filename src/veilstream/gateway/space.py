@@ -42,9 +42,10 @@ class Space:
                 f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
             )
         policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
-        if self.states is not None and len(self.states) < max(problem.chain.n_symbols, policy.n_outputs):
+        self.points = artefact.shown
+        if self.points is not None and len(self.points) < policy.n_outputs:
             raise InputError(
-                f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.states)} states"
+                f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.points)}"
             )
         self.mechanism = Mechanism(policy, problem, ceiling, meter)
         self.grid = Grid(artefact.period_s, artefact.epoch_s)
@@ -63,10 +64,10 @@ class Space:
 
     def _show(self, y: int) -> tuple[int | float, float | None, float | None]:
         """released, lat, lon"""
-        if self.states is None:
+        if self.points is None:
             return y, None, None
-        place = self.states.decode(y)
-        if self.states.is_map:
+        place = self.points.decode(y)
+        if self.points.is_map:
             return y, float(place[0]), float(place[1])
         return float(place[0]), None, None
 

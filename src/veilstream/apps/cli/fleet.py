@@ -61,6 +61,10 @@ def fleet(
         float | None, typer.Option("--lambda", help="Bits per unit of distortion.", rich_help_panel=LIMITS)
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Bits per step at most.", rich_help_panel=LIMITS)] = None,
+    apart: Annotated[
+        list[str] | None,
+        typer.Option("--show", help="Points to release, as in veil solve; once per unit.", rich_help_panel=LIMITS),
+    ] = None,
     method: Annotated[str, typer.Option(help="causal-ba, myopic, ...", rich_help_panel=LIMITS)] = "causal-ba",
     window: Annotated[
         int | None, typer.Option(help="Releases a policy remembers; raised by itself.", rich_help_panel=LIMITS)
@@ -133,9 +137,8 @@ def fleet(
         places=places,
         order=None if order == "auto" else int(order),
     )
-    asked = Settings(
-        tuple(avg or ()), tuple(at_most or ()), weight, budget, method, window, points, certify, audit == "quick"
-    )
+    limits = tuple(avg or ()), tuple(at_most or ()), weight, budget
+    asked = Settings(*limits, tuple(apart or ()), method, window, points, certify, audit == "quick")
     reading = {"columns": columns, "unit": unit, "tz": tz, "skip_bad": skip_bad}
     plan = Plan(engine, workers, scheduler, pool == "auto", seed, fit, asked, reading)
     before = signal.signal(signal.SIGTERM, _interrupt)  # as Ctrl-C: workers end, what is done is told

@@ -20,6 +20,8 @@ Examples:
 
   veil solve me.veil --max home=5km,*=500m -o policy.veil
 
+  veil solve me.veil --avg 2km --show 1km -o policy.veil        coarser public points; --show states for none
+
   veil solve meter.veil --budget 0.1 --json
 
   veil solve builtin:grid32x32-local --lambda 0.3 --reach 3
@@ -40,6 +42,12 @@ def solve(
     distortion: Annotated[
         str, typer.Option(help="felt: from readings to releases; states: between states, the paper's meaning.")
     ] = "felt",
+    show: Annotated[
+        str | None,
+        typer.Option(
+            "--show", help="Release points of a public grid this far apart, or states. [default: 250m; round levels]"
+        ),
+    ] = None,
     method: Annotated[str, typer.Option(help="causal-ba, myopic, belief-greedy, planar-laplace, ...")] = "causal-ba",
     window: Annotated[int | None, typer.Option(help="Releases it remembers; raised by itself.")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Prove how close to the best possible it is.")] = False,
@@ -68,7 +76,7 @@ def solve(
     from veilstream.units import parse_quantity
 
     at_most, quantile = quantile_of(at_most)
-    source, artefact = read_model(model, distortion, quantile)
+    source, artefact = read_model(model, distortion, quantile, show)
     options = options_of(option)
     if reach is not None:
         options["reach"] = parse_quantity(reach, source.unit, "--reach")
@@ -94,12 +102,13 @@ def solve(
     guess = Guess.of(source.chain, solution.policy, seed)
     result = as_json(solution, source) | ({} if guess is None else guess.to_json())
     if out is not None:
-        write(out, solution, source, artefact, seed)
+        asked = {"--distortion": distortion} | ({} if show is None else {"--show": show})
+        write(out, solution, source, artefact, seed, asked)
         result["policy"] = str(out)
     if json_out:
         print_json(result)
     else:
-        show(solution, source, quantile, guess, out)
+        print_solution(solution, source, quantile, guess, out)
 
 
 def limit_warnings(source: "Utility", avg: str | None, at_most: str | None) -> list[str]:
@@ -113,7 +122,8 @@ def limit_warnings(source: "Utility", avg: str | None, at_most: str | None) -> l
 def as_json(solution: "Solution", source: "Utility") -> dict[str, Any]:
     """The solution, and its mean distance between states where the limit is about another."""
     between = between_states(solution, source)
-    return solution.to_json() | ({} if between is None else {"state_distortion": between})
+    found = solution.to_json() | ({} if between is None else {"state_distortion": between})
+    return found | {"releases": solution.problem.n_outputs, "public_points": source.points is not None}
 
 
 def between_states(solution: "Solution", source: "Utility") -> float | None:
@@ -126,7 +136,9 @@ def between_states(solution: "Solution", source: "Utility") -> float | None:
     return Point.of(Problem(source.chain, source.between, Average(weight=0.0)), solution.policy).distortion
 
 
-def write(path: Path, solution: "Solution", source: "Utility", model: "Artefact | None", seed: int) -> None:
+def write(
+    path: Path, solution: "Solution", source: "Utility", model: "Artefact | None", seed: int, asked: dict[str, str]
+) -> None:
     """The policy file, with the states it speaks about and where it came from; the record stays with the model."""
     import shlex
     import sys
@@ -134,19 +146,24 @@ def write(path: Path, solution: "Solution", source: "Utility", model: "Artefact 
     from veilstream.artefact import provenance, save
 
     data = "" if model is None else model.provenance.get("data_sha256", "")
-    made = provenance(shlex.join(["veil", *sys.argv[1:]]), seed, data, solution=as_json(solution, source))
+    command = shlex.join(["veil", *sys.argv[1:]])
+    made = provenance(command, seed, data, solution=as_json(solution, source), asked=asked)
     if model is not None and "card" in model.provenance:
         made["card"] = model.provenance["card"]
-    extra = {} if model is None else {"states": model.states, "recording": model.recording}
+    extra: dict[str, Any] = {} if model is None else {"states": model.states, "recording": model.recording}
+    extra["points"] = source.points
     save(path, solution.policy, problem=solution.problem, provenance=made, **extra)
 
 
-def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess | None", out: Path | None) -> None:
+def print_solution(
+    solution: "Solution", source: "Utility", quantile: float, guess: "Guess | None", out: Path | None
+) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from veilstream.apps.headline import bits_of, felt_of, headline
+    from veilstream.data.points import described
 
     console = Console(highlight=False)
     unit, tried = source.unit or "units", solution.record
@@ -174,6 +191,8 @@ def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess
     if solution.startup_bits is not None:
         table.add_row("start-up", f"{max(solution.startup_bits, 0.0):.2f}", "bits once, on top of the rate")
     truth = solution.problem.chain.entropy_rate
+    if source.unit:
+        table.add_row("releases", f"{solution.problem.n_outputs}", described(source.points))
     table.add_row("the truth", f"{truth:.4f}", "bits per step if nothing were hidden")
     console.print(f"[bold]{escape(solution.problem.chain.name)}[/], {solution.problem.constraint}, {solution.method}")
     console.print(headline(guess, felt_of(solution), bits_of(solution), source.unit))

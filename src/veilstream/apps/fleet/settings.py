@@ -20,6 +20,7 @@ class Settings:
     at_most: tuple[str, ...] = ()
     weight: float | None = None
     budget: float | None = None
+    show: tuple[str, ...] = ()  # how far apart releases are, or "states"; the default where none is in the unit
     method: str = "causal-ba"
     window: int | None = None
     points: int = 12  # of the curve
@@ -55,6 +56,17 @@ class Settings:
             for what, texts in (("`avg`", self.avg), ("`at_most`", self.at_most)):
                 if texts:
                     _for_unit(texts, unit, what, 1.0)
+
+    def shown(self, unit: str) -> str | None:
+        """What of `show` is for users in this unit."""
+        for text in self.show:
+            try:
+                if text != "states":
+                    parse_quantity(text, unit)
+                return text
+            except InputError:
+                continue
+        return None
 
     def constraint(self, unit: str, blind: float) -> Constraint:
         """For one user; `blind`: the mean distortion of always releasing the one best state."""

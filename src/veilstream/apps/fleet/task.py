@@ -123,7 +123,7 @@ def _work(task: Task) -> Result:
 
     began, asked = perf_counter(), task.settings
     model = fit_model(task.readings(), task.options, task.space, task.prior)
-    utility = Utility.of(model.chain, model.states, model.record)
+    utility = Utility.of(model.chain, model.states, model.record, show=asked.shown(task.unit))
     blind = utility.blind
     problem = utility.problem(asked.constraint(task.unit, blind))
     seed = task.options.seed
@@ -134,7 +134,7 @@ def _work(task: Task) -> Result:
         from veilstream.solvers.bounds import certify_curve
 
         solution, *found = certify_curve([solution, *found], asked.certify_s)
-    files, policy = _veil_files(task, model, solution)
+    files, policy = _veil_files(task, model, solution, utility)
     files["curve.csv"] = _csv(found)
     row = _row(task, model, solution, found, blind)
     if asked.audit:
@@ -143,16 +143,17 @@ def _work(task: Task) -> Result:
     return Result(task.name, files, row)
 
 
-def _veil_files(task: Task, model: FittedModel, solution: Solution) -> tuple[dict[str, bytes], Artefact]:
+def _veil_files(
+    task: Task, model: FittedModel, solution: Solution, utility: Utility
+) -> tuple[dict[str, bytes], Artefact]:
     """Model and policy, equal bytes for equal tasks on equal machines; and what the policy's file holds."""
     parts: dict[str, Any] = {"states": model.states, "recording": model.recording}
     said = {k: v for k, v in solution.to_json().items() if k not in TIMED}
     more = {} if task.pool is None else {"pool": task.pool}
     made = provenance("veil fleet", task.options.seed, task.data_sha256, **more)
     _, model_file = dumps(chain=model.chain, record=model.record, **parts, provenance=made)
-    policy, policy_file = dumps(
-        solution.policy, problem=solution.problem, **parts, provenance=made | {"solution": said}, name="the policy"
-    )
+    parts |= {"problem": solution.problem, "points": utility.points, "name": "the policy"}
+    policy, policy_file = dumps(solution.policy, **parts, provenance=made | {"solution": said})
     return {"model.veil": model_file, "policy.veil": policy_file}, policy
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from veilstream.artefact import Artefact
 from veilstream.core.course import OnCourse
 from veilstream.data.card import THIN_ROW, describe
+from veilstream.data.points import described
 from veilstream.units import format_duration
 
 
@@ -46,6 +47,8 @@ def chain_card(artefact: Artefact) -> list[tuple[str, str]]:
         ("states", f"{chain.n_symbols} {kind}"),
         ("chain", f"order {chain.order}, entropy rate {chain.entropy_rate:.4f} bits per step"),
     ]
+    if artefact.points is not None:
+        rows.append(("releases", f"{len(artefact.points)} {described(artefact.points)}"))
     if artefact.period_s:
         rows.append(("one step", format_duration(artefact.period_s)))
     if chain.counts is not None:

@@ -29,6 +29,7 @@ from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Both, Instantaneous, Problem
 from veilstream.data.card import newest_symbol_chain
+from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 from veilstream.solvers import curve, default_weights, solve
 from veilstream.solvers.baselines import Baseline
@@ -198,7 +199,7 @@ def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str
     if weight is None:
         told = artefact.provenance.get("command")
         return told if isinstance(told, str) and told and not shareable else f"that of this policy ({constraint})"
-    words = ["veil", "solve", "MODEL", "--lambda", f"{weight:.4g}"]
+    words = ["veil", "solve", "MODEL", "--lambda", f"{weight:.4g}", *_asked(artefact)]
     if isinstance(constraint, Both | Instantaneous):
         limit = constraint.limit if isinstance(constraint, Instantaneous) else constraint.instantaneous.limit
         unit = "" if states is None else states.unit
@@ -209,6 +210,14 @@ def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str
             text = f"{limit:g}{unit}"
         words += ["--max", text]
     return shlex.join([*words, "-o", "policy.veil"])
+
+
+def _asked(artefact: Artefact) -> list[str]:
+    """The flags that say what the distortion and the releases are, where they were told."""
+    said = artefact.provenance.get("asked")
+    told = said if isinstance(said, dict) else {}
+    pairs = [(flag, told.get(flag)) for flag in ("--distortion", "--show")]
+    return [word for flag, v in pairs if isinstance(v, str) and v != "felt" and v.isprintable() for word in (flag, v)]
 
 
 def _free(problem: Problem) -> Problem:
@@ -243,6 +252,7 @@ def payload(content: Content) -> dict[str, Any]:
     states = content.artefact.states
     places = east_north_km(states) if states is not None and states.is_map else None
     near = crowd(places) if places is not None else None
+    points = content.artefact.points
     D, L = _found(content)
     grid = np.linspace(0, D.max() or 1.0, 200)
     return {
@@ -256,6 +266,7 @@ def payload(content: Content) -> dict[str, Any]:
         "places": None if places is None else _r(places),
         "near": None if near is None else near.tolist(),
         "levels": None if states is None or states.is_map else _r(states.coordinates[:, 0]),
+        "shown": None if states is None or points is None else _shown(states, points),
         "true": content.path.tolist(),
         "sampled": content.options.shareable,
         "curve": {"d": _r(D), "l": _r(L), "x": _r(grid), "low": _r(lower_curve(content.solutions, grid))},
@@ -279,6 +290,13 @@ def payload(content: Content) -> dict[str, Any]:
             for s in content.spots
         ],
     }
+
+
+def _shown(states: StateSpace, points: StateSpace) -> dict[str, Any]:
+    """The public points: what to call each, where it is, and the state it lies at."""
+    where = _r(east_north_km(states, points)) if states.is_map else None
+    names = [str(k) for k in range(len(points))] if states.is_map else points.names
+    return {"names": names, "places": where, "at": states.encode(points.coordinates).tolist()}
 
 
 def _found(content: Content) -> tuple[Array, Array]:
