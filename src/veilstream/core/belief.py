@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
 from veilstream.core.policy import Export, Memory, Policy
-from veilstream.core.problem import advance, blahut_arimoto, next_prior
+from veilstream.core.problem import blahut_arimoto, next_prior
 from veilstream.core.rules import LogitRule, LookaheadRule
 from veilstream.errors import InputError
 
@@ -76,7 +76,7 @@ class BeliefPolicy(Policy, kind="belief"):
         return next_prior(memory, self.channel(memory) if channel is None else channel, y, self.chain.transition)
 
     def skip(self, memory: Memory, k: int = 1) -> Memory:
-        return advance(memory, self.chain, k)
+        return self.chain.later(memory, k)
 
     def export(self) -> Export:
         meta, arrays = self.rule.export()

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilstream.core.information import Array, Index, entropy, normalised
+from veilstream.core.powers import Powers
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
@@ -187,23 +188,30 @@ class MarkovChain:
             )
         return found
 
-    def later(self, b: Array, k: int = 1) -> Array:
-        """b P^k along the last axis, a law again for any k: a product of P, P^2, P^4, ..., kept from call to call.
+    # --- steps in public time ------------------------------------------------------------------------
+    # `step` is the public number of a step, one for each row of b; a chain without a clock does not look at it
 
-        Every one of these is made stochastic again, or rounding would eat the law; once squaring changes nothing the
-        rest of k is nothing to wait for.
-        """
-        for j in range(int(k).bit_length()):
-            settled = j >= self._doublings.settled
-            if settled or k >> j & 1:
-                b = b @ self._doublings(j)
-            if settled:
-                break
-        return b / b.sum(-1, keepdims=True) if k > 1 else b
+    phases = 1  # of its public clock
+
+    def phase(self, step: ArrayLike) -> Index:
+        """The public phase of each step."""
+        return np.zeros(np.shape(step), dtype=np.int64)
+
+    def initial_at(self, step: Index) -> Array:
+        """The law of the first state of streams that begin at these steps, n x |Z|."""
+        return np.tile(self.initial, (len(step), 1))
+
+    def moved(self, b: Array, step: Index) -> Array:
+        """b P: from the law at these steps to that at the next."""
+        return b @ self.transition
+
+    def later(self, b: Array, k: int = 1, step: Index | None = None) -> Array:
+        """b P^k along the last axis, a law again for any k: from the law at these steps to that k steps later."""
+        return self.powers.law(b, k)
 
     @cached_property
-    def _doublings(self) -> "Doublings":
-        return Doublings(self.transition)
+    def powers(self) -> Powers:
+        return Powers(self.transition)
 
     @cached_property
     def entropy_rate(self) -> float:
@@ -302,23 +310,6 @@ class MarkovChain:
             z[:, t] = draw(law, rng.random(streams))
             law = self.transition[z[:, t]]
         return z
-
-
-class Doublings:
-    """P^(2^j), made when first asked for; from `settled` on they are all the same."""
-
-    def __init__(self, P: Array) -> None:
-        self._powers, self.settled = [P], 1 << 30
-
-    def __call__(self, j: int) -> Array:
-        while len(self._powers) <= min(j, self.settled):
-            last = self._powers[-1]
-            square = last @ last
-            square /= square.sum(1, keepdims=True)
-            if np.abs(square - last).max() <= ROUNDING:
-                self.settled = len(self._powers)
-            self._powers.append(square)
-        return self._powers[min(j, self.settled)]
 
 
 def _check_histories(histories: Sequence[tuple[int, ...]]) -> None:

@@ -51,6 +51,11 @@ class Course:
     states: Sequence[Index]
     gaps: Sequence[Index]
     distances: Sequence[Array]  # steps x |Y|
+    first: Sequence[int] = ()  # the public number of each stream's first step; 0 unless told
+
+    def __post_init__(self) -> None:
+        if not len(self.first):
+            object.__setattr__(self, "first", [0] * len(self.states))
 
     @cached_property
     def steps(self) -> int:
@@ -81,8 +86,8 @@ class Course:
             moves[k] = np.zeros((policy.n_states, n, n))
             np.add.at(moves[k], np.s_[:, s, to], table[s, :, y].T)  # type: ignore[arg-type]
         total, start = 0.0, np.eye(n)[first_memory(policy)]
-        for z, gaps, distance in zip(self.states, self.gaps, self.distances, strict=True):
-            phase = (np.arange(len(z)) + np.cumsum(gaps)) % len(tables)
+        for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
+            phase = policy.phase(np.arange(len(z)) + np.cumsum(gaps), first)
             active = [id(tables[i]) for i in phase.tolist()]
             laws, p = np.empty((len(z), n)), start
             for t, (k, x) in enumerate(zip(active, z.tolist(), strict=True)):
@@ -105,8 +110,8 @@ class Course:
         mechanism, rng = Mechanism(policy, meter=meter), np.random.default_rng(seed)
         far, bits = np.zeros((2, copies))
         each = np.arange(copies)
-        for z, gaps, distance in zip(self.states, self.gaps, self.distances, strict=True):
-            s = mechanism.start(copies)
+        for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
+            s = mechanism.start(copies, first)
             for t, x in enumerate(z.tolist()):
                 if gaps[t]:
                     s = mechanism.skip(s, int(gaps[t]))

@@ -19,13 +19,13 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array, Index, divergence, entropy
 from veilstream.core.policy import Memory, Policy
-from veilstream.core.problem import advance, leakage, next_prior, output_law
+from veilstream.core.problem import leakage, output_law, posterior
 from veilstream.core.steady import stationary_law, steps_of
 
 
 class Meter(Protocol):
-    def start(self, n: int) -> Array:
-        """The beliefs of n streams, n x ...; n x 0 if it keeps none."""
+    def start(self, step: Index) -> Array:
+        """The beliefs about n streams that begin at these public steps, n x ...; n x 0 if it keeps none."""
         ...
 
     def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array | None]:
@@ -36,16 +36,22 @@ class Meter(Protocol):
         """The channel from the true states that a release is really drawn from, where a is the policy's."""
         ...
 
-    def after(self, belief: Array, a: Array | None, y: Index) -> Array: ...
-    def skip(self, belief: Array, k: int) -> Array: ...
-    def silent(self, belief: Array) -> Array:
-        """A step at which nothing was released, though a reading came."""
+    def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:
+        """Beyond the release y at this step."""
+        ...
+
+    def skip(self, belief: Array, k: int, step: Index) -> Array:
+        """Beyond k steps without a release, this the first of them."""
+        ...
+
+    def silent(self, belief: Array, step: Index) -> Array:
+        """Beyond a step at which nothing was released, though a reading came."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Follower:
-    """b' = next_prior(b, a, y) on an adversary's chain; nothing is charged.
+    """b' = m(.,y)/p(y) P on an adversary's chain; nothing is charged.
 
     view: which state of the policy each state of that chain is; they are the same unless told.
     """
@@ -53,8 +59,8 @@ class Follower:
     chain: MarkovChain
     view: Index | None = None
 
-    def start(self, n: int) -> Array:
-        return np.tile(self.chain.initial, (n, 1))
+    def start(self, step: Index) -> Array:
+        return self.chain.initial_at(step)
 
     def seen(self, a: Array | None) -> Array:
         """The channel from the states of the adversary's chain."""
@@ -67,14 +73,14 @@ class Follower:
     def used(self, belief: Array, a: Array | None) -> Array | None:
         return a
 
-    def after(self, belief: Array, a: Array | None, y: Index) -> Array:
-        return next_prior(belief, self.seen(a), y, self.chain.transition)
+    def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:
+        return self.chain.moved(posterior(belief, self.seen(a), y), step)
 
-    def skip(self, belief: Array, k: int) -> Array:
-        return advance(belief, self.chain, k)
+    def skip(self, belief: Array, k: int, step: Index) -> Array:
+        return self.chain.later(belief, k, step)
 
-    def silent(self, belief: Array) -> Array:
-        return self.skip(belief, 1)
+    def silent(self, belief: Array, step: Index) -> Array:
+        return self.skip(belief, 1, step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +112,8 @@ class HistoryMeter:
     def of(cls, chain: MarkovChain) -> "HistoryMeter":
         return cls(ExactMeter(chain), TrueStates.of(chain).after_gap(chain))
 
-    def start(self, n: int) -> Array:
-        return self._with(self.exact.start(n), np.zeros(n))
+    def start(self, step: Index) -> Array:
+        return self._with(self.exact.start(step), np.zeros(len(step)))
 
     def _with(self, belief: Array, known: Array) -> Array:
         return np.concatenate([belief, np.minimum(known, len(self.after_gap))[:, None]], -1)
@@ -123,22 +129,22 @@ class HistoryMeter:
     def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
         return self.exact.read(belief[:, :-1], memory, a)
 
-    def after(self, belief: Array, a: Array | None, y: Index) -> Array:
-        return self._with(self.exact.after(belief[:, :-1], a, y), belief[:, -1] + 1)
+    def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:
+        return self._with(self.exact.after(belief[:, :-1], a, y, step), belief[:, -1] + 1)
 
-    def skip(self, belief: Array, k: int) -> Array:
-        return self._with(self.exact.skip(belief[:, :-1], k), np.zeros(len(belief)))
+    def skip(self, belief: Array, k: int, step: Index) -> Array:
+        return self._with(self.exact.skip(belief[:, :-1], k, step), np.zeros(len(belief)))
 
-    def silent(self, belief: Array) -> Array:
-        return self._with(self.exact.skip(belief[:, :-1], 1), belief[:, -1] + 1)
+    def silent(self, belief: Array, step: Index) -> Array:
+        return self._with(self.exact.skip(belief[:, :-1], 1, step), belief[:, -1] + 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Unmetered:
     """No belief, no bits."""
 
-    def start(self, n: int) -> Array:
-        return np.empty((n, 0))
+    def start(self, step: Index) -> Array:
+        return np.empty((len(step), 0))
 
     def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array | None]:
         return np.zeros(len(belief)), None
@@ -146,13 +152,13 @@ class Unmetered:
     def used(self, belief: Array, a: Array | None) -> Array | None:
         return a
 
-    def after(self, belief: Array, a: Array | None, y: Index) -> Array:
+    def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:
         return belief
 
-    def skip(self, belief: Array, k: int) -> Array:
+    def skip(self, belief: Array, k: int, step: Index) -> Array:
         return belief
 
-    def silent(self, belief: Array) -> Array:
+    def silent(self, belief: Array, step: Index) -> Array:
         return belief
 
 

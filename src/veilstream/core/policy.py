@@ -69,6 +69,10 @@ class Policy(ABC):
         """A memory of releases alone stays as it is."""
         return memory
 
+    def at(self, memory: Memory, phase: Index) -> Memory:
+        """The same memory at another phase of the chain's public clock, for policies that look at it."""
+        return memory
+
     # --- the file --------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -119,6 +123,10 @@ class Policy(ABC):
         if n is None or n * self.n_states * self.n_outputs > most:
             return None
         return self.channel(np.arange(n))
+
+    def phase(self, steps: Index, first: int = 0) -> Index:
+        """Its public phase that many steps after the start of a stream; the start has the public number `first`."""
+        return steps % self.period
 
     def phase_tables(self) -> Sequence[Array] | None:
         """Its table at each public phase, over memories that `next_memory` numbers; None where there is none."""

@@ -64,11 +64,6 @@ def next_prior(b: Array, a: Array, y: ArrayLike, P: Array) -> Array:
     return posterior(b, a, y) @ P
 
 
-def advance(b: Array, chain: MarkovChain, k: int = 1) -> Array:
-    """b P^k: k steps without a release, for any k."""
-    return chain.later(b, k)
-
-
 def blahut_arimoto(
     b: Array, cost: Array, r: Array | None = None, tolerance: float = 1e-6, max_iterations: int = 2000
 ) -> tuple[Array, Array]:

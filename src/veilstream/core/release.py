@@ -68,9 +68,10 @@ class Streams:
     memory: Memory  # n x ...
     belief: Array  # n x |Z|; n x 0 if the meter keeps none
     total: Array  # n, bits so far
+    step: Index  # n, the public number of the next step
 
     def __getitem__(self, which: Any) -> "Streams":
-        return Streams(self.memory[which], self.belief[which], self.total[which])
+        return Streams(self.memory[which], self.belief[which], self.total[which], self.step[which])
 
 
 class View(NamedTuple):
@@ -103,6 +104,7 @@ class Mechanism:
         self.meter = _meter(policy, problem, meter, self.table) if isinstance(meter, str) else meter
         # with every entry positive no release is impossible, and that need not be looked after
         chain = policy.chain if problem is None else problem.chain
+        self.clock = chain if chain is not None and chain.phases > 1 else None
         self.positive = (
             self.table is not None
             and chain is not None
@@ -114,13 +116,19 @@ class Mechanism:
         self.true_states = TrueStates.plain(policy.n_states) if chain is None else TrueStates.of(chain)
         self.open = np.ones(policy.n_outputs, bool) if problem is None else problem.allowed.all(0)
 
-    def start(self, n: int) -> Streams:
-        return Streams(self.policy.start(n), self.meter.start(n), np.zeros(n))
+    def start(self, n: int, step: ArrayLike = 0) -> Streams:
+        """n streams that begin at these public steps."""
+        first = np.broadcast_to(np.asarray(step, np.int64), n).copy()
+        return Streams(self._at(self.policy.start(n), first), self.meter.start(first), np.zeros(n), first)
 
-    def skip(self, streams: Streams, k: int = 1) -> Streams:
+    def skip(self, s: Streams, k: int = 1) -> Streams:
         """k steps without a release."""
-        memory, belief = self.policy.skip(streams.memory, k), self.meter.skip(streams.belief, k)
-        return Streams(memory, belief, streams.total)
+        memory, belief = self.policy.skip(s.memory, k), self.meter.skip(s.belief, k, s.step)
+        return Streams(self._at(memory, s.step + k), belief, s.total, s.step + k)
+
+    def _at(self, memory: Memory, step: Index) -> Memory:
+        """What the public clock says, where there is one: a day may have 23 hours."""
+        return memory if self.clock is None else self.policy.at(memory, self.clock.phase(step))
 
     def step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
         """One step of every stream: true states z (BLIND: do not look), uniforms u -> new state, releases y."""
@@ -128,8 +136,8 @@ class Mechanism:
         if self.drawn is not None or len(z) <= most:
             return self._step(s, z, u)
         parts = [self._step(s[i : i + most], z[i : i + most], u[i : i + most]) for i in range(0, len(z), most)]
-        memory, belief, total = (np.concatenate([getattr(p, k) for p, _ in parts]) for k in Streams.__annotations__)
-        return Streams(memory, belief, total), np.concatenate([y for _, y in parts])
+        joined = (np.concatenate([getattr(p, k) for p, _ in parts]) for k in Streams.__annotations__)
+        return Streams(*joined), np.concatenate([y for _, y in parts])
 
     def _step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
         view = self.look(s)
@@ -161,8 +169,8 @@ class Mechanism:
         return draw(np.where(blind[:, None], view.law, seen), u)
 
     def after(self, s: Streams, view: View, y: Index) -> Streams:
-        memory = self.policy.update(s.memory, y, view.used)
-        return Streams(memory, self.meter.after(s.belief, view.used, y), s.total + view.bits)
+        memory, belief = self.policy.update(s.memory, y, view.used), self.meter.after(s.belief, view.used, y, s.step)
+        return Streams(self._at(memory, s.step + 1), belief, s.total + view.bits, s.step + 1)
 
     def _under_ceiling(self, s: Streams, view: View, y: Index, u: Array) -> tuple[Streams, Index]:
         """The step where some streams may not look any more; which ones is public."""
@@ -179,7 +187,7 @@ class Mechanism:
             a = np.where(over[:, None, None], (shown / shown.sum(-1, keepdims=True))[:, None, :], a)
         after = self.after(s, View(a, a, law, np.where(over, 0, view.bits)), y)
         after.memory[silent] = self.policy.skip(s.memory)[silent]
-        after.belief[silent] = self.meter.silent(s.belief)[silent]
+        after.belief[silent] = self.meter.silent(s.belief, s.step)[silent]
         return after, np.where(silent, SILENT, y)
 
 

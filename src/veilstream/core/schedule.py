@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array, Index
-from veilstream.core.policy import Export, Memory, Policy, restore
+from veilstream.core.phased import restored_parts
+from veilstream.core.policy import Export, Memory, Policy
 from veilstream.core.steady import LawStep
 from veilstream.errors import InputError
 
@@ -131,11 +132,7 @@ class Schedule(Policy, kind="schedule"):
 
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> "Schedule":
-        parts = []
-        for i, part in enumerate(meta["policies"]):
-            own = {k.removeprefix(f"{i}."): v for k, v in arrays.items() if k.startswith(f"{i}.")}
-            parts.append(restore(part, own, chain, meta["depth"] + 1))
-        return cls(tuple(parts), tuple(meta["durations"]))
+        return cls(restored_parts(meta, arrays, chain), tuple(meta["durations"]))
 
     def check(self) -> None:
         for part in self.policies:

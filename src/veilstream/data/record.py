@@ -104,7 +104,8 @@ class Record:
                 z[t] = last[0]
             paths.append(x if find.following is None else z)
             gaps.append(missed)
-        return Course(paths, gaps, [shown.distances_from(p) for p in np.split(self.points, cuts)])
+        first = self.step[np.concatenate([[0], cuts])].tolist()
+        return Course(paths, gaps, [shown.distances_from(p) for p in np.split(self.points, cuts)], first)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         return {}, {"stream": self.stream, "step": self.step, "points": self.points, "symbols": self.symbols}

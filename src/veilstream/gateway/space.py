@@ -101,16 +101,25 @@ class Space:
             if kept is not None and len(kept) != len(own):
                 raise InputError("the store was kept with another `meter`; give the same one, or another `store`")
 
-    def unpack(self, streams: Sequence[Stream]) -> Streams:
-        """The public state of these streams as arrays."""
+    def unpack(self, streams: Sequence[Stream], step: NDArray[np.int64]) -> Streams:
+        """The public state of these streams before these steps, as arrays."""
         m0, b0 = self._start
         memory = bytearray().join(m0 if s.memory is None else s.memory for s in streams)
         belief = bytearray().join(b0 if s.belief is None else s.belief for s in streams)
-        return Streams(
+        now = Streams(
             np.frombuffer(memory, self._memory.dtype).reshape(-1, *self._memory.shape[1:]),
             np.frombuffer(belief).reshape(len(streams), *self._belief.shape[1:]),
             np.array([s.total for s in streams]),
+            step,
         )
+        if self.mechanism.clock is not None:  # how a stream starts depends on the hour
+            fresh = self.mechanism.start(len(streams), step)
+            for i, s in enumerate(streams):
+                if s.memory is None:
+                    now.memory[i] = fresh.memory[i]
+                if s.belief is None:
+                    now.belief[i] = fresh.belief[i]
+        return now
 
     def pack(self, streams: Sequence[Stream], new: Streams) -> None:
         """Write the arrays back."""
@@ -160,7 +169,8 @@ class Space:
         lengths = [len(turn.places) for turn in turns]
         starts = np.array([0, *accumulate(lengths[:-1])])
         gaps = np.array(_gaps(turns))
-        now, last = self.unpack(streams), np.array([s.state for s in streams])
+        first = [turn.times[0][0] if turn.stream.last_step is None else turn.stream.last_step + 1 for turn in turns]
+        now, last = self.unpack(streams, np.array(first)), np.array([s.state for s in streams])
         y, totals = np.empty_like(x), np.empty(x.shape)
         n = len(turns)
         for j in range(lengths[0]):
@@ -171,10 +181,11 @@ class Space:
             for k in set(gap[gap > 0].tolist()):
                 which = np.flatnonzero(gap == k)
                 skipped = self.mechanism.skip(now[which], k)
-                now.memory[which], now.belief[which] = skipped.memory, skipped.belief
+                now.memory[which], now.belief[which], now.step[which] = skipped.memory, skipped.belief, skipped.step
             z = self.mechanism.true_states(np.where(gap > 0, BLIND, last[:n]), x[at])
             new, y[at] = self.mechanism.step(now[:n], z, uniforms(n))
-            now.memory[:n], now.belief[:n], now.total[:n], last[:n] = new.memory, new.belief, new.total, z
+            now.memory[:n], now.belief[:n], now.total[:n], now.step[:n] = new.memory, new.belief, new.total, new.step
+            last[:n] = z
             totals[at] = new.total
         self.pack(streams, now)
         return y, totals, last
