@@ -36,6 +36,7 @@ from veilstream.errors import InputError
 
 FORMAT = "veilstream"
 VERSION = 2
+MOST_LETTERS = 20  # of a unit
 SAME_CHAIN = 1e-9  # largest difference between two copies of one chain
 
 
@@ -52,6 +53,13 @@ class Artefact:
     sha256: str = ""  # identifies the content: the store is bound to it
     record: Record | None = None  # of a model: the readings behind it
     points: StateSpace | None = None  # of a policy: what it releases, where that is not the states
+    measure: str = "absolute"  # of a policy: what its distortion is made of, as `data.cost` knows it
+    cost_unit: str | None = None  # of its distortion, where that is not the states'
+
+    @property
+    def unit(self) -> str:
+        """Of the distortion; "" where it has none."""
+        return self.cost_unit if self.cost_unit is not None else "" if self.states is None else self.states.unit
 
     @property
     def shown(self) -> StateSpace | None:
@@ -90,6 +98,8 @@ def dumps(
     recording: Recording | None = None,
     record: Record | None = None,
     points: StateSpace | None = None,
+    measure: str = "absolute",
+    cost_unit: str | None = None,
     period_s: float | None = None,
     epoch_s: float = 0.0,
     provenance: Mapping[str, Any] | None = None,
@@ -98,7 +108,7 @@ def dumps(
     """The bytes of a .veil file, and what it holds. period_s and epoch_s: for a recording that has no more to say.
 
     record: the person's own readings, for a model; a policy's file needs none.
-    points: what the policy releases, where that is not the states.
+    points: what the policy releases, where that is not the states. measure, cost_unit: of its distortion.
 
     name: of the file, for messages.
     """
@@ -120,8 +130,10 @@ def dumps(
     if points is not None:
         parts["points"] = points.export()
     if problem is not None:
-        distances = {"distortion": problem.distortion} | ({} if problem.worst is None else {"worst": problem.worst})
-        parts["problem"] = {"constraint": _constraint_to(problem.constraint)}, distances
+        d = problem.distortion if problem.forbidden is None else np.where(problem.forbidden, np.inf, problem.distortion)
+        distances = {"distortion": d} | ({} if problem.worst is None else {"worst": problem.worst})
+        said = {"measure": measure, "unit": cost_unit}
+        parts["problem"] = {"constraint": _constraint_to(problem.constraint), **said}, distances
     if record is not None:
         parts["record"] = record.export()
     if policy is not None:
@@ -219,7 +231,7 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
         if states is not None and chain.n_symbols != len(states):
             raise InputError(f"{len(states)} states but a chain on {chain.n_symbols}")
         points = StateSpace.restore(meta["points"], _part(arrays, "points")) if "points" in meta else None
-        problem = None
+        problem, cost = None, _cost_of(meta.get("problem", {}))
         if "problem" in meta:
             constraint = _constraint_from(meta["problem"]["constraint"])
             distances = _part(arrays, "problem")
@@ -231,13 +243,21 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
             raise InputError("the record does not fit the states")
         _check_points(points, states, problem)
         provenance = dict(meta.get("provenance", {}))
-        return Artefact(policy, problem, states, chain, recording, provenance, record=record, points=points)
+        return Artefact(policy, problem, states, chain, recording, provenance, "", record, points, *cost)
     except InputError as fault:
         raise InputError(f"{name}: {_shown(fault)}") from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as fault:
         raise InputError(
             f"{name}: the description is not complete ({type(fault).__name__}: {_shown(fault)[:60]})"
         ) from None
+
+
+def _cost_of(meta: Mapping[str, Any]) -> tuple[str, str | None]:
+    """What the distortion is made of, and its unit."""
+    measure, unit = meta.get("measure", "absolute"), meta.get("unit")
+    if not all(isinstance(v, str) and v.isprintable() and len(v) <= MOST_LETTERS for v in (measure, unit or "")):
+        raise InputError("the kind and unit of the distortion must be short words")
+    return measure, unit
 
 
 def _check_points(points: StateSpace | None, states: StateSpace | None, problem: Problem | None) -> None:

@@ -75,13 +75,14 @@ def audit_artefact(
         distances=None if states is None else states.distances(),
         names=() if states is None else states.names,
         unit="" if states is None else states.unit,
+        cost_unit=artefact.unit,
         against=against,
         options=options,
         progress=progress,
     )
     words = verdict(found, claim, problem.chain)
     if record is not None and states is not None:
-        words = f"{felt_words(record, states.unit)} {words}"
+        words = f"{felt_words(record, artefact.unit)} {words}"
     if claim is not None:
         warnings = about_policy(claim.leakage, problem.chain) + warnings
     return Assessment(found, claim, check(found, claim), words, tuple(warnings), record)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from veilstream.artefact import Artefact
 from veilstream.core.course import OnCourse
 from veilstream.core.histories import TrueStates
+from veilstream.data.cost import TABLE, Cost
 from veilstream.data.encode import encode_steps
 from veilstream.data.readings import Readings
-from veilstream.data.record import Record
+from veilstream.data.record import Far, Record
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import Runs, to_steps
@@ -39,12 +40,33 @@ def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:
 
     None where the file knows no places or levels, so that there are no distances.
     """
-    if policy.shown is None or policy.policy is None:
+    if policy.states is None or policy.policy is None:
         return None
     steps = runs.source
     record = Record.of(steps.stream, steps.step, steps.points, runs.symbols)
-    course = record.course(policy.shown, policy.chain)
+    course = record.course(cost_of(policy), policy.chain)
     return replace(course.leakage(policy.policy, policy.chain), felt=course.felt(policy.policy))
+
+
+def cost_of(policy: Artefact) -> Far:
+    """What the policy's distortion is made of; a table is read off its problem."""
+    states, problem = policy.states, policy.problem
+    assert states is not None and problem is not None
+    if policy.measure != TABLE:
+        return Cost(states, policy.points or states, policy.measure)
+    first = [int((problem.chain.symbols == x).argmax()) for x in range(len(states))]
+    return ByState(states, problem.distortion[first])
+
+
+@dataclass(frozen=True, eq=False)
+class ByState:
+    """Costs that depend on the state of a reading alone."""
+
+    states: StateSpace
+    costs: NDArray[np.float64]  # |X| x |Y|
+
+    def distances_from(self, readings: ArrayLike) -> NDArray[np.float64]:
+        return self.costs[self.states.encode(readings)]
 
 
 def strange(policy: Artefact, runs: Runs) -> list[str]:

@@ -11,16 +11,23 @@ is exact, and a limit at every step must hold for the farthest of them (or a sta
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from veilstream.core.chain import MarkovChain
 from veilstream.core.course import Course
 from veilstream.core.histories import TrueStates
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
+
+
+class Far(Protocol):
+    """Whatever knows how far every release is from a reading: a `StateSpace`, a `Cost`."""
+
+    def distances_from(self, readings: ArrayLike) -> NDArray[np.float64]: ...
+
 
 MOST_STEPS = 100_000  # kept of a record, the latest
 
@@ -75,13 +82,13 @@ class Record:
         return len(np.unique(self.stream))
 
     def felt(
-        self, states: StateSpace, quantile: float = 1.0, points: StateSpace | None = None
+        self, states: StateSpace, quantile: float = 1.0, cost: Far | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and largest (or quantile) distance from the readings of each state to each release, n x |Y|.
 
-        points: what is released, the states unless told. A state without readings stands for itself.
+        cost: of releases, the distance to the states unless told. A state without readings stands for itself.
         """
-        shown = points or states
+        shown = cost or states
         mean = shown.distances_from(states.coordinates)
         most = mean.copy()
         order = np.argsort(self.symbols, kind="stable")
@@ -91,8 +98,8 @@ class Record:
             mean[x], most[x] = far.mean(0), np.quantile(far, quantile, axis=0, method="higher")
         return mean, most
 
-    def course(self, shown: StateSpace, chain: MarkovChain) -> Course:
-        """The streams as a gateway would meet them; shown: what is released, the states or points of their own."""
+    def course(self, cost: Far, chain: MarkovChain) -> Course:
+        """The streams as a gateway would meet them; cost: of releases, or the places they are at."""
         find = TrueStates.of(chain)
         cuts = np.flatnonzero(np.diff(self.stream)) + 1
         paths, gaps = [], []
@@ -105,7 +112,7 @@ class Record:
             paths.append(x if find.following is None else z)
             gaps.append(missed)
         first = self.step[np.concatenate([[0], cuts])].tolist()
-        return Course(paths, gaps, [shown.distances_from(p) for p in np.split(self.points, cuts)], first)
+        return Course(paths, gaps, [cost.distances_from(p) for p in np.split(self.points, cuts)], first)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         return {}, {"stream": self.stream, "step": self.step, "points": self.points, "symbols": self.symbols}

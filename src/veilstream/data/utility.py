@@ -5,24 +5,45 @@ felt      from a person's own readings, where her model carries a record of them
           a record of fewer than LEAST_STEPS steps says too little
 states    between the centres of states, under the long run of the chain: the paper's meaning, for study
 
+Either with any of the costs of `cost`: "squared", "states,zero-one", "hypo.csv"; the distance itself unless told.
+
 What is released are public points (`points`); the states themselves for study, or where asked for.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
 
 from veilstream.core.chain import MarkovChain
 from veilstream.core.course import Course
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Constraint, Problem
+from veilstream.data.cost import MEASURES, TABLE, Cost, read_table
 from veilstream.data.points import points_of
 from veilstream.data.record import Record
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 
-DISTORTIONS = ("felt", "states")
+ABOUT = ("felt", "states")
 LEAST_STEPS = 50  # of a record that says how readings lie around their states; with fewer, states stand for them
+
+
+def meaning(text: str) -> tuple[str, str]:
+    """What a distortion is about and what it is made of: "squared" is felt, squared."""
+    about, measure = ABOUT[0], MEASURES[0]
+    for word in [text] if Path(text).is_file() else text.split(","):
+        word = word.strip()
+        if word in ABOUT:
+            about = word
+        elif word in MEASURES or word.endswith(".csv") or Path(word).is_file():
+            measure = word
+        else:
+            known = ", ".join((*ABOUT, *MEASURES))
+            raise InputError(f"`distortion` must be one of {known} or a FILE.csv, found {word[:40]!r}")
+    return about, measure
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +58,7 @@ class Utility:
     course: Course | None = None  # the streams that a limit on average is about; None: the long run of the chain
     between: Array | None = None  # distances from states to releases, where the distortion is not these
     points: StateSpace | None = None  # what is released, where that is not the states
+    cost: Cost | None = None  # what the distortion is made of, where there are states
 
     @classmethod
     def of(
@@ -49,18 +71,24 @@ class Utility:
         show: str | None = None,
     ) -> Utility:
         """quantile: of the readings of a state that a limit at every step is for. show: how far apart releases are."""
-        if distortion not in DISTORTIONS:
-            raise InputError(f"`distortion` must be one of {', '.join(DISTORTIONS)}, found {distortion!r}")
-        points, names = points_of(states, show or ("states" if distortion == "states" else None)), tuple(states.names)
-        shown = points or states
-        between = shown.distances_from(states.coordinates)
-        if record is None or len(record) < LEAST_STEPS or distortion == "states":
-            return cls(chain, between, states.unit, names, points=points)
-        mean, worst = record.felt(states, quantile, points)
-        return cls(chain, mean, states.unit, names, worst, record.course(shown, chain), between, points)
+        about, measure = meaning(distortion)
+        points, names = points_of(states, show or ("states" if about == "states" else None)), tuple(states.names)
+        table = (None, "") if measure in MEASURES else read_table(measure, names)
+        cost = Cost(states, points or states, measure if table[0] is None else TABLE, *table)
+        between = cost.distances_from(states.coordinates)
+        if record is None or len(record) < LEAST_STEPS or about == "states":
+            return cls(chain, between, cost.unit, names, points=points, cost=cost)
+        mean, worst = record.felt(states, quantile, cost)
+        return cls(chain, mean, cost.unit, names, worst, record.course(cost, chain), between, points, cost)
 
     def problem(self, constraint: Constraint) -> Problem:
-        return Problem(self.chain, self.distortion, constraint, self.worst)
+        never = None if self.cost is None else self.cost.forbidden
+        for x in () if never is None else np.flatnonzero(never.all(1)):
+            raise InputError(
+                f"{self.names[x]!r} may show nothing: no release lies at a state that it may be shown as; give a finer "
+                "`show`, or `show='states'`"
+            )
+        return Problem(self.chain, self.distortion, constraint, self.worst, never)
 
     @property
     def blind(self) -> float:

@@ -46,6 +46,11 @@ class Settler:
     ) -> None:
         if serving.clock and any(S.grid.period_s is None for S in spaces.values()):
             raise InputError("`clock` needs a policy with a period (fit with `period_s`)")
+        if serving.clock and any(S.mechanism.safe is not None for S in spaces.values()):
+            raise InputError(
+                "`clock` cannot keep what the policy forbids: a missing reading is shown as the last known state, and "
+                "the truth may have moved on since; serve it without a clock"
+            )
         if not serving.clock and any(isinstance(S.mechanism.meter, TableMeter) for S in spaces.values()):
             raise InputError("`meter='table'` is for streams without gaps, as with `clock`; use `meter='exact'`")
         self.spaces, self.serving, self.now = dict(spaces), serving, now

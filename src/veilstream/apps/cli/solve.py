@@ -24,6 +24,10 @@ Examples:
 
   veil solve meter.veil --budget 0.1 --json
 
+  veil solve glucose.veil --distortion hypo.csv --avg 0.2 -o policy.veil     costs with names; inf: never shown so
+
+  veil solve me.veil --distortion zero-one --avg 20%                       wrong at one step in five at most
+
   veil solve builtin:grid32x32-local --lambda 0.3 --reach 3
 
   veil solve builtin:grid4x4-q2 --lambda 1 --method a2c --option width=128 --option steps=1000000
@@ -40,7 +44,11 @@ def solve(
     weight: Annotated[float | None, typer.Option("--lambda", help="Bits per unit of distortion.")] = None,
     budget: Annotated[float | None, typer.Option(help="Bits per step at most; the distortion is minimised.")] = None,
     distortion: Annotated[
-        str, typer.Option(help="felt: from readings to releases; states: between states, the paper's meaning.")
+        str,
+        typer.Option(
+            help="felt: from readings to releases; states: between states, the paper's meaning. And what of it: "
+            "absolute, squared, zero-one, or a FILE.csv of costs with names (inf: never)."
+        ),
     ] = "felt",
     show: Annotated[
         str | None,
@@ -72,7 +80,7 @@ def solve(
     )
     from veilstream.apps.headline import Guess
     from veilstream.solvers import solve as run
-    from veilstream.solvers.comfort import honest
+    from veilstream.solvers.comfort import about_forbidden, honest
     from veilstream.units import parse_quantity
 
     at_most, quantile = quantile_of(at_most)
@@ -98,7 +106,7 @@ def solve(
             **options,
         )
     solution = honest(solution, {} if artefact is None else artefact.provenance)
-    solution.warnings[:0] = limit_warnings(source, avg, at_most)
+    solution.warnings[:0] = [*limit_warnings(source, avg, at_most), *about_forbidden(problem)]
     guess = Guess.of(source.chain, solution.policy, seed)
     result = as_json(solution, source) | ({} if guess is None else guess.to_json())
     if out is not None:
@@ -152,6 +160,8 @@ def write(
         made["card"] = model.provenance["card"]
     extra: dict[str, Any] = {} if model is None else {"states": model.states, "recording": model.recording}
     extra["points"] = source.points
+    if source.cost is not None:
+        extra |= {"measure": source.cost.measure, "cost_unit": source.cost.unit}
     save(path, solution.policy, problem=solution.problem, provenance=made, **extra)
 
 

@@ -10,8 +10,15 @@ from numpy.typing import NDArray
 from veilstream.artefact import Artefact
 from veilstream.core.course import OnCourse
 from veilstream.data.card import THIN_ROW, describe
+from veilstream.data.cost import TABLE
 from veilstream.data.points import described
 from veilstream.units import format_duration
+
+MADE_OF = {
+    "squared": "the square of the distance",
+    "zero-one": "% of steps at which a release lies at another state than the true one",
+    TABLE: "a table of what each confusion costs",
+}
 
 
 def data_card(
@@ -33,7 +40,7 @@ def data_card(
     ]
     if felt is not None and artefact.states is not None:
         told = f"{felt.bits:.3f} ± {1.96 * felt.bits_se:.3f} bits per step as released, starts and gaps included"
-        rows.insert(0, ("felt", f"{felt.felt:.3g} {artefact.states.unit} from reading to release on average; {told}"))
+        rows.insert(0, ("felt", f"{felt.felt:.3g} {artefact.unit} from reading to release on average; {told}"))
     if card.thin_rows:
         rows.append(("thin rows", f"{card.thin_rows} states with fewer than {THIN_ROW} transitions behind them"))
     return rows
@@ -49,6 +56,8 @@ def chain_card(artefact: Artefact) -> list[tuple[str, str]]:
     ]
     if artefact.points is not None:
         rows.append(("releases", f"{len(artefact.points)} {described(artefact.points)}"))
+    if artefact.measure in MADE_OF:
+        rows.append(("distortion", MADE_OF[artefact.measure]))
     if artefact.period_s:
         rows.append(("one step", format_duration(artefact.period_s)))
     if chain.counts is not None:
