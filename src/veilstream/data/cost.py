@@ -73,6 +73,16 @@ class Cost:
         return costs[x][:, self.at]
 
 
+@dataclass(frozen=True, eq=False)
+class Signed:
+    """y - reading of values: what adds up."""
+
+    shown: StateSpace
+
+    def distances_from(self, readings: ArrayLike) -> Array:
+        return np.asarray(self.shown.coordinates[:, 0] - np.asarray(readings, dtype=float).reshape(-1, 1))
+
+
 def read_table(path: str | Path, names: tuple[str, ...]) -> tuple[Array, str]:
     """A table with a name for every row and column, in any order; and its unit, from the corner."""
     try:

@@ -21,7 +21,8 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.course import Course
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Constraint, Problem
-from veilstream.data.cost import MEASURES, TABLE, Cost, read_table
+from veilstream.core.total import Total
+from veilstream.data.cost import MEASURES, TABLE, Cost, Signed, read_table
 from veilstream.data.points import points_of
 from veilstream.data.record import Record
 from veilstream.data.states import StateSpace
@@ -59,6 +60,7 @@ class Utility:
     between: Array | None = None  # distances from states to releases, where the distortion is not these
     points: StateSpace | None = None  # what is released, where that is not the states
     cost: Cost | None = None  # what the distortion is made of, where there are states
+    record: Record | None = None  # the readings behind the course
 
     @classmethod
     def of(
@@ -79,7 +81,7 @@ class Utility:
         if record is None or len(record) < LEAST_STEPS or about == "states":
             return cls(chain, between, cost.unit, names, points=points, cost=cost)
         mean, worst = record.felt(states, quantile, cost)
-        return cls(chain, mean, cost.unit, names, worst, record.course(cost, chain), between, points, cost)
+        return cls(chain, mean, cost.unit, names, worst, record.course(cost, chain), between, points, cost, record)
 
     def problem(self, constraint: Constraint) -> Problem:
         never = None if self.cost is None else self.cost.forbidden
@@ -89,6 +91,13 @@ class Utility:
                 "`show`, or `show='states'`"
             )
         return Problem(self.chain, self.distortion, constraint, self.worst, never)
+
+    def total(self) -> Total:
+        """What releases are to add up to: the readings of the record."""
+        if self.record is None or self.cost is None or self.cost.states.is_map:
+            raise InputError("`keep_total` is for values with their readings in the model, as `veil fit` writes it")
+        errors = self.record.course(Signed(self.cost.shown), self.chain)
+        return Total(self.cost.shown.coordinates[:, 0], errors, float(self.record.points.mean()))
 
     @property
     def blind(self) -> float:

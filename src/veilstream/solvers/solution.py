@@ -96,6 +96,19 @@ class Solver(ABC):
 
 
 @dataclass(frozen=True)
+class Kept:
+    """A total that is kept in the mean, relative to that of the recorded readings."""
+
+    off: float  # of the mean over releases, computed exactly
+    spread: float  # standard deviation of one release of the record, estimated
+    bits: float  # per step on the record, more than without
+    off_before: float  # without keeping it
+
+    def to_json(self) -> dict[str, float]:
+        return {"off": self.off, "sd": self.spread, "extra_bits": self.bits, "off_without": self.off_before}
+
+
+@dataclass(frozen=True)
 class Solution:
     """The answer of `solve`. Leakage in bits per step in the steady state; lower bounds hold for every policy."""
 
@@ -117,6 +130,7 @@ class Solution:
     warnings: list[str] = field(default_factory=list)
     certificate: Any = field(default=None, repr=False)
     record: OnCourse | None = None  # the same policy on the recorded streams that the limit is about
+    total: Kept | None = None  # where what is released is to add up
 
     @property
     def objective(self) -> float:
@@ -155,6 +169,7 @@ class Solution:
             "seconds": round(self.seconds, 3),
             "warnings": self.warnings,
             **({} if self.record is None else self.record.to_json()),
+            **({} if self.total is None else {"total": self.total.to_json()}),
         }
 
     def with_bound(self, bound: float, certificate: Any, elsewhere: float = 0.0) -> "Solution":

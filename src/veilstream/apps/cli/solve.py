@@ -28,6 +28,8 @@ Examples:
 
   veil solve me.veil --distortion zero-one --avg 20%                       wrong at one step in five at most
 
+  veil solve meter.veil --avg 0.1kWh --keep-total -o policy.veil             a year's energy adds up in the mean
+
   veil solve builtin:grid32x32-local --lambda 0.3 --reach 3
 
   veil solve builtin:grid4x4-q2 --lambda 1 --method a2c --option width=128 --option steps=1000000
@@ -56,6 +58,9 @@ def solve(
             "--show", help="Release points of a public grid this far apart, or states. [default: 250m; round levels]"
         ),
     ] = None,
+    keep_total: Annotated[
+        bool, typer.Option("--keep-total", help="Values: releases add up to the readings in the mean (a bill).")
+    ] = False,
     method: Annotated[str, typer.Option(help="causal-ba, myopic, belief-greedy, planar-laplace, ...")] = "causal-ba",
     window: Annotated[int | None, typer.Option(help="Releases it remembers; raised by itself.")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Prove how close to the best possible it is.")] = False,
@@ -81,6 +86,7 @@ def solve(
     from veilstream.apps.headline import Guess
     from veilstream.solvers import solve as run
     from veilstream.solvers.comfort import about_forbidden, honest
+    from veilstream.solvers.totals import solve_total
     from veilstream.units import parse_quantity
 
     at_most, quantile = quantile_of(at_most)
@@ -93,18 +99,13 @@ def solve(
     if memory is not None:
         options["memory_gb"] = memory
     problem = source.problem(constraint_of(source, avg, at_most, weight, budget))
+    total = source.total() if keep_total else None
+    options |= {"method": method, "window": window, "certify": certify, "seed": seed, "certify_seconds": seconds}
     with progress_bar("solving", quiet=json_out) as progress:
-        solution = run(
-            problem,
-            method,
-            window=window,
-            certify=certify,
-            seed=seed,
-            progress=progress,
-            course=source.course,
-            certify_seconds=seconds,
-            **options,
-        )
+        if total is None or source.course is None:
+            solution = run(problem, progress=progress, course=source.course, **options)
+        else:
+            solution = solve_total(problem, total, source.course, progress, **options)
     solution = honest(solution, {} if artefact is None else artefact.provenance)
     solution.warnings[:0] = [*limit_warnings(source, avg, at_most), *about_forbidden(problem)]
     guess = Guess.of(source.chain, solution.policy, seed)
@@ -201,6 +202,10 @@ def print_solution(
     if solution.startup_bits is not None:
         table.add_row("start-up", f"{max(solution.startup_bits, 0.0):.2f}", "bits once, on top of the rate")
     truth = solution.problem.chain.entropy_rate
+    if (kept := solution.total) is not None:
+        table.add_row("total", f"{kept.off:+.3%}", f"off in the mean over releases ({kept.off_before:+.1%} without)")
+        table.add_row("  spread", f"{kept.spread:.2%}", "standard deviation of one release of the record, estimated")
+        table.add_row("  its price", f"{kept.bits:+.4f}", "bits per step on the record")
     if source.unit:
         table.add_row("releases", f"{solution.problem.n_outputs}", described(source.points))
     table.add_row("the truth", f"{truth:.4f}", "bits per step if nothing were hidden")
