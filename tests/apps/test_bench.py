@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import veilstream as vs
+from fleetkit import meter_table
 from gatewaykit import NEEDS_MOSQUITTO
-from veilstream.apps.bench import core, data, fleet, gateway, large
+from veilstream.apps.bench import core, data, fleet, gateway, large, survive
 
 
 @pytest.mark.slow
@@ -68,3 +69,20 @@ def test_the_command_prints_figures_and_a_failed_verdict_is_exit_code_1(veil, mo
     assert veil("bench", "data").out.split() == ["data", "drill", "releases", "1.235e+06", "verdict", "ok"]
     monkeypatch.setattr(data, "run", partial(dict, drill={"verdict": "FAILED"}))
     assert veil("bench", "data").code == 1
+
+
+def test_what_survives_is_told_of_everybody(tmp_path, monkeypatch):
+    """A household that stays as it is keeps its limit and its bits; one too short to try is listed too."""
+    monkeypatch.setattr(survive, "BINS", 3)
+    (tmp_path / "smartmeter").mkdir()
+    meter_table(tmp_path / "smartmeter" / "m.csv", {"ann": 24 * 336, "bob": 60})
+    monkeypatch.setenv("VEIL_DATA", str(tmp_path))
+    found = survive.run()
+    assert list(found) == ["ann", "bob", "all"]
+    row = found["ann"]
+    assert row["held out"] == "12 weeks" and row["felt/limit, fitted"] == pytest.approx(1, abs=0.01)
+    assert row["felt/limit, later"] == pytest.approx(1, abs=0.05) and row["claim"] == "inside"
+    assert row["bits at most, any data"] > row["bits, later"]
+    assert "kept" not in found["bob"] and found["all"]["people and meters"] == 1
+    monkeypatch.setenv("VEIL_DATA", str(tmp_path / "none"))
+    assert "VEIL_DATA" in survive.run()["data"]["note"]

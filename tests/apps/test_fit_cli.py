@@ -1,16 +1,14 @@
 """`veil fit` as a user types it."""
 
-import io
 import json
+import subprocess
 import sys
 import zipfile
-from contextlib import redirect_stderr, redirect_stdout
-from types import SimpleNamespace
 
 import pytest
 
 from real_data import GEOLIFE, METER, needs_geolife, needs_meter
-from veilstream.apps.cli import main
+from veilcli import refused, veil
 from veilstream.artefact import load
 from veilstream.data.synthetic import city
 
@@ -28,26 +26,6 @@ PAPER = [
     "--bin",
     "mean",
 ]
-
-
-def veil(*args, input=""):
-    """The command, in this process: loading scikit-learn anew each time would take most of the test."""
-    out, err = io.StringIO(), io.StringIO()
-    stdin = io.TextIOWrapper(io.BytesIO(input.encode()))
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["veil", *map(str, args)])
-        patch.setattr(sys, "stdin", stdin)
-        with pytest.raises(SystemExit) as end:
-            main()
-    return SimpleNamespace(returncode=end.value.code or 0, stdout=out.getvalue(), stderr=err.getvalue())
-
-
-def refused(*args, says):
-    done = veil(*args)
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    assert says in done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -200,3 +178,57 @@ def test_a_thin_model_is_called_so_from_fit_to_audit(tmp_path):
     other.write_text("t,value\n" + "".join(f"{i},{(i * 7) % 3}\n" for i in range(200)))
     found = json.loads(veil("audit", policy, "--data", other, "--quick", "--json").stdout)
     assert any("somebody else's" in line for line in found["warnings"])
+
+
+@pytest.mark.slow
+def test_a_picture_of_each_stream(table, tmp_path):
+    """{stream} in the picture's name alone; in the model's alone the picture gets it too; no name leaves the folder."""
+    done = veil("fit", table, "--plot", tmp_path / "{stream}.png", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [m["plot"] for m in json.loads(done.stdout)["models"]] == [str(tmp_path / f"{s}.png") for s in "ab"]
+    assert veil("fit", table, "-o", tmp_path / "{stream}.veil", "--plot", tmp_path / "x.png").returncode == 0
+    assert {p.name for p in tmp_path.iterdir()} == {"a.png", "b.png", "x-a.png", "x-b.png", "a.veil", "b.veil"}
+    assert all(p.read_bytes().startswith(b"\x89PNG") for p in tmp_path.glob("*.png"))
+    strange = tmp_path / "strange.csv"
+    strange.write_text(table.read_text().replace("\na,", "\n../../a,"))
+    assert veil("fit", strange, "--plot", tmp_path / "s" / "{stream}.png").returncode == 2  # no such folder
+    (tmp_path / "s").mkdir()
+    assert veil("fit", strange, "--plot", tmp_path / "s" / "{stream}.png").returncode == 0
+    assert {p.name for p in (tmp_path / "s").iterdir()} == {"_.._a.png", "b.png"}
+
+
+def test_help_names_every_format_there_is():
+    from veilstream.data.readers import READERS
+
+    said = veil("fit", "--help").stdout
+    for reader in READERS:
+        assert all(word in said for word in (*reader.name.split(), *reader.endings))
+
+
+@pytest.mark.slow
+def test_what_fit_was_told_about_the_file_the_other_verbs_know(tmp_path):
+    """Day first, a column of another name, a word among the numbers: told once."""
+    table, model, policy = tmp_path / "g.csv", tmp_path / "g.veil", tmp_path / "p.veil"
+    levels = [60, 100, 120, 200, 150, 90, 65, 110] * 40
+    rows = [f"{1 + i // 96:02d}-03-2026 {i % 96 // 4:02d}:{15 * (i % 4):02d},{v}\n" for i, v in enumerate(levels)]
+    table.write_text("moment,level\n" + "".join(rows) + "28-03-2026 00:00,LO\n")
+    told = ["--time-format", "%d-%m-%Y %H:%M", "--columns", "time=moment,value=level", "--unit", "mg/dL", "--skip-bad"]
+    assert veil("fit", table, *told, "--edges", "70,180", "-o", model).returncode == 0
+    assert veil("solve", model, "--avg", "15mg/dL", "-o", policy).returncode == 0
+    done = veil("audit", policy, "--quick", "--data", table)
+    assert done.returncode == 0, done.stderr
+    code = "from veilstream.apps.cli import main; main()"
+    shown = subprocess.run(
+        [sys.executable, "-c", code, "release", policy, table, "--no-store"], capture_output=True, text=True
+    )
+    assert shown.returncode == 0 and shown.stdout.count("\n") == 1 + len(levels), shown.stderr
+    page = tmp_path / "r.html"
+    few = ["--points", "3", "--seconds", "0", "--audit", "none"]
+    assert veil("report", policy, "--data", table, "-o", page, *few).returncode == 0
+    shared = tmp_path / "s.html"
+    assert veil("report", policy, "--shareable", "-o", shared, *few).returncode == 0
+    assert "moment" in page.read_text() and "moment" not in shared.read_text()
+    plain = tmp_path / "plain.csv"
+    plain.write_text("time,value\n" + "".join(f"{1.6e9 + 900 * i:.0f},{v}\n" for i, v in enumerate(levels)))
+    done = veil("audit", policy, "--quick", "--data", plain)  # other names: read in the common way
+    assert done.returncode == 0, done.stderr

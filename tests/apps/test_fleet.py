@@ -19,8 +19,10 @@ from veilstream.apps.fleet.charts import median_curve, shares
 from veilstream.apps.fleet.run import Plan, run_fleet
 from veilstream.apps.fleet.settings import Settings
 from veilstream.apps.fleet.users import read_users
+from veilstream.artefact import load
 from veilstream.data.fitting import FitOptions
 from veilstream.errors import InputError
+from veilstream.solvers.comfort import DataCard
 
 LITTLE = Settings(weight=5.0, window=1, points=2, certify_s=0.0, audit=False)
 QUICK = Plan(fit=FitOptions(n_states=3), settings=LITTLE)
@@ -164,6 +166,34 @@ def test_the_rest_goes_on_and_the_summary_names_what_failed(ran):
     assert next(r for r in told["rows"] if r["user"] == "000")["pool"] is None
 
 
+def test_a_thin_model_is_said_to_be_one_wherever_its_figures_are(ran):
+    """12 steps make 11 transitions: whatever is computed of them is true of the model only."""
+    root, _, _, summary = ran
+    row = next(r for r in summary.rows if r["user"] == "short")
+    place = disk.places(root / "out", ["short"])["short"]
+    assert row["level"] == "model only" and any("thin data" in note for note in row["notes"])
+    for file in ("policy.veil", "model.veil"):
+        assert DataCard.of(vs.load(place / file).provenance).thin
+    assert vs.load(place / "policy.veil").provenance["solution"]["level"] == "model only"
+    assert any("thin data" in w for w in json.loads((place / "audit.json").read_text())["warnings"])
+    assert "model only" in (root / "out" / "index.html").read_text().split("User by user")[1]
+
+
+def test_what_is_felt_on_the_record_stands_before_the_long_run(ran):
+    root, _, _, _ = ran
+    told = json.loads((root / "out" / "fleet.json").read_text())
+    for row in told["rows"]:
+        if row["raw_distortion"] is None:
+            continue
+        assert row["distortion_share"] == row["raw_distortion"] / row["blind_distortion"]
+        assert f"{row['raw_distortion']:.3g} {row['unit']}" in (root / "out" / "index.html").read_text()
+        place = disk.places(root / "out", [row["user"]])[row["user"]]
+        said = json.loads((place / "audit.json").read_text())
+        assert said["raw_distortion"] == pytest.approx(row["raw_distortion"])
+        assert said["verdict"].startswith(f"On the recorded streams a release was {row['raw_distortion']:.3g} ")
+    assert any(row["raw_distortion"] is not None for row in told["rows"])
+
+
 def test_each_user_has_a_policy_that_meets_the_limit_and_can_be_served(ran):
     root, _, _, summary = ran
     for row in summary.rows:
@@ -296,3 +326,34 @@ def test_the_page_holds_no_markup_of_a_name_and_asks_for_nothing(ran):
     text = page(told)
     assert "<script>alert" not in text and "<b>x" not in text and "<i>y" not in text
     assert not re.search(r"(src|href)=\"(?!data:,)", text) and "default-src 'none'" in text
+
+
+# --- later data ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pool", [True, False])
+def test_what_was_held_out_of_a_user_shapes_neither_her_states_nor_the_pool(tmp_path, pool):
+    """The last third of a year may hold anything: model and policy are the same, only what is said of it differs."""
+    weeks = {"a": 30 * 336, "b": 30 * 336, "c": 400}
+    meter_table(tmp_path / "one.csv", weeks)
+    lines = (tmp_path / "one.csv").read_text().splitlines()
+    late = 1 + 20 * 336
+    quiet = [",".join([line.split(",")[0], "0.01", "0.02", ""]) for line in lines[late:]]
+    (tmp_path / "two.csv").write_text("\n".join([*lines[:late], *quiet]) + "\n")
+    plan, told = replace(QUICK, pool=pool), []
+    for name in ("one", "two"):
+        summary = run_fleet([str(tmp_path / f"{name}.csv")], tmp_path / name, plan).to_json()
+        told.append({r["user"]: r for r in summary["rows"]})
+    for user in "ab":
+        first, second = (t[user] for t in told)
+        assert first["held_out"]["traces"] == 10 and first["held_out"]["level"] == "held out"
+        assert (first["leakage"], first["states"]) == (second["leakage"], second["states"])
+        assert first["held_out"]["raw_distortion"] != second["held_out"]["raw_distortion"]
+        models = [load(tmp_path / name / "users" / user / "model.veil") for name in ("one", "two")]
+        assert (models[0].chain.transition == models[1].chain.transition).all()
+        assert len(models[0].held_out) == 10 * 336
+        assert load(tmp_path / "one" / "users" / user / "policy.veil").held_out is None
+        assert first["worst_leakage"] >= first["held_out"]["leakage"]["value"] - 1e-9
+    assert told[0]["c"]["held_out"] is None
+    page = (tmp_path / "one" / "index.html").read_text()
+    assert "later: bits" in page and "whatever the law of that data" in page and ">model only<" in page

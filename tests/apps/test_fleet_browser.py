@@ -16,9 +16,10 @@ CELLS = "return [...document.querySelectorAll('table.sortable tbody tr')].map(r 
 def row(i, unit):
     return {
         "user": f"user {i}", "unit": unit, "states": 8, "steps": 900 + 100 * i, "entropy_rate": 2.0,
-        "blind_distortion": 4.0,
+        "blind_distortion": 4.0, "raw_distortion": 1.1 if i % 3 else None, "raw_leakage": 0.2 * i if i % 3 else None,
         "leakage": 0.1 * i, "leakage_lower": 0.09 * i, "gap": 0.01, "distortion": 1.0, "level": "computed exactly",
-        "may_hide_all": True, "curve": [[1.0, 0.1 * i, None], [3.0, 0.01 * i, None]], "pool": None, "notes": [],
+        "may_hide_all": True, "curve": [[1.0, 0.1 * i, None, None], [3.0, 0.01 * i, None, 3.1]],
+        "pool": None, "notes": [],
         "audit": {"stands": True, "contradictions": [], "named": {"chain": {"released": 0.6, "nothing": 0.3}}},
     }  # fmt: skip
 
@@ -40,12 +41,12 @@ def browser(tmp_path_factory):
 def test_a_click_on_a_head_sorts_by_number_and_back(browser):
     from selenium.webdriver.common.by import By
 
-    leakage = browser.execute_script(CELLS, 1)
+    leakage = browser.execute_script(CELLS, 4)
     assert leakage == sorted(leakage, key=float, reverse=True)  # most revealing first, before any click
     steps = next(b for b in browser.find_elements(By.CSS_SELECTOR, "thead button") if b.text == "steps")
     for down in (False, True):
         steps.click()
-        found = [int(s.replace(",", "")) for s in browser.execute_script(CELLS, 8)]
+        found = [int(s.replace(",", "")) for s in browser.execute_script(CELLS, 10)]
         assert found == sorted(found, reverse=down) and len(found) == 12
 
 

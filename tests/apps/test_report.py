@@ -16,13 +16,16 @@ from veilstream.apps.report.card import chain_card
 from veilstream.apps.report.content import Options, collect, command_of, payload
 from veilstream.apps.report.page import embed, render
 from veilstream.apps.report.points import curve_constraint, mean_channel, stretch
+from veilstream.apps.report.rivals import Elsewhere
 from veilstream.apps.report.words import verdict
 from veilstream.artefact import load, save
 from veilstream.core.builtin import builtin_problem
+from veilstream.core.course import OnCourse
 from veilstream.core.evaluate import evaluate
 from veilstream.core.problem import Average, Both, Instantaneous, joint
 from veilstream.core.schedule import Schedule
 from veilstream.core.window import WindowPolicy
+from veilstream.data.record import Record
 from veilstream.data.synthetic import city
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
@@ -254,6 +257,63 @@ def test_every_point_of_the_slider_has_its_command(town):
     assert others and all(c.startswith("veil solve MODEL --lambda ") for c in others)
     assert all("--max 0.6kWh" in s.command for s in report_pages.home().spots if not s.own)
     assert "alice" not in command_of(content.artefact, None, shareable=True)
+
+
+@pytest.fixture(scope="module")
+def felt_town(town):
+    """The same with the readings themselves, 300 m around their places, and a record that starts often."""
+    source, artefact, _, _ = town
+    rng = np.random.default_rng(3)
+    step = np.arange(600) + 50 * (np.arange(600) // 20)
+    points = source.states.coordinates[source.path[:600]] + rng.normal(0, 0.003, (600, 2))
+    record = Record.of(np.zeros(600, int), step, points, source.path[:600])
+    course = record.course(source.states, artefact.chain)
+    return course, collect(artefact, [source.path[:600]], replace(QUICK, points=3, seconds=0.2), course=course)
+
+
+def test_what_is_felt_on_the_record_is_said_first_at_every_point(felt_town):
+    course, content = felt_town
+    own = content.own
+    assert own.felt == pytest.approx(course.felt(own.point.policy)) and own.felt > own.point.distortion
+    headline, sentences = verdict(content)
+    assert f"{own.felt:.3g} km off on average on the record ({own.point.distortion:.3g} km in the long run)" in headline
+    assert f"{100 * (1 - own.record.bits / course.truth(content.artefact.chain)):.0f} % less than the truth" in headline
+    assert sentences[0].startswith("On the record") and sentences[1].startswith("In the long run")
+    for spot in content.spots:
+        assert spot.felt == pytest.approx(course.felt(spot.point.policy))
+        assert spot.record.bits >= 0
+    page = render(content)
+    assert "felt on the record (km)" in page and f"{own.felt:.3g} km from reading to release" in page
+    assert content.audit.words.startswith(f"On the recorded streams a release was {own.felt:.3g} km")
+
+
+def test_the_table_of_other_ways_is_that_of_each_point(felt_town):
+    """With less effort elsewhere, within a tenth of what is solved for at the policy itself."""
+    _, content = felt_town
+    rows = {s["d"]: s["rivals"] for s in payload(content)["spots"]}
+    assert len({json.dumps(r) for r in rows.values()}) == len(content.spots)
+    for spot in content.spots:
+        first, *others = spot.rivals
+        assert first.label == ("this policy" if spot.own else "this point")
+        assert first.leakage == spot.point.leakage and first.felt == pytest.approx(spot.felt)
+        assert all(b.distortion <= spot.point.distortion * 1.001 for b in others if b.distortion is not None)
+    problem, own = content.artefact.problem, content.own
+    for rival, exact in zip(Elsewhere.of(problem, None, 0).at(own.point, None), own.rivals, strict=True):
+        assert (rival.leakage is None) == (exact.leakage is None)
+        if rival.leakage is not None:
+            near = 4 * np.hypot(rival.leakage_se, exact.leakage_se)
+            assert rival.leakage == pytest.approx(exact.leakage, rel=0.1, abs=max(near, 0.002))
+
+
+def test_a_shareable_page_tells_what_the_file_says_was_felt(town, folder):
+    source, artefact, solution, _ = town
+    record = OnCourse(0.75, 0.0, 0.3, 0.001, 20)
+    said = {"solution": solution.to_json() | record.to_json()}
+    save(folder / "said.veil", solution.policy, problem=artefact.problem, states=source.states, provenance=said,
+         period_s=source.period_s)  # fmt: skip
+    content = collect(load(folder / "said.veil"), None, Options(True, 3, 0.1, audit="none"))
+    assert "0.75 km off on average on the record" in verdict(content)[0]
+    assert [s.felt for s in content.spots if not s.own] == [None] * (len(content.spots) - 1)
 
 
 def test_public_points_are_on_the_map_and_have_columns_of_their_own(tmp_path):

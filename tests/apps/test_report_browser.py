@@ -38,6 +38,9 @@ def look(browser):
           map: [...document.querySelectorAll("#map [data-state]")].map(e => e.outerHTML).join(),
           channel: document.querySelector("#channel image").getAttribute("href"),
           said: document.getElementById("now").textContent,
+          headline: document.getElementById("headline").textContent,
+          table: document.getElementById("rivals").textContent,
+          command: document.getElementById("command").textContent,
           value: document.getElementById("point").getAttribute("aria-valuetext")}"""
     )
 
@@ -64,7 +67,7 @@ def test_the_slider_moves_point_trace_map_and_channel_together(page):
     accurate = look(browser)
     slider.send_keys(Keys.END)
     private = look(browser)
-    for part in ("x", "trace", "map", "channel", "said", "value"):
+    for part in ("x", "trace", "map", "channel", "said", "value", "headline", "table", "command"):
         assert accurate[part] != private[part], part
     assert accurate["truth"] == private["truth"]
     assert float(accurate["x"]) < float(private["x"])

@@ -12,10 +12,11 @@ from oracles import joint_law, random_chain, sequence_information
 from veilstream.audit.bayes import infer
 from veilstream.audit.learned import view_of
 from veilstream.audit.lookback import least_cross_entropy, window_law
-from veilstream.audit.measures import measure, ratio_interval, surprise
+from veilstream.audit.measures import measure, surprise
 from veilstream.audit.traces import Traces, release, sampled
 from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.information import entropy
+from veilstream.core.interval import ratio_interval
 from veilstream.core.schedule import Schedule
 from veilstream.core.window import WindowPolicy
 

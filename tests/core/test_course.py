@@ -7,8 +7,10 @@ import pytest
 
 import veilstream as vs
 from oracles import random_chain
-from veilstream.core.course import Course
+from veilstream.core.course import Course, OnCourse
 from veilstream.core.meter import Unmetered
+from veilstream.core.release import Mechanism
+from veilstream.core.steady import holds_all
 
 RNG = np.random.default_rng(0)
 CHAIN = vs.MarkovChain(random_chain(RNG, 3, sticky=0.6, floor=0.02))
@@ -102,3 +104,45 @@ def test_a_limit_at_every_step_is_about_the_worst_distance():
         vs.Problem(CHAIN, d, vs.Instantaneous(0.4), worst)
     only = problem.only(np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1]], bool))
     assert only.allowed.tolist() == [[True, True, False], [False, True, False], [False, False, True]]
+
+
+def test_what_the_truth_tells_is_the_likelihood_of_the_states():
+    on, total = course((6, 4)), 0.0
+    for z, gaps in zip(on.states, on.gaps, strict=True):
+        total -= np.log2(CHAIN.initial[z[0]])
+        for t in range(1, len(z)):
+            total -= np.log2(np.linalg.matrix_power(CHAIN.transition, 1 + gaps[t])[z[t - 1], z[t]])
+    assert on.truth(CHAIN) == pytest.approx(total / on.steps)
+    apart = vs.MarkovChain(np.eye(3))
+    assert Course([np.array([0, 1])], [np.zeros(2, int)], [np.zeros((2, 3))]).truth(apart) is None
+
+
+def test_bits_on_the_course_are_those_of_the_exact_meter():
+    """The same laws and so the same draws, whether or not the meter charges for them."""
+    on, policy = course((30, 20), Y=2), table(1)
+    told = on.run(policy.made_for(CHAIN), Mechanism(policy.made_for(CHAIN)).meter)
+    assert on.leakage(policy, CHAIN).bits == pytest.approx(told.bits)
+
+
+def test_a_file_may_say_anything_of_its_record():
+    found = course((20,)).leakage(table(1), CHAIN)
+    told = OnCourse.of(found.to_json())
+    assert (told.felt, told.bits, told.copies) == (found.felt, found.bits, found.copies)
+    for said in (
+        None,
+        3,
+        {},
+        {"record": 1},
+        {"record": {"leakage": "x"}},
+        {"record": {"raw_distortion": float("nan")}},
+    ):
+        assert OnCourse.of(said) is None
+
+
+def test_leakage_given_the_memory_is_the_rate_only_where_the_memory_is_a_belief():
+    blind = vs.WindowPolicy.of_table(np.tile([0.3, 0.7], (3, 1)))
+    assert holds_all(CHAIN, blind)  # nothing to remember
+    truth = vs.WindowPolicy.of_table(np.tile(np.eye(3), (3, 1, 1)), 1)
+    assert holds_all(CHAIN, truth)  # the last release is the last state
+    assert not holds_all(CHAIN, table(1))  # older releases still tell something
+    assert not holds_all(CHAIN, vs.Schedule((table(1), table(0, 5)), (3, 2)))

@@ -6,7 +6,6 @@ import pytest
 import veilstream as vs
 from gatewaykit import core_of
 from veilstream.artefact import load, save
-from veilstream.audit.source import cost_of
 from veilstream.core.histories import BLIND
 from veilstream.core.problem import Average, Both, Budget, Instantaneous, Problem
 from veilstream.core.release import SILENT, Mechanism, Releaser
@@ -184,10 +183,10 @@ def test_a_clock_cannot_keep_it_and_is_refused(hypo, tmp_path):
     assert (art.problem.forbidden == NEVER).all() and art.unit == "mmol"
     assert (Space(art).mechanism.safe == [True, False, False]).all()
     values = [[50.0], [120.0]]
-    assert cost_of(art).distances_from(values) == pytest.approx(utility.cost.distances_from(values))
+    assert art.cost.distances_from(values) == pytest.approx(utility.cost.distances_from(values))
     with pytest.raises(InputError, match="`clock` cannot keep what the policy forbids"), core_of(art, clock=True):
         pass
-    with pytest.raises(InputError, match="must be short words"):
+    with pytest.raises(InputError, match="unknown kind or unit"):
         save(tmp_path / "x.veil", solution.policy, problem=solution.problem, **parts | {"measure": "cubed\n" * 9})
     with pytest.raises(InputError, match="unknown kind of distortion"):
         Cost(GLUCOSE, GLUCOSE, "cubed")

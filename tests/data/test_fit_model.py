@@ -135,7 +135,7 @@ def test_the_deployable_default_on_the_same_data():
 
 @needs_geolife
 def test_stops_alone_on_the_same_data_are_as_they_were():
-    model = fit_model(read([str(GEOLIFE / "016")]), FitOptions(cells_m=0.0))
+    model = fit_model(read([str(GEOLIFE / "016")]), FitOptions(cells_m=0.0, hold_out=0.0))
     assert (model.states.kind, len(model.states), model.runs.transitions) == ("stops", 17, 1_368)
     assert 0.7 < model.card.entropy_rate < 0.9
     assert 0.9 < model.distances.raw_mean < 1.2

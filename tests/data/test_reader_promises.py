@@ -113,3 +113,47 @@ def test_whatever_is_changed_it_is_read_or_refused_without_telling_a_value(reade
             st.sampled_from([b"", b"\n", b",", b'"', b"\xff", b"x", b"-", b"e9", b"{", b"<"])
         )
     read_or_refused(file, bytes(text), reader)
+
+
+CANARY = "48.858370294"
+BROKEN = (
+    f"{CANARY};2.29",
+    f"{CANARY}x", f"x{CANARY}", f"{CANARY},{CANARY}", f"{CANARY} {CANARY}", f"'{CANARY}", f'"{CANARY}',
+    f"{CANARY}e400", f"9{CANARY}", f"-{CANARY}-", f"{CANARY}N", f"[{CANARY}]", f"<{CANARY}>", CANARY.replace(".", ","),
+    f"2013-13-45T{CANARY}", f"NaN{CANARY}", f"{CANARY}\t{CANARY}", f"{CANARY}\x07",
+)  # fmt: skip
+REC = (  # of an OwnTracks recorder, for which there is no reader
+    f'2016-03-27T22:21:31Z\t*                 \t{{"_type":"location","lat":{CANARY},"lon":2.294481,"tst":1459117291}}',
+    f"2016-03-27T22:21:31Z  *   {CANARY} 2.294481",
+)
+
+
+def no_canary(path, content):
+    path.write_text(content, encoding="utf-8")
+    for options in ({}, {"columns": "time=t,value=v"}, {"skip_bad": True}, {"time_format": "%Y"}):
+        said = ""
+        try:
+            read([str(path)], **options)
+        except InputError as error:
+            said = str(error)
+        assert CANARY.partition(".")[2][:5] not in said
+
+
+@every_reader
+def test_a_true_coordinate_in_a_broken_line_is_in_no_message(reader, file):
+    lines = reader.example.splitlines()
+    fields = re.compile(r"-?\d+\.\d{6}|\d{4}-\d{2}-\d{2}[T ]?[\d:Z]*|\d{10}|alice|trkpt|lat|time")
+    for at, line in enumerate(lines):
+        for broken in BROKEN:
+            for found in [*fields.finditer(line)][:3]:
+                changed = line[: found.start()] + broken + line[found.end() :]
+                no_canary(file, "\n".join([*lines[:at], changed, *lines[at + 1 :]]) + "\n")
+    for broken in BROKEN:
+        no_canary(file, "\n".join([broken, *lines]) + "\n")
+        no_canary(file, "\n".join([*lines, broken]) + "\n")
+
+
+@pytest.mark.parametrize("ending", [".rec", ".txt", "", ".csv", ".jsonl", ".gpx", ".plt"])
+def test_a_file_that_no_reader_knows_is_refused_without_telling_a_value(tmp_path, ending):
+    for line in REC:
+        no_canary(tmp_path / f"2016-03{ending}", f"{line}\n{line}\n")

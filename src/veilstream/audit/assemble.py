@@ -16,6 +16,7 @@ from veilstream.errors import InputError
 from veilstream.solvers.comfort import about_data, about_policy
 
 if TYPE_CHECKING:
+    from veilstream.audit.later import LaterData
     from veilstream.data.readings import Readings
     from veilstream.data.recording import Recording
 
@@ -30,10 +31,12 @@ class Assessment:
     words: str
     warnings: tuple[str, ...] = ()  # what must stand beside it
     record: OnCourse | None = None  # on the recorded streams as a gateway would release them
+    later: LaterData | None = None  # on those that the model was not fitted to
 
     def to_json(self) -> dict[str, Any]:
         stands: dict[str, Any] = {"stands": self.check.stands, "contradictions": list(self.check.contradictions)}
         felt = {} if self.record is None else self.record.to_json()
+        felt |= {} if self.later is None else self.later.to_json()
         stands["warnings"] = list(self.warnings)
         return {**stands, "verdict": self.words, **self.audit.policy.to_json(), **felt}
 
@@ -44,6 +47,7 @@ def audit_artefact(
     recording: Recording | None = None,
     *,
     sequences: Sequence[Ints] | None = None,
+    record: OnCourse | None = None,
     name: str | None = None,
     against: Sequence[str] = (),
     options: Options | None = None,
@@ -52,18 +56,20 @@ def audit_artefact(
     """What adversaries learn from the releases of a policy file.
 
     readings: recorded data, encoded as the file's own recording says unless another one is given.
-    sequences: instead of readings, symbols that are encoded already.
+    sequences: instead of readings, symbols that are encoded already; record: what is known of their releases.
     name: what to call the policy; the method that made it unless told.
     """
-    policy, problem, states, record = artefact.policy, artefact.problem, artefact.states, None
+    policy, problem, states = artefact.policy, artefact.problem, artefact.states
+    later = None
     warnings = about_data(artefact.provenance)
     if policy is None or problem is None:
         raise InputError("this file is a model without a policy; run `veil solve` on it first")
     if readings is not None:
+        from veilstream.audit.later import later_data
         from veilstream.audit.source import on_record, recorded_runs, strange
 
         runs = recorded_runs(readings, artefact, recording)
-        sequences, record = runs.sequences, on_record(artefact, runs)
+        sequences, record, later = runs.sequences, on_record(artefact, runs), later_data(artefact, runs)
         warnings = strange(artefact, runs) + warnings
     claim = claim_of(artefact.provenance, problem, policy)
     found = audit(
@@ -82,17 +88,26 @@ def audit_artefact(
     )
     words = verdict(found, claim, problem.chain)
     if record is not None and states is not None:
-        words = f"{felt_words(record, artefact.unit)} {words}"
+        told = [felt_words(record, artefact.unit), *([] if later is None else [later.words(artefact.unit)]), words]
+        words = " ".join(told)
     if claim is not None:
         warnings = about_policy(claim.leakage, problem.chain) + warnings
-    return Assessment(found, claim, check(found, claim), words, tuple(warnings), record)
+    return Assessment(found, claim, check(found, claim), words, tuple(warnings), record, later)
 
 
 def felt_words(record: OnCourse, unit: str) -> str:
-    return (
+    words = (
         f"On the recorded streams a release was {record.felt:.3g} {unit} from the reading on average, and told "
-        f"{record.bits:.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
+        f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
     )
+    if record.rungs and record.charged is not None:
+        used = [i for i, share in enumerate(record.rungs) if share > 0]
+        words += (
+            f" Feedback moved it {record.moves:.0f} times, between rungs {used[0]} and {used[-1]} of "
+            f"{len(record.rungs)}; its meter charged {record.charged:.3f} bits per step. The adversaries below were "
+            "run on its first rung."
+        )
+    return words
 
 
 def method_of(artefact: Artefact) -> str:

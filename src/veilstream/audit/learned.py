@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from veilstream.audit.bayes import infer
 from veilstream.audit.lookback import least_cross_entropy
-from veilstream.audit.measures import NATS, Interval, per_trace, ratio_interval, surprise
+from veilstream.audit.measures import NATS, per_trace, surprise
 from veilstream.audit.traces import Ints, Traces
 from veilstream.audit.windows import examples
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
+from veilstream.core.interval import Interval, ratio_interval
 from veilstream.core.policy import Policy
 from veilstream.errors import InputError
 

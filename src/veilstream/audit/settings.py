@@ -9,19 +9,11 @@ import numpy as np
 from veilstream.audit.bayes import Beliefs, infer
 from veilstream.audit.learned import Learned, against_best, chain_adversary, gap_between, gap_to, lstm
 from veilstream.audit.lookback import window_law
-from veilstream.audit.measures import (
-    NATS,
-    Interval,
-    Measure,
-    anchor_places,
-    measure,
-    per_trace,
-    ratio_interval,
-    surprise,
-)
+from veilstream.audit.measures import NATS, Measure, anchor_places, measure, per_trace, surprise
 from veilstream.audit.traces import Ints, Traces
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array, entropy
+from veilstream.core.interval import Interval, ratio_interval
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
 from veilstream.core.window import WindowPolicy

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
-from veilstream.core.course import OnCourse
-from veilstream.core.histories import TrueStates
-from veilstream.data.cost import TABLE, Cost
+from veilstream.core.course import Course, OnCourse
+from veilstream.data.crossval import losses
 from veilstream.data.encode import encode_steps
 from veilstream.data.readings import Readings
-from veilstream.data.record import Far, Record
+from veilstream.data.record import Record
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import Runs, to_steps
@@ -35,47 +32,32 @@ def recorded_runs(readings: Readings, policy: Artefact, recording: Recording | N
     return encode_steps(steps, recording, states, account=readings.account)
 
 
-def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:
-    """What a person feels of her policy's releases, and what they tell of her, on her own recorded streams.
+def course_of(policy: Artefact, runs: Runs) -> Course | None:
+    """The recorded streams as a gateway would meet them.
 
     None where the file knows no places or levels, so that there are no distances.
     """
-    if policy.states is None or policy.policy is None:
+    if policy.states is None:
         return None
     steps = runs.source
     record = Record.of(steps.stream, steps.step, steps.points, runs.symbols)
-    course = record.course(cost_of(policy), policy.chain)
-    return replace(course.leakage(policy.policy, policy.chain), felt=course.felt(policy.policy))
+    return record.course(policy.cost, policy.chain)
 
 
-def cost_of(policy: Artefact) -> Far:
-    """What the policy's distortion is made of; a table is read off its problem."""
-    states, problem = policy.states, policy.problem
-    assert states is not None and problem is not None
-    if policy.measure != TABLE:
-        return Cost(states, policy.points or states, policy.measure)
-    first = [int((problem.chain.symbols == x).argmax()) for x in range(len(states))]
-    return ByState(states, problem.distortion[first])
-
-
-@dataclass(frozen=True, eq=False)
-class ByState:
-    """Costs that depend on the state of a reading alone."""
-
-    states: StateSpace
-    costs: NDArray[np.float64]  # |X| x |Y|
-
-    def distances_from(self, readings: ArrayLike) -> NDArray[np.float64]:
-        return self.costs[self.states.encode(readings)]
+def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:
+    """What a person feels of her policy's releases, and what they tell of her, on her own recorded streams."""
+    course = course_of(policy, runs)
+    if course is None or policy.policy is None:
+        return None
+    return course.whole(policy.policy, policy.chain)
 
 
 def strange(policy: Artefact, runs: Runs) -> list[str]:
     """A line where the data looks like somebody else's."""
-    chain, sequences = policy.chain, [s for s in runs.sequences if len(s) > 1]
-    if not sequences:
+    chain = policy.chain
+    bits = np.concatenate([np.zeros(0), *losses(chain, runs.sequences, runs.first)])
+    if not len(bits):
         return []
-    paths = list(map(TrueStates.of(chain).along, sequences))
-    bits = np.concatenate([-np.log2(chain.transition[z[:-1], z[1:]]) for z in paths])
     states, away = policy.states, None
     if states is not None and len(runs.source):
         away = float(np.median(states.distance_to(runs.source.points, states.encode(runs.source.points))))

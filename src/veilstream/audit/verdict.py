@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.audit.measures import NATS, Z95, Interval
+from veilstream.audit.measures import NATS
 from veilstream.audit.run import Audit, Audited
 from veilstream.audit.settings import Setting
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import entropy
+from veilstream.core.interval import Z95, Interval
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
-from veilstream.core.steady import long_run
+from veilstream.core.steady import holds_all, long_run
 from veilstream.errors import InputError
 from veilstream.solvers.solution import Level
 
@@ -30,6 +31,7 @@ class Claim:
     startup_bits: float  # at most, once
     level: str
     leakage_se: float = 0.0
+    bound: bool = False  # the leakage is an upper bound: what someone who forgets as the policy does would learn
 
 
 def claim_of(provenance: Mapping[str, Any], problem: Problem, policy: Policy) -> Claim | None:
@@ -38,17 +40,20 @@ def claim_of(provenance: Mapping[str, Any], problem: Problem, policy: Policy) ->
     said = provenance.get("solution")
     if isinstance(said, Mapping) and "leakage" in said:
         startup = _number(said, "startup_bits")
+        told = str(said.get("level", Level.ESTIMATED))[:40]
         return Claim(
             _number(said, "leakage") or 0.0,
             _number(said, "distortion"),
             max(most if startup is None else startup, 0.0),
-            str(said.get("level", Level.ESTIMATED))[:40],
+            told,
             _number(said, "leakage_se") or 0.0,
+            told != Level.ESTIMATED and not holds_all(problem.chain, policy),
         )
     if policy.law_steps(problem.chain) is None:
         return None
     steady, once = long_run(problem, policy)
-    return Claim(*steady, max(most if once is None else once, 0.0), str(Level.COMPUTED))
+    bound = not holds_all(problem.chain, policy)
+    return Claim(*steady, max(most if once is None else once, 0.0), str(Level.COMPUTED), bound=bound)
 
 
 def _number(said: Mapping[str, Any], key: str) -> float | None:
@@ -121,7 +126,8 @@ def _claim_words(audit: Audit, claim: Claim | None, chain: MarkovChain) -> str:
     if claim is None:
         return f"The file claims no leakage; {measured}."
     result = check(audit, claim)
-    said = f"leaks {claim.leakage:.4f} bits per step under the fitted chain ({claim.level}"
+    most, how = ("at most ", f"{claim.level}, an upper bound") if claim.bound else ("", claim.level)
+    said = f"leaks {most}{claim.leakage:.4f} bits per step under the fitted chain ({how}"
     said += f"; {claim.startup_bits:.1f} bits more once, at the start)" if claim.startup_bits > 0.05 else ")"
     share = (
         f"{claim.leakage / chain.entropy_rate:.0%} of the {chain.entropy_rate:.3f} the truth would"

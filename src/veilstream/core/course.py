@@ -9,17 +9,19 @@ step t and z_t the true state then,
 For others it is the mean over draws with the same random numbers every time.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.core.any_law import density
 from veilstream.core.chain import MarkovChain
+from veilstream.core.feedback import Excess
 from veilstream.core.information import Array, Index
-from veilstream.core.meter import Meter, Unmetered
+from veilstream.core.meter import HistoryMeter, Listener, Meter, Unmetered
 from veilstream.core.policy import Policy
 from veilstream.core.release import Mechanism
 
@@ -34,14 +36,32 @@ class OnCourse:
 
     felt: float  # reading to release
     felt_se: float
-    bits: float  # per step: log2 a(y|z)/q(y), q the output law of the chain's filter
+    bits: float  # per step: log2 a(y|z)/q(y), q the output law of the chain's filter; and the bits of public moves
     bits_se: float
     copies: int
+    each: Array | None = field(default=None, repr=False)  # 2 x steps: felt and bits of every step, means over copies
+    charged: float | None = None  # of a ladder, per step: what its meter says
+    rungs: tuple[float, ...] = ()  # of a ladder: the share of steps on each rung
+    moves: float = 0.0  # public moves that changed the rung, over all streams
 
     def to_json(self) -> dict[str, Any]:
         bits = {"leakage": self.bits, "leakage_se": self.bits_se}
         felt = {"raw_distortion": self.felt, "raw_distortion_se": self.felt_se}
-        return {"raw_distortion": self.felt, "record": {**bits, **felt, "copies": self.copies}}
+        ladder = {"charged": self.charged, "rungs": list(self.rungs), "moves": self.moves} if self.rungs else {}
+        return {"raw_distortion": self.felt, "record": {**bits, **felt, "copies": self.copies, **ladder}}
+
+    @classmethod
+    def of(cls, said: Any) -> "OnCourse | None":
+        """What `to_json` wrote, from a file, which may say anything."""
+        told = said.get("record") if isinstance(said, Mapping) else None
+        if not isinstance(told, Mapping):
+            return None
+        names = ("raw_distortion", "raw_distortion_se", "leakage", "leakage_se", "copies")
+        numbers = [float(v) for k in names if isinstance(v := told.get(k), int | float) and np.isfinite(v)]
+        if len(numbers) < len(names):
+            return None
+        felt, felt_se, bits, bits_se, copies = numbers
+        return cls(felt, felt_se, bits, bits_se, int(copies))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +72,8 @@ class Course:
     gaps: Sequence[Index]
     distances: Sequence[Array]  # steps x |Y|
     first: Sequence[int] = ()  # the public number of each stream's first step; 0 unless told
+    units: Sequence[Index] | None = None  # the trace or week of each step, numbered in order of time
+    unit: str = "traces"
 
     def __post_init__(self) -> None:
         if not len(self.first):
@@ -72,11 +94,41 @@ class Course:
         """The mean distance of always releasing the one thing that is best for all."""
         return float(np.concatenate(self.distances).sum(0).min() / self.steps)
 
+    def halves(self) -> "tuple[Course, Course]":
+        """The earlier half of its traces or weeks, and the later one: to choose on the one and to tell of the other."""
+        assert self.units is not None
+        numbers = np.unique(np.concatenate(self.units))
+        middle = numbers[len(numbers) // 2]
+        return self._where([u < middle for u in self.units]), self._where([u >= middle for u in self.units])
+
+    def _where(self, kept: Sequence[NDArray[np.bool_]]) -> "Course":
+        """These steps alone; what was left out before one is a gap, a stream starts at its first."""
+        assert self.units is not None
+        parts = []
+        streams = zip(kept, self.states, self.gaps, self.distances, self.first, self.units, strict=True)
+        for keep, z, gaps, distance, first, unit in streams:
+            if keep.any():
+                at = np.cumsum(gaps + 1)[keep]
+                new = np.concatenate([[0], np.diff(at) - 1])
+                parts.append((z[keep], new, distance[keep], first + int(at[0]) - 1, unit[keep]))
+        z_, gaps_, distances, first_, units = (list(p) for p in zip(*parts, strict=True))
+        return Course(z_, gaps_, distances, first_, units, self.unit)
+
     def felt(self, policy: Policy) -> float:
         """Mean distance from reading to release."""
+        return float(np.concatenate(self.costs(policy)).mean())
+
+    def under(self, distortion: Array) -> "Course":
+        """The same streams with distances that depend on the state alone, |Z| x |Y|."""
+        return replace(self, distances=[distortion[z] for z in self.states])
+
+    def costs(self, policy: Policy) -> list[Array]:
+        """Mean distance at every step, stream by stream."""
         tables = policy.phase_tables()
         if tables is None or len(tables[0]) ** 2 * policy.n_states > MOST_MOVES:
-            return self.run(policy, Unmetered()).felt
+            drawn = self.run(policy, Unmetered()).each
+            assert drawn is not None
+            return np.split(drawn[0], np.cumsum([len(z) for z in self.states])[:-1])
         n, Y = len(tables[0]), policy.n_outputs
         s, y = np.divmod(np.arange(n * Y), Y)
         to = policy.next_memory(s, y)
@@ -85,7 +137,7 @@ class Course:
         for k, table in kinds.items():
             moves[k] = np.zeros((policy.n_states, n, n))
             np.add.at(moves[k], np.s_[:, s, to], table[s, :, y].T)  # type: ignore[arg-type]
-        total, start = 0.0, np.eye(n)[first_memory(policy)]
+        found, start = [], np.eye(n)[first_memory(policy)]
         for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
             phase = policy.phase(np.arange(len(z)) + np.cumsum(gaps), first)
             active = [id(tables[i]) for i in phase.tolist()]
@@ -93,38 +145,83 @@ class Course:
             for t, (k, x) in enumerate(zip(active, z.tolist(), strict=True)):
                 laws[t] = p
                 p = p @ moves[k][x]
-            which = np.array(active)
+            which, cost = np.array(active), np.empty(len(z))
             for k, table in kinds.items():
                 for x in np.unique(z[which == k]):
                     here = (which == k) & (z == x)
-                    total += float(((laws[here] @ table[:, x]) * distance[here]).sum())
-        return total / self.steps
+                    cost[here] = ((laws[here] @ table[:, x]) * distance[here]).sum(1)
+            found.append(cost)
+        return found
 
-    def leakage(self, policy: Policy, chain: MarkovChain) -> OnCourse:
-        """Bits per step for these very streams, whatever their law: the adversary's model is the chain."""
-        return self.run(policy, Mechanism(policy.made_for(chain)).meter)
+    def leakage(self, policy: Policy, chain: MarkovChain, draws: int = DRAWS) -> OnCourse:
+        """Bits per step for these very streams, whatever their law: the adversary's model is the chain.
 
-    def run(self, policy: Policy, meter: Meter, seed: int = 0) -> OnCourse:
+        Of a ladder each move costs what it can tell; what its meter charges, which believes the chain, is beside it.
+        """
+        policy = policy.made_for(chain)
+        meter = Listener(chain) if chain.order == 1 else HistoryMeter.of(chain, Listener)
+        found = self.run(policy, meter, draws=draws)
+        if policy.moves_by is None:
+            return found
+        return replace(found, charged=self.run(policy, Mechanism(policy).meter, draws=draws).charged)
+
+    def whole(self, policy: Policy, chain: MarkovChain, draws: int = DRAWS) -> OnCourse:
+        """Both means: what is felt, without draws where that can be, and what is told."""
+        found = self.leakage(policy, chain, draws)
+        return found if policy.moves_by is not None else replace(found, felt=self.felt(policy))
+
+    def truth(self, chain: MarkovChain) -> float | None:
+        """Bits per step that the true states of these streams would tell; None where the chain cannot say.
+
+        -log2 P(x_0) - sum_t log2 P^(1+gap_t)(x_{t-1}, x_t)
+        """
+        if chain.order > 1:
+            return None
+        total = 0.0
+        for z, gaps in zip(self.states, self.gaps, strict=True):
+            likely = np.concatenate([chain.initial[z[:1]], chain.transition[z[:-1], z[1:]]])
+            for t in np.flatnonzero(gaps):
+                likely[t] = chain.later(chain.transition[z[t - 1]], int(gaps[t]))[z[t]]
+            with np.errstate(divide="ignore"):
+                total -= float(np.log2(likely).sum())
+        return total / self.steps if np.isfinite(total) else None
+
+    def run(self, policy: Policy, meter: Meter, seed: int = 0, draws: int = DRAWS) -> OnCourse:
         """Every stream released several times, memory and belief going on over gaps."""
-        copies = int(np.clip(DRAWS // max(self.steps, 1), LEAST_COPIES, MOST_COPIES))
-        mechanism, rng = Mechanism(policy, meter=meter), np.random.default_rng(seed)
-        far, bits = np.zeros((2, copies))
-        each = np.arange(copies)
+        copies = int(np.clip(draws // max(self.steps, 1), LEAST_COPIES, MOST_COPIES))
+        mechanism, rng, rule = Mechanism(policy, meter=meter), np.random.default_rng(seed), policy.moves_by
+        totals, charged, each = np.zeros((2, copies)), 0.0, list[Array]()
+        rungs, moves = np.zeros(policy.rungs), 0
         for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
             s = mechanism.start(copies, first)
+            account = None if rule is None else Excess.new(rule, s.step)
             for t, x in enumerate(z.tolist()):
                 if gaps[t]:
                     s = mechanism.skip(s, int(gaps[t]))
-                now = mechanism.look(s)
-                y = mechanism.draw(s, now, np.full(copies, x), rng.random(copies))
-                far += distance[t, y]
+                told = np.zeros(copies)
+                if account is not None:
+                    before, s = s, mechanism.move(s, account)
+                    told += s.total - before.total
+                    moves += int((s.memory != before.memory).sum())
+                now, z_t = mechanism.look(s), np.full(copies, x)
+                y = mechanism.draw(s, now, z_t, rng.random(copies))
                 if now.law is not None and now.channel is not None:
-                    bits += np.log2(now.channel[each, x, y] / now.law[each, y])
+                    told += density(now, z_t, y)
+                if account is not None:
+                    account.count(distance[t, y], s.step)
+                    np.add.at(rungs, policy.rung(s.memory), 1)
+                figures = np.stack([distance[t, y], told])
+                totals += figures
+                each.append(figures.mean(1))
                 s = mechanism.after(s, now, y)
-        far, bits, root = far / self.steps, bits / self.steps, np.sqrt(copies)
-        return OnCourse(
-            float(far.mean()), float(far.std(ddof=1) / root), float(bits.mean()), float(bits.std(ddof=1) / root), copies
-        )
+            charged += float(s.total.mean())
+        means = np.stack(each, 1)
+        far_se, bits_se = totals.std(1, ddof=1) / self.steps / np.sqrt(copies)
+        found = OnCourse(float(means[0].mean()), float(far_se), float(means[1].mean()), float(bits_se), copies, means)
+        if rule is None:
+            return found
+        shares = tuple((rungs / rungs.sum()).tolist())
+        return replace(found, charged=charged / self.steps, rungs=shares, moves=moves / copies)
 
 
 def first_memory(policy: Policy) -> int:

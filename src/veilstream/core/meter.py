@@ -7,15 +7,17 @@
             and after a gap it is no bound: for streams without gaps alone
 *capacity*  max over all priors of L(., a_s): an upper bound for every chain, used where the chain is not known
 
-Two more that charge nothing drive the same loop for an audit: `Follower` keeps an adversary's belief, `Unmetered` none.
+Three more that charge nothing drive the same loop for an audit: `Follower` keeps an adversary's belief, `Listener`
+tells the output law as well, `Unmetered` keeps none.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from veilstream.core.chain import MarkovChain
+from veilstream.core.feedback import MOVE_BITS
 from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array, Index, divergence, entropy
 from veilstream.core.policy import Memory, Policy
@@ -24,11 +26,15 @@ from veilstream.core.steady import stationary_law, steps_of
 
 
 class Meter(Protocol):
+    def start_bits(self, step: Index) -> Array:
+        """What streams that begin at these steps owe before their first release."""
+        ...
+
     def start(self, step: Index) -> Array:
         """The beliefs about n streams that begin at these public steps, n x ...; n x 0 if it keeps none."""
         ...
 
-    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array | None]:
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
         """Bits this step will add, and the output law: n, n x |Y|."""
         ...
 
@@ -48,9 +54,30 @@ class Meter(Protocol):
         """Beyond a step at which nothing was released, though a reading came."""
         ...
 
+    def gap_bits(self, memory: Memory, k: int, step: Index) -> Array:
+        """What k steps without a release add, this the first of them."""
+        ...
+
+    def move_bits(self, before: Memory, after: Memory) -> Array:
+        """What a public move adds."""
+        ...
+
+
+class Plain:
+    """A meter that charges a move what it can tell by itself, and nothing for what is no release."""
+
+    def start_bits(self, step: Index) -> Array:
+        return np.zeros(len(step))
+
+    def gap_bits(self, memory: Memory, k: int, step: Index) -> Array:
+        return np.zeros(len(memory))
+
+    def move_bits(self, before: Memory, after: Memory) -> Array:
+        return np.full(len(before), MOVE_BITS)
+
 
 @dataclass(frozen=True, eq=False)
-class Follower:
+class Follower(Plain):
     """b' = m(.,y)/p(y) P on an adversary's chain; nothing is charged.
 
     view: which state of the policy each state of that chain is; they are the same unless told.
@@ -67,7 +94,7 @@ class Follower:
         assert a is not None
         return a if self.view is None else a[..., self.view, :]
 
-    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array | None]:
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
         return np.zeros(len(belief)), None
 
     def used(self, belief: Array, a: Array | None) -> Array | None:
@@ -84,12 +111,20 @@ class Follower:
 
 
 @dataclass(frozen=True, eq=False)
+class Listener(Follower):
+    """The output law at the belief, for whoever reckons the bits of a release himself."""
+
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
+        return np.zeros(len(belief)), output_law(belief, self.seen(a))
+
+
+@dataclass(frozen=True, eq=False)
 class ExactMeter(Follower):
     """L(b, a) at the belief."""
 
     noise: Array | None = None  # H(a_s(.|z)) of every memory s, S x |Z|, where the policy is a table
 
-    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
         seen = self.seen(a)
         p = output_law(belief, seen)
         if self.noise is None:
@@ -98,19 +133,19 @@ class ExactMeter(Follower):
 
 
 @dataclass(frozen=True, eq=False)
-class HistoryMeter:
+class HistoryMeter(Plain):
     """L(b, a) for a chain of order m > 1, whose releaser must learn the history at the start and after every gap.
 
     k symbols after a gap it draws from the row of phi_k(z), not of z, so the channel from the true states is
     a(y|phi_k(z)). How long ago the gap was is public; it is kept beside the belief, in a last column.
     """
 
-    exact: ExactMeter
+    exact: ExactMeter | Listener
     after_gap: Index  # (m - 1) x |Z|: phi_1, ..., phi_{m-1}
 
     @classmethod
-    def of(cls, chain: MarkovChain) -> "HistoryMeter":
-        return cls(ExactMeter(chain), TrueStates.of(chain).after_gap(chain))
+    def of(cls, chain: MarkovChain, follow: type[ExactMeter] | type[Listener] = ExactMeter) -> "HistoryMeter":
+        return cls(follow(chain), TrueStates.of(chain).after_gap(chain))
 
     def start(self, step: Index) -> Array:
         return self._with(self.exact.start(step), np.zeros(len(step)))
@@ -126,8 +161,8 @@ class HistoryMeter:
                 a = np.where(now[:, None, None], a[:, phi], a)
         return a
 
-    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
-        return self.exact.read(belief[:, :-1], memory, a)
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
+        return self.exact.read(belief[:, :-1], memory, a, step)
 
     def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:
         return self._with(self.exact.after(belief[:, :-1], a, y, step), belief[:, -1] + 1)
@@ -140,13 +175,13 @@ class HistoryMeter:
 
 
 @dataclass(frozen=True, eq=False)
-class Unmetered:
+class Unmetered(Plain):
     """No belief, no bits."""
 
     def start(self, step: Index) -> Array:
         return np.empty((len(step), 0))
 
-    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array | None]:
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
         return np.zeros(len(belief)), None
 
     def used(self, belief: Array, a: Array | None) -> Array | None:
@@ -168,6 +203,7 @@ class TableMeter(Unmetered):
 
     bits: Array  # S
     law: Array  # S x |Y|
+    bears_gaps: ClassVar[bool] = False
 
     @classmethod
     def of(cls, table: Array, chain: MarkovChain, policy: Policy) -> "TableMeter":
@@ -183,7 +219,7 @@ class TableMeter(Unmetered):
         bits, b = capacity(table)
         return cls(bits, output_law(b, table))
 
-    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
         return self.bits[memory], self.law[memory]
 
 

@@ -66,6 +66,11 @@ class Phased(Policy):
     def remembers(self) -> int | None:
         return self.policies[0].remembers
 
+    def widened(self, window: int) -> Self | None:
+        wide = [p.widened(window) for p in self.policies]
+        known = tuple(p for p in wide if p is not None)
+        return replace(self, policies=known) if len(known) == len(wide) else None
+
     def index(self, memory: Memory) -> Index:
         """Which part is at work."""
         return np.asarray(memory // self.shared)
@@ -98,16 +103,11 @@ class Phased(Policy):
     def export(self) -> Export:
         parts = [p.export() for p in self.policies]
         arrays = {f"{i}.{k}": v for i, (_, part) in enumerate(parts) for k, v in part.items()}
-        return {"kind": self.kind, "policies": [m for m, _ in parts], **self.rule()}, arrays
-
-    def rule(self) -> dict[str, Any]:
-        """What it has to say beyond its parts, as `restore` takes it."""
-        return {}
+        return {"kind": self.kind, "policies": [m for m, _ in parts]}, arrays
 
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> Self:
-        rule = {k: v for k, v in meta.items() if k not in ("kind", "policies", "depth")}
-        return cls(restored_parts(meta, arrays, chain), **rule)
+        return cls(restored_parts(meta, arrays, chain))
 
     def check(self) -> None:
         for part in self.policies:

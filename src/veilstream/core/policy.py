@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilstream.core.chain import MarkovChain
+from veilstream.core.feedback import Feedback
 from veilstream.core.information import Array, Index
 from veilstream.core.steady import LawStep, MemoryStep
 from veilstream.errors import InputError
@@ -72,6 +73,28 @@ class Policy(ABC):
     def at(self, memory: Memory, phase: Index) -> Memory:
         """The same memory at another phase of the chain's public clock, for policies that look at it."""
         return memory
+
+    @property
+    def moves_by(self) -> Feedback | None:
+        """How its public moves are made, where it makes any: between the rungs of a ladder."""
+        return None
+
+    @property
+    def rungs(self) -> int:
+        """Between how many."""
+        return 1
+
+    def rung(self, memory: Memory) -> Index:
+        """The one it is on."""
+        return np.zeros(np.shape(memory), dtype=np.int64)
+
+    def moved(self, memory: Memory, way: Index) -> Memory:
+        """One move that way, at a boundary of its rule."""
+        return memory
+
+    def own_meter(self, chain: MarkovChain) -> Any:
+        """The meter of a policy that the exact one is not exact for."""
+        return None
 
     # --- the file --------------------------------------------------------------------------------------
 
@@ -143,7 +166,9 @@ class Policy(ABC):
         if table is None:
             return None
         s, y = np.divmod(np.arange(len(table) * self.n_outputs), self.n_outputs)
-        return [MemoryStep(chain, table, self.update(s, y).reshape(len(table), -1), int(self.start()))]
+        to = self.update(s, y).reshape(len(table), -1)
+        each = [MemoryStep(chain.at(phase), table, to, int(self.start())) for phase in range(chain.phases)]
+        return [each[phase] for phase in chain.around]
 
     def widened(self, window: int) -> "Policy | None":
         """The same policy, remembering `window` releases and using no more of them than before."""

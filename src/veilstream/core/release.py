@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from veilstream.core.chain import draw
+from veilstream.core.feedback import DOWN, STAY, UP, Excess
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.information import Array, Index, entropy
 from veilstream.core.meter import ExactMeter, HistoryMeter, Meter, TableMeter
@@ -73,6 +74,11 @@ class Streams:
     def __getitem__(self, which: Any) -> "Streams":
         return Streams(self.memory[which], self.belief[which], self.total[which], self.step[which])
 
+    def put(self, which: Any, new: "Streams") -> None:
+        """These streams are now at this state."""
+        self.memory[which], self.belief[which] = new.memory, new.belief
+        self.total[which], self.step[which] = new.total, new.step
+
 
 class View(NamedTuple):
     """What anybody who saw the releases knows before the next one."""
@@ -108,24 +114,43 @@ class Mechanism:
         self.positive = (
             self.table is not None
             and chain is not None
-            and bool((self.table > 0).all() and (chain.transition > 0).all() and (chain.initial > 0).all())
+            and bool((self.table > 0).all() and (chain.rarest > 0).all() and (chain.initial > 0).all())
         )
+        self.safe = None if problem is None or problem.forbidden is None else problem.open  # without looking
         self.drawn: Array | None = None
-        if self.table is not None and isinstance(self.meter, TableMeter):
+        if self.safe is None and self.table is not None and isinstance(self.meter, TableMeter):
             self.drawn = cumulative_rows(self.table, self.meter.law)
         self.true_states = TrueStates.plain(policy.n_states) if chain is None else TrueStates.of(chain)
         self.open = np.ones(policy.n_outputs, bool) if problem is None else problem.allowed.all(0)
-        self.safe = None if problem is None or problem.forbidden is None else problem.open  # without looking
 
     def start(self, n: int, step: ArrayLike = 0) -> Streams:
         """n streams that begin at these public steps."""
         first = np.broadcast_to(np.asarray(step, np.int64), n).copy()
-        return Streams(self._at(self.policy.start(n), first), self.meter.start(first), np.zeros(n), first)
+        memory, belief = self._at(self.policy.start(n), first), self.meter.start(first)
+        return Streams(memory, belief, self.meter.start_bits(first), first)
 
     def skip(self, s: Streams, k: int = 1) -> Streams:
         """k steps without a release."""
         memory, belief = self.policy.skip(s.memory, k), self.meter.skip(s.belief, k, s.step)
-        return Streams(self._at(memory, s.step + k), belief, s.total, s.step + k)
+        total = s.total + self.meter.gap_bits(s.memory, k, s.step)
+        return Streams(self._at(memory, s.step + k), belief, total, s.step + k)
+
+    def move(self, s: Streams, account: Excess) -> Streams:
+        """The public moves of streams that passed a boundary since their last release.
+
+        The account is private, and leaves through these moves alone. Beyond the ceiling there are none: whether one is
+        made is public, so the dearest that could be counts.
+        """
+        due = account.rule.passed(account.last, s.step)
+        if not due.any():
+            return s
+        if self.ceiling is not None:
+            ways = [self.policy.moved(s.memory, np.full(len(due), way)) for way in (DOWN, STAY, UP)]
+            dearest = np.max([self.meter.move_bits(s.memory, to) for to in ways], axis=0)
+            due = due & (s.total + dearest <= self.ceiling)
+        memory = self.policy.moved(s.memory, account.way(due))
+        total = s.total + np.where(due, self.meter.move_bits(s.memory, memory), 0)
+        return Streams(memory, s.belief, total, s.step)
 
     def _at(self, memory: Memory, step: Index) -> Memory:
         """What the public clock says, where there is one: a day may have 23 hours."""
@@ -164,7 +189,7 @@ class Mechanism:
         if self.drawn is None:
             a = self.table[s.memory] if self.table is not None else self.policy.channel(s.memory)
         used = self.meter.used(s.belief, a)
-        bits, law = self.meter.read(s.belief, s.memory, used)
+        bits, law = self.meter.read(s.belief, s.memory, used, s.step)
         return View(a, used, law, bits)
 
     def draw(self, s: Streams, view: View, z: Index, u: Array) -> Index:
@@ -203,6 +228,10 @@ class Mechanism:
         after = self.after(s, View(a, a, law, np.where(over, 0, view.bits)), y)
         after.memory[silent] = self.policy.skip(s.memory)[silent]
         after.belief[silent] = self.meter.silent(s.belief, s.step)[silent]
+        if (
+            self.policy.moves_by is not None and self.ceiling is not None
+        ):  # its charge is one sum: it ends here for good
+            after.total[over] = np.maximum(after.total[over], self.ceiling)
         return after, np.where(silent, SILENT, y)
 
 
@@ -235,8 +264,13 @@ def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | N
             raise InputError("the table meter is for chains of order 1; use the exact one")
         if problem.forbidden is not None:
             raise InputError("the table meter is not for policies that forbid confusions; use the exact one")
+        if problem.chain.phases > 1:
+            raise InputError("the table meter is for chains without a clock; use the exact one")
         return TableMeter.of(table, problem.chain, policy)
     chain = policy.chain if problem is None else problem.chain
+    own: Meter | None = None if chain is None else policy.own_meter(chain)
+    if own is not None:
+        return own
     if chain is not None and chain.order > 1:
         return HistoryMeter.of(chain)
     if chain is not None:
@@ -265,6 +299,7 @@ class Releaser:
         self.mechanism = Mechanism(policy, problem, ceiling, meter)
         self._streams, self._uniforms = self.mechanism.start(1), uniforms(seed)
         self._private = np.array([BLIND])  # the last true state: leaves through the channel only
+        self._feeling = Feeling(self.mechanism, problem, self._streams)
 
     @property
     def leaked_bits(self) -> float:
@@ -275,7 +310,7 @@ class Releaser:
         """The release for the true symbol x (None: nothing was read); None: the stream is silent at this step."""
         symbol = _checked_symbols(BLIND if x is None else x, len(self.mechanism.true_states.first), BLIND)
         z = self.mechanism.true_states(self._private, symbol.reshape(1))
-        self._streams, y = self.mechanism.step(self._streams, z, self._uniforms(1))
+        self._streams, y = self._feeling.step(self._streams, z, self._uniforms(1))
         self._private = z
         return None if y[0] == SILENT else int(y[0])
 
@@ -309,11 +344,33 @@ def release_many(
         raise InputError(f"x must be streams x steps, found {x.ndim} axes")
     x = _checked_symbols(x, len(mechanism.true_states.first), 0)
     streams, z = mechanism.start(len(x)), np.full(len(x), BLIND)
+    feeling = Feeling(mechanism, problem, streams)
     y = np.empty(x.shape, dtype=np.int64)
     for t in range(x.shape[1]):
         z = mechanism.true_states(z, x[:, t])
-        streams, y[:, t] = mechanism.step(streams, z, source(len(x)))
+        streams, y[:, t] = feeling.step(streams, z, source(len(x)))
     return Released(y, streams.total)
+
+
+class Feeling:
+    """Feedback where only states are known: distances are the problem's. Without a ladder there is nothing to do."""
+
+    def __init__(self, mechanism: Mechanism, problem: Problem | None, s: Streams) -> None:
+        rule = mechanism.policy.moves_by
+        self.mechanism, self.account, self.distances = mechanism, None, np.zeros((0, 0))
+        if rule is not None and problem is None:
+            raise InputError("a ladder needs the problem it was made for (problem=...): its moves depend on distances")
+        if rule is not None and problem is not None:
+            self.account, self.distances = Excess.new(rule, s.step), problem.distortion
+
+    def step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
+        """A step of the mechanism, with the move before it and the distance after it."""
+        if self.account is None:
+            return self.mechanism.step(s, z, u)
+        s = self.mechanism.move(s, self.account)
+        after, y = self.mechanism.step(s, z, u)
+        self.account.count(np.where((z == BLIND) | (y == SILENT), np.nan, self.distances[z, y]), s.step)
+        return after, y
 
 
 def _checked_symbols(x: ArrayLike, n: int, lowest: int) -> Index:

@@ -12,10 +12,40 @@ LONGEST = 40  # characters of a file in an error line
 NONE = "-"  # as a column: there is none, whatever the names look like
 
 ROLES: dict[str, tuple[str, ...]] = {
-    "time": ("time", "t", "timestamp", "datetime", "date_time", "ts", "tst", "date", "tstp", "utc", "time_utc"),
+    "time": (
+        "time",
+        "t",
+        "timestamp",
+        "datetime",
+        "date_time",
+        "ts",
+        "tst",
+        "date",
+        "tstp",
+        "utc",
+        "time_utc",
+        "device_timestamp",
+        "device_time",
+        "reading_time",
+        "local_time",
+    ),
     "lat": ("lat", "latitude", "y"),
     "lon": ("lon", "lng", "long", "longitude", "x"),
-    "value": ("value", "val", "reading", "v", "energy", "power", "consumption", "usage"),
+    "value": (
+        "value",
+        "val",
+        "reading",
+        "v",
+        "energy",
+        "power",
+        "consumption",
+        "usage",
+        "glucose",
+        "glucose_value",
+        "sensor_glucose",
+        "historic_glucose",
+        "sgv",
+    ),
     "stream": (
         "stream",
         "user",
@@ -47,11 +77,15 @@ ROLES: dict[str, tuple[str, ...]] = {
     "trace": ("trace", "trip", "track", "trajectory", "trip_id", "track_id", "trace_id", "trajectory_id", "segment"),
 }
 _UNIT = re.compile(
-    r"(?:^|[\s_(\[/]+|(?<=[^a-z])|(?=kwh|mwh))(kwh|wh|mwh|kw|w)(?:/hh)?(?:[\s_(]*per half hour[\s)]*)?[)\]]?$",
+    r"(?:^|[\s_(\[/]+|(?<=[^a-z])|(?=kwh|mwh))(kwh|wh|mwh|kw|w|mg/dl|mmol/l|bpm)(?:/hh)?"
+    r"(?:[\s_(]*per half hour[\s)]*)?[)\]]?$",
     re.IGNORECASE,
 )
+_ASIDE = re.compile(r"\s*[(\[][^()\[\]]*[)\]]\s*$")  # "Timestamp (YYYY-MM-DDThh:mm:ss)"
 _READING = re.compile(r"^\s*[+-]?[.,]?\d|\d[.,]\d|\d{5}")  # what no name of a column looks like
-_UNIT_NAMES = {"kwh": "kWh", "wh": "Wh", "mwh": "MWh", "kw": "kW", "w": "W"}
+_UNIT_NAMES = {
+    "kwh": "kWh", "wh": "Wh", "mwh": "MWh", "kw": "kW", "w": "W", "mg/dl": "mg/dL", "mmol/l": "mmol/L", "bpm": "bpm",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -114,7 +148,7 @@ def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> L
     free = [c for c in header if c not in columns.values()]
     for role, names in ROLES.items():
         if role not in found and role not in absent:
-            guess = next((c for name in names for c in free if _plain(c) == name), None)
+            guess = next((c for name in names for c in free if name in (_plain(c), _bare(c))), None)
             if guess is not None:
                 found[role] = guess
                 free.remove(guess)
@@ -194,6 +228,17 @@ def _listing(header: list[str]) -> str:
     """The names of the columns; of what may be readings (a file without a header, a quote left open) the form only."""
     names = [form(c) if _READING.search(c) or not c.isprintable() else c[:LONGEST] for c in header[:8]]
     return ", ".join(names) + (", ..." if len(header) > 8 else "")
+
+
+def _bare(column: str) -> str:
+    """The same without what stands in brackets behind it, or a unit: "Historic Glucose mg/dL" is historic_glucose."""
+    bare = _ASIDE.sub("", column)
+    return _plain(_UNIT.sub("", bare) if bare == column else bare)
+
+
+def has_time(header: list[str]) -> bool:
+    """Whether one of these names is that of a time, as that of a table has, and what stands above one has not."""
+    return any(name in ROLES["time"] for column in header for name in (_plain(column), _bare(column)))
 
 
 def _plain(column: str) -> str:

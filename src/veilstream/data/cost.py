@@ -74,6 +74,17 @@ class Cost:
 
 
 @dataclass(frozen=True, eq=False)
+class ByState:
+    """Costs that depend on the state of a reading alone: a table as a policy's problem has it."""
+
+    states: StateSpace
+    costs: Array  # |X| x |Y|
+
+    def distances_from(self, readings: ArrayLike) -> Array:
+        return np.asarray(self.costs[self.states.encode(readings)])
+
+
+@dataclass(frozen=True, eq=False)
 class Signed:
     """y - reading of values: what adds up."""
 

@@ -13,10 +13,12 @@ from veilstream.core.chain import SMOOTHING, MarkovChain
 from veilstream.data.card import THIN_ROW, ModelCard, describe
 from veilstream.data.cover import RESOLUTION_M, stops_and_cells
 from veilstream.data.crossval import CrossValidation, Smoothing, blocks_of, cross_validate, pseudo_counts, select_order
+from veilstream.data.cycle import NONE, CycleChoice, with_clock
 from veilstream.data.dead_ends import link_dead_ends
 from veilstream.data.distances import Distances, distances_of
 from veilstream.data.encode import encode_steps
 from veilstream.data.find import Stops, find_stops, fitting_bins, given_places, grid_cells, value_bins
+from veilstream.data.hold_out import Later, earlier, split
 from veilstream.data.moves import smoothing_of
 from veilstream.data.readings import Account, Readings
 from veilstream.data.record import Record
@@ -47,6 +49,9 @@ class FitOptions:
     max_order: int = 3
     smoothing: float = SMOOTHING
     moves: bool | None = None  # smooth by the distance of a move; None: cells and bins, where held-out loss gains by it
+    hold_out: float | None = None  # latest share of the traces or weeks, not fitted; None: a third if enough, 0: none
+    cycle: str = "none"  # the hour of the day: auto (where held-out loss gains by it), none, day, week
+    zone: str | None = None  # whose hours; None: the record's own clock
     seed: int = 0
 
     @property
@@ -89,6 +94,8 @@ class FittedModel:
     streams: int
     resolution_m: float
     notes: list[str] = field(default_factory=list)
+    later: Later | None = None  # what was held out
+    cycle: CycleChoice = NONE
 
     @property
     def period_s(self) -> float | None:
@@ -118,6 +125,11 @@ class FittedModel:
             "no_stop": self.account.count("no stop") / max(steps, 1),
             "raw_p95": self.distances.raw_p95,
             "held_out_bits": self.held_out.loss if self.held_out else None,
+            "held_out_se": self.held_out.loss_se if self.held_out else None,
+            "last_step": int(self.runs.source.step.max()) if len(self.runs.source) else None,
+            "later_bits": self.later.loss.value if self.later else None,
+            "later_low": self.later.loss.low if self.later else None,
+            "later_high": self.later.loss.high if self.later else None,
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -138,6 +150,8 @@ class FittedModel:
             "entropy_data": card.entropy_data,
             "held_out_bits": held.loss if held else None,
             "held_out_se": held.loss_se if held else None,
+            "held_out": None if self.later is None else self.later.to_json(),
+            "cycle": self.cycle.to_json(),
             "orders": [{"order": cv.order, "held_out_bits": cv.loss, "se": cv.loss_se} for cv in self.orders],
             "self_transition": card.self_transition,
             "moves": card.moves,
@@ -172,8 +186,11 @@ def fit_model(
     streams = readings.frame["stream"].n_unique()
     if points < 2 and prior is None:
         raise InputError(f"{readings.where}: one point only; a chain needs at least two consecutive steps")
-    readings, steps, recording = to_steps(readings, options.recording)
+    readings, whole, recording = to_steps(readings, options.recording)
     account, length = readings.account, format_duration(recording.step_s)
+    cut = split(whole, recording, options.hold_out)
+    steps, readings = whole.keep(~cut.later), earlier(readings, whole, cut, recording)
+    account.add("held out", int(cut.later.sum()), cut.told)
     if len(steps) < 2 and prior is None:
         raise InputError(f"{readings.where}: one step of {length} only; a chain needs at least two in a row")
     states, stops, note = find_states(steps.points, readings, options, space)
@@ -192,7 +209,13 @@ def fit_model(
         stay = len(states) if stops is None else int(stops.labels.max(initial=-1)) + 1
         smoothing = smoothing_of(sequences, states, stay, options.smoothing, options.moves, options.seed, account)
     chain, held_out, orders = _fit_chain(sequences, len(states), options, smoothing, prior, _name(readings))
+    cycle = NONE
+    if prior is None:
+        chain, held_out, cycle = with_clock(
+            chain, held_out, runs, recording, smoothing, options.cycle, options.zone, options.seed
+        )
     card = describe(chain, sequences)
+    later = Later.of(encode_steps(whole.keep(cut.later), recording, states), cut, chain) if cut.held else None
     return FittedModel(
         states,
         chain,
@@ -209,6 +232,8 @@ def fit_model(
         streams,
         options.resolution_m or options.cells_m or RESOLUTION_M,
         [*_merged(readings), *_warnings(card, states, recording)],
+        later,
+        cycle,
     )
 
 
@@ -225,7 +250,7 @@ def find_states(
 ) -> tuple[StateSpace, Stops | None, str]:
     """The states of these points, which of the points are stops where that was asked, and a note."""
     if space is not None:
-        return space, None, "states shared with others"
+        return space, None, "states given, shared with others or from before"
     if readings.kind == "value":
         states, note = _value_states(points, readings.unit, options)
         return states, None, note

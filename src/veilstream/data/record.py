@@ -40,6 +40,8 @@ class Record:
     step: NDArray[np.int64]  # n
     points: NDArray[np.float64]  # n x 2 (latitude, longitude), or n x 1
     symbols: NDArray[np.int64]  # n: the state of each
+    units: NDArray[np.int64] | None = None  # n: the trace or week of each, where they are resampled
+    unit: str = "traces"
 
     def __post_init__(self) -> None:
         n = len(self.step)
@@ -49,6 +51,8 @@ class Record:
             raise InputError("the record has a reading that is not a number, or a state that is none")
         if (np.lexsort((self.step, self.stream)) != np.arange(n)).any():
             raise InputError("the record is not in order of stream and step")
+        if self.units is not None and len(self.units) != n:
+            raise InputError("the record does not have a trace or week in every row")
 
     @classmethod
     def of(
@@ -57,6 +61,8 @@ class Record:
         step: NDArray[np.integer],
         points: NDArray[np.float64],
         symbols: NDArray[np.int64],
+        units: NDArray[np.int64] | None = None,
+        unit: str = "traces",
     ) -> Record:
         """In order, one row a step (the first reading decides), the latest MOST_STEPS of them."""
         order = np.lexsort((step, stream))
@@ -68,7 +74,8 @@ class Record:
         if len(step) > MOST_STEPS:
             late = np.sort(np.argsort(step, kind="stable")[-MOST_STEPS:])
             rows, stream, step = rows[late], stream[late], step[late]
-        return cls(stream, step, np.asarray(points, float)[rows], np.asarray(symbols, np.int64)[rows])
+        units = None if units is None else np.asarray(units, np.int64)[rows]
+        return cls(stream, step, np.asarray(points, float)[rows], np.asarray(symbols, np.int64)[rows], units, unit)
 
     def __len__(self) -> int:
         return len(self.step)
@@ -112,14 +119,20 @@ class Record:
             paths.append(x if find.following is None else z)
             gaps.append(missed)
         first = self.step[np.concatenate([[0], cuts])].tolist()
-        return Course(paths, gaps, [cost.distances_from(p) for p in np.split(self.points, cuts)], first)
+        units = None if self.units is None else np.split(self.units, cuts)
+        distances = [cost.distances_from(p) for p in np.split(self.points, cuts)]
+        return Course(paths, gaps, distances, first, units, self.unit)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        return {}, {"stream": self.stream, "step": self.step, "points": self.points, "symbols": self.symbols}
+        arrays = {"stream": self.stream, "step": self.step, "points": self.points, "symbols": self.symbols}
+        return {"unit": self.unit}, arrays | ({} if self.units is None else {"units": self.units})
 
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Record:
-        whole = {k: np.asarray(arrays[k]) for k in ("stream", "step", "symbols")}
+        names = ("stream", "step", "symbols", *(["units"] if "units" in arrays else []))
+        whole = {k: np.asarray(arrays[k]) for k in names}
         if any(v.dtype != np.int64 or v.ndim != 1 for v in whole.values()):
             raise InputError("the record's streams, steps and states must be whole numbers")
-        return cls(whole["stream"], whole["step"], np.asarray(arrays["points"], float), whole["symbols"])
+        unit = "weeks" if meta.get("unit") == "weeks" else "traces"
+        points = np.asarray(arrays["points"], float)
+        return cls(whole["stream"], whole["step"], points, whole["symbols"], whole.get("units"), unit)

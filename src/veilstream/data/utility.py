@@ -12,7 +12,7 @@ What is released are public points (`points`); the states themselves for study, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +58,8 @@ class Utility:
     worst: Array | None = None  # what a limit at every step is about, where it is not the distortion
     course: Course | None = None  # the streams that a limit on average is about; None: the long run of the chain
     between: Array | None = None  # distances from states to releases, where the distortion is not these
+    held_out: Course | None = None  # later streams that nothing was fitted to
+    fitted: bool = False  # whether it is a person's
     points: StateSpace | None = None  # what is released, where that is not the states
     cost: Cost | None = None  # what the distortion is made of, where there are states
     record: Record | None = None  # the readings behind the course
@@ -70,6 +72,7 @@ class Utility:
         record: Record | None = None,
         distortion: str = "felt",
         quantile: float = 1.0,
+        held_out: Record | None = None,
         show: str | None = None,
     ) -> Utility:
         """quantile: of the readings of a state that a limit at every step is for. show: how far apart releases are."""
@@ -77,11 +80,14 @@ class Utility:
         points, names = points_of(states, show or ("states" if about == "states" else None)), tuple(states.names)
         table = (None, "") if measure in MEASURES else read_table(measure, names)
         cost = Cost(states, points or states, measure if table[0] is None else TABLE, *table)
+        later = None if held_out is None else held_out.course(cost, chain)
         between = cost.distances_from(states.coordinates)
+        plain = cls(chain, between, cost.unit, names, held_out=later, fitted=True, points=points, cost=cost)
         if record is None or len(record) < LEAST_STEPS or about == "states":
-            return cls(chain, between, cost.unit, names, points=points, cost=cost)
+            return plain
         mean, worst = record.felt(states, quantile, cost)
-        return cls(chain, mean, cost.unit, names, worst, record.course(cost, chain), between, points, cost, record)
+        course = record.course(cost, chain)
+        return replace(plain, distortion=mean, worst=worst, course=course, between=between, record=record)
 
     def problem(self, constraint: Constraint) -> Problem:
         never = None if self.cost is None else self.cost.forbidden

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -270,7 +271,12 @@ class HttpGateway:
     # --- looking ----------------------------------------------------------------------------------------
 
     async def _status(self, request: web.Request) -> web.Response:
-        return _json(self.core.stats.status(self.core.spaces[""].ceiling))
+        return _json(self._now())
+
+    def _now(self) -> dict[str, Any]:
+        """The status; releases have a unit where all spaces have the same."""
+        units = {"" if s.states is None else s.states.unit for s in self.core.spaces.values()}
+        return self.core.stats.status(self.core.spaces[""].ceiling, units.pop() if len(units) == 1 else "")
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events: the status, once a second."""
@@ -281,7 +287,7 @@ class HttpGateway:
         try:
             await response.prepare(request)
             while not self._stop.is_set():
-                status = msgspec.json.encode(self.core.stats.status(self.core.spaces[""].ceiling))
+                status = msgspec.json.encode(self._now())
                 await response.write(b"data: " + status + b"\n\n")
                 await asyncio.sleep(EVENT_EVERY_S)
         except ConnectionResetError:

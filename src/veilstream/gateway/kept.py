@@ -27,13 +27,17 @@ class Stream:
     pending_step: int | None = None  # private: a reading that waits for its tick
     pending_symbol: int = -1
     faults: int = 0  # private: readings that were no numbers
+    excess: float = 0.0  # private: felt distance over the limit so far, where feedback keeps it
+    mark: float = 0.0  # private: the same at the last boundary
+    pending_point: bytes | None = None  # private: the waiting reading itself, where feedback needs it
 
     @property
     def key(self) -> Key:
         return self.space, self.name
 
 
-state_of = attrgetter("last_step", "total", "memory", "belief", "state", "pending_step", "pending_symbol", "faults")
+_KEPT = "last_step total memory belief state pending_step pending_symbol faults excess mark pending_point"
+state_of = attrgetter(*_KEPT.split())
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The tables of the store. What is private is called so; the checksums are `seal.py`'s."""
 
-SCHEMA = 2
+SCHEMA = 3
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE spaces (name TEXT PRIMARY KEY, policy TEXT NOT NULL, chain TEXT NOT NULL,
@@ -8,7 +8,8 @@ CREATE TABLE spaces (name TEXT PRIMARY KEY, policy TEXT NOT NULL, chain TEXT NOT
 CREATE TABLE streams (id INTEGER PRIMARY KEY, space TEXT NOT NULL, name TEXT NOT NULL, last_step INTEGER,
                       total REAL NOT NULL, memory BLOB, belief BLOB, private_state INTEGER NOT NULL,
                       private_pending_step INTEGER, private_pending_symbol INTEGER NOT NULL,
-                      private_faults INTEGER NOT NULL, serial INTEGER NOT NULL, checksum INTEGER NOT NULL,
+                      private_faults INTEGER NOT NULL, private_excess REAL NOT NULL, private_mark REAL NOT NULL,
+                      private_pending_point BLOB, serial INTEGER NOT NULL, checksum INTEGER NOT NULL,
                       UNIQUE (space, name));
 CREATE TABLE releases (step INTEGER NOT NULL, stream INTEGER NOT NULL, total REAL NOT NULL, message BLOB,
                        checksum INTEGER NOT NULL, PRIMARY KEY (step, stream)) WITHOUT ROWID;
@@ -20,9 +21,13 @@ CREATE TABLE probe (filling BLOB)
 """
 SELECT_STREAM = (
     "SELECT space, name, id, last_step, total, memory, belief, private_state, private_pending_step, "
-    "private_pending_symbol, private_faults, serial, checksum FROM streams "
+    "private_pending_symbol, private_faults, private_excess, private_mark, private_pending_point, serial, checksum "
+    "FROM streams "
 )
+NEW_STREAM = "INSERT INTO streams VALUES (NULL, ?, ?, NULL, 0, NULL, NULL, -1, NULL, -1, 0, 0, 0, NULL, 0, 0)"
 UPDATE_STREAM = (
     "UPDATE streams SET last_step = ?, total = ?, memory = ?, belief = ?, private_state = ?, private_pending_step = ?, "
-    "private_pending_symbol = ?, private_faults = ?, serial = ?, checksum = ? WHERE id = ?"
+    "private_pending_symbol = ?, private_faults = ?, private_excess = ?, private_mark = ?, private_pending_point = ?, "
+    "serial = ?, "
+    "checksum = ? WHERE id = ?"
 )

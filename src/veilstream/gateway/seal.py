@@ -12,17 +12,19 @@ from typing import Any
 from zlib import crc32
 
 _NONE = -(1 << 63)
-_STATE = struct.Struct("<qdqqqqq").pack
+_STATE = struct.Struct("<qdqqqqddq").pack
 _COUNT = struct.Struct("<12sqI")
 
 
 def of_stream(space: str, name: str, state: tuple[Any, ...], serial: int) -> int:
     """state: as `store.state_of` gives it."""
-    last, total, memory, belief, z, waiting, symbol, faults = state
-    numbers = _STATE(
-        _NONE if last is None else last, total, z, _NONE if waiting is None else waiting, symbol, faults, serial
-    )
-    return crc32(belief or b"", crc32(memory or b"", crc32(numbers, crc32(f"{space}\0{name}".encode()))))
+    last, total, memory, belief, z, waiting, symbol, faults, excess, mark, point = state
+    since, due = (_NONE if step is None else step for step in (last, waiting))
+    numbers = _STATE(since, total, z, due, symbol, faults, excess, mark, serial)
+    check = crc32(numbers, crc32(f"{space}\0{name}".encode()))
+    for part in (memory, belief, point):
+        check = crc32(part or b"", check)
+    return check
 
 
 def of_release(step: int, stream: int, total: float, message: bytes | None) -> int:

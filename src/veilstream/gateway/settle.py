@@ -19,7 +19,7 @@ from veilstream.errors import InputError
 from veilstream.gateway.kept import Batch, Key, Stream
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.space import Space, Turn
-from veilstream.gateway.wire import MAX_BYTES, Reading, Refusal, decode
+from veilstream.gateway.wire import MAX_BYTES, Point, Reading, Refusal, decode
 
 AHEAD_OF_CLOCK, AHEAD_OF_LAST = 1, 1_000_000  # default of max_ahead with and without a period
 Find = Callable[[Stream, int], "tuple[bytes | None] | None"]  # the logged release of a step, as Store.find
@@ -51,7 +51,8 @@ class Settler:
                 "`clock` cannot keep what the policy forbids: a missing reading is shown as the last known state, and "
                 "the truth may have moved on since; serve it without a clock"
             )
-        if not serving.clock and any(isinstance(S.mechanism.meter, TableMeter) for S in spaces.values()):
+        meters = [S.mechanism.meter for S in spaces.values()]
+        if not serving.clock and any(isinstance(m, TableMeter) and not m.bears_gaps for m in meters):
             raise InputError("`meter='table'` is for streams without gaps, as with `clock`; use `meter='exact'`")
         self.spaces, self.serving, self.now = dict(spaces), serving, now
         self._uniforms = uniforms or SecureUniforms()
@@ -71,7 +72,8 @@ class Settler:
         repeats: list[tuple[int, int]] = []  # a reading, and the one before it that decides the same step
         for key, waiting in queues.items():
             s = stream_of(key)
-            turn, last, held = Turn(s, [], []), s.last_step, False
+            turn, last, held = Turn(s, [], [], []), s.last_step, False
+            rule = self.spaces[key[0]].rule
             decided: dict[int, int] = {}  # step -> which reading decides it
             for i in waiting:
                 r = readings[i]
@@ -83,11 +85,12 @@ class Settler:
                 elif s.id is None and room <= 0:
                     outcomes[i] = Outcome(Refusal.too_many_streams)
                 elif self.serving.clock:
-                    outcomes[i], held = self._hold(s, r.step, int(symbols[i])), True
+                    outcomes[i], held = self._hold(s, r, int(symbols[i])), True
                 else:
                     decided[r.step] = i
                     turn.places.append(i)
                     turn.times.append((r.step, r.t))
+                    turn.points.extend([] if rule is None else [r.point])
                     last = r.step
             if turn.places or held:
                 room -= s.id is None
@@ -143,10 +146,11 @@ class Settler:
 
     # --- the clock -------------------------------------------------------------------------------------
 
-    def _hold(self, s: Stream, step: int, symbol: int) -> Outcome:
+    def _hold(self, s: Stream, r: Reading, symbol: int) -> Outcome:
         """Under a clock the first reading of a step waits for its tick."""
-        if s.pending_step != step:
-            s.pending_step, s.pending_symbol = step, symbol
+        if s.pending_step != r.step:
+            s.pending_step, s.pending_symbol = r.step, symbol
+            s.pending_point = None if self.spaces[r.space].rule is None else _bytes_of(r.point)
             s.faults += symbol == BLIND
         return Outcome(Status.waiting)
 
@@ -156,7 +160,10 @@ class Settler:
         symbols = np.array([self._clocked(S, s, step) for s in streams], dtype=np.int64)
         outcomes: list[Outcome] = [None] * len(streams)  # type: ignore[list-item]
         batch = Batch(streams=streams)
-        turns = [Turn(s, [i], [(step, S.grid.time(step))]) for i, s in enumerate(streams)]
+        turns = [
+            Turn(s, [i], [(step, S.grid.time(step))], [] if S.rule is None else [_waiting(s, step)])
+            for i, s in enumerate(streams)
+        ]
         self._draw(space, turns, symbols, outcomes, batch)
         return outcomes, batch
 
@@ -165,3 +172,15 @@ class Settler:
         if s.pending_step == step:
             return s.pending_symbol
         return int(S.symbols[s.state]) if s.state != BLIND else BLIND
+
+
+def _bytes_of(point: Point) -> bytes:
+    return np.atleast_1d(np.array(np.nan if point is None else point, float)).tobytes()
+
+
+def _waiting(s: Stream, step: int) -> Point:
+    """The reading that waits for this tick; None if there is none."""
+    if s.pending_step != step or s.pending_point is None:
+        return None
+    found = np.frombuffer(s.pending_point).tolist()
+    return (found[0], found[1]) if len(found) == 2 else found[0]

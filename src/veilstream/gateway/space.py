@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.core.chain import MarkovChain
+from veilstream.core.cyclic import CyclicChain
+from veilstream.core.feedback import Excess
 from veilstream.core.histories import BLIND
 from veilstream.core.release import SILENT, Mechanism, MeterName, Streams, Uniforms
 from veilstream.errors import InputError
@@ -29,6 +32,7 @@ class Turn(NamedTuple):
     stream: Stream
     places: list[int]
     times: list[Time]
+    points: list[Point]  # of these readings; empty where no feedback needs them
 
 
 class Space:
@@ -42,7 +46,8 @@ class Space:
                 f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
             )
         policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
-        self.points = artefact.shown
+        self.points, self.provenance = artefact.shown, artefact.provenance
+        self.cost = None if self.states is None else artefact.cost
         if self.points is not None and len(self.points) < policy.n_outputs:
             raise InputError(
                 f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.points)}"
@@ -54,9 +59,10 @@ class Space:
         self.ceiling = ceiling
         self.symbols = problem.chain.symbols
         self.n_symbols = problem.chain.n_symbols
+        self.rule, self.distances = policy.moves_by, problem.distortion
         self.keeps_state = self.mechanism.true_states.following is not None
         self.shown = [self._show(y) for y in range(policy.n_outputs)]
-        self.binding = Binding(artefact.sha256, self._chain_hash(problem.chain.transition, artefact))
+        self.binding = Binding(artefact.sha256, self._chain_hash(problem.chain, artefact))
         one = self.mechanism.start(1)
         self._memory, self._belief = one.memory, one.belief  # what a new stream starts from
         self._start = one.memory.tobytes(), one.belief.tobytes()
@@ -71,14 +77,31 @@ class Space:
             return y, float(place[0]), float(place[1])
         return float(place[0]), None, None
 
-    def _chain_hash(self, transition: NDArray[np.float64], artefact: "Artefact") -> str:
-        digest = hashlib.sha256(np.ascontiguousarray(transition).tobytes())
+    def _chain_hash(self, chain: MarkovChain, artefact: "Artefact") -> str:
+        digest = hashlib.sha256(np.ascontiguousarray(chain.transition).tobytes())
+        if isinstance(chain, CyclicChain):
+            digest.update(np.ascontiguousarray(chain.cycle).tobytes() + str(chain.clock).encode())
         if artefact.states is not None:
             digest.update(artefact.states.coordinates.tobytes())
         return digest.hexdigest()
 
     def encode(self, points: Sequence[Point]) -> NDArray[np.int64]:
         """The true symbol of every point: the nearest state, or BLIND where nothing can be read. Total."""
+        xy, readable = self._coordinates(points)
+        if self.states is None:
+            symbols = np.clip(np.rint(xy[:, 0]), 0, self.n_symbols - 1).astype(np.int64)
+        else:
+            symbols = self.states.encode(xy)
+        return np.where(readable, symbols, BLIND)
+
+    def felt(self, points: Sequence[Point]) -> NDArray[np.float64]:
+        """From every point to every release, n x |Y|; NaN where nothing can be read."""
+        xy, readable = self._coordinates(points)
+        far = self.distances[self.encode(points)] if self.cost is None else self.cost.distances_from(xy)
+        return np.where(readable[:, None], far, np.nan)
+
+    def _coordinates(self, points: Sequence[Point]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """The points as rows of numbers, and which of them can be read; the others are 0."""
         width = 2 if self.states is not None and self.states.is_map else 1
         xy = np.full((len(points), width), np.nan)
         for i, p in enumerate(points):
@@ -89,11 +112,7 @@ class Space:
                 xy[i, 0] = p
         readable = np.isfinite(xy).all(1)
         xy[~readable] = 0
-        if self.states is None:
-            symbols = np.clip(np.rint(xy[:, 0]), 0, self.n_symbols - 1).astype(np.int64)
-        else:
-            symbols = self.states.encode(xy)
-        return np.where(readable, symbols, BLIND)
+        return xy, readable
 
     def check(self, stream: Stream) -> None:
         """Raises unless the state kept of a stream is of this policy's and this meter's shape."""
@@ -109,7 +128,8 @@ class Space:
         now = Streams(
             np.frombuffer(memory, self._memory.dtype).reshape(-1, *self._memory.shape[1:]),
             np.frombuffer(belief).reshape(len(streams), *self._belief.shape[1:]),
-            np.array([s.total for s in streams]),
+            np.array([s.total for s in streams])
+            + np.where([s.memory is None for s in streams], self.mechanism.meter.start_bits(step), 0),
             step,
         )
         if self.mechanism.clock is not None:  # how a stream starts depends on the hour
@@ -137,22 +157,23 @@ class Space:
         """Everything these turns release: the place of each reading, its outcome, and what the log keeps."""
         turns.sort(key=lambda turn: -len(turn.places))  # so that every round is a slice
         x = symbols[[place for turn in turns for place in turn.places]]
-        y, totals, last = self._rounds(turns, x, uniforms)
+        y, totals, rungs, last = self._rounds(turns, x, uniforms)
         out: list[tuple[int, Outcome, LogRow]] = []
         first = 0
-        readable, shown_by, total_by = (x != BLIND).tolist(), y.tolist(), totals.tolist()
-        for (s, places, times), z in zip(turns, last.tolist(), strict=True):
+        readable, shown_by, total_by, rung_by = (x != BLIND).tolist(), y.tolist(), totals.tolist(), rungs.tolist()
+        for (s, places, times, _), z in zip(turns, last.tolist(), strict=True):
             end = first + len(places)
             s.last_step = times[-1][0]
             s.state = z if self.keeps_state or clock else BLIND
             s.faults += 0 if clock else len(places) - sum(readable[first:end])  # under a clock: when they come in
-            for place, (step, t), shown, total in zip(
-                places, times, shown_by[first:end], total_by[first:end], strict=True
+            for place, (step, t), shown, total, rung in zip(
+                places, times, shown_by[first:end], total_by[first:end], rung_by[first:end], strict=True
             ):
                 release = message = None
                 if shown != SILENT:
                     released, lat, lon = self.shown[shown]
-                    release = Release(s.name, t, released, lat, lon, round(total, 6))
+                    at_rung = rung if self.rule is not None else None
+                    release = Release(s.name, t, released, lat, lon, round(total, 6), at_rung)
                     message = encode(release)
                 out.append((place, Outcome(Status.released, release, message), (s, step, total, message)))
             first = end
@@ -160,8 +181,8 @@ class Space:
 
     def _rounds(
         self, turns: list[Turn], x: NDArray[np.int64], uniforms: Uniforms
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-        """One numpy step per round; what was released, the meter after it, and the last true states.
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+        """One numpy step per round; what was released, the meter after it, the rung, and the last true states.
 
         Turns are of any length, longest first, one after the other in x: round j is at starts + j.
         """
@@ -171,7 +192,8 @@ class Space:
         gaps = np.array(_gaps(turns))
         first = [turn.times[0][0] if turn.stream.last_step is None else turn.stream.last_step + 1 for turn in turns]
         now, last = self.unpack(streams, np.array(first)), np.array([s.state for s in streams])
-        y, totals = np.empty_like(x), np.empty(x.shape)
+        y, totals, rungs = np.empty_like(x), np.empty(x.shape), np.zeros_like(x)
+        account, far = self._account(turns)
         n = len(turns)
         for j in range(lengths[0]):
             while lengths[n - 1] <= j:
@@ -180,21 +202,38 @@ class Space:
             gap = gaps[at]
             for k in set(gap[gap > 0].tolist()):
                 which = np.flatnonzero(gap == k)
-                skipped = self.mechanism.skip(now[which], k)
-                now.memory[which], now.belief[which], now.step[which] = skipped.memory, skipped.belief, skipped.step
+                now.put(which, self.mechanism.skip(now[which], k))
             z = self.mechanism.true_states(np.where(gap > 0, BLIND, last[:n]), x[at])
+            if account is not None:
+                now.put(slice(n), self.mechanism.move(now[:n], account[:n]))
+                rungs[at] = self.mechanism.policy.rung(now.memory[:n])
+            step = now.step[:n].copy()
             new, y[at] = self.mechanism.step(now[:n], z, uniforms(n))
-            now.memory[:n], now.belief[:n], now.total[:n], now.step[:n] = new.memory, new.belief, new.total, new.step
+            if account is not None:
+                account[:n].count(np.where(y[at] == SILENT, np.nan, far[at, y[at]]), step)
+            now.put(slice(n), new)
             last[:n] = z
             totals[at] = new.total
         self.pack(streams, now)
-        return y, totals, last
+        if account is not None:
+            for s, excess, mark in zip(streams, account.excess.tolist(), account.mark.tolist(), strict=True):
+                s.excess, s.mark = excess, mark
+        return y, totals, rungs, last
+
+    def _account(self, turns: list[Turn]) -> tuple[Excess | None, NDArray[np.float64]]:
+        """What feedback keeps of these streams, and the distance from each of their readings to every release."""
+        if self.rule is None:
+            return None, np.empty((0, 0))
+        last = [turn.times[0][0] if turn.stream.last_step is None else turn.stream.last_step for turn in turns]
+        excess, mark = (np.array([getattr(turn.stream, k) for turn in turns]) for k in ("excess", "mark"))
+        account = Excess(self.rule, excess, mark, np.array(last))
+        return account, self.felt([p for turn in turns for p in turn.points])
 
 
 def _gaps(turns: list[Turn]) -> list[int]:
     """Steps that were skipped before each one."""
     gaps = []
-    for stream, _, times in turns:
+    for stream, _, times, _ in turns:
         last = times[0][0] - 1 if stream.last_step is None else stream.last_step
         for step, _ in times:
             gaps.append(step - last - 1)

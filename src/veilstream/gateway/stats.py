@@ -85,8 +85,8 @@ class Stats:
         recent = [n for at, n in list(self._ticks) if at >= now - RATE_WINDOW_S]  # a copy: another thread counts
         return sum(recent) / min(RATE_WINDOW_S, max(now - self.started, 1))
 
-    def status(self, ceiling: float | None) -> dict[str, Any]:
-        """For the page and the programs that ask."""
+    def status(self, ceiling: float | None, unit: str = "") -> dict[str, Any]:
+        """For the page and the programs that ask; unit: of released values."""
         return {
             "uptime_s": round(time.monotonic() - self.started, 1),
             "streams": self.streams,
@@ -97,6 +97,7 @@ class Stats:
             "releases_per_second": round(self.per_second, 1),
             "broker_connected": self.connected,
             "ceiling_bits": ceiling,
+            "unit": unit,
             "recent": list(self.recent.values())[::-1],
         }
 

@@ -8,8 +8,9 @@ What is read back is what was written, or it is refused (`seal.py`): a stream th
 new one.
 
 The only true data is in the columns `private_*` of `streams`: the last true state (kept for order m > 1 or a clock
-only, else -1), a reading that waits for its tick, and how many readings were no numbers; and in the tables `private_*`:
-what could not be handled, as reason, length and hash, and under a clock what became of readings.
+only, else -1), a reading that waits for its tick, how many readings were no numbers, and under feedback how far the
+felt distance is over its limit; and in the tables `private_*`: what could not be handled, as reason, length and hash,
+and under a clock what became of readings.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ from typing import Any
 
 from veilstream.gateway import seal
 from veilstream.gateway.kept import Batch, Binding, StoreError, Stream, state_of
-from veilstream.gateway.schema import SCHEMA, SELECT_STREAM, TABLES, UPDATE_STREAM
+from veilstream.gateway.schema import NEW_STREAM, SCHEMA, SELECT_STREAM, TABLES, UPDATE_STREAM
 
 MEMORY = ":memory:"
 LOCK_WAIT_S = 1.0
@@ -143,7 +144,7 @@ class Store:
             after = found[-1].id or 0
             changed = [s for s in found if s.space == space]
             for s in changed:
-                s.memory = None
+                s.memory, s.excess, s.mark = None, 0.0, 0.0
                 if row[1] != new.chain:
                     s.belief, s.state, s.pending_step, s.pending_symbol = None, -1, None, -1
             self._update(changed)
@@ -240,8 +241,7 @@ class Store:
         try:
             with self._transaction():
                 for s in new:
-                    insert = "INSERT INTO streams VALUES (NULL, ?, ?, NULL, 0, NULL, NULL, -1, NULL, -1, 0, 0, 0)"
-                    s.id = db.execute(insert, s.key).lastrowid
+                    s.id = db.execute(NEW_STREAM, s.key).lastrowid
                 self._update(batch.streams)
                 rows = [(step, s.id, total, message) for s, step, total, message in batch.releases]
                 rows.sort(key=itemgetter(0, 1))

@@ -2,7 +2,8 @@
 
     in    {"stream","t","value"} or {"stream","t","lat","lon"}, or OwnTracks {"_type":"location","tst","lat","lon"};
           an array of them is a batch
-    out   {"stream","t","released","leaked_bits"}, with "lat","lon" where there is a map; OwnTracks for OwnTracks
+    out   {"stream","t","released","leaked_bits"}, with "lat","lon" where there is a map and "rung" where feedback
+          keeps the limit; OwnTracks for OwnTracks
 
 What is wrong with size, JSON, UTF-8, stream or t is a refusal. What is wrong with the value itself is none: the point
 becomes None and the release a draw that does not look. Outputs are built field by field, never from the input.
@@ -58,6 +59,7 @@ class Release(msgspec.Struct, omit_defaults=True, gc=False):
     lat: float | None = None
     lon: float | None = None
     leaked_bits: float = msgspec.field(default=-1.0)  # always there: -1 is never a total
+    rung: int | None = None  # of a ladder
 
 
 class OwnTracks(msgspec.Struct):

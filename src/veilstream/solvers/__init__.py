@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from veilstream.core.course import Course
+from veilstream.core.held_out import HeldOut
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Problem
 from veilstream.errors import InputError
@@ -18,6 +19,7 @@ from veilstream.solvers import search
 from veilstream.solvers.baselines import SHAPES, Baseline
 from veilstream.solvers.belief_greedy import BeliefGreedy
 from veilstream.solvers.causal_ba import CausalBA, envelope
+from veilstream.solvers.ladder import climb
 from veilstream.solvers.myopic import myopic
 from veilstream.solvers.solution import Level, Point, Progress, Solution, Solver, Status
 
@@ -42,6 +44,11 @@ def solver_of(method: str | Solver, **options: Any) -> tuple[Solver, str]:
     if given:
         raise InputError(f"{method.name} has its options already; {given[0]!r} was given beside it")
     return method, method.name
+
+
+def check_clock(problem: Problem, solver: Solver, name: str) -> None:
+    if problem.chain.phases > 1 and not solver.clocks:
+        raise InputError(f"method {name} cannot look at a clock; fit with `cycle='none'`, or use causal-ba")
 
 
 def make_solver(method: str, **options: Any) -> Solver:
@@ -84,13 +91,18 @@ def solve(
     seed: int = 0,
     progress: Progress | None = None,
     course: Course | None = None,
+    feedback: int | None = None,
+    max_bits: float | None = None,
+    held_out: Course | None = None,
     **options: Any,
 ) -> Solution:
     """The policy that leaks least under the problem's constraint. method: a name, or a solver of your own.
 
     window: released symbols the policy remembers; None raises it while that gains more than 0.1 %.
     course: recorded streams that a mean limit is about, and that the policy is tried on; else it is about the long run
-    of the chain.
+    of the chain. held_out: later streams that nothing was fitted to, for figures that do not believe the chain.
+    feedback: a mean limit is kept by public moves between rungs, every so many steps, whatever the person does; no rung
+    leaks more than max_bits per step; the first one is chosen on the earlier half of what was held out.
     certify: prove a lower bound that holds for every policy (`certify_seconds` of work).
     Many states: reach=2.0 considers no release further off, dtype="float32" halves the memory of the sweeps, and
     memory_gb=4 refuses what would need more (what the machine has free unless told).
@@ -100,8 +112,17 @@ def solve(
     if window is not None:
         options["window"] = window
     solver, name = solver_of(method, seed=seed, **options)
-    average = problem.average
-    if average is None or (isinstance(average, Average) and average.weight is not None):
+    check_clock(problem, solver, name)
+    average, rungs = problem.average, None
+    if feedback is not None:
+        if not isinstance(average, Average) or average.limit is None:
+            raise InputError("`feedback` keeps a mean limit: give one (`avg`)")
+        chosen_on = None
+        if held_out is not None:  # chosen on its earlier half, told of its later one
+            chosen_on, held_out = held_out.halves()
+        rungs = climb(problem, solver, average.limit, feedback, course, chosen_on, max_bits, progress)
+        point, weight = rungs.start, rungs.weight
+    elif average is None or (isinstance(average, Average) and average.weight is not None):
         weight = 0.0 if average is None else float(average.weight)  # type: ignore[arg-type]
         point = solver.points(problem, np.array([weight]), progress)[0]
     elif (own := solver.at_limit(problem, average)) is not None:
@@ -110,9 +131,13 @@ def solve(
         point, weight = search.meet(problem, solver, average, progress, course)
     solution = _solution(problem, name, point, weight)
     solution = replace(solution, warnings=[*solution.warnings, *solver.left_out(problem)])
+    if rungs is not None:
+        solution = replace(solution, policy=rungs.ladder, ladder=rungs)
     if course is not None:
-        tried = course.leakage(solution.policy, problem.chain)
-        solution = replace(solution, record=replace(tried, felt=course.felt(solution.policy)))
+        solution = replace(solution, record=course.whole(solution.policy, problem.chain))
+    if held_out is not None:
+        later = HeldOut.of(held_out, solution.policy, problem.chain, problem.distortion)
+        solution = replace(solution, held_out=later)
     if certify:
         from veilstream.solvers.bounds import certify_solution
 
@@ -134,6 +159,7 @@ def curve(
     if weights.ndim != 1 or not weights.size or not np.isfinite(weights).all() or (weights < 0).any():
         raise InputError("weights must be a list of finite numbers >= 0")
     solver, name = solver_of(method, seed=seed, **options)
+    check_clock(problem, solver, name)
     best = envelope(solver.points(problem, weights, progress), weights)
     seconds = time.perf_counter() - started
     return [

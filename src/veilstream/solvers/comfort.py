@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from veilstream.core.chain import MarkovChain
-from veilstream.core.problem import Problem
+from veilstream.core.interval import Z95, Interval
+from veilstream.core.problem import Average, Problem
 from veilstream.solvers.solution import Level, Point, Solution
 from veilstream.units import convert
 
@@ -31,6 +32,11 @@ class DataCard:
     no_stop: float = 0.0  # share of steps that are at no stop
     raw_p95: float | None = None  # 95 % of readings lie within this of their state
     held_out_bits: float | None = None
+    held_out_se: float | None = None
+    later_bits: float | None = None  # log-loss on what was held out, with its interval
+    later_low: float | None = None
+    later_high: float | None = None
+    last_step: int | None = None  # that was fitted
 
     @classmethod
     def of(cls, provenance: Mapping[str, Any]) -> "DataCard | None":
@@ -41,6 +47,16 @@ class DataCard:
         known = {k: said.get(k) for k in cls.__dataclass_fields__}
         numbers = {k: v for k, v in known.items() if isinstance(v, int | float) and np.isfinite(v)}
         return cls(**numbers) if {"states", "effective_sample"} <= set(numbers) else None  # type: ignore[arg-type]
+
+    @property
+    def loss(self) -> Interval | None:
+        """Bits per step of data that was not fitted: held out, or else by folds."""
+        if self.later_bits is not None and self.later_low is not None and self.later_high is not None:
+            return Interval(self.later_bits, self.later_low, self.later_high)
+        if self.held_out_bits is None:
+            return None
+        wide = Z95 * (self.held_out_se or 0.0)
+        return Interval(self.held_out_bits, self.held_out_bits - wide, self.held_out_bits + wide)
 
     @property
     def thin(self) -> bool:
@@ -107,6 +123,21 @@ def about_forbidden(problem: Problem) -> list[str]:
     return [
         f"some confusions are forbidden: at a reading that cannot be read {blind}, and a clock, which would show the "
         "last known state where a reading is missing, is refused"
+    ]
+
+
+def about_later(solution: Solution) -> list[str]:
+    """A limit on the mean that was not kept on the data that was held out."""
+    later, average = solution.held_out, solution.problem.average
+    limit = average.limit if isinstance(average, Average) else None
+    if later is None or limit is None:
+        return []
+    seen = later.distortion if solution.record is None else later.raw_distortion
+    if seen.low <= limit:
+        return []
+    return [
+        f"the limit of {limit:.4g} was not kept on the {later.units} {later.unit} held out: {seen.value:.3g} "
+        f"[{seen.low:.3g}, {seen.high:.3g}]; ask for less, or fit again when there is more data"
     ]
 
 

@@ -5,12 +5,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 
+from veilstream.core import held_out
+from veilstream.core.any_law import worst_rate
 from veilstream.core.course import OnCourse
 from veilstream.core.evaluate import Evaluation, evaluate
+from veilstream.core.held_out import HeldOut
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Budget, Problem
@@ -25,7 +29,8 @@ class Level(StrEnum):
     PROVED = "proved"
     COMPUTED = "computed exactly"
     ESTIMATED = "estimated with an interval"
-    MODEL_ONLY = "model only"  # the data behind the model is too little to say more
+    HELD_OUT = held_out.HELD_OUT  # measured on data that was not fitted, whatever its law
+    MODEL_ONLY = held_out.MODEL_ONLY  # the data behind the model is too little to say more
 
 
 class Status(StrEnum):
@@ -73,6 +78,8 @@ class Point:
 
 class Solver(ABC):
     """A frozen set of hyper-parameters that finds a policy for each weight; the rest says what else it can do."""
+
+    clocks: ClassVar[bool] = False  # whether it can look at the public clock of a chain
 
     @property
     def name(self) -> str:
@@ -130,6 +137,8 @@ class Solution:
     warnings: list[str] = field(default_factory=list)
     certificate: Any = field(default=None, repr=False)
     record: OnCourse | None = None  # the same policy on the recorded streams that the limit is about
+    held_out: HeldOut | None = None  # and on later ones that nothing was fitted to
+    ladder: Any = field(default=None, repr=False)  # `solvers.ladder.Climb`: what keeps the limit, where feedback does
     total: Kept | None = None  # where what is released is to add up
 
     @property
@@ -143,6 +152,11 @@ class Solution:
             return None
         return (self.objective - self.lower_bound) / self.objective if self.objective > 0 else 0.0
 
+    @cached_property
+    def worst_leakage(self) -> float | None:
+        """Bits per step that no data whatever can exceed, proved; None where the memories are too many to tell."""
+        return worst_rate(self.policy)
+
     @property
     def window(self) -> int | None:
         """Released symbols the policy remembers; None where that is not what it remembers."""
@@ -150,6 +164,7 @@ class Solution:
 
     def to_json(self) -> dict[str, Any]:
         """What `veil solve` prints as JSON."""
+        later = self.held_out
         return {
             "chain": self.problem.chain.name,
             "method": self.method,
@@ -169,6 +184,8 @@ class Solution:
             "seconds": round(self.seconds, 3),
             "warnings": self.warnings,
             **({} if self.record is None else self.record.to_json()),
+            **({} if self.ladder is None else {"feedback": self.ladder.to_json()}),
+            **({} if later is None else {"held_out": later.to_json(), "worst_leakage": self.worst_leakage}),
             **({} if self.total is None else {"total": self.total.to_json()}),
         }
 

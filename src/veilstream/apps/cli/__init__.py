@@ -18,7 +18,7 @@ from veilstream.errors import InputError
 UsageProblem: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 VERBS = ["demo", "fit", "advise", "solve", "curve", "release", "serve", "audit", "report"]
-VERBS += ["fleet", "paper", "plan", "bench"]
+VERBS += ["refit", "strip", "fleet", "paper", "plan", "bench"]
 READER_GONE = 141  # as a shell reports a pipe that was closed
 
 app = typer.Typer(
@@ -45,7 +45,7 @@ def _options(
 
 for _verb in VERBS:
     _module = import_module(f"veilstream.apps.cli.{_verb}")
-    app.command(_verb, epilog=_module.EXAMPLES)(getattr(_module, _verb))
+    app.command(_verb, cls=getattr(_module, "Command", None), epilog=_module.EXAMPLES)(getattr(_module, _verb))
 
 
 def main() -> None:

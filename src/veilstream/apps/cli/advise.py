@@ -75,6 +75,7 @@ def points(
     from veilstream.core.problem import Average
     from veilstream.solvers import solve
     from veilstream.solvers.comfort import level
+    from veilstream.solvers.solution import Level
     from veilstream.units import parse_quantity
 
     found: list[Advice] = []
@@ -96,7 +97,8 @@ def points(
             continue
         command = shlex.join(["veil", "solve", model, "--avg", text, "-o", "policy.veil"])
         guess = Guess.of(source.chain, s.policy, seed)
-        found.append(Advice(text, guess, felt, bits, str(level(s.level, provenance)), command))
+        sure = s.level if s.record is None else Level.ESTIMATED  # felt is exact, bits on the record are not
+        found.append(Advice(text, guess, felt, bits, str(level(sure, provenance)), command))
     return found
 
 

@@ -64,10 +64,16 @@ def audit(
     ] = None,
     unit: Annotated[str | None, typer.Option(help="Unit of the values, as in kWh.", rich_help_panel=DATA)] = None,
     tz: Annotated[str | None, typer.Option(help="Time zone of stamps that have none.", rich_help_panel=DATA)] = None,
+    time_format: Annotated[
+        str | None, typer.Option(help="Format of the stamps, as in veil fit.", rich_help_panel=DATA)
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.", rich_help_panel=DATA)
+    ] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show what an adversary learns from the releases, on data from the chain and on recorded traces."""
-    from veilstream.apps.cli.common import need, print_json, progress_bar
+    from veilstream.apps.cli.common import need, print_json, progress_bar, read_like
     from veilstream.audit import Options
     from veilstream.audit.assemble import audit_artefact
 
@@ -81,9 +87,8 @@ def audit(
             need(library, "deep", "; or --quick, which trains no network")
     readings = None
     if data:
-        from veilstream.data.sources import read
-
-        readings = read(data, columns=columns, tz=tz, unit=unit)
+        told = {"columns": columns, "tz": tz, "unit": unit, "time_format": time_format, "skip_bad": skip_bad}
+        readings = read_like(artefact.provenance, data, **told)
         readings = readings.only(stream) if stream else readings
     recording = recording_of(artefact, gaps, noise, bin, max_gap, eps, min_samples)
     methods = [m.strip() for m in against.split(",") if m.strip()]

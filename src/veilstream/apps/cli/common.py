@@ -5,7 +5,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import fields, is_dataclass
@@ -19,6 +19,7 @@ from veilstream.errors import InputError
 if TYPE_CHECKING:
     from veilstream.artefact import Artefact
     from veilstream.core.problem import Constraint
+    from veilstream.data.readings import Readings
     from veilstream.data.utility import Utility
     from veilstream.solvers.solution import Progress
 
@@ -53,7 +54,8 @@ def in_flags(line: str) -> str:
 
     def flag(found: re.Match[str]) -> str:
         name = FLAGS.get(found[1], "--" + found[1].replace("_", "-"))
-        return name if found[2] in (None, "True") else name + " " + found[2].strip("'")
+        value = (found[2] or "True").strip("'")
+        return name if value == "True" else f"{name} {repr(value) if ' ' in value else value}"
 
     return _FIELD.sub(flag, line)
 
@@ -114,11 +116,38 @@ def read_model(
     artefact = load(text)
     states, solved = artefact.states, artefact.problem
     if states is not None:
-        return Utility.of(artefact.chain, states, artefact.record, distortion, quantile, show), artefact
+        held_out = artefact.held_out
+        return Utility.of(artefact.chain, states, artefact.record, distortion, quantile, held_out, show), artefact
     if solved is None:
         raise InputError(f"{text} has no states, so distances between them are unknown")
     names = tuple(map(str, range(solved.n_outputs)))
     return Utility(artefact.chain, solved.distortion, "", names), artefact
+
+
+# how `veil fit` was told to read; its files remember it, so that the other verbs read alike
+READING: dict[str, type] = {"columns": str, "tz": str, "time_format": str, "unit": str, "skip_bad": bool}
+
+
+def remembered(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """How the data behind a file was read; a file may say anything."""
+    said = provenance.get("reading")
+    known = said if isinstance(said, dict) else {}
+    return {k: known[k] for k, kind in READING.items() if known.get(k) and isinstance(known[k], kind)}
+
+
+def read_like(provenance: Mapping[str, Any], sources: list[str], **told: Any) -> "Readings":
+    """Data read as that behind the file was, but for what is told; in the common way where that does not fit."""
+    try:
+        from veilstream.data.sources import read
+    except ImportError as missing:
+        raise InputError(f"this needs {missing.name}: pip install 'veilstream[data]'") from None
+    told = {k: v for k, v in told.items() if v}
+    try:
+        return read(sources, **(remembered(provenance) | told))
+    except InputError:
+        if not remembered(provenance).keys() - told.keys():
+            raise
+        return read(sources, **told)
 
 
 def quantile_of(text: str | None) -> tuple[str | None, float]:
@@ -183,6 +212,13 @@ def _as_shown(name: str, names: tuple[str, ...]) -> str:
     """A state by the number that plots show for it: 4 is "stop 4", where no state is called 4."""
     meant = [n for n in names if n in (f"stop {name}", f"cell {name}")]
     return meant[0] if name not in names and len(meant) == 1 else name
+
+
+def share_of(text: str) -> float | None:
+    """--hold-out: auto is None, none is 0."""
+    from veilstream.units import parse_quantity
+
+    return {"auto": None, "none": 0.0}[text] if text in ("auto", "none") else parse_quantity(text, "", "--hold-out")
 
 
 def options_of(pairs: list[str] | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
 from veilstream.errors import InputError
 from veilstream.units import parse_duration, parse_length_m, parse_quantity
@@ -28,21 +29,41 @@ Examples:
 
   veil fit people.csv -o 'out/{stream}.veil'         one model per stream
 
+  veil fit meter.csv --unit kWh --zone Europe/London -o meter.veil      what the hour tells is no secret
+
   veil fit glucose.csv --unit mg/dL --edges 70,180 -o glucose.veil
 
   veil fit geolife/016 --resolution 500m --name 'stop 4=home' -o me.veil
 
   veil fit geolife/016 --gaps bridge --noise drop --bin mean      the paper's way, for study only
 
+  veil fit meter.csv --unit kWh --hold-out none -o meter.veil    every reading is fitted, none checked on
+
   veil fit --synthetic city -o city.veil
 """
+
+
+class Command(typer.core.TyperCommand):
+    """Its help names the formats there are; to know them takes polars, so it asks only then."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        try:
+            from veilstream.data.readers import READERS
+        except ImportError:
+            known = "those of veilstream[data]"
+        else:
+            known = ", ".join(f"{reader.name} ({' '.join(reader.endings)})" for reader in READERS)
+        for param in self.params:
+            if param.name == "sources":
+                param.help = f"File, folder, glob or - (standard input): {known}."  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
 
 
 def fit(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="SOURCE...", help="File, folder, glob or - (standard input): GeoLife .plt, .gpx, .csv, .jsonl."
+            metavar="SOURCE...", help="File, folder, glob or - (standard input), in a format that is known."
         ),
     ] = None,
     out: Annotated[
@@ -146,6 +167,30 @@ def fit(
         str, typer.Option(help="Order of the chain, or auto: by held-out log-loss.", rich_help_panel=CHAIN)
     ] = "1",
     max_order: Annotated[int, typer.Option(help="Highest order that auto tries.", rich_help_panel=CHAIN)] = 3,
+    hold_out: Annotated[
+        str,
+        typer.Option(
+            help="Latest share of traces or weeks kept out of the fit to check promises on, as in 0.2, or none; "
+            "auto: a third, where that is at least ten.",
+            rich_help_panel=CHAIN,
+        ),
+    ] = "auto",
+    cycle: Annotated[
+        str,
+        typer.Option(
+            help="The hour of the day, which everybody knows: day, week (weekends apart), none, or auto: where "
+            "held-out log-loss gains by it.",
+            rich_help_panel=CHAIN,
+        ),
+    ] = "auto",
+    zone: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose hours, as in Europe/London, summer time included (default: that of --tz, else the record's "
+            "own clock).",
+            rich_help_panel=CHAIN,
+        ),
+    ] = None,
     smoothing: Annotated[
         str | None,
         typer.Option(
@@ -156,6 +201,7 @@ def fit(
     ] = None,
 ) -> None:
     """Learn states and a Markov chain from time series, and say what was done to the data."""
+    from veilstream.apps.cli.common import share_of
     from veilstream.data.fitting import FitOptions
     from veilstream.data.recording import Recording
 
@@ -182,7 +228,10 @@ def fit(
         names=_names(name or []),
         order=None if order == "auto" else int(order),
         max_order=max_order,
+        hold_out=share_of(hold_out),
         moves=None if smoothing is None else smoothing == "moves",
+        cycle=cycle,
+        zone=zone or (None if tz == "own" else tz),
         seed=seed,
     )
     if smoothing not in (None, "moves"):
@@ -212,7 +261,9 @@ def fit(
             (readings.only(s), out and out.replace("{stream}", _safe(s)), _per_stream(plot, s))
             for s in readings.streams
         ]
-    results = [_one(own, options, path, picture, truth, json_out) for own, path, picture in jobs]
+    told = {"columns": columns, "tz": tz, "time_format": time_format, "unit": unit, "skip_bad": skip_bad}
+    reading = {k: v for k, v in told.items() if v}
+    results = [_one(own, options, path, picture, truth, json_out, reading) for own, path, picture in jobs]
     if json_out:
         from veilstream.apps.cli.common import print_json
 
@@ -220,7 +271,13 @@ def fit(
 
 
 def _one(
-    readings: Readings, options: FitOptions, out: str | None, plot: Path | None, truth: Source | None, quiet: bool
+    readings: Readings,
+    options: FitOptions,
+    out: str | None,
+    plot: Path | None,
+    truth: Source | None,
+    quiet: bool,
+    reading: dict[str, Any],
 ) -> dict[str, Any]:
     """Fit, write, draw and print one model; returns its JSON."""
     from veilstream.apps.cli.common import in_flags, progress_bar
@@ -241,13 +298,15 @@ def _one(
             Path(out).parent.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise InputError(f"{out}: cannot be written ({problem.strerror})") from None
-        made = provenance(shlex.join(["veil", *sys.argv[1:]]), options.seed, readings.sha256, card=model.figures())
+        more = {"card": model.figures()} | ({"reading": reading} if reading else {})
+        made = provenance(shlex.join(["veil", *sys.argv[1:]]), options.seed, readings.sha256, **more)
         artefact = save(
             out,
             chain=model.chain,
             states=model.states,
             recording=model.recording,
             record=model.record,
+            held_out=None if model.later is None else model.later.record,
             provenance=made,
         )
         result |= {"model": out, "sha256": artefact.sha256}

@@ -61,6 +61,7 @@ def _summary(model: FittedModel, result: dict[str, Any]) -> Table:
         ("entropy rate", f"{card.entropy_rate:.4f} bits per step"),
         ("  in the counts", f"{card.entropy_data:.4f} bits per step (order 1, weighted by visits, no smoothing)"),
         ("held-out log-loss", _held_out(model)),
+        ("held out", _later(model)),
         ("self-transition", f"{card.self_transition:.1%} of steps stay, {card.moves:,} moves"),
         ("effective sample", f"{card.effective_sample:,.0f} independent visits"),
         ("transitions per row", f"{rows_min:,.0f} at least, {rows_mid:,.0f} in the middle"),
@@ -71,6 +72,8 @@ def _summary(model: FittedModel, result: dict[str, Any]) -> Table:
         (f"always releasing {blind}", f"leaks nothing, costs {d.blind_state_to_state:.3g} {unit} from state to state,"),
         ("", f"{d.blind_raw_to_state:.3g} {unit} from the raw reading"),
     ]
+    if model.cycle.clock is not None:
+        rows.insert(4, ("clock", f"{model.cycle.clock}; held-out log-loss without it {model.cycle.plain:.4f}"))
     if model.within_resolution is not None:
         near = f"{model.within_resolution:.1%} of steps within {model.resolution_m / 1000:g} km of their state"
         rows.insert(-2, ("resolution", near))
@@ -89,6 +92,17 @@ def _held_out(model: FittedModel) -> str:
     cv = model.held_out
     return (
         f"{cv.loss:.4f} ± {cv.loss_se:.4f} bits per step ({cv.loss - model.card.entropy_rate:+.4f} to the entropy rate)"
+    )
+
+
+def _later(model: FittedModel) -> str:
+    if model.later is None:
+        return "nothing: solve will speak of the model only"
+    later = model.later
+    loss = f"log-loss {later.loss.value:.4f} [{later.loss.low:.4f}, {later.loss.high:.4f}]"
+    return (
+        f"the latest {later.units} {later.record.unit}, {len(later.record):,} steps, not fitted but in the model file "
+        f"(veil strip takes them out); {loss}"
     )
 
 

@@ -61,6 +61,13 @@ def fleet(
         float | None, typer.Option("--lambda", help="Bits per unit of distortion.", rich_help_panel=LIMITS)
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Bits per step at most.", rich_help_panel=LIMITS)] = None,
+    feedback: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep --avg whatever people do, by a public move every day, week, month or 6h.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None,
     apart: Annotated[
         list[str] | None,
         typer.Option("--show", help="Points to release, as in veil solve; once per unit.", rich_help_panel=LIMITS),
@@ -95,6 +102,10 @@ def fleet(
     eps: Annotated[str, typer.Option(help="DBSCAN radius.", rich_help_panel=MODEL)] = "200m",
     min_samples: Annotated[int, typer.Option(help="Steps that make a stop.", rich_help_panel=MODEL)] = 8,
     order: Annotated[str, typer.Option(help="Order of the chains, or auto.", rich_help_panel=MODEL)] = "1",
+    hold_out: Annotated[
+        str,
+        typer.Option(help="Latest share of each record kept out of the fit, as in veil fit.", rich_help_panel=MODEL),
+    ] = "auto",
     columns: Annotated[
         str | None, typer.Option(help="Which column is what, as in veil fit.", rich_help_panel=DATA)
     ] = None,
@@ -109,7 +120,7 @@ def fleet(
     """One model, policy, curve and audit per user, and a page over all of them. Exit code 1: some failed."""
     from importlib.util import find_spec
 
-    from veilstream.apps.cli.common import print_json, progress_bar
+    from veilstream.apps.cli.common import print_json, progress_bar, share_of
     from veilstream.units import parse_duration, parse_length_m
 
     for library in ("polars", "sklearn"):
@@ -136,9 +147,21 @@ def fleet(
         width=width,
         places=places,
         order=None if order == "auto" else int(order),
+        hold_out=share_of(hold_out),
     )
-    limits = tuple(avg or ()), tuple(at_most or ()), weight, budget
-    asked = Settings(*limits, tuple(apart or ()), method, window, points, certify, audit == "quick")
+    asked = Settings(
+        tuple(avg or ()),
+        tuple(at_most or ()),
+        weight,
+        budget,
+        method,
+        window,
+        points,
+        certify,
+        audit == "quick",
+        feedback,
+        tuple(apart or ()),
+    )
     reading = {"columns": columns, "unit": unit, "tz": tz, "skip_bad": skip_bad}
     plan = Plan(engine, workers, scheduler, pool == "auto", seed, fit, asked, reading)
     before = signal.signal(signal.SIGTERM, _interrupt)  # as Ctrl-C: workers end, what is done is told
@@ -164,17 +187,20 @@ def show(summary: Summary, out: Path) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from veilstream.solvers.solution import Level
+
     console, told = Console(highlight=False), summary.to_json()
     table = Table("user", box=None)
-    for head in ("steps", "truth", "bits/step", "at least", "error", "pooled", "audit"):
+    for head in ("steps", "felt (long run)", "bits (long run)", "at least", "truth", "audit", ""):
         table.add_column(head, justify="right", no_wrap=True)
     for r in told["rows"]:
         low = "" if r["leakage_lower"] is None else f"{r['leakage_lower']:.4f}"
-        pooled = "" if not r["pool"] else f"{r['pool']['strength']:g}"
         verdict = "" if not r.get("audit") else "stands" if r["audit"]["stands"] else "[red]contradicted[/]"
-        error = f"{r['distortion']:.3g} {r['unit']}"
-        table.add_row(escape(r["user"]), f"{r['steps']:,}", f"{r['entropy_rate']:.3f}", f"{r['leakage']:.4f}",
-                      low, error, pooled, verdict)  # fmt: skip
+        far, bits = f"({r['distortion']:.3g}) {r['unit']}", f"({r['leakage']:.4f})"
+        if r["raw_distortion"] is not None:
+            far, bits = f"{r['raw_distortion']:.3g} {far}", f"{max(r['raw_leakage'], 0.0):.4f} {bits}"
+        thin = r["level"] if r["level"] == Level.MODEL_ONLY else ""
+        table.add_row(escape(r["user"]), f"{r['steps']:,}", far, bits, low, f"{r['entropy_rate']:.3f}", verdict, thin)
     console.print(table)
     for note in told["notes"]:
         console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilstream.apps.cli.common import grouped, print_json
+from veilstream.apps.cli.common import grouped, print_json, read_like
 from veilstream.apps.cli.gateway_flags import Promise
 from veilstream.errors import InputError
 
@@ -113,14 +113,10 @@ def release(
 
 def read(sources: list[str], columns: dict[str, str], options: dict[str, Any], space: "Space") -> "Readings":
     """What `veil fit` would read, and that it is what the policy is about."""
-    try:
-        from veilstream.data.sources import read as read_all
-    except ImportError as missing:
-        raise InputError(f"this needs {missing.name}: pip install 'veilstream[data]'") from None
+    text = ",".join(f"{role}={column}" for role, column in columns.items())
+    readings = read_like(space.provenance, sources, columns=text, **options)
     from veilstream.audit.source import check_kind
 
-    text = ",".join(f"{role}={column}" for role, column in columns.items())
-    readings = read_all(sources, columns=text, **options)
     check_kind(readings, space.states)
     if readings.stepped != (space.grid.period_s is None):
         own, other = ("step numbers", "times") if readings.stepped else ("times", "step numbers")

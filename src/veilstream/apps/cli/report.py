@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from veilstream.artefact import Artefact
-    from veilstream.core.course import OnCourse
+    from veilstream.audit.later import LaterData
+    from veilstream.core.course import Course
 
 EXAMPLES = """
 Examples:
@@ -34,6 +35,9 @@ def report(
     ] = False,
     stream: Annotated[str | None, typer.Option(help="This stream of the data only.")] = None,
     columns: Annotated[str | None, typer.Option(help="Which column is what, as in time=ts,lat=y,lon=x.")] = None,
+    tz: Annotated[str | None, typer.Option(help="Time zone of stamps that have none.")] = None,
+    time_format: Annotated[str | None, typer.Option(help="Format of the stamps, as in veil fit.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.")] = False,
     points: Annotated[int, typer.Option(help="Weights on the curve.", min=3, max=60)] = 16,
     seconds: Annotated[float, typer.Option(help="Time for the certificates, in all.", min=0.0)] = 20.0,
     audit: Annotated[
@@ -63,9 +67,11 @@ def report(
         for library in ("jax", "optax"):
             need(library, "deep", "; or --audit quick, which trains no network")
     options = Options(shareable, points, seconds, seed, audit)
+    told = {"columns": columns, "tz": tz, "time_format": time_format, "skip_bad": skip_bad}
+    reading = {**told, "unit": unit_of(artefact)}
     with progress_bar("report", quiet=json_out) as progress:
-        sequences, card, account, felt = _recorded(artefact, data, stream, columns, unit_of(artefact))
-        content = collect(artefact, sequences, options, card, account, progress)
+        sequences, card, account, course, later = _recorded(artefact, data, stream, reading, shareable)
+        content = collect(artefact, sequences, options, card, account, progress, course)
     size = write(out, render(content))
     if json_out:
         own = content.own
@@ -77,7 +83,8 @@ def report(
                 "leakage": own.point.leakage,
                 "distortion": own.point.distortion,
                 "leakage_lower": own.low,
-                **({} if felt is None else felt.to_json()),
+                **({} if own.record is None else own.record.to_json()),
+                **({} if later is None else later.to_json()),
                 "level": str(own.point.level),
                 "verdict": verdict(content)[0],
                 "warnings": content.warnings,
@@ -98,30 +105,27 @@ def unit_of(artefact: Artefact) -> str | None:
 
 
 def _recorded(
-    artefact: Artefact, data: list[str] | None, stream: str | None, columns: str | None, unit: str | None
-) -> tuple[list[NDArray[int64]] | None, list[tuple[str, str]], list[dict[str, Any]], OnCourse | None]:
-    """Recorded symbols, the data card, the account of the cleaning, and what is felt of the releases."""
-    from veilstream.apps.cli.common import in_flags
+    artefact: Artefact, data: list[str] | None, stream: str | None, reading: dict[str, Any], shareable: bool
+) -> tuple[list[NDArray[int64]] | None, list[tuple[str, str]], list[dict[str, Any]], Course | None, LaterData | None]:
+    """Recorded symbols, the data card, the account of the cleaning, the streams with their readings, and what became
+    of them later."""
+    from veilstream.apps.cli.common import in_flags, read_like
     from veilstream.apps.report.card import chain_card, data_card
-    from veilstream.errors import InputError
 
     if not data:
-        return None, chain_card(artefact), [], None
-    try:
-        from veilstream.audit.source import on_record, recorded_runs
-        from veilstream.data.sources import read
-    except ImportError as missing:
-        raise InputError(
-            f"reading data needs {missing.name}; install it with: pip install 'veilstream[data]'"
-        ) from None
-    readings = read(data, columns=columns, unit=unit)
+        return None, chain_card(artefact), [], None, None
+    readings = read_like(artefact.provenance, data, **reading)
+    from veilstream.audit.later import later_data
+    from veilstream.audit.source import course_of, recorded_runs
+
     if stream is not None:
         readings = readings.only(stream)
     runs = recorded_runs(readings, artefact)
-    sequences, felt = runs.sequences, on_record(artefact, runs)
-    card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences, felt), *chain_card(artefact)]
+    sequences = runs.sequences
+    later = None if shareable else later_data(artefact, runs)
+    card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences, later), *chain_card(artefact)]
     account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
-    return sequences, card, account, felt
+    return sequences, card, account, course_of(artefact, runs), later
 
 
 def check_writable(out: Path) -> None:

@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilstream.errors import InputError
+
 if TYPE_CHECKING:
     from veilstream.apps.headline import Guess
     from veilstream.artefact import Artefact
+    from veilstream.core.interval import Interval
     from veilstream.data.utility import Utility
     from veilstream.solvers.solution import Solution
 
@@ -21,6 +24,8 @@ Examples:
   veil solve me.veil --max home=5km,*=500m -o policy.veil
 
   veil solve me.veil --avg 2km --show 1km -o policy.veil        coarser public points; --show states for none
+
+  veil solve me.veil --avg 1km --feedback day -o policy.veil
 
   veil solve meter.veil --budget 0.1 --json
 
@@ -36,6 +41,13 @@ Examples:
 """
 
 
+LATER = (
+    "later data was kept out of the fit; its bits are an upper bound on what releases tell of such data, whatever its "
+    "law: the chain is only a guess there (95 % intervals over whole traces or weeks)"
+)
+NO_LATER = "model only: no data was held out when the model was fitted, so nothing here is checked on later data"
+
+
 def solve(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="The policy file to write.")] = None,
@@ -45,6 +57,14 @@ def solve(
     ] = None,
     weight: Annotated[float | None, typer.Option("--lambda", help="Bits per unit of distortion.")] = None,
     budget: Annotated[float | None, typer.Option(help="Bits per step at most; the distortion is minimised.")] = None,
+    feedback: Annotated[
+        str | None,
+        typer.Option(help="Keep --avg whatever the person does, by a public move every day, week, month or 6h, ..."),
+    ] = None,
+    max_bits: Annotated[
+        float | None,
+        typer.Option(help="Under --feedback: never leak more than this per step, even if the limit fails."),
+    ] = None,
     distortion: Annotated[
         str,
         typer.Option(
@@ -84,8 +104,11 @@ def solve(
         read_model,
     )
     from veilstream.apps.headline import Guess
+    from veilstream.core.held_out import FIGURES
+    from veilstream.data.recording import Recording
+    from veilstream.solvers import Level
     from veilstream.solvers import solve as run
-    from veilstream.solvers.comfort import about_forbidden, honest
+    from veilstream.solvers.comfort import about_forbidden, about_later, honest
     from veilstream.solvers.totals import solve_total
     from veilstream.units import parse_quantity
 
@@ -99,17 +122,34 @@ def solve(
     if memory is not None:
         options["memory_gb"] = memory
     problem = source.problem(constraint_of(source, avg, at_most, weight, budget))
+    recording = Recording() if artefact is None else artefact.recording
     total = source.total() if keep_total else None
+    if total is not None and feedback is not None:
+        raise InputError("--keep-total and --feedback cannot be had together; give one of them")
     options |= {"method": method, "window": window, "certify": certify, "seed": seed, "certify_seconds": seconds}
+    options |= {"held_out": source.held_out}
     with progress_bar("solving", quiet=json_out) as progress:
         if total is None or source.course is None:
-            solution = run(problem, progress=progress, course=source.course, **options)
+            solution = run(
+                problem,
+                progress=progress,
+                course=source.course,
+                feedback=None if feedback is None else recording.steps_in(feedback, "--feedback"),
+                max_bits=max_bits,
+                **options,
+            )
         else:
             solution = solve_total(problem, total, source.course, progress, **options)
     solution = honest(solution, {} if artefact is None else artefact.provenance)
-    solution.warnings[:0] = [*limit_warnings(source, avg, at_most), *about_forbidden(problem)]
+    solution.warnings[:0] = [
+        *limit_warnings(source, avg, at_most),
+        *about_later(solution),
+        *about_forbidden(problem),
+    ]
     guess = Guess.of(source.chain, solution.policy, seed)
     result = as_json(solution, source) | ({} if guess is None else guess.to_json())
+    if artefact is not None:
+        result.setdefault("held_out", {"traces": 0, "level": str(Level.MODEL_ONLY)} | dict.fromkeys(FIGURES))
     if out is not None:
         asked = {"--distortion": distortion} | ({} if show is None else {"--show": show})
         write(out, solution, source, artefact, seed, asked)
@@ -145,10 +185,14 @@ def between_states(solution: "Solution", source: "Utility") -> float | None:
     return Point.of(Problem(source.chain, source.between, Average(weight=0.0)), solution.policy).distortion
 
 
+def spans(figure: "Interval") -> str:
+    return f"{figure.value:.4f} [{figure.low:.4f}, {figure.high:.4f}]"
+
+
 def write(
     path: Path, solution: "Solution", source: "Utility", model: "Artefact | None", seed: int, asked: dict[str, str]
 ) -> None:
-    """The policy file, with the states it speaks about and where it came from; the record stays with the model."""
+    """The policy file, with the states it speaks about and where it came from; the readings stay with the model."""
     import shlex
     import sys
 
@@ -157,8 +201,8 @@ def write(
     data = "" if model is None else model.provenance.get("data_sha256", "")
     command = shlex.join(["veil", *sys.argv[1:]])
     made = provenance(command, seed, data, solution=as_json(solution, source), asked=asked)
-    if model is not None and "card" in model.provenance:
-        made["card"] = model.provenance["card"]
+    if model is not None:
+        made |= {k: model.provenance[k] for k in ("card", "reading") if k in model.provenance}
     extra: dict[str, Any] = {} if model is None else {"states": model.states, "recording": model.recording}
     extra["points"] = source.points
     if source.cost is not None:
@@ -177,25 +221,41 @@ def print_solution(
     from veilstream.data.points import described
 
     console = Console(highlight=False)
-    unit, tried = source.unit or "units", solution.record
+    unit, tried, later = source.unit or "units", solution.record, solution.held_out
+    told = "" if later is None else f"{later.level}: {later.units} {later.unit}"
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     table.add_column(style="dim")
     spread = f" ± {1.96 * solution.leakage_se:.4f}" if solution.leakage_se else ""
-    table.add_row("leakage", f"{solution.leakage:.4f}{spread}", f"bits per step, {solution.level}")
+    rate = f"{solution.leakage:.4f}{spread}", f"bits per step, {solution.level}"
+    if tried is None:
+        table.add_row("leakage", *rate)
+        far = "distortion", f"{solution.distortion:.4f}", f"{unit} on average"
+    else:
+        table.add_row("felt", f"{tried.felt:.4f}", f"{unit} from reading to release, mean over the record")
+        table.add_row("  long run", f"{solution.distortion:.4f}", f"{unit}, the same under the chain")
+        table.add_row(
+            "leakage",
+            f"{tried.bits:.4f} ± {1.96 * tried.bits_se:.4f}",
+            "bits per step on the record, starts and gaps in it",
+        )
+        table.add_row("  long run", *rate)
+        far = None
     if solution.leakage_lower is not None:
         table.add_row("  at least", f"{solution.leakage_lower:.4f}", "bits for any policy this accurate, proved")
-    if tried is not None:
-        table.add_row(
-            "  on the record", f"{tried.bits:.4f} ± {1.96 * tried.bits_se:.4f}", "bits, its starts and gaps in it"
-        )
-        table.add_row("felt", f"{tried.felt:.4f}", f"{unit} from reading to release, mean over the record")
-    said = "on average" if tried is None else "the same under the chain's long run"
-    table.add_row("distortion", f"{solution.distortion:.4f}", f"{unit} {said}")
+    if later is not None:
+        table.add_row("  on later data", spans(later.leakage), f"bits, {told}")
+        table.add_row("  felt on later data", spans(later.raw_distortion), f"{unit}, {told}")
+        if solution.worst_leakage is not None:
+            table.add_row("  at most", f"{solution.worst_leakage:.4f}", "bits whatever the data is, proved")
+    if solution.ladder is not None and tried is not None:
+        table.add_row("  charged", f"{tried.charged:.4f}", "bits, what its meter will say: proved under the chain")
+    if far is not None:
+        table.add_row(*far)
     between = between_states(solution, source)
     if between is not None:
-        table.add_row("  between states", f"{between:.4f}", f"{unit} from state to release")
+        table.add_row("between states", f"{between:.4f}", f"{unit} from state to release")
     table.add_row("objective", f"{solution.objective:.4f}", f"leakage + {solution.weight:g} x distortion")
     if solution.lower_bound is not None:
         table.add_row("  at least", f"{solution.lower_bound:.4f}", f"for any policy, proved: gap {solution.gap:.2%}")
@@ -213,8 +273,15 @@ def print_solution(
     console.print(headline(guess, felt_of(solution), bits_of(solution), source.unit))
     console.print(table)
     console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
+    if later is not None:
+        console.print(f"[dim]{LATER}[/]", soft_wrap=True)
+    elif source.fitted:
+        console.print(f"[dim]{NO_LATER}[/]", soft_wrap=True)
     if quantile < 1 and solution.problem.worst is not None:
         console.print(f"the limit at every step is for {quantile:.4g} of the readings of each state")
+    if solution.ladder is not None:
+        for line in solution.ladder.words(source.unit):
+            console.print(line, soft_wrap=True)
     for warning in solution.warnings:
         console.print(f"[yellow]![/] {warning}", soft_wrap=True)
     if out is not None:

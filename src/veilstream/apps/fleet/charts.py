@@ -21,9 +21,9 @@ def colours(units: Sequence[str]) -> dict[str, str]:
 
 
 def shares(row: dict[str, Any]) -> NDArray[np.float64]:
-    """Her curve: distortion as a share of revealing nothing, leakage as one of the truth; the truth itself is on it."""
+    """Her curve: the distance felt as a share of revealing nothing, leakage as one of the truth, which is on it too."""
     most_d, most_l = row["blind_distortion"] or 1.0, row["entropy_rate"] or 1.0
-    points = [(d / most_d, leak / most_l) for d, leak, _ in row["curve"]]
+    points = [((d if felt is None else felt) / most_d, leak / most_l) for d, leak, _, felt in row["curve"]]
     if row["may_hide_all"]:  # always the same release: no leakage at all
         points.append((1.0, 0.0))
     return np.array(sorted({(0.0, 1.0), *points}))
@@ -54,13 +54,19 @@ def trade_offs(rows: Sequence[dict[str, Any]]) -> str:
         parts.append(f'<path class="median" d="{_path(median_curve(rows), x, y)}"><title>median user</title></path>')
     for r in rows:
         at = min(r["distortion_share"], 1.0), min(r["leakage_share"], 1.0)
-        told = f"{r['user']}: {r['leakage']:.4f} bits per step, {r['distortion']:.3g} {r['unit']}"
+        told = f"{r['user']}: {felt(r)}, {r['leakage']:.4f} bits per step in the long run"
         parts.append(
             f'<circle class="at-{colour[r["unit"]]}" cx="{x(at[0]):.1f}" cy="{y(at[1]):.1f}" r="3.5">'
             f"<title>{escape(told)}</title></circle>"
         )
     label = "Leakage against distortion, one curve per user"
     return f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+
+
+def felt(row: dict[str, Any]) -> str:
+    """How far off a release is, on the record where there is one."""
+    far = row["distortion"] if row["raw_distortion"] is None else row["raw_distortion"]
+    return f"{far:.3g} {row['unit']}".strip()
 
 
 def _axes(x: Callable[[float], float], y: Callable[[float], float]) -> str:

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.apps.fleet.charts import colours, strip, trade_offs
+from veilstream.apps.fleet.charts import colours, felt, strip, trade_offs
+from veilstream.apps.report.content import number
 from veilstream.apps.report.page import asset, pairs, source_hash
-from veilstream.apps.report.words import LEVELS, number
+from veilstream.apps.report.words import LEVELS
+from veilstream.solvers.solution import Level
 
 BANNER = (
     "PRIVATE: this page names users and tells how predictable each is. It holds no trace and no place; "
@@ -107,7 +109,8 @@ def _curves(rows: Sequence[dict[str, Any]]) -> str:
 def _strips(rows: Sequence[dict[str, Any]]) -> str:
     units = [r["unit"] for r in rows]
     figures: list[tuple[str, str, str, Callable[[float], str], Sequence[dict[str, Any]]]] = [
-        ("leakage", "bits per step", "leakage", number, rows),
+        ("leakage", "bits per step on the record", "raw_leakage", number, rows),
+        ("leakage", "bits per step in the long run", "leakage", number, rows),
         ("leakage", "of what the truth tells", "leakage_share", lambda v: f"{v:.1%}", rows),
         ("entropy rate", "bits per step if nothing were hidden", "entropy_rate", number, rows),
         ("gap to the best possible", "proved", "gap", lambda v: f"{v:.2%}", rows),
@@ -116,7 +119,8 @@ def _strips(rows: Sequence[dict[str, Any]]) -> str:
     for unit in sorted(set(units)):
         own = [r for r in rows if r["unit"] == unit]
         show = lambda v, unit=unit: f"{v:.3g} {unit}".strip()  # noqa: E731
-        figures.append(("error", unit or "units", "distortion", show, own))
+        figures.append(("error felt", f"{unit or 'units'}, on the record", "raw_distortion", show, own))
+        figures.append(("error", f"{unit or 'units'}, in the long run", "distortion", show, own))
     cells = "".join(
         f"<div><h3>{escape(title)} <small>{escape(what)}</small></h3>{drawn}</div>"
         for title, what, name, show, which in figures
@@ -131,8 +135,8 @@ def _strips(rows: Sequence[dict[str, Any]]) -> str:
 def _table(rows: Sequence[dict[str, Any]]) -> str:
     """Most revealing first; `data-v` is what a click on the head sorts by."""
     heads = (
-        "user", "leakage", "of the truth", "at least", "gap", "error", "entropy rate", "states", "steps", "helped by",
-        "named", "audit",
+        "user", "felt", "bits felt", "error", "leakage", "of the truth", "at least", "gap", "entropy rate", "states",
+        "steps", "helped by", "named", "later: error", "later: bits", "at most", "moves", "level", "audit",
     )  # fmt: skip
     body = []
     for r in rows:
@@ -140,30 +144,63 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         seen = audit.get("named", {})
         named = seen.get("traces") or seen.get("chain") or {}
         pool = r.get("pool")
+        far, told = r["raw_distortion"], r["raw_leakage"]
         cells: list[tuple[str, Any]] = [
+            ("" if far is None else felt(r), far),
+            ("" if told is None else number(max(told, 0.0)), told),
+            (f"{r['distortion']:.3g} {r['unit']}", r["distortion"]),
             (number(r["leakage"]), r["leakage"]),
             (f"{r['leakage_share']:.1%}", r["leakage_share"]),
             ("" if r["leakage_lower"] is None else number(r["leakage_lower"]), r["leakage_lower"]),
             ("" if r["gap"] is None else f"{r['gap']:.2%}", r["gap"]),
-            (f"{r['distortion']:.3g} {r['unit']}", r["distortion"]),
             (number(r["entropy_rate"]), r["entropy_rate"]),
             (str(r["states"]), r["states"]),
             (f"{r['steps']:,}", r["steps"]),
             ("" if not pool else f"{pool['helpers']:.0f} x {pool['strength']:g}", pool and pool["strength"]),
             (f"{named['nothing']:.0%} → {named['released']:.0%}" if named else "", named.get("released")),
+            *_later(r),
+            _moves(r.get("feedback")),
+            (str(r["level"]), None),
             ("" if not audit else "stands" if audit["stands"] else "CONTRADICTED", None),
         ]
-        tds = "".join(f"<td{_value(v)}>{escape(text)}</td>" for text, v in cells)
+        tds = "".join(
+            f'<td data-head="{escape(h)}"{_value(v)}>{escape(text)}</td>'
+            for h, (text, v) in zip(heads[1:], cells, strict=True)
+        )
         body.append(f'<tr><th scope="row">{escape(r["user"])}</th>{tds}</tr>')
     head = "".join(f'<th scope="col">{escape(h)}</th>' for h in heads)
     return (
-        "<section><h2>User by user</h2><p>A click on a head sorts. <em>at least</em>: no policy this accurate tells "
+        "<section><h2>User by user</h2><p>A click on a head sorts. <em>felt</em>, <em>bits felt</em>: from reading to "
+        "release, and per step, on her own record, starts and gaps included; <em>error</em>, <em>leakage</em>: the "
+        "same in the long run of her chain. <em>at least</em>: no policy this accurate tells "
         "less (proved). <em>helped by</em>: how many others, and the transitions per state they count for. "
         "<em>named</em>: how often someone who knows chain and policy names her state right on her own traces, without "
-        'the releases → with them (estimated).</p><div class="wide"><table class="sortable">'
+        "the releases → with them (estimated). <em>later</em>: on her own latest traces or weeks, which nothing was "
+        "fitted to (held out, 95 % interval); bits are an upper bound whatever the law of that data, <em>at most</em> "
+        "what no data can exceed (proved). <em>moves</em>: public ones between the rungs of a limit kept by feedback, "
+        'and the rungs in use, on her record.</p><div class="wide"><table class="sortable stack">'
         f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(body)}</tbody></table></div></section>"
     )
+
+
+def _moves(climbed: dict[str, Any] | None) -> tuple[str, Any]:
+    if not climbed or not climbed["rungs"]:
+        return "", None
+    used = [i for i, share in enumerate(climbed["rungs"]) if share > 0]
+    return f"{climbed['moves']:.0f} on rungs {used[0]} to {used[-1]}", climbed["moves"]
+
+
+def _later(row: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Error, bits and worst case of a user on her held-out data; *model only* where there is too little."""
+    held, worst = row.get("held_out"), row.get("worst_leakage")
+    most = ("" if worst is None else number(worst), worst)
+    if not held or held["level"] == Level.MODEL_ONLY:
+        return [(str(Level.MODEL_ONLY), None), ("", None), most]
+    felt, bits = held["raw_distortion"], held["leakage"]
+    span = f"{felt['value']:.3g} [{felt['low']:.3g}, {felt['high']:.3g}] {row['unit']}"
+    told = f"{number(bits['value'])} [{number(bits['low'])}, {number(bits['high'])}]"
+    return [(span, felt["value"]), (told, bits["value"]), most]
 
 
 def _value(value: Any) -> str:

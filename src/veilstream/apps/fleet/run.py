@@ -21,6 +21,7 @@ from veilstream.apps.fleet.users import Broken, User, read_users
 from veilstream.data.encode import encode_steps
 from veilstream.data.find import given_places
 from veilstream.data.fitting import FitOptions, find_states
+from veilstream.data.hold_out import split
 from veilstream.data.readings import Account, Readings
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import default_period_s, to_steps
@@ -126,7 +127,8 @@ def _pooled(group: Sequence[User], options: FitOptions, plan: Plan) -> tuple[lis
     found, broken = [], []
     for user in group:
         try:
-            found.append((user, *to_steps(_copy(user), recording)[1:]))
+            _, steps, resolved = to_steps(_copy(user), recording)
+            found.append((user, steps.keep(~split(steps, resolved, options.hold_out).later), resolved))
         except InputError as fault:
             broken.append(Broken(user.name, str(fault)))
     own = [task_of(u.name, u.readings, options, plan.settings, plan.seed) for u, _, _ in found]

@@ -14,7 +14,10 @@ from veilstream.container import write
 from veilstream.errors import InputError
 
 QUANTILES = {"least": 0.0, "quarter": 0.25, "median": 0.5, "three_quarters": 0.75, "most": 1.0}
-SPREAD = ("leakage", "leakage_share", "entropy_rate", "distortion", "distortion_share", "gap", "states", "steps")
+SPREAD = (
+    "raw_distortion", "raw_leakage", "leakage", "leakage_share", "entropy_rate", "distortion", "distortion_share",
+    "gap", "states", "steps",
+)  # fmt: skip
 
 
 @dataclass
@@ -58,15 +61,17 @@ class Summary:
 
 
 def with_shares(row: dict[str, Any]) -> dict[str, Any]:
-    """With leakage as a share of what the truth would tell, distortion as one of what revealing nothing costs.
+    """With leakage as a share of what the truth would tell, distortion as one of what revealing nothing costs: on the
+    record, where there is one, for so is what revealing nothing costs.
 
     Notes are in the words of the command line.
     """
+    far = row["distortion"] if row["raw_distortion"] is None else row["raw_distortion"]
     return {
         **row,
         "notes": [in_flags(note) for note in row.get("notes", ())],
         "leakage_share": row["leakage"] / row["entropy_rate"] if row["entropy_rate"] > 0 else 0.0,
-        "distortion_share": row["distortion"] / row["blind_distortion"] if row["blind_distortion"] > 0 else 0.0,
+        "distortion_share": far / row["blind_distortion"] if row["blind_distortion"] > 0 else 0.0,
     }
 
 

@@ -29,6 +29,7 @@ from veilstream.data.utility import Utility
 if TYPE_CHECKING:
     from veilstream.solvers.solution import Solution
 
+WORK = 2  # raised whenever the same task gives other files
 TIMED = ("seconds", "lower_bound", "leakage_lower", "gap")  # of a solution: what depends on how fast the machine is
 LONGEST_AUDIT = 20_000  # recorded steps that are released anew; beyond, the first so many
 
@@ -54,7 +55,7 @@ class Task:
         """SHA-256 over everything the result depends on."""
         space = None if self.space is None else self.space.export()
         told = {
-            "veilstream": veilstream.__version__,
+            "veilstream": [veilstream.__version__, WORK],
             "user": [self.name, self.kind, self.unit, self.stepped],
             "fit": asdict(self.options),
             "settings": asdict(self.settings),
@@ -120,25 +121,34 @@ def work(task: Task) -> Result:
 def _work(task: Task) -> Result:
     from veilstream.apps.report.points import curve_constraint
     from veilstream.solvers import curve, default_weights, solve
+    from veilstream.solvers.comfort import honest
 
     began, asked = perf_counter(), task.settings
     model = fit_model(task.readings(), task.options, task.space, task.prior)
-    utility = Utility.of(model.chain, model.states, model.record, show=asked.shown(task.unit))
+    later = None if model.later is None else model.later.record
+    utility = Utility.of(model.chain, model.states, model.record, held_out=later, show=asked.shown(task.unit))
     blind = utility.blind
     problem = utility.problem(asked.constraint(task.unit, blind))
     seed = task.options.seed
-    solution = solve(problem, asked.method, asked.window, seed=seed, course=utility.course)
+    every = None if asked.feedback is None else model.recording.steps_in(asked.feedback, "`feedback`")
+    streams: dict[str, Any] = {"course": utility.course, "held_out": utility.held_out, "feedback": every}
+    solution = solve(problem, asked.method, asked.window, seed=seed, **streams)
     open_ = problem.under(curve_constraint(problem.constraint))
     found = curve(open_, default_weights(open_, asked.points), asked.method, seed=seed, window=asked.window)
     if asked.certify_s > 0:
         from veilstream.solvers.bounds import certify_curve
 
         solution, *found = certify_curve([solution, *found], asked.certify_s)
+    solution = honest(solution, {"card": model.figures()})
     files, policy = _veil_files(task, model, solution, utility)
     files["curve.csv"] = _csv(found)
-    row = _row(task, model, solution, found, blind)
+    row = _row(task, model, solution, blind)
+    row["curve"] = [
+        [s.distortion, s.leakage, s.leakage_lower, None if utility.course is None else utility.course.felt(s.policy)]
+        for s in found
+    ]
     if asked.audit:
-        row["audit"], files["audit.json"] = _audit(policy, model.runs.sequences, seed)
+        row["audit"], files["audit.json"] = _audit(policy, model.runs.sequences, solution, seed)
     row["seconds"] = round(perf_counter() - began, 3)
     return Result(task.name, files, row)
 
@@ -150,8 +160,9 @@ def _veil_files(
     parts: dict[str, Any] = {"states": model.states, "recording": model.recording}
     said = {k: v for k, v in solution.to_json().items() if k not in TIMED}
     more = {} if task.pool is None else {"pool": task.pool}
-    made = provenance("veil fleet", task.options.seed, task.data_sha256, **more)
-    _, model_file = dumps(chain=model.chain, record=model.record, **parts, provenance=made)
+    made = provenance("veil fleet", task.options.seed, task.data_sha256, card=model.figures(), **more)
+    later = None if model.later is None else model.later.record
+    _, model_file = dumps(chain=model.chain, record=model.record, held_out=later, **parts, provenance=made)
     parts |= {"problem": solution.problem, "points": utility.points, "name": "the policy"}
     policy, policy_file = dumps(solution.policy, **parts, provenance=made | {"solution": said})
     return {"model.veil": model_file, "policy.veil": policy_file}, policy
@@ -167,8 +178,8 @@ def _csv(solutions: Sequence[Solution]) -> bytes:
     return out.getvalue().encode()
 
 
-def _row(task: Task, model: FittedModel, solution: Solution, found: Sequence[Solution], blind: float) -> dict[str, Any]:
-    chosen = solution.to_json()
+def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> dict[str, Any]:
+    chosen, record = solution.to_json(), solution.record
     names = ("leakage", "leakage_lower", "gap", "distortion", "window", "constraint", "level", "status", "startup_bits")
     return {
         "user": task.name,
@@ -179,23 +190,36 @@ def _row(task: Task, model: FittedModel, solution: Solution, found: Sequence[Sol
         "period_s": model.period_s,
         "entropy_rate": model.chain.entropy_rate,
         "blind_distortion": blind,
-        "raw_distortion": None if solution.record is None else solution.record.felt,
+        "raw_distortion": None if record is None else record.felt,
+        "raw_leakage": None if record is None else record.bits,
+        "held_out": None if solution.held_out is None else solution.held_out.to_json(),
+        "worst_leakage": solution.worst_leakage,
+        "feedback": None if solution.ladder is None else _climbed(solution),
         "may_hide_all": bool(solution.problem.allowed.all()),
         **{k: chosen[k] for k in names},
         "pool": task.pool,
-        "curve": [[s.distortion, s.leakage, s.leakage_lower] for s in found],
         "notes": [*model.notes, *solution.warnings],
     }
 
 
-def _audit(policy: Artefact, sequences: Sequence[NDArray[np.int64]], seed: int) -> tuple[dict[str, Any], bytes]:
+def _climbed(solution: Solution) -> dict[str, Any]:
+    """A ladder and what became of it on her record."""
+    tried = {} if solution.record is None else solution.record.to_json()["record"]
+    told = solution.ladder.to_json()
+    kept = ("every", "limit", "first", "promised", "served")
+    return {k: told[k] for k in kept} | {k: tried.get(k) for k in ("rungs", "moves", "charged")}
+
+
+def _audit(
+    policy: Artefact, sequences: Sequence[NDArray[np.int64]], solution: Solution, seed: int
+) -> tuple[dict[str, Any], bytes]:
     """Exact adversaries on data from the chain and on her own traces; no network is trained."""
     from veilstream.audit import Options
     from veilstream.audit.assemble import audit_artefact
 
     options = Options(seed=seed).quick()
     long = [s for s in _first_steps(sequences, LONGEST_AUDIT) if len(s) > max(options.lookbacks)]
-    found = audit_artefact(policy, sequences=long or None, options=options)
+    found = audit_artefact(policy, sequences=long or None, record=solution.record, options=options)
     seen = {s.name: {who: s.adversaries["filter"][who].top1 for who in ("released", "nothing")} for s in
             found.audit.policy.settings}  # fmt: skip
     told = found.to_json()

@@ -52,4 +52,4 @@ def model_of(user: Path, order: int = 1) -> FittedModel:
     from veilstream.data.sources import read
 
     way = Recording(period_s=300.0, bin="mean", gaps="bridge", noise="drop", eps_m=200.0, min_samples=8)
-    return fit_model(read([str(user)]), FitOptions(way, order=order))
+    return fit_model(read([str(user)]), FitOptions(way, order=order, hold_out=0.0))

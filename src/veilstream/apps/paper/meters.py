@@ -23,4 +23,4 @@ def readings(meters: Path) -> Readings:
 def household(meters: Path, name: str, bins: int = BINS, order: int = 1) -> FittedModel:
     from veilstream.data.fitting import FitOptions, fit_model
 
-    return fit_model(readings(meters).only(name), FitOptions(n_states=bins, order=order))
+    return fit_model(readings(meters).only(name), FitOptions(n_states=bins, order=order, hold_out=0.0))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.core.course import OnCourse
 from veilstream.errors import InputError
 from veilstream.solvers.solution import Progress
 
@@ -35,6 +36,7 @@ def audit_part(
     depth: str = "quick",
     seed: int = 0,
     progress: Progress | None = None,
+    record: OnCourse | None = None,
 ) -> AuditPart:
     """quick: the exact adversaries; full: learned ones too, which takes minutes; none: a word instead."""
     if depth not in DEPTHS:
@@ -51,6 +53,7 @@ def audit_part(
         found = audit_artefact(
             artefact,
             sequences=recorded,
+            record=record,
             name="this policy",
             against=["planar-laplace"] if artefact.problem.allowed.all() else [],
             options=options if depth == "full" else options.quick(),

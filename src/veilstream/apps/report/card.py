@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
-from veilstream.core.course import OnCourse
+from veilstream.audit.later import LaterData
 from veilstream.data.card import THIN_ROW, describe
 from veilstream.data.cost import TABLE
 from veilstream.data.points import described
@@ -26,7 +26,7 @@ def data_card(
     traces: int,
     readings: int,
     sequences: Sequence[NDArray[np.int64]],
-    felt: OnCourse | None = None,
+    later: LaterData | None = None,
 ) -> list[tuple[str, str]]:
     """The recorded data, seen through the policy's states."""
     card = describe(artefact.chain, sequences)
@@ -38,9 +38,8 @@ def data_card(
         ("stays put", f"{100 * card.self_transition:.0f} % of steps"),
         ("data against chain", f"{card.drift:.2f} total variation between visits and the chain's long-run law"),
     ]
-    if felt is not None and artefact.states is not None:
-        told = f"{felt.bits:.3f} ± {1.96 * felt.bits_se:.3f} bits per step as released, starts and gaps included"
-        rows.insert(0, ("felt", f"{felt.felt:.3g} {artefact.unit} from reading to release on average; {told}"))
+    if later is not None and artefact.states is not None:
+        rows.insert(0, ("later data", later.words(artefact.unit)))
     if card.thin_rows:
         rows.append(("thin rows", f"{card.thin_rows} states with fewer than {THIN_ROW} transitions behind them"))
     return rows
@@ -66,6 +65,9 @@ def chain_card(artefact: Artefact) -> list[tuple[str, str]]:
             ("fitted on", f"{counts.sum():,.0f} transitions; per state {counts.min():,.0f} to {counts.max():,.0f}")
         )
     if artefact.problem is not None:
-        rows.append(("constraint", str(artefact.problem.constraint)))
+        unit = f" (distances in {artefact.unit})" if artefact.unit else ""
+        rows.append(("constraint", f"{artefact.problem.constraint}{unit}"))
+    if artefact.policy is not None and (rule := artefact.policy.moves_by) is not None:
+        rows.append(("kept by feedback", rule.words(artefact.policy.rungs, artefact.unit)))
     rows += [("note", warning) for warning in chain.warnings]
     return rows

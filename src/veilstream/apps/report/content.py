@@ -22,8 +22,10 @@ from veilstream.apps.report.points import (
     slopes,
     stretch,
 )
+from veilstream.apps.report.rivals import Elsewhere, Rival, at_policy, felt_of, modest
 from veilstream.artefact import Artefact
 from veilstream.audit.verdict import noun
+from veilstream.core.course import DRAWS, Course, OnCourse
 from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
@@ -31,7 +33,7 @@ from veilstream.core.problem import Average, Both, Instantaneous, Problem
 from veilstream.data.card import newest_symbol_chain
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
-from veilstream.solvers import curve, default_weights, solve
+from veilstream.solvers import curve, default_weights
 from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.bounds import certify_curve
 from veilstream.solvers.comfort import about_data, about_policy, honest_point, level
@@ -40,13 +42,8 @@ from veilstream.units import format_duration
 
 MAX_STEPS = 288
 MAX_CELLS = 1_500_000  # bytes of posteriors and channels in a page, over all operating points
-BASELINES = {
-    "myopic": "myopic: best for each step alone",
-    "planar-laplace": "planar Laplace (geo-indistinguishability)",
-    "randomised-response": "randomised response",
-    "rounding": "rounding to zones",
-    "constant": "always the same",
-}
+RECORD_STEPS = 4_000  # of a record up to which every point is released on it
+RECORD_DRAWS = 40_000
 
 
 @dataclass(frozen=True)
@@ -59,18 +56,6 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Rival:
-    """One row of the table at equal distortion; `note` says why there are no numbers."""
-
-    label: str
-    leakage: float | None
-    leakage_se: float
-    distortion: float | None
-    level: str
-    note: str = ""
-
-
-@dataclass(frozen=True)
 class Spot:
     """A place on the slider."""
 
@@ -80,6 +65,10 @@ class Spot:
     example: Example
     channel: Array
     channel_level: str  # how sure the channel is
+    less: float  # share of what the truth would tell that is kept back: on the record where bits are known there
+    felt: float | None = None  # mean distance from reading to release on the record
+    record: OnCourse | None = None  # and bits
+    rivals: Sequence[Rival] = ()
     command: str = ""  # that makes it
 
 
@@ -96,9 +85,9 @@ class Content:
     law: Array  # share of time of each symbol
     spots: list[Spot]
     solutions: list[Solution]
-    baselines: list[Rival]
     family: list[Point]  # planar Laplace, for the picture
     audit: AuditPart
+    truth: float | None = None  # bits per step that the truth would tell on the record
     card: list[tuple[str, str]] = field(default_factory=list)
     account: list[dict[str, Any]] = field(default_factory=list)
 
@@ -114,6 +103,15 @@ class Content:
         return next(s for s in self.spots if s.own)
 
     @property
+    def record_level(self) -> Level:
+        """How sure bits on the record are."""
+        return level(Level.ESTIMATED, self.artefact.provenance)
+
+    @property
+    def baselines(self) -> Sequence[Rival]:
+        return self.own.rivals
+
+    @property
     def period(self) -> str:
         return "step" if not self.artefact.period_s else f"step of {format_duration(self.artefact.period_s)}"
 
@@ -125,12 +123,14 @@ def collect(
     card: Sequence[tuple[str, str]] = (),
     account: Sequence[dict[str, Any]] = (),
     progress: Progress | None = None,
+    course: Course | None = None,
 ) -> Content:
-    """All the numbers. `sequences`: recorded symbols, needed unless the report is shareable."""
+    """All the numbers. `sequences`: recorded symbols, needed unless the report is shareable; `course`: the same streams
+    with their readings, for what is felt."""
     if artefact.policy is None or artefact.problem is None:
         raise InputError("this file holds a model without a policy; make one with veil solve MODEL --avg 1km -o FILE")
     problem, chain = artefact.problem, artefact.chain
-    recorded = None if options.shareable else sequences
+    recorded, course = (None, None) if options.shareable else (sequences, course)
     if options.shareable:
         sequences = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=options.seed)[0]]]
     if not sequences:
@@ -148,15 +148,36 @@ def collect(
     room = MAX_CELLS // n_spots - chain.n_symbols * problem.n_outputs
     path = stretch(sequences, int(np.clip(room // chain.n_symbols, 24, MAX_STEPS)))
     z = TrueStates.of(chain).along(path)
+    truth = None if course is None else course.truth(chain)
+    elsewhere = Elsewhere.of(problem, course, options.seed)
     points = [(own, True), *((Point(s.policy, s.leakage, s.distortion, s.level, s.leakage_se), False) for s in kept)]
     spots = []
     for i, (point, is_own) in enumerate(sorted(points, key=lambda p: (p[0].distortion, -p[0].leakage))):
         if progress:
             progress((i + 1) / n_spots, "examples")
         low = float(lower_curve(solutions, np.array([point.distortion]))[0])
-        spot = _spot(artefact, point.policy, point, low, is_own, z, options.seed)
+        record = _record(artefact, point.policy, course, is_own)
+        felt = record.felt if record is not None else felt_of(course, point.policy)
+        rivals = (
+            at_policy(problem, point, course, artefact.provenance, options.seed)
+            if is_own
+            else elsewhere.at(point, felt)
+        )
         weight = next((s.weight for s in kept if s.policy is point.policy), None)
-        spots.append(replace(spot, command=command_of(artefact, weight, options.shareable)))
+        spots.append(
+            Spot(
+                point,
+                min(low, point.leakage),
+                is_own,
+                example(chain, point.policy, z, options.seed),
+                *mean_channel(chain, point.policy, options.seed),
+                _less(point, record, truth, chain.entropy_rate),
+                felt,
+                record,
+                modest(rivals, artefact.provenance),
+                command_of(artefact, weight, options.shareable),
+            )
+        )
     return Content(
         artefact,
         free,
@@ -167,15 +188,27 @@ def collect(
         newest_symbol_chain(chain)[0],
         spots,
         solutions,
-        [
-            replace(b, level=str(level(Level(b.level), artefact.provenance))) if b.level else b
-            for b in baselines(problem, own, options.seed)
-        ],
         Baseline("planar-laplace", settings=16, seed=options.seed).family(_free(problem), progress),
-        audit_part(artefact, recorded, options.audit, options.seed, progress),
+        audit_part(artefact, recorded, options.audit, options.seed, progress, next(s.record for s in spots if s.own)),
+        truth,
         list(card),
         list(account),
     )
+
+
+def _record(artefact: Artefact, policy: Policy, course: Course | None, own: bool) -> OnCourse | None:
+    """The point on the recorded streams; without them what the file says of its own, nothing of another."""
+    if course is None:
+        return OnCourse.of(artefact.provenance.get("solution")) if own else None
+    if not own and course.steps > RECORD_STEPS:
+        return None
+    told = course.leakage(policy, artefact.chain, DRAWS if own else RECORD_DRAWS)
+    return replace(told, felt=course.felt(policy))
+
+
+def _less(point: Point, record: OnCourse | None, truth: float | None, rate: float) -> float:
+    told, most = (point.leakage, rate) if record is None or truth is None else (record.bits, truth)
+    return float(np.clip(1 - told / max(most, 1e-9), 0.0, 1.0))
 
 
 def _same(solution: Solution, own: Point, solutions: Sequence[Solution]) -> bool:
@@ -183,13 +216,6 @@ def _same(solution: Solution, own: Point, solutions: Sequence[Solution]) -> bool
     most = max(s.leakage for s in solutions) or 1.0
     apart = abs(solution.distortion - own.distortion) / reach, abs(solution.leakage - own.leakage) / most
     return max(apart) < 0.01
-
-
-def _spot(
-    artefact: Artefact, policy: Policy, point: Point, low: float, own: bool, z: NDArray[np.int64], seed: int
-) -> Spot:
-    channel, level = mean_channel(artefact.chain, policy, seed)
-    return Spot(point, min(low, point.leakage), own, example(artefact.chain, policy, z, seed), channel, level)
 
 
 def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str:
@@ -202,7 +228,7 @@ def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str
     words = ["veil", "solve", "MODEL", "--lambda", f"{weight:.4g}", *_asked(artefact)]
     if isinstance(constraint, Both | Instantaneous):
         limit = constraint.limit if isinstance(constraint, Instantaneous) else constraint.instantaneous.limit
-        unit = "" if states is None else states.unit
+        unit = artefact.unit
         if isinstance(limit, tuple):
             names = map(str, range(len(limit))) if states is None else states.names
             text = ",".join(f"{name}={one:g}{unit}" for name, one in zip(names, limit, strict=False))
@@ -224,24 +250,34 @@ def _free(problem: Problem) -> Problem:
     return problem.under(Average(weight=1.0))
 
 
-def baselines(problem: Problem, own: Point, seed: int) -> list[Rival]:
-    """What else there is, at a mean distortion of at most the policy's."""
-    rows = [Rival("this policy", own.leakage, own.leakage_se, own.distortion, str(own.level))]
-    limit = Average(limit=own.distortion)
-    free = curve_constraint(problem.constraint)
-    for method, label in BASELINES.items():
-        keeps = method == "myopic" and isinstance(free, Both)
-        constraint = Both(limit, free.instantaneous) if keeps and isinstance(free, Both) else limit
-        try:
-            s = solve(problem.under(constraint), method, seed=seed)
-        except InputError:
-            least = float((problem.chain.stationary @ problem.distortion).min())
-            why = "cannot be this accurate" + (f" (off by {least:.3g} on average)" if method == "constant" else "")
-            rows.append(Rival(label, None, 0, None, "", why))
+def table_head(content: Content) -> list[str]:
+    """Of the table of rivals; the record first where there is one."""
+    unit = f" ({content.unit})" if content.unit else ""
+    felt = [f"felt on the record{unit}"] if content.own.felt is not None else []
+    long = (f"in the long run{unit}", "bits per step") if felt else (f"mean distortion{unit}", "bits per step")
+    return ["method", *felt, *long, "times this one's", "level"]
+
+
+def table_rows(content: Content, spot: Spot) -> list[list[str]]:
+    """Its cells, as text; a row of two says why there are no numbers."""
+    own, rows = spot.point.leakage, []
+    for b in spot.rivals:
+        if b.leakage is None or b.distortion is None:
+            rows.append([b.label, b.note])
             continue
-        note = "does not keep the limit at every step" if isinstance(free, Both) and not keeps else ""
-        rows.append(Rival(label, s.leakage, s.leakage_se, s.distortion, str(s.level), note))
+        spread = f" ± {1.96 * b.leakage_se:.4f}" if b.leakage_se else ""
+        times = f"{b.leakage / own:.2f}" if own > 1e-6 else ""
+        felt = [] if content.own.felt is None else ["" if b.felt is None else f"{b.felt:.3f}"]
+        note = b.level + (f"; {b.note}" if b.note else "")
+        rows.append([b.label, *felt, f"{b.distortion:.3f}", number(b.leakage) + spread, times, note])
     return rows
+
+
+def number(value: float) -> str:
+    """Three digits, without exponents."""
+    if value == 0:
+        return "0"
+    return f"{value:.3f}" if abs(value) >= 0.1 else f"{value:.4f}" if abs(value) >= 0.001 else f"{value:.1g}"
 
 
 # --- what the page's script draws ------------------------------------------------------------------------
@@ -268,6 +304,7 @@ def payload(content: Content) -> dict[str, Any]:
         "levels": None if states is None or states.is_map else _r(states.coordinates[:, 0]),
         "shown": None if states is None or points is None else _shown(states, points),
         "true": content.path.tolist(),
+        "record_level": str(content.record_level),
         "sampled": content.options.shareable,
         "curve": {"d": _r(D), "l": _r(L), "x": _r(grid), "low": _r(lower_curve(content.solutions, grid))},
         "laplace": [[_r(p.distortion), _r(p.leakage)] for p in content.family],
@@ -277,6 +314,11 @@ def payload(content: Content) -> dict[str, Any]:
                 "d": _r(s.point.distortion),
                 "l": _r(s.point.leakage),
                 "se": _r(s.point.leakage_se),
+                "felt": None if s.felt is None else _r(s.felt),
+                "bits": None if s.record is None else _r(s.record.bits),
+                "bits_se": None if s.record is None else _r(s.record.bits_se),
+                "less": _r(s.less),
+                "rivals": table_rows(content, s),
                 "low": _r(s.low),
                 "level": str(s.point.level),
                 "right": _r(s.example.right),

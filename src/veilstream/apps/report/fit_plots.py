@@ -38,7 +38,7 @@ def fit_figure(states: StateSpace, transition: NDArray[np.float64], law: NDArray
             draw_map(zoom[0], states, places, transition, law, near)
             frame(zoom[0], left, places[near])
             zoom[0].set_title("the framed part, enlarged", fontsize=10)
-    draw_transitions(right, transition, states.names)
+    draw_transitions(right, transition, states)
     figure.suptitle(title, color=INK)
     return figure
 
@@ -150,19 +150,26 @@ def draw_levels(ax: Axes, states: StateSpace, law: NDArray[np.float64]) -> None:
     unit = f" ({states.unit})" if states.unit else ""
     at = np.arange(len(states))
     ax.bar(at, law, color=FLOW)
-    label_ticks(ax.xaxis, [f"{level:.3g}" for level in states.coordinates[:, 0]])
+    label_ticks(
+        ax.xaxis, [f"{level:.3g}" for level in states.coordinates[:, 0]], rotation=90 if len(states) > 10 else 0
+    )
     ax.set(xlabel=f"mean level of the bin{unit}", ylabel="share of time")
     ax.set_title(f"{len(states)} bins", fontsize=10)
 
 
-def draw_transitions(ax: Axes, transition: NDArray[np.float64], names: tuple[str, ...]) -> None:
-    """P(next | now) on a logarithmic scale, down to 1e-3."""
+def draw_transitions(ax: Axes, transition: NDArray[np.float64], states: StateSpace) -> None:
+    """P(next | now) on a logarithmic scale, down to 1e-3; of values the low ones are at the bottom."""
     image = ax.imshow(np.maximum(transition, 1e-3), norm=LogNorm(1e-3, 1), cmap="YlGnBu")
+    if not states.is_map:
+        ax.invert_yaxis()
     bar = ax.figure.colorbar(image, ax=ax, shrink=0.85)
     bar.set_label("probability per step (0.001 and below: lightest)")
-    label_ticks(ax.xaxis, [short(name) for name in names], rotation=90)
-    label_ticks(ax.yaxis, [short(name) for name in names])
-    ax.set(xlabel="next state", ylabel="state now")
+    unit = "" if states.is_map or not states.unit else states.unit
+    names = [short(name).removesuffix(f" {unit}") for name in states.names]
+    label_ticks(ax.xaxis, names, rotation=90)
+    label_ticks(ax.yaxis, names)
+    of = f" ({unit})" if unit else ""
+    ax.set(xlabel=f"next state{of}", ylabel=f"state now{of}")
     ax.set_title("transition probabilities", fontsize=10)
 
 

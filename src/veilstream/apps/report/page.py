@@ -14,7 +14,7 @@ from importlib.resources import files
 
 from veilstream.apps.report import words
 from veilstream.apps.report.audit_part import AuditPart
-from veilstream.apps.report.content import Content, payload
+from veilstream.apps.report.content import Content, payload, table_head, table_rows
 from veilstream.audit.tables import LEGEND
 
 PRIVATE = "PRIVATE: this page shows recorded traces. Do not pass it on; veil report --shareable makes one you can."
@@ -22,7 +22,7 @@ SHAREABLE = (
     "Shareable: no recorded trace is in this page; its example was drawn from the chain. "
     "It does show the model: states, their distances, and how often each is visited."
 )
-HIDDEN = {"command", "data_sha256"}  # of the provenance, in a shareable page: they may name a person's files
+HIDDEN = {"command", "data_sha256", "reading"}  # of the provenance, in a shareable page: they may name a person's files
 
 
 def render(content: Content) -> str:
@@ -48,7 +48,7 @@ def render(content: Content) -> str:
         "example": escape(_example(content)),
         "baselines": _baselines(content),
         "audit": _audit(content.audit),
-        "card": pairs(content.card) or "<p>No data was given.</p>",
+        "card": pairs([*words.felt_row(content), *content.card]) or "<p>No data was given.</p>",
         "account": _account(content),
         "levels": pairs([(str(k), v) for k, v in words.LEVELS.items()]),
         "limits": "".join(f"<li>{escape(s)}</li>" for s in words.LIMITS),
@@ -92,25 +92,18 @@ def _example(content: Content) -> str:
 
 
 def _baselines(content: Content) -> str:
-    unit = f" ({content.unit})" if content.unit else ""
-    own = content.own.point.leakage
-    head = "".join(
-        f'<th scope="col">{escape(h)}</th>'
-        for h in ("method", f"mean distortion{unit}", "leakage (bits per step)", "times this policy's", "level")
-    )
+    """The table that the slider rewrites."""
+    names = table_head(content)
+    head = "".join(f'<th scope="col">{escape(h)}</th>' for h in names)
     rows = []
-    for b in content.baselines:
-        if b.leakage is None or b.distortion is None:
-            rows.append(f'<tr><th scope="row">{escape(b.label)}</th><td colspan="4">{escape(b.note)}</td></tr>')
-            continue
-        spread = f" ± {1.96 * b.leakage_se:.4f}" if b.leakage_se else ""
-        times = f"{b.leakage / own:.2f}" if own > 1e-6 else ""
-        level = b.level + (f"; {b.note}" if b.note else "")
-        cells = (f"{b.distortion:.3f}", words.number(b.leakage) + spread, times, level)
-        rows.append(
-            f'<tr><th scope="row">{escape(b.label)}</th>' + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>"
-        )
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    for first, *rest in table_rows(content, content.own):
+        about = [f'data-head="{escape(h)}"' for h in names[1:]] if len(rest) > 1 else [f'colspan="{len(names) - 1}"']
+        cells = "".join(f"<td {a}>{escape(c)}</td>" for a, c in zip(about, rest, strict=True))
+        rows.append(f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>')
+    return (
+        f'<div class="wide"><table class="stack" id="rivals"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
 
 
 def _audit(found: AuditPart) -> str:

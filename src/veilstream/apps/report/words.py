@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from veilstream.apps.report.content import Content
+from veilstream.apps.report.content import Content, number
 from veilstream.audit.verdict import noun
 from veilstream.solvers.solution import Level
 
 LEVELS = {
     Level.PROVED: "holds for every adversary and every other policy, if the fitted chain is the truth",
-    Level.COMPUTED: "no sampling behind it; exact for the fitted chain, to rounding",
+    Level.COMPUTED: "no sampling behind it; exact for the fitted chain, to rounding. The leakage of a policy "
+    "that forgets old releases is an upper bound on what someone who keeps them all learns",
     Level.ESTIMATED: "by simulation; the ± is a 95 % interval",
+    Level.HELD_OUT: "measured on the person's own later data, which nothing was fitted to; 95 % intervals over whole "
+    "traces or weeks; bits are an upper bound whatever the law of that data, the chain is not believed",
     Level.MODEL_ONLY: "true of the fitted chain, but the data behind it is too little to say it of the person",
 }
 GLOSSARY = {
@@ -34,42 +37,59 @@ LIMITS = (
 )
 
 
-def number(value: float) -> str:
-    """Three digits, without exponents."""
-    if value == 0:
-        return "0"
-    return f"{value:.3f}" if abs(value) >= 0.1 else f"{value:.4f}" if abs(value) >= 0.001 else f"{value:.1g}"
-
-
 def amount(content: Content, value: float) -> str:
     return f"{value:.3g} {content.unit}".strip()
+
+
+def felt_row(content: Content) -> list[tuple[str, str]]:
+    """For the card: the record first, the long run beside it."""
+    own = content.own
+    if own.record is None:
+        return []
+    record, long = own.record, amount(content, own.point.distortion)
+    return [
+        (
+            "felt",
+            f"{amount(content, record.felt)} from reading to release on average ({long} in the chain's long run); "
+            f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step as released, starts and gaps "
+            f"included ({number(own.point.leakage)} in the long run)",
+        )
+    ]
 
 
 def verdict(content: Content) -> tuple[str, list[str]]:
     """A headline, and the sentences that back it, each with its guarantee level."""
     own, truth = content.own, content.artefact.chain.entropy_rate
     point = own.point
-    off = amount(content, point.distortion)
-    if point.leakage < 5e-4 * max(truth, 1e-9):
-        told = f"releases are {off} off on average and tell next to nothing."
+    off = amount(content, point.distortion) + " off on average"
+    if own.felt is not None:
+        long = amount(content, point.distortion)
+        off = f"{amount(content, own.felt)} off on average on the record ({long} in the long run)"
+    if own.less > 1 - 5e-4:
+        told = f"releases are {off} and tell next to nothing."
     else:
-        less = max(0.0, 1 - point.leakage / max(truth, 1e-9))
-        share = f"{100 * less:.1f}" if less > 0.99 else f"{100 * less:.0f}"
-        told = f"releases are {off} off on average and tell {share} % less than the truth would."
+        share = f"{100 * own.less:.1f}" if own.less > 0.99 else f"{100 * own.less:.0f}"
+        told = f"releases are {off} and tell {share} % less than the truth would."
     headline = (
         f"Someone who sees every release names the {noun(content.unit)} in {100 * own.example.right:.0f} % of steps "
         f"({100 * float(content.law.max()):.0f} % without any release); {told}"
     )
     spread = f" ± {1.96 * point.leakage_se:.4f}" if point.leakage_se else ""
-    found = [
-        f"Each {content.period} tells {number(point.leakage)}{spread} bits; the truth itself would tell "
-        f"{number(truth)} ({point.level}).",
-    ]
+    each = f"each {content.period} tells {number(point.leakage)}{spread} bits; the truth itself would tell "
+    found = [f"E{each[1:]}{number(truth)} ({point.level})."]
+    if own.record is not None:
+        there = "" if content.truth is None else f"; the truth would tell {number(content.truth)} there"
+        bits = f"{number(max(own.record.bits, 0.0))} ± {1.96 * own.record.bits_se:.4f} bits"
+        found = [
+            f"On the record, starts and gaps included, each {content.period} tells {bits}{there} "
+            f"({content.record_level}).",
+            f"In the long run of the fitted chain {each}{number(truth)} ({point.level}).",
+        ]
     left = point.leakage - own.low
     if own.low > 0:
         share = f"{100 * left / point.leakage:.1f}"
         found.append(
-            f"No policy this accurate can tell less than {number(own.low)} bits ({Level.PROVED}), "
+            f"No policy this accurate in the long run can tell less than {number(own.low)} bits ({Level.PROVED}), "
             f"so at most {share} % of this leakage could still be avoided."
         )
     elif point.leakage > 5e-4 * max(truth, 1e-9):

@@ -21,6 +21,8 @@ from veilstream.data.readers.times import (
 )
 from veilstream.errors import InputError
 
+MANY_ROWS, MANY = 20, 10  # more bad rows than this, and than one in so many, are another format
+
 
 @dataclass(frozen=True)
 class TextTable:
@@ -109,22 +111,34 @@ def _bad_rows(frame: pl.DataFrame, table: TextTable, style: TimeStyle, skip: boo
         found = frame.filter(test.fill_null(False))["__row"]
         if found.len() and not skip:
             line = table.line(int(found.min()))  # type: ignore[arg-type]
-            raise InputError(f"{table.name} line {line}: {_fault(column, what, table.field(line, column), style)}")
+            text = table.field(line, column)
+            advice = _advice(column, what, text, found.len(), frame.height)
+            raise InputError(f"{table.name} line {line}: {_fault(column, what, text, style, advice)}")
         rows.append(found)
     return pl.concat(rows).unique()
 
 
-def _fault(column: str, what: str, text: str, style: TimeStyle) -> str:
+def _advice(column: str, what: str, text: str, bad: int, rows: int) -> str:
+    """To drop rows helps against a few bad ones, not against another format, and not where a word is a value."""
+    if bad > max(MANY_ROWS, rows // MANY):
+        told = "`time_format`" if what == "time" else "`columns`"
+        return f"so it is in {bad:,} of {rows:,} rows: convert the file, or tell what it holds with {told}"
+    if what == "number" and text.strip().isalpha():
+        return "write the number it stands for; `skip_bad=True` drops such rows, and what they said is lost"
+    return SKIP
+
+
+def _fault(column: str, what: str, text: str, style: TimeStyle, advice: str) -> str:
     if what == "number":
-        return f"column {column!r} must be a number, found {form(text)}; {SKIP}"
+        return f"column {column!r} must be a number, found {form(text)}; {advice}"
     if what in RANGES:
-        return f"{outside(what)}; {SKIP}"
+        return f"{outside(what)}; {advice}"
     stamp = form(text)
     if style.kind == "naive" and has_zone(text):
         return f"mixed time zones: {stamp} has one, earlier stamps have none; write all in one form"
     if style.kind == "aware" and lacks_zone(text):
         return f"mixed time zones: {stamp} has none, earlier stamps have one; write all in one form"
-    return f"the time {stamp} is not like the first one (or does not exist in {style.zone}); {SKIP}"
+    return f"the time {stamp} is not like the first one (or does not exist in {style.zone}); {advice}"
 
 
 def _check_zones(frame: pl.DataFrame, table: TextTable) -> None:

@@ -14,6 +14,7 @@ from veilstream.errors import InputError
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _ZONE = r"(Z|z|[+-]\d{2}:?\d{2})$"
 _DATED = re.compile(r"\d{4}-\d{2}-\d{2}([T ])\d{2}:\d{2}(:\d{2}([.,]\d+)?)?")
+_DAY_FIRST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})( )(\d{1,2}:\d{2})(:\d{2})?")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 OWN = "own"  # as a time zone: every stamp's own offset is trusted, however many there are
 STEP_LIMIT = 1e8  # numbers below this are steps, not seconds since 1970
@@ -56,6 +57,13 @@ def time_style(sample: str, tz: str | None, time_format: str | None, where: str)
         return TimeStyle("aware", pattern + gap + "%#z") if aware else TimeStyle("naive", pattern, zone=str(zone))
     if _DATE.fullmatch(text):
         return TimeStyle("naive", "%Y-%m-%d", zone=str(zone))
+    if match := _DAY_FIRST.fullmatch(text):
+        mark, clock = match[2], "%H:%M" + (":%S" if match[7] else "")
+        first, second = (f"%d{mark}%m{mark}%Y {clock}", f"%m{mark}%d{mark}%Y {clock}")
+        raise InputError(
+            f"{where}: cannot tell day from month in {form(sample)}; say `time_format='{first}'`, or "
+            f"`time_format='{second}'`"
+        )
     raise InputError(
         f"{where}: cannot read the time {form(sample)}; use ISO 8601 (2013-01-01T00:30:00Z), seconds since 1970, "
         "or tell the format with `time_format`"

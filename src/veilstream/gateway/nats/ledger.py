@@ -32,7 +32,7 @@ from veilstream.gateway.nats.names import Names
 from veilstream.gateway.nats.seal import Seal
 
 log = logging.getLogger("veilstream.nats")
-SCHEMA = 1
+SCHEMA = 2
 KEEP = 32  # releases of a stream that the log keeps
 MOST = 256  # releases of a stream in one commit
 MAX_CACHED = 50_000
@@ -49,14 +49,15 @@ class Record:
     log: Log = field(default_factory=list)
 
 
-_decoder = msgspec.msgpack.Decoder(  # what a key holds: schema, policy, chain, the stream's state, its log
-    tuple[int, str, str, int | None, float, bytes | None, bytes | None, int, int | None, int, int, Log]
-)
+_State = tuple[
+    int | None, float, bytes | None, bytes | None, int, int | None, int, int, float, float, bytes | None
+]  # as state_of gives it
+_decoder = msgspec.msgpack.Decoder(tuple[int, str, str, _State, Log])  # schema, policy, chain, state, log
 _encoder = msgspec.msgpack.Encoder()
 
 
 def encode(record: Record, binding: Binding) -> bytes:
-    return _encoder.encode((SCHEMA, binding.policy, binding.chain, *state_of(record.stream), record.log))
+    return _encoder.encode((SCHEMA, binding.policy, binding.chain, state_of(record.stream), record.log))
 
 
 def decode(key: Key, revision: int, body: bytes, binding: Binding) -> Record | None:
@@ -65,14 +66,14 @@ def decode(key: Key, revision: int, body: bytes, binding: Binding) -> Record | N
     None if this version cannot read it.
     """
     try:
-        schema, policy, chain, *state, log = _decoder.decode(body)
+        schema, policy, chain, state, log = _decoder.decode(body)
     except msgspec.MsgspecError:
         return None
     if schema != SCHEMA:
         return None
     s = Stream(*key, revision, *state)  # type: ignore[arg-type]  # each in its place
     if policy != binding.policy:
-        s.memory = None
+        s.memory, s.excess, s.mark = None, 0.0, 0.0
     if chain != binding.chain:
         s.belief, s.state, s.pending_step, s.pending_symbol = None, -1, None, -1
     return Record(s, revision, log)

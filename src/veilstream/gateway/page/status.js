@@ -28,19 +28,25 @@ function when(t) {
   return typeof t === "number" && t > 1e8 ? new Date(t * 1000).toISOString().slice(0, 19).replace("T", " ") : String(t);
 }
 
+function amount(value, unit) {
+  const text = typeof value === "number" ? String(+value.toPrecision(4)) : String(value);
+  return unit ? `${text} ${unit}` : text;
+}
+
 function table(status) {
   const body = byId("rows");
   const ceiling = status.ceiling_bits;
   byId("ceiling").textContent = ceiling === null ? "No ceiling is set." :
     `Ceiling: ${ceiling} bits per stream. Beyond it releases no longer look at the data.`;
+  byId("leaked").className = ceiling === null ? "free" : "";
   body.replaceChildren();
   for (const r of status.recent.slice(0, 50)) {
     const row = body.insertRow();
     cell(row, r.stream);
     cell(row, when(r.t));
-    cell(row, r.lat === undefined ? String(r.released) : `${r.lat.toFixed(4)}, ${r.lon.toFixed(4)}`);
+    cell(row, r.lat === undefined ? amount(r.released, status.unit) : `${r.lat.toFixed(4)}, ${r.lon.toFixed(4)}`);
     cell(row, r.leaked_bits.toFixed(2), "number");
-    const bar = cell(row, ceiling === null ? "–" : "");
+    const bar = cell(row, "", "share");
     if (ceiling !== null) {
       const progress = document.createElement("progress");
       progress.max = ceiling || 1;
@@ -72,11 +78,21 @@ function map(status) {
     const key = `${r.lat},${r.lon}`;
     many.set(key, { r, n: (many.get(key)?.n || 0) + 1 });
   }
-  for (const { r, n } of many.values()) {
-    const x = 200 + (r.lon - middle) * kmLon * scale, y = 200 - (r.lat - mid) * kmLat * scale;
-    const dot = svg("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r: Math.min(5 + 2 * Math.log2(n + 1), 16) });
-    dot.append(svg("title", {}, `${r.lat.toFixed(5)}, ${r.lon.toFixed(5)}: ${n} stream${n > 1 ? "s" : ""}`));
-    picture.append(dot, svg("text", { x: (x + 9).toFixed(1), y: (y + 3).toFixed(1) }, n > 1 ? `${n} streams` : r.stream.slice(0, 18)));
+  const dots = [...many.values()].sort((a, b) => b.n - a.n).map(({ r, n }) => ({
+    r, n, x: 200 + (r.lon - middle) * kmLon * scale, y: 200 - (r.lat - mid) * kmLat * scale, size: Math.min(5 + 2 * Math.log2(n + 1), 16) }));
+  // a label stands where it fits inside the picture and on nothing else, or nowhere: the dot has a title
+  const taken = dots.map(({ x, y, size }) => [x - size, y + 4, 2 * size]);
+  for (const { r, n, x, y, size } of dots) {
+    const dot = svg("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r: size });
+    dot.append(svg("title", {}, `${r.lat.toFixed(5)}, ${r.lon.toFixed(5)}: ${n > 1 ? `${n} streams` : r.stream}`));
+    picture.append(dot);
+    const text = n > 1 ? `${n} streams` : r.stream.slice(0, 18), wide = text.length * 6;
+    const spots = [[size + 3, 3], [-size - 3 - wide, 3], [-wide / 2, -size - 3], [-wide / 2, size + 11]];
+    const free = spots.map(([dx, dy]) => [x + dx, y + dy]).find(([left, base]) => left > 2 && left + wide < 398 && base > 12 &&
+      base < 370 && !taken.some(([l, b, w]) => left < l + w && l < left + wide && Math.abs(base - b) < 11));
+    if (!free) continue;
+    taken.push([...free, wide]);
+    picture.append(svg("text", { x: free[0].toFixed(1), y: free[1].toFixed(1) }, text));
   }
   const bar = niceLength(span / 2);
   picture.append(svg("line", { x1: 15, y1: 385, x2: 15 + bar * scale, y2: 385 }), svg("text", { x: 15, y: 378 }, `${bar} km`));
@@ -88,7 +104,9 @@ function show(status) {
   byId("rate").textContent = status.releases_per_second;
   byId("released").textContent = status.released;
   byId("repeated").textContent = status.repeated;
-  byId("refused").textContent = Object.values(status.refused).reduce((a, b) => a + b, 0);
+  const refused = Object.entries(status.refused).filter(([, n]) => n > 0);
+  byId("refused").textContent = refused.reduce((a, [, n]) => a + n, 0);
+  byId("why").textContent = refused.length ? ": " + refused.map(([why, n]) => `${n} ${why.replaceAll("_", " ")}`).join(", ") : "";
   byId("broker").textContent = status.broker_connected === null ? "none" : status.broker_connected ? "connected" : "lost";
   table(status);
   map(status);

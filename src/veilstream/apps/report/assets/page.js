@@ -42,7 +42,10 @@
     return out;
   }
   const widest = (names) => Math.max(...names.map((s) => s.length)) * 6.6;
-  const brief = (name) => (name.length > 14 ? name.slice(0, 13) + "\u2026" : name).replace(/^(stop|cell) /, "");
+  // names as labels: the unit stands beside the axis, and so does what all of them are
+  const bare = (name) => (data.unit && name.endsWith(unit) ? name.slice(0, -unit.length) : name).replace(/^(stop|cell) /, "");
+  const brief = (name) => (bare(name).length > 14 ? bare(name).slice(0, 13) + "\u2026" : bare(name));
+  const kind = data.levels !== null ? data.unit : data.names.some((name) => /^stop /.test(name)) ? "stop" : "";
   const names = data.names.map(brief);
   // the row of a state: values have the low ones at the bottom
   const line = (i) => (data.levels === null ? i : n - 1 - i);
@@ -90,7 +93,7 @@
     for (const t of ticks(reach, width < 500 ? 4 : 8))
       node(svg, "text", { x: X(t), y: height - m.bottom + 17, "text-anchor": "middle", class: "soft" }, t);
     node(svg, "line", { x1: m.left, x2: width - m.right, y1: Y(0), y2: Y(0), class: "axis" });
-    node(svg, "text", { x: (m.left + width) / 2, y: height - 8, "text-anchor": "middle" }, `mean distortion${data.unit ? ` (${data.unit})` : ""}`);
+    node(svg, "text", { x: (m.left + width) / 2, y: height - 8, "text-anchor": "middle" }, `mean distortion in the long run${data.unit ? ` (${data.unit})` : ""}`);
     node(svg, "text", { transform: `translate(14 ${(m.top + height - m.bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, "leakage (bits per step)");
     node(svg, "line", { x1: m.left, x2: width - m.right, y1: Y(data.truth), y2: Y(data.truth), class: "axis", "stroke-dasharray": "2 4" });
     node(svg, "text", { x: width - m.right, y: Y(data.truth) - 5, "text-anchor": "end", class: "soft halo" }, `the truth: ${number(data.truth)}`);
@@ -145,7 +148,7 @@
     names.forEach((name, i) => {
       if (i % every === 0) node(svg, "text", { x: left - 6, y: top + row * (line(i) + 0.5) + 4, "text-anchor": "end", class: "soft" }, name);
     });
-    if (data.names.some((name) => /^stop /.test(name))) node(svg, "text", { x: 0, y: top - 5, class: "soft" }, "stop");
+    node(svg, "text", { x: 0, y: top - 5, class: "soft" }, kind);
     const span = data.hours ? steps * data.hours : steps;
     for (const t of ticks(span, width < 500 ? 4 : 8)) {
       const x = left + (t / span) * w;
@@ -265,12 +268,13 @@
         if (i % every === 0) node(svg, "text", { transform: `translate(${x + w / 2 + 4} ${height - bottom + 8}) rotate(-60)`, "text-anchor": "end", class: "soft" }, names[i]);
       });
       node(svg, "text", { x: left, y: top - 12, class: "soft" }, "share of time");
+      node(svg, "text", { x: width - 8, y: height - 2, "text-anchor": "end", class: "soft" }, kind);
       return;
     }
     caption.textContent = "Circles: share of the example's time; lines: moves, solid " + says + ", dashed released" + (data.shown ? "; crosses: the public points of releases" : "") + ". North is up.";
     const near = data.near === null ? null : all.filter((i) => data.near[i]);
     const two = near !== null;
-    const { svg, width } = canvas("map", (w) => (two ? 2 * Math.min(w, 400) * 0.72 + 100 : Math.min(w, 460) * 0.85 + 70), caption.textContent);
+    const { svg, width } = canvas("map", (w) => (two ? 2 * Math.min(w, 400) * 0.72 + (w < 330 ? 80 : 64) : Math.min(w, 460) * 0.85 + 70), caption.textContent);
     legend(svg, width);
     const top = width < 330 ? 44 : 28;
     if (!two) { panel(svg, { x: 1, y: top, w: width - 2, h: Math.min(width, 460) * 0.85 }, all, spot, all, ""); return; }
@@ -299,28 +303,53 @@
     shown.forEach((name, i) => {
       if (i % every === 0) node(svg, "text", { transform: `translate(${left + cell * (i + 0.5) + 4} ${top + side + 8}) rotate(-65)`, "text-anchor": "end", class: "soft" }, name);
     });
-    node(svg, "text", { transform: `translate(11 ${top + side / 2}) rotate(-90)`, "text-anchor": "middle" }, "true");
-    node(svg, "text", { x: left + across / 2, y: top + side + foot + 20, "text-anchor": "middle" }, data.shown && data.places ? "released point" : "released");
+    node(svg, "text", { transform: `translate(11 ${top + side / 2}) rotate(-90)`, "text-anchor": "middle" }, kind ? `true (${kind})` : "true");
+    node(svg, "text", { x: left + across / 2, y: top + side + foot + 20, "text-anchor": "middle" }, data.shown && data.places ? "released point" : kind ? `released (${kind})` : "released");
+  }
+
+  // --- the table of other ways, as the page was written ---------------------------------------------------
+  function drawRivals(spot) {
+    const table = document.getElementById("rivals"), heads = [...table.tHead.rows[0].cells].map((c) => c.textContent);
+    const body = table.tBodies[0];
+    body.textContent = "";
+    for (const cells of spot.rivals) {
+      const row = body.insertRow();
+      cells.forEach((text, i) => {
+        const cell = document.createElement(i ? "td" : "th");
+        if (!i) cell.scope = "row";
+        else if (cells.length === 2) cell.colSpan = heads.length - 1;
+        else cell.dataset.head = heads[i];
+        cell.textContent = text;
+        row.appendChild(cell);
+      });
+    }
   }
 
   // --- all together ---------------------------------------------------------------------------------------
   const headline = document.getElementById("headline").textContent;
+  const amount = (d) => `${d < 1e-6 ? 0 : +d.toPrecision(3)}${unit}`;
   function show() {
     const index = +slider.value, spot = data.spots[index];
     const spread = spot.se ? ` \u00b1 ${(1.96 * spot.se).toFixed(4)}` : "";
     const own = index === data.own ? "This policy" : "Operating point " + (index + 1) + " of " + data.spots.length;
-    const off = `${spot.d < 1e-6 ? 0 : +spot.d.toPrecision(3)}${unit}`;
-    document.getElementById("short").textContent = `${off} off, ${number(spot.l)} bits per step`;
+    const long = amount(spot.d), felt = spot.felt === null ? null : amount(spot.felt), off = felt === null ? long : felt;
+    const told = spot.bits === null ? spot.l : Math.max(0, spot.bits);
+    const both = felt === null ? `${long} off on average` : `${felt} off on average on the record (${long} in the long run)`;
+    document.getElementById("short").textContent = `${off} off, ${number(told)} bits per step`;
     document.getElementById("now").textContent =
-      `${own}: off by ${off} on average, ${number(spot.l)}${spread} bits per step (${spot.level}); ` +
+      `${own}: ${both}, ` +
+      (spot.bits === null ? "" : `${number(told)} \u00b1 ${(1.96 * spot.bits_se).toFixed(4)} bits per step on the record (${data.record_level}), in the long run `) +
+      `${number(spot.l)}${spread}${spot.bits === null ? " bits per step" : ""} (${spot.level}); ` +
       `no policy this accurate tells less than ${number(spot.low)} (proved). ` +
       `An adversary's best guess is right in ${(100 * spot.right).toFixed(0)} \u00b1 ${(196 * spot.right_se).toFixed(0)} % of steps (estimated).`;
     document.getElementById("headline").textContent = index === data.own ? headline :
       `Someone who sees every release names the ${data.thing} in ${(100 * spot.right).toFixed(0)} % of steps ` +
-      `(${(100 * data.blind).toFixed(0)} % without any release); releases are ${off} off on average and tell ` +
-      `${(100 * Math.max(0, 1 - spot.l / Math.max(data.truth, 1e-9))).toFixed(0)} % less than the truth would.`;
+      `(${(100 * data.blind).toFixed(0)} % without any release); releases are ${both} and tell ` +
+      (spot.less > 0.9995 ? "next to nothing." : `${(100 * spot.less).toFixed(spot.less > 0.99 ? 1 : 0)} % less than the truth would.`);
     document.getElementById("command").textContent = spot.command;
-    slider.setAttribute("aria-valuetext", `${off} off on average, ${number(spot.l)} bits per step`);
+    for (const part of document.querySelectorAll(".own-only")) part.hidden = index === data.own;
+    drawRivals(spot);
+    slider.setAttribute("aria-valuetext", `${off} off on average, ${number(told)} bits per step`);
     document.getElementById("back").disabled = index === data.own;
     drawCurve(spot, index);
     drawTrace(spot);

@@ -1,0 +1,81 @@
+"""`veil refit`: the model of somebody who has changed, made anew from new readings."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veilstream.errors import InputError
+
+EXAMPLES = """
+Examples:
+
+  veil refit me.veil new-tracks/ -o me-2.veil         the same states and steps, the chain from the new readings
+
+  veil solve me-2.veil --avg 500m -o policy.veil      over the old policy: its store keeps steps and meter
+
+  veil refit meter.veil 2014.csv --unit kWh -o meter-2014.veil --json
+"""
+
+
+def refit(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The model file (or policy file) to start from.")],
+    sources: Annotated[list[str], typer.Argument(metavar="NEW...", help="New readings, as in veil fit.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
+    hold_out: Annotated[
+        str, typer.Option(help="Latest share of the new traces or weeks kept out of the fit, as in veil fit.")
+    ] = "auto",
+    stream: Annotated[str | None, typer.Option(help="This stream only.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Which column is what, as in veil fit.")] = None,
+    unit: Annotated[str | None, typer.Option(help="Unit of the values; the model's unless told.")] = None,
+    tz: Annotated[str | None, typer.Option(help="Time zone of stamps that have none.")] = None,
+    seed: Annotated[int, typer.Option(help="For the folds.")] = 0,
+    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Make a model anew when its person has changed (veil audit says so): states, steps and names stay as they are.
+
+    The old chain counts for as many transitions a row as held-out log-loss says. A policy solved from it into the old
+    policy's file goes on with that file's store: no step is drawn twice, the meter counts on.
+    """
+    from veilstream.apps.cli.common import in_flags, need, print_json, progress_bar, share_of
+    from veilstream.artefact import load, provenance, save
+
+    need("polars", "data")
+    from veilstream.audit.source import check_kind
+    from veilstream.data.refit import refit_model
+    from veilstream.data.sources import read
+
+    if not Path(old).is_file():
+        raise InputError(f"no model file {old!r}; make one with veil fit")
+    before = load(old)
+    if before.states is None:
+        raise InputError(f"{old} has no states, so readings cannot be told apart; make a model with veil fit")
+    if unit is None and not before.states.is_map:
+        unit = before.states.unit or None
+    with progress_bar("fitting", quiet=json_out):
+        readings = read(sources, columns=columns, tz=tz, unit=unit)
+        readings = readings.only(stream) if stream else readings
+        check_kind(readings, before.states)
+        made = refit_model(before, readings, share_of(hold_out), seed)
+    model = made.model
+    command = shlex.join(["veil", *sys.argv[1:]])
+    told = provenance(command, seed, readings.sha256, card=model.figures(), refit_of=before.sha256)
+    parts = {"chain": model.chain, "states": model.states, "recording": model.recording, "record": model.record}
+    later = None if model.later is None else model.later.record
+    artefact = save(out, None, **parts, held_out=later, provenance=told)
+    result = {"chain": model.chain.name, **model.to_json(), "strength": made.strength, "refit_of": before.sha256}
+    result |= {"model": str(out), "sha256": artefact.sha256}
+    result["notes"] = [in_flags(note) for note in result["notes"]]
+    result["account"] = [{**entry, "note": in_flags(entry["note"])} for entry in result["account"]]
+    if json_out:
+        print_json(result)
+        return
+    from veilstream.apps.cli.fit_view import show
+
+    show(model, result)
+    print(
+        f"the old chain counts for {made.strength:g} transitions a row; solve it into the old policy's file, and the "
+        "store beside that keeps steps and meter (on NATS: start one worker with --rebind)"
+    )

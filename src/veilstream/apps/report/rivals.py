@@ -1,0 +1,127 @@
+"""What else there is at the same mean distortion: solved for at the policy itself, with less effort everywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from veilstream.apps.report.points import curve_constraint
+from veilstream.core.course import Course
+from veilstream.core.policy import Policy
+from veilstream.core.problem import Average, Both, Problem
+from veilstream.errors import InputError
+from veilstream.solvers import curve, default_weights, solve
+from veilstream.solvers.baselines import Baseline
+from veilstream.solvers.comfort import level
+from veilstream.solvers.solution import Level, Point
+
+BASELINES = {
+    "myopic": "myopic: best for each step alone",
+    "planar-laplace": "planar Laplace (geo-indistinguishability)",
+    "randomised-response": "randomised response",
+    "rounding": "rounding to zones",
+    "constant": "always the same",
+}
+STEPS, STREAMS = 100, 64  # of a simulation at a point that is not the policy's
+WEIGHTS = 24  # on the curve of myopic policies, which is read off
+
+
+@dataclass(frozen=True)
+class Rival:
+    """One row of the table at equal distortion; `note` says why there are no numbers."""
+
+    label: str
+    leakage: float | None
+    leakage_se: float
+    distortion: float | None
+    level: str
+    note: str = ""
+    felt: float | None = None  # on the record
+
+
+def felt_of(course: Course | None, policy: Policy) -> float | None:
+    return None if course is None else course.felt(policy)
+
+
+def at_policy(
+    problem: Problem, own: Point, course: Course | None, provenance: Mapping[str, Any], seed: int
+) -> list[Rival]:
+    """What else there is, at a mean distortion of at most the policy's."""
+    first = Rival(
+        "this policy", own.leakage, own.leakage_se, own.distortion, str(own.level), felt=felt_of(course, own.policy)
+    )
+    rows, limit, free = [first], Average(limit=own.distortion), curve_constraint(problem.constraint)
+    for method, label in BASELINES.items():
+        keeps = method == "myopic" and isinstance(free, Both)
+        constraint = Both(limit, free.instantaneous) if keeps and isinstance(free, Both) else limit
+        try:
+            s = solve(problem.under(constraint), method, seed=seed)
+        except InputError:
+            least = float((problem.chain.stationary @ problem.distortion).min())
+            why = "cannot be this accurate" + (f" (off by {least:.3g} on average)" if method == "constant" else "")
+            rows.append(Rival(label, None, 0, None, "", why))
+            continue
+        sure = str(level(s.level, provenance))
+        felt = felt_of(course, s.policy)
+        rows.append(Rival(label, s.leakage, s.leakage_se, s.distortion, sure, _note(problem, method), felt))
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Elsewhere:
+    """The same table at other points of the slider."""
+
+    problem: Problem
+    course: Course | None
+    seed: int
+    myopic: Sequence[tuple[float, float, float | None]]  # by distortion: that, leakage, distance felt
+
+    @classmethod
+    def of(cls, problem: Problem, course: Course | None, seed: int) -> Elsewhere:
+        within = problem.under(curve_constraint(problem.constraint))
+        found = curve(within, default_weights(within, WEIGHTS), "myopic", seed=seed)
+        points = [(s.distortion, s.leakage, felt_of(course, s.policy)) for s in found]
+        return cls(problem, course, seed, sorted(points, key=lambda p: p[:2]))
+
+    def at(self, point: Point, felt: float | None) -> list[Rival]:
+        first = Rival("this point", point.leakage, point.leakage_se, point.distortion, str(point.level), felt=felt)
+        return [first, *(self._one(method, point.distortion) for method in BASELINES)]
+
+    def _one(self, method: str, distortion: float) -> Rival:
+        label, note = BASELINES[method], _note(self.problem, method)
+        if method == "myopic":
+            return self._read_off(label, distortion)
+        free = self.problem.under(Average(weight=1.0))
+        try:
+            found = Baseline(method, steps=STEPS, streams=STREAMS, seed=self.seed).at_limit(
+                free, Average(limit=distortion)
+            )
+        except InputError:
+            found = None
+        if found is None:
+            return Rival(label, None, 0, None, "", "cannot be this accurate")
+        felt = felt_of(self.course, found.policy)
+        return Rival(label, found.leakage, found.leakage_se, found.distortion, str(found.level), note, felt)
+
+    def _read_off(self, label: str, distortion: float) -> Rival:
+        """Two neighbouring policies by turns, in public."""
+        D, L, felt = (np.array([p[i] for p in self.myopic], float) for i in range(3))
+        if distortion < D[0] * (1 - 1e-9):
+            return Rival(label, None, 0, None, "", "cannot be this accurate")
+        off = min(distortion, float(D[-1]))
+        far = None if self.course is None else float(np.interp(off, D, felt))
+        return Rival(label, float(np.interp(off, D, L)), 0.0, off, "read off its curve", felt=far)
+
+
+def modest(rivals: Sequence[Rival], provenance: Mapping[str, Any]) -> list[Rival]:
+    """Of a thin model every figure is of the model only."""
+    thin = level(Level.COMPUTED, provenance) is Level.MODEL_ONLY
+    return [replace(r, level=str(Level.MODEL_ONLY)) if thin and r.level else r for r in rivals]
+
+
+def _note(problem: Problem, method: str) -> str:
+    bound = isinstance(curve_constraint(problem.constraint), Both)
+    return "does not keep the limit at every step" if bound and method != "myopic" else ""

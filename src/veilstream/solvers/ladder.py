@@ -1,0 +1,191 @@
+"""A ladder for a limit: rungs along the curve, around what was asked for, and what it promises (`core/feedback.py`)."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from veilstream.core.charge import Charge
+from veilstream.core.course import Course
+from veilstream.core.feedback import Feedback
+from veilstream.core.information import Array
+from veilstream.core.ladder import Ladder
+from veilstream.core.policy import Policy
+from veilstream.core.problem import Problem
+from veilstream.core.steady import mean_joint
+from veilstream.errors import InputError
+from veilstream.solvers.search import exact_end, first_weights, slope
+from veilstream.solvers.solution import Point, Progress, Solver
+
+SHARES = (0.4, 0.6, 0.75, 0.82, 0.88, 0.92, 0.96, 1.0, 1.04, 1.08, 1.12, 1.18, 1.25, 1.35, 1.5, 1.8)  # of the limit
+APART = 1.015  # neighbours differ by this factor at least
+LARGEST = 30_000_000  # entries in the table of one rung
+CLIPPED = 0.999  # of the distances on the highest rung count in full
+LEAST_ROOM = 1.001  # the largest distance is beyond the limit by this factor at least
+SHOWN = 1e-9  # a release is in the support of a rung where some memory shows it with more than this
+
+
+@dataclass(frozen=True, eq=False)
+class Climb:
+    """A ladder, where each of its rungs operates, and what it promises."""
+
+    ladder: Ladder
+    points: tuple[Point, ...]
+    felt: tuple[float, ...]  # mean distance of each rung, on the record where there is one
+    served: float  # share of readings that the bottom rung keeps within the limit, whatever it draws
+    unserved: float  # what the others can add to the excess at most, per step
+    forbidden: int = 0  # rungs that leak more than was allowed
+
+    @property
+    def start(self) -> Point:
+        return self.points[self.ladder.first]
+
+    @property
+    def weight(self) -> float:
+        """Bits per unit of distortion around the first rung, by its neighbour below."""
+        i = self.ladder.first
+        return slope(self.points[i - 1], self.points[i]) if i else 0.0
+
+    def words(self, unit: str = "") -> list[str]:
+        """What it promises, in sentences."""
+        rule, unit_ = self.ladder.feedback, f" {unit}" if unit else ""
+        lines = [f"kept by feedback: {rule.words(len(self.points), unit)}; it starts on rung {self.ladder.first}"]
+        if self.forbidden:
+            lines = [
+                f"! {self.forbidden} rungs leak more than was allowed: the limit of {rule.limit:.4g}{unit_} is not "
+                f"promised any more; {len(self.points)} rungs are left, with a public move every {rule.every:,} steps"
+            ]
+        if self.served < 1:
+            lines.append(
+                f"! {1 - self.served:.1%} of the readings on the record lie farther than the limit from what the most "
+                f"accurate rung may show; such readings can add {self.unserved:.2g}{unit_} to that mean"
+            )
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        rule, charge = self.ladder.feedback, self.charge
+        rungs = [{"leakage": p.leakage, "raw_distortion": d} for p, d in zip(self.points, self.felt, strict=True)]
+        return {
+            "every": rule.every,
+            "limit": rule.limit,
+            "largest_distance": rule.most,
+            "debt": rule.debt,
+            "first": self.ladder.first,
+            "rungs": rungs,
+            "overshoot": self.ladder.overshoot,
+            "promised": not self.forbidden,
+            "served": self.served,
+            "unserved": self.unserved,
+            "start_bits": float(charge.start_bits(np.zeros(1, np.int64))[0]),
+            "change_bits": float(charge.change_bits.max()),
+        }
+
+    @property
+    def charge(self) -> Charge:
+        chain = self.ladder.chain
+        assert chain is not None
+        return self.ladder.own_meter(chain)
+
+
+def climb(
+    problem: Problem,
+    solver: Solver,
+    limit: float,
+    every: int,
+    course: Course | None = None,
+    chosen_on: Course | None = None,
+    max_bits: float | None = None,
+    progress: Progress | None = None,
+) -> Climb:
+    """Rungs from the most accurate release to twice the limit.
+
+    course: recorded streams that the limit is about. chosen_on: others, that the first rung is chosen on. max_bits: no
+    rung that leaks more per step; the limit is then no longer promised.
+    """
+    if problem.n_outputs**2 * problem.n_states * problem.chain.phases > LARGEST:
+        raise InputError(f"a ladder over {problem.n_states} states is too large; fit fewer")
+
+    def felt(p: Point) -> float:
+        return p.distortion if course is None else course.felt(p.policy)
+
+    [bottom] = exact_end(problem, solver)
+    floor = felt(bottom)
+    if floor >= limit:
+        raise InputError(
+            f"a ladder cannot keep {limit:g}: the most accurate release there is, is felt at {floor:g} on average"
+        )
+    weights = first_weights(problem)
+    rough = [felt(p) for p in solver.rough(problem).points(problem, weights, progress)]
+    wanted = [share * limit for share in SHARES if floor * APART < share * limit < max(rough)]
+    points = [bottom, *solver.points(problem, _weights_at(wanted, weights, np.array(rough)), progress)]
+    pairs = _rising([(felt(p), p) for p in points])
+    allowed = [(d, p) for d, p in pairs if max_bits is None or p.leakage <= max_bits]
+    if not allowed:
+        raise InputError(
+            f"no rung leaks as little as {max_bits:g} bits per step; the least is {pairs[-1][1].leakage:.3g}"
+        )
+    policies = _alike([p.policy for _, p in allowed])
+    judge = course if chosen_on is None else chosen_on
+    means = [d for d, _ in allowed] if judge is None else [judge.felt(p) for p in policies]
+    first = max([i for i, d in enumerate(means) if d <= limit], default=0)
+    rule = Feedback(every, limit, max(_largest(policies[-1], problem, course), limit * LEAST_ROOM), every * limit)
+    ladder = Ladder(tuple(policies), rule, first).made_for(problem.chain).proved(problem.chain)
+    served, unserved = _served(policies[0], problem, course, rule)
+    kept = tuple(replace(p, policy=q) for (_, p), q in zip(allowed, policies, strict=True))
+    return Climb(ladder, kept, tuple(d for d, _ in allowed), served, unserved, len(pairs) - len(allowed))
+
+
+def _weights_at(wanted: list[float], weights: Array, felt: Array) -> Array:
+    """Weights at which these distances are likely felt: between those of a first look, on logarithms."""
+    order = np.argsort(felt)
+    tiny = max(float(felt.max()) * 1e-9, 1e-300)
+    at = np.interp(np.log(wanted), np.log(np.maximum(felt[order], tiny)), np.log(weights[order]))
+    return np.asarray(np.exp(at))
+
+
+def _rising(pairs: list[tuple[float, Point]]) -> list[tuple[float, Point]]:
+    """By rising distance and falling leakage, neighbours some way apart; the most accurate stays."""
+    kept: list[tuple[float, Point]] = []
+    for d, p in sorted(pairs, key=lambda pair: pair[0]):
+        if not kept or (d >= APART * kept[-1][0] and p.leakage < kept[-1][1].leakage):
+            kept.append((d, p))
+    return kept
+
+
+def _alike(policies: list[Policy]) -> list[Policy]:
+    """With one numbering of memories: as many releases as the longest of them remembers."""
+    windows = [p.remembers for p in policies]
+    if any(w is None for w in windows):
+        raise InputError("a ladder needs policies that remember releases; this method has others")
+    wide = [p.widened(max(w for w in windows if w is not None)) for p in policies]
+    if any(p is None for p in wide):
+        raise InputError("a ladder needs policies whose memory can be made longer; this method has others")
+    return [p for p in wide if p is not None]
+
+
+def _largest(top: Policy, problem: Problem, course: Course | None) -> float:
+    """The distance that nearly all releases of the highest rung stay within: what a distance counts as at most."""
+    shown = mean_joint(problem.chain, top)
+    assert shown is not None
+    far, share = problem.distortion, shown
+    if course is not None:
+        law = shown / np.maximum(shown.sum(1, keepdims=True), 1e-300)
+        far, share = np.concatenate(course.distances), law[np.concatenate(course.states)]
+    order = np.argsort(far, axis=None)
+    below = np.cumsum(share.ravel()[order])
+    return float(far.ravel()[order][np.searchsorted(below, CLIPPED * below[-1])])
+
+
+def _served(bottom: Policy, problem: Problem, course: Course | None, rule: Feedback) -> tuple[float, float]:
+    """Share of readings that the bottom rung keeps within the limit whatever it draws; mean excess of the others."""
+    table = bottom.table(np.inf)
+    assert table is not None
+    shows = np.asarray((table > SHOWN).any(0))  # |Z| x |Y|
+    if course is None:
+        far, weight = np.where(shows, problem.distortion, 0).max(1), problem.chain.stationary
+    else:
+        streams = zip(course.states, course.distances, strict=True)
+        far = np.concatenate([np.where(shows[z], d, 0).max(1) for z, d in streams])
+        weight = np.full(len(far), 1 / len(far))
+    over = np.maximum(np.minimum(far, rule.most) - rule.limit, 0)
+    return float(weight @ (over <= 0)), float(weight @ over)

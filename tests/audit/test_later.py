@@ -1,0 +1,175 @@
+"""A deployed policy on later data: what it tells there, whether it is still the same person, and a model made anew."""
+
+import json
+
+import numpy as np
+import pytest
+
+from gatewaykit import core_of
+from veilcli import refused, veil
+from veilstream.apps.cli.report import _recorded as recorded
+from veilstream.artefact import load
+from veilstream.audit import Options
+from veilstream.audit.assemble import audit_artefact
+from veilstream.audit.later import exceeds
+from veilstream.core.interval import Interval
+from veilstream.data.readings import from_arrays
+from veilstream.data.refit import refit_model
+from veilstream.data.synthetic import household
+from veilstream.errors import InputError
+from veilstream.gateway.outcome import Status
+from veilstream.gateway.wire import Reading
+
+WEEK, T0 = 336, 1.6e9 // 1800 * 1800
+FITTED, NEW = 33, 12
+QUICK = Options(streams=24, steps=60, copies=2).quick()
+
+
+def person(weeks, first_week, seed, change=None):
+    source = household(weeks * WEEK, seed)
+    values = source.points if change is None else change(source.points)
+    return source.t_s + T0 + first_week * WEEK * 1800, values
+
+
+def shuffled(values):
+    """The same levels as often, in no order: a life that the chain does not know."""
+    return np.random.default_rng(0).permutation(values)
+
+
+def write(path, t, values):
+    path.write_text("time,value\n" + "".join(f"{a:.0f},{b:.4f}\n" for a, b in zip(t, values[:, 0], strict=True)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a model of 33 weeks (11 held out), a policy, and later data of the same and of another life."""
+    folder = tmp_path_factory.mktemp("later")
+    write(folder / "old.csv", *person(FITTED, 0, 0))
+    write(folder / "same.csv", *person(NEW, FITTED, 1))
+    write(folder / "other.csv", *person(NEW, FITTED, 1, shuffled))
+    assert not veil("fit", folder / "old.csv", "--unit", "kWh", "--states", 4, "-o", folder / "m.veil").returncode
+    told = veil("solve", folder / "m.veil", "--avg", "0.15kWh", "-o", folder / "p.veil", "--json")
+    return folder, json.loads(told.stdout)
+
+
+def audited(folder, name):
+    t, values = np.loadtxt(folder / name, delimiter=",", skiprows=1).T
+    return audit_artefact(load(folder / "p.veil"), from_arrays(t, values[:, None], "kWh"), options=QUICK)
+
+
+def test_on_the_old_record_only_what_was_held_out_counts(made):
+    folder, solved = made
+    found = audited(folder, "old.csv")
+    held, before = found.later.figures, solved["held_out"]
+    assert (held.units, held.unit, held.level) == (11, "weeks", "held out")
+    for figure in ("raw_distortion", "distortion", "leakage"):
+        assert getattr(held, figure).value == pytest.approx(before[figure]["value"], rel=1e-4)
+    assert found.later.drift.loss.value == pytest.approx(found.later.drift.loss_fitted.value, rel=1e-3)
+    assert found.later.worst == pytest.approx(solved["worst_leakage"])
+
+
+def test_the_same_person_stays_the_same(made):
+    folder, solved = made
+    found = audited(folder, "same.csv")
+    assert found.later.figures.units == NEW
+    assert found.later.drift.same == "still the person of the model"
+    assert "still is who the model says" in found.words and "whatever the law of such data (held out" in found.words
+    drift = found.to_json()["drift"]
+    assert drift["loss"]["low"] <= drift["loss_fitted"]["value"] <= drift["loss"]["high"]
+    assert drift["raw_distortion_claimed"] == solved["raw_distortion"]
+
+
+def test_another_life_is_said_with_what_to_do(made):
+    folder, _ = made
+    found = audited(folder, "other.csv")
+    drift = found.later.drift
+    assert (drift.same, drift.moved) == ("changed", True)
+    assert drift.loss.low > drift.loss_fitted.high
+    assert "THE PERSON HAS CHANGED" in found.words and "veil refit" in found.words
+    assert found.check.stands  # the claim is about the chain, and holds for it
+
+
+def test_few_weeks_say_little_and_fitted_ones_nothing(made):
+    folder, _ = made
+    t, values = person(3, FITTED, 2, shuffled)
+    found = audit_artefact(load(folder / "p.veil"), from_arrays(t, values, "kWh"), options=QUICK)
+    assert found.later.drift.same == "too little later data to say" and found.later.figures.level == "model only"
+    assert "says little about the person" in found.words
+    t, values = person(20, 0, 0)
+    assert audit_artefact(load(folder / "p.veil"), from_arrays(t, values, "kWh"), options=QUICK).later is None
+
+
+def test_a_report_says_it_and_a_shareable_one_does_not(made):
+    folder, _ = made
+    for shareable in (False, True):
+        *_, card, _, felt, later = recorded(load(folder / "p.veil"), [str(folder / "same.csv")], None, None, shareable)
+        said = dict(card).get("later data", "")
+        assert ("still is who the model says" in said) == (later is not None) == (not shareable)
+        assert felt is not None
+
+
+def test_a_difference_counts_beyond_both_intervals():
+    narrow, wide = Interval(2.0, 1.9, 2.1), Interval(2.0, 1.0, 3.0)
+    assert exceeds(Interval(2.2, 2.1, 2.3), narrow) and not exceeds(Interval(2.1, 2.0, 2.2), narrow)
+    assert not exceeds(Interval(2.9, 2.8, 3.0), wide) and not exceeds(Interval(1.0, 0.9, 1.1), narrow)
+
+
+def test_refit_keeps_states_and_steps_and_learns_the_new_life(made, tmp_path):
+    folder, _ = made
+    out = tmp_path / "n.veil"
+    told = json.loads(veil("refit", folder / "m.veil", folder / "other.csv", "-o", out, "--json").stdout)
+    old, new = load(folder / "m.veil"), load(out)
+    assert (new.states.coordinates == old.states.coordinates).all() and new.states.names == old.states.names
+    assert new.recording == old.recording and new.chain.order == old.chain.order
+    assert told["refit_of"] == new.provenance["refit_of"] == old.sha256
+    values = np.loadtxt(folder / "other.csv", delimiter=",", skiprows=1)[:, 1]
+    visits = np.bincount(old.states.encode(values), minlength=4) / len(values)
+    assert np.abs(new.chain.transition - visits).max() < 0.06  # in no order: every row is the law of visits
+    assert told["strength"] <= 10
+    shown = veil("refit", folder / "m.veil", folder / "other.csv", "-o", out).stdout
+    assert "store beside that keeps steps and meter" in shown
+
+
+def test_little_new_data_leans_on_the_old_chain(made):
+    folder, _ = made
+    old = load(folder / "m.veil")
+    t, values = person(1, FITTED, 5)
+    made_ = refit_model(old, from_arrays(t[:60], values[:60], "kWh"))
+    assert made_.strength >= 30
+    assert np.abs(made_.model.chain.transition - old.chain.transition).max() < 0.15
+    with pytest.raises(InputError, match="nothing can be held out"):
+        refit_model(old, from_arrays(t[:60], values[:60], "kWh"), hold_out=0.5)
+
+
+def test_the_store_of_the_old_policy_goes_on(made, tmp_path):
+    """A step that was drawn stays drawn, and the meter counts on from where it was."""
+    folder, _ = made
+    new, store = tmp_path / "n.veil", tmp_path / "store.db"
+    veil("refit", folder / "m.veil", folder / "other.csv", "-o", new)
+    veil("solve", new, "--avg", "0.16kWh", "-o", tmp_path / "p2.veil")
+    first, second = load(folder / "p.veil"), load(tmp_path / "p2.veil")
+    now = T0 + 60 * WEEK * 1800
+
+    def readings(core, steps):
+        grid = core.spaces[""].grid
+        return [Reading("me", *grid.step(now + 1800 * k), 0.4) for k in steps]
+
+    with core_of(first, store, now=lambda: now + 1e6) as core:
+        before = core.process(readings(core, range(5))).outcomes
+    with core_of(second, store, now=lambda: now + 1e6) as core:
+        again = core.process(readings(core, range(7))).outcomes
+    assert [o.status for o in again] == [Status.repeated] * 5 + [Status.released] * 2
+    assert [o.message for o in again[:5]] == [o.message for o in before]
+    assert again[5].release.leaked_bits > before[4].release.leaked_bits
+
+
+def test_bad_input_of_refit_is_one_line(made, tmp_path):
+    folder, _ = made
+    out = tmp_path / "x.veil"
+    refused("refit", tmp_path / "none.veil", folder / "same.csv", "-o", out, says="no model file")
+    (tmp_path / "places.csv").write_text(
+        "time,lat,lon\n" + "".join(f"{1.6e9 + 300 * i:.0f},40,116\n" for i in range(9))
+    )
+    refused("refit", folder / "m.veil", tmp_path / "places.csv", "-o", out, says="different state spaces")
+    refused("refit", folder / "m.veil", folder / "same.csv", "-o", out, "--hold-out", "2", says="--hold-out must be")

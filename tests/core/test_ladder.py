@@ -1,0 +1,318 @@
+"""Limits kept by feedback: the guarantee for every sequence, the charge against enumeration, files and restarts."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import veilstream as vs
+from oracles import random_chain
+from veilstream.core.by_clock import ClockPolicy
+from veilstream.core.charge import Charge, prove
+from veilstream.core.clock import Clock
+from veilstream.core.course import Course
+from veilstream.core.cyclic import CyclicChain
+from veilstream.core.feedback import MOVE_BITS, Excess, Feedback
+from veilstream.core.information import entropy
+from veilstream.core.ladder import Ladder
+from veilstream.core.policy import restore
+from veilstream.core.release import Mechanism, Releaser, release_many
+from veilstream.core.steady import rates
+
+
+def run(rule, rungs, felt, first=0):
+    """The rule alone, one stream: the excess after every step. felt: functions of the rung."""
+    rung, account, seen = np.array([first]), Excess.new(rule, np.zeros(1, int)), []
+    for t, far in enumerate(felt):
+        step = np.array([t])
+        rung = rule.moved(rung, account.way(rule.passed(account.last, step)), rungs)
+        account.count(np.array([far(int(rung[0]))]), step)
+        seen.append(float(account.excess[0]))
+    return seen
+
+
+@given(
+    rungs=st.integers(1, 20),
+    every=st.integers(1, 6),
+    debt=st.floats(0, 30),
+    far=st.lists(st.floats(0, 5), min_size=1, max_size=200),
+    first=st.integers(0, 19),
+)
+def test_no_sequence_passes_the_bound(rungs, every, debt, far, first):
+    """Whatever is felt above rung 0; rung 0 keeps the limit."""
+    rule = Feedback(every, 1.0, 3.0, debt)
+    felt = [lambda rung, d=d: d if rung else min(d, 1.0) for d in far]
+    assert max(run(rule, rungs, felt, min(first, rungs - 1))) <= rule.overshoot(rungs) + 1e-9
+
+
+@pytest.mark.parametrize(("rungs", "every"), [(2, 1), (3, 4), (8, 5), (9, 3), (17, 2)])
+def test_the_bound_is_attained_by_the_worst_sequence(rungs, every):
+    """Perfect until the top rung is reached, then the worst wherever rung 0 is not at work."""
+    rule = Feedback(every, 1.0, 3.0, 0.0)
+    climb = [lambda rung: 0.0] * (rungs * every)
+    fall = [lambda rung: 3.0 if rung else 1.0] * (40 * every)
+    assert max(run(rule, rungs, climb + fall)) == pytest.approx(rule.overshoot(rungs))
+
+
+def test_what_rung_0_cannot_serve_is_all_that_is_added():
+    rule, rng = Feedback(3, 1.0, 3.0, 5.0), np.random.default_rng(0)
+    for _ in range(50):
+        far, unserved = rng.uniform(0, 3, 300), []
+
+        def felt(d, unserved=unserved):
+            return lambda rung: unserved.append(max(d - 1.0, 0) if rung == 0 else 0) or d
+
+        assert max(run(rule, 6, [felt(d) for d in far], 5)) <= rule.overshoot(6) + sum(unserved) + 1e-9
+
+
+def test_several_boundaries_in_a_gap_are_one_move():
+    rule = Feedback(10, 1.0, 3.0, 1.0)
+    assert rule.passed(np.array([9, 9, 10, 5]), np.array([10, 95, 19, 5])).tolist() == [True, True, False, False]
+    assert rule.passed(np.array([-1]), np.array([0])).all()  # steps before the epoch are numbered too
+
+
+@pytest.mark.parametrize(
+    ("every", "limit", "most", "debt"), [(0, 1, 3, 1), (1.5, 1, 3, 1), (2, 0, 3, 1), (2, 3, 3, 1), (2, 1, 3, -1)]
+)
+def test_a_rule_that_cannot_be_is_refused(every, limit, most, debt):
+    with pytest.raises(vs.InputError, match="ladder"):
+        Feedback(every, limit, most, debt)
+
+
+# --- the charge ----------------------------------------------------------------------------------------------
+
+
+def small_ladder(rng, Z=2, Y=2, rungs=2, every=2, window=1, first=1):
+    tables = [rng.dirichlet(np.full(Y, 0.6), (Y**window, Z)) for _ in range(rungs)]
+    policies = tuple(vs.WindowPolicy.of_table(t, window) for t in tables)
+    return Ladder(policies, Feedback(every, 0.4, 1.0, 2.0), first)
+
+
+def information(ladder, chain, d, steps, presence):
+    """I(X; Y, moves) and the mean charge by enumeration of all readings and releases; presence: which steps there are.
+
+    One path of readings and releases fixes the moves, since the excess is a function of both.
+    """
+    at = np.flatnonzero(presence)
+    meter = Mechanism(ladder.made_for(chain)).meter
+    joint: dict[tuple, dict[tuple, float]] = {}
+    charge = 0.0
+    for x in itertools.product(range(len(chain)), repeat=steps):
+        matrices = [chain.at(int(chain.phase(t))).transition for t in range(steps)]
+        moves = [matrices[t][x[t], x[t + 1]] for t in range(steps - 1)]
+        p_x = chain.initial_at(np.array([0]))[0, x[0]] * np.prod(moves)
+        paths = [((), 1.0, ladder.start(1), np.zeros(1), np.zeros(1), meter.start_bits(np.array([0]))[0])]
+        for k, t in enumerate(at):
+            new = []
+            for seen, p, memory, excess, mark, bits in paths:
+                gap = t - at[k - 1] - 1 if k else t
+                if gap:
+                    bits = bits + meter.gap_bits(memory, gap, np.array([t - gap]))[0]
+                if k and ladder.feedback.passed(at[k - 1 : k], at[k : k + 1])[0]:
+                    moved = ladder.moved(memory, ladder.feedback.way(excess, excess - mark))
+                    bits, memory, mark = bits + meter.move_bits(memory, moved)[0], moved, excess
+                memory = ladder.at(memory, chain.phase(np.array([t]))) if chain.phases > 1 else memory
+                row = ladder.channel(memory)[0, x[t]]
+                rung, step_bits = int(ladder.rung(memory)[0]), meter.read(None, memory, None, np.array([t]))[0][0]
+                for y in range(ladder.n_outputs):
+                    after = ladder.update(memory, np.array([y]))
+                    felt = ladder.feedback.counted(excess, np.array([d[x[t], y]]))
+                    new.append(
+                        (
+                            (*seen, (y, rung)),
+                            p * row[y],
+                            after,
+                            felt,
+                            mark,
+                            bits + step_bits,
+                        )
+                    )
+            paths = new
+        for seen, p, _, _, _, bits in paths:
+            joint.setdefault(seen, {}).setdefault(tuple(x), 0.0)
+            joint[seen][tuple(x)] += p_x * p
+            charge += p_x * p * bits
+    p_y = {seen: sum(of_x.values()) for seen, of_x in joint.items()}
+    every_x: dict[tuple, float] = {}
+    for of_x in joint.values():
+        for x, p in of_x.items():
+            every_x[x] = every_x.get(x, 0.0) + p
+    h_joint = entropy(np.array([p for of_x in joint.values() for p in of_x.values()]))
+    h_y, h_x = entropy(np.array(list(p_y.values()))), entropy(np.array(list(every_x.values())))
+    return float(h_x + h_y - h_joint), charge
+
+
+@pytest.mark.parametrize("presence", ["11111", "11011", "10101"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_charge_is_never_below_the_information(seed, presence):
+    """Every reading, every release, every move of tiny ladders; gaps and the start included."""
+    rng = np.random.default_rng(seed)
+    chain = vs.MarkovChain(random_chain(rng, 2, sticky=0.7, floor=0.05))
+    ladder = small_ladder(rng, rungs=3, every=1 + seed % 2)
+    there = np.array([c == "1" for c in presence])
+    told, charged = information(ladder, chain, 1 - np.eye(2), len(presence), there)
+    assert charged >= told - 1e-9
+    assert told > 0.01  # or the comparison says nothing
+
+
+@pytest.mark.parametrize("presence", ["11111", "10110"])
+@pytest.mark.parametrize("seed", range(3))
+def test_around_a_public_clock_too(seed, presence):
+    """Two states, three phases, a gap that passes some of them."""
+    rng = np.random.default_rng(10 + seed)
+    chain = clock_chain(rng)
+    rungs = []
+    for _ in range(2):
+        tables = rng.dirichlet(np.full(2, 0.6), (3, 2, 2))
+        rungs.append(ClockPolicy(tuple(vs.WindowPolicy.of_table(t, 1) for t in tables)))
+    ladder = Ladder(tuple(rungs), Feedback(2, 0.4, 1.0, 2.0), 1).made_for(chain)
+    there = np.array([c == "1" for c in presence])
+    told, charged = information(ladder, chain, 1 - np.eye(2), len(presence), there)
+    assert charged >= told - 1e-9
+    assert told > 0.01
+    problem = vs.Problem(chain, np.zeros((2, 2)), vs.Average(weight=1.0))
+    expected = [rates(problem, p).leakage for p in ladder.policies]
+    assert ladder.own_meter(chain).rates == pytest.approx(expected, abs=1e-5)
+
+
+def clock_chain(rng):
+    cycle = np.stack([random_chain(rng, 2, sticky=s, floor=0.05) for s in (0.8, 0.2, 0.5)])
+    return CyclicChain.of(cycle, Clock("steps", 3))
+
+
+def test_the_loop_of_a_ladder_around_a_clock_is_the_one_that_was_enumerated():
+    """Releases, phases and bits of one stream through gaps, against the parts by hand."""
+    rng = np.random.default_rng(3)
+    chain = clock_chain(rng)
+    rungs = [
+        ClockPolicy(tuple(vs.WindowPolicy.of_table(t, 1) for t in rng.dirichlet(np.ones(2), (3, 2, 2)))) for _ in "ab"
+    ]
+    ladder = Ladder(tuple(rungs), Feedback(4, 0.4, 1.0, 2.0), 1).made_for(chain)
+    mechanism = Mechanism(ladder)
+    s, phases = mechanism.start(1, 7), []
+    for gap in (0, 0, 2, 0, 1):
+        s = mechanism.skip(s, gap) if gap else s
+        phases.append(int(s.memory[0]) % ladder.shared // 2)
+        s, _ = mechanism.step(s, np.array([1]), np.array([0.3]))
+    assert phases == [1, 2, 2, 0, 2]  # steps 7, 8, 11, 12, 14 modulo 3
+
+
+def test_the_charge_holds_where_bits_of_the_filter_and_of_moves_do_not():
+    """THEORY 10: nine states that never change, P(0) = 1/2; up shows 0, down the truth; down if x != 0."""
+    initial = np.array([0.5] + [1 / 16] * 8)
+    chain = vs.MarkovChain(np.eye(9), initial)
+    truth, nothing = np.eye(9), np.tile(np.eye(9)[0], (9, 1))
+    ladder = Ladder((vs.WindowPolicy.of_table(truth), vs.WindowPolicy.of_table(nothing)), Feedback(1, 0.5, 1.0, 5.0), 1)
+    told, charged = information(ladder, chain, 1 - np.eye(9), 2, np.ones(2, bool))
+    assert told == pytest.approx(2.5)
+    after_nothing = initial  # what the filter believes at the second step: the move has told it nothing
+    naive = 1 + 0.5 * float(entropy(after_nothing))  # the bit of the move, and L(b, a) on the lower rung half the time
+    assert naive == pytest.approx(2.25)
+    assert charged >= 2.5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_rate_of_a_rung_is_its_leakage_with_that_memory(seed):
+    """g is a bound whatever the potential; solved for, it is I(Z;Y|S) of the rung in the long run."""
+    rng = np.random.default_rng(seed)
+    chain = vs.MarkovChain(random_chain(rng, 4, sticky=0.6, floor=0.02))
+    ladder = small_ladder(rng, Z=4, Y=3, rungs=3)
+    meter = ladder.own_meter(chain)
+    problem = vs.Problem(chain, np.zeros((4, 3)), vs.Average(weight=1.0))
+    expected = [rates(problem, p).leakage for p in ladder.policies]
+    assert meter.rates == pytest.approx(expected, abs=1e-6)
+    proof = prove(ladder, chain)
+    worse = proof._replace(potential=proof.potential + 0.01 * rng.random(proof.potential.shape))
+    assert (Charge.by(worse, ladder, chain).rates >= meter.rates - 1e-12).all()
+    up, down = meter.change_bits[0, 1], meter.change_bits[1, 0]
+    assert up == pytest.approx(down)
+
+
+def test_an_iterated_potential_is_as_good_as_a_solved_one(monkeypatch):
+    rng = np.random.default_rng(5)
+    chain = vs.MarkovChain(random_chain(rng, 4, sticky=0.8, floor=0.02))
+    ladder = small_ladder(rng, Z=4, Y=3, rungs=2)
+    solved = ladder.own_meter(chain)
+    monkeypatch.setattr("veilstream.core.charge.DIRECT", 0)
+    iterated = ladder.own_meter(chain)
+    assert iterated.rates == pytest.approx(solved.rates, abs=1e-5)
+    assert iterated.change_bits == pytest.approx(solved.change_bits, abs=1e-4)
+
+
+# --- in the loop -----------------------------------------------------------------------------------------------
+
+
+CHAIN = vs.MarkovChain(random_chain(np.random.default_rng(1), 3, sticky=0.7, floor=0.05))
+D = 1 - np.eye(3)
+RUNGS = tuple(
+    vs.WindowPolicy.of_table(np.tile((1 - e) * np.eye(3) + e * np.roll(np.eye(3), 1, 1), (3, 1, 1)), 1)
+    for e in (0.0, 0.2, 0.5, 0.9)
+)
+LADDER = Ladder(RUNGS, Feedback(8, 0.3, 1.0, 4.0), 1)
+PROBLEM = vs.Problem(CHAIN, D, vs.Average(limit=0.3))
+
+
+def test_the_mean_is_kept_whatever_the_person_does():
+    """A person whose every reading is felt at its worst: without the ladder rung 3 would feel 0.9."""
+    x = np.tile(CHAIN.sample(2000, 1, seed=3), (4, 1))
+    found = release_many(LADDER, x, PROBLEM, seed=0)
+    mean = D[x, found.y].mean(1)
+    assert (mean <= 0.3 + LADDER.overshoot / x.shape[1]).all()
+    assert (mean > 0.25).all()  # and it is not kept by staying at the bottom
+
+
+def test_one_stream_at_a_time_is_the_same_loop():
+    x = CHAIN.sample(100, 1, seed=4)
+    many = release_many(LADDER, x, PROBLEM, seed=7)
+    one = Releaser(LADDER, PROBLEM, seed=7)
+    assert [one.release(int(v)) for v in x[0]] == many.y[0].tolist()
+    assert one.leaked_bits == pytest.approx(many.leaked_bits[0])
+    with pytest.raises(vs.InputError, match="problem"):
+        release_many(LADDER.made_for(CHAIN), x)
+
+
+def test_under_a_ceiling_a_ladder_stops_looking_for_good():
+    x = CHAIN.sample(400, 20, seed=5)
+    found = release_many(LADDER, x, PROBLEM, ceiling=30.0, seed=0)
+    assert (found.leaked_bits <= 30.0 + 1e-9).all()
+    blind = release_many(LADDER, (x + 1) % 3, PROBLEM, ceiling=30.0, seed=0)
+    late = slice(200, None)
+    right = [(f.y[:, late] == x[:, late]).mean() for f in (found, blind)]
+    assert right[0] == pytest.approx(right[1], abs=0.05)  # the same releases, whatever is true
+
+
+def test_a_ladder_in_a_file_is_the_same_ladder(tmp_path):
+    ladder = LADDER.made_for(CHAIN).proved(CHAIN)
+    meta, arrays = ladder.export()
+    again = restore(meta, arrays, CHAIN)
+    memory = np.arange(ladder.n_memories)
+    assert again.channel(memory) == pytest.approx(ladder.channel(memory))
+    assert again.feedback == ladder.feedback
+    assert again.own_meter(CHAIN).rates == pytest.approx(ladder.own_meter(CHAIN).rates)
+    vs.save(tmp_path / "ladder.veil", ladder, problem=PROBLEM)
+    loaded = vs.load(tmp_path / "ladder.veil").policy
+    assert loaded.first == 1 and loaded.rungs == 4
+    with pytest.raises(vs.InputError, match="proof"):
+        restore(meta, {**arrays, "law": arrays["law"][:1]}, CHAIN)
+    with pytest.raises(vs.InputError, match="rung"):
+        restore({**meta, "first": 9}, arrays, CHAIN)
+    with pytest.raises(vs.InputError, match="alike"):
+        Ladder((RUNGS[0], vs.WindowPolicy.of_table(np.eye(3))), LADDER.feedback)
+
+
+def test_on_a_course_the_ladder_moves_as_it_would_for_the_person():
+    """A stream that the chain did not foresee: felt 0.9 on every rung but the first."""
+    z = [np.repeat([0, 1, 2], 200)]
+    distances = [np.where(np.eye(3)[z[0]] > 0, 0.0, 0.9)]
+    on = Course(z, [np.zeros(600, int)], distances)
+    found = on.leakage(LADDER, CHAIN)
+    assert sum(found.rungs) == pytest.approx(1)
+    assert found.moves > 10
+    assert found.felt <= 0.3 + LADDER.overshoot / 600
+    still = on.leakage(RUNGS[3], CHAIN)
+    assert still.felt == pytest.approx(0.9 * 0.9, abs=0.05)
+    boundaries = 600 // 8 - 1
+    assert found.charged * 600 >= boundaries * MOVE_BITS  # every boundary has its bits
+    assert found.bits * 600 >= boundaries * MOVE_BITS

@@ -1,0 +1,182 @@
+"""The latest part of a record is kept out of the fit, goes with the model and never further."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+import veilstream as vs
+from real_data import GEOLIFE, needs_geolife
+from veilcli import refused, veil
+from veilstream.artefact import load
+from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.hold_out import split, units_of
+from veilstream.data.readings import Account, Readings, from_arrays
+from veilstream.data.recording import Recording
+from veilstream.data.sources import read
+from veilstream.data.steps import Steps, to_steps
+from veilstream.data.synthetic import household
+from veilstream.errors import InputError
+
+HALF_HOURS = 336  # of a week
+LIMIT = "0.15kWh"
+
+
+def a_meter(weeks, seed=0):
+    source = household(weeks * HALF_HOURS, seed)
+    return from_arrays(source.t_s, source.points, "kWh", "meter")
+
+
+def traces(n=30, steps=40, stepped=False, seed=0):
+    """n traces of one stream, written in the wrong order of time."""
+    rng, every = np.random.default_rng(seed), 1 if stepped else 300
+    order = rng.permutation(n)
+    t = np.concatenate([(k * 10 * steps + np.arange(steps)) * every * 1_000_000 for k in order])
+    value = np.concatenate([np.cumsum(rng.integers(-1, 2, steps)) % 5 for _ in order]).astype(float)
+    columns = {"stream": np.zeros(n * steps, np.uint32), "trace": np.repeat(np.arange(n, dtype=np.uint32), steps)}
+    frame = pl.DataFrame({**columns, "t": t, "value": value})
+    return Readings(frame, ("a",), "value", "", Account(), stepped), order
+
+
+def test_whole_weeks_of_a_meter_counted_back_from_its_end():
+    readings = a_meter(33)
+    model = fit_model(readings, FitOptions(n_states=4))
+    later = model.later
+    assert (later.units, later.record.unit, len(later.record)) == (11, "weeks", 11 * HALF_HOURS)
+    assert model.runs.steps == 22 * HALF_HOURS
+    assert later.record.step.min() > model.record.step.max()
+    assert (np.bincount(later.record.units - later.record.units.min()) == HALF_HOURS).all()
+
+
+def test_nothing_held_out_has_touched_states_chain_or_smoothing():
+    whole = a_meter(33)
+    first = whole.with_frame(whole.frame.head(22 * HALF_HOURS))
+    held, alone = fit_model(whole, FitOptions(n_states=4)), fit_model(first, FitOptions(n_states=4, hold_out=0.0))
+    assert (held.states.coordinates == alone.states.coordinates).all()
+    assert (held.chain.transition == alone.chain.transition).all()
+    assert held.distances == alone.distances and held.held_out.loss == alone.held_out.loss
+    all_of_it = fit_model(a_meter(33), FitOptions(n_states=4, hold_out=0.0))
+    assert all_of_it.later is None and all_of_it.runs.steps == 33 * HALF_HOURS
+    assert (all_of_it.chain.transition != alone.chain.transition).any()
+
+
+def test_whole_traces_the_latest_in_time_not_in_the_file():
+    readings, order = traces()
+    model = fit_model(readings, FitOptions(n_states=3))
+    assert (model.later.units, model.later.record.unit) == (10, "traces")
+    gone = np.argsort(order)[-10:]  # the trace at place k of the file is number order[k] in time
+    t = readings.frame.filter(pl.col("trace").is_in(gone.tolist()))["t"].to_numpy() // 300_000_000
+    assert sorted(model.later.record.step) == sorted(t)
+    assert model.account.count("held out") == 400
+
+
+def test_the_loss_of_what_was_held_out_is_that_of_its_transitions():
+    readings, _ = traces()
+    model = fit_model(readings, FitOptions(n_states=3))
+    x = np.split(model.later.record.symbols, 10)
+    bits = [-np.log2(model.chain.transition[s[:-1], s[1:]]).sum() for s in x]
+    assert model.later.loss.value == pytest.approx(sum(bits) / (10 * 39))
+    assert model.later.loss.low < model.later.loss.value < model.later.loss.high
+
+
+def test_a_short_record_is_fitted_whole_and_says_so():
+    for readings, why in (
+        (a_meter(20), "a third of 20 weeks is fewer than the 10"),
+        (traces(12)[0], "a third of 12 traces"),
+        (traces(1, 900, stepped=True)[0], "the record is one trace"),
+        (a_meter(1), "the record is one week"),
+    ):
+        model = fit_model(readings, FitOptions(n_states=3))
+        assert model.later is None
+        (entry,) = (e for e in model.account.entries if e.step == "held out")
+        assert entry.count == 0 and why in entry.note and "model only" in entry.note
+    assert fit_model(a_meter(20), FitOptions(n_states=3, hold_out=0.2)).later.units == 4  # asked for: as asked
+    for share, says in ((1.0, "from 0 up to 1"), (-0.1, "from 0 up to 1"), (0.4, "the record is one trace")):
+        with pytest.raises(InputError, match=says):
+            fit_model(traces(1, 900, stepped=True)[0], FitOptions(n_states=3, hold_out=share))
+    dropped = Steps(np.zeros(99, int), np.arange(99), np.arange(99) * 100, np.zeros((99, 2)))
+    assert "other stops" in split(dropped, Recording(period_s=300, noise="drop")).note
+
+
+def test_units_are_what_there_are_more_of():
+    _, steps, recording = to_steps(a_meter(12), Recording())
+    units = units_of(steps, recording)
+    assert (len(units), units.name) == (12, "weeks")
+    assert (np.diff(units.of) >= 0).all()
+    several = [Steps(np.full(700, k), np.full(700, k), np.arange(700), np.zeros((700, 1))) for k in range(40)]
+    many = Steps(*(np.concatenate([getattr(s, f) for s in several]) for f in ("stream", "trace", "step", "points")))
+    units = units_of(many, Recording(period_s=1800))  # forty people are not forty traces of one
+    assert (len(units), units.name) == (3, "weeks")
+    assert len(units_of(many, Recording())) == 1
+    _, steps, recording = to_steps(traces()[0], Recording())
+    assert (len(units_of(steps, recording)), units_of(steps, recording).name) == (30, "traces")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("held")
+    source = household(40 * HALF_HOURS)
+    rows = [f"{t:.0f},{v:.4f}" for t, v in zip(source.t_s + 1.6e9, source.points[:, 0], strict=True)]
+    (folder / "meter.csv").write_text("\n".join(["time,value", *rows]) + "\n")
+    done = veil("fit", folder / "meter.csv", "--unit", "kWh", "--states", "4", "-o", folder / "m.veil")
+    assert done.returncode == 0, done.stderr
+    assert "the latest 14 weeks, 4,704 steps" in " ".join(done.stdout.split())
+    return folder / "m.veil"
+
+
+def test_solve_says_the_same_figures_on_later_data(model, tmp_path):
+    out = tmp_path / "p.veil"
+    told = json.loads(veil("solve", model, "--avg", LIMIT, "--json", "-o", out).stdout)
+    held = told["held_out"]
+    assert (held["traces"], held["unit"], held["level"]) == (14, "weeks", "held out")
+    for name in ("distortion", "raw_distortion", "leakage"):
+        assert held[name]["low"] < held[name]["value"] < held[name]["high"]
+    own = load(model)
+    course, policy = own.held_out.course(own.states, own.chain), load(out).policy
+    assert held["raw_distortion"]["value"] == pytest.approx(course.felt(policy), rel=1e-6)
+    # a source that is the chain: the claim lies inside
+    assert held["raw_distortion"]["low"] <= 0.15 <= held["raw_distortion"]["high"]
+    assert held["leakage"]["low"] - 0.01 <= told["leakage"] <= held["leakage"]["high"]
+    assert told["worst_leakage"] >= held["leakage"]["high"]
+    shown = veil("solve", model, "--avg", LIMIT).stdout
+    assert "held out: 14 weeks" in shown and "whatever the data is" in shown and "whatever its law" in shown
+    assert load(out).record is None and load(out).held_out is None  # readings stay with the model
+    assert load(out).provenance["solution"]["held_out"] == held
+
+
+def test_strip_takes_the_readings_out(model, tmp_path):
+    out = tmp_path / "s.veil"
+    told = json.loads(veil("strip", model, "-o", out, "--json").stdout)
+    assert told["removed"] == {"record": 26 * HALF_HOURS, "held_out": 14 * HALF_HOURS}
+    before, after = load(model), load(out)
+    assert (after.record, after.held_out) == (None, None)
+    assert (after.chain.transition == before.chain.transition).all() and after.recording == before.recording
+    solved = json.loads(veil("solve", out, "--avg", "0.1kWh", "--json").stdout)
+    assert solved["held_out"] == {
+        "traces": 0, "level": "model only", "distortion": None, "raw_distortion": None, "leakage": None
+    }  # fmt: skip
+    assert "model only" in veil("solve", out, "--avg", "0.1kWh").stdout
+    refused("strip", tmp_path / "none.veil", "-o", out, says="no model file")
+    vs.save(tmp_path / "p.veil", vs.solve(vs.builtin_problem("binary", vs.Average(weight=1.0))).policy,
+            problem=vs.builtin_problem("binary", vs.Average(weight=1.0)))  # fmt: skip
+    refused("strip", tmp_path / "p.veil", "-o", out, says="there are no readings in it")
+
+
+def test_how_much_is_held_out_can_be_told(model, tmp_path):
+    table = model.parent / "meter.csv"
+
+    def held(*args):
+        return json.loads(veil("fit", table, "--states", "4", "--json", *args).stdout)["held_out"]
+
+    assert held("--hold-out", "none") is None
+    assert held("--hold-out", "0.1")["traces"] == 4
+    refused("fit", table, "--hold-out", "much", says="--hold-out 'much' is not a number")
+    refused("fit", table, "--hold-out", "1.5", says="--hold-out must be a share from 0 up to 1")
+
+
+@needs_geolife
+@pytest.mark.parametrize(("user", "held"), [("016", 17), ("006", 10), ("008", 12), ("018", 17)])
+def test_every_geolife_user_has_later_traces(user, held):
+    model = fit_model(read([str(GEOLIFE / user)]), FitOptions())
+    assert (model.later.units, model.later.record.unit) == (held, "traces")

@@ -1,0 +1,276 @@
+"""A ladder at a gateway: moves are public, the excess is not, and neither is lost or repeated."""
+
+import asyncio
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from gatewaykit import artefact, core_of, places, problem_of
+from natskit import NEEDS_SERVER
+from veilstream.apps.bench.nats import ready
+from veilstream.apps.bench.nats_drill import connected, everything, until, worker
+from veilstream.apps.bench.nats_server import NatsCluster
+from veilstream.artefact import save
+from veilstream.core.feedback import Feedback
+from veilstream.core.ladder import Ladder
+from veilstream.core.window import WindowPolicy
+from veilstream.gateway.kept import StoreError
+from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
+from veilstream.gateway.wire import Reading
+
+EVERY, LIMIT = 5, 1.0
+VEIL = [sys.executable, "-c", "from veilstream.apps.cli import main; main()"]
+
+
+def ladder_file(path, states=None, **more):
+    """Four rungs from the truth to noise; where there are places the limit is in km between points."""
+    problem = problem_of()
+    near = np.exp(-4.0 * problem.distortion)
+    near /= near.sum(1, keepdims=True)
+    noise = np.full_like(near, 1 / len(near))
+    rungs = [(1 - e) * near + e * noise for e in (0.0, 0.2, 0.5, 0.9)]
+    policies = tuple(WindowPolicy.of_table(np.tile(a, (len(a), 1, 1)), 1) for a in rungs)
+    ladder = Ladder(policies, Feedback(EVERY, LIMIT, 4.0, 8.0), 1).made_for(problem.chain)
+    return save(path, ladder.proved(problem.chain), problem=problem, states=states, **more)
+
+
+def uniforms_of(seed):
+    return np.random.default_rng(seed).random
+
+
+def readings(steps, rng, places=None):
+    x = rng.integers(0, 16, len(steps))
+    if places is None:
+        return [Reading("ann", t, t, float(v)) for t, v in zip(steps, x.tolist(), strict=True)]
+    at = places.coordinates[x] + rng.normal(0, 0.002, (len(x), 2))
+    return [Reading("ann", t, t, (float(a), float(b))) for t, (a, b) in zip(steps, at, strict=True)]
+
+
+def expected_rungs(steps, far):
+    """The rule, written once more."""
+    rung, excess, mark, last, out = 1, 0.0, 0.0, None, []
+    for t, d in zip(steps, far, strict=True):
+        if last is not None and t // EVERY > last // EVERY:
+            grown, mark = excess - mark, excess
+            if excess > 0 and grown > 0:
+                rung = 3 * rung // 4
+            elif excess <= 0 and excess + 3 * grown <= 0:
+                rung = min(rung + 1, 3)
+        out.append(rung)
+        excess, last = max(excess + min(d, 4.0) - LIMIT, -8.0), t
+    return out
+
+
+@pytest.mark.parametrize("on_map", [False, True])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_the_rung_follows_the_felt_distance_of_the_readings_themselves(tmp_path, on_map, gaps):
+    states = places() if on_map else None
+    art = ladder_file(tmp_path / "p.veil", states)
+    rng = np.random.default_rng(3)
+    steps = np.cumsum(rng.integers(1, 9 if gaps else 2, 300)).tolist()
+    given = readings(steps, rng, states)
+    with core_of(art, uniforms=uniforms_of(1), max_ahead=100) as core:
+        out = [o.release for o in core.process(given).outcomes]
+    if on_map:
+        points = np.array([r.point for r in given])
+        shown = np.array([(o.lat, o.lon) for o in out])
+        index = [int(np.abs(states.coordinates - s).sum(1).argmin()) for s in shown]
+        far = states.distances_from(points)[np.arange(len(given)), index]
+    else:
+        far = [problem_of().distortion[int(r.point), int(o.released)] for r, o in zip(given, out, strict=True)]
+    assert [o.rung for o in out] == expected_rungs(steps, far)
+    assert len({o.rung for o in out}) >= 3
+
+
+@pytest.mark.parametrize("clock", [False, True])
+def test_a_restart_at_every_step_changes_nothing(tmp_path, clock):
+    art = ladder_file(tmp_path / "p.veil", places(), **({"period_s": 60.0} if clock else {}))
+    rng = np.random.default_rng(4)
+    steps = list(range(60))
+    given = readings(steps, rng, places())
+
+    def run(store, restart):
+        draw, out = uniforms_of(5), []
+        core = None
+        for r in given:
+            at = r.step * 60.0 + 1
+            if core is None or restart:
+                manager = core_of(art, store, uniforms=draw, now=lambda at=at: at, clock=clock)
+                core = manager.__enter__()
+            core.settler.now = lambda at=at: at
+            outcomes = core.process([r]).outcomes
+            if clock and r.step % 7 != 3:  # a tick without a reading now and then
+                outcomes = core.tick("", r.step).outcomes
+            out += [o.message for o in outcomes if o.message is not None]
+            if restart:
+                manager.__exit__(None, None, None)
+        if not restart:
+            manager.__exit__(None, None, None)
+        return out
+
+    once = run(tmp_path / "a.db", restart=False)
+    assert run(tmp_path / "b.db", restart=True) == once
+    assert len({json.loads(m)["rung"] for m in once}) >= 2
+
+
+def test_a_commit_that_fails_takes_its_move_back(tmp_path):
+    art = ladder_file(tmp_path / "p.veil")
+    given = readings(list(range(40)), np.random.default_rng(6))
+    with core_of(art, tmp_path / "s.db", uniforms=uniforms_of(7)) as core:
+        core.process(given[:9])
+        kept = core.store.load("", "ann")
+        commit = core.store.commit
+
+        def failing(batch):
+            raise StoreError("no space")
+
+        core.store.commit = failing
+        with pytest.raises(StoreError):
+            core.process(given[9:30])
+        core.store.commit = commit
+        assert core.store.load("", "ann") == kept
+        core.process(given[9:])
+        assert core.store.load("", "ann").last_step == 39
+
+
+def test_under_a_clock_a_move_comes_at_every_boundary_reading_or_not(tmp_path):
+    art = ladder_file(tmp_path / "p.veil", places(), period_s=60.0)
+    now = [0.0]
+    with core_of(art, now=lambda: now[0], clock=True, uniforms=uniforms_of(1)) as core:
+        core.process([Reading("ann", 0, 0, (39.9, 116.3), space="")])
+        rungs = []
+        for step in range(40):
+            now[0] = step * 60.0 + 1
+            [outcome] = core.tick("", step).outcomes
+            rungs.append(outcome.release.rung)
+    assert rungs[:5] == [1] * 5  # no excess ever, since nothing more was read: up at every boundary, then the top
+    assert rungs[5:10] == [2] * 5
+    assert rungs[10:] == [3] * 30
+
+
+def test_the_excess_is_in_no_message_and_no_public_column(tmp_path):
+    """Two people whose readings differ; with the same releases all that is public is equal until the first boundary."""
+    art = ladder_file(tmp_path / "p.veil")
+    outs = []
+    for far in (0.0, 15.0):
+        store = tmp_path / f"{far}.db"
+        given = [Reading("ann", t, t, far) for t in range(EVERY)]
+        with core_of(art, store, uniforms=lambda n: np.full(n, 0.0)) as core:  # the first symbol, whatever is true
+            outs.append([o.message for o in core.process(given).outcomes])
+            assert core.store.load("", "ann").excess == pytest.approx(EVERY * ((4.0 if far else 0.0) - LIMIT))
+        with sqlite3.connect(store) as db:
+            columns = [row[1] for row in db.execute("PRAGMA table_info(streams)")]
+        assert "private_excess" in columns and "private_pending_point" in columns
+    assert outs[0] == outs[1]
+
+
+def test_a_new_stream_owes_what_the_proof_says_and_a_gap_too(tmp_path):
+    art = ladder_file(tmp_path / "p.veil")
+    with core_of(art, uniforms=uniforms_of(2)) as core:
+        meter = core.spaces[""].mechanism.meter
+        [first] = core.process([Reading("ann", 0, 0, 3.0)]).outcomes
+        assert first.release.leaked_bits == pytest.approx(meter.start_bits(np.array([0]))[0] + meter.rates[1], abs=1e-5)
+        [second] = core.process([Reading("ann", 3, 3, 3.0)]).outcomes  # two steps missed, no boundary
+        added = second.release.leaked_bits - first.release.leaked_bits
+        memory = np.array([art.policy.shared])
+        assert added == pytest.approx(meter.gap_bits(memory, 2, np.array([1]))[0] + meter.rates[1], abs=1e-5)
+
+
+def test_without_a_ladder_there_is_no_rung(tmp_path):
+    with core_of(artefact(tmp_path / "plain.veil")) as core:
+        [outcome] = core.process([Reading("ann", 0, 0, 3.0)]).outcomes
+    assert b"rung" not in outcome.message
+
+
+# --- killed -----------------------------------------------------------------------------------------------------
+
+
+def moves_as_the_rule_says(given, out):
+    """Whether each release of one stream, in order, is on the rung that its readings and releases lead to."""
+    far = [problem_of().distortion[int(r.point), int(o["released"])] for r, o in zip(given, out, strict=True)]
+    return [o["rung"] for o in out] == expected_rungs([r.step for r in given], far)
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_no_move_is_lost_or_made_twice(tmp_path):
+    """The pipe with a store, kill -9 after some releases; what was answered is sent again, and answered the same."""
+    path, store, rng = tmp_path / "p.veil", tmp_path / "s.db", np.random.default_rng(8)
+    ladder_file(path)
+    given = readings(list(range(150)), rng)
+    lines = [json.dumps({"stream": "ann", "t": r.step, "value": r.point}).encode() + b"\n" for r in given]
+    seen: dict[int, bytes] = {}
+    kills = 0
+    while len(seen) < len(given):
+        process = subprocess.Popen(
+            [*VEIL, "release", str(path), "--store", str(store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        first = max(0, len(seen) - 3)
+        until = min(len(given), len(seen) + int(rng.integers(5, 40)))
+        for line in lines[first:until]:  # one at a time: an answer is a commit
+            process.stdin.write(line)
+            process.stdin.flush()
+            answer = process.stdout.readline()
+            step = json.loads(answer)["t"]
+            assert seen.setdefault(step, answer) == answer
+        for line in lines[until : until + 5]:  # and some whose answer nobody hears
+            process.stdin.write(line)
+        process.stdin.flush()
+        time.sleep(float(rng.random()) * 0.02)
+        process.kill()
+        process.communicate()
+        kills += 1
+    out = [json.loads(seen[t]) for t in range(len(given))]
+    assert kills >= 4 and len({o["rung"] for o in out}) >= 3
+    assert moves_as_the_rule_says(given, out)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    cluster = NatsCluster(tmp_path_factory.mktemp("server"), 1)
+    yield cluster
+    cluster.stop()
+
+
+@NEEDS_SERVER
+@pytest.mark.slow
+def test_on_nats_a_worker_is_killed_and_no_move_is_lost_or_made_twice(tmp_path, server):
+    path, names, rng = tmp_path / "ladder.veil", Names("ladder"), np.random.default_rng(9)
+    ladder_file(path)
+    given = {f"s{i}": readings(list(range(60)), rng) for i in range(6)}
+
+    async def drive():
+        link = await connected(server.urls)
+        options = ("--prefix", "ladder", "--partitions", "4")
+        workers = [worker(path, server.urls, tmp_path / f"{i}.log", *options) for i in range(2)]
+        try:
+            await ready(link, names, 2)
+            for t in range(60):
+                ask = [
+                    (names.reading(DEFAULT_SPACE, name), json.dumps({"t": t, "value": of[t].point}).encode(), None)
+                    for name, of in given.items()
+                ]
+                await link.ask(ask)
+                if t == 30:
+                    workers[0].kill()
+                await asyncio.sleep(0.02)
+            await until(link, names.readings, 0, 30)
+        finally:
+            for process in workers:
+                process.terminate()
+                process.wait(10)
+        out = await everything(link, names.releases)
+        await link.close()
+        return out
+
+    released = {name: [] for name in given}
+    for m in asyncio.run(drive()):
+        body = json.loads(m["data"])
+        released[body["stream"]].append(body)
+    for name, out in released.items():
+        assert [o["t"] for o in out] == list(range(60)), "lost, twice or out of order"
+        assert moves_as_the_rule_says(given[name], out)

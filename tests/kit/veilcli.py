@@ -1,0 +1,30 @@
+"""The command line as a user types it, in this process."""
+
+import io
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from types import SimpleNamespace
+
+import pytest
+
+from veilstream.apps.cli import main
+
+
+def veil(*args, input=""):
+    """The command, in this process: loading scikit-learn anew each time would take most of the test."""
+    out, err = io.StringIO(), io.StringIO()
+    stdin = io.TextIOWrapper(io.BytesIO(input.encode()))
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["veil", *map(str, args)])
+        patch.setattr(sys, "stdin", stdin)
+        with pytest.raises(SystemExit) as end:
+            main()
+    return SimpleNamespace(returncode=end.value.code or 0, stdout=out.getvalue(), stderr=err.getvalue())
+
+
+def refused(*args, says):
+    done = veil(*args)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert says in done.stderr
