@@ -125,6 +125,7 @@ def test_felt_distances_are_from_readings_to_points():
 
 def test_a_policy_on_points_goes_through_its_file_and_a_gateway(tmp_path):
     from gatewaykit import core_of
+    from veilstream.gateway.space import Space
     from veilstream.gateway.wire import Grid, reading
 
     source = city(300)
@@ -140,6 +141,8 @@ def test_a_policy_on_points_goes_through_its_file_and_a_gateway(tmp_path):
     art = load(path)
     assert art.shown.names == utility.points.names
     sent = [reading("ann", 300 * i, tuple(p), Grid(300.0, 0.0)) for i, p in enumerate(source.points.tolist())]
+    far = Space(art).felt([tuple(p) for p in source.points[:9].tolist()])  # what a ladder counts
+    assert far == pytest.approx(utility.points.distances_from(source.points[:9]))
     with core_of(art) as core:
         out = [o.release for o in core.process(sent).outcomes]
     public = set(map(tuple, utility.points.coordinates.tolist()))
