@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from veilstream.core.course import Course
+from veilstream.core.held_out import HeldOut
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Both, Instantaneous, Problem
 from veilstream.core.schedule import Schedule
@@ -39,6 +40,7 @@ def solve_total(
     if not abs(total.mean) > 0:
         raise InputError("`keep_total`: the readings add up to nothing; there is no total to keep")
     certify, seconds = options.pop("certify", False), options.pop("certify_seconds", 30.0)
+    later: Course | None = options.pop("held_out", None)  # judged at the end, by the distortion itself
     tries = 0
 
     def attempt(theta: float) -> Found:
@@ -64,6 +66,8 @@ def solve_total(
     before, after = plain[2].record, kept.record
     bits = 0.0 if before is None or after is None else after.bits - before.bits
     kept = replace(kept, total=Kept(off, total.spread(kept.policy), bits, plain[1]))
+    if later is not None:
+        kept = replace(kept, held_out=HeldOut.of(later, kept.policy, problem.chain, problem.distortion))
     if certify:
         from veilstream.solvers.bounds import certify_solution
 
