@@ -97,7 +97,9 @@ def _plain(value: Any) -> object:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def read_model(text: str, distortion: str = "felt", quantile: float = 1.0) -> "tuple[Utility, Artefact | None]":
+def read_model(
+    text: str, distortion: str = "felt", quantile: float = 1.0, show: str | None = None
+) -> "tuple[Utility, Artefact | None]":
     """What the limits of a .veil file or of builtin:NAME are about, and the file; see `Utility`."""
     from veilstream.data.utility import Utility
 
@@ -114,9 +116,8 @@ def read_model(text: str, distortion: str = "felt", quantile: float = 1.0) -> "t
     artefact = load(text)
     states, solved = artefact.states, artefact.problem
     if states is not None:
-        return Utility.of(
-            artefact.chain, states, artefact.record, distortion, quantile, held_out=artefact.held_out
-        ), artefact
+        held_out = artefact.held_out
+        return Utility.of(artefact.chain, states, artefact.record, distortion, quantile, held_out, show), artefact
     if solved is None:
         raise InputError(f"{text} has no states, so distances between them are unknown")
     names = tuple(map(str, range(solved.n_outputs)))
