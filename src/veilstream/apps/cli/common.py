@@ -175,14 +175,13 @@ def constraint_of(
 ) -> "Constraint":
     """--avg, --lambda or --budget, alone or with --max."""
     from veilstream.core.problem import Average, Both, Budget, Instantaneous
-    from veilstream.units import parse_quantity
 
     given = [name for name, v in (("--avg", avg), ("--lambda", weight), ("--budget", budget)) if v is not None]
     if len(given) > 1:
         raise InputError(f"give one of {', '.join(given)}, not several")
     average: Average | Budget | None = None
     if avg is not None:
-        average = Average(limit=parse_quantity(avg, model.unit, "--avg"))
+        average = Average(limit=mean_limit(model, avg))
     elif weight is not None:
         average = Average(weight=weight)
     elif budget is not None:
@@ -193,6 +192,15 @@ def constraint_of(
         return average
     limit = Instantaneous(limits(model, at_most))
     return limit if average is None else Both(average, limit)
+
+
+def mean_limit(model: "Utility", text: str) -> float:
+    """2km, or 25%: of what revealing nothing costs."""
+    from veilstream.units import parse_quantity
+
+    if text.strip().endswith("%") and model.unit != "%":
+        return parse_quantity(text.strip().removesuffix("%"), "", "--avg") / 100 * model.blind
+    return parse_quantity(text, model.unit, "--avg")
 
 
 def limits(model: "Utility", text: str) -> float | tuple[float, ...]:

@@ -51,7 +51,9 @@ NO_LATER = "model only: no data was held out when the model was fitted, so nothi
 def solve(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="The policy file to write.")] = None,
-    avg: Annotated[str | None, typer.Option(help="Mean distortion at most, as in 2km.")] = None,
+    avg: Annotated[
+        str | None, typer.Option(help="Mean distortion at most, as in 2km, or 25%: of what revealing nothing costs.")
+    ] = None,
     at_most: Annotated[
         str | None, typer.Option("--max", help="At every step at most, as in 5km, 500m@99% or home=5km,*=500m.")
     ] = None,
