@@ -2,7 +2,8 @@
 
     P(x' | x) = (C(x, x') + k P_old(x, x')) / (C(x) + k)            k: strength, chosen by held-out log-loss by folds
 
-so that much new data speaks for itself, and little is helped by what was known.
+so that much new data speaks for itself, and little is helped by what was known. A chain with a clock is looked for the
+same clock's hours again, where that pays.
 """
 
 from __future__ import annotations

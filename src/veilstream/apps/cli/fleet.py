@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from veilstream.apps.fleet.summary import Summary
 
 WHERE, LIMITS, DATA, MODEL = "Where it runs", "What is asked", "Data", "Model"
+SHOWN = 8  # names in one line
 EXAMPLES = """
 Examples:
 
@@ -67,6 +68,10 @@ def fleet(
             help="Keep --avg whatever people do, by a public move every day, week, month or 6h.",
             rich_help_panel=LIMITS,
         ),
+    ] = None,
+    apart: Annotated[
+        list[str] | None,
+        typer.Option("--show", help="Points to release, as in veil solve; once per unit.", rich_help_panel=LIMITS),
     ] = None,
     method: Annotated[str, typer.Option(help="causal-ba, myopic, ...", rich_help_panel=LIMITS)] = "causal-ba",
     window: Annotated[
@@ -163,6 +168,7 @@ def fleet(
         certify,
         audit == "quick",
         feedback,
+        tuple(apart or ()),
     )
     reading = {"columns": columns, "unit": unit, "tz": tz, "skip_bad": skip_bad}
     plan = Plan(engine, workers, scheduler, pool == "auto", seed, fit, asked, reading)
@@ -192,8 +198,9 @@ def show(summary: Summary, out: Path) -> None:
     from veilstream.solvers.solution import Level
 
     console, told = Console(highlight=False), summary.to_json()
-    table = Table("user", box=None)
-    for head in ("steps", "felt (long run)", "bits (long run)", "at least", "truth", "audit", ""):
+    table = Table(box=None)
+    table.add_column("user", min_width=8, overflow="fold")
+    for head in ("steps", "felt (long run)", "bits (long run)", "at least", "truth", "audit"):
         table.add_column(head, justify="right", no_wrap=True)
     for r in told["rows"]:
         low = "" if r["leakage_lower"] is None else f"{r['leakage_lower']:.4f}"
@@ -201,9 +208,12 @@ def show(summary: Summary, out: Path) -> None:
         far, bits = f"({r['distortion']:.3g}) {r['unit']}", f"({r['leakage']:.4f})"
         if r["raw_distortion"] is not None:
             far, bits = f"{r['raw_distortion']:.3g} {far}", f"{max(r['raw_leakage'], 0.0):.4f} {bits}"
-        thin = r["level"] if r["level"] == Level.MODEL_ONLY else ""
-        table.add_row(escape(r["user"]), f"{r['steps']:,}", far, bits, low, f"{r['entropy_rate']:.3f}", verdict, thin)
+        table.add_row(escape(r["user"]), f"{r['steps']:,}", far, bits, low, f"{r['entropy_rate']:.3f}", verdict)
     console.print(table)
+    thin = [r["user"] for r in told["rows"] if r["level"] == Level.MODEL_ONLY]
+    if thin:
+        some = ", ".join(thin[:SHOWN]) + (f" and {len(thin) - SHOWN} more" if len(thin) > SHOWN else "")
+        console.print(f"[yellow]![/] thin data, figures are true of the model only: {escape(some)}", soft_wrap=True)
     for note in told["notes"]:
         console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
     for name, line in told["failed"].items():
