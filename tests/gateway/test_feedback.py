@@ -1,20 +1,30 @@
 """A ladder at a gateway: moves are public, the excess is not, and neither is lost or repeated."""
 
+import asyncio
 import json
 import sqlite3
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
 
 from gatewaykit import artefact, core_of, places, problem_of
+from natskit import NEEDS_SERVER
+from veilstream.apps.bench.nats import ready
+from veilstream.apps.bench.nats_drill import connected, everything, until, worker
+from veilstream.apps.bench.nats_server import NatsCluster
 from veilstream.artefact import save
 from veilstream.core.feedback import Feedback
 from veilstream.core.ladder import Ladder
 from veilstream.core.window import WindowPolicy
 from veilstream.gateway.kept import StoreError
+from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
 from veilstream.gateway.wire import Reading
 
 EVERY, LIMIT = 5, 1.0
+VEIL = [sys.executable, "-c", "from veilstream.apps.cli import main; main()"]
 
 
 def ladder_file(path, states=None, **more):
@@ -164,14 +174,103 @@ def test_a_new_stream_owes_what_the_proof_says_and_a_gap_too(tmp_path):
     with core_of(art, uniforms=uniforms_of(2)) as core:
         meter = core.spaces[""].mechanism.meter
         [first] = core.process([Reading("ann", 0, 0, 3.0)]).outcomes
-        assert first.release.leaked_bits == pytest.approx(meter.start_bits + meter.rates[1], abs=1e-5)
+        assert first.release.leaked_bits == pytest.approx(meter.start_bits(np.array([0]))[0] + meter.rates[1], abs=1e-5)
         [second] = core.process([Reading("ann", 3, 3, 3.0)]).outcomes  # two steps missed, no boundary
         added = second.release.leaked_bits - first.release.leaked_bits
         memory = np.array([art.policy.shared])
-        assert added == pytest.approx(meter.gap_bits(memory, 2)[0] + meter.rates[1], abs=1e-5)
+        assert added == pytest.approx(meter.gap_bits(memory, 2, np.array([1]))[0] + meter.rates[1], abs=1e-5)
 
 
 def test_without_a_ladder_there_is_no_rung(tmp_path):
     with core_of(artefact(tmp_path / "plain.veil")) as core:
         [outcome] = core.process([Reading("ann", 0, 0, 3.0)]).outcomes
     assert b"rung" not in outcome.message
+
+
+# --- killed -----------------------------------------------------------------------------------------------------
+
+
+def moves_as_the_rule_says(given, out):
+    """Whether each release of one stream, in order, is on the rung that its readings and releases lead to."""
+    far = [problem_of().distortion[int(r.point), int(o["released"])] for r, o in zip(given, out, strict=True)]
+    return [o["rung"] for o in out] == expected_rungs([r.step for r in given], far)
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_no_move_is_lost_or_made_twice(tmp_path):
+    """The pipe with a store, kill -9 after some releases; what was answered is sent again, and answered the same."""
+    path, store, rng = tmp_path / "p.veil", tmp_path / "s.db", np.random.default_rng(8)
+    ladder_file(path)
+    given = readings(list(range(150)), rng)
+    lines = [json.dumps({"stream": "ann", "t": r.step, "value": r.point}).encode() + b"\n" for r in given]
+    seen: dict[int, bytes] = {}
+    kills = 0
+    while len(seen) < len(given):
+        process = subprocess.Popen(
+            [*VEIL, "release", str(path), "--store", str(store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        first = max(0, len(seen) - 3)
+        until = min(len(given), len(seen) + int(rng.integers(5, 40)))
+        for line in lines[first:until]:  # one at a time: an answer is a commit
+            process.stdin.write(line)
+            process.stdin.flush()
+            answer = process.stdout.readline()
+            step = json.loads(answer)["t"]
+            assert seen.setdefault(step, answer) == answer
+        for line in lines[until : until + 5]:  # and some whose answer nobody hears
+            process.stdin.write(line)
+        process.stdin.flush()
+        time.sleep(float(rng.random()) * 0.02)
+        process.kill()
+        process.communicate()
+        kills += 1
+    out = [json.loads(seen[t]) for t in range(len(given))]
+    assert kills >= 4 and len({o["rung"] for o in out}) >= 3
+    assert moves_as_the_rule_says(given, out)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    cluster = NatsCluster(tmp_path_factory.mktemp("server"), 1)
+    yield cluster
+    cluster.stop()
+
+
+@NEEDS_SERVER
+@pytest.mark.slow
+def test_on_nats_a_worker_is_killed_and_no_move_is_lost_or_made_twice(tmp_path, server):
+    path, names, rng = tmp_path / "ladder.veil", Names("ladder"), np.random.default_rng(9)
+    ladder_file(path)
+    given = {f"s{i}": readings(list(range(60)), rng) for i in range(6)}
+
+    async def drive():
+        link = await connected(server.urls)
+        options = ("--prefix", "ladder", "--partitions", "4")
+        workers = [worker(path, server.urls, tmp_path / f"{i}.log", *options) for i in range(2)]
+        try:
+            await ready(link, names, 2)
+            for t in range(60):
+                ask = [
+                    (names.reading(DEFAULT_SPACE, name), json.dumps({"t": t, "value": of[t].point}).encode(), None)
+                    for name, of in given.items()
+                ]
+                await link.ask(ask)
+                if t == 30:
+                    workers[0].kill()
+                await asyncio.sleep(0.02)
+            await until(link, names.readings, 0, 30)
+        finally:
+            for process in workers:
+                process.terminate()
+                process.wait(10)
+        out = await everything(link, names.releases)
+        await link.close()
+        return out
+
+    released = {name: [] for name in given}
+    for m in asyncio.run(drive()):
+        body = json.loads(m["data"])
+        released[body["stream"]].append(body)
+    for name, out in released.items():
+        assert [o["t"] for o in out] == list(range(60)), "lost, twice or out of order"
+        assert moves_as_the_rule_says(given[name], out)

@@ -79,7 +79,13 @@ def test_a_limit_below_the_floor_is_refused_by_name():
         vs.solve(vs.Problem(CHAIN, D, vs.Average(weight=1.0)), feedback=48)
 
 
-def test_the_first_rung_is_chosen_on_the_streams_that_are_given_for_it():
-    z = RNG.integers(0, 5, 300)
-    on, dearer = (Course([z], [np.zeros(300, int)], [k * D[z]]) for k in (1.0, 1.4))
-    assert solved(course=on, chosen_on=dearer).policy.first < solved(course=on).policy.first
+def test_the_first_rung_is_chosen_on_the_earlier_half_of_what_was_held_out():
+    """Her later data is dearer at first: the ladder starts lower, and figures are of the other half."""
+    z, at = RNG.integers(0, 5, 300), np.zeros(300, int)
+    on = Course([z], [at], [D[z]])
+    weeks = np.repeat(np.arange(20), 15)
+    far = np.where(weeks < 10, 1.6, 1.0)[:, None] * D[z]
+    later = Course([z], [at], [far], units=[weeks], unit="weeks")
+    chosen = solved(course=on, held_out=later)
+    assert chosen.policy.first < solved(course=on).policy.first
+    assert chosen.held_out.units == 10

@@ -95,10 +95,18 @@ def audit_artefact(
 
 
 def felt_words(record: OnCourse, unit: str) -> str:
-    return (
+    words = (
         f"On the recorded streams a release was {record.felt:.3g} {unit} from the reading on average, and told "
         f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
     )
+    if record.rungs and record.charged is not None:
+        used = [i for i, share in enumerate(record.rungs) if share > 0]
+        words += (
+            f" Feedback moved it {record.moves:.0f} times, between rungs {used[0]} and {used[-1]} of "
+            f"{len(record.rungs)}; its meter charged {record.charged:.3f} bits per step. The adversaries below were "
+            "run on its first rung."
+        )
+    return words
 
 
 def method_of(artefact: Artefact) -> str:

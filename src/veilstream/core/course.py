@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from veilstream.core.any_law import density
 from veilstream.core.chain import MarkovChain
-from veilstream.core.feedback import Account
+from veilstream.core.feedback import Excess
 from veilstream.core.information import Array, Index
 from veilstream.core.meter import HistoryMeter, Listener, Meter, Unmetered
 from veilstream.core.policy import Policy
@@ -165,6 +165,11 @@ class Course:
             return found
         return replace(found, charged=self.run(policy, Mechanism(policy).meter, draws=draws).charged)
 
+    def whole(self, policy: Policy, chain: MarkovChain, draws: int = DRAWS) -> OnCourse:
+        """Both means: what is felt, without draws where that can be, and what is told."""
+        found = self.leakage(policy, chain, draws)
+        return found if policy.moves_by is not None else replace(found, felt=self.felt(policy))
+
     def truth(self, chain: MarkovChain) -> float | None:
         """Bits per step that the true states of these streams would tell; None where the chain cannot say.
 
@@ -189,7 +194,7 @@ class Course:
         rungs, moves = np.zeros(policy.rungs), 0
         for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
             s = mechanism.start(copies, first)
-            account = None if rule is None else Account.new(rule, s.step)
+            account = None if rule is None else Excess.new(rule, s.step)
             for t, x in enumerate(z.tolist()):
                 if gaps[t]:
                     s = mechanism.skip(s, int(gaps[t]))

@@ -36,6 +36,7 @@ from veilstream.errors import InputError
 
 AHEAD = 3  # periods that the excess is thought on
 DOWN, STAY, UP = -1, 0, 1
+PERIODS = 52  # that the promise is put into words for
 MOVE_BITS = float(np.log2(3))  # what a move can tell
 
 
@@ -78,9 +79,19 @@ class Feedback:
             rung, k = self.moved(rung, np.array(DOWN), rungs), k + 1
         return k * self.every * (self.most - self.limit)
 
+    def words(self, rungs: int, unit: str = "") -> str:
+        """What is promised, in a sentence."""
+        n, unit = PERIODS * self.every, f" {unit}" if unit else ""
+        most = self.limit + self.overshoot(rungs) / n
+        return (
+            f"{rungs} rungs, a public move every {self.every:,} steps; whatever the person does, the mean over {n:,} "
+            f"steps is at most {most:.4g}{unit} ({self.limit:.4g} + {self.overshoot(rungs):.4g} / steps), where a "
+            f"distance counts as at most {self.most:.4g}{unit}"
+        )
+
 
 @dataclass(eq=False)
-class Account:
+class Excess:
     """The private side of the rule, for n streams."""
 
     rule: Feedback
@@ -89,13 +100,13 @@ class Account:
     last: Index  # n: the public step of the last release; that of the first one before it
 
     @classmethod
-    def new(cls, rule: Feedback, step: Index) -> "Account":
+    def new(cls, rule: Feedback, step: Index) -> "Excess":
         """Of streams that begin at these steps."""
         return cls(rule, np.zeros(len(step)), np.zeros(len(step)), step.copy())
 
-    def __getitem__(self, which: slice) -> "Account":
+    def __getitem__(self, which: slice) -> "Excess":
         """Some streams: a view, changed with the whole."""
-        return Account(self.rule, self.excess[which], self.mark[which], self.last[which])
+        return Excess(self.rule, self.excess[which], self.mark[which], self.last[which])
 
     def way(self, due: NDArray[np.bool_]) -> Index:
         """Where the streams that passed a boundary move; they start a new period."""

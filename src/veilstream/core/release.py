@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from veilstream.core.chain import draw
-from veilstream.core.feedback import DOWN, STAY, UP, Account
+from veilstream.core.feedback import DOWN, STAY, UP, Excess
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.information import Array, Index, entropy
 from veilstream.core.meter import ExactMeter, HistoryMeter, Meter, TableMeter
@@ -114,7 +114,7 @@ class Mechanism:
         self.positive = (
             self.table is not None
             and chain is not None
-            and bool((self.table > 0).all() and (chain.transition > 0).all() and (chain.initial > 0).all())
+            and bool((self.table > 0).all() and (chain.rarest > 0).all() and (chain.initial > 0).all())
         )
         self.drawn: Array | None = None
         if self.table is not None and isinstance(self.meter, TableMeter):
@@ -125,15 +125,16 @@ class Mechanism:
     def start(self, n: int, step: ArrayLike = 0) -> Streams:
         """n streams that begin at these public steps."""
         first = np.broadcast_to(np.asarray(step, np.int64), n).copy()
-        total = np.full(n, self.meter.start_bits)
-        return Streams(self._at(self.policy.start(n), first), self.meter.start(first), total, first)
+        memory, belief = self._at(self.policy.start(n), first), self.meter.start(first)
+        return Streams(memory, belief, self.meter.start_bits(first), first)
 
     def skip(self, s: Streams, k: int = 1) -> Streams:
         """k steps without a release."""
         memory, belief = self.policy.skip(s.memory, k), self.meter.skip(s.belief, k, s.step)
-        return Streams(self._at(memory, s.step + k), belief, s.total + self.meter.gap_bits(s.memory, k), s.step + k)
+        total = s.total + self.meter.gap_bits(s.memory, k, s.step)
+        return Streams(self._at(memory, s.step + k), belief, total, s.step + k)
 
-    def move(self, s: Streams, account: Account) -> Streams:
+    def move(self, s: Streams, account: Excess) -> Streams:
         """The public moves of streams that passed a boundary since their last release.
 
         The account is private, and leaves through these moves alone. Beyond the ceiling there are none: whether one is
@@ -175,7 +176,7 @@ class Mechanism:
         if self.drawn is None:
             a = self.table[s.memory] if self.table is not None else self.policy.channel(s.memory)
         used = self.meter.used(s.belief, a)
-        bits, law = self.meter.read(s.belief, s.memory, used)
+        bits, law = self.meter.read(s.belief, s.memory, used, s.step)
         return View(a, used, law, bits)
 
     def draw(self, s: Streams, view: View, z: Index, u: Array) -> Index:
@@ -246,6 +247,8 @@ def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | N
             raise InputError("the table meter needs a window policy of moderate size and its problem")
         if problem.chain.order > 1:
             raise InputError("the table meter is for chains of order 1; use the exact one")
+        if problem.chain.phases > 1:
+            raise InputError("the table meter is for chains without a clock; use the exact one")
         return TableMeter.of(table, problem.chain, policy)
     chain = policy.chain if problem is None else problem.chain
     own: Meter | None = None if chain is None else policy.own_meter(chain)
@@ -341,7 +344,7 @@ class Feeling:
         if rule is not None and problem is None:
             raise InputError("a ladder needs the problem it was made for (problem=...): its moves depend on distances")
         if rule is not None and problem is not None:
-            self.account, self.distances = Account.new(rule, s.step), problem.distortion
+            self.account, self.distances = Excess.new(rule, s.step), problem.distortion
 
     def step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
         """A step of the mechanism, with the move before it and the distance after it."""

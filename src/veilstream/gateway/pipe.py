@@ -167,13 +167,13 @@ class Sink:
 
     def __init__(self, core: Core, out: BinaryIO, form: Format, per_reading: bool = False) -> None:
         self.core, self.out, self.form, self.per_reading = core, out, form, per_reading
-        states = core.spaces[""].states
+        states, self.climbs = core.spaces[""].states, core.spaces[""].rule is not None
         self.map = states is not None and states.is_map
         self.tally = Tally(states, core.store.total_bits())
         self._done: OrderedDict[tuple[str, object], None] = OrderedDict()
         if form == "csv":
             place = "lat,lon," if self.map else ""
-            out.write(f"stream,t,released,{place}leaked_bits\n".encode())
+            out.write(f"stream,t,released,{place}leaked_bits{',rung' * self.climbs}\n".encode())
 
     def release(self, readings: list[Reading | Refusal]) -> None:
         """One batch that came from no message."""
@@ -214,7 +214,7 @@ class Sink:
         writer = csv.writer(out, lineterminator="\n")
         for r in (o.release for o in outcomes if o.release is not None):
             place = [r.lat, r.lon] if self.map else []
-            writer.writerow([no_formula(r.stream), r.t, r.released, *place, r.leaked_bits])
+            writer.writerow([no_formula(r.stream), r.t, r.released, *place, r.leaked_bits, *[r.rung] * self.climbs])
         return out.getvalue().encode()
 
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.feedback import Account
+from veilstream.core.chain import MarkovChain
+from veilstream.core.cyclic import CyclicChain
+from veilstream.core.feedback import Excess
 from veilstream.core.histories import BLIND
 from veilstream.core.release import SILENT, Mechanism, MeterName, Streams, Uniforms
 from veilstream.errors import InputError
@@ -59,7 +61,7 @@ class Space:
         self.rule, self.distances = policy.moves_by, problem.distortion
         self.keeps_state = self.mechanism.true_states.following is not None
         self.shown = [self._show(y) for y in range(policy.n_outputs)]
-        self.binding = Binding(artefact.sha256, self._chain_hash(problem.chain.transition, artefact))
+        self.binding = Binding(artefact.sha256, self._chain_hash(problem.chain, artefact))
         one = self.mechanism.start(1)
         self._memory, self._belief = one.memory, one.belief  # what a new stream starts from
         self._start = one.memory.tobytes(), one.belief.tobytes()
@@ -74,8 +76,10 @@ class Space:
             return y, float(place[0]), float(place[1])
         return float(place[0]), None, None
 
-    def _chain_hash(self, transition: NDArray[np.float64], artefact: "Artefact") -> str:
-        digest = hashlib.sha256(np.ascontiguousarray(transition).tobytes())
+    def _chain_hash(self, chain: MarkovChain, artefact: "Artefact") -> str:
+        digest = hashlib.sha256(np.ascontiguousarray(chain.transition).tobytes())
+        if isinstance(chain, CyclicChain):
+            digest.update(np.ascontiguousarray(chain.cycle).tobytes() + str(chain.clock).encode())
         if artefact.states is not None:
             digest.update(artefact.states.coordinates.tobytes())
         return digest.hexdigest()
@@ -123,7 +127,8 @@ class Space:
         now = Streams(
             np.frombuffer(memory, self._memory.dtype).reshape(-1, *self._memory.shape[1:]),
             np.frombuffer(belief).reshape(len(streams), *self._belief.shape[1:]),
-            np.array([s.total + (self.mechanism.meter.start_bits if s.memory is None else 0.0) for s in streams]),
+            np.array([s.total for s in streams])
+            + np.where([s.memory is None for s in streams], self.mechanism.meter.start_bits(step), 0),
             step,
         )
         if self.mechanism.clock is not None:  # how a stream starts depends on the hour
@@ -214,13 +219,13 @@ class Space:
                 s.excess, s.mark = excess, mark
         return y, totals, rungs, last
 
-    def _account(self, turns: list[Turn]) -> tuple[Account | None, NDArray[np.float64]]:
+    def _account(self, turns: list[Turn]) -> tuple[Excess | None, NDArray[np.float64]]:
         """What feedback keeps of these streams, and the distance from each of their readings to every release."""
         if self.rule is None:
             return None, np.empty((0, 0))
         last = [turn.times[0][0] if turn.stream.last_step is None else turn.stream.last_step for turn in turns]
         excess, mark = (np.array([getattr(turn.stream, k) for turn in turns]) for k in ("excess", "mark"))
-        account = Account(self.rule, excess, mark, np.array(last))
+        account = Excess(self.rule, excess, mark, np.array(last))
         return account, self.felt([p for turn in turns for p in turn.points])
 
 

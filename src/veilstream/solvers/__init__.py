@@ -46,6 +46,11 @@ def solver_of(method: str | Solver, **options: Any) -> tuple[Solver, str]:
     return method, method.name
 
 
+def check_clock(problem: Problem, solver: Solver, name: str) -> None:
+    if problem.chain.phases > 1 and not solver.clocks:
+        raise InputError(f"method {name} cannot look at a clock; fit with `cycle='none'`, or use causal-ba")
+
+
 def make_solver(method: str, **options: Any) -> Solver:
     """The solver of that name with its options, or a line saying what there is."""
     if method in SHAPES:
@@ -107,6 +112,7 @@ def solve(
     if window is not None:
         options["window"] = window
     solver, name = solver_of(method, seed=seed, **options)
+    check_clock(problem, solver, name)
     average, rungs = problem.average, None
     if feedback is not None:
         if not isinstance(average, Average) or average.limit is None:
@@ -128,9 +134,7 @@ def solve(
     if rungs is not None:
         solution = replace(solution, policy=rungs.ladder, ladder=rungs)
     if course is not None:
-        tried = course.leakage(solution.policy, problem.chain)
-        felt = tried.felt if rungs is not None else course.felt(solution.policy)
-        solution = replace(solution, record=replace(tried, felt=felt))
+        solution = replace(solution, record=course.whole(solution.policy, problem.chain))
     if held_out is not None:
         later = HeldOut.of(held_out, solution.policy, problem.chain, problem.distortion)
         solution = replace(solution, held_out=later)
@@ -155,6 +159,7 @@ def curve(
     if weights.ndim != 1 or not weights.size or not np.isfinite(weights).all() or (weights < 0).any():
         raise InputError("weights must be a list of finite numbers >= 0")
     solver, name = solver_of(method, seed=seed, **options)
+    check_clock(problem, solver, name)
     best = envelope(solver.points(problem, weights, progress), weights)
     seconds = time.perf_counter() - started
     return [

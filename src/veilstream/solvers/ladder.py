@@ -22,7 +22,6 @@ APART = 1.015  # neighbours differ by this factor at least
 LARGEST = 30_000_000  # entries in the table of one rung
 CLIPPED = 0.999  # of the distances on the highest rung count in full
 LEAST_ROOM = 1.001  # the largest distance is beyond the limit by this factor at least
-PERIODS = 52  # boundaries that the promise is put into words for
 SHOWN = 1e-9  # a release is in the support of a rung where some memory shows it with more than this
 
 
@@ -47,33 +46,19 @@ class Climb:
         i = self.ladder.first
         return slope(self.points[i - 1], self.points[i]) if i else 0.0
 
-    def within(self, steps: int) -> float:
-        """The mean felt distance of any `steps` releases is at most this, what rung 0 cannot serve apart."""
-        return self.ladder.feedback.limit + self.ladder.overshoot / steps
-
     def words(self, unit: str = "") -> list[str]:
         """What it promises, in sentences."""
-        rule, n = self.ladder.feedback, PERIODS * self.ladder.feedback.every
-        unit = f" {unit}" if unit else ""
-        lines = [
-            f"kept by feedback: {len(self.points)} rungs, a public move every {rule.every:,} steps; it starts on rung "
-            f"{self.ladder.first}"
-        ]
+        rule, unit_ = self.ladder.feedback, f" {unit}" if unit else ""
+        lines = [f"kept by feedback: {rule.words(len(self.points), unit)}; it starts on rung {self.ladder.first}"]
         if self.forbidden:
-            lines.append(
-                f"! {self.forbidden} rungs leak more than was allowed: the limit of {rule.limit:.4g}{unit} is not "
-                "promised any more"
-            )
-        else:
-            lines.append(
-                f"whatever the person does, the mean over {n:,} steps is at most {self.within(n):.4g}{unit} "
-                f"({rule.limit:.4g} + {self.ladder.overshoot:.4g} / steps); a distance counts as at most "
-                f"{rule.most:.4g}{unit}, as {CLIPPED:.1%} do on the highest rung"
-            )
+            lines = [
+                f"! {self.forbidden} rungs leak more than was allowed: the limit of {rule.limit:.4g}{unit_} is not "
+                f"promised any more; {len(self.points)} rungs are left, with a public move every {rule.every:,} steps"
+            ]
         if self.served < 1:
             lines.append(
                 f"! {1 - self.served:.1%} of the readings on the record lie farther than the limit from what the most "
-                f"accurate rung may show; such readings can add {self.unserved:.2g}{unit} to that mean"
+                f"accurate rung may show; such readings can add {self.unserved:.2g}{unit_} to that mean"
             )
         return lines
 
@@ -91,7 +76,7 @@ class Climb:
             "promised": not self.forbidden,
             "served": self.served,
             "unserved": self.unserved,
-            "start_bits": charge.start_bits,
+            "start_bits": float(charge.start_bits(np.zeros(1, np.int64))[0]),
             "change_bits": float(charge.change_bits.max()),
         }
 
@@ -117,7 +102,7 @@ def climb(
     course: recorded streams that the limit is about. chosen_on: others, that the first rung is chosen on. max_bits: no
     rung that leaks more per step; the limit is then no longer promised.
     """
-    if problem.n_outputs**2 * problem.n_states > LARGEST:
+    if problem.n_outputs**2 * problem.n_states * problem.chain.phases > LARGEST:
         raise InputError(f"a ladder over {problem.n_states} states is too large; fit fewer")
 
     def felt(p: Point) -> float:

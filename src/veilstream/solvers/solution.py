@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -78,6 +78,8 @@ class Point:
 
 class Solver(ABC):
     """A frozen set of hyper-parameters that finds a policy for each weight; the rest says what else it can do."""
+
+    clocks: ClassVar[bool] = False  # whether it can look at the public clock of a chain
 
     @property
     def name(self) -> str:

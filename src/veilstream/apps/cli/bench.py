@@ -6,7 +6,7 @@ import typer
 
 from veilstream.errors import InputError
 
-GROUPS = ["core", "large", "data", "gateway", "nats", "fleet", "deep"]
+GROUPS = ["core", "large", "cycle", "data", "gateway", "nats", "fleet", "deep"]
 ASKED = ["survive"]  # only when named: it needs recorded data
 EXAMPLES = """
 Examples:
@@ -25,7 +25,9 @@ def bench(
     groups: Annotated[
         list[str] | None, typer.Argument(help=f"Which: {', '.join(GROUPS)}; all unless told. Or survive.")
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="What takes longer, too: large up to 4,096 states.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="What takes longer, too: large up to 4,096 states, cycle on every household.")
+    ] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """The benchmarks, as ratios against the plainest program that does the same."""

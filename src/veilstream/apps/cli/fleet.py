@@ -61,6 +61,13 @@ def fleet(
         float | None, typer.Option("--lambda", help="Bits per unit of distortion.", rich_help_panel=LIMITS)
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Bits per step at most.", rich_help_panel=LIMITS)] = None,
+    feedback: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep --avg whatever people do, by a public move every day, week, month or 6h.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None,
     method: Annotated[str, typer.Option(help="causal-ba, myopic, ...", rich_help_panel=LIMITS)] = "causal-ba",
     window: Annotated[
         int | None, typer.Option(help="Releases a policy remembers; raised by itself.", rich_help_panel=LIMITS)
@@ -139,7 +146,16 @@ def fleet(
         hold_out=share_of(hold_out),
     )
     asked = Settings(
-        tuple(avg or ()), tuple(at_most or ()), weight, budget, method, window, points, certify, audit == "quick"
+        tuple(avg or ()),
+        tuple(at_most or ()),
+        weight,
+        budget,
+        method,
+        window,
+        points,
+        certify,
+        audit == "quick",
+        feedback,
     )
     reading = {"columns": columns, "unit": unit, "tz": tz, "skip_bad": skip_bad}
     plan = Plan(engine, workers, scheduler, pool == "auto", seed, fit, asked, reading)

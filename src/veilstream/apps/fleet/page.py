@@ -136,7 +136,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     """Most revealing first; `data-v` is what a click on the head sorts by."""
     heads = (
         "user", "felt", "bits felt", "error", "leakage", "of the truth", "at least", "gap", "entropy rate", "states",
-        "steps", "helped by", "named", "later: error", "later: bits", "at most", "level", "audit",
+        "steps", "helped by", "named", "later: error", "later: bits", "at most", "moves", "level", "audit",
     )  # fmt: skip
     body = []
     for r in rows:
@@ -159,6 +159,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
             ("" if not pool else f"{pool['helpers']:.0f} x {pool['strength']:g}", pool and pool["strength"]),
             (f"{named['nothing']:.0%} → {named['released']:.0%}" if named else "", named.get("released")),
             *_later(r),
+            _moves(r.get("feedback")),
             (str(r["level"]), None),
             ("" if not audit else "stands" if audit["stands"] else "CONTRADICTED", None),
         ]
@@ -176,10 +177,18 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         "<em>named</em>: how often someone who knows chain and policy names her state right on her own traces, without "
         "the releases → with them (estimated). <em>later</em>: on her own latest traces or weeks, which nothing was "
         "fitted to (held out, 95 % interval); bits are an upper bound whatever the law of that data, <em>at most</em> "
-        'what no data can exceed (proved).</p><div class="wide"><table class="sortable stack">'
+        "what no data can exceed (proved). <em>moves</em>: public ones between the rungs of a limit kept by feedback, "
+        'and the rungs in use, on her record.</p><div class="wide"><table class="sortable stack">'
         f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(body)}</tbody></table></div></section>"
     )
+
+
+def _moves(climbed: dict[str, Any] | None) -> tuple[str, Any]:
+    if not climbed or not climbed["rungs"]:
+        return "", None
+    used = [i for i, share in enumerate(climbed["rungs"]) if share > 0]
+    return f"{climbed['moves']:.0f} on rungs {used[0]} to {used[-1]}", climbed["moves"]
 
 
 def _later(row: dict[str, Any]) -> list[tuple[str, Any]]:

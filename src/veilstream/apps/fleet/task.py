@@ -130,7 +130,9 @@ def _work(task: Task) -> Result:
     blind = utility.blind
     problem = utility.problem(asked.constraint(task.unit, blind))
     seed = task.options.seed
-    solution = solve(problem, asked.method, asked.window, seed=seed, course=utility.course, held_out=utility.held_out)
+    every = None if asked.feedback is None else model.recording.steps_in(asked.feedback, "`feedback`")
+    streams: dict[str, Any] = {"course": utility.course, "held_out": utility.held_out, "feedback": every}
+    solution = solve(problem, asked.method, asked.window, seed=seed, **streams)
     open_ = problem.under(curve_constraint(problem.constraint))
     found = curve(open_, default_weights(open_, asked.points), asked.method, seed=seed, window=asked.window)
     if asked.certify_s > 0:
@@ -191,11 +193,20 @@ def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> di
         "raw_leakage": None if record is None else record.bits,
         "held_out": None if solution.held_out is None else solution.held_out.to_json(),
         "worst_leakage": solution.worst_leakage,
+        "feedback": None if solution.ladder is None else _climbed(solution),
         "may_hide_all": bool(solution.problem.allowed.all()),
         **{k: chosen[k] for k in names},
         "pool": task.pool,
         "notes": [*model.notes, *solution.warnings],
     }
+
+
+def _climbed(solution: Solution) -> dict[str, Any]:
+    """A ladder and what became of it on her record."""
+    tried = {} if solution.record is None else solution.record.to_json()["record"]
+    told = solution.ladder.to_json()
+    kept = ("every", "limit", "first", "promised", "served")
+    return {k: told[k] for k in kept} | {k: tried.get(k) for k in ("rungs", "moves", "charged")}
 
 
 def _audit(

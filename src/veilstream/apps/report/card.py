@@ -55,5 +55,8 @@ def chain_card(artefact: Artefact) -> list[tuple[str, str]]:
     if artefact.problem is not None:
         unit = f" (distances in {states.unit})" if states is not None and states.unit else ""
         rows.append(("constraint", f"{artefact.problem.constraint}{unit}"))
+    if artefact.policy is not None and (rule := artefact.policy.moves_by) is not None:
+        unit = states.unit if states is not None else ""
+        rows.append(("kept by feedback", rule.words(artefact.policy.rungs, unit)))
     rows += [("note", warning) for warning in chain.warnings]
     return rows
