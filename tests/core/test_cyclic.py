@@ -179,6 +179,22 @@ def test_a_course_felt_exactly_is_the_mean_over_draws_with_the_clock_jumping():
     assert abs(course.felt(policy) - other.felt(policy)) > 1e-4  # the hour matters
 
 
+def test_what_the_truth_would_tell_of_a_course_knows_the_hour():
+    chain = cyclic(48, 3, clock=HALF_HOURS)
+    z, gaps, first = np.array([0, 2, 1, 1]), np.array([0, 0, 5, 0]), at(2013, 3, 30, 23)
+    course = Course([z], [gaps], [np.zeros((4, 2))], [first])
+    law, bits = chain.initial_at(np.array([first]))[0], 0.0
+    step = first
+    for x, gap in zip(z, gaps, strict=True):
+        for _ in range(gap):
+            law = law @ chain.cycle[chain.phase(step)]
+            step += 1
+        bits -= np.log2(law[x])
+        law = chain.cycle[chain.phase(step)][x]
+        step += 1
+    assert course.truth(chain) == pytest.approx(bits / 4)
+
+
 def test_a_file_holds_chain_clock_and_policy(tmp_path):
     chain = cyclic(48, 3, clock=HALF_HOURS)
     policy, problem = clock_policy(chain), problem_on(chain)

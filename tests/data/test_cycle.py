@@ -158,6 +158,22 @@ def test_what_cannot_have_a_clock_says_why(options, said):
         fitted(t, x, **{"cycle": "day"} | options)
 
 
+def test_a_refit_keeps_the_clock_and_learns_by_it(tmp_path):
+    import veilstream as vs
+    from veilstream.data.refit import refit_model
+
+    t, x = levels(24 * 60)
+    model = fitted(t, x, zone="Europe/London")
+    old = vs.save(tmp_path / "m.veil", chain=model.chain, states=model.states, recording=model.recording)
+    later, now = t + 60 * 24 * HOUR, 2.0 - x  # the same days, upside down
+    made = refit_model(old, from_arrays(later, now[:, None], "kWh", "meter")).model
+    assert made.chain.clock == old.chain.clock
+    noon = made.chain.phase(24 + int(later[0] // 1800))
+    assert made.chain.cycle[noon][1, 0] > 0.5 > model.chain.cycle[noon][1, 0]
+    few = refit_model(old, from_arrays(later[:10], now[:10, None], "kWh", "meter")).model
+    assert few.chain.cycle == pytest.approx(model.chain.cycle, abs=0.35)
+
+
 def test_step_numbers_have_no_hour():
     _, x = levels(24 * 20)
     readings = from_arrays(np.arange(len(x), dtype=float), x[:, None], "kWh", "meter")

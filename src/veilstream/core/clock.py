@@ -18,7 +18,8 @@ from veilstream.core.information import Array, Index
 from veilstream.errors import InputError
 
 KINDS = ("day", "week", "steps")
-DAY_S = 86400
+DAY_S, QUARTER_S = 86400, 900  # clocks are put forward and back at quarters of an hour
+FEW = 8  # times that are looked up one by one
 THURSDAY, WEEKEND = 3, 5  # the first of January 1970, and the first day of a weekend, counted from Monday
 MOST_PHASES, MOST_STEPS = 1440, 10080  # of a clock, and in one round of it: minutes in a day and in a week
 EARLIEST_S, LATEST_S = -60_000_000_000, 250_000_000_000  # what a calendar can be asked for
@@ -88,17 +89,19 @@ class Clock:
         return np.asarray(phase, np.int64)
 
     def _offset(self, t: Array) -> Array:
-        """Seconds that local time is ahead of t; asked for once a day, and step by step on days on which it changes."""
+        """Seconds that local time is ahead of t; asked once a day, at every quarter where that day changes it."""
         if self.zone is None:
             return np.zeros(np.shape(t))
-        t = np.clip(t, EARLIEST_S, LATEST_S)
-        days, at = np.unique(t // DAY_S, return_inverse=True)
-        ends = np.array([[offset_s(self.zone, int(d + k) * DAY_S) for k in (0, 1)] for d in days]).reshape(-1, 2)
-        found = ends[at.ravel(), 0].reshape(np.shape(t)).astype(float)
-        changing = (ends[:, 0] != ends[:, 1])[at].reshape(np.shape(t))
-        for i in zip(*np.nonzero(np.atleast_1d(changing)), strict=True):
-            np.atleast_1d(found)[i] = offset_s(self.zone, int(np.floor(np.atleast_1d(t)[i])))
-        return np.asarray(found)
+        flat = np.clip(np.ravel(t), EARLIEST_S, LATEST_S)
+        if len(flat) <= FEW:
+            found = np.array([offset_s(self.zone, int(s // QUARTER_S) * QUARTER_S) for s in flat.tolist()], float)
+            return found.reshape(np.shape(t))
+        days, at = np.unique(flat // DAY_S, return_inverse=True)
+        ends = np.array([[offset_s(self.zone, int(d + k) * DAY_S) for k in (0, 1)] for d in days])
+        found = ends[at, 0].astype(float)
+        for i in np.flatnonzero((ends[:, 0] != ends[:, 1])[at]):
+            found[i] = offset_s(self.zone, int(flat[i] // QUARTER_S) * QUARTER_S)
+        return np.asarray(found.reshape(np.shape(t)))
 
     def export(self) -> dict[str, Any]:
         return asdict(self)

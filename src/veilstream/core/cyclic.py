@@ -23,6 +23,7 @@ from veilstream.errors import InputError
 
 BLOCK = 1 << 17  # steps of a gap that are looked at together
 LONGEST = 1 << 22  # steps of a gap beyond which the first of them are forgotten
+MOST_CELLS = 1 << 20  # entries of transition matrices gathered for streams at different phases
 KEPT = 64  # rounds of different phases whose products are kept
 
 
@@ -111,6 +112,8 @@ class CyclicChain(MarkovChain):
         phase = np.broadcast_to(self.phase(step), b.shape[:1])
         if len(phase) and (phase == phase[0]).all():
             return np.asarray(b @ self.cycle[phase[0]])
+        if b.size * b.shape[-1] <= MOST_CELLS:
+            return np.asarray((b[:, None] @ self.cycle[phase])[:, 0])
         after = np.empty_like(b)
         for i in np.unique(phase):
             after[phase == i] = b[phase == i] @ self.cycle[i]
@@ -167,7 +170,7 @@ class CyclicChain(MarkovChain):
         return z
 
     def thinned(self, least: float) -> MarkovChain:
-        raise InputError("`drop` is for chains without a clock")
+        raise InputError("transitions cannot be left out of a chain with a clock")
 
     def lift(self, order: int) -> MarkovChain:
         raise InputError("a chain with a clock cannot be lifted")

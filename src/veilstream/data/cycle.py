@@ -5,13 +5,13 @@
 N_phi are the transitions seen at phase phi, pooled with those of neighbouring phases, P the chain without a clock. By
 week weekdays and weekends have phases of their own, and P is then the chain of the same hour of any day. Number of
 phases, width and strength are those with the least held-out log-loss, every fold predicted from the others alone; the
-clock stays only where it gains more than the standard error of its gain, block by block.
+clock stays only where it gains more than (twice) the standard error of its gain, day by day.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.clock import DAY_S, Clock, steps_a_day
 from veilstream.core.cyclic import CyclicChain
 from veilstream.data.card import transition_counts
-from veilstream.data.crossval import FOLDS, CrossValidation, Smoothing, blocks_of, fold_of, pseudo_counts
+from veilstream.data.crossval import FOLDS, CrossValidation, Smoothing, fold_of, pseudo_counts
 from veilstream.data.recording import Recording
 from veilstream.data.steps import Runs
 from veilstream.errors import InputError
@@ -31,10 +31,12 @@ CYCLES = ("auto", "none", "day", "week")
 PHASES = (48, 24, 12, 8, 6)  # a day, of those that its steps can be divided by
 WIDTHS = (0, 1, 2, 3, 5)
 STRENGTHS = (2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
+RENEWED_WIDTH = 1
 LEAST_DAYS = {"day": 2, "week": 14}  # without which a cycle is refused
 DAYS = 7  # from which one is looked for unasked
 GAIN = 0.005  # of the loss: a clock that gains less is not worth its work
-LARGEST = 4_000_000  # transitions of a cycle, over all phases
+ERRORS = 2.0  # standard errors of the gain that it must pass: the best of many shapes looks a little too good
+LARGEST = 60_000  # transitions of a cycle, over all phases: with many states, fewer phases
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -79,8 +81,12 @@ NONE = CycleChoice(None, None, None)
 
 @dataclass(frozen=True, eq=False)
 class Timed:
-    """Every transition of the runs with the part of the day it begins in: x -> y, in blocks, in folds."""
+    """Every transition of the runs with the part of the day it begins in: x -> y, in blocks, in folds.
 
+    A block is a day: what a person does at one hour of one day must not foretell itself.
+    """
+
+    place: Ints  # in the runs, one after the other
     x: Ints
     y: Ints
     slot: Ints  # of the finest phases of a day
@@ -92,15 +98,14 @@ class Timed:
 
     @classmethod
     def of(cls, runs: Runs, n: int, fine: Clock, seed: int) -> Timed:
-        flat = np.concatenate(runs.sequences)
+        flat, ends = np.concatenate(runs.sequences), np.cumsum([len(s) for s in runs.sequences])
         step = np.concatenate([first + np.arange(len(s)) for first, s in zip(runs.first, runs.sequences, strict=True)])
-        ends = np.cumsum([len(s) for s in runs.sequences])
-        blocks = blocks_of([np.arange(end - len(s), end) for s, end in zip(runs.sequences, ends, strict=True)])
-        fold = fold_of(blocks, FOLDS, seed)
-        at = np.concatenate([b[:-1] for b in blocks])
-        block = np.repeat(np.arange(len(blocks)), [len(b) - 1 for b in blocks])
+        at = np.setdiff1d(np.arange(len(flat)), ends - 1)
+        assert fine.period_s is not None
+        days, block = np.unique(step[at] * fine.period_s // DAY_S, return_inverse=True)
+        fold = fold_of([days[:1]] * len(days), FOLDS, seed)
         weekend, slot = np.divmod(fine.phase(step[at]), fine.n)
-        return cls(flat[at], flat[at + 1], slot, weekend > 0, block, fold[block], n, fine.n)
+        return cls(at, flat[at], flat[at + 1], slot, weekend > 0, block, fold[block], n, fine.n)
 
     def counts(self, which: NDArray[np.bool_]) -> Floats:
         """Transitions by day type (weekday, weekend) and phase, 2 x phases x n x n."""
@@ -136,6 +141,17 @@ def with_clock(
     return CyclicChain.of(P, choice.clock, name=chain.name, counts=chain.counts), choice.held_out, choice
 
 
+def renewed(old: CyclicChain, weight: float, runs: Runs, name: str) -> CyclicChain:
+    """The same clock, its chain seen with new data: `weight` counts a row and phase of what it was."""
+    clock, n = old.clock, len(old)
+    kinds = clock.phases // clock.n
+    data = Timed.of(runs, n, replace(clock, kind="week"), 0)
+    seen = pooled(data.counts(np.ones(len(data.x), bool)), clock.n, RENEWED_WIDTH, kinds > 1).reshape(-1, n, n)
+    P = (seen + weight * old.cycle) / (seen.sum(-1, keepdims=True) + weight)
+    counts = data.counts(np.ones(len(data.x), bool)).sum((0, 1))
+    return CyclicChain.of(P, clock, name=name, counts=counts)
+
+
 def no_clock(chain: MarkovChain, runs: Runs, recording: Recording, cycle: str) -> str:
     """Why there can be no cycle; empty if there can."""
     if cycle not in CYCLES:
@@ -152,7 +168,7 @@ def no_clock(chain: MarkovChain, runs: Runs, recording: Recording, cycle: str) -
         return f"a clock is for chains of order 1, this has order {chain.order}"
     seen = np.unique(runs.source.step * recording.period_s // DAY_S)
     least = DAYS if cycle == "auto" else LEAST_DAYS.get(cycle, 0)
-    if len(seen) < least or len(blocks_of(runs.sequences)) < 2:
+    if len(seen) < max(least, 2):
         return f"it needs a record of at least {least} days, found {len(seen)}"
     return ""
 
@@ -179,12 +195,12 @@ def choose(
     gain, se = gain_of(plain, day_bits, block)
     kind, bits = "day", day_bits
     shapes: tuple[Shape, ...] = (day,)
-    worth = cycle != "auto" or (gain > se and gain > GAIN * plain.mean())
+    worth = cycle != "auto" or _pays(gain, se, plain)
     more, more_se = gain_of(day_bits, week_bits, block)
-    if cycle == "week" or (cycle == "auto" and more > more_se and more > GAIN * plain.mean()):
+    if cycle == "week" or (cycle == "auto" and _pays(more, more_se, plain)):
         kind, shapes, bits = "week", (day, week), week_bits
         gain, se = gain_of(plain, bits, block)
-        worth = worth or (gain > se and gain > GAIN * plain.mean())
+        worth = worth or _pays(gain, se, plain)
     per_block = np.bincount(block, bits).astype(float)
     weights = np.bincount(block).astype(float)
     loss = float(bits.mean())
@@ -193,6 +209,10 @@ def choose(
     held_out = CrossValidation(1, loss, spread, per_block, weights)
     choice = CycleChoice(clock, held_out, float(plain.mean()), gain, se, shapes)
     return choice, data.counts(np.ones(len(data.x), bool))
+
+
+def _pays(gain: float, se: float, plain: Floats) -> bool:
+    return bool(gain > max(ERRORS * se, GAIN * plain.mean()))
 
 
 def gain_of(old: Floats, new: Floats, block: Ints) -> tuple[float, float]:
@@ -214,7 +234,7 @@ class _Fold:
         self.test = np.flatnonzero(data.fold == k)
         train = np.flatnonzero(data.fold != k)
         n, fine = data.n, data.fine
-        cuts = np.flatnonzero(np.diff(data.block[train])) + 1
+        cuts = np.flatnonzero(np.diff(data.place[train]) != 1) + 1
         runs = [np.append(data.x[b], data.y[b[-1]]) for b in np.split(train, cuts)]
         counts = transition_counts(runs, n) + pseudo_counts(smoothing, runs)
         P = counts / counts.sum(1, keepdims=True)

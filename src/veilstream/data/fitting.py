@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.chain import SMOOTHING, MarkovChain
+from veilstream.core.cyclic import CyclicChain
 from veilstream.data.card import THIN_ROW, ModelCard, describe
 from veilstream.data.cover import RESOLUTION_M, stops_and_cells
 from veilstream.data.crossval import CrossValidation, Smoothing, blocks_of, cross_validate, pseudo_counts, select_order
-from veilstream.data.cycle import NONE, CycleChoice, with_clock
+from veilstream.data.cycle import NONE, CycleChoice, renewed, with_clock
 from veilstream.data.dead_ends import link_dead_ends
 from veilstream.data.distances import Distances, distances_of
 from veilstream.data.encode import encode_steps
@@ -173,12 +174,16 @@ class FittedModel:
 
 
 def fit_model(
-    readings: Readings, options: FitOptions, space: StateSpace | None = None, prior: NDArray[np.float64] | None = None
+    readings: Readings,
+    options: FitOptions,
+    space: StateSpace | None = None,
+    prior: NDArray[np.float64] | None = None,
+    clocked: tuple[CyclicChain, float] | None = None,
 ) -> FittedModel:
     """The whole way, with the account of every step.
 
     space: states found elsewhere, shared with other people. prior: pseudo-counts n x n of what is known from them; with
-    it the least data will do, down to none.
+    it the least data will do, down to none. clocked: the chain with a clock from before, and the counts it is worth.
     """
     if readings.stepped and options.recording.period_s not in (None, 1.0):
         raise InputError(f"{readings.where}: its times are step numbers, so there is no `period_s` to choose")
@@ -210,7 +215,9 @@ def fit_model(
         smoothing = smoothing_of(sequences, states, stay, options.smoothing, options.moves, options.seed, account)
     chain, held_out, orders = _fit_chain(sequences, len(states), options, smoothing, prior, _name(readings))
     cycle = NONE
-    if prior is None:
+    if clocked is not None:
+        chain = renewed(*clocked, runs, chain.name)
+    elif prior is None:
         chain, held_out, cycle = with_clock(
             chain, held_out, runs, recording, smoothing, options.cycle, options.zone, options.seed
         )

@@ -215,7 +215,8 @@ class HttpGateway:
         return _single(outcomes[0], found[0])
 
     def _read(self, body: bytes | bytearray) -> list[Reading | Refusal] | Refusal:
-        found = parse(body, self.core.spaces[""].grid, limit=self.core.serving.max_bytes)
+        space = self.core.spaces[""]
+        found = parse(body, space.grid, limit=self.core.serving.max_bytes, columns=space.columns)
         if isinstance(found, Refusal) or not self._routes:
             return found
         return [r if isinstance(r, Refusal) or self._carried(r.stream) else Refusal.stream for r in found]

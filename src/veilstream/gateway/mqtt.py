@@ -191,8 +191,8 @@ class MqttGateway:
 
     def _routed(self, m: MQTTMessage, topic: str, route: Route, stream: str) -> Parcel:
         def read(data: bytes | bytearray) -> Found:
-            grid = self.core.spaces[route.space].grid
-            return parse(data, grid, stream, route.space, self.core.serving.max_bytes)
+            space = self.core.spaces[route.space]
+            return parse(data, space.grid, stream, route.space, self.core.serving.max_bytes, space.columns)
 
         target = route.output(stream)
         limit = max(len(topic) + len(m.payload), self._packet) - len(target.encode())

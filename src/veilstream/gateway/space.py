@@ -15,6 +15,7 @@ from veilstream.core.feedback import Excess
 from veilstream.core.histories import BLIND
 from veilstream.core.release import SILENT, Mechanism, MeterName, Streams, Uniforms
 from veilstream.errors import InputError
+from veilstream.gateway.fields import Columns
 from veilstream.gateway.kept import Binding, Stream
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.wire import Grid, Point, Release, encode
@@ -46,10 +47,12 @@ class Space:
                 f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
             )
         policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
-        self.provenance = artefact.provenance
-        if self.states is not None and len(self.states) < max(problem.chain.n_symbols, policy.n_outputs):
+        self.points, self.provenance = artefact.shown, artefact.provenance
+        self.cost = None if self.states is None else artefact.cost
+        self.columns: Columns = {}  # names of the fields of its messages, where they are not ours
+        if self.points is not None and len(self.points) < policy.n_outputs:
             raise InputError(
-                f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.states)} states"
+                f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.points)}"
             )
         self.mechanism = Mechanism(policy, problem, ceiling, meter)
         self.grid = Grid(artefact.period_s, artefact.epoch_s)
@@ -69,10 +72,10 @@ class Space:
 
     def _show(self, y: int) -> tuple[int | float, float | None, float | None]:
         """released, lat, lon"""
-        if self.states is None:
+        if self.points is None:
             return y, None, None
-        place = self.states.decode(y)
-        if self.states.is_map:
+        place = self.points.decode(y)
+        if self.points.is_map:
             return y, float(place[0]), float(place[1])
         return float(place[0]), None, None
 
@@ -96,7 +99,7 @@ class Space:
     def felt(self, points: Sequence[Point]) -> NDArray[np.float64]:
         """From every point to every release, n x |Y|; NaN where nothing can be read."""
         xy, readable = self._coordinates(points)
-        far = self.distances[self.encode(points)] if self.states is None else self.states.distances_from(xy)
+        far = self.distances[self.encode(points)] if self.cost is None else self.cost.distances_from(xy)
         return np.where(readable[:, None], far, np.nan)
 
     def _coordinates(self, points: Sequence[Point]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

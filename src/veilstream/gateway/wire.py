@@ -1,7 +1,7 @@
 """Readings and releases as bytes: plain JSON, OwnTracks JSON.
 
     in    {"stream","t","value"} or {"stream","t","lat","lon"}, or OwnTracks {"_type":"location","tst","lat","lon"};
-          an array of them is a batch
+          an array of them is a batch; fields with other names are found as `fields` says
     out   {"stream","t","released","leaked_bits"}, with "lat","lon" where there is a map and "rung" where feedback
           keeps the limit; OwnTracks for OwnTracks
 
@@ -17,11 +17,14 @@ from enum import Enum
 
 import msgspec
 
+from veilstream.gateway.fields import Columns, layout_of
+
 MAX_BYTES = 1 << 20
 MAX_READINGS = 10_000  # of one message
 MAX_NAME = 200
 MAX_STEP = 2**53
 MAX_SECONDS = 1e15
+LAST_SECOND = 1e11  # the year 5138; a larger number is of milliseconds
 LONGEST_INTEGER, LONGEST_NUMBER = 30, 300  # characters
 Point = float | tuple[float, float] | None
 
@@ -90,6 +93,9 @@ class _Wire(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Wire | list[_Wire])
 _items = msgspec.json.Decoder(list[msgspec.Raw])
 _one = msgspec.json.Decoder(_Wire)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_time = msgspec.json.Decoder(int | float | str | None)
+_name = msgspec.json.Decoder(str | int | float | None)
 _JSON = re.compile(rb'[^"NI]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"NI]*+)*+', re.DOTALL)  # up to a bare N or I
 _CONSTANT = re.compile(rb"NaN|Infinity")
 encode = msgspec.json.Encoder().encode
@@ -134,9 +140,14 @@ class Grid(msgspec.Struct, frozen=True):
 
 
 def parse(
-    data: bytes | bytearray, grid: Grid, stream: str | None = None, space: str = "", limit: int = MAX_BYTES
+    data: bytes | bytearray,
+    grid: Grid,
+    stream: str | None = None,
+    space: str = "",
+    limit: int = MAX_BYTES,
+    columns: Columns | None = None,
 ) -> "list[Reading | Refusal] | Refusal":
-    """The readings of one message. `stream` is the topic's, if the transport has one."""
+    """The readings of one message. stream: the topic's, if the transport has one; columns: names of its fields."""
     if len(data) > limit:
         return Refusal.too_large
     data = _without_constants(data)
@@ -144,9 +155,11 @@ def parse(
         found = _decoded(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return Refusal.unreadable
-    many = found if isinstance(found, list) else [found]
+    many: Sequence[_Wire | Refusal] = found if isinstance(found, list) else [found]
     if len(many) > MAX_READINGS:
         return Refusal.too_many_readings
+    if columns or any(_lacks(w, stream) for w in many):
+        many = _named(data, many, grid, stream, columns or {})
     return [_reading(w, grid, stream, space) if isinstance(w, _Wire) else w for w in many]
 
 
@@ -207,6 +220,44 @@ def _reading(w: _Wire, grid: Grid, stream: str | None, space: str) -> Reading | 
     if isinstance(found, Reading):
         found.owntracks = w.type is not None
     return found
+
+
+def _lacks(w: "_Wire | Refusal", stream: str | None) -> bool:
+    """Whether it has no field of one of our names where one is needed; what is in them does not matter."""
+    if not isinstance(w, _Wire) or w.type is not None:
+        return False
+    nowhere = w.value is _NOTHING and (w.lat is _NOTHING or w.lon is _NOTHING)
+    return nowhere or (w.t is None and w.tst is None) or (stream is None and w.stream is None)
+
+
+def _named(
+    data: bytes | bytearray, many: "Sequence[_Wire | Refusal]", grid: Grid, stream: str | None, columns: Columns
+) -> "Sequence[_Wire | Refusal]":
+    """The same message, by the names of its fields where they are not ours."""
+    rows = _items.decode(data) if data.lstrip().startswith(b"[") else [msgspec.Raw(bytes(data))]
+    return [_by_name(w, row, grid, stream, columns) for w, row in zip(many, rows, strict=True)]
+
+
+def _by_name(
+    w: "_Wire | Refusal", item: msgspec.Raw, grid: Grid, stream: str | None, columns: Columns
+) -> "_Wire | Refusal":
+    if isinstance(w, _Wire) and w.type is not None:
+        return w
+    try:
+        row = _fields.decode(item)
+        layout = layout_of(tuple(sorted(row)), columns)
+        if layout is None:
+            return w
+        t = _time.decode(row[layout.time])
+        name = None if layout.stream is None or layout.stream not in row else _name.decode(row[layout.stream])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return w
+    if layout.time != "t" and grid.period_s is not None and abs(number(t)) >= LAST_SECOND:
+        t = number(t) / 1000
+    if stream is not None and layout.stream != "stream":
+        name = None  # the topic says whose it is; another field may number the device
+    value, lat, lon = (row[f] if f else _NOTHING for f in (layout.value, layout.lat, layout.lon))
+    return _Wire(None if name is None else str(name), t, value, lat, lon)
 
 
 def _point(w: _Wire) -> Point:

@@ -118,7 +118,7 @@ def solve(
         if not isinstance(average, Average) or average.limit is None:
             raise InputError("`feedback` keeps a mean limit: give one (`avg`)")
         chosen_on = None
-        if held_out is not None:  # chosen on its earlier half, told of its later one
+        if held_out is not None and held_out.n_units > 1:  # chosen on its earlier half, told of its later one
             chosen_on, held_out = held_out.halves()
         rungs = climb(problem, solver, average.limit, feedback, course, chosen_on, max_bits, progress)
         point, weight = rungs.start, rungs.weight

@@ -53,7 +53,22 @@ def headline(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     middle = float(np.median([r["leakage_share"] for r in rows]))
     bad = len(told["failed"])
     end = f"; {bad} failed." if bad else "."
-    return f"{len(rows)} users have a policy; the median one reveals {1 - middle:.0%} less than the truth would{end}"
+    seen = [named for r in rows if (named := _named(r))]
+    words = ""
+    if seen:
+        released, nothing = (float(np.median([named[who] for named in seen])) for who in ("released", "nothing"))
+        words = f"an adversary names the state in {released:.0%} of steps ({nothing:.0%} without any release), and "
+    return (
+        f"{len(rows)} users have a policy; for the median one {words}releases tell {1 - middle:.0%} less than the "
+        f"truth would{end}"
+    )
+
+
+def _named(row: dict[str, Any]) -> dict[str, float]:
+    """How often an adversary names her state, on her own traces where there are some: released, nothing."""
+    seen = (row.get("audit") or {}).get("named", {})
+    found: dict[str, float] = seen.get("traces") or seen.get("chain") or {}
+    return found
 
 
 def sentences(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -141,8 +156,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     body = []
     for r in rows:
         audit = r.get("audit") or {}
-        seen = audit.get("named", {})
-        named = seen.get("traces") or seen.get("chain") or {}
+        named = _named(r)
         pool = r.get("pool")
         far, told = r["raw_distortion"], r["raw_leakage"]
         cells: list[tuple[str, Any]] = [
