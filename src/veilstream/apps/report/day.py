@@ -49,8 +49,8 @@ def day_part(problem: Problem, policy: Policy, unit: str) -> str:
     weekend = " Weekends are dashed." if len(day.bits) > 1 else ""
     return (
         '<section aria-labelledby="h-day"><h2 id="h-day">One day</h2>'
-        f'<figure class="plot"><div class="pair">{pictures}</div><figcaption>By the hour, {escape(str(chain.clock))}, which everybody knows: '
-        f"computed exactly, of the fitted chain.{weekend}</figcaption></figure></section>"
+        f'<figure class="plot"><div class="pair">{pictures}</div><figcaption>By the hour, {escape(str(chain.clock))}, '
+        f"which everybody knows: computed exactly, of the fitted chain.{weekend}</figcaption></figure></section>"
     )
 
 
