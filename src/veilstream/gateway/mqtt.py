@@ -24,7 +24,7 @@ from veilstream.gateway.intake import Found, Parcel, handle
 from veilstream.gateway.kept import StoreError
 from veilstream.gateway.outcome import Message, Outcome, OutFormat, Status
 from veilstream.gateway.topics import Route
-from veilstream.gateway.wire import Refusal, parse, together
+from veilstream.gateway.wire import Reading, Refusal, parse, together
 
 log = logging.getLogger("veilstream.mqtt")
 FIRST_DELAY_S, LAST_DELAY_S = 0.1, 30.0
@@ -145,7 +145,7 @@ class MqttGateway:
                     to: Origin = parcel.note
                     if not done:
                         continue
-                    bodies = [outcomes[i].body(to.form, readings[i].owntracks) for i in done]  # type: ignore[union-attr]
+                    bodies = [self._body(readings[i], outcomes[i], to.form) for i in done]
                     out += [(to.topic, payload) for payload in _packets(bodies, to.limit)]
                 return out
 
@@ -163,6 +163,10 @@ class MqttGateway:
             connection.ack(parcel.note.message)
         connection.inbox.clear()
         self._worked = True
+
+    def _body(self, reading: Reading | Refusal, outcome: Outcome, form: OutFormat) -> bytes:
+        assert isinstance(reading, Reading)
+        return self.core.spaces[reading.space].body(outcome, form, reading.owntracks)
 
     def _parcel(self, m: MQTTMessage) -> Parcel:
         try:
@@ -188,9 +192,9 @@ class MqttGateway:
 
     def composer(self, space: str) -> Compose:
         """For the clock: the messages of its releases."""
-        route = next(r for r in self.routes if r.space == space)
+        route, body = next(r for r in self.routes if r.space == space), self.core.spaces[space].body
         return lambda outcomes: [
-            (route.output(o.release.stream), o.body(route.form))
+            (route.output(o.release.stream), body(o, route.form))
             for o in outcomes
             if o.release is not None and route.carries(o.release.stream)
         ]

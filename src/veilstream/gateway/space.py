@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +15,8 @@ from veilstream.core.histories import BLIND
 from veilstream.core.release import SILENT, Mechanism, MeterName, Streams, Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.kept import Binding, Stream
-from veilstream.gateway.outcome import Outcome, Status
+from veilstream.gateway.outcome import Outcome, OutFormat, Status
+from veilstream.gateway.owntracks import as_owntracks, metres_off
 from veilstream.gateway.wire import Grid, Point, Release, encode
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class Space:
                 f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
             )
         policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
+        self.problem = problem
         self.provenance = artefact.provenance
         if self.states is not None and len(self.states) < max(problem.chain.n_symbols, policy.n_outputs):
             raise InputError(
@@ -108,6 +111,31 @@ class Space:
         readable = np.isfinite(xy).all(1)
         xy[~readable] = 0
         return xy, readable
+
+    # --- what is said ------------------------------------------------------------------------------------
+
+    def body(self, outcome: Outcome, form: OutFormat, owntracks: bool = False) -> bytes:
+        """The release as it is sent; `owntracks`: that is what its reading was."""
+        release, message = outcome.release, outcome.message
+        assert release is not None and message is not None
+        if release.lat is not None and (form == "owntracks" or (form == "auto" and owntracks)):
+            return as_owntracks(release, self.accuracy(release))
+        return message
+
+    def accuracy(self, release: Release) -> int:
+        """How far off a released place is said to be, in metres; of one that an earlier policy knew, the most."""
+        return self._metres.get((release.lat, release.lon), self._metres[None, None])
+
+    @cached_property
+    def _metres(self) -> dict[tuple[float | None, float | None], int]:
+        assert self.states is not None
+        off = metres_off(self.mechanism.policy, self.problem, self.states.unit)
+        found: dict[tuple[float | None, float | None], int] = {(None, None): max(off)}
+        for (_, lat, lon), metres in zip(self.shown, off, strict=True):
+            found[lat, lon] = max(metres, found.get((lat, lon), 1))  # states may share a place
+        return found
+
+    # --- what is kept ------------------------------------------------------------------------------------
 
     def check(self, stream: Stream) -> None:
         """Raises unless the state kept of a stream is of this policy's and this meter's shape."""

@@ -62,16 +62,6 @@ class Release(msgspec.Struct, omit_defaults=True, gc=False):
     rung: int | None = None  # of a ladder
 
 
-class OwnTracks(msgspec.Struct):
-    """The allow-list: an OwnTracks app reads these, and none of them comes from the input but through the channel."""
-
-    lat: float | None
-    lon: float | None
-    tst: int
-    tid: str
-    type: str = msgspec.field(name="_type", default="location")
-
-
 class _Wire(msgspec.Struct):
     stream: str | None = None
     t: int | float | str | None = None
@@ -180,12 +170,6 @@ def point(value: object, lat: object, lon: object) -> Point:
     if value is None and (lat is not None or lon is not None):
         return number(lat), number(lon)
     return number(value)
-
-
-def as_owntracks(release: Release) -> bytes:
-    """The OwnTracks message for a release on a map; tid is the end of the stream's name, as the app's own default."""
-    t = release.t if isinstance(release.t, int | float) else datetime.fromisoformat(release.t).timestamp()
-    return encode(OwnTracks(release.lat, release.lon, int(t), release.stream[-2:]))
 
 
 def _reading(w: _Wire, grid: Grid, stream: str | None, space: str) -> Reading | Refusal:

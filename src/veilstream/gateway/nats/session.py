@@ -115,7 +115,7 @@ class Session:
         for i, (key, step, outcome, owntracks) in mail.items():
             if outcome.release is not None:  # not silent, refused, or waiting for the clock
                 number = ".".join([*map(token, key), str(step)])
-                body = outcome.body(self.form, owntracks)
+                body = self.settler.spaces[key[0]].body(outcome, self.form, owntracks)
                 requests[i] = self.layout.names.release(*key), body, {"Nats-Msg-Id": number}
         unsent = set()
         for i, answer in zip(requests, await self.link.ask(list(requests.values())), strict=True):
