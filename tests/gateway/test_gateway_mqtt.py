@@ -1,13 +1,11 @@
 """The MQTT gateway through a real mosquitto on loopback."""
 
-import contextlib
 import json
 import os
 import random
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, wait_until
-from mqttkit import Client, serving
+from mqttkit import Client, Gateways, serving
 from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
@@ -221,40 +219,6 @@ def audit(store: Path, client: Client) -> tuple[int, float]:
     assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     db.close()
     return len(log), len(client.releases()) / max(len(log), 1)
-
-
-class Gateways:
-    """The forker: starts a gateway in a few milliseconds, to be killed."""
-
-    def __init__(self, *arguments) -> None:
-        code = Path(__file__).parents[1] / "kit" / "forker.py"
-        log = Path(arguments[1]).with_suffix(".log")
-        self.log = log.open("wb")
-        self.process = subprocess.Popen(
-            [sys.executable, code, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log
-        )
-
-    def start(self) -> int:
-        self.process.stdin.write(b"\n")
-        self.process.stdin.flush()
-        self.pid = int(self.process.stdout.readline())
-        return self.pid
-
-    def stop(self) -> None:
-        os.kill(self.pid, signal.SIGTERM)
-        self.process.stdin.close()
-        self.process.wait(20)
-
-    def __enter__(self) -> "Gateways":
-        return self
-
-    def __exit__(self, *_) -> None:
-        """Nothing is left running, whatever happened."""
-        self.process.stdin.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        self.process.wait(20)
-        self.log.close()
 
 
 @NEEDS_MOSQUITTO

@@ -9,6 +9,7 @@ import asyncio
 import hmac
 import ipaddress
 import logging
+import re
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +21,11 @@ from aiohttp import web
 
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
-from veilstream.gateway.intake import Parcel, handle, place_of
+from veilstream.gateway.intake import Found, Parcel, handle, place_of
 from veilstream.gateway.kept import StoreError
 from veilstream.gateway.openapi import document
 from veilstream.gateway.outcome import Outcome, Status
+from veilstream.gateway.owntracks import phone_of
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Reading, Refusal, parse, together
 
@@ -36,6 +38,7 @@ MAX_CONNECTIONS, BACKLOG = 512, 128
 LOOK_S = 0.1  # at whether to stop
 FIRST_LOOK_S, LAST_LOOK_S = 0.5, 30.0  # at whether a store that failed works again
 SHORTEST_TOKEN = 16
+OWN_PATH = re.compile(r"/(?!v1(/|$))[A-Za-z0-9_.~/-]*[A-Za-z0-9_.~-]")
 EVENT_EVERY_S = 1.0
 MAX_WATCHERS = 32
 PAGE = {
@@ -68,8 +71,11 @@ class HttpSettings:
     port: int
     host: str = "127.0.0.1"
     token: str | None = field(default=None, repr=False)
+    owntracks: str | None = None  # phones in HTTP mode POST to any path under this one
 
     def __post_init__(self) -> None:
+        if self.owntracks is not None and not OWN_PATH.fullmatch(self.owntracks):
+            raise InputError(f"`owntracks` must be a path, as /pub, and not under /v1, found {self.owntracks!r}")
         if not is_loopback(self.host) and not self.token:
             raise InputError(f"listening on {self.host} needs a token (`token`)")
         if self.token is not None and len(self.token) < SHORTEST_TOKEN:
@@ -152,6 +158,9 @@ class HttpGateway:
         app.router.add_get("/v1/status", self._status)
         app.router.add_get("/v1/events", self._events)
         app.router.add_post("/v1/release", self._release)
+        if self.settings.owntracks is not None:
+            app.router.add_post(self.settings.owntracks, self._owntracks)
+            app.router.add_post(self.settings.owntracks + "/{rest:.*}", self._owntracks)
         return app
 
     # --- who may ----------------------------------------------------------------------------------------
@@ -181,37 +190,65 @@ class HttpGateway:
             if not is_loopback(request.remote) or not is_loopback(host.strip("[]")):
                 return _error(401, "without a token only local requests are answered")
         elif request.path not in PUBLIC and not self._has_token(request):
-            return _error(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
+            if not self._is_phone(request):
+                return _error(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
+            if not self._is_token(phone_of(request.headers)[1]):
+                return _error(401, "the password must be the token", {"WWW-Authenticate": 'Basic realm="veilstream"'})
         if request.method == "POST" and request.content_type != "application/json":
             return _error(415, "the body must be application/json")
         return None
 
     def _has_token(self, request: web.Request) -> bool:
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ").encode("utf-8", "surrogateescape")
-        return self.settings.token is not None and hmac.compare_digest(given, self.settings.token.encode())
+        return self._is_token(request.headers.get("Authorization", "").removeprefix("Bearer "))
+
+    def _is_token(self, given: str) -> bool:
+        said = given.encode("utf-8", "surrogateescape")
+        return self.settings.token is not None and hmac.compare_digest(said, self.settings.token.encode())
+
+    def _is_phone(self, request: web.Request) -> bool:
+        path = self.settings.owntracks
+        return path is not None and (request.path == path or request.path.startswith(path + "/"))
 
     # --- releases ---------------------------------------------------------------------------------------
 
     async def _release(self, request: web.Request) -> web.Response:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            body = await request.read()
-        answer: asyncio.Future[list[Outcome] | None] = asyncio.get_running_loop().create_future()
-        parcel = Parcel.of(self.core, body, self._read, answer)
-        found = parcel.found
+        body, found, outcomes = await self._settle(request)
         if isinstance(found, Refusal):
-            self.core.stats.refused[found.name] += 1
             return _error(STATUS.get(found, 400), found.value)
-        self._waiting.append(parcel)
-        self._wake.set()
-        outcomes = await answer
         if outcomes is None:
             return _error(500, Refusal.unhandled.value)
         if body.lstrip()[:1] == b"[":
             return _json([_item(o) for o in outcomes])
         return _single(outcomes[0], found[0])
 
-    def _read(self, body: bytes | bytearray) -> list[Reading | Refusal] | Refusal:
-        found = parse(body, self.core.spaces[""].grid, limit=self.core.serving.max_bytes)
+    async def _owntracks(self, request: web.Request) -> web.Response:
+        """A phone sends again what is not answered by 200, so all that is settled is: with an empty list, always."""
+        stream, _ = phone_of(request.headers)
+        if stream is None:
+            return _error(400, "which phone? Basic authentication or X-Limit-U must name a user, X-Limit-D a device")
+        _, found, outcomes = await self._settle(request, stream)
+        said = [found] if isinstance(found, Refusal) else [o.status for o in outcomes or ()]
+        no = next((r for r in said if r in (Refusal.stream, Refusal.too_large)), None)
+        return _json([]) if no is None else _error(STATUS.get(no, 400), no.value)
+
+    async def _settle(
+        self, request: web.Request, stream: str | None = None
+    ) -> tuple[bytes, Found, list[Outcome] | None]:
+        """The body of a request, what was found in it, and what became of it; None if it could not be handled."""
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            body = await request.read()
+        answer: asyncio.Future[list[Outcome] | None] = asyncio.get_running_loop().create_future()
+        parcel = Parcel.of(self.core, body, lambda data: self._read(data, stream), answer)
+        if isinstance(parcel.found, Refusal):
+            self.core.stats.refused[parcel.found.name] += 1
+            return body, parcel.found, None
+        self._waiting.append(parcel)
+        self._wake.set()
+        return body, parcel.found, await answer
+
+    def _read(self, body: bytes | bytearray, stream: str | None = None) -> Found:
+        serving = self.core.serving
+        found = parse(body, self.core.spaces[""].grid, stream, limit=serving.max_bytes, opens=serving.opens)
         if isinstance(found, Refusal) or not self._routes:
             return found
         return [r if isinstance(r, Refusal) or self._carried(r.stream) else Refusal.stream for r in found]

@@ -181,8 +181,8 @@ class MqttGateway:
 
     def _routed(self, m: MQTTMessage, topic: str, route: Route, stream: str) -> Parcel:
         def read(data: bytes | bytearray) -> Found:
-            grid = self.core.spaces[route.space].grid
-            return parse(data, grid, stream, route.space, self.core.serving.max_bytes)
+            grid, serving = self.core.spaces[route.space].grid, self.core.serving
+            return parse(data, grid, stream, route.space, serving.max_bytes, serving.opens)
 
         target = route.output(stream)
         limit = max(len(topic) + len(m.payload), SMALL_PACKET) - len(target.encode())

@@ -1,4 +1,4 @@
-"""OwnTracks messages as they go out, and how far off a released place is said to be.
+"""OwnTracks: messages as they go out, how far off a released place is said to be, and how encrypted ones are opened.
 
     acc(y) = sum_z m(z,y) d(z,y) / sum_z m(z,y)      in metres, rounded up to two digits, at least 1
 
@@ -6,7 +6,9 @@ m(z,y) is how often the policy shows y for z in the long run, d the problem's di
 released place, never of a reading. Receivers drop a position whose acc is missing or 0.
 """
 
+import base64
 import math
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -15,10 +17,13 @@ import numpy as np
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
 from veilstream.core.steady import mean_joint
-from veilstream.gateway.wire import Release, encode
+from veilstream.errors import InputError
+from veilstream.gateway.wire import Opens, Release, encode
 
 METRES = {"km": 1000.0, "m": 1.0}
 DIGITS = 2
+KEY_BYTES = 32  # of an app's secret; a shorter one is filled up with zeros
+BASE = "owntracks"  # what its topics begin with
 
 
 class OwnTracks(msgspec.Struct):
@@ -32,10 +37,62 @@ class OwnTracks(msgspec.Struct):
     type: str = msgspec.field(name="_type", default="location")
 
 
-def as_owntracks(release: Release, metres: int) -> bytes:
+class Sent(OwnTracks):
+    """For whoever gets it without a topic: Home Assistant, Traccar and the recorder read the name here."""
+
+    topic: str = ""
+
+
+def user_and_device(stream: str) -> tuple[str, str]:
+    """ann/phone is Ann's phone; a name without a device is its own."""
+    user, _, device = stream.partition("/")
+    return user, device.replace("/", "-") or user
+
+
+def phone_of(headers: Mapping[str, str]) -> tuple[str | None, str]:
+    """The stream that a phone in HTTP mode is, USER/DEVICE or USER, and its password. X-Limit-U before Basic's user."""
+    kind, _, given = headers.get("Authorization", "").partition(" ")
+    try:
+        text = base64.b64decode(given, validate=True).decode() if kind.lower() == "basic" else ""
+    except ValueError:
+        text = ""
+    known, _, password = text.partition(":")
+    user, device = headers.get("X-Limit-U") or known, headers.get("X-Limit-D")
+    return f"{user}/{device}" if user and device else user or None, password
+
+
+def as_owntracks(release: Release, metres: int, topic: bool = False) -> bytes:
     """The OwnTracks message for a release on a map; tid is the end of the stream's name, as the app's own default."""
     t = release.t if isinstance(release.t, int | float) else datetime.fromisoformat(release.t).timestamp()
-    return encode(OwnTracks(release.lat, release.lon, metres, int(t), release.stream[-2:]))
+    known = release.lat, release.lon, metres, int(t), release.stream[-2:]
+    if topic:
+        return encode(Sent(*known, topic="/".join((BASE, *user_and_device(release.stream)))))
+    return encode(OwnTracks(*known))
+
+
+def opener(secrets: Sequence[str]) -> Opens:
+    """Opens the `data` of encrypted messages (NaCl secretbox, nonce first) with the first of these that fits."""
+    from nacl.exceptions import CryptoError
+    from nacl.secret import SecretBox
+
+    keys = [secret.encode() for secret in secrets]
+    if not keys or not all(0 < len(key) <= KEY_BYTES for key in keys):
+        raise InputError(f"`owntracks_key` must hold one secret a line, of 1 to {KEY_BYTES} bytes, as in the app")
+    boxes = [SecretBox(key.ljust(KEY_BYTES, b"\0")) for key in keys]
+
+    def opens(data: object) -> bytes | None:
+        try:
+            sealed = base64.b64decode(data, validate=True) if isinstance(data, str) else b""
+        except ValueError:
+            return None
+        for box in boxes:
+            try:
+                return bytes(box.decrypt(sealed))
+            except (CryptoError, ValueError, TypeError):  # too short for a nonce, or of another key
+                continue
+        return None
+
+    return opens
 
 
 def metres_off(policy: Policy, problem: Problem, unit: str) -> list[int]:

@@ -1,7 +1,7 @@
 """Readings and releases as bytes: plain JSON, OwnTracks JSON.
 
-    in    {"stream","t","value"} or {"stream","t","lat","lon"}, or OwnTracks {"_type":"location","tst","lat","lon"};
-          an array of them is a batch
+    in    {"stream","t","value"} or {"stream","t","lat","lon"}, or OwnTracks {"_type":"location","tst","lat","lon"},
+          as it is or encrypted; an array of them is a batch
     out   {"stream","t","released","leaked_bits"}, with "lat","lon" where there is a map and "rung" where feedback
           keeps the limit; OwnTracks for OwnTracks
 
@@ -11,7 +11,7 @@ becomes None and the release a draw that does not look. Outputs are built field 
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
@@ -25,6 +25,7 @@ MAX_STEP = 2**53
 MAX_SECONDS = 1e15
 LONGEST_INTEGER, LONGEST_NUMBER = 30, 300  # characters
 Point = float | tuple[float, float] | None
+Opens = Callable[[object], bytes | None]  # what an encrypted OwnTracks message holds; None if no key opens it
 
 
 class Refusal(Enum):
@@ -37,6 +38,7 @@ class Refusal(Enum):
     late = "this step is closed: a later one was released, and it is not in the log"
     ahead = "this step lies further ahead than max_ahead allows"
     not_a_location = "an OwnTracks message that is no location; these are not passed on"
+    sealed = "an encrypted OwnTracks message, and no key here opens it (`owntracks_key`)"
     too_many_streams = "the limit on the number of streams is reached (max_streams)"
     too_many_readings = "more readings in one message than the limit"
     unhandled = "this message could not be handled"
@@ -69,6 +71,7 @@ class _Wire(msgspec.Struct):
     lat: Any = None
     lon: Any = None
     tst: int | float | None = None
+    data: Any = None
     type: str | None = msgspec.field(name="_type", default=None)
 
 
@@ -115,21 +118,23 @@ class Grid(msgspec.Struct, frozen=True):
 
 
 def parse(
-    data: bytes | bytearray, grid: Grid, stream: str | None = None, space: str = "", limit: int = MAX_BYTES
+    data: bytes | bytearray,
+    grid: Grid,
+    stream: str | None = None,
+    space: str = "",
+    limit: int = MAX_BYTES,
+    opens: Opens | None = None,
 ) -> "list[Reading | Refusal] | Refusal":
     """The readings of one message. `stream` is the topic's, if the transport has one."""
     if len(data) > limit:
         return Refusal.too_large
-    try:
-        found = _decoder.decode(data)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        found = _leniently(data)
+    found = _decoded(data)
     if found is None:
         return Refusal.unreadable
-    many = found if isinstance(found, list) else [found]
+    many = [found] if isinstance(found, _Wire) else found
     if len(many) > MAX_READINGS:
         return Refusal.too_many_readings
-    return [_reading(w, grid, stream, space) if w is not None else Refusal.unreadable for w in many]
+    return [_reading(_opened(w, opens), grid, stream, space) for w in many]
 
 
 def together(messages: "Sequence[list[Reading | Refusal] | Refusal]") -> "tuple[list[Reading | Refusal], list[range]]":
@@ -172,7 +177,28 @@ def point(value: object, lat: object, lon: object) -> Point:
     return number(value)
 
 
-def _reading(w: _Wire, grid: Grid, stream: str | None, space: str) -> Reading | Refusal:
+def _decoded(data: bytes | bytearray) -> "_Wire | Sequence[_Wire | None] | None":
+    try:
+        found: _Wire | list[_Wire] = _decoder.decode(data)
+        return found
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return _leniently(data)
+
+
+def _opened(w: _Wire | None, opens: Opens | None) -> _Wire | Refusal:
+    """The message itself, or the one message that it holds encrypted."""
+    if w is None or w.type != "encrypted":
+        return Refusal.unreadable if w is None else w
+    plain = None if opens is None else opens(w.data)
+    if plain is None:
+        return Refusal.sealed
+    found = _decoded(plain)
+    return found if isinstance(found, _Wire) else Refusal.unreadable
+
+
+def _reading(w: _Wire | Refusal, grid: Grid, stream: str | None, space: str) -> Reading | Refusal:
+    if isinstance(w, Refusal):
+        return w
     if w.type is not None and w.type != "location":
         return Refusal.not_a_location
     name = stream if stream is not None else w.stream

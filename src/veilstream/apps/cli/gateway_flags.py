@@ -13,6 +13,7 @@ from veilstream.errors import InputError
 
 if TYPE_CHECKING:
     from veilstream.gateway.broker import BrokerSettings
+    from veilstream.gateway.forward import ForwardSettings
     from veilstream.gateway.http import HttpSettings
     from veilstream.gateway.nats.worker import NatsSettings
     from veilstream.gateway.outcome import OutFormat
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from veilstream.gateway.store import Store
     from veilstream.gateway.tls import Tls
     from veilstream.gateway.topics import Route
+    from veilstream.gateway.wire import Opens
 
 MQTT_PORT, MQTT_TLS_PORT, HTTP_PORT, LAST_PORT = 1883, 8883, 8080, 65535
 
@@ -66,10 +68,10 @@ class Extent:
     max_streams: Annotated[int, Option(help="Streams that may be opened.")] = 1_000_000
     keep: Annotated[int | None, Option(help="Steps per stream the log keeps (all; NATS: 32).")] = None
 
-    def serving(self, max_ahead: int | None) -> "Serving":
+    def serving(self, max_ahead: int | None, opens: "Opens | None" = None) -> "Serving":
         from veilstream.gateway.settle import Serving
 
-        return Serving(self.clock, max_ahead, self.max_streams, keep=self.keep)
+        return Serving(self.clock, max_ahead, self.max_streams, keep=self.keep, opens=opens)
 
 
 @dataclass(frozen=True)
@@ -144,16 +146,48 @@ class Page:
     PANEL: ClassVar = "HTTP"
     http: Annotated[str | None, Option(metavar="[HOST:]PORT", help="Listen; loopback unless told.")] = None
     token_file: Annotated[Path | None, Option(help="Bearer token (or VEIL_TOKEN).")] = None
+    owntracks: Annotated[str | None, Option(metavar="PATH", help="Phones in HTTP mode POST here (/pub).")] = None
 
     def settings(self) -> "HttpSettings | None":
         if self.http is None:
+            if self.owntracks is not None:
+                raise InputError("--owntracks needs --http PORT")
             return None
         need("aiohttp", "http")
         from veilstream.gateway.http import HttpSettings
 
         address = self.http if ":" in self.http else f":{self.http}"
         host, port = host_and_port(address, "127.0.0.1", HTTP_PORT)
-        return HttpSettings(port, host, secret("VEIL_TOKEN", self.token_file))
+        return HttpSettings(port, host, secret("VEIL_TOKEN", self.token_file), self.owntracks)
+
+
+@dataclass(frozen=True)
+class Onward:
+    PANEL: ClassVar = "OwnTracks"
+    forward: Annotated[
+        str | None, Option(metavar="URL", help="POST every release there (or VEIL_FORWARD), as OwnTracks does.")
+    ] = None
+    owntracks_key: Annotated[
+        Path | None, Option(help="Secrets of encrypted messages, one a line (or VEIL_OWNTRACKS_KEY).")
+    ] = None
+
+    def settings(self, form: "OutFormat") -> "ForwardSettings | None":
+        url = self.forward or os.environ.get("VEIL_FORWARD")
+        if not url:
+            return None
+        need("aiohttp", "http")
+        from veilstream.gateway.forward import ForwardSettings
+
+        return ForwardSettings(url, form)
+
+    def opens(self) -> "Opens | None":
+        secrets = secret("VEIL_OWNTRACKS_KEY", self.owntracks_key)
+        if secrets is None:
+            return None
+        need("nacl", "owntracks")
+        from veilstream.gateway.owntracks import opener
+
+        return opener(secrets.splitlines())
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,17 @@
 import logging
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from veilstream.apps.cli.common import grouped, need
-from veilstream.apps.cli.gateway_flags import Access, Broker, Cluster, Extent, Page, Promise
+from veilstream.apps.cli.gateway_flags import Access, Broker, Cluster, Extent, Onward, Page, Promise
 from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from veilstream.gateway.forward import ForwardSettings
+    from veilstream.gateway.settle import Serving
 
 EXAMPLES = """
 Examples:
@@ -20,12 +24,14 @@ Examples:
 
   veil serve policy.veil --mqtt broker:8883 --tls --user gate --in 'owntracks/+/+' --out 'shared/+/+'
 
+  veil serve policy.veil --http 0.0.0.0:8080 --owntracks /pub --forward http://recorder:8083/pub
+
   veil serve policy.veil --mqtt localhost --clock --route 'meters/+ shared/meters/+ meter.veil'
 
   veil serve policy.veil --nats nats://n1:4222,nats://n2:4222    (as many of these workers as wanted)
 
 Secrets come from the environment or a file: VEIL_TOKEN or --token-file, VEIL_MQTT_PASSWORD or VEIL_NATS_PASSWORD or
---password-file.
+--password-file, VEIL_OWNTRACKS_KEY or --owntracks-key; a URL that holds one from VEIL_FORWARD.
 """
 
 
@@ -34,6 +40,7 @@ def serve(
     policy: Annotated[Path, typer.Argument(help="The policy file (.veil).")],
     broker: Broker,
     page: Page,
+    onward: Onward,
     cluster: Cluster,
     access: Access,
     promise: Promise,
@@ -45,21 +52,31 @@ def serve(
     """Run the gateway: only releases get out. MQTT, HTTP with a status page, or both; or a worker on NATS."""
     if cluster.nats is not None:
         others = {"--mqtt": broker.mqtt, "--http": page.http, "--store": promise.store, "--no-store": promise.no_store}
+        others |= {"--forward": onward.forward}
         given = [name for name, value in others.items() if value]
         if given:
             raise InputError(f"{given[0]} does not go with --nats, whose workers keep their memory in the cluster")
-        _work(policy, cluster.nats, cluster, access, promise, extent)
+        _work(policy, cluster.nats, cluster, access, promise, extent.serving(promise.max_ahead, onward.opens()))
         return
     if broker.mqtt is None and page.http is None:
         raise InputError("nothing to serve: give --mqtt HOST, --http PORT, both, or --nats URL")
-    if extent.clock and broker.mqtt is None:
-        raise InputError("--clock publishes to a broker: give --mqtt HOST as well, or --nats URL")
+    to = onward.settings(access.form)
+    if extent.clock and broker.mqtt is None and to is None:
+        raise InputError("--clock publishes to a broker: give --mqtt HOST as well, or --nats URL, or --forward URL")
     if broker.route and broker.mqtt is None:
         raise InputError("--route needs --mqtt HOST")
-    _serve(policy, broker, page, access, promise, extent)
+    _serve(policy, broker, page, access, promise, extent.serving(promise.max_ahead, onward.opens()), to)
 
 
-def _serve(policy: Path, broker: Broker, page: Page, access: Access, promise: Promise, extent: Extent) -> None:
+def _serve(
+    policy: Path,
+    broker: Broker,
+    page: Page,
+    access: Access,
+    promise: Promise,
+    serving: "Serving",
+    forward: "ForwardSettings | None",
+) -> None:
     """MQTT, HTTP or both over one core."""
     from veilstream.gateway import logs, service
     from veilstream.gateway.core import Core
@@ -69,8 +86,9 @@ def _serve(policy: Path, broker: Broker, page: Page, access: Access, promise: Pr
     spaces = {route.space: promise.space(file) for route, file in routes}
     http = page.settings()
     store = promise.open_store(policy, spaces, logging.getLogger("veilstream.gateway.store").warning)
-    with closing(Core(spaces, store, extent.serving(promise.max_ahead))) as core:
+    with closing(Core(spaces, store, serving)) as core:
         parts: dict[str, service.Run] = {}
+        clocks = {name: service.Clock(core, name) for name in spaces if serving.clock}
         if broker.mqtt is not None:
             need("paho.mqtt.client", "mqtt")
             from veilstream.gateway.mqtt import MqttGateway
@@ -78,16 +96,23 @@ def _serve(policy: Path, broker: Broker, page: Page, access: Access, promise: Pr
             to = broker.settings(broker.mqtt, access, store.id)
             gateway = MqttGateway(core, [r for r, _ in routes], to, republish=broker.republish, retain=broker.retain)
             parts["mqtt"] = gateway.run
-            for name in spaces if extent.clock else ():
-                parts[f"clock {name}".strip()] = service.Clock(core, name, gateway.composer(name), gateway.wake).run
+            for name in clocks:
+                clocks[name] = service.Clock(core, name, gateway.composer(name), gateway.wake)
         if http is not None:
             from veilstream.gateway.http import HttpGateway
 
             parts["http"] = HttpGateway(core, http, [r for r, _ in routes] if broker.mqtt is not None else ()).run
+        if forward is not None:
+            from veilstream.gateway.forward import Forwarder
+
+            onwards = Forwarder(core, forward)
+            core.outlets.append(onwards)
+            parts["forward"] = onwards.run
+        parts |= {f"clock {name}".strip(): clock.run for name, clock in clocks.items()}
         service.run(parts, core.stats)
 
 
-def _work(policy: Path, urls: str, cluster: Cluster, access: Access, promise: Promise, extent: Extent) -> None:
+def _work(policy: Path, urls: str, cluster: Cluster, access: Access, promise: Promise, serving: "Serving") -> None:
     """One worker on JetStream."""
     need("nats", "nats")
     from veilstream.gateway import logs, service
@@ -96,6 +121,6 @@ def _work(policy: Path, urls: str, cluster: Cluster, access: Access, promise: Pr
     spaces = {name: promise.space(file) for name, file in cluster.policies(policy).items()}
     settings = cluster.settings(urls, access, policy)
     logs.configure()
-    gateway = NatsGateway(spaces, settings, extent.serving(promise.max_ahead))
+    gateway = NatsGateway(spaces, settings, serving)
     gateway.probe()
     service.run({"nats": gateway.run}, gateway.stats)

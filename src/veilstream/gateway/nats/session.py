@@ -80,8 +80,8 @@ class Session:
         where = self.layout.names.parse(m.subject)
         if where is None or where[0] not in self.settler.spaces:
             return Refusal.stream
-        space, stream = where
-        return parse(m.data, self.settler.spaces[space].grid, stream, space, self.settler.serving.max_bytes)
+        (space, stream), serving = where, self.settler.serving
+        return parse(m.data, self.settler.spaces[space].grid, stream, space, serving.max_bytes, serving.opens)
 
     async def _settle(self, readings: Sequence[Reading | Refusal], part: list[int]) -> dict[int, Outcome]:
         """Outcomes that are committed. Streams whose write did not hold are read and drawn again, a few times."""
