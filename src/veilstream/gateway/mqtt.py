@@ -20,6 +20,7 @@ from veilstream.errors import InputError
 from veilstream.gateway import topics
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
 from veilstream.gateway.core import Compose, Core
+from veilstream.gateway.home import Home
 from veilstream.gateway.intake import Found, Parcel, handle
 from veilstream.gateway.kept import StoreError
 from veilstream.gateway.outcome import Message, Outcome, OutFormat, Status
@@ -54,10 +55,15 @@ class MqttGateway:
         *,
         republish: int = 1000,
         retain: bool = False,
+        home: Home | None = None,
     ) -> None:
         self.core, self.routes, self.settings = core, list(routes), settings
-        self.republish, self.retain = republish, retain
-        topics.check(self.routes, *([settings.status_topic] if settings.status_topic else []))
+        self.republish, self.retain, self.home = republish, retain, home
+        others = [settings.status_topic] if settings.status_topic else []
+        topics.check(self.routes, *others, *([f"{home.prefix}/#"] if home is not None else []))
+        if home is not None:
+            home.sends = self.wake
+            core.outlets.append(home)
         for route in self.routes:
             old = core.store.filter_of(route.space, route.source)
             if topics.renames(old, route.source):
@@ -68,6 +74,7 @@ class MqttGateway:
                 )
         self._in_flight: dict[int, int] = {}  # message id -> outbox id
         self._confirmed: deque[int] = deque()  # outbox ids that have arrived, oldest first
+        self._states: set[int] = set()  # outbox ids in flight of what is not sent again: a newer one replaces it
         self._sent_up_to = 0  # outbox id
         self._behind = threading.Event()  # the outbox may hold something not sent in this session
         self._worked = False  # this session took a reading, or a release arrived
@@ -95,6 +102,9 @@ class MqttGateway:
         self.core.stats.connected = True
         self._in_flight.clear()
         self._confirmed.clear()
+        self._states.clear()
+        if self.home is not None:
+            self.home.forget()
         self._worked = False
         self._sent_up_to = 0
         self._behind.set()
@@ -204,27 +214,37 @@ class MqttGateway:
         self._behind.set()
 
     def _send(self, connection: Connection, i: int, topic: str, payload: bytes) -> None:
-        self._in_flight[connection.publish(topic, payload, self.retain)] = i
+        at_home = self.home is not None and self.home.owns(topic)
+        self._in_flight[connection.publish(topic, payload, self.retain or at_home)] = i
+        if at_home:
+            self._states.add(i)
 
     def _send_outbox(self, connection: Connection) -> None:
         """After a new connection, or a tick: everything in the outbox that this session has not sent."""
         while self._behind.is_set() and len(self._in_flight) < MAX_IN_FLIGHT:
             self._behind.clear()
             rows = self.core.unsent(self._sent_up_to)
+            sent = {*self._in_flight.values(), *self._confirmed} if rows else set()
             for i, topic, payload in rows:
-                self._send(connection, i, topic, payload)
+                if i not in sent:
+                    self._send(connection, i, topic, payload)
+                    at_home = i in self._states
+                    self.core.stats.republished += not (self.core.serving.clock or at_home)
             if rows:
                 self._sent_up_to = rows[-1][0]
-                self.core.stats.republished += 0 if self.core.serving.clock else len(rows)
                 self._behind.set()
 
     def _settle(self, connection: Connection, all_of_them: bool = False) -> None:
         """Take confirmed releases out of the outbox, all but the last `republish`."""
+        replaced: list[int] = []
         while connection.confirmed:
             i = self._in_flight.pop(connection.confirmed.popleft(), None)
             if i is not None:
-                self._confirmed.append(i)
+                (replaced if i in self._states else self._confirmed).append(i)
                 self._worked = True
+        if replaced:
+            self._states.difference_update(replaced)
+            self.core.confirm(replaced)
         self.core.stats.outbox = len(self._in_flight)
         excess = len(self._confirmed) - (0 if all_of_them else self.republish)
         if excess >= CONFIRM_AT_ONCE or (all_of_them and excess > 0):

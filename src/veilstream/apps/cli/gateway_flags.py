@@ -14,6 +14,7 @@ from veilstream.errors import InputError
 if TYPE_CHECKING:
     from veilstream.gateway.broker import BrokerSettings
     from veilstream.gateway.forward import ForwardSettings
+    from veilstream.gateway.home import Home
     from veilstream.gateway.http import HttpSettings
     from veilstream.gateway.nats.worker import NatsSettings
     from veilstream.gateway.outcome import OutFormat
@@ -112,6 +113,8 @@ class Broker:
     status_topic: Annotated[str, Option(help="online / offline, retained; also the last will.")] = "veil/status"
     retain: Annotated[bool, Option("--retain", help="Publish releases retained.")] = False
     republish: Annotated[int, Option(help="Confirmed releases sent again after a break.")] = 1000
+    homeassistant: Annotated[bool, Option("--homeassistant", help="Announce every stream to Home Assistant.")] = False
+    discovery_prefix: Annotated[str, Option(help="Where it listens for that.")] = "homeassistant"
 
     def routes(self, policy: Path, form: "OutFormat") -> "list[tuple[Route, Path]]":
         """Routes and their policies. A space has a name of its own, whatever its topics are called; by default that of
@@ -131,6 +134,11 @@ class Broker:
                 )
             found.append((Route(source, target, space, form), Path(file)))
         return found
+
+    def home(self, spaces: "dict[str, Space]") -> "Home | None":
+        from veilstream.gateway.home import Home
+
+        return Home(spaces, self.status_topic, self.discovery_prefix) if self.homeassistant else None
 
     def settings(self, address: str, access: Access, store_id: str) -> "BrokerSettings":
         from veilstream.gateway.broker import BrokerSettings

@@ -28,6 +28,8 @@ Examples:
 
   veil serve policy.veil --mqtt localhost --clock --route 'meters/+ shared/meters/+ meter.veil'
 
+  veil serve policy.veil --mqtt localhost --in 'owntracks/+/+' --out 'shared/+/+' --homeassistant
+
   veil serve policy.veil --nats nats://n1:4222,nats://n2:4222    (as many of these workers as wanted)
 
 Secrets come from the environment or a file: VEIL_TOKEN or --token-file, VEIL_MQTT_PASSWORD or VEIL_NATS_PASSWORD or
@@ -63,8 +65,8 @@ def serve(
     to = onward.settings(access.form)
     if extent.clock and broker.mqtt is None and to is None:
         raise InputError("--clock publishes to a broker: give --mqtt HOST as well, or --nats URL, or --forward URL")
-    if broker.route and broker.mqtt is None:
-        raise InputError("--route needs --mqtt HOST")
+    if broker.mqtt is None and (broker.route or broker.homeassistant):
+        raise InputError(f"{'--route' if broker.route else '--homeassistant'} needs --mqtt HOST")
     _serve(policy, broker, page, access, promise, extent.serving(promise.max_ahead, onward.opens()), to)
 
 
@@ -94,7 +96,8 @@ def _serve(
             from veilstream.gateway.mqtt import MqttGateway
 
             to = broker.settings(broker.mqtt, access, store.id)
-            gateway = MqttGateway(core, [r for r, _ in routes], to, republish=broker.republish, retain=broker.retain)
+            shown, again, home = [r for r, _ in routes], broker.republish, broker.home(spaces)
+            gateway = MqttGateway(core, shown, to, republish=again, retain=broker.retain, home=home)
             parts["mqtt"] = gateway.run
             for name in clocks:
                 clocks[name] = service.Clock(core, name, gateway.composer(name), gateway.wake)
