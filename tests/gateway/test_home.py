@@ -3,17 +3,12 @@
 import json
 import time
 
-import numpy as np
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until, window_policy
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, levels, places, wait_until
 from httpkit import Server
 from mqttkit import Client, serving
 from veilstream.apps.bench.mosquitto import Mosquitto
-from veilstream.artefact import save
-from veilstream.core.chain import MarkovChain
-from veilstream.core.problem import Average, Problem
-from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 from veilstream.gateway.home import Home
 from veilstream.gateway.service import Clock
@@ -37,12 +32,6 @@ def broker(tmp_path):
     mosquitto = Mosquitto(folder)
     yield mosquitto
     mosquitto.stop()
-
-
-def levels(path, unit: str):
-    states = StateSpace("bins", np.array([[0.1], [0.5], [2.0]]), ("low", "mid", "high"), unit, np.array([0.3, 1.0]))
-    problem = Problem(MarkovChain(np.full((3, 3), 1 / 3)), states.distances(), Average(weight=1.0))
-    return save(path, window_policy(problem), problem=problem, states=states, period_s=60.0)
 
 
 def home_of(core, **more) -> Home:
