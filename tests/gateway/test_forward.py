@@ -273,6 +273,10 @@ def test_the_command_says_what_is_missing(veil, tmp_path, art):
     key.chmod(0o644)
     assert "open to other users" in veil("serve", policy, "--http", "0", "--owntracks-key", key).err
     key.chmod(0o600)
+    both = ("--owntracks-key", key, "--owntracks-key-out", key)
+    key.write_text("phone")
+    assert "must be another secret" in veil("serve", policy, "--http", "0", *both).err
+    key.write_text("x" * 33)
     assert (
         "--owntracks-key must hold one secret a line"
         in veil("serve", policy, "--http", "0", "--owntracks-key", key).err

@@ -2,19 +2,22 @@
 
 import json
 import time
+from contextlib import closing
 
 import pytest
 
 from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, levels, places, wait_until
-from homekit import HomeAssistant
+from homekit import SECRET, HomeAssistant
 from httpkit import Server, forwarding
 from mqttkit import Client, serving
 from veilstream.apps.bench.mosquitto import Mosquitto, free_port
 from veilstream.gateway.core import Core
 from veilstream.gateway.home import Home
+from veilstream.gateway.owntracks import sealer
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store
 from veilstream.gateway.topics import Route
+from veilstream.gateway.wire import parse
 
 pytestmark = [NEEDS_MOSQUITTO, pytest.mark.service("home-assistant"), pytest.mark.slow]
 PATIENCE_S = 60
@@ -90,6 +93,16 @@ def test_its_webhook_takes_forwarded_releases_and_what_waited_while_it_was_away(
             )
         finally:
             server.end()
+
+
+def test_it_reads_what_we_encrypt(tmp_path, art, home):
+    space = Space(art, seals=sealer(SECRET))
+    core = Core({"": space}, Store(tmp_path / "s.db", {"": space.binding}))
+    with closing(core), forwarding(core, home.hook):
+        core.process(parse(json.dumps(location()).encode(), space.grid, "dora/phone"))
+        last = core.stats.recent["dora/phone"]
+        at = [last.lat, last.lon, space.accuracy(last)]
+        wait_until(lambda: home.place("device_tracker.dora_phone") == at, PATIENCE_S)
 
 
 def test_discovery_shows_trackers_meters_and_their_bits_and_either_side_may_restart(tmp_path, art, broker, home):

@@ -6,6 +6,7 @@ What comes out is built from an allow-list: of a location its release, of everyt
 import base64
 import json
 import logging
+from contextlib import closing
 
 import pytest
 
@@ -14,7 +15,10 @@ from httpkit import Receiver, Server, forwarding
 from mqttkit import Client, serving
 from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
-from veilstream.gateway.owntracks import opener
+from veilstream.gateway.core import Core
+from veilstream.gateway.owntracks import opener, sealer
+from veilstream.gateway.space import Space
+from veilstream.gateway.store import Store
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Grid, Refusal, parse
 
@@ -169,6 +173,23 @@ def test_what_cannot_be_opened_is_refused_alike_whatever_it_holds():
         assert read(sealed(message), ["another"]) is Refusal.sealed
     assert read(sealed(VOCABULARY[2]), [SECRET]) is Refusal.not_a_location
     assert read(sealed(sealed(VOCABULARY[0])), [SECRET]) is Refusal.not_a_location  # once is enough
+
+
+def test_releases_go_out_under_another_key(tmp_path):
+    art, receiver = artefact(tmp_path / "p.veil", states=places(), period_s=60.0), Receiver()
+    space = Space(art, seals=sealer("for the service"))
+    core = Core({"": space}, Store(tmp_path / "s.db", {"": space.binding}), now=lambda: 6000.0)
+    with closing(core), forwarding(core, receiver.url):
+        found = parse(json.dumps(VOCABULARY[0]).encode(), space.grid, "ann/phone")
+        [outcome] = core.process(found).outcomes
+        wait_until(lambda: core.unsent(forward=True) == [])
+    receiver.end()
+    for body in (json.loads(space.body(outcome, "auto", True)), receiver.bodies()[0]):
+        assert set(body) == {"_type", "data"} and body["_type"] == "encrypted"
+        assert opener([SECRET])(body["data"]) is None
+        plain = json.loads(opener(["for the service"])(body["data"]))
+        assert set(plain) >= ALLOWED and plain["lat"] == outcome.release.lat
+    assert json.loads(space.body(outcome, "plain"))["released"] == outcome.release.released
 
 
 @pytest.mark.parametrize("secrets", [[], [""], ["x" * 33], ["good", ""]])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gatewaykit import wait_until
 
-HOOK = "veilhook"  # as home_server.py has it
+HOOK, SECRET = "veilhook", "correct horse"  # as home_server.py has them
 START_S = 120
 
 

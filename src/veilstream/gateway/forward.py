@@ -19,7 +19,7 @@ from veilstream.errors import InputError
 from veilstream.gateway.core import Core
 from veilstream.gateway.kept import FORWARD, StoreError
 from veilstream.gateway.outcome import Message, OutFormat
-from veilstream.gateway.owntracks import as_owntracks, user_and_device
+from veilstream.gateway.owntracks import user_and_device
 from veilstream.gateway.space import LogRow
 from veilstream.gateway.wire import decode
 
@@ -66,7 +66,7 @@ class Forwarder:
         release = decode(message)
         if release.lat is None or self.settings.form == "plain":
             return message
-        return as_owntracks(release, self.core.spaces[space].accuracy(release), topic=True)
+        return self.core.spaces[space].as_owntracks(release, topic=True)
 
     def wake(self) -> None:
         loop = self._loop

@@ -8,7 +8,7 @@ released place, never of a reading. Receivers drop a position whose acc is missi
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -20,6 +20,7 @@ from veilstream.core.steady import mean_joint
 from veilstream.errors import InputError
 from veilstream.gateway.wire import Opens, Release, encode
 
+Seals = Callable[[bytes], bytes]
 METRES = {"km": 1000.0, "m": 1.0}
 DIGITS = 2
 KEY_BYTES = 32  # of an app's secret; a shorter one is filled up with zeros
@@ -41,6 +42,11 @@ class Sent(OwnTracks):
     """For whoever gets it without a topic: Home Assistant, Traccar and the recorder read the name here."""
 
     topic: str = ""
+
+
+class Encrypted(msgspec.Struct):
+    data: str
+    type: str = msgspec.field(name="_type", default="encrypted")
 
 
 def user_and_device(stream: str) -> tuple[str, str]:
@@ -70,15 +76,27 @@ def as_owntracks(release: Release, metres: int, topic: bool = False) -> bytes:
     return encode(OwnTracks(*known))
 
 
+def _key(secret: str, flag: str) -> bytes:
+    key = secret.encode()
+    if not 0 < len(key) <= KEY_BYTES:
+        raise InputError(f"`{flag}` must hold one secret a line, of 1 to {KEY_BYTES} bytes, as in the app")
+    return key.ljust(KEY_BYTES, b"\0")
+
+
+def sealer(secret: str) -> Seals:
+    """Encrypts messages as the apps do (NaCl secretbox, nonce first)."""
+    from nacl.secret import SecretBox
+
+    box = SecretBox(_key(secret, "owntracks_key_out"))
+    return lambda message: encode(Encrypted(base64.b64encode(bytes(box.encrypt(message))).decode()))
+
+
 def opener(secrets: Sequence[str]) -> Opens:
-    """Opens the `data` of encrypted messages (NaCl secretbox, nonce first) with the first of these that fits."""
+    """Opens the `data` of encrypted messages with the first of these that fits."""
     from nacl.exceptions import CryptoError
     from nacl.secret import SecretBox
 
-    keys = [secret.encode() for secret in secrets]
-    if not keys or not all(0 < len(key) <= KEY_BYTES for key in keys):
-        raise InputError(f"`owntracks_key` must hold one secret a line, of 1 to {KEY_BYTES} bytes, as in the app")
-    boxes = [SecretBox(key.ljust(KEY_BYTES, b"\0")) for key in keys]
+    boxes = [SecretBox(_key(secret, "owntracks_key")) for secret in secrets or [""]]
 
     def opens(data: object) -> bytes | None:
         try:

@@ -16,7 +16,7 @@ from veilstream.core.release import SILENT, Mechanism, MeterName, Streams, Unifo
 from veilstream.errors import InputError
 from veilstream.gateway.kept import Binding, Stream
 from veilstream.gateway.outcome import Outcome, OutFormat, Status
-from veilstream.gateway.owntracks import as_owntracks, metres_off
+from veilstream.gateway.owntracks import Seals, as_owntracks, metres_off
 from veilstream.gateway.wire import Grid, Point, Release, encode
 
 if TYPE_CHECKING:
@@ -37,8 +37,14 @@ class Turn(NamedTuple):
 
 class Space:
     def __init__(
-        self, artefact: "Artefact", ceiling: float | None = None, meter: MeterName = "exact", force: bool = False
+        self,
+        artefact: "Artefact",
+        ceiling: float | None = None,
+        meter: MeterName = "exact",
+        force: bool = False,
+        seals: Seals | None = None,
     ) -> None:
+        """seals: encrypts OwnTracks messages that go out."""
         if artefact.policy is None or artefact.problem is None:
             raise InputError("this file is a model without a policy; run `veil solve` on it first")
         if artefact.study_only and not force:
@@ -46,7 +52,7 @@ class Space:
                 f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
             )
         policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
-        self.problem = problem
+        self.problem, self.seals = problem, seals
         self.provenance = artefact.provenance
         if self.states is not None and len(self.states) < max(problem.chain.n_symbols, policy.n_outputs):
             raise InputError(
@@ -119,8 +125,13 @@ class Space:
         release, message = outcome.release, outcome.message
         assert release is not None and message is not None
         if release.lat is not None and (form == "owntracks" or (form == "auto" and owntracks)):
-            return as_owntracks(release, self.accuracy(release))
+            return self.as_owntracks(release)
         return message
+
+    def as_owntracks(self, release: Release, topic: bool = False) -> bytes:
+        """topic: with its name inside, for whoever gets it by no topic."""
+        message = as_owntracks(release, self.accuracy(release), topic)
+        return message if self.seals is None else self.seals(message)
 
     def accuracy(self, release: Release) -> int:
         """How far off a released place is said to be, in metres; of one that an earlier policy knew, the most."""

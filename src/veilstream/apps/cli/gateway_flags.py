@@ -12,12 +12,14 @@ from veilstream.apps.cli.common import need
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
+    from veilstream.core.release import MeterName
     from veilstream.gateway.broker import BrokerSettings
     from veilstream.gateway.forward import ForwardSettings
     from veilstream.gateway.home import Home
     from veilstream.gateway.http import HttpSettings
     from veilstream.gateway.nats.worker import NatsSettings
     from veilstream.gateway.outcome import OutFormat
+    from veilstream.gateway.owntracks import Seals
     from veilstream.gateway.settle import Serving
     from veilstream.gateway.space import Space
     from veilstream.gateway.store import Store
@@ -39,12 +41,13 @@ class Promise:
     force: Annotated[bool, Option("--force", help="Run a model marked study only.")] = False
     idle: Annotated[list[str] | None, Option(metavar="SPACE", help="In the store, not served this time.")] = None
 
-    def space(self, policy: Path) -> "Space":
+    def space(self, policy: Path, seals: "Seals | None" = None) -> "Space":
         from veilstream.artefact import load
         from veilstream.gateway.space import Space
 
         try:
-            return Space(load(policy), self.ceiling, self.meter, self.force)  # type: ignore[arg-type]  # it is checked
+            meter: MeterName = self.meter  # type: ignore[assignment]  # it is checked
+            return Space(load(policy), self.ceiling, meter, self.force, seals)
         except InputError as error:
             raise InputError(str(error) if str(policy) in str(error) else f"{policy}: {error}") from None
 
@@ -178,6 +181,9 @@ class Onward:
     owntracks_key: Annotated[
         Path | None, Option(help="Secrets of encrypted messages, one a line (or VEIL_OWNTRACKS_KEY).")
     ] = None
+    owntracks_key_out: Annotated[
+        Path | None, Option(help="Encrypt releases under this secret (or VEIL_OWNTRACKS_KEY_OUT).")
+    ] = None
 
     def settings(self, form: "OutFormat") -> "ForwardSettings | None":
         url = self.forward or os.environ.get("VEIL_FORWARD")
@@ -196,6 +202,17 @@ class Onward:
         from veilstream.gateway.owntracks import opener
 
         return opener(secrets.splitlines())
+
+    def seals(self) -> "Seals | None":
+        out = secret("VEIL_OWNTRACKS_KEY_OUT", self.owntracks_key_out)
+        if out is None:
+            return None
+        if out in (secret("VEIL_OWNTRACKS_KEY", self.owntracks_key) or "").splitlines():
+            raise InputError("`owntracks_key_out` must be another secret: who reads releases could read the readings")
+        need("nacl", "owntracks")
+        from veilstream.gateway.owntracks import sealer
+
+        return sealer(out)
 
 
 @dataclass(frozen=True)

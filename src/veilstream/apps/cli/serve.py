@@ -3,17 +3,13 @@
 import logging
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from veilstream.apps.cli.common import grouped, need
 from veilstream.apps.cli.gateway_flags import Access, Broker, Cluster, Extent, Onward, Page, Promise
 from veilstream.errors import InputError
-
-if TYPE_CHECKING:
-    from veilstream.gateway.forward import ForwardSettings
-    from veilstream.gateway.settle import Serving
 
 EXAMPLES = """
 Examples:
@@ -33,7 +29,7 @@ Examples:
   veil serve policy.veil --nats nats://n1:4222,nats://n2:4222    (as many of these workers as wanted)
 
 Secrets come from the environment or a file: VEIL_TOKEN or --token-file, VEIL_MQTT_PASSWORD or VEIL_NATS_PASSWORD or
---password-file, VEIL_OWNTRACKS_KEY or --owntracks-key; a URL that holds one from VEIL_FORWARD.
+--password-file, VEIL_OWNTRACKS_KEY or --owntracks-key (and _OUT, -out); a URL that holds one from VEIL_FORWARD.
 """
 
 
@@ -58,26 +54,19 @@ def serve(
         given = [name for name, value in others.items() if value]
         if given:
             raise InputError(f"{given[0]} does not go with --nats, whose workers keep their memory in the cluster")
-        _work(policy, cluster.nats, cluster, access, promise, extent.serving(promise.max_ahead, onward.opens()))
+        _work(policy, cluster.nats, cluster, access, promise, extent, onward)
         return
     if broker.mqtt is None and page.http is None:
         raise InputError("nothing to serve: give --mqtt HOST, --http PORT, both, or --nats URL")
-    to = onward.settings(access.form)
-    if extent.clock and broker.mqtt is None and to is None:
+    if extent.clock and broker.mqtt is None and onward.settings(access.form) is None:
         raise InputError("--clock publishes to a broker: give --mqtt HOST as well, or --nats URL, or --forward URL")
     if broker.mqtt is None and (broker.route or broker.homeassistant):
         raise InputError(f"{'--route' if broker.route else '--homeassistant'} needs --mqtt HOST")
-    _serve(policy, broker, page, access, promise, extent.serving(promise.max_ahead, onward.opens()), to)
+    _serve(policy, broker, page, access, promise, extent, onward)
 
 
 def _serve(
-    policy: Path,
-    broker: Broker,
-    page: Page,
-    access: Access,
-    promise: Promise,
-    serving: "Serving",
-    forward: "ForwardSettings | None",
+    policy: Path, broker: Broker, page: Page, access: Access, promise: Promise, extent: Extent, onward: Onward
 ) -> None:
     """MQTT, HTTP or both over one core."""
     from veilstream.gateway import logs, service
@@ -85,8 +74,9 @@ def _serve(
 
     logs.configure()
     routes = broker.routes(policy, access.form)
-    spaces = {route.space: promise.space(file) for route, file in routes}
-    http = page.settings()
+    serving, seals = extent.serving(promise.max_ahead, onward.opens()), onward.seals()
+    spaces = {route.space: promise.space(file, seals) for route, file in routes}
+    http, forward = page.settings(), onward.settings(access.form)
     store = promise.open_store(policy, spaces, logging.getLogger("veilstream.gateway.store").warning)
     with closing(Core(spaces, store, serving)) as core:
         parts: dict[str, service.Run] = {}
@@ -115,13 +105,16 @@ def _serve(
         service.run(parts, core.stats)
 
 
-def _work(policy: Path, urls: str, cluster: Cluster, access: Access, promise: Promise, serving: "Serving") -> None:
+def _work(
+    policy: Path, urls: str, cluster: Cluster, access: Access, promise: Promise, extent: Extent, onward: Onward
+) -> None:
     """One worker on JetStream."""
     need("nats", "nats")
     from veilstream.gateway import logs, service
     from veilstream.gateway.nats.worker import NatsGateway
 
-    spaces = {name: promise.space(file) for name, file in cluster.policies(policy).items()}
+    serving, seals = extent.serving(promise.max_ahead, onward.opens()), onward.seals()
+    spaces = {name: promise.space(file, seals) for name, file in cluster.policies(policy).items()}
     settings = cluster.settings(urls, access, policy)
     logs.configure()
     gateway = NatsGateway(spaces, settings, serving)
