@@ -23,10 +23,13 @@ from numpy.typing import NDArray
 
 from veilstream.container import pack, unpack, write
 from veilstream.core import belief as _belief  # noqa: F401  (every kind of policy a file may hold)
+from veilstream.core import by_clock as _by_clock  # noqa: F401
 from veilstream.core import ladder as _ladder  # noqa: F401
 from veilstream.core import schedule as _schedule  # noqa: F401
 from veilstream.core import window as _window  # noqa: F401
 from veilstream.core.chain import MarkovChain
+from veilstream.core.clock import Clock
+from veilstream.core.cyclic import CyclicChain
 from veilstream.core.local import policy as _local  # noqa: F401
 from veilstream.core.policy import Policy, restore
 from veilstream.core.problem import Average, Both, Budget, Constraint, Instantaneous, Problem
@@ -72,7 +75,7 @@ def impossible_next(chain: MarkovChain) -> tuple[str, ...]:
     """A reason not to deploy the chain, where some symbol can never follow some state."""
     follow = np.zeros((len(chain), chain.n_symbols))
     for x in range(chain.n_symbols):
-        follow[:, x] = chain.transition[:, chain.symbols == x].sum(1)
+        follow[:, x] = chain.rarest[:, chain.symbols == x].sum(1)
     zeros = int((follow <= 0).sum())
     return (f"{zeros} transitions of the chain have probability 0; fit with smoothing > 0",) if zeros else ()
 
@@ -260,6 +263,8 @@ def _export_chain(chain: MarkovChain) -> tuple[dict[str, Any], dict[str, NDArray
         for row, history in zip(padded, chain.histories, strict=True):
             row[: len(history)] = history
         arrays["histories"] = padded
+    if isinstance(chain, CyclicChain):
+        return {"name": chain.name, "clock": chain.clock.export()}, {**arrays, "cycle": chain.cycle}
     return {"name": chain.name}, arrays
 
 
@@ -277,7 +282,13 @@ def _restore_chain(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) 
     if counts is not None and counts.shape != transition.shape:
         raise InputError(f"counts must have the shape of the transition, found {counts.shape}")
     name = str(meta.get("name", "chain"))[:80]
-    return MarkovChain(transition, arrays["initial"], histories, name if name.isprintable() else "chain", counts)
+    name = name if name.isprintable() else "chain"
+    if "clock" in meta:
+        cycle = arrays["cycle"]
+        if cycle.shape[1:] != transition.shape:
+            raise InputError(f"cycle must hold matrices of the transition's shape, found {cycle.shape}")
+        return CyclicChain.of(cycle, Clock(**meta["clock"]), histories, name, counts)
+    return MarkovChain(transition, arrays["initial"], histories, name, counts)
 
 
 def _constraint_to(constraint: Constraint) -> dict[str, Any]:
@@ -318,7 +329,8 @@ def _restore_policy(meta: Any, arrays: dict[str, NDArray[Any]], chain: MarkovCha
 def _check_own_chain(policy: Policy, chain: MarkovChain, name: str) -> None:
     """The file holds one chain: a policy that was made for another cannot be in it."""
     for _, part in policy.shares():
-        for what in ("transition", "initial"):
-            carried, own = getattr(part.chain, what, None), getattr(chain, what)
-            if carried is not None and (carried.shape != own.shape or np.abs(carried - own).max() > SAME_CHAIN):
+        for what in ("transition", "initial", "cycle"):
+            carried, own = getattr(part.chain, what, None), getattr(chain, what, None)
+            same = own is not None and carried is not None and carried.shape == own.shape
+            if carried is not None and not (same and np.abs(carried - own).max() <= SAME_CHAIN):
                 raise InputError(f"{name}: the policy was made for another chain than the file's (its {what} differs)")

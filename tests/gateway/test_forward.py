@@ -10,9 +10,10 @@ import time
 
 import pytest
 
+from forked import Gateways
 from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
 from httpkit import Receiver, Server, forwarding
-from mqttkit import Client, Gateways
+from mqttkit import Client
 from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
 from veilstream.gateway.forward import ForwardSettings
@@ -222,8 +223,8 @@ def test_killed_at_random_moments_nothing_is_lost_on_the_way_on(tmp_path, receiv
     broker, rng, kills = Mosquitto(folder), random.Random(2), 12
     client, steps, store = Client(broker.port, "nothing"), 0, tmp_path / "s.db"
     try:
-        with Gateways(tmp_path / "p.veil", store, broker.port, receiver.url) as gateways:
-            gateways.start()
+        with Gateways(tmp_path / "p.veil", store, "mqtt", broker.port) as gateways:
+            gateways.start(receiver.url)
             wait_until(lambda: b"broker_connected" in (tmp_path / "s.log").read_bytes())
             for _ in range(kills):
                 receiver.up = rng.random() < 0.7
@@ -233,7 +234,7 @@ def test_killed_at_random_moments_nothing_is_lost_on_the_way_on(tmp_path, receiv
                     steps += 1
                     time.sleep(rng.uniform(0.0, 0.08))
                 os.kill(gateways.pid, signal.SIGKILL)
-                gateways.start()
+                gateways.start(receiver.url)
             receiver.up = True
             wait_until(
                 lambda: len({(b["topic"], b["tst"]) for b in receiver.bodies()}) == 5 * steps, 60, "the last one"

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import sys
 import threading
 
 import numpy as np
@@ -159,11 +160,49 @@ def test_syntactic_faults_are_refused(data, reason):
         (b'{"stream":"a","t":1.5,"value":2}', Refusal.time),
         (b'{"stream":"a","t":1e300,"value":2}', Refusal.time),
         (b'{"_type":"transition","desc":"home"}', Refusal.not_a_location),
-        (b'{"_type":"encrypted","data":"x"}', Refusal.not_a_location),
+        (b'{"_type":"encrypted","data":"x"}', Refusal.sealed),
     ],
 )
 def test_faults_of_stream_and_time_are_refused(data, reason):
     assert parse(data, GRID) == [reason]
+
+
+@pytest.mark.parametrize(
+    ("data", "points"),
+    [
+        (b'{"stream":"NaN: Infinity, \\"NaN","t":1,"value":NaN}', ["nan"]),
+        (
+            b'[{"stream":"a","t":1,"lat":NaN,"lon":-Infinity},{"stream":"a","t":2,"value": Infinity }]',
+            ["(nan, nan)", "nan"],
+        ),
+        (b'{"stream":"a","t":1,"value":NaN,"lat":1,"lon":2}', ["nan"]),
+        (b'{"stream":"a","t":1,"value":null,"lat":"1.5","lon":2e0}', ["(1.5, 2.0)"]),
+        (b'{"stream":"a","t":1,"value":" 7 ","x":{"y":[NaN,"\\\\"]}}', ["7.0"]),
+    ],
+)
+def test_numbers_that_json_does_not_know_are_points_that_cannot_be_read(data, points):
+    found = parse(data, GRID)
+    assert [str(r.point) for r in found] == points
+    assert all(r.stream in ("a", 'NaN: Infinity, "NaN') for r in found)
+
+
+@pytest.mark.parametrize("data", [b'{"t":1,"value":Nan}', b'{"t":1,"value":N', b'{"t":1,"v":"', b"NaN"])
+def test_what_only_looks_like_such_a_number_is_refused(data):
+    assert parse(data, GRID, "a") in (Refusal.unreadable, [Refusal.unreadable])
+
+
+def test_every_number_takes_the_same_way():
+    """No value is parsed a second time, by another parser: that took longer, which could be seen."""
+    calls: list[list[str]] = []
+    for value in (b"3.25", b"NaN", b"1e400", b"-Infinity", b"9" * 80):
+        seen: list[str] = []
+        sys.setprofile(
+            lambda frame, what, arg, seen=seen: seen.append(frame.f_code.co_name) if what == "call" else None
+        )
+        parse(b'{"stream":"a","t":1,"value":%s}' % value, GRID)
+        sys.setprofile(None)
+        calls.append([name for name in seen if name != "_end"])
+    assert all(c == calls[0] for c in calls)
 
 
 def test_a_bad_item_does_not_spoil_its_batch():

@@ -2,12 +2,7 @@
 
 import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 from gatewaykit import wait_until
 from veilstream.gateway.broker import BrokerSettings, Connection
@@ -87,37 +82,3 @@ def serving(core, port, *routes: Route, republish: int = 100, home=None, **setti
     finally:
         stop.set()
         thread.join()
-
-
-class Gateways:
-    """The forker: starts a gateway in a few milliseconds, to be killed."""
-
-    def __init__(self, *arguments) -> None:
-        code = Path(__file__).with_name("forker.py")
-        log = Path(arguments[1]).with_suffix(".log")
-        self.log = log.open("wb")
-        self.process = subprocess.Popen(
-            [sys.executable, code, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log
-        )
-
-    def start(self) -> int:
-        self.process.stdin.write(b"\n")
-        self.process.stdin.flush()
-        self.pid = int(self.process.stdout.readline())
-        return self.pid
-
-    def stop(self) -> None:
-        os.kill(self.pid, signal.SIGTERM)
-        self.process.stdin.close()
-        self.process.wait(20)
-
-    def __enter__(self) -> "Gateways":
-        return self
-
-    def __exit__(self, *_) -> None:
-        """Nothing is left running, whatever happened."""
-        self.process.stdin.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        self.process.wait(20)
-        self.log.close()

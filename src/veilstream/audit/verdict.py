@@ -114,8 +114,8 @@ def verdict(audit: Audit, claim: Claim | None, chain: MarkovChain, names: tuple[
     words += [_against_words(audit.policy, other, audit.unit) for other in audit.against]
     if len(own) > 1:
         words.append(
-            "All promises speak of the fitted chain; the recorded traces show one person's past, and say nothing "
-            "certain about the future."
+            "What is not said to be held out speaks of the fitted chain; the recorded traces show one "
+            "person's past, and say nothing certain about the future."
         )
     return " ".join(w for w in words if w)
 

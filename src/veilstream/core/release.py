@@ -114,7 +114,7 @@ class Mechanism:
         self.positive = (
             self.table is not None
             and chain is not None
-            and bool((self.table > 0).all() and (chain.transition > 0).all() and (chain.initial > 0).all())
+            and bool((self.table > 0).all() and (chain.rarest > 0).all() and (chain.initial > 0).all())
         )
         self.drawn: Array | None = None
         if self.table is not None and isinstance(self.meter, TableMeter):
@@ -125,13 +125,14 @@ class Mechanism:
     def start(self, n: int, step: ArrayLike = 0) -> Streams:
         """n streams that begin at these public steps."""
         first = np.broadcast_to(np.asarray(step, np.int64), n).copy()
-        total = np.full(n, self.meter.start_bits)
-        return Streams(self._at(self.policy.start(n), first), self.meter.start(first), total, first)
+        memory, belief = self._at(self.policy.start(n), first), self.meter.start(first)
+        return Streams(memory, belief, self.meter.start_bits(first), first)
 
     def skip(self, s: Streams, k: int = 1) -> Streams:
         """k steps without a release."""
         memory, belief = self.policy.skip(s.memory, k), self.meter.skip(s.belief, k, s.step)
-        return Streams(self._at(memory, s.step + k), belief, s.total + self.meter.gap_bits(s.memory, k), s.step + k)
+        total = s.total + self.meter.gap_bits(s.memory, k, s.step)
+        return Streams(self._at(memory, s.step + k), belief, total, s.step + k)
 
     def move(self, s: Streams, account: Excess) -> Streams:
         """The public moves of streams that passed a boundary since their last release.
@@ -175,7 +176,7 @@ class Mechanism:
         if self.drawn is None:
             a = self.table[s.memory] if self.table is not None else self.policy.channel(s.memory)
         used = self.meter.used(s.belief, a)
-        bits, law = self.meter.read(s.belief, s.memory, used)
+        bits, law = self.meter.read(s.belief, s.memory, used, s.step)
         return View(a, used, law, bits)
 
     def draw(self, s: Streams, view: View, z: Index, u: Array) -> Index:
@@ -210,7 +211,7 @@ class Mechanism:
         if a is not None:  # a channel whose rows are all alike tells nothing: its Bayes step is b P
             a = np.where(over[:, None, None], (shown / shown.sum(-1, keepdims=True))[:, None, :], a)
         after = self.after(s, View(a, a, law, np.where(over, 0, view.bits)), y)
-        after.memory[silent] = self.policy.skip(s.memory)[silent]
+        after.memory[silent] = self._at(self.policy.skip(s.memory), s.step + 1)[silent]
         after.belief[silent] = self.meter.silent(s.belief, s.step)[silent]
         if (
             self.policy.moves_by is not None and self.ceiling is not None
@@ -246,6 +247,8 @@ def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | N
             raise InputError("the table meter needs a window policy of moderate size and its problem")
         if problem.chain.order > 1:
             raise InputError("the table meter is for chains of order 1; use the exact one")
+        if problem.chain.phases > 1:
+            raise InputError("the table meter is for chains without a clock; use the exact one")
         return TableMeter.of(table, problem.chain, policy)
     chain = policy.chain if problem is None else problem.chain
     own: Meter | None = None if chain is None else policy.own_meter(chain)
@@ -264,7 +267,8 @@ class Releaser:
     """One stream. `release(x)` gives what may be shown instead of the true symbol x.
 
     A policy from `solve` knows its chain, and the meter is exact. For a bare window policy without `problem` it
-    charges each step the capacity of the channel, an upper bound for every chain.
+    charges each step the capacity of the channel, an upper bound for every chain. `step`: the public number of the
+    first step, for a chain with a clock.
     """
 
     def __init__(
@@ -275,9 +279,10 @@ class Releaser:
         ceiling: float | None = None,
         meter: MeterName = "exact",
         seed: int | None = None,
+        step: int = 0,
     ) -> None:
         self.mechanism = Mechanism(policy, problem, ceiling, meter)
-        self._streams, self._uniforms = self.mechanism.start(1), uniforms(seed)
+        self._streams, self._uniforms = self.mechanism.start(1, step), uniforms(seed)
         self._private = np.array([BLIND])  # the last true state: leaves through the channel only
         self._feeling = Feeling(self.mechanism, problem, self._streams)
 
@@ -316,14 +321,15 @@ def release_many(
     ceiling: float | None = None,
     meter: MeterName = "exact",
     seed: int | None = None,
+    step: ArrayLike = 0,
 ) -> Released:
-    """Many streams at once: true symbols x, streams x steps, each stream from its own start."""
+    """Many streams at once: true symbols x, streams x steps, each stream from its own start (at these public steps)."""
     mechanism, source = Mechanism(policy, problem, ceiling, meter), uniforms(seed)
     x = np.asarray(x)
     if x.ndim != 2:
         raise InputError(f"x must be streams x steps, found {x.ndim} axes")
     x = _checked_symbols(x, len(mechanism.true_states.first), 0)
-    streams, z = mechanism.start(len(x)), np.full(len(x), BLIND)
+    streams, z = mechanism.start(len(x), step), np.full(len(x), BLIND)
     feeling = Feeling(mechanism, problem, streams)
     y = np.empty(x.shape, dtype=np.int64)
     for t in range(x.shape[1]):

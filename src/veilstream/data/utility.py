@@ -54,7 +54,9 @@ class Utility:
         if record is None or len(record) < LEAST_STEPS or distortion == "states":
             return cls(chain, between, states.unit, names, held_out=later, fitted=True)
         mean, worst = record.felt(states, quantile)
-        return cls(chain, mean, states.unit, names, worst, record.course(states, chain), between, later, True)
+        return cls(
+            chain, mean, states.unit, names, worst, record.course(states, chain), between, held_out=later, fitted=True
+        )
 
     def problem(self, constraint: Constraint) -> Problem:
         return Problem(self.chain, self.distortion, constraint, self.worst)

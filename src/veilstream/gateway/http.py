@@ -235,10 +235,13 @@ class HttpGateway:
         self, request: web.Request, stream: str | None = None
     ) -> tuple[bytes, Found, list[Outcome] | None]:
         """The body of a request, what was found in it, and what became of it; None if it could not be handled."""
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            body = await request.read()
         answer: asyncio.Future[list[Outcome] | None] = asyncio.get_running_loop().create_future()
-        parcel = Parcel.of(self.core, body, lambda data: self._read(data, stream), answer)
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                body = await request.read()
+            parcel = Parcel.of(self.core, body, lambda data: self._read(data, stream), answer)
+        except (web.RequestPayloadError, ConnectionError):  # not in the encoding that its header says, or cut off
+            body, parcel = b"", Parcel(b"", Refusal.unreadable)
         if isinstance(parcel.found, Refusal):
             self.core.stats.refused[parcel.found.name] += 1
             return body, parcel.found, None
@@ -247,8 +250,8 @@ class HttpGateway:
         return body, parcel.found, await answer
 
     def _read(self, body: bytes | bytearray, stream: str | None = None) -> Found:
-        serving = self.core.serving
-        found = parse(body, self.core.spaces[""].grid, stream, limit=serving.max_bytes, opens=serving.opens)
+        space, serving = self.core.spaces[""], self.core.serving
+        found = parse(body, space.grid, stream, "", serving.max_bytes, space.columns, serving.opens)
         if isinstance(found, Refusal) or not self._routes:
             return found
         return [r if isinstance(r, Refusal) or self._carried(r.stream) else Refusal.stream for r in found]

@@ -6,6 +6,9 @@ release) and we send again what is in the outbox. The last `republish` confirmed
 killed forgets messages it has confirmed. Whoever reads the output drops repeats by (stream, t).
 
 When the store cannot be written the gateway goes offline; the broker keeps the readings.
+
+A broker drops the connection at a message larger than it takes, and does not say how large that is. When it breaks at
+one larger than any that has arrived, messages are made half as large from then on, also those in the outbox.
 """
 
 import logging
@@ -14,6 +17,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
 from paho.mqtt.client import MQTTMessage
 
 from veilstream.errors import InputError
@@ -34,7 +38,8 @@ IDLE_S = 0.05
 DRAIN_S = 5.0
 PAUSE_S = 1.0  # after a reading that could not be kept
 CONFIRM_AT_ONCE = 256
-SMALL_PACKET = 4096  # bytes that every broker takes
+_bodies = msgspec.json.Decoder(list[msgspec.Raw])
+SMALL_PACKET = 4096  # bytes that almost every broker takes
 
 
 class Origin(NamedTuple):
@@ -72,12 +77,14 @@ class MqttGateway:
                     "give them other names, and their steps would be drawn a second time: keep the filter, or take "
                     "another `store`"
                 )
-        self._in_flight: dict[int, int] = {}  # message id -> outbox id
+        self._in_flight: dict[int, tuple[int, int]] = {}  # message id -> outbox id, bytes; in order
         self._confirmed: deque[int] = deque()  # outbox ids that have arrived, oldest first
         self._states: set[int] = set()  # outbox ids in flight of what is not sent again: a newer one replaces it
         self._sent_up_to = 0  # outbox id
         self._behind = threading.Event()  # the outbox may hold something not sent in this session
-        self._worked = False  # this session took a reading, or a release arrived
+        self._arrived = 0  # the last outbox id that has ever arrived
+        self._carried, self._packet = 0, SMALL_PACKET  # bytes that have arrived in one message; that we trust to arrive
+        self._took = self._delivered = False  # this session took readings; got through what had not yet arrived
 
     def run(self, stop: threading.Event) -> None:
         """Serve until `stop`, through every break."""
@@ -105,7 +112,7 @@ class MqttGateway:
         self._states.clear()
         if self.home is not None:
             self.home.forget()
-        self._worked = False
+        self._took = self._delivered = False
         self._sent_up_to = 0
         self._behind.set()
         try:
@@ -117,14 +124,21 @@ class MqttGateway:
             self._drain(connection)
             connection.close()
         except BrokerLost as error:
-            log.warning("broker_lost", extra={"reason": str(error)})
+            log.warning("broker_lost", extra={"reason": str(error), "unconfirmed_bytes": self._learn()})
             connection.drop()
         except StoreError:
             log.error("store_failed")
             connection.drop()  # nothing was acknowledged: the broker keeps it
         finally:
             self.core.stats.connected = False
-        return self._worked
+        return self._delivered or (self._took and not self._in_flight)
+
+    def _learn(self) -> int | None:
+        """Bytes of the first message without an answer, which the broker may have found too large."""
+        first = next((size for _, size in self._in_flight.values()), None)
+        if first is not None and first > self._carried:
+            self._packet = min(self._packet, first) // 2
+        return first
 
     def _try(self, connection: Connection, stop: threading.Event) -> None:
         """Under a clock a reading that cannot be kept must not show: only a tick that fails takes us offline."""
@@ -172,7 +186,7 @@ class MqttGateway:
         for parcel in parcels:
             connection.ack(parcel.note.message)
         connection.inbox.clear()
-        self._worked = True
+        self._took = True
 
     def _body(self, reading: Reading | Refusal, outcome: Outcome, form: OutFormat) -> bytes:
         assert isinstance(reading, Reading)
@@ -191,11 +205,11 @@ class MqttGateway:
 
     def _routed(self, m: MQTTMessage, topic: str, route: Route, stream: str) -> Parcel:
         def read(data: bytes | bytearray) -> Found:
-            grid, serving = self.core.spaces[route.space].grid, self.core.serving
-            return parse(data, grid, stream, route.space, serving.max_bytes, serving.opens)
+            space, serving = self.core.spaces[route.space], self.core.serving
+            return parse(data, space.grid, stream, route.space, serving.max_bytes, space.columns, serving.opens)
 
         target = route.output(stream)
-        limit = max(len(topic) + len(m.payload), SMALL_PACKET) - len(target.encode())
+        limit = max(len(topic) + len(m.payload), self._packet) - len(target.encode())
         return Parcel.of(self.core, m.payload, read, Origin(m, target, route.form, limit))
 
     # --- releases out ----------------------------------------------------------------------------------
@@ -214,8 +228,14 @@ class MqttGateway:
         self._behind.set()
 
     def _send(self, connection: Connection, i: int, topic: str, payload: bytes) -> None:
+        """The last of its parts stands for all: a broker confirms in order."""
+        room, parts = max(self._packet, self._carried) - len(topic.encode()), [payload]
+        if self._packet < SMALL_PACKET and len(payload) > room and payload.startswith(b"["):
+            parts = list(_packets([bytes(body) for body in _bodies.decode(payload)], room))
         at_home = self.home is not None and self.home.owns(topic)
-        self._in_flight[connection.publish(topic, payload, self.retain or at_home)] = i
+        for part in parts:
+            mid = connection.publish(topic, part, self.retain or at_home)
+        self._in_flight[mid] = i, len(topic.encode()) + max(map(len, parts))
         if at_home:
             self._states.add(i)
 
@@ -224,7 +244,7 @@ class MqttGateway:
         while self._behind.is_set() and len(self._in_flight) < MAX_IN_FLIGHT:
             self._behind.clear()
             rows = self.core.unsent(self._sent_up_to)
-            sent = {*self._in_flight.values(), *self._confirmed} if rows else set()
+            sent = {*(i for i, _ in self._in_flight.values()), *self._confirmed} if rows else set()
             for i, topic, payload in rows:
                 if i not in sent:
                     self._send(connection, i, topic, payload)
@@ -238,10 +258,12 @@ class MqttGateway:
         """Take confirmed releases out of the outbox, all but the last `republish`."""
         replaced: list[int] = []
         while connection.confirmed:
-            i = self._in_flight.pop(connection.confirmed.popleft(), None)
+            i, size = self._in_flight.pop(connection.confirmed.popleft(), (None, 0))
             if i is not None:
                 (replaced if i in self._states else self._confirmed).append(i)
-                self._worked = True
+                self._carried = max(self._carried, size)
+                self._delivered |= i > self._arrived
+                self._arrived = max(self._arrived, i)
         if replaced:
             self._states.difference_update(replaced)
             self.core.confirm(replaced)

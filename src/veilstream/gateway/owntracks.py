@@ -98,9 +98,9 @@ def opener(secrets: Sequence[str]) -> Opens:
 
     boxes = [SecretBox(_key(secret, "owntracks_key")) for secret in secrets or [""]]
 
-    def opens(data: object) -> bytes | None:
+    def opens(data: str) -> bytes | None:
         try:
-            sealed = base64.b64decode(data, validate=True) if isinstance(data, str) else b""
+            sealed = base64.b64decode(data, validate=True)
         except ValueError:
             return None
         for box in boxes:

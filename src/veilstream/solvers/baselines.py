@@ -10,6 +10,7 @@ Their leakage is the true one, by exact belief: a provider who knows the chain f
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -66,6 +67,7 @@ SHAPES: dict[str, tuple[Callable[[Problem, float], Array], float, float]] = {
 class Baseline(Solver):
     """One of the above, tried at `settings` strengths; at a weight, the best of them."""
 
+    clocks: ClassVar[bool] = True
     shape: str
     settings: int = 24
     steps: int = 200

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -78,6 +78,8 @@ class Point:
 
 class Solver(ABC):
     """A frozen set of hyper-parameters that finds a policy for each weight; the rest says what else it can do."""
+
+    clocks: ClassVar[bool] = False  # whether it can look at the public clock of a chain
 
     @property
     def name(self) -> str:
@@ -169,7 +171,8 @@ class Solution:
             "warnings": self.warnings,
             **({} if self.record is None else self.record.to_json()),
             **({} if self.ladder is None else {"feedback": self.ladder.to_json()}),
-            **({} if later is None else {"held_out": later.to_json(), "worst_leakage": self.worst_leakage}),
+            **({} if later is None else {"held_out": later.to_json()}),
+            **({} if later is None and self.record is None else {"worst_leakage": self.worst_leakage}),
         }
 
     def with_bound(self, bound: float, certificate: Any, elsewhere: float = 0.0) -> "Solution":

@@ -114,22 +114,25 @@ def read_model(text: str, distortion: str = "felt", quantile: float = 1.0) -> "t
     artefact = load(text)
     states, solved = artefact.states, artefact.problem
     if states is not None:
-        return Utility.of(artefact.chain, states, artefact.record, distortion, quantile, artefact.held_out), artefact
+        return Utility.of(
+            artefact.chain, states, artefact.record, distortion, quantile, held_out=artefact.held_out
+        ), artefact
     if solved is None:
         raise InputError(f"{text} has no states, so distances between them are unknown")
     names = tuple(map(str, range(solved.n_outputs)))
     return Utility(artefact.chain, solved.distortion, "", names), artefact
 
 
-# how `veil fit` was told to read; its files remember it, so that the other verbs read alike
-READING: dict[str, type] = {"columns": str, "tz": str, "time_format": str, "unit": str, "skip_bad": bool}
+# how `veil fit` was told to read; its files remember it, so that the other verbs read alike. What may be dropped is
+# not remembered: that is for whoever releases to say.
+READING = ("columns", "tz", "time_format", "unit")
 
 
 def remembered(provenance: Mapping[str, Any]) -> dict[str, Any]:
     """How the data behind a file was read; a file may say anything."""
     said = provenance.get("reading")
     known = said if isinstance(said, dict) else {}
-    return {k: known[k] for k, kind in READING.items() if known.get(k) and isinstance(known[k], kind)}
+    return {k: known[k] for k in READING if isinstance(known.get(k), str) and known[k]}
 
 
 def read_like(provenance: Mapping[str, Any], sources: list[str], **told: Any) -> "Readings":
@@ -141,10 +144,15 @@ def read_like(provenance: Mapping[str, Any], sources: list[str], **told: Any) ->
     told = {k: v for k, v in told.items() if v}
     try:
         return read(sources, **(remembered(provenance) | told))
-    except InputError:
+    except InputError as fault:
         if not remembered(provenance).keys() - told.keys():
             raise
-        return read(sources, **told)
+        try:
+            return read(sources, **told)
+        except InputError:
+            if ": no column " in str(fault):  # another file, with names of its own: what is wrong with it is the second
+                raise
+            raise fault from None
 
 
 def quantile_of(text: str | None) -> tuple[str | None, float]:

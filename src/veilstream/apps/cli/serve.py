@@ -76,6 +76,7 @@ def _serve(
     routes = broker.routes(policy, access.form)
     serving, seals = extent.serving(promise.max_ahead, onward.opens()), onward.seals()
     spaces = {route.space: promise.space(file, seals) for route, file in routes}
+    extent.name_fields(spaces)
     http, forward = page.settings(), onward.settings(access.form)
     store = promise.open_store(policy, spaces, logging.getLogger("veilstream.gateway.store").warning)
     with closing(Core(spaces, store, serving)) as core:
@@ -115,6 +116,7 @@ def _work(
 
     serving, seals = extent.serving(promise.max_ahead, onward.opens()), onward.seals()
     spaces = {name: promise.space(file, seals) for name, file in cluster.policies(policy).items()}
+    extent.name_fields(spaces)
     settings = cluster.settings(urls, access, policy)
     logs.configure()
     gateway = NatsGateway(spaces, settings, serving)

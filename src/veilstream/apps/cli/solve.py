@@ -82,6 +82,7 @@ def solve(
     )
     from veilstream.apps.headline import Guess
     from veilstream.core.held_out import FIGURES
+    from veilstream.data.recording import Recording
     from veilstream.solvers import Level
     from veilstream.solvers import solve as run
     from veilstream.solvers.comfort import about_later, honest
@@ -97,6 +98,7 @@ def solve(
     if memory is not None:
         options["memory_gb"] = memory
     problem = source.problem(constraint_of(source, avg, at_most, weight, budget))
+    recording = Recording() if artefact is None else artefact.recording
     with progress_bar("solving", quiet=json_out) as progress:
         solution = run(
             problem,
@@ -106,7 +108,7 @@ def solve(
             seed=seed,
             progress=progress,
             course=source.course,
-            feedback=None if feedback is None else boundary_steps(feedback, artefact),
+            feedback=None if feedback is None else recording.steps_in(feedback, "--feedback"),
             max_bits=max_bits,
             held_out=source.held_out,
             certify_seconds=seconds,
@@ -125,23 +127,6 @@ def solve(
         print_json(result)
     else:
         show(solution, source, quantile, guess, out)
-
-
-def boundary_steps(every: str, model: "Artefact | None") -> int:
-    """Steps between boundaries: a stretch of time, or a number of steps where the model counts steps."""
-    from veilstream.errors import InputError
-    from veilstream.units import format_duration, parse_duration
-
-    period = None if model is None else model.period_s
-    if period is None:
-        if not every.isdecimal() or int(every) < 1:
-            raise InputError(f"--feedback must be a number of steps, since this model counts steps; found {every!r}")
-        return int(every)
-    named = {"day": "1d", "week": "7d", "month": "30d"}
-    steps = parse_duration(named.get(every, every), "--feedback") / period
-    if steps < 1:
-        raise InputError(f"--feedback {every} is shorter than a step of {format_duration(period)}")
-    return round(steps)
 
 
 def limit_warnings(source: "Utility", avg: str | None, at_most: str | None) -> list[str]:
@@ -221,8 +206,8 @@ def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess
     if later is not None:
         table.add_row("  on later data", spans(later.leakage), f"bits, {told}")
         table.add_row("  felt on later data", spans(later.raw_distortion), f"{unit}, {told}")
-        if solution.worst_leakage is not None:
-            table.add_row("  at most", f"{solution.worst_leakage:.4f}", "bits whatever the data is, proved")
+    if (later is not None or tried is not None) and solution.worst_leakage is not None:
+        table.add_row("  at most", f"{solution.worst_leakage:.4f}", "bits whatever the data is, proved")
     if solution.ladder is not None and tried is not None:
         table.add_row("  charged", f"{tried.charged:.4f}", "bits, what its meter will say: proved under the chain")
     if far is not None:

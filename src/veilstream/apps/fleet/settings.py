@@ -25,6 +25,7 @@ class Settings:
     points: int = 12  # of the curve
     certify_s: float = 5.0  # seconds of proof per user; 0: none
     audit: bool = True
+    feedback: str | None = None  # a stretch of time between public moves; None: no ladder
 
     def __post_init__(self) -> None:
         given = [
@@ -34,6 +35,8 @@ class Settings:
             raise InputError(f"give one of {', '.join(given)}, not several")
         if not given and not self.at_most:
             object.__setattr__(self, "avg", (DEFAULT_AVG,))
+        if self.feedback is not None and not self.avg:
+            raise InputError("`feedback` keeps a mean limit: give one (`avg`)")
         if self.points < 2:
             raise InputError(f"`points` must be at least 2, found {self.points}")
         for text in (*self.avg, *self.at_most):

@@ -18,9 +18,9 @@ from veilstream.apps.report.points import (
     curve_constraint,
     distinct,
     example,
+    liveliest,
     mean_channel,
     slopes,
-    stretch,
 )
 from veilstream.apps.report.rivals import Elsewhere, Rival, at_policy, felt_of, modest
 from veilstream.artefact import Artefact
@@ -30,7 +30,7 @@ from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Both, Instantaneous, Problem
-from veilstream.data.card import newest_symbol_chain
+from veilstream.data.card import commonest, newest_symbol_chain
 from veilstream.errors import InputError
 from veilstream.solvers import curve, default_weights
 from veilstream.solvers.baselines import Baseline
@@ -98,6 +98,11 @@ class Content:
         return list(dict.fromkeys([*lines, *self.audit.warnings]))
 
     @property
+    def blind(self) -> float:
+        """How often an adversary who sees no release is right."""
+        return commonest(self.artefact.chain)
+
+    @property
     def own(self) -> Spot:
         return next(s for s in self.spots if s.own)
 
@@ -123,15 +128,16 @@ def collect(
     account: Sequence[dict[str, Any]] = (),
     progress: Progress | None = None,
     course: Course | None = None,
+    first: Sequence[int] | NDArray[np.int64] | None = None,
 ) -> Content:
-    """All the numbers. `sequences`: recorded symbols, needed unless the report is shareable; `course`: the same streams
-    with their readings, for what is felt."""
+    """All the numbers. `sequences`: recorded symbols, from these `first` steps on, needed unless the report is
+    shareable; `course`: the same streams with their readings, for what is felt."""
     if artefact.policy is None or artefact.problem is None:
         raise InputError("this file holds a model without a policy; make one with veil solve MODEL --avg 1km -o FILE")
     problem, chain = artefact.problem, artefact.chain
     recorded, course = (None, None) if options.shareable else (sequences, course)
     if options.shareable:
-        sequences = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=options.seed)[0]]]
+        sequences, first = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=options.seed)[0]]], None
     if not sequences:
         raise InputError("the report shows recorded traces: give `data`, or `shareable` to draw them from the chain")
     free = problem.under(curve_constraint(problem.constraint))
@@ -145,7 +151,9 @@ def collect(
     kept = [s for s in distinct(solutions) if not _same(s, own, solutions)]
     n_spots = len(kept) + 1
     room = MAX_CELLS // n_spots - chain.n_symbols * problem.n_outputs
-    path = stretch(sequences, int(np.clip(room // chain.n_symbols, 24, MAX_STEPS)))
+    shown = int(np.clip(room // chain.n_symbols, 24, MAX_STEPS))
+    which, at = liveliest(sequences, shown)
+    path, begin = np.asarray(sequences[which][at : at + shown]), at + (0 if first is None else int(first[which]))
     z = TrueStates.of(chain).along(path)
     truth = None if course is None else course.truth(chain)
     elsewhere = Elsewhere.of(problem, course, options.seed)
@@ -168,7 +176,7 @@ def collect(
                 point,
                 min(low, point.leakage),
                 is_own,
-                example(chain, point.policy, z, options.seed),
+                example(chain, point.policy, z, options.seed, begin),
                 *mean_channel(chain, point.policy, options.seed),
                 _less(point, record, truth, chain.entropy_rate),
                 felt,
@@ -188,7 +196,9 @@ def collect(
         spots,
         solutions,
         Baseline("planar-laplace", settings=16, seed=options.seed).family(_free(problem), progress),
-        audit_part(artefact, recorded, options.audit, options.seed, progress, next(s.record for s in spots if s.own)),
+        audit_part(
+            artefact, recorded, options.audit, options.seed, progress, next(s.record for s in spots if s.own), first
+        ),
         truth,
         list(card),
         list(account),
@@ -286,7 +296,7 @@ def payload(content: Content) -> dict[str, Any]:
         "hours": (content.artefact.period_s or 0) / 3600,
         "names": content.names,
         "thing": noun(content.unit),
-        "blind": _r(content.law.max()),
+        "blind": _r(content.blind),
         "truth": _r(content.artefact.chain.entropy_rate),
         "law": _r(content.law),
         "places": None if places is None else _r(places),
