@@ -17,7 +17,7 @@ from mqttkit import Client
 from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
 from veilstream.gateway.forward import ForwardSettings
-from veilstream.gateway.http import HttpSettings
+from veilstream.gateway.guard import HttpSettings
 from veilstream.gateway.topics import Route
 
 TOKEN = "a token of decent length"

@@ -14,7 +14,8 @@ from veilstream.gateway import logs, pipe, service
 from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.core import Core
 from veilstream.gateway.forward import Forwarder, ForwardSettings
-from veilstream.gateway.http import HttpGateway, HttpSettings
+from veilstream.gateway.guard import HttpSettings
+from veilstream.gateway.http import HttpGateway
 from veilstream.gateway.mqtt import MqttGateway
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store

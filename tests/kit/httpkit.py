@@ -8,7 +8,8 @@ import urllib.error
 import urllib.request
 
 from veilstream.gateway.forward import Forwarder, ForwardSettings
-from veilstream.gateway.http import HttpGateway, HttpSettings
+from veilstream.gateway.guard import HttpSettings
+from veilstream.gateway.http import HttpGateway
 
 
 class Server:

@@ -6,13 +6,9 @@ in the same browser must not get in: the Host must be local and a POST must say 
 """
 
 import asyncio
-import hmac
-import ipaddress
 import logging
-import re
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
@@ -21,6 +17,7 @@ from aiohttp import web
 
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
+from veilstream.gateway.guard import HEADERS, Guard, HttpSettings
 from veilstream.gateway.intake import Found, Parcel, handle, place_of
 from veilstream.gateway.kept import StoreError
 from veilstream.gateway.openapi import document
@@ -37,8 +34,6 @@ FIRST_REQUEST_S = 10  # from the connection to a whole request
 MAX_CONNECTIONS, BACKLOG = 512, 128
 LOOK_S = 0.1  # at whether to stop
 FIRST_LOOK_S, LAST_LOOK_S = 0.5, 30.0  # at whether a store that failed works again
-SHORTEST_TOKEN = 16
-OWN_PATH = re.compile(r"/(?!v1(/|$))[A-Za-z0-9_.~/-]*[A-Za-z0-9_.~-]")
 EVENT_EVERY_S = 1.0
 MAX_WATCHERS = 32
 PAGE = {
@@ -48,14 +43,6 @@ PAGE = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 PUBLIC = {*PAGE, "/healthz", "/openapi.json"}  # nothing about any stream
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
 STATUS = {
     Refusal.too_large: 413,
     Refusal.too_many_readings: 413,
@@ -66,35 +53,10 @@ STATUS = {
 }
 
 
-@dataclass(frozen=True)
-class HttpSettings:
-    port: int
-    host: str = "127.0.0.1"
-    token: str | None = field(default=None, repr=False)
-    owntracks: str | None = None  # phones in HTTP mode POST to any path under this one
-
-    def __post_init__(self) -> None:
-        if self.owntracks is not None and not OWN_PATH.fullmatch(self.owntracks):
-            raise InputError(f"`owntracks` must be a path, as /pub, and not under /v1, found {self.owntracks!r}")
-        if not is_loopback(self.host) and not self.token:
-            raise InputError(f"listening on {self.host} needs a token (`token`)")
-        if self.token is not None and len(self.token) < SHORTEST_TOKEN:
-            raise InputError(f"the token must have at least {SHORTEST_TOKEN} characters")
-
-
-def is_loopback(host: str | None) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host or "").is_loopback
-    except ValueError:
-        return False
-
-
 class HttpGateway:
     def __init__(self, core: Core, settings: HttpSettings, routes: Sequence[Route] = ()) -> None:
         """routes: those of a broker that publishes what is released here; names must fit them."""
-        self.core, self.settings = core, settings
+        self.core, self.settings, self.guard = core, settings, Guard(settings, PUBLIC)
         self._routes = [route for route in routes if route.space == ""]
         self.port: int | None = None  # the one really used, once it runs
         self.started = threading.Event()
@@ -169,8 +131,8 @@ class HttpGateway:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._new.discard(request.protocol)
         try:
-            refusal = self._refusal(request)
-            response = refusal if refusal is not None else await handler(request)
+            no = self.guard.refusal(request)
+            response = await handler(request) if no is None else _error(*no)
         except web.HTTPException as error:  # 404, 405, 413: aiohttp's own, with our headers
             response = _error(error.status, error.reason)
         except StoreError:
@@ -181,33 +143,8 @@ class HttpGateway:
             log.error("request_failed", extra={"reason": type(error).__name__, "at": place_of(error)})
             response = _error(500, Refusal.unhandled.value)
         if not response.prepared:
-            response.headers.update(HEADERS)
+            response.headers.update(self.guard.headers(request))
         return response
-
-    def _refusal(self, request: web.Request) -> web.Response | None:
-        if self.settings.token is None:
-            host = request.host.rsplit(":", 1)[0] if not request.host.endswith("]") else request.host
-            if not is_loopback(request.remote) or not is_loopback(host.strip("[]")):
-                return _error(401, "without a token only local requests are answered")
-        elif request.path not in PUBLIC and not self._has_token(request):
-            if not self._is_phone(request):
-                return _error(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
-            if not self._is_token(phone_of(request.headers)[1]):
-                return _error(401, "the password must be the token", {"WWW-Authenticate": 'Basic realm="veilstream"'})
-        if request.method == "POST" and request.content_type != "application/json":
-            return _error(415, "the body must be application/json")
-        return None
-
-    def _has_token(self, request: web.Request) -> bool:
-        return self._is_token(request.headers.get("Authorization", "").removeprefix("Bearer "))
-
-    def _is_token(self, given: str) -> bool:
-        said = given.encode("utf-8", "surrogateescape")
-        return self.settings.token is not None and hmac.compare_digest(said, self.settings.token.encode())
-
-    def _is_phone(self, request: web.Request) -> bool:
-        path = self.settings.owntracks
-        return path is not None and (request.path == path or request.path.startswith(path + "/"))
 
     # --- releases ---------------------------------------------------------------------------------------
 
@@ -341,7 +278,7 @@ class HttpGateway:
 
     async def _health(self, request: web.Request) -> web.Response:
         """503 while the store cannot be written. Whoever has the token makes us try; others are told what is known."""
-        if self._has_token(request):
+        if self.guard.has_token(request):
             await asyncio.to_thread(self.core.probe)
         if self._dead or self.core.failing:
             return _error(503, "the store cannot be written; nothing is released")

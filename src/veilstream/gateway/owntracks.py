@@ -76,10 +76,10 @@ def as_owntracks(release: Release, metres: int, topic: bool = False) -> bytes:
     return encode(OwnTracks(*known))
 
 
-def _key(secret: str, flag: str) -> bytes:
+def _key(secret: str, where: str) -> bytes:
     key = secret.encode()
     if not 0 < len(key) <= KEY_BYTES:
-        raise InputError(f"`{flag}` must hold one secret a line, of 1 to {KEY_BYTES} bytes, as in the app")
+        raise InputError(f"{where} must hold one secret a line, of 1 to {KEY_BYTES} bytes, as in the app")
     return key.ljust(KEY_BYTES, b"\0")
 
 
@@ -87,7 +87,7 @@ def sealer(secret: str) -> Seals:
     """Encrypts messages as the apps do (NaCl secretbox, nonce first)."""
     from nacl.secret import SecretBox
 
-    box = SecretBox(_key(secret, "owntracks_key_out"))
+    box = SecretBox(_key(secret, "`owntracks_key_out`"))
     return lambda message: encode(Encrypted(base64.b64encode(bytes(box.encrypt(message))).decode()))
 
 
@@ -96,7 +96,7 @@ def opener(secrets: Sequence[str]) -> Opens:
     from nacl.exceptions import CryptoError
     from nacl.secret import SecretBox
 
-    boxes = [SecretBox(_key(secret, "owntracks_key")) for secret in secrets or [""]]
+    boxes = [SecretBox(_key(secret, "`owntracks_key`")) for secret in secrets or [""]]
 
     def opens(data: str) -> bytes | None:
         try:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from veilstream.core.release import MeterName
     from veilstream.gateway.broker import BrokerSettings
     from veilstream.gateway.forward import ForwardSettings
+    from veilstream.gateway.guard import HttpSettings
     from veilstream.gateway.home import Home
-    from veilstream.gateway.http import HttpSettings
     from veilstream.gateway.nats.worker import NatsSettings
     from veilstream.gateway.outcome import OutFormat
     from veilstream.gateway.owntracks import Seals
@@ -172,6 +172,9 @@ class Page:
     http: Annotated[str | None, Option(metavar="[HOST:]PORT", help="Listen; loopback unless told.")] = None
     token_file: Annotated[Path | None, Option(help="Bearer token (or VEIL_TOKEN).")] = None
     owntracks: Annotated[str | None, Option(metavar="PATH", help="Phones in HTTP mode POST here (/pub).")] = None
+    ingress: Annotated[
+        str | None, Option(metavar="ADDRESS", help="Home Assistant's proxy: it may look without a token, in a frame.")
+    ] = None
 
     def settings(self) -> "HttpSettings | None":
         if self.http is None:
@@ -179,11 +182,11 @@ class Page:
                 raise InputError("--owntracks needs --http PORT")
             return None
         need("aiohttp", "http")
-        from veilstream.gateway.http import HttpSettings
+        from veilstream.gateway.guard import HttpSettings
 
         address = self.http if ":" in self.http else f":{self.http}"
         host, port = host_and_port(address, "127.0.0.1", HTTP_PORT)
-        return HttpSettings(port, host, secret("VEIL_TOKEN", self.token_file), self.owntracks)
+        return HttpSettings(port, host, secret("VEIL_TOKEN", self.token_file), self.owntracks, self.ingress)
 
 
 @dataclass(frozen=True)
