@@ -99,3 +99,14 @@ def test_a_builtin_chain_counts_steps(veil):
     assert done.code == 0 and "a public move every 100 steps" in " ".join(done.out.split())
     done = veil("solve", "builtin:grid2x3-toy", "--avg", "0.3", "--feedback", "week")
     assert done.code and "number of steps" in done.err
+
+
+def test_a_mean_limit_may_be_a_share_of_what_revealing_nothing_costs(made, veil):
+    folder, _, _ = made
+    told = [
+        json.loads(veil("solve", folder / "m.veil", "--avg", share, "--window", 1, "--json").out)
+        for share in ("20%", "40%", "100%")
+    ]
+    low, high, all_of_it = (t["raw_distortion"] for t in told)
+    assert high == pytest.approx(2 * low, rel=0.02) and all_of_it == pytest.approx(5 * low, rel=0.02)
+    assert told[2]["leakage"] == pytest.approx(0, abs=1e-3)

@@ -8,6 +8,7 @@ import pytest
 from gatewaykit import artefact, core_of, places, problem_of, window_policy
 from veilstream.artefact import save
 from veilstream.core.belief import BeliefPolicy, GreedyRule
+from veilstream.core.problem import Average, Problem
 from veilstream.core.release import uniforms
 from veilstream.gateway.owntracks import metres_off, round_up
 from veilstream.gateway.space import Space
@@ -88,7 +89,7 @@ def test_acc_is_the_felt_error_of_the_long_run():
                 new[int(policy.update(np.array(s), np.array(y)))] += joint[:, y] @ chain.transition
         mu = new
     want = 1000 * (m * problem.distortion).sum(0) / m.sum(0)
-    found = np.array(metres_off(policy, problem, "km"))
+    found = np.array(metres_off(policy, chain, 1000 * problem.distortion))
     assert (found >= want - 1e-6).all()
     assert (found <= 1.1 * want + 1).all()
     assert found.tolist() == [round_up(x) for x in want]
@@ -108,6 +109,19 @@ def test_a_policy_without_a_computable_long_run_has_an_acc_too(tmp_path):
     assert policy.law_steps(problem.chain) is None
     with core_of(art, now=lambda: 6000.0) as core:
         assert said(core, LOCATION)[0]["acc"] >= 1
+
+
+def test_what_the_policy_counts_need_not_be_metres(tmp_path):
+    """A policy that counts wrong places still says how far off they are."""
+    states, problem = places(), problem_of()
+    plain = Problem(problem.chain, states.distances(), Average(weight=1.0))
+    counted = Problem(problem.chain, 1.0 - np.eye(16), Average(weight=1.0))
+    policy, found = window_policy(plain), []
+    for i, (made, measure) in enumerate(((plain, "absolute"), (counted, "zero-one"))):
+        art = save(tmp_path / f"{i}.veil", policy, problem=made, states=states, measure=measure)
+        space = Space(art)
+        found.append([space.accuracy(Release("a", 0, y, *space.shown[y][1:])) for y in range(16)])
+    assert found[0] == found[1]
 
 
 def test_a_place_of_an_earlier_policy_gets_the_largest_acc(tmp_path):

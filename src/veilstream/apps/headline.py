@@ -46,7 +46,8 @@ def bits_of(solution: Solution) -> float:
 
 def headline(guess: Guess | None, felt: float, bits: float, unit: str) -> str:
     """One sentence for someone who has never heard of bits."""
-    said = f"a release is {felt:.3g} {unit or 'units'} off on average, and tells {max(bits, 0.0):.3f} bits per step."
+    off = f"wrong in {felt:.3g} % of steps" if unit == "%" else f"{felt:.3g} {unit or 'units'} off on average"
+    said = f"a release is {off}, and tells {max(bits, 0.0):.3f} bits per step."
     if guess is None:
         return said[0].upper() + said[1:]
     return (

@@ -85,13 +85,14 @@ def audit_artefact(
         distances=None if states is None else states.distances(),
         names=() if states is None else states.names,
         unit="" if states is None else states.unit,
+        cost_unit=artefact.unit,
         against=against,
         options=options,
         progress=progress,
     )
     words = verdict(found, claim, problem.chain)
     if record is not None and states is not None:
-        told = [felt_words(record, states.unit), *([] if later is None else [later.words(states.unit)]), words]
+        told = [felt_words(record, artefact.unit), *([] if later is None else [later.words(artefact.unit)]), words]
         words = " ".join(told)
     if claim is not None:
         warnings = about_policy(claim.leakage, problem.chain) + warnings

@@ -72,7 +72,8 @@ class Audit:
     against: list[Audited]
     seconds: float
     options: Options
-    unit: str = ""
+    unit: str = ""  # of distances between states
+    cost_unit: str = ""  # of the distortion
 
 
 def audit(
@@ -86,6 +87,7 @@ def audit(
     distances: Array | None = None,
     names: Sequence[str] = (),
     unit: str = "",
+    cost_unit: str | None = None,
     against: Sequence[str] = (),
     options: Options | None = None,
     progress: Progress | None = None,
@@ -105,8 +107,9 @@ def audit(
     others = []
     for i, method in enumerate(against, 1):
         bar = within(progress, i / parts, (i + 1) / parts, f"{method}: ")
-        bar(0.0, f"solving at {own.distortion:.4g} {unit}")
+        bar(0.0, f"solving at {own.distortion:.4g} {unit if cost_unit is None else cost_unit}")
         equal = problem.under(Average(limit=own.distortion))
         other = solve(equal, method, seed=options.seed)
         others.append(under_audit(what, other.policy, method, other.leakage, replace(options, truth=False), bar))
-    return Audit(own, others, time.perf_counter() - started, options, unit)
+    seconds = time.perf_counter() - started
+    return Audit(own, others, seconds, options, unit, unit if cost_unit is None else cost_unit)

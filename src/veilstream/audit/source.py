@@ -41,7 +41,7 @@ def course_of(policy: Artefact, runs: Runs) -> Course | None:
         return None
     steps = runs.source
     record = Record.of(steps.stream, steps.step, steps.points, runs.symbols)
-    return record.course(policy.states, policy.chain)
+    return record.course(policy.cost, policy.chain)
 
 
 def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:

@@ -116,8 +116,9 @@ class Mechanism:
             and chain is not None
             and bool((self.table > 0).all() and (chain.rarest > 0).all() and (chain.initial > 0).all())
         )
+        self.safe = None if problem is None or problem.forbidden is None else problem.open  # without looking
         self.drawn: Array | None = None
-        if self.table is not None and isinstance(self.meter, TableMeter):
+        if self.safe is None and self.table is not None and isinstance(self.meter, TableMeter):
             self.drawn = cumulative_rows(self.table, self.meter.law)
         self.true_states = TrueStates.plain(policy.n_states) if chain is None else TrueStates.of(chain)
         self.open = np.ones(policy.n_outputs, bool) if problem is None else problem.allowed.all(0)
@@ -167,9 +168,21 @@ class Mechanism:
     def _step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
         view = self.look(s)
         y = self.draw(s, view, z, u)
-        if self.ceiling is None:
-            return self.after(s, view, y), y
-        return self._under_ceiling(s, view, y, u)
+        if self.safe is None or not (silent := y == SILENT).any():
+            return self._settled(s, view, y, u)
+        assert view.law is not None
+        after, y = self._settled(s, view, np.where(silent, view.law.argmax(-1), y), u)
+        self._quiet(s, after, silent)
+        return after, np.where(silent, SILENT, y)
+
+    def _settled(self, s: Streams, view: View, y: Index, u: Array) -> tuple[Streams, Index]:
+        return (self.after(s, view, y), y) if self.ceiling is None else self._under_ceiling(s, view, y, u)
+
+    def _quiet(self, s: Streams, after: Streams, silent: Index) -> None:
+        """Streams that released nothing: what was known before, a step later."""
+        after.memory[silent] = self._at(self.policy.skip(s.memory), s.step + 1)[silent]
+        after.belief[silent] = self.meter.silent(s.belief, s.step)[silent]
+        after.total[silent] = s.total[silent]
 
     def look(self, s: Streams) -> View:
         a = None
@@ -180,7 +193,7 @@ class Mechanism:
         return View(a, used, law, bits)
 
     def draw(self, s: Streams, view: View, z: Index, u: Array) -> Index:
-        """y ~ a[z], or from the output law where z is BLIND."""
+        """y ~ a[z], or from the output law where z is BLIND: of that only what is forbidden to no state, or SILENT."""
         if self.drawn is not None:  # channel, law and bits depend on the memory alone: one look-up each
             return np.asarray((self.drawn[s.memory, z] <= u[:, None]).sum(-1))
         assert view.channel is not None
@@ -191,7 +204,9 @@ class Mechanism:
         if not self.positive:
             seen = np.where(view.law > 0, seen, 0)  # nothing the model calls impossible
             blind |= ~seen.any(-1)
-        return draw(np.where(blind[:, None], view.law, seen), u)
+        law = view.law if self.safe is None else np.where(self.safe, view.law, 0)
+        y = draw(np.where(blind[:, None], law, seen), u)
+        return y if self.safe is None else np.where(blind & ~law.any(-1), SILENT, y)
 
     def after(self, s: Streams, view: View, y: Index) -> Streams:
         memory, belief = self.policy.update(s.memory, y, view.used), self.meter.after(s.belief, view.used, y, s.step)
@@ -247,6 +262,8 @@ def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | N
             raise InputError("the table meter needs a window policy of moderate size and its problem")
         if problem.chain.order > 1:
             raise InputError("the table meter is for chains of order 1; use the exact one")
+        if problem.forbidden is not None:
+            raise InputError("the table meter is not for policies that forbid confusions; use the exact one")
         if problem.chain.phases > 1:
             raise InputError("the table meter is for chains without a clock; use the exact one")
         return TableMeter.of(table, problem.chain, policy)

@@ -87,7 +87,7 @@ class Home:
             "origin": {"name": "veilstream", "sw_version": veilstream.__version__},
         }
         at = self._state_topic(key)
-        if space.states is not None and space.states.is_map:
+        if space.points is not None and space.points.is_map:
             kind = "device_tracker"
             own: dict[str, Any] = {"json_attributes_topic": at, "json_attributes_template": PLACE, "source_type": "gps"}
         else:
@@ -119,7 +119,7 @@ class Home:
 
 
 def _unit(space: Space) -> dict[str, str]:
-    unit = "" if space.states is None else space.states.unit
+    unit = "" if space.points is None else space.points.unit
     found = {"unit_of_measurement": unit} if unit else {}
     kind = next((name for name, units in CLASSES.items() if unit in units), None)
     found |= {} if kind is None else {"device_class": kind}

@@ -2,8 +2,9 @@
 
     acc(y) = sum_z m(z,y) d(z,y) / sum_z m(z,y)      in metres, rounded up to two digits, at least 1
 
-m(z,y) is how often the policy shows y for z in the long run, d the problem's distance: a function of the file and the
-released place, never of a reading. Receivers drop a position whose acc is missing or 0.
+m(z,y) is how often the policy shows y for z in the long run, d the problem's distance, or that between the places where
+the problem counts something else: a function of the file and the released place, never of a reading. Receivers drop a
+position whose acc is missing or 0.
 """
 
 import base64
@@ -14,14 +15,14 @@ from datetime import datetime
 import msgspec
 import numpy as np
 
+from veilstream.core.chain import MarkovChain
+from veilstream.core.information import Array
 from veilstream.core.policy import Policy
-from veilstream.core.problem import Problem
 from veilstream.core.steady import mean_joint
 from veilstream.errors import InputError
 from veilstream.gateway.wire import Opens, Release, encode
 
 Seals = Callable[[bytes], bytes]
-METRES = {"km": 1000.0, "m": 1.0}
 DIGITS = 2
 KEY_BYTES = 32  # of an app's secret; a shorter one is filled up with zeros
 BASE = "owntracks"  # what its topics begin with
@@ -113,15 +114,14 @@ def opener(secrets: Sequence[str]) -> Opens:
     return opens
 
 
-def metres_off(policy: Policy, problem: Problem, unit: str) -> list[int]:
-    """acc of every release. A policy whose long run cannot be computed is judged by its first step."""
-    m = mean_joint(problem.chain, policy)
+def metres_off(policy: Policy, chain: MarkovChain, d: Array) -> list[int]:
+    """acc of every release; d in metres. A policy whose long run cannot be computed is judged by its first step."""
+    m = mean_joint(chain, policy)
     if m is None:
-        m = problem.chain.stationary[:, None] * np.asarray(policy.channel(policy.start()))
+        m = chain.stationary[:, None] * np.asarray(policy.channel(policy.start()))
     shown = m.sum(0)
-    d = problem.distortion
-    far = np.where(shown > 0, (m * d).sum(0) / np.where(shown > 0, shown, 1), problem.chain.stationary @ d)
-    return [round_up(x * METRES.get(unit, 1.0)) for x in far.tolist()]
+    far = np.where(shown > 0, (m * d).sum(0) / np.where(shown > 0, shown, 1), chain.stationary @ d)
+    return [round_up(x) for x in far.tolist()]
 
 
 def round_up(metres: float) -> int:

@@ -55,12 +55,14 @@ class Space:
                 f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
             )
         policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
-        self.problem, self.seals = problem, seals
-        self.provenance = artefact.provenance
+        self.points, self.provenance = artefact.shown, artefact.provenance
+        self.cost = None if self.states is None else artefact.cost
+        self.seals, self.problem = seals, problem
+        self._in_km = artefact.measure == "absolute" and artefact.unit == "km"  # the distortion
         self.columns: Columns = {}  # names of the fields of its messages, where they are not ours
-        if self.states is not None and len(self.states) < max(problem.chain.n_symbols, policy.n_outputs):
+        if self.points is not None and len(self.points) < policy.n_outputs:
             raise InputError(
-                f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.states)} states"
+                f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.points)}"
             )
         self.mechanism = Mechanism(policy, problem, ceiling, meter)
         self.grid = Grid(artefact.period_s, artefact.epoch_s)
@@ -80,10 +82,10 @@ class Space:
 
     def _show(self, y: int) -> tuple[int | float, float | None, float | None]:
         """released, lat, lon"""
-        if self.states is None:
+        if self.points is None:
             return y, None, None
-        place = self.states.decode(y)
-        if self.states.is_map:
+        place = self.points.decode(y)
+        if self.points.is_map:
             return y, float(place[0]), float(place[1])
         return float(place[0]), None, None
 
@@ -107,7 +109,7 @@ class Space:
     def felt(self, points: Sequence[Point]) -> NDArray[np.float64]:
         """From every point to every release, n x |Y|; NaN where nothing can be read."""
         xy, readable = self._coordinates(points)
-        far = self.distances[self.encode(points)] if self.states is None else self.states.distances_from(xy)
+        far = self.distances[self.encode(points)] if self.cost is None else self.cost.distances_from(xy)
         return np.where(readable[:, None], far, np.nan)
 
     def _coordinates(self, points: Sequence[Point]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -145,8 +147,11 @@ class Space:
 
     @cached_property
     def _metres(self) -> dict[tuple[float | None, float | None], int]:
-        assert self.states is not None
-        off = metres_off(self.mechanism.policy, self.problem, self.states.unit)
+        assert self.states is not None and self.points is not None
+        far, policy = self.problem.distortion, self.mechanism.policy
+        if not self._in_km:
+            far = self.points.distances_from(self.states.decode(self.symbols))[:, : policy.n_outputs]
+        off = metres_off(policy, self.problem.chain, 1000 * far)
         found: dict[tuple[float | None, float | None], int] = {(None, None): max(off)}
         for (_, lat, lon), metres in zip(self.shown, off, strict=True):
             found[lat, lon] = max(metres, found.get((lat, lon), 1))  # states may share a place

@@ -129,9 +129,14 @@ class Baseline(Solver):
         return np.geomspace(low, high, self.settings) / max(self._distortion(problem, constant(problem)), 1e-12)
 
     def _channel(self, problem: Problem, strength: float) -> Array:
-        if not problem.allowed.all():
+        free = np.ones(problem.distortion.shape) if problem.forbidden is None else 1.0 - problem.forbidden
+        if (problem.allowed < free).any():
             raise InputError(f"{self.shape} cannot keep a limit at every step; use an average constraint")
-        return SHAPES[self.shape][0](problem, float(strength))
+        a = SHAPES[self.shape][0](problem, float(strength))
+        if problem.forbidden is None:
+            return a
+        a = a * free  # what is forbidden is struck out, and a row that is left empty shows anything it may
+        return normalised(np.where(a.any(1, keepdims=True), a, free))
 
     @staticmethod
     def _distortion(problem: Problem, a: Array) -> float:

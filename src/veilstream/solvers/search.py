@@ -87,14 +87,14 @@ def meet(
         found, tried = found + points, tried + list(zip(weights.tolist(), points, strict=True))
         within, beyond = bracket(found, axis)
         done = beyond is None or close_enough(within, beyond, axis, CLOSE_BY_CLOCK if clocked else CLOSE)
-        done = done or (clocked and axis.of(within) > (1 - CLOSE) * axis.limit)
+        done = done or (clocked and axis.of(within) > (1 - CLOSE_BY_CLOCK) * axis.limit)
         if done and rough is solver:
             break
         if done or (clocked and i > 0):
             rough = solver  # the region is found: now in full
         if beyond is not None and clocked:
-            here = [w for w, p in tried if p is within]
-            weights = here[0] * np.array([0.985, 1.0, 1.015]) if done and here else closer(tried, axis)
+            here = [w for w, p in tried if p.policy is within.policy]
+            weights = np.mean(here) * np.array([0.985, 1.0, 1.015]) if done and here else closer(tried, axis)
             tried = [] if rough is solver and was is not solver else tried  # a rough point may be a little off
         elif beyond is not None:
             weights = narrower(weights, within, beyond)

@@ -103,6 +103,19 @@ class Solver(ABC):
 
 
 @dataclass(frozen=True)
+class Kept:
+    """A total that is kept in the mean, relative to that of the recorded readings."""
+
+    off: float  # of the mean over releases, computed exactly
+    spread: float  # standard deviation of one release of the record, estimated
+    bits: float  # per step on the record, more than without
+    off_before: float  # without keeping it
+
+    def to_json(self) -> dict[str, float]:
+        return {"off": self.off, "sd": self.spread, "extra_bits": self.bits, "off_without": self.off_before}
+
+
+@dataclass(frozen=True)
 class Solution:
     """The answer of `solve`. Leakage in bits per step in the steady state; lower bounds hold for every policy."""
 
@@ -126,6 +139,7 @@ class Solution:
     record: OnCourse | None = None  # the same policy on the recorded streams that the limit is about
     held_out: HeldOut | None = None  # and on later ones that nothing was fitted to
     ladder: Any = field(default=None, repr=False)  # `solvers.ladder.Climb`: what keeps the limit, where feedback does
+    total: Kept | None = None  # where what is released is to add up
 
     @property
     def objective(self) -> float:
@@ -173,6 +187,7 @@ class Solution:
             **({} if self.ladder is None else {"feedback": self.ladder.to_json()}),
             **({} if later is None else {"held_out": later.to_json()}),
             **({} if later is None and self.record is None else {"worst_leakage": self.worst_leakage}),
+            **({} if self.total is None else {"total": self.total.to_json()}),
         }
 
     def with_bound(self, bound: float, certificate: Any, elsewhere: float = 0.0) -> "Solution":

@@ -97,7 +97,9 @@ def _plain(value: Any) -> object:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def read_model(text: str, distortion: str = "felt", quantile: float = 1.0) -> "tuple[Utility, Artefact | None]":
+def read_model(
+    text: str, distortion: str = "felt", quantile: float = 1.0, show: str | None = None
+) -> "tuple[Utility, Artefact | None]":
     """What the limits of a .veil file or of builtin:NAME are about, and the file; see `Utility`."""
     from veilstream.data.utility import Utility
 
@@ -114,9 +116,8 @@ def read_model(text: str, distortion: str = "felt", quantile: float = 1.0) -> "t
     artefact = load(text)
     states, solved = artefact.states, artefact.problem
     if states is not None:
-        return Utility.of(
-            artefact.chain, states, artefact.record, distortion, quantile, held_out=artefact.held_out
-        ), artefact
+        held_out = artefact.held_out
+        return Utility.of(artefact.chain, states, artefact.record, distortion, quantile, held_out, show), artefact
     if solved is None:
         raise InputError(f"{text} has no states, so distances between them are unknown")
     names = tuple(map(str, range(solved.n_outputs)))
@@ -174,14 +175,13 @@ def constraint_of(
 ) -> "Constraint":
     """--avg, --lambda or --budget, alone or with --max."""
     from veilstream.core.problem import Average, Both, Budget, Instantaneous
-    from veilstream.units import parse_quantity
 
     given = [name for name, v in (("--avg", avg), ("--lambda", weight), ("--budget", budget)) if v is not None]
     if len(given) > 1:
         raise InputError(f"give one of {', '.join(given)}, not several")
     average: Average | Budget | None = None
     if avg is not None:
-        average = Average(limit=parse_quantity(avg, model.unit, "--avg"))
+        average = Average(limit=mean_limit(model, avg))
     elif weight is not None:
         average = Average(weight=weight)
     elif budget is not None:
@@ -192,6 +192,15 @@ def constraint_of(
         return average
     limit = Instantaneous(limits(model, at_most))
     return limit if average is None else Both(average, limit)
+
+
+def mean_limit(model: "Utility", text: str) -> float:
+    """2km, or 25%: of what revealing nothing costs."""
+    from veilstream.units import parse_quantity
+
+    if text.strip().endswith("%") and model.unit != "%":
+        return parse_quantity(text.strip().removesuffix("%"), "", "--avg") / 100 * model.blind
+    return parse_quantity(text, model.unit, "--avg")
 
 
 def limits(model: "Utility", text: str) -> float | tuple[float, ...]:

@@ -69,6 +69,10 @@ def fleet(
             rich_help_panel=LIMITS,
         ),
     ] = None,
+    apart: Annotated[
+        list[str] | None,
+        typer.Option("--show", help="Points to release, as in veil solve; once per unit.", rich_help_panel=LIMITS),
+    ] = None,
     method: Annotated[str, typer.Option(help="causal-ba, myopic, ...", rich_help_panel=LIMITS)] = "causal-ba",
     window: Annotated[
         int | None, typer.Option(help="Releases a policy remembers; raised by itself.", rich_help_panel=LIMITS)
@@ -164,6 +168,7 @@ def fleet(
         certify,
         audit == "quick",
         feedback,
+        tuple(apart or ()),
     )
     reading = {"columns": columns, "unit": unit, "tz": tz, "skip_bad": skip_bad}
     plan = Plan(engine, workers, scheduler, pool == "auto", seed, fit, asked, reading)

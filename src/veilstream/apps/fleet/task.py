@@ -127,7 +127,7 @@ def _work(task: Task) -> Result:
     began, asked = perf_counter(), task.settings
     model = fit_model(task.readings(), task.options, task.space, task.prior)
     later = None if model.later is None else model.later.record
-    utility = Utility.of(model.chain, model.states, model.record, held_out=later)
+    utility = Utility.of(model.chain, model.states, model.record, held_out=later, show=asked.shown(task.unit))
     blind = utility.blind
     problem = utility.problem(asked.constraint(task.unit, blind))
     seed = task.options.seed
@@ -141,7 +141,7 @@ def _work(task: Task) -> Result:
 
         solution, *found = certify_curve([solution, *found], asked.certify_s)
     solution = honest(solution, {"card": model.figures()})
-    files, policy = _veil_files(task, model, solution)
+    files, policy = _veil_files(task, model, solution, utility)
     files["curve.csv"] = _csv(found)
     row = _row(task, model, solution, blind)
     row["curve"] = [
@@ -154,7 +154,9 @@ def _work(task: Task) -> Result:
     return Result(task.name, files, row)
 
 
-def _veil_files(task: Task, model: FittedModel, solution: Solution) -> tuple[dict[str, bytes], Artefact]:
+def _veil_files(
+    task: Task, model: FittedModel, solution: Solution, utility: Utility
+) -> tuple[dict[str, bytes], Artefact]:
     """Model and policy, equal bytes for equal tasks on equal machines; and what the policy's file holds."""
     parts: dict[str, Any] = {"states": model.states, "recording": model.recording}
     said = {k: v for k, v in solution.to_json().items() if k not in TIMED}
@@ -162,9 +164,8 @@ def _veil_files(task: Task, model: FittedModel, solution: Solution) -> tuple[dic
     made = provenance("veil fleet", task.options.seed, task.data_sha256, card=model.figures(), **more)
     later = None if model.later is None else model.later.record
     _, model_file = dumps(chain=model.chain, record=model.record, held_out=later, **parts, provenance=made)
-    policy, policy_file = dumps(
-        solution.policy, problem=solution.problem, **parts, provenance=made | {"solution": said}, name="the policy"
-    )
+    parts |= {"problem": solution.problem, "points": utility.points, "name": "the policy"}
+    policy, policy_file = dumps(solution.policy, **parts, provenance=made | {"solution": said})
     return {"model.veil": model_file, "policy.veil": policy_file}, policy
 
 

@@ -31,6 +31,7 @@ from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Both, Instantaneous, Problem
 from veilstream.data.card import commonest, newest_symbol_chain
+from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 from veilstream.solvers import curve, default_weights
 from veilstream.solvers.baselines import Baseline
@@ -189,7 +190,7 @@ def collect(
         artefact,
         free,
         options,
-        artefact.states.unit if artefact.states is not None else "",
+        artefact.unit,
         tuple(artefact.states.names) if artefact.states is not None else tuple(map(str, range(problem.n_outputs))),
         path,
         newest_symbol_chain(chain)[0],
@@ -234,10 +235,10 @@ def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str
     if weight is None:
         told = artefact.provenance.get("command")
         return told if isinstance(told, str) and told and not shareable else f"that of this policy ({constraint})"
-    words = ["veil", "solve", "MODEL", "--lambda", f"{weight:.4g}"]
+    words = ["veil", "solve", "MODEL", "--lambda", f"{weight:.4g}", *_asked(artefact)]
     if isinstance(constraint, Both | Instantaneous):
         limit = constraint.limit if isinstance(constraint, Instantaneous) else constraint.instantaneous.limit
-        unit = "" if states is None else states.unit
+        unit = artefact.unit
         if isinstance(limit, tuple):
             names = map(str, range(len(limit))) if states is None else states.names
             text = ",".join(f"{name}={one:g}{unit}" for name, one in zip(names, limit, strict=False))
@@ -245,6 +246,14 @@ def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str
             text = f"{limit:g}{unit}"
         words += ["--max", text]
     return shlex.join([*words, "-o", "policy.veil"])
+
+
+def _asked(artefact: Artefact) -> list[str]:
+    """The flags that say what the distortion and the releases are, where they were told."""
+    said = artefact.provenance.get("asked")
+    told = said if isinstance(said, dict) else {}
+    pairs = [(flag, told.get(flag)) for flag in ("--distortion", "--show")]
+    return [word for flag, v in pairs if isinstance(v, str) and v != "felt" and v.isprintable() for word in (flag, v)]
 
 
 def _free(problem: Problem) -> Problem:
@@ -289,19 +298,21 @@ def payload(content: Content) -> dict[str, Any]:
     states = content.artefact.states
     places = east_north_km(states) if states is not None and states.is_map else None
     near = crowd(places) if places is not None else None
+    points = content.artefact.points
     D, L = _found(content)
     grid = np.linspace(0, D.max() or 1.0, 200)
     return {
         "unit": content.unit,
         "hours": (content.artefact.period_s or 0) / 3600,
         "names": content.names,
-        "thing": noun(content.unit),
+        "thing": noun("" if states is None else states.unit),
         "blind": _r(content.blind),
         "truth": _r(content.artefact.chain.entropy_rate),
         "law": _r(content.law),
         "places": None if places is None else _r(places),
         "near": None if near is None else near.tolist(),
         "levels": None if states is None or states.is_map else _r(states.coordinates[:, 0]),
+        "shown": None if states is None or points is None else _shown(states, points),
         "true": content.path.tolist(),
         "record_level": str(content.record_level),
         "sampled": content.options.shareable,
@@ -331,6 +342,13 @@ def payload(content: Content) -> dict[str, Any]:
             for s in content.spots
         ],
     }
+
+
+def _shown(states: StateSpace, points: StateSpace) -> dict[str, Any]:
+    """The public points: what to call each, where it is, and the state it lies at."""
+    where = _r(east_north_km(states, points)) if states.is_map else None
+    names = [str(k) for k in range(len(points))] if states.is_map else points.names
+    return {"names": names, "places": where, "at": states.encode(points.coordinates).tolist()}
 
 
 def _found(content: Content) -> tuple[Array, Array]:
