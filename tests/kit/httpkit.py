@@ -95,3 +95,11 @@ def forwarding(core, url: str, **settings):
         stop.set()
         thread.join()
         core.outlets.remove(made)
+
+
+def post(url: str, body: object, user: str, device: str) -> tuple[int, bytes]:
+    """As a phone does."""
+    headers = {"Content-Type": "application/json", "X-Limit-U": user, "X-Limit-D": device}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=10) as answer:
+        return answer.status, answer.read()
