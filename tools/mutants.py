@@ -155,6 +155,16 @@ def survives(copy_of: Path, tests: list[str], timeout_s: float) -> bool | None:
     return None
 
 
+def _same(every: list[tuple[int, str, str]], told: str) -> int:
+    """The mutant that another run told of, nearest to the line it was on: lines may have moved."""
+    place, _, what = told.partition(" ")
+    line = int(place.rpartition(":")[2])
+    alike = [i for i, m in enumerate(every) if m[1] == what]
+    if not alike:
+        raise SystemExit(f"there is no such mutant any more: {told}")
+    return min(alike, key=lambda i: abs(every[i][0] - line))
+
+
 def try_module(name: str, folder: Path, sample: int, rng: random.Random, before: dict | None) -> dict:
     path = folder / "src" / "veilstream" / f"{name}.py"
     source, tests = path.read_text(), [f"tests/{t}" for t in TESTS[name]]
@@ -165,7 +175,7 @@ def try_module(name: str, folder: Path, sample: int, rng: random.Random, before:
     every = mutants(source)
     tried = sorted(rng.sample(range(len(every)), min(sample, len(every))))
     if before:
-        tried = [i for i, m in enumerate(every) if f"{name}.py:{m[0]} {m[1]}" in before["survivors"]]
+        tried = sorted({_same(every, told) for told in before["survivors"]})
     survivors, endless = [], 0
     for i in tried:
         line, what, text = every[i]

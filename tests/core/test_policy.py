@@ -202,6 +202,7 @@ def test_what_a_policy_with_few_memories_says_by_itself():
     for same in (policy.skip(memory), policy.at(memory, np.array([3, 1])), policy.moved(memory, np.array([1, 1]))):
         assert same.tolist() == [1, 0]
     assert (policy.rungs, policy.rung(memory).tolist(), policy.rung(memory).dtype) == (1, [0, 0], np.int64)
+    assert policy.phase(np.arange(3)).tolist() == [0, 0, 0]
     assert policy.moves_by is None and policy.own_meter(CHAIN) is None
     (step,) = policy.law_steps(CHAIN)
     assert step.first == 1 and step.next.tolist() == [[0, 1], [0, 1]]

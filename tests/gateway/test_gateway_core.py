@@ -22,8 +22,10 @@ from veilstream.core.release import Releaser, uniforms
 from veilstream.core.schedule import Schedule
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
+from veilstream.gateway.kept import Stream
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.service import Clock
+from veilstream.gateway.settle import _bytes_of, _waiting
 from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Grid, Reading, Refusal, parse
 
@@ -379,6 +381,7 @@ def test_the_clock_releases_whether_a_reading_came_or_not(tmp_path):
         later = core.tick("", 101).outcomes  # nobody sent anything
         assert [(o.release.stream, o.release.t) for o in later] == [("a", 6060), ("b", 6060)]
         assert (core.store.load("", "a").state, core.store.load("", "b").state) == (3, -1)
+        assert (core.store.load("", "a").faults, core.store.load("", "b").faults) == (0, 1)
 
 
 def test_the_clock_ticks_at_the_end_of_every_step(tmp_path):
@@ -458,3 +461,22 @@ def test_a_store_kept_with_another_meter_is_refused_before_any_reading(tmp_path)
 def test_the_table_meter_is_refused_where_gaps_can_come(tmp_path):
     with pytest.raises(InputError, match="without gaps"), core_of(artefact(tmp_path / "p.veil"), meter="table"):
         pass
+
+
+def test_new_streams_of_one_batch_count_against_the_limit_one_by_one(plain):
+    with core_of(plain, max_streams=3) as core:
+        core.process([Reading("a", 0, 0, 1.0)])
+        batch = [Reading(name, t, t, 1.0) for name in "abcdebe" for t in (1, 2)]
+        outcomes = dict(zip([(r.stream, r.step) for r in batch], core.process(batch).outcomes, strict=True))
+        refused = {stream for (stream, _), o in outcomes.items() if o.status is Refusal.too_many_streams}
+        assert refused == {"d", "e"} and core.streams == core.store.count_streams() == 3
+        assert core.process([Reading("c", 3, 3, 1.0)]).outcomes[0].status is Status.released
+
+
+@pytest.mark.parametrize("point", [3.5, (39.9, 116.3), None, math.nan])
+def test_a_reading_that_waits_is_the_one_of_its_tick(point):
+    s = Stream("", "a", pending_step=7, pending_point=_bytes_of(point))
+    found = _waiting(s, 7)
+    assert found == point or np.isnan(found).all()
+    assert isinstance(found, tuple) == isinstance(point, tuple)
+    assert _waiting(s, 8) is None and _waiting(Stream("", "a", pending_step=7), 7) is None

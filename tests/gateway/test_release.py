@@ -17,7 +17,7 @@ from veilstream.core.distortion import hamming
 from veilstream.core.evaluate import evaluate
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.information import mutual_information
-from veilstream.core.meter import HistoryMeter, capacity
+from veilstream.core.meter import HistoryMeter, Listener, Unmetered, capacity
 from veilstream.core.policy import restore
 from veilstream.core.problem import Average, Instantaneous, Problem, output_law
 from veilstream.core.release import SILENT, Mechanism, Releaser, SecureUniforms, release_many
@@ -372,3 +372,26 @@ def test_a_silent_step_and_a_gap_are_not_the_same_for_a_history():
     gone = meter.skip(known[2], 2, np.zeros(2, int))
     assert gone[:, -1].tolist() == [0, 0]
     assert gone[:, :-1] == pytest.approx(known[2][:, :-1] @ chain.transition @ chain.transition)
+
+
+def test_meters_that_charge_nothing_still_know_the_output_law_or_nothing():
+    problem, rng = problem_of("grid2x3-toy"), np.random.default_rng(3)
+    b, a = rng.dirichlet(np.ones(6), 4), rng.dirichlet(np.ones(6), (4, 6))
+    memory, step, y = np.zeros(4, int), np.zeros(4, int), rng.integers(0, 6, 4)
+    bits, law = Listener(problem.chain).read(b, memory, a, step)
+    assert bits.tolist() == [0] * 4 and law == pytest.approx(output_law(b, a))
+    nothing = Unmetered()
+    empty = nothing.start(step)
+    assert empty.shape == (4, 0) and nothing.read(empty, memory, a, step)[1] is None
+    assert nothing.read(empty, memory, a, step)[0].tolist() == [0] * 4 and nothing.used(empty, a) is a
+    kept = nothing.after(empty, a, y, step), nothing.skip(empty, 2, step), nothing.silent(empty, step)
+    assert all(found is empty for found in kept)
+
+
+def test_capacity_of_a_batch_stops_when_the_last_channel_is_found():
+    easy, hard = [[0.9, 0.1], [0.1, 0.9]], [[0.99, 0.01], [0.6, 0.4]]
+    alone, _ = capacity(np.array([hard]))
+    for batch in ([easy, hard], [hard, easy], [easy, easy, hard]):
+        found, _ = capacity(np.array(batch))
+        assert found[batch.index(hard)] == pytest.approx(alone[0], abs=2e-6)
+        assert found[batch.index(easy)] == pytest.approx(1 - 0.4689955935892812, abs=2e-6)

@@ -259,3 +259,25 @@ def test_every_stream_of_a_changed_policy_is_bound_anew_also_beyond_a_page(tmp_p
     assert store.total_bits() == pytest.approx(8.0)
     assert store.latest(3) == []
     store.close()
+
+
+def test_every_stream_is_listed_and_private_counts_add_up(tmp_path):
+    store = Store(tmp_path / "s.db", ONE)
+    store.commit(Batch([stream(name) for name in "ab"], counts={"late": 2, "waiting": 1}))
+    store.commit(Batch([stream("c")], counts={"late": 3, "ahead": 0}))
+    assert [s.name for s in store.streams()] == ["a", "b", "c"]
+    assert [s.name for s in store.streams(1, 1)] == ["b"]
+    counts = dict(store._db.execute("SELECT reason, n FROM private_counts"))
+    assert counts == {"late": 5, "waiting": 1, "ahead": 0}
+    store.close()
+
+
+def test_a_log_that_goes_before_the_first_commit_is_noticed(tmp_path):
+    Store(tmp_path / "s.db", ONE).close()
+    store = Store(tmp_path / "s.db", ONE)
+    (tmp_path / "s.db-wal").unlink()
+    with pytest.raises(StoreError, match="deleted or replaced"):
+        store.commit(Batch([stream()]))
+    with pytest.raises(StoreError):
+        store.probe()
+    store.close()

@@ -14,7 +14,7 @@ from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
 from veilstream.core.steady import law_at_phases
 
-WIDTH, HEIGHT, LEFT, BOTTOM, GAP = 720, 130, 56, 22, 10
+WIDTH, HEIGHT, LEFT, BOTTOM, GAP = 440, 130, 50, 22, 18
 COLOURS = {"distance": "#D55E00", "bits": "#0072B2"}
 
 
@@ -49,8 +49,8 @@ def day_part(problem: Problem, policy: Policy, unit: str) -> str:
     weekend = " Weekends are dashed." if len(day.bits) > 1 else ""
     return (
         '<section aria-labelledby="h-day"><h2 id="h-day">One day</h2>'
-        f'<figure class="plot">{pictures}<figcaption>By the hour, {escape(str(chain.clock))}, which everybody knows: '
-        f"computed exactly, of the fitted chain.{weekend}</figcaption></figure></section>"
+        f'<figure class="plot"><div class="pair">{pictures}</div><figcaption>By the hour, {escape(str(chain.clock))}, '
+        f"which everybody knows: computed exactly, of the fitted chain.{weekend}</figcaption></figure></section>"
     )
 
 
