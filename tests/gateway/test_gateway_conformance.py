@@ -6,7 +6,7 @@ from gatewaykit import artefact, places
 from gateways import PLACES
 
 PLAIN = {"stream", "t", "released", "lat", "lon", "leaked_bits"}
-OWNTRACKS = {"_type", "lat", "lon", "tst", "tid"}
+OWNTRACKS = {"_type", "lat", "lon", "acc", "tst", "tid"}
 UNREADABLE = [b"NaN", b"1e999", b'"home"', b"null", b"[1]", b"{}", b"true"]
 
 

@@ -27,7 +27,7 @@ from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.service import Clock
 from veilstream.gateway.settle import _bytes_of, _waiting
 from veilstream.gateway.space import Space
-from veilstream.gateway.wire import Grid, Reading, Refusal, as_owntracks, parse
+from veilstream.gateway.wire import Grid, Reading, Refusal, parse
 
 GRID = Grid()
 
@@ -162,7 +162,7 @@ def test_syntactic_faults_are_refused(data, reason):
         (b'{"stream":"a","t":1.5,"value":2}', Refusal.time),
         (b'{"stream":"a","t":1e300,"value":2}', Refusal.time),
         (b'{"_type":"transition","desc":"home"}', Refusal.not_a_location),
-        (b'{"_type":"encrypted","data":"x"}', Refusal.not_a_location),
+        (b'{"_type":"encrypted","data":"x"}', Refusal.sealed),
     ],
 )
 def test_faults_of_stream_and_time_are_refused(data, reason):
@@ -222,33 +222,6 @@ def test_out_of_area_takes_the_nearest_place(tmp_path):
     with core_of(art) as core:
         release = one(core, Reading("a", 0, 0, (39.93, 116.33)))[0].release
     assert (release.lat, release.lon) == tuple(art.states.coordinates[release.released])
-
-
-def test_owntracks_goes_out_as_its_allow_list(tmp_path):
-    data = {
-        "_type": "location",
-        "lat": 39.9,
-        "lon": 116.3,
-        "tst": 600,
-        "tid": "jd",
-        "acc": 5,
-        "alt": 77,
-        "vel": 3,
-        "SSID": "HomeNet",
-        "BSSID": "aa:bb",
-        "inregions": ["home"],
-        "batt": 80,
-        "topic": "owntracks/jane/phone",
-    }
-    art = artefact(tmp_path / "p.veil", states=places(), period_s=60.0)
-    with core_of(art, now=lambda: 6000.0) as core:
-        found = parse(json.dumps(data).encode(), core.spaces[""].grid, "jane/phone")
-        assert found[0].owntracks
-        release = one(core, *found)[0].release
-    out = json.loads(as_owntracks(release))
-    assert set(out) == {"_type", "lat", "lon", "tst", "tid"}
-    assert (out["_type"], out["tst"], out["tid"]) == ("location", 600, "ne")
-    assert [out["lat"], out["lon"]] in art.states.coordinates.tolist()
 
 
 def test_value_bins_are_released_as_their_level(tmp_path):

@@ -16,7 +16,8 @@ from browser import chromium
 from gatewaykit import artefact, core_of, places, wait_until
 from httpkit import Server
 from veilstream.errors import InputError
-from veilstream.gateway.http import HEADERS, HttpGateway, HttpSettings
+from veilstream.gateway.guard import HEADERS, HttpSettings
+from veilstream.gateway.http import HttpGateway
 from veilstream.gateway.kept import StoreError
 
 TOKEN = "a token of decent length"
@@ -152,12 +153,12 @@ def test_a_foreign_address_or_host_without_a_token_is_401(tmp_path, remote, host
         gateway = HttpGateway(core, HttpSettings(0))
         for path in ("/v1/status", "/v1/release", "/"):
             request = make_mocked_request("GET", path, {"Host": host}).clone(remote=remote)
-            assert gateway._refusal(request).status == 401
+            assert gateway.guard.refusal(request).status == 401
         local = make_mocked_request("GET", "/v1/status", {"Host": "localhost:8080"}).clone(remote="127.0.0.1")
-        assert gateway._refusal(local) is None
+        assert gateway.guard.refusal(local) is None
         guarded = HttpGateway(core, HttpSettings(0, "0.0.0.0", TOKEN))
         wrong = make_mocked_request("POST", "/v1/release", {"Authorization": "Bearer no"}).clone(remote=remote)
-        assert guarded._refusal(wrong).status == 401
+        assert guarded.guard.refusal(wrong).status == 401
 
 
 def test_listening_elsewhere_needs_a_token():
@@ -266,3 +267,40 @@ def test_events_are_the_status_and_nothing_else(server):
     started = time.monotonic()
     server.end()
     assert time.monotonic() - started < 5  # an open page does not hold up the end
+
+
+# --- Home Assistant's proxy --------------------------------------------------------------------------------
+
+PROXY = "127.0.0.9"
+
+
+def ask_from(server, source: str, method: str, path: str, host: str = "home.example") -> tuple[int, str]:
+    """Status and who may show it in a frame."""
+    connection = HTTPConnection("127.0.0.1", server.gateway.port, timeout=10, source_address=(source, 0))
+    headers = {"Host": host, "X-Ingress-Path": "/api/hassio_ingress/x", "Content-Type": "application/json"}
+    connection.request(method, path, b"{}" if method == "POST" else None, headers)
+    answer = connection.getresponse()
+    found = answer.status, re.search(r"frame-ancestors ('\w+')", answer.headers["Content-Security-Policy"])[1]
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize("token", [TOKEN, None])
+def test_a_proxy_may_look_in_a_frame_and_nothing_else(tmp_path, token):
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        server = Server(core, token=token, ingress=PROXY)
+        try:
+            for path in ("/", "/status.js", "/v1/status", "/metrics", "/healthz"):
+                assert ask_from(server, PROXY, "GET", path) == (200, "'self'")
+            assert ask_from(server, PROXY, "POST", "/v1/release") == (401, "'none'")
+            assert ask_from(server, "127.0.0.8", "GET", "/v1/status") == (401, "'none'")  # whatever its headers say
+            assert ask_from(server, "127.0.0.8", "GET", "/", "localhost") == (200, "'none'")
+        finally:
+            server.end()
+
+
+def test_only_a_proxys_address_lets_others_in_without_a_token():
+    assert HttpSettings(0, "0.0.0.0", ingress="172.30.32.2").token is None
+    for bad in ("", "home", "172.30.32.0/23", "*"):
+        with pytest.raises(InputError, match="address of a proxy"):
+            HttpSettings(0, "0.0.0.0", ingress=bad)

@@ -130,13 +130,20 @@ def test_a_reading_of_a_step_that_was_ticked_is_not_answered_on_the_output(tmp_p
         broker.stop()
 
 
-def test_without_a_clock_what_is_no_location_is_counted_for_the_owner_alone(tmp_path):
-    """It comes when someone crosses the border of a region."""
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (b'{"_type":"transition","event":"leave"}', "not_a_location"),
+        (b'{"_type":"encrypted","data":"c2VhbGVk"}', "sealed"),
+    ],
+)
+def test_without_a_clock_what_is_no_location_is_counted_for_the_owner_alone(tmp_path, message, reason):
+    """It comes when someone crosses the border of a region; what cannot be opened may be such."""
     with core_of(artefact(tmp_path / "p.veil")) as core:
         before = core.stats.prometheus(), core.stats.status(None)["refused"]
-        parcel = Parcel(b"", parse(b'{"_type":"transition","event":"leave"}', core.spaces[""].grid, "a"))
+        parcel = Parcel(b"", parse(message, core.spaces[""].grid, "a"))
         handle(core, [parcel], lambda parts: core.process(together([p.found for p in parts])[0]) and None)
-        assert core.stats.refused["not_a_location"] == 1
+        assert core.stats.refused[reason] == 1
         assert core.stats.status(None)["refused"] == before[1]
         assert re.sub("commit.*", "", core.stats.prometheus()) == re.sub("commit.*", "", before[0])
 

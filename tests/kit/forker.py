@@ -1,6 +1,7 @@
 """Starts gateways quickly: imports everything once, then forks one for each line on stdin and prints its pid.
 
-    forker.py POLICY STORE mqtt PORT | http PORT | pipe INPUT       a line on stdin: where a pipe writes
+    forker.py POLICY STORE mqtt PORT | http PORT | pipe INPUT       a line on stdin: where a pipe writes,
+                                                                    or where mqtt forwards to
 
 Each child is a process of its own that runs what `veil serve` or `veil release` runs; the test kills it with SIGKILL.
 """
@@ -12,7 +13,9 @@ from veilstream.artefact import load
 from veilstream.gateway import logs, pipe, service
 from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.core import Core
-from veilstream.gateway.http import HttpGateway, HttpSettings
+from veilstream.gateway.forward import Forwarder, ForwardSettings
+from veilstream.gateway.guard import HttpSettings
+from veilstream.gateway.http import HttpGateway
 from veilstream.gateway.mqtt import MqttGateway
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store
@@ -27,7 +30,11 @@ def child(policy: str, store: str, transport: str, where: str, word: str) -> Non
     if transport == "mqtt":
         settings = BrokerSettings("127.0.0.1", int(where), f"veil-{opened.id}")
         gateway = MqttGateway(core, [Route("in/+", "out/+")], settings, republish=200)
-        service.run({"mqtt": gateway.run}, core.stats)
+        parts = {"mqtt": gateway.run}
+        if word:
+            core.outlets.append(onwards := Forwarder(core, ForwardSettings(word)))
+            parts["forward"] = onwards.run
+        service.run(parts, core.stats)
     elif transport == "http":
         service.run({"http": HttpGateway(core, HttpSettings(int(where))).run}, core.stats)
     else:

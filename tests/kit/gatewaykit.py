@@ -10,6 +10,7 @@ import pytest
 
 from veilstream.artefact import Artefact, save
 from veilstream.core.builtin import builtin_problem
+from veilstream.core.chain import MarkovChain
 from veilstream.core.problem import Average, Problem
 from veilstream.core.window import WindowPolicy
 from veilstream.data.states import StateSpace
@@ -42,6 +43,13 @@ def places(n: int = 16) -> StateSpace:
 def artefact(path: Path, seed: int = 0, states: StateSpace | None = None, name="grid4x4-q2", **more) -> Artefact:
     problem = problem_of(name)
     return save(path, window_policy(problem, seed), problem=problem, states=states, **more)
+
+
+def levels(path: Path, unit: str) -> Artefact:
+    """Three levels of some value."""
+    states = StateSpace("bins", np.array([[0.1], [0.5], [2.0]]), ("low", "mid", "high"), unit, np.array([0.3, 1.0]))
+    problem = Problem(MarkovChain(np.full((3, 3), 1 / 3)), states.distances(), Average(weight=1.0))
+    return save(path, window_policy(problem), problem=problem, states=states, period_s=60.0)
 
 
 @contextlib.contextmanager

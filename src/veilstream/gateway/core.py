@@ -9,12 +9,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 from veilstream.core.release import Uniforms
 from veilstream.gateway.kept import Batch, Key, StoreError, Stream
 from veilstream.gateway.outcome import Message, Outcome, Receipt
 from veilstream.gateway.settle import Serving, Settler
-from veilstream.gateway.space import Space
+from veilstream.gateway.space import LogRow, Space
 from veilstream.gateway.stats import Stats
 from veilstream.gateway.store import Store
 from veilstream.gateway.wire import Reading, Refusal, decode
@@ -23,6 +24,18 @@ MAX_CACHED = 20_000  # streams held in memory
 MEMORY_LOG = 64  # steps per stream that a store in memory keeps
 PRUNE_EVERY = 100_000  # releases
 Compose = Callable[[list[Outcome]], list[Message]]  # what goes into the outbox with these outcomes
+
+
+class Outlet(Protocol):
+    """Somewhere releases go beside the transport of their readings."""
+
+    def compose(self, releases: Sequence[LogRow]) -> list[Message]:
+        """What goes into the outbox with these releases; a function of them alone."""
+        ...
+
+    def wake(self) -> None:
+        """It is there now."""
+        ...
 
 
 class Core:
@@ -49,6 +62,7 @@ class Core:
             raise
         self.stats = Stats(self.streams, recent, serving.clock)
         self.failing = False  # the last write did not hold
+        self.outlets: list[Outlet] = []
         self._cache: OrderedDict[Key, Stream] = OrderedDict()
         self._lock = threading.RLock()
         self._since_prune = 0
@@ -102,8 +116,8 @@ class Core:
             self.failing &= not shown
 
     def _commit(self, outcomes: list[Outcome], batch: Batch, compose: Compose | None) -> Receipt:
-        if compose is not None:
-            batch.outbox = compose(outcomes)
+        own = [] if compose is None else compose(outcomes)
+        batch.outbox = own + [mail for outlet in self.outlets for mail in outlet.compose(batch.releases)]
         new = sum(s.id is None for s in batch.streams)
         ids = self.store.commit(batch) if batch.streams or batch.outbox else []
         self.streams += new
@@ -115,7 +129,9 @@ class Core:
         self._since_prune += len(batch.releases)
         if self._since_prune >= PRUNE_EVERY:
             self.prune()
-        return Receipt(outcomes, list(zip(ids, batch.outbox, strict=True)))
+        for outlet in self.outlets if len(ids) > len(own) else ():
+            outlet.wake()
+        return Receipt(outcomes, list(zip(ids, own, strict=False)))
 
     def prune(self) -> None:
         """Forget what the log need not keep."""
@@ -124,9 +140,9 @@ class Core:
                 self.store.prune(self.keep)
                 self._since_prune = 0
 
-    def unsent(self, after: int = 0) -> list[tuple[int, str, bytes]]:
+    def unsent(self, after: int = 0, forward: bool = False) -> list[tuple[int, str, bytes]]:
         with self._lock:
-            return self.store.unsent(after)
+            return self.store.unsent(after, forward=forward)
 
     def confirm(self, ids: Sequence[int]) -> None:
         with self._lock:

@@ -6,12 +6,9 @@ in the same browser must not get in: the Host must be local and a POST must say 
 """
 
 import asyncio
-import hmac
-import ipaddress
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
@@ -20,10 +17,12 @@ from aiohttp import web
 
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
-from veilstream.gateway.intake import Parcel, handle, place_of
+from veilstream.gateway.guard import HEADERS, Guard, HttpSettings
+from veilstream.gateway.intake import Found, Parcel, handle, place_of
 from veilstream.gateway.kept import StoreError
 from veilstream.gateway.openapi import document
 from veilstream.gateway.outcome import Outcome, Status
+from veilstream.gateway.owntracks import phone_of
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Reading, Refusal, parse, together
 
@@ -35,7 +34,6 @@ FIRST_REQUEST_S = 10  # from the connection to a whole request
 MAX_CONNECTIONS, BACKLOG = 512, 128
 LOOK_S = 0.1  # at whether to stop
 FIRST_LOOK_S, LAST_LOOK_S = 0.5, 30.0  # at whether a store that failed works again
-SHORTEST_TOKEN = 16
 EVENT_EVERY_S = 1.0
 MAX_WATCHERS = 32
 PAGE = {
@@ -45,14 +43,6 @@ PAGE = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 PUBLIC = {*PAGE, "/healthz", "/openapi.json"}  # nothing about any stream
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
 STATUS = {
     Refusal.too_large: 413,
     Refusal.too_many_readings: 413,
@@ -63,32 +53,10 @@ STATUS = {
 }
 
 
-@dataclass(frozen=True)
-class HttpSettings:
-    port: int
-    host: str = "127.0.0.1"
-    token: str | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        if not is_loopback(self.host) and not self.token:
-            raise InputError(f"listening on {self.host} needs a token (`token`)")
-        if self.token is not None and len(self.token) < SHORTEST_TOKEN:
-            raise InputError(f"the token must have at least {SHORTEST_TOKEN} characters")
-
-
-def is_loopback(host: str | None) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host or "").is_loopback
-    except ValueError:
-        return False
-
-
 class HttpGateway:
     def __init__(self, core: Core, settings: HttpSettings, routes: Sequence[Route] = ()) -> None:
         """routes: those of a broker that publishes what is released here; names must fit them."""
-        self.core, self.settings = core, settings
+        self.core, self.settings, self.guard = core, settings, Guard(settings, PUBLIC)
         self._routes = [route for route in routes if route.space == ""]
         self.port: int | None = None  # the one really used, once it runs
         self.started = threading.Event()
@@ -152,6 +120,9 @@ class HttpGateway:
         app.router.add_get("/v1/status", self._status)
         app.router.add_get("/v1/events", self._events)
         app.router.add_post("/v1/release", self._release)
+        if self.settings.owntracks is not None:
+            app.router.add_post(self.settings.owntracks, self._owntracks)
+            app.router.add_post(self.settings.owntracks + "/{rest:.*}", self._owntracks)
         return app
 
     # --- who may ----------------------------------------------------------------------------------------
@@ -160,8 +131,8 @@ class HttpGateway:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._new.discard(request.protocol)
         try:
-            refusal = self._refusal(request)
-            response = refusal if refusal is not None else await handler(request)
+            no = self.guard.refusal(request)
+            response = await handler(request) if no is None else _error(*no)
         except web.HTTPException as error:  # 404, 405, 413: aiohttp's own, with our headers
             response = _error(error.status, error.reason)
         except StoreError:
@@ -172,51 +143,52 @@ class HttpGateway:
             log.error("request_failed", extra={"reason": type(error).__name__, "at": place_of(error)})
             response = _error(500, Refusal.unhandled.value)
         if not response.prepared:
-            response.headers.update(HEADERS)
+            response.headers.update(self.guard.headers(request))
         return response
-
-    def _refusal(self, request: web.Request) -> web.Response | None:
-        if self.settings.token is None:
-            host = request.host.rsplit(":", 1)[0] if not request.host.endswith("]") else request.host
-            if not is_loopback(request.remote) or not is_loopback(host.strip("[]")):
-                return _error(401, "without a token only local requests are answered")
-        elif request.path not in PUBLIC and not self._has_token(request):
-            return _error(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
-        if request.method == "POST" and request.content_type != "application/json":
-            return _error(415, "the body must be application/json")
-        return None
-
-    def _has_token(self, request: web.Request) -> bool:
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ").encode("utf-8", "surrogateescape")
-        return self.settings.token is not None and hmac.compare_digest(given, self.settings.token.encode())
 
     # --- releases ---------------------------------------------------------------------------------------
 
     async def _release(self, request: web.Request) -> web.Response:
-        try:
-            async with asyncio.timeout(BODY_TIMEOUT_S):
-                body = await request.read()
-        except (web.RequestPayloadError, ConnectionError):  # not in the encoding that its header says, or cut off
-            self.core.stats.refused[Refusal.unreadable.name] += 1
-            return _error(400, Refusal.unreadable.value)
-        answer: asyncio.Future[list[Outcome] | None] = asyncio.get_running_loop().create_future()
-        parcel = Parcel.of(self.core, body, self._read, answer)
-        found = parcel.found
+        body, found, outcomes = await self._settle(request)
         if isinstance(found, Refusal):
-            self.core.stats.refused[found.name] += 1
             return _error(STATUS.get(found, 400), found.value)
-        self._waiting.append(parcel)
-        self._wake.set()
-        outcomes = await answer
         if outcomes is None:
             return _error(500, Refusal.unhandled.value)
         if body.lstrip()[:1] == b"[":
             return _json([_item(o) for o in outcomes])
         return _single(outcomes[0], found[0])
 
-    def _read(self, body: bytes | bytearray) -> list[Reading | Refusal] | Refusal:
-        space = self.core.spaces[""]
-        found = parse(body, space.grid, limit=self.core.serving.max_bytes, columns=space.columns)
+    async def _owntracks(self, request: web.Request) -> web.Response:
+        """A phone sends again what is not answered by 200, so all that is settled is: with an empty list, always."""
+        stream, _ = phone_of(request.headers)
+        if stream is None:
+            return _error(400, "which phone? Basic authentication or X-Limit-U must name a user, X-Limit-D a device")
+        _, found, outcomes = await self._settle(request, stream)
+        said = [found] if isinstance(found, Refusal) else [o.status for o in outcomes or ()]
+        no = next((r for r in said if r in (Refusal.stream, Refusal.too_large)), None)
+        return _json([]) if no is None else _error(STATUS.get(no, 400), no.value)
+
+    async def _settle(
+        self, request: web.Request, stream: str | None = None
+    ) -> tuple[bytes, Found, list[Outcome] | None]:
+        """The body of a request, what was found in it, and what became of it; None if it could not be handled."""
+        answer: asyncio.Future[list[Outcome] | None] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                body = await request.read()
+            parcel = Parcel.of(self.core, body, lambda data: self._read(data, stream), answer)
+        except (web.RequestPayloadError, ConnectionError):  # not in the encoding that its header says, or cut off
+            body, parcel = b"", Parcel(b"", Refusal.unreadable)
+        if isinstance(parcel.found, Refusal):
+            self.core.stats.refused[parcel.found.name] += 1
+            return body, parcel.found, None
+        self._waiting.append(parcel)
+        self._wake.set()
+        return body, parcel.found, await answer
+
+    def _read(self, body: bytes | bytearray, stream: str | None = None) -> Found:
+        space, serving = self.core.spaces[""], self.core.serving
+        found = parse(body, space.grid, stream, "", serving.max_bytes, space.columns, serving.opens)
         if isinstance(found, Refusal) or not self._routes:
             return found
         return [r if isinstance(r, Refusal) or self._carried(r.stream) else Refusal.stream for r in found]
@@ -306,7 +278,7 @@ class HttpGateway:
 
     async def _health(self, request: web.Request) -> web.Response:
         """503 while the store cannot be written. Whoever has the token makes us try; others are told what is known."""
-        if self._has_token(request):
+        if self.guard.has_token(request):
             await asyncio.to_thread(self.core.probe)
         if self._dead or self.core.failing:
             return _error(503, "the store cannot be written; nothing is released")

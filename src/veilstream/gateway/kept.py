@@ -6,6 +6,7 @@ from operator import attrgetter
 from veilstream.errors import InputError
 
 Key = tuple[str, str]  # space, stream
+FORWARD = "#"  # begins the topic of what is not for a broker: no topic that one can publish to has it
 
 
 class StoreError(InputError):

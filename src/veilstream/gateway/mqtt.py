@@ -24,11 +24,12 @@ from veilstream.errors import InputError
 from veilstream.gateway import topics
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
 from veilstream.gateway.core import Compose, Core
+from veilstream.gateway.home import Home
 from veilstream.gateway.intake import Found, Parcel, handle
 from veilstream.gateway.kept import StoreError
 from veilstream.gateway.outcome import Message, Outcome, OutFormat, Status
 from veilstream.gateway.topics import Route
-from veilstream.gateway.wire import Refusal, parse, together
+from veilstream.gateway.wire import Reading, Refusal, parse, together
 
 log = logging.getLogger("veilstream.mqtt")
 FIRST_DELAY_S, LAST_DELAY_S = 0.1, 30.0
@@ -59,10 +60,15 @@ class MqttGateway:
         *,
         republish: int = 1000,
         retain: bool = False,
+        home: Home | None = None,
     ) -> None:
         self.core, self.routes, self.settings = core, list(routes), settings
-        self.republish, self.retain = republish, retain
-        topics.check(self.routes, *([settings.status_topic] if settings.status_topic else []))
+        self.republish, self.retain, self.home = republish, retain, home
+        others = [settings.status_topic] if settings.status_topic else []
+        topics.check(self.routes, *others, *([f"{home.prefix}/#"] if home is not None else []))
+        if home is not None:
+            home.sends = self.wake
+            core.outlets.append(home)
         for route in self.routes:
             old = core.store.filter_of(route.space, route.source)
             if topics.renames(old, route.source):
@@ -73,6 +79,7 @@ class MqttGateway:
                 )
         self._in_flight: dict[int, tuple[int, int]] = {}  # message id -> outbox id, bytes; in order
         self._confirmed: deque[int] = deque()  # outbox ids that have arrived, oldest first
+        self._states: set[int] = set()  # outbox ids in flight of what is not sent again: a newer one replaces it
         self._sent_up_to = 0  # outbox id
         self._behind = threading.Event()  # the outbox may hold something not sent in this session
         self._arrived = 0  # the last outbox id that has ever arrived
@@ -102,6 +109,9 @@ class MqttGateway:
         self.core.stats.connected = True
         self._in_flight.clear()
         self._confirmed.clear()
+        self._states.clear()
+        if self.home is not None:
+            self.home.forget()
         self._took = self._delivered = False
         self._sent_up_to = 0
         self._behind.set()
@@ -159,7 +169,7 @@ class MqttGateway:
                     to: Origin = parcel.note
                     if not done:
                         continue
-                    bodies = [outcomes[i].body(to.form, readings[i].owntracks) for i in done]  # type: ignore[union-attr]
+                    bodies = [self._body(readings[i], outcomes[i], to.form) for i in done]
                     out += [(to.topic, payload) for payload in _packets(bodies, to.limit)]
                 return out
 
@@ -178,6 +188,10 @@ class MqttGateway:
         connection.inbox.clear()
         self._took = True
 
+    def _body(self, reading: Reading | Refusal, outcome: Outcome, form: OutFormat) -> bytes:
+        assert isinstance(reading, Reading)
+        return self.core.spaces[reading.space].body(outcome, form, reading.owntracks)
+
     def _parcel(self, m: MQTTMessage) -> Parcel:
         try:
             topic = m.topic
@@ -191,8 +205,8 @@ class MqttGateway:
 
     def _routed(self, m: MQTTMessage, topic: str, route: Route, stream: str) -> Parcel:
         def read(data: bytes | bytearray) -> Found:
-            space = self.core.spaces[route.space]
-            return parse(data, space.grid, stream, route.space, self.core.serving.max_bytes, space.columns)
+            space, serving = self.core.spaces[route.space], self.core.serving
+            return parse(data, space.grid, stream, route.space, serving.max_bytes, space.columns, serving.opens)
 
         target = route.output(stream)
         limit = max(len(topic) + len(m.payload), self._packet) - len(target.encode())
@@ -202,9 +216,9 @@ class MqttGateway:
 
     def composer(self, space: str) -> Compose:
         """For the clock: the messages of its releases."""
-        route = next(r for r in self.routes if r.space == space)
+        route, body = next(r for r in self.routes if r.space == space), self.core.spaces[space].body
         return lambda outcomes: [
-            (route.output(o.release.stream), o.body(route.form))
+            (route.output(o.release.stream), body(o, route.form))
             for o in outcomes
             if o.release is not None and route.carries(o.release.stream)
         ]
@@ -218,31 +232,41 @@ class MqttGateway:
         room, parts = max(self._packet, self._carried) - len(topic.encode()), [payload]
         if self._packet < SMALL_PACKET and len(payload) > room and payload.startswith(b"["):
             parts = list(_packets([bytes(body) for body in _bodies.decode(payload)], room))
+        at_home = self.home is not None and self.home.owns(topic)
         for part in parts:
-            mid = connection.publish(topic, part, self.retain)
+            mid = connection.publish(topic, part, self.retain or at_home)
         self._in_flight[mid] = i, len(topic.encode()) + max(map(len, parts))
+        if at_home:
+            self._states.add(i)
 
     def _send_outbox(self, connection: Connection) -> None:
         """After a new connection, or a tick: everything in the outbox that this session has not sent."""
         while self._behind.is_set() and len(self._in_flight) < MAX_IN_FLIGHT:
             self._behind.clear()
             rows = self.core.unsent(self._sent_up_to)
+            sent = {*(i for i, _ in self._in_flight.values()), *self._confirmed} if rows else set()
             for i, topic, payload in rows:
-                self._send(connection, i, topic, payload)
+                if i not in sent:
+                    self._send(connection, i, topic, payload)
+                    at_home = i in self._states
+                    self.core.stats.republished += not (self.core.serving.clock or at_home)
             if rows:
                 self._sent_up_to = rows[-1][0]
-                self.core.stats.republished += 0 if self.core.serving.clock else len(rows)
                 self._behind.set()
 
     def _settle(self, connection: Connection, all_of_them: bool = False) -> None:
         """Take confirmed releases out of the outbox, all but the last `republish`."""
+        replaced: list[int] = []
         while connection.confirmed:
             i, size = self._in_flight.pop(connection.confirmed.popleft(), (None, 0))
             if i is not None:
-                self._confirmed.append(i)
+                (replaced if i in self._states else self._confirmed).append(i)
                 self._carried = max(self._carried, size)
                 self._delivered |= i > self._arrived
                 self._arrived = max(self._arrived, i)
+        if replaced:
+            self._states.difference_update(replaced)
+            self.core.confirm(replaced)
         self.core.stats.outbox = len(self._in_flight)
         excess = len(self._confirmed) - (0 if all_of_them else self.republish)
         if excess >= CONFIRM_AT_ONCE or (all_of_them and excess > 0):

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from veilstream.gateway.wire import Refusal, Release, as_owntracks
+from veilstream.gateway.wire import Refusal, Release
 
 OutFormat = Literal["auto", "plain", "owntracks"]  # auto: OwnTracks for OwnTracks
 
@@ -22,13 +22,6 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     status: Status | Refusal
     release: Release | None = None
     message: bytes | None = None
-
-    def body(self, form: OutFormat, owntracks: bool = False) -> bytes:
-        """The release as it is sent; `owntracks`: that is what its reading was."""
-        assert self.release is not None and self.message is not None
-        if self.release.lat is not None and (form == "owntracks" or (form == "auto" and owntracks)):
-            return as_owntracks(self.release)
-        return self.message
 
 
 Message = tuple[str, bytes]  # topic, payload

@@ -7,7 +7,7 @@ batch, and shows no outcome before that.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from veilstream.errors import InputError
 from veilstream.gateway.kept import Batch, Key, Stream
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.space import Space, Turn
-from veilstream.gateway.wire import MAX_BYTES, Point, Reading, Refusal, decode
+from veilstream.gateway.wire import MAX_BYTES, Opens, Point, Reading, Refusal, decode
 
 AHEAD_OF_CLOCK, AHEAD_OF_LAST = 1, 1_000_000  # default of max_ahead with and without a period
 Find = Callable[[Stream, int], "tuple[bytes | None] | None"]  # the logged release of a step, as Store.find
@@ -34,6 +34,7 @@ class Serving:
     max_streams: int = 1_000_000  # that may be opened
     max_bytes: int = MAX_BYTES  # of one message
     keep: int | None = None  # steps per stream that the log keeps; None: all, or what the store can
+    opens: Opens | None = field(default=None, repr=False)  # encrypted OwnTracks messages
 
 
 class Settler:

@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +18,8 @@ from veilstream.core.release import SILENT, Mechanism, MeterName, Streams, Unifo
 from veilstream.errors import InputError
 from veilstream.gateway.fields import Columns
 from veilstream.gateway.kept import Binding, Stream
-from veilstream.gateway.outcome import Outcome, Status
+from veilstream.gateway.outcome import Outcome, OutFormat, Status
+from veilstream.gateway.owntracks import Seals, as_owntracks, metres_off
 from veilstream.gateway.wire import Grid, Point, Release, encode
 
 if TYPE_CHECKING:
@@ -38,8 +40,14 @@ class Turn(NamedTuple):
 
 class Space:
     def __init__(
-        self, artefact: "Artefact", ceiling: float | None = None, meter: MeterName = "exact", force: bool = False
+        self,
+        artefact: "Artefact",
+        ceiling: float | None = None,
+        meter: MeterName = "exact",
+        force: bool = False,
+        seals: Seals | None = None,
     ) -> None:
+        """seals: encrypts OwnTracks messages that go out."""
         if artefact.policy is None or artefact.problem is None:
             raise InputError("this file is a model without a policy; run `veil solve` on it first")
         if artefact.study_only and not force:
@@ -49,6 +57,8 @@ class Space:
         policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
         self.points, self.provenance = artefact.shown, artefact.provenance
         self.cost = None if self.states is None else artefact.cost
+        self.seals, self.problem = seals, problem
+        self._in_km = artefact.measure == "absolute" and artefact.unit == "km"  # the distortion
         self.columns: Columns = {}  # names of the fields of its messages, where they are not ours
         if self.points is not None and len(self.points) < policy.n_outputs:
             raise InputError(
@@ -115,6 +125,39 @@ class Space:
         readable = np.isfinite(xy).all(1)
         xy[~readable] = 0
         return xy, readable
+
+    # --- what is said ------------------------------------------------------------------------------------
+
+    def body(self, outcome: Outcome, form: OutFormat, owntracks: bool = False) -> bytes:
+        """The release as it is sent; `owntracks`: that is what its reading was."""
+        release, message = outcome.release, outcome.message
+        assert release is not None and message is not None
+        if release.lat is not None and (form == "owntracks" or (form == "auto" and owntracks)):
+            return self.as_owntracks(release)
+        return message
+
+    def as_owntracks(self, release: Release, topic: bool = False) -> bytes:
+        """topic: with its name inside, for whoever gets it by no topic."""
+        message = as_owntracks(release, self.accuracy(release), topic)
+        return message if self.seals is None else self.seals(message)
+
+    def accuracy(self, release: Release) -> int:
+        """How far off a released place is said to be, in metres; of one that an earlier policy knew, the most."""
+        return self._metres.get((release.lat, release.lon), self._metres[None, None])
+
+    @cached_property
+    def _metres(self) -> dict[tuple[float | None, float | None], int]:
+        assert self.states is not None and self.points is not None
+        far, policy = self.problem.distortion, self.mechanism.policy
+        if not self._in_km:
+            far = self.points.distances_from(self.states.decode(self.symbols))[:, : policy.n_outputs]
+        off = metres_off(policy, self.problem.chain, 1000 * far)
+        found: dict[tuple[float | None, float | None], int] = {(None, None): max(off)}
+        for (_, lat, lon), metres in zip(self.shown, off, strict=True):
+            found[lat, lon] = max(metres, found.get((lat, lon), 1))  # states may share a place
+        return found
+
+    # --- what is kept ------------------------------------------------------------------------------------
 
     def check(self, stream: Stream) -> None:
         """Raises unless the state kept of a stream is of this policy's and this meter's shape."""

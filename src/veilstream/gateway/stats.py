@@ -13,7 +13,7 @@ from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.wire import Refusal, Release
 
 RATE_WINDOW_S = 10
-PRIVATE = {Refusal.not_a_location.name}
+PRIVATE = {Refusal.not_a_location.name, Refusal.sealed.name}  # a phone sends more of them at a border
 
 
 class Stats:

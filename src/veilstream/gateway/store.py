@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from veilstream.gateway import seal
-from veilstream.gateway.kept import Batch, Binding, StoreError, Stream, state_of
+from veilstream.gateway.kept import FORWARD, Batch, Binding, StoreError, Stream, state_of
 from veilstream.gateway.schema import NEW_STREAM, SCHEMA, SELECT_STREAM, TABLES, UPDATE_STREAM
 
 MEMORY = ":memory:"
@@ -204,10 +204,10 @@ class Store:
             raise self._damaged("releases")
         return [row[3] for row in rows]
 
-    def unsent(self, after: int = 0, limit: int = MAIL) -> list[tuple[int, str, bytes]]:
-        """Committed and not yet confirmed: (id, topic, payload) with an id beyond `after`."""
-        query = "SELECT id, topic, payload, checksum FROM outbox WHERE id > ? ORDER BY id LIMIT ?"
-        rows = self._read(query, (after, limit))
+    def unsent(self, after: int = 0, limit: int = MAIL, forward: bool = False) -> list[tuple[int, str, bytes]]:
+        """Committed and not yet confirmed: (id, topic, payload) with an id beyond `after`, to a broker or forward."""
+        query = "SELECT id, topic, payload, checksum FROM outbox WHERE id > ? AND (substr(topic, 1, 1) = ?) = ? "
+        rows = self._read(query + "ORDER BY id LIMIT ?", (after, FORWARD, forward, limit))
         if any(self._unsealed(seal.of_mail, *row[1:]) for row in rows):
             raise self._damaged("outbox")
         return [row[:3] for row in rows]

@@ -1,7 +1,7 @@
 """Readings and releases as bytes: plain JSON, OwnTracks JSON.
 
-    in    {"stream","t","value"} or {"stream","t","lat","lon"}, or OwnTracks {"_type":"location","tst","lat","lon"};
-          an array of them is a batch; fields with other names are found as `fields` says
+    in    {"stream","t","value"} or {"stream","t","lat","lon"}, or OwnTracks {"_type":"location","tst","lat","lon"},
+          as it is or encrypted; an array of them is a batch; fields with other names are found as `fields` says
     out   {"stream","t","released","leaked_bits"}, with "lat","lon" where there is a map and "rung" where feedback
           keeps the limit; OwnTracks for OwnTracks
 
@@ -11,7 +11,7 @@ becomes None and the release a draw that does not look. Outputs are built field 
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 
@@ -27,6 +27,7 @@ MAX_SECONDS = 1e15
 LAST_SECOND = 1e11  # the year 5138; a larger number is of milliseconds
 LONGEST_INTEGER, LONGEST_NUMBER = 30, 300  # characters
 Point = float | tuple[float, float] | None
+Opens = Callable[[str], bytes | None]  # what an encrypted OwnTracks message holds; None if no key opens it
 
 
 class Refusal(Enum):
@@ -39,6 +40,7 @@ class Refusal(Enum):
     late = "this step is closed: a later one was released, and it is not in the log"
     ahead = "this step lies further ahead than max_ahead allows"
     not_a_location = "an OwnTracks message that is no location; these are not passed on"
+    sealed = "an encrypted OwnTracks message, and no key here opens it (`owntracks_key`)"
     too_many_streams = "the limit on the number of streams is reached (max_streams)"
     too_many_readings = "more readings in one message than the limit"
     unhandled = "this message could not be handled"
@@ -64,16 +66,6 @@ class Release(msgspec.Struct, omit_defaults=True, gc=False):
     rung: int | None = None  # of a ladder
 
 
-class OwnTracks(msgspec.Struct):
-    """The allow-list: an OwnTracks app reads these, and none of them comes from the input but through the channel."""
-
-    lat: float | None
-    lon: float | None
-    tst: int
-    tid: str
-    type: str = msgspec.field(name="_type", default="location")
-
-
 _NULL = b"null"
 _NOTHING = msgspec.Raw(_NULL)
 
@@ -87,6 +79,7 @@ class _Wire(msgspec.Struct):
     lat: msgspec.Raw = _NOTHING
     lon: msgspec.Raw = _NOTHING
     tst: int | float | None = None
+    data: msgspec.Raw = _NOTHING
     type: str | None = msgspec.field(name="_type", default=None)
 
 
@@ -96,6 +89,7 @@ _one = msgspec.json.Decoder(_Wire)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _time = msgspec.json.Decoder(int | float | str | None)
 _name = msgspec.json.Decoder(str | int | float | None)
+_text = msgspec.json.Decoder(str)
 _JSON = re.compile(rb'[^"NI]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"NI]*+)*+', re.DOTALL)  # up to a bare N or I
 _CONSTANT = re.compile(rb"NaN|Infinity")
 encode = msgspec.json.Encoder().encode
@@ -146,6 +140,7 @@ def parse(
     space: str = "",
     limit: int = MAX_BYTES,
     columns: Columns | None = None,
+    opens: Opens | None = None,
 ) -> "list[Reading | Refusal] | Refusal":
     """The readings of one message. stream: the topic's, if the transport has one; columns: names of its fields."""
     if len(data) > limit:
@@ -160,7 +155,7 @@ def parse(
         return Refusal.too_many_readings
     if columns or any(_lacks(w, stream) for w in many):
         many = _named(data, many, grid, stream, columns or {})
-    return [_reading(w, grid, stream, space) if isinstance(w, _Wire) else w for w in many]
+    return [_reading(_opened(w, opens), grid, stream, space) for w in many]
 
 
 def together(messages: "Sequence[list[Reading | Refusal] | Refusal]") -> "tuple[list[Reading | Refusal], list[range]]":
@@ -203,13 +198,20 @@ def point(value: object, lat: object, lon: object) -> Point:
     return number(value)
 
 
-def as_owntracks(release: Release) -> bytes:
-    """The OwnTracks message for a release on a map; tid is the end of the stream's name, as the app's own default."""
-    t = release.t if isinstance(release.t, int | float) else datetime.fromisoformat(release.t).timestamp()
-    return encode(OwnTracks(release.lat, release.lon, int(t), release.stream[-2:]))
+def _opened(w: _Wire | Refusal, opens: Opens | None) -> _Wire | Refusal:
+    """The message itself, or the one message that it holds encrypted."""
+    if isinstance(w, Refusal) or w.type != "encrypted":
+        return w
+    try:
+        plain = None if opens is None else opens(_text.decode(w.data))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        plain = None
+    return Refusal.sealed if plain is None else _wire(msgspec.Raw(bytes(_without_constants(plain))))
 
 
-def _reading(w: _Wire, grid: Grid, stream: str | None, space: str) -> Reading | Refusal:
+def _reading(w: _Wire | Refusal, grid: Grid, stream: str | None, space: str) -> Reading | Refusal:
+    if isinstance(w, Refusal):
+        return w
     if w.type is not None and w.type != "location":
         return Refusal.not_a_location
     name = stream if stream is not None else w.stream

@@ -12,15 +12,20 @@ from veilstream.apps.cli.common import need, remembered
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
+    from veilstream.core.release import MeterName
     from veilstream.gateway.broker import BrokerSettings
-    from veilstream.gateway.http import HttpSettings
+    from veilstream.gateway.forward import ForwardSettings
+    from veilstream.gateway.guard import HttpSettings
+    from veilstream.gateway.home import Home
     from veilstream.gateway.nats.worker import NatsSettings
     from veilstream.gateway.outcome import OutFormat
+    from veilstream.gateway.owntracks import Seals
     from veilstream.gateway.settle import Serving
     from veilstream.gateway.space import Space
     from veilstream.gateway.store import Store
     from veilstream.gateway.tls import Tls
     from veilstream.gateway.topics import Route
+    from veilstream.gateway.wire import Opens
 
 MQTT_PORT, MQTT_TLS_PORT, HTTP_PORT, LAST_PORT = 1883, 8883, 8080, 65535
 
@@ -36,12 +41,13 @@ class Promise:
     force: Annotated[bool, Option("--force", help="Run a model marked study only.")] = False
     idle: Annotated[list[str] | None, Option(metavar="SPACE", help="In the store, not served this time.")] = None
 
-    def space(self, policy: Path) -> "Space":
+    def space(self, policy: Path, seals: "Seals | None" = None) -> "Space":
         from veilstream.artefact import load
         from veilstream.gateway.space import Space
 
         try:
-            return Space(load(policy), self.ceiling, self.meter, self.force)  # type: ignore[arg-type]  # it is checked
+            meter: MeterName = self.meter  # type: ignore[assignment]  # it is checked
+            return Space(load(policy), self.ceiling, meter, self.force, seals)
         except InputError as error:
             raise InputError(str(error) if str(policy) in str(error) else f"{policy}: {error}") from None
 
@@ -80,10 +86,10 @@ class Extent:
             except InputError:  # a file may say anything
                 space.columns = {}
 
-    def serving(self, max_ahead: int | None) -> "Serving":
+    def serving(self, max_ahead: int | None, opens: "Opens | None" = None) -> "Serving":
         from veilstream.gateway.settle import Serving
 
-        return Serving(self.clock, max_ahead, self.max_streams, keep=self.keep)
+        return Serving(self.clock, max_ahead, self.max_streams, keep=self.keep, opens=opens)
 
 
 @dataclass(frozen=True)
@@ -124,6 +130,8 @@ class Broker:
     status_topic: Annotated[str, Option(help="online / offline, retained; also the last will.")] = "veil/status"
     retain: Annotated[bool, Option("--retain", help="Publish releases retained.")] = False
     republish: Annotated[int, Option(help="Confirmed releases sent again after a break.")] = 1000
+    homeassistant: Annotated[bool, Option("--homeassistant", help="Announce every stream to Home Assistant.")] = False
+    discovery_prefix: Annotated[str, Option(help="Where it listens for that.")] = "homeassistant"
 
     def routes(self, policy: Path, form: "OutFormat") -> "list[tuple[Route, Path]]":
         """Routes and their policies. A space has a name of its own, whatever its topics are called; by default that of
@@ -144,6 +152,11 @@ class Broker:
             found.append((Route(source, target, space, form), Path(file)))
         return found
 
+    def home(self, spaces: "dict[str, Space]") -> "Home | None":
+        from veilstream.gateway.home import Home
+
+        return Home(spaces, self.status_topic, self.discovery_prefix) if self.homeassistant else None
+
     def settings(self, address: str, access: Access, store_id: str) -> "BrokerSettings":
         from veilstream.gateway.broker import BrokerSettings
 
@@ -158,16 +171,65 @@ class Page:
     PANEL: ClassVar = "HTTP"
     http: Annotated[str | None, Option(metavar="[HOST:]PORT", help="Listen; loopback unless told.")] = None
     token_file: Annotated[Path | None, Option(help="Bearer token (or VEIL_TOKEN).")] = None
+    owntracks: Annotated[str | None, Option(metavar="PATH", help="Phones in HTTP mode POST here (/pub).")] = None
+    ingress: Annotated[
+        str | None, Option(metavar="ADDRESS", help="Home Assistant's proxy: it may look without a token, in a frame.")
+    ] = None
 
     def settings(self) -> "HttpSettings | None":
         if self.http is None:
+            if self.owntracks is not None:
+                raise InputError("--owntracks needs --http PORT")
             return None
         need("aiohttp", "http")
-        from veilstream.gateway.http import HttpSettings
+        from veilstream.gateway.guard import HttpSettings
 
         address = self.http if ":" in self.http else f":{self.http}"
         host, port = host_and_port(address, "127.0.0.1", HTTP_PORT)
-        return HttpSettings(port, host, secret("VEIL_TOKEN", self.token_file))
+        return HttpSettings(port, host, secret("VEIL_TOKEN", self.token_file), self.owntracks, self.ingress)
+
+
+@dataclass(frozen=True)
+class Onward:
+    PANEL: ClassVar = "OwnTracks"
+    forward: Annotated[
+        str | None, Option(metavar="URL", help="POST every release there (or VEIL_FORWARD), as OwnTracks does.")
+    ] = None
+    owntracks_key: Annotated[
+        Path | None, Option(help="Secrets of encrypted messages, one a line (or VEIL_OWNTRACKS_KEY).")
+    ] = None
+    owntracks_key_out: Annotated[
+        Path | None, Option(help="Encrypt releases under this secret (or VEIL_OWNTRACKS_KEY_OUT).")
+    ] = None
+
+    def settings(self, form: "OutFormat") -> "ForwardSettings | None":
+        url = self.forward or os.environ.get("VEIL_FORWARD")
+        if not url:
+            return None
+        need("aiohttp", "http")
+        from veilstream.gateway.forward import ForwardSettings
+
+        return ForwardSettings(url, form)
+
+    def opens(self) -> "Opens | None":
+        secrets = secret("VEIL_OWNTRACKS_KEY", self.owntracks_key)
+        if secrets is None:
+            return None
+        need("nacl", "owntracks")
+        from veilstream.gateway.owntracks import opener
+
+        return opener(secrets.splitlines())
+
+    def seals(self) -> "Seals | None":
+        out = secret("VEIL_OWNTRACKS_KEY_OUT", self.owntracks_key_out)
+        if out is None:
+            return None
+        if out in (secret("VEIL_OWNTRACKS_KEY", self.owntracks_key) or "").splitlines():
+            raise InputError("`owntracks_key_out` must be another secret: who reads releases could read the readings")
+        need("nacl", "owntracks")
+        from veilstream.gateway.owntracks import sealer
+
+        return sealer(out)
 
 
 @dataclass(frozen=True)

@@ -80,9 +80,9 @@ class Session:
         where = self.layout.names.parse(m.subject)
         if where is None or where[0] not in self.settler.spaces:
             return Refusal.stream
-        space, stream = where
+        (space, stream), serving = where, self.settler.serving
         own = self.settler.spaces[space]
-        return parse(m.data, own.grid, stream, space, self.settler.serving.max_bytes, own.columns)
+        return parse(m.data, own.grid, stream, space, serving.max_bytes, own.columns, serving.opens)
 
     async def _settle(self, readings: Sequence[Reading | Refusal], part: list[int]) -> dict[int, Outcome]:
         """Outcomes that are committed. Streams whose write did not hold are read and drawn again, a few times."""
@@ -116,7 +116,7 @@ class Session:
         for i, (key, step, outcome, owntracks) in mail.items():
             if outcome.release is not None:  # not silent, refused, or waiting for the clock
                 number = ".".join([*map(token, key), str(step)])
-                body = outcome.body(self.form, owntracks)
+                body = self.settler.spaces[key[0]].body(outcome, self.form, owntracks)
                 requests[i] = self.layout.names.release(*key), body, {"Nats-Msg-Id": number}
         unsent = set()
         for i, answer in zip(requests, await self.link.ask(list(requests.values())), strict=True):

@@ -1,0 +1,154 @@
+"""Releases sent on by HTTP POST: to an OwnTracks recorder, to Traccar, to Home Assistant's webhook.
+
+Every release is put into the outbox by the transaction that makes it, and leaves it when the receiver has answered 2xx:
+at least once, in order for each stream, through kills of either side. Nothing but releases is ever in there. While the
+receiver cannot be reached everything waits; a message that it calls wrong (400, 413, 422) costs that message.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import aiohttp
+from yarl import URL
+
+from veilstream.errors import InputError
+from veilstream.gateway.core import Core
+from veilstream.gateway.kept import FORWARD, StoreError
+from veilstream.gateway.outcome import Message, OutFormat
+from veilstream.gateway.owntracks import user_and_device
+from veilstream.gateway.space import LogRow
+from veilstream.gateway.wire import decode
+
+log = logging.getLogger("veilstream.forward")
+AT_ONCE = 8  # streams
+TIMEOUT_S = 10.0
+FIRST_DELAY_S, LAST_DELAY_S = 0.2, 60.0
+IDLE_S = 0.5  # at whether to stop
+MOST_ANSWER = 1 << 16  # bytes of an answer that are read, and thrown away
+WRONG = {400, 413, 422}
+Mail = tuple[int, str, bytes]  # of the outbox
+
+
+@dataclass(frozen=True)
+class ForwardSettings:
+    url: str = field(repr=False)  # it may hold a password, or be a secret itself
+    form: OutFormat = "auto"  # plain, else OwnTracks for places
+
+    def __post_init__(self) -> None:
+        try:
+            url = URL(self.url)
+            fits = url.scheme in ("http", "https") and bool(url.host) and url.port is not None
+        except ValueError:
+            fits = False
+        if not fits:
+            raise InputError("`forward` must be a URL, as http://host:8083/pub")
+
+
+class Forwarder:
+    """An outlet of the core, and the thread that empties its part of the outbox."""
+
+    def __init__(self, core: Core, settings: ForwardSettings) -> None:
+        self.core, self.settings = core, settings
+        self.sent = self.wrong = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._there = asyncio.Event()
+
+    def compose(self, releases: Sequence[LogRow]) -> list[Message]:
+        return [
+            (FORWARD + s.name, self._body(s.space, message)) for s, _, _, message in releases if message is not None
+        ]
+
+    def _body(self, space: str, message: bytes) -> bytes:
+        release = decode(message)
+        if release.lat is None or self.settings.form == "plain":
+            return message
+        return self.core.spaces[space].as_owntracks(release, topic=True)
+
+    def wake(self) -> None:
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(self._there.set)
+
+    def run(self, stop: threading.Event) -> None:
+        """Send until `stop`; what is left then goes at the next start."""
+        asyncio.run(self._serve(stop))
+
+    async def _serve(self, stop: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        delay = FIRST_DELAY_S
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
+            while not stop.is_set():
+                self._there.clear()
+                try:
+                    mail = await asyncio.to_thread(self.core.unsent, 0, True)
+                    trouble = await self._send(session, mail)
+                except StoreError:
+                    trouble = "store"
+                if trouble is None:
+                    delay = FIRST_DELAY_S
+                    if not mail:
+                        await self._pause(stop, None)
+                    continue
+                log.warning("forward_waits", extra={"reason": trouble, "retry_s": delay})
+                await self._pause(stop, delay)
+                delay = min(2 * delay, LAST_DELAY_S)
+
+    async def _pause(self, stop: threading.Event, seconds: float | None) -> None:
+        """That long; None: until something is there."""
+        loop = asyncio.get_running_loop()
+        until = None if seconds is None else loop.time() + seconds
+        while not stop.is_set() and (until is None or loop.time() < until):
+            if until is not None:
+                await asyncio.sleep(min(IDLE_S, max(0.0, until - loop.time())))
+                continue
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._there.wait(), IDLE_S)
+                return
+
+    async def _send(self, session: aiohttp.ClientSession, mail: Sequence[Mail]) -> str | None:
+        """Several streams at once, each in order; why some of it must wait, or None."""
+        queues: dict[str, list[Mail]] = {}
+        for row in mail:
+            queues.setdefault(row[1], []).append(row)
+        done: list[int] = []
+        at_once = asyncio.Semaphore(AT_ONCE)
+
+        async def one(queue: Sequence[Mail]) -> str | None:
+            async with at_once:
+                for i, topic, payload in queue:
+                    trouble = await self._post(session, topic.removeprefix(FORWARD), payload)
+                    if trouble is not None:
+                        return trouble
+                    done.append(i)
+            return None
+
+        try:
+            troubles = await asyncio.gather(*(one(queue) for queue in queues.values()))
+        finally:
+            if done:
+                await asyncio.to_thread(self.core.confirm, done)
+        return next((t for t in troubles if t is not None), None)
+
+    async def _post(self, session: aiohttp.ClientSession, stream: str, payload: bytes) -> str | None:
+        user, device = user_and_device(stream)
+        headers = {"Content-Type": "application/json", "X-Limit-U": user, "X-Limit-D": device}
+        try:
+            async with session.post(self.settings.url, data=payload, headers=headers, allow_redirects=False) as answer:
+                await answer.content.read(MOST_ANSWER)
+                status = answer.status
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            return type(error).__name__  # not its words, which may quote the URL
+        if 200 <= status < 300:
+            self.sent += 1
+        elif status in WRONG:
+            self.wrong += 1
+            log.warning("forward_refused", extra={"status": status})
+        else:
+            return f"status {status}"
+        return None

@@ -1,0 +1,111 @@
+"""Who may ask the HTTP gateway, and what every answer says of itself.
+
+loopback    without a token: from here, for a host that is here, and a POST must say it is JSON, so that no foreign
+            web page in the same browser gets in
+token       with one: every request for data needs it, from wherever it comes; a phone gives it as its password
+ingress     Home Assistant's proxy, which has asked its user already: may look without a token, in a frame of its own
+            pages; it may not post
+"""
+
+import hmac
+import ipaddress
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aiohttp import web
+
+from veilstream.errors import InputError
+from veilstream.gateway.owntracks import phone_of
+
+SHORTEST_TOKEN = 16
+OWN_PATH = re.compile(r"/(?!v1(/|$))[A-Za-z0-9_.~/-]*[A-Za-z0-9_.~-]")
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+FRAMED = HEADERS["Content-Security-Policy"].replace("frame-ancestors 'none'", "frame-ancestors 'self'")
+
+
+@dataclass(frozen=True)
+class HttpSettings:
+    port: int
+    host: str = "127.0.0.1"
+    token: str | None = field(default=None, repr=False)
+    owntracks: str | None = None  # phones in HTTP mode POST to any path under this one
+    ingress: str | None = None  # address of Home Assistant's proxy
+
+    def __post_init__(self) -> None:
+        if self.owntracks is not None and not OWN_PATH.fullmatch(self.owntracks):
+            raise InputError(f"`owntracks` must be a path, as /pub, and not under /v1, found {self.owntracks!r}")
+        if self.ingress is not None and not _is_address(self.ingress):
+            raise InputError(f"`ingress` must be the address of a proxy, as 172.30.32.2, found {self.ingress!r}")
+        if not is_loopback(self.host) and not self.token and self.ingress is None:
+            raise InputError(f"listening on {self.host} needs a token (`token`)")
+        if self.token is not None and len(self.token) < SHORTEST_TOKEN:
+            raise InputError(f"the token must have at least {SHORTEST_TOKEN} characters")
+
+
+def is_loopback(host: str | None) -> bool:
+    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host or "").is_loopback)
+
+
+def _is_address(text: str | None) -> bool:
+    try:
+        return bool(ipaddress.ip_address(text or ""))
+    except ValueError:
+        return False
+
+
+class No(NamedTuple):
+    status: int
+    line: str
+    headers: dict[str, str]
+
+
+class Guard:
+    def __init__(self, settings: HttpSettings, public: Collection[str]) -> None:
+        """public: paths that tell nothing about any stream."""
+        self.settings, self.public = settings, public
+
+    def refusal(self, request: web.Request) -> No | None:
+        if not self.looks_in(request) and (no := self._unknown(request)) is not None:
+            return no
+        if request.method == "POST" and request.content_type != "application/json":
+            return No(415, "the body must be application/json", {})
+        return None
+
+    def _unknown(self, request: web.Request) -> No | None:
+        if self.settings.token is None:
+            host = request.host.rsplit(":", 1)[0] if not request.host.endswith("]") else request.host
+            if not is_loopback(request.remote) or not is_loopback(host.strip("[]")):
+                return No(401, "without a token only local requests are answered", {})
+        elif request.path not in self.public and not self.has_token(request):
+            if not self._is_phone(request):
+                return No(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
+            if not self._is_token(phone_of(request.headers)[1]):
+                return No(401, "the password must be the token", {"WWW-Authenticate": 'Basic realm="veilstream"'})
+        return None
+
+    def looks_in(self, request: web.Request) -> bool:
+        """Somebody looks at the page through Home Assistant."""
+        return self.settings.ingress is not None and request.remote == self.settings.ingress and request.method == "GET"
+
+    def has_token(self, request: web.Request) -> bool:
+        return self._is_token(request.headers.get("Authorization", "").removeprefix("Bearer "))
+
+    def headers(self, request: web.Request) -> dict[str, str]:
+        return {**HEADERS, "Content-Security-Policy": FRAMED} if self.looks_in(request) else HEADERS
+
+    def _is_token(self, given: str) -> bool:
+        said = given.encode("utf-8", "surrogateescape")
+        return self.settings.token is not None and hmac.compare_digest(said, self.settings.token.encode())
+
+    def _is_phone(self, request: web.Request) -> bool:
+        path = self.settings.owntracks
+        return path is not None and (request.path == path or request.path.startswith(path + "/"))
