@@ -1,6 +1,5 @@
 """A ladder at a gateway: moves are public, the excess is not, and neither is lost or repeated."""
 
-import asyncio
 import json
 import sqlite3
 import subprocess
@@ -11,9 +10,7 @@ import numpy as np
 import pytest
 
 from gatewaykit import artefact, core_of, places, problem_of
-from natskit import NEEDS_SERVER
-from veilstream.apps.bench.nats import ready
-from veilstream.apps.bench.nats_drill import connected, everything, until, worker
+from natskit import NEEDS_SERVER, released_through_a_kill
 from veilstream.apps.bench.nats_server import NatsCluster
 from veilstream.artefact import save
 from veilstream.core.by_clock import ClockPolicy
@@ -25,7 +22,6 @@ from veilstream.core.problem import Problem
 from veilstream.core.release import Mechanism
 from veilstream.core.window import WindowPolicy
 from veilstream.gateway.kept import StoreError
-from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
 from veilstream.gateway.wire import Reading
 
 EVERY, LIMIT = 5, 1.0
@@ -274,38 +270,11 @@ def server(tmp_path_factory):
 @pytest.mark.parametrize("by_clock", [False, True])
 def test_on_nats_a_worker_is_killed_and_no_move_is_lost_or_made_twice(tmp_path, server, by_clock):
     prefix = "clocked" if by_clock else "ladder"
-    path, names, rng = tmp_path / "ladder.veil", Names(prefix), np.random.default_rng(9)
+    path, rng = tmp_path / "ladder.veil", np.random.default_rng(9)
     art = ladder_file(path, by_clock=by_clock)
     given = {f"s{i}": readings(list(range(60)), rng) for i in range(6)}
-
-    async def drive():
-        link = await connected(server.urls)
-        options = ("--prefix", prefix, "--partitions", "4")
-        workers = [worker(path, server.urls, tmp_path / f"{i}.log", *options) for i in range(2)]
-        try:
-            await ready(link, names, 2)
-            for t in range(60):
-                ask = [
-                    (names.reading(DEFAULT_SPACE, name), json.dumps({"t": t, "value": of[t].point}).encode(), None)
-                    for name, of in given.items()
-                ]
-                await link.ask(ask)
-                if t == 30:
-                    workers[0].kill()
-                await asyncio.sleep(0.02)
-            await until(link, names.readings, 0, 30)
-        finally:
-            for process in workers:
-                process.terminate()
-                process.wait(10)
-        out = await everything(link, names.releases)
-        await link.close()
-        return out
-
-    released = {name: [] for name in given}
-    for m in asyncio.run(drive()):
-        body = json.loads(m["data"])
-        released[body["stream"]].append(body)
+    messages = {name: [{"t": r.step, "value": r.point} for r in of] for name, of in given.items()}
+    released = released_through_a_kill(path, server, prefix, messages, 30)
     for name, out in released.items():
         assert [o["t"] for o in out] == list(range(60)), "lost, twice or out of order"
         assert moves_as_the_rule_says(given[name], out) and bits_as_the_meter_says(art, out)

@@ -1,6 +1,5 @@
 """A policy with a public clock behind a gateway: stopped in the middle of a day, over changes of the clock and gaps."""
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -13,17 +12,14 @@ import pytest
 
 import veilstream as vs
 from gatewaykit import core_of
-from natskit import NEEDS_SERVER
+from natskit import NEEDS_SERVER, released_through_a_kill
 from oracles import random_chain
-from veilstream.apps.bench.nats import ready
-from veilstream.apps.bench.nats_drill import connected, everything, until, worker
 from veilstream.apps.bench.nats_server import NatsCluster
 from veilstream.artefact import save
 from veilstream.core.clock import Clock
 from veilstream.core.cyclic import CyclicChain
 from veilstream.core.histories import BLIND
 from veilstream.core.release import Mechanism, uniforms
-from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
 from veilstream.gateway.wire import Grid, Reading
 
 LONDON = ZoneInfo("Europe/London")
@@ -175,38 +171,14 @@ def test_killed_at_random_moments_of_a_day_nothing_is_drawn_twice_and_the_hour_i
 @NEEDS_SERVER
 @pytest.mark.slow
 def test_on_nats_a_worker_is_killed_in_the_middle_of_a_day_and_the_hour_is_right(made, tmp_path, server):
-    path, names, rng = tmp_path / "hours.veil", Names("hours"), np.random.default_rng(9)
+    path, rng = tmp_path / "hours.veil", np.random.default_rng(9)
     vs.save(path, made.policy, problem=made.problem, period_s=PERIOD)
     steps = steps_over_a_change(50)
-    x = {f"s{i}": rng.integers(0, 3, len(steps)).tolist() for i in range(5)}
-
-    async def drive():
-        link = await connected(server.urls)
-        options = ("--prefix", "hours", "--partitions", "4")
-        workers = [worker(path, server.urls, tmp_path / f"{i}.log", *options) for i in range(2)]
-        try:
-            await ready(link, names, 2)
-            for k, step in enumerate(steps.tolist()):
-                ask = [
-                    (names.reading(DEFAULT_SPACE, name), json.dumps({"t": step * PERIOD, "value": v[k]}).encode(), None)
-                    for name, v in x.items()
-                ]
-                await link.ask(ask)
-                if k == 25:
-                    workers[0].kill()
-                await asyncio.sleep(0.02)
-            await until(link, names.readings, 0, 30)
-        finally:
-            for process in workers:
-                process.terminate()
-                process.wait(10)
-        out = await everything(link, names.releases)
-        await link.close()
-        return out
-
-    released = {name: [] for name in x}
-    for m in asyncio.run(drive()):
-        body = json.loads(m["data"])
-        released[body["stream"]].append(body)
+    values = {f"s{i}": rng.integers(0, 3, len(steps)).tolist() for i in range(5)}
+    messages = {
+        name: [{"t": step * PERIOD, "value": v} for step, v in zip(steps.tolist(), of, strict=True)]
+        for name, of in values.items()
+    }
+    released = released_through_a_kill(path, server, "hours", messages, 25)
     for out in released.values():
         np.testing.assert_allclose([o["leaked_bits"] for o in out], metered(made, steps, out), atol=2e-6)

@@ -1,5 +1,6 @@
 """What the tests of the gateway on NATS share: a session on any link, a worker in a thread."""
 
+import asyncio
 import json
 import tempfile
 import threading
@@ -12,6 +13,8 @@ import pytest
 pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
 
 from gatewaykit import wait_until
+from veilstream.apps.bench.nats import ready
+from veilstream.apps.bench.nats_drill import connected, everything, until, worker
 from veilstream.errors import InputError
 from veilstream.gateway.nats.layout import Layout, binding_of
 from veilstream.gateway.nats.ledger import Ledger
@@ -87,3 +90,38 @@ class Running:
     def __exit__(self, *_) -> None:
         self._stop.set()
         self._thread.join(15)
+
+
+def released_through_a_kill(path, server, prefix, messages, at):
+    """What two workers publish, stream by stream, when one is killed after round `at`.
+
+    messages: of each stream, a payload for every round.
+    """
+    names = Names(prefix)
+
+    async def drive():
+        link = await connected(server.urls)
+        options = ("--prefix", prefix, "--partitions", "4")
+        workers = [worker(path, server.urls, path.with_suffix(f".{i}.log"), *options) for i in range(2)]
+        try:
+            await ready(link, names, 2)
+            for k, payloads in enumerate(zip(*messages.values(), strict=True)):
+                each = zip(messages, payloads, strict=True)
+                await link.ask([(names.reading(DEFAULT_SPACE, name), json.dumps(p).encode(), None) for name, p in each])
+                if k == at:
+                    workers[0].kill()
+                await asyncio.sleep(0.02)
+            await until(link, names.readings, 0, 30)
+        finally:
+            for process in workers:
+                process.terminate()
+                process.wait(10)
+        out = await everything(link, names.releases)
+        await link.close()
+        return out
+
+    released = {name: [] for name in messages}
+    for m in asyncio.run(drive()):
+        body = json.loads(m["data"])
+        released[body["stream"]].append(body)
+    return released

@@ -22,24 +22,17 @@ from veilstream.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
-class Phased(Policy):
+class Parts(Policy):
+    """A policy made of others, all for the same states and releases."""
+
     policies: tuple[Policy, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "policies", tuple(self.policies))
-        shapes = {(p.n_states, p.n_outputs, p.n_memories, p.remembers) for p in self.policies}
-        if len(shapes) != 1 or self.policies[0].n_memories is None:
-            raise InputError(f"the parts of a {self.kind} must be of one size and number their memories alike")
-
-    @abstractmethod
-    def following(self, index: Index, k: int) -> Index:
-        """The index k steps later, as far as that is known beforehand."""
-
-    # --- the loop --------------------------------------------------------------------------------------
 
     @property
     def chain(self) -> MarkovChain | None:  # type: ignore[override]
-        return self.policies[0].chain
+        return next((p.chain for p in self.policies if p.chain is not None), None)
 
     def made_for(self, chain: MarkovChain) -> Self:
         return replace(self, policies=tuple(p.made_for(chain) for p in self.policies))
@@ -51,6 +44,30 @@ class Phased(Policy):
     @property
     def n_outputs(self) -> int:
         return self.policies[0].n_outputs
+
+    def export(self) -> Export:
+        parts = [p.export() for p in self.policies]
+        arrays = {f"{i}.{k}": v for i, (_, part) in enumerate(parts) for k, v in part.items()}
+        return {"kind": self.kind, "policies": [m for m, _ in parts]}, arrays
+
+    def check(self) -> None:
+        for part in self.policies:
+            part.check()
+
+
+@dataclass(frozen=True, eq=False)
+class Phased(Parts):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        shapes = {(p.n_states, p.n_outputs, p.n_memories, p.remembers) for p in self.policies}
+        if len(shapes) != 1 or self.policies[0].n_memories is None:
+            raise InputError(f"the parts of a {self.kind} must be of one size and number their memories alike")
+
+    @abstractmethod
+    def following(self, index: Index, k: int) -> Index:
+        """The index k steps later, as far as that is known beforehand."""
+
+    # --- the loop --------------------------------------------------------------------------------------
 
     @property
     def shared(self) -> int:
@@ -98,20 +115,9 @@ class Phased(Policy):
         index, m = np.divmod(memory, self.shared)
         return np.asarray(self.following(index, k) * self.shared + self.policies[0].skip(m, k))
 
-    # --- the file --------------------------------------------------------------------------------------
-
-    def export(self) -> Export:
-        parts = [p.export() for p in self.policies]
-        arrays = {f"{i}.{k}": v for i, (_, part) in enumerate(parts) for k, v in part.items()}
-        return {"kind": self.kind, "policies": [m for m, _ in parts]}, arrays
-
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> Self:
         return cls(restored_parts(meta, arrays, chain))
-
-    def check(self) -> None:
-        for part in self.policies:
-            part.check()
 
 
 def restored_parts(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> tuple[Policy, ...]:

@@ -1,7 +1,7 @@
 """Public time sharing between policies."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,43 +9,27 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array, Index
-from veilstream.core.phased import restored_parts
+from veilstream.core.phased import Parts, restored_parts
 from veilstream.core.policy import Export, Memory, Policy
 from veilstream.core.steady import LawStep
 from veilstream.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule(Policy, kind="schedule"):
+class Schedule(Parts, kind="schedule"):
     """Policy i runs for durations[i] steps, in turn, for ever.
 
     The phase counts steps, released or not. Every part keeps its memory up to date all the time, so a switch loses
     nothing that was released. Memory: phase, then the parts' memories side by side.
     """
 
-    policies: tuple[Policy, ...]
     durations: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "policies", tuple(self.policies))
+        super().__post_init__()
         object.__setattr__(self, "durations", tuple(int(n) for n in self.durations))
         if len(self.policies) != len(self.durations) or min(self.durations, default=0) < 1:
             raise InputError("a schedule needs one duration of at least one step for each policy")
-
-    @property
-    def chain(self) -> MarkovChain | None:  # type: ignore[override]
-        return next((p.chain for p in self.policies if p.chain is not None), None)
-
-    def made_for(self, chain: MarkovChain) -> "Schedule":
-        return replace(self, policies=tuple(p.made_for(chain) for p in self.policies))
-
-    @property
-    def n_states(self) -> int:
-        return self.policies[0].n_states
-
-    @property
-    def n_outputs(self) -> int:
-        return self.policies[0].n_outputs
 
     @property
     def period(self) -> int:
@@ -128,14 +112,9 @@ class Schedule(Policy, kind="schedule"):
         return turns
 
     def export(self) -> Export:
-        parts = [p.export() for p in self.policies]
-        arrays = {f"{i}.{k}": v for i, (_, part) in enumerate(parts) for k, v in part.items()}
-        return {"kind": self.kind, "durations": list(self.durations), "policies": [m for m, _ in parts]}, arrays
+        meta, arrays = super().export()
+        return {**meta, "durations": list(self.durations)}, arrays
 
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> "Schedule":
         return cls(restored_parts(meta, arrays, chain), tuple(meta["durations"]))
-
-    def check(self) -> None:
-        for part in self.policies:
-            part.check()
