@@ -1,4 +1,4 @@
-"""Advantage actor-critic with Dirichlet rows: Algorithm 1 of Erdemir, Dragotti and Gunduz, jitted whole.
+"""Advantage actor-critic with Dirichlet rows: Algorithm 1 of Erdemir, Dragotti and Gunduz made fast, jitted whole.
 
     a_t(.|z) ~ Dirichlet(kappa(b_t)(z) mean(b_t)(z,.))     the action: one channel row for every state z
     C_t      = L(b_t, a_t) + weight D(b_t, a_t)            its cost; under a limit at every step, L on masked rows
@@ -9,7 +9,8 @@
 What is deployed is the mean of the rows. Beside the paper: `streams` roll-outs in parallel, advantages brought to unit
 scale, the average cost g taken off, cosine learning rates, logits that start at -cost, generalised advantage estimation
 as an option, and a ceiling on the concentration kappa: left free, the rows turn deterministic long before the policy is
-good. The paper's form q(y | x_t, x_{t-1}, history) is the same code on `chain.lift(2)`.
+good. The paper's form q(y | x_t, x_{t-1}, history) is the same code on `chain.lift(2)`. The algorithm without these
+additions is `algorithm1` (mode="paper").
 
 Defaults chosen on grid Q2 at weight 1, one seed, 2M steps, by an earlier form of this file; per cent over the optimum:
   learning rate 1e-3, trace 0.8: no ceiling 9.1, ceiling 300 6.5, ceiling 100 5.0;  trace 0.5, ceiling 100: 3.7
@@ -40,6 +41,7 @@ from veilstream.solvers.solution import Point, Progress
 @dataclass(frozen=True)
 class A2C(training.Learner):
     method: ClassVar[str] = "a2c"
+    mode: str = "fast"  # `Algorithm1` is "paper"
     width: int = 64  # of the two hidden layers; the paper's is 3000
     steps: int = 4_000_000  # roll-out steps in all, over all streams
     streams: int = 64
@@ -61,6 +63,11 @@ class A2C(training.Learner):
         training.check("a2c", self, concentration=1, **least)
         if max(self.discount, self.trace) > 1:
             raise InputError(f"a2c: discount and trace must be at most 1, found {self.discount:g} and {self.trace:g}")
+        if self.streams * self.horizon == 1:  # an advantage less its own mean: the actor's gradient is exactly zero
+            raise InputError(
+                "a2c: one stream and one step an update leave no spread to bring advantages to unit scale, and the "
+                "actor would not learn; raise streams or horizon, or take mode=paper"
+            )
 
     @property
     def updates(self) -> int:
@@ -69,18 +76,7 @@ class A2C(training.Learner):
 
     def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
         """For each weight the best of `runs` seeds, with the learning curves of all of them."""
-        found, total = [], len(weights) * self.runs
-        for i, weight in enumerate(weights):
-            tried = []
-            for k in range(self.runs):
-                share = ((i * self.runs + k) / total, (i * self.runs + k + 1) / total)
-                report = training.tell(progress, share, self.segments, problem, weight)
-                name = training.numbered(self.checkpoint, i if len(weights) > 1 else None, k if self.runs > 1 else None)
-                policy, curve = learn(problem, weight, replace(self, seed=self.seed + k, checkpoint=name), report)
-                tried.append(training.estimated(problem, policy, self.seed + k, curve))
-            best = min(tried, key=lambda p: p.objective(weight))
-            found.append(replace(best, history=[row for p in tried for row in p.history]))
-        return found
+        return training.best_of_runs(self, learn, problem, weights, progress)
 
 
 class Networks(NamedTuple):
