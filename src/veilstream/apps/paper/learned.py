@@ -1,4 +1,4 @@
-"""A2C and actor-critic as points of a figure, where their library is installed; estimates with 95 % intervals."""
+"""A2C (as published, and fast) and actor-critic as points of a figure, where JAX is; estimates with 95 % intervals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 LIBRARY = "jax"
 METHODS = ("actor-critic", "a2c")
-MARKS = {"belief-greedy": "^", "actor-critic": "P", "a2c": "*"}
+AS_PUBLISHED = "a2c-paper"  # a2c in the paper's mode, its sampled actions deployed
+MARKS = {"belief-greedy": "^", "actor-critic": "P", "a2c": "*", AS_PUBLISHED: "d"}
 
 
 def available() -> bool:
@@ -29,6 +30,9 @@ def available() -> bool:
 def options_of(method: str, budget: Budget) -> dict[str, Any]:
     if method == "actor-critic":
         return {"updates": budget.critic_updates}
+    if method == AS_PUBLISHED:
+        more = {"steps": budget.paper_steps, "width": budget.paper_width, "segments": budget.a2c_segments}
+        return {"mode": "paper", "deploy": "sample", **more}
     return {"steps": budget.a2c_steps, "width": budget.a2c_width, "segments": budget.a2c_segments}
 
 
@@ -42,7 +46,7 @@ def trained(desk: Desk, problem: Problem, method: str, run: int = 0) -> Solution
 
     def compute() -> dict[str, Any]:
         before: dict[str, Any] = {"checkpoint": str(ready(checkpoint)), "resume": checkpoint.exists()}
-        return to_json(solve(problem, method, seed=seed, **options, **before))
+        return to_json(solve(problem, "a2c" if method == AS_PUBLISHED else method, seed=seed, **options, **before))
 
     figures = desk.kept(key, compute)
     for left in (checkpoint, checkpoint.with_name(checkpoint.name + ".part")):

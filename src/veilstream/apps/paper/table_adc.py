@@ -57,15 +57,19 @@ def judge(rows: Sequence[Row]) -> Finding:
     told = [r for r in rows if r.paper is not None]
     inside, of = covered(told)
     rest = "; ".join(said(r) for r in rows if r.paper is None)
-    return Finding(
+    return Finding.judged(
         f"{how(rows)}: {'; '.join(said(r) for r in told)}. The more the optimum leaks, the less it surprises: "
         f"{verdict(order)}. Above myopic with both look-backs at {len(ahead)} of {len(pairs)} limits; it leaks "
         f"{'less' if leaks else 'not always less'} than myopic at each.{covering(inside, of)} "
         f"Others: {rest}.",
-        "no" if not (order and leaks) else "yes" if len(ahead) == len(pairs) and inside == of > 0 else "in part",
         f"{also(rows)}The rate counts new information about the whole path, the cross-entropy how well the present is "
         "known: on a sticky chain the optimum spends its few bits on what stays true for long, so the order of the two "
         f"can differ. 9 km gives the same policy here as 5.7: one stop always, no bits. {WHY}",
+        optimum="no"
+        if not (order and leaks)
+        else "yes"
+        if len(ahead) == len(pairs) and inside == of > 0
+        else "in part",
     )
 
 

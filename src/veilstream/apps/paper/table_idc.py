@@ -54,13 +54,13 @@ def judge(rows: Sequence[Row]) -> Finding:
     told = [rows[0], *ours]
     inside, of = covered(told)
     others = "; ".join(said(r) for r in rows if r.method not in ("causal-ba", "truth"))
-    return Finding(
+    return Finding.judged(
         f"{how(rows)}: {'; '.join(said(r) for r in told)}. The more it leaks, the less it surprises: "
         f"{verdict(order)}. Every policy is {'above' if hides else 'not always above'} no privacy."
         f"{covering(inside, of)} For comparison: {others}.",
-        "no" if not (order and hides) else "yes" if inside == of > 0 else "in part",
         f"{also(rows)}A longer look-back helps by more than 0.02 nats in: {', '.join(longer) or 'no row'}; the paper's "
         f"0.28 against 0.36 says that its data has more memory than its model. {WHY}",
+        optimum="no" if not (order and hides) else "yes" if inside == of > 0 else "in part",
     )
 
 
