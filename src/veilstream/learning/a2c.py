@@ -20,7 +20,7 @@ The rate was changed along with the trace, so the gain of trace 0 alone is not s
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ from veilstream.core.rules import LogitRule, as_layers
 from veilstream.errors import InputError
 from veilstream.learning import deep, training
 from veilstream.learning.deep import Layers, Model
-from veilstream.learning.training import Curve, Report
+from veilstream.learning.training import Report, Trained
 from veilstream.solvers.solution import Point, Progress
 
 
@@ -77,6 +77,12 @@ class A2C(training.Learner):
     def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
         """For each weight the best of `runs` seeds, with the learning curves of all of them."""
         return training.best_of_runs(self, learn, problem, weights, progress)
+
+    def trained(self, problem: Problem, weight: float, report: Report, onward: Any) -> Trained:
+        return learn(problem, weight, self, report, onward)
+
+    def shorter(self) -> "A2C":
+        return replace(self, steps=max(1, self.steps // 4))
 
 
 class Networks(NamedTuple):
@@ -229,8 +235,10 @@ def deployed(problem: Problem, weight: float, networks: Networks) -> BeliefPolic
     return BeliefPolicy(problem.chain, LogitRule(as_layers(layers), problem.cost(weight)))
 
 
-def learn(problem: Problem, weight: float, options: A2C, report: Report = None) -> tuple[BeliefPolicy, Curve]:
-    """(policy, learning curve) of one seed at one weight."""
+def learn(
+    problem: Problem, weight: float, options: A2C, report: Report = None, onward: Networks | None = None
+) -> Trained:
+    """One seed at one weight; onward: networks of another weight to start from."""
     model = Model.of(problem, weight)
     run = training.Run.of("a2c", problem, weight, options.seed, options)
     pure = replace(options, seed=0, checkpoint=None, resume=False, runs=1)  # what is compiled for
@@ -243,5 +251,9 @@ def learn(problem: Problem, weight: float, options: A2C, report: Report = None) 
         return deep.figures(weight, *measure(model, pure, state.networks))
 
     first = start(model, pure, options.seed)
+    if onward is not None:
+        leakage, distortion = measure(model, pure, onward)
+        memory = optimiser(pure).init(onward)
+        first = first._replace(networks=onward, optimiser=memory, average=leakage + model.weight * distortion)
     best, curve = training.train(run, first, one, figures, pure.segments, options.checkpoint, options.resume, report)
-    return deployed(problem, weight, best.networks), curve
+    return Trained(deployed(problem, weight, best.networks), curve, best.networks)

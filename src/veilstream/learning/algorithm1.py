@@ -30,7 +30,7 @@ discount ("very close to 1"). Grid Q2 at weight 1, width 64, 400,000 steps, obje
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,7 @@ from veilstream.core.sampled import SampledPolicy
 from veilstream.errors import InputError
 from veilstream.learning import deep, training
 from veilstream.learning.deep import Layers, Model
-from veilstream.learning.training import Curve, Report
+from veilstream.learning.training import Report, Trained
 from veilstream.solvers.solution import Point, Progress
 
 SLOPES = {"leaky-relu": 0.01, "relu": 0.0}
@@ -87,6 +87,12 @@ class Algorithm1(training.Learner):
 
     def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
         return training.best_of_runs(self, learn, problem, weights, progress)
+
+    def trained(self, problem: Problem, weight: float, report: Report, onward: Any) -> Trained:
+        return learn(problem, weight, self, report, onward)
+
+    def shorter(self) -> "Algorithm1":
+        return replace(self, steps=max(1, self.steps // 4))
 
 
 class World(NamedTuple):
@@ -244,8 +250,10 @@ def deployed(problem: Problem, options: Algorithm1, actor: Layers) -> Policy:
     return SampledPolicy(problem.chain, rule, options.seed)
 
 
-def learn(problem: Problem, weight: float, options: Algorithm1, report: Report = None) -> tuple[Policy, Curve]:
-    """(policy, learning curve) of one seed at one weight; the last state is deployed, as the paper has no other."""
+def learn(
+    problem: Problem, weight: float, options: Algorithm1, report: Report = None, onward: Nets | None = None
+) -> Trained:
+    """One seed at one weight; the last state is deployed, as the paper has no other."""
     world = World.of(problem, weight)
     run = training.Run.of("a2c", problem, weight, options.seed, options)
     pure = replace(options, seed=0, checkpoint=None, resume=False, runs=1, deploy="sample")  # what is compiled for
@@ -261,7 +269,10 @@ def learn(problem: Problem, weight: float, options: Algorithm1, report: Report =
         return {**told, "mean_objective": mean["objective"], "sample_objective": sample["objective"]}
 
     first = start(world, pure, options.seed)
+    if onward is not None:
+        memory = tuple(o.init(v) for o, v in zip(optimisers(pure), onward, strict=True))
+        first = first._replace(networks=onward, optimisers=memory)
     last, curve = training.train(
         run, first, one, figures, pure.segments, options.checkpoint, options.resume, report, last=True
     )
-    return deployed(problem, options, last.networks.actor), curve
+    return Trained(deployed(problem, options, last.networks.actor), curve, last.networks)

@@ -9,16 +9,18 @@ last one whole.
 import json
 import math
 import os
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from veilstream.core.course import Course
 from veilstream.core.evaluate import evaluate
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
@@ -33,8 +35,16 @@ Curve = list[Figures]
 Report = Callable[[Figures], None] | None
 
 
+class Trained(NamedTuple):
+    """What a training gives."""
+
+    policy: Policy
+    curve: Curve
+    networks: Any  # to go on from, at another weight
+
+
 class Learner(Solver):
-    """A solver that trains at a weight."""
+    """A solver that trains at a weight: a frozen dataclass with `segments`, `seed`, `checkpoint` and `resume`."""
 
     method: ClassVar[str]
 
@@ -42,11 +52,25 @@ class Learner(Solver):
     def name(self) -> str:
         return self.method
 
-    def at_limit(self, problem: Problem, constraint: Average | Budget) -> Point:
-        raise InputError(
-            f"{self.method} trains at a weight, found {constraint}; solve that with causal-ba first and pass "
-            "Average(weight=solution.weight)"
-        )
+    @abstractmethod
+    def trained(self, problem: Problem, weight: float, report: Report, onward: Any) -> Trained:
+        """One seed at one weight; from the networks of another weight where there are some."""
+
+    @abstractmethod
+    def shorter(self) -> "Learner":
+        """The same for a training that goes on from the networks of a weight nearby."""
+
+    def meet(
+        self,
+        problem: Problem,
+        constraint: Average | Budget,
+        progress: Progress | None = None,
+        course: Course | None = None,
+    ) -> tuple[Point, float]:
+        """A few trainings, the first at the weight of the exact solver, each from the networks of the one before."""
+        from veilstream.learning import limits
+
+        return limits.meet(self, problem, constraint, progress, course)
 
 
 @dataclass(frozen=True)
@@ -172,7 +196,7 @@ def train(
 
 def best_of_runs(
     options: Any,
-    learn: Callable[..., tuple[Policy, Curve]],
+    learn: Callable[..., Trained],
     problem: Problem,
     weights: Array,
     progress: Progress | None,
@@ -186,8 +210,8 @@ def best_of_runs(
             report = tell(progress, share, options.segments, problem, weight)
             parts = i if len(weights) > 1 else None, k if options.runs > 1 else None
             named = replace(options, seed=options.seed + k, checkpoint=numbered(options.checkpoint, *parts))
-            policy, curve = learn(problem, weight, named, report)
-            tried.append(estimated(problem, policy, named.seed, curve))
+            got = learn(problem, weight, named, report)
+            tried.append(estimated(problem, got.policy, named.seed, got.curve))
         best = min(tried, key=lambda p: p.objective(weight))
         found.append(replace(best, history=[row for p in tried for row in p.history]))
     return found

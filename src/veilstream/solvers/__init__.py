@@ -125,6 +125,8 @@ def solve(
         point = solver.points(problem, np.array([weight]), progress)[0]
     elif (own := solver.at_limit(problem, average)) is not None:
         point, weight = own, 0.0
+    elif (met := solver.meet(problem, average, progress, course)) is not None:
+        point, weight = met
     else:
         point, weight = search.meet(problem, solver, average, progress, course)
     solution = _solution(problem, name, point, weight)
