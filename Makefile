@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 
 QUICK := not slow and not service and not browser
 
-.PHONY: demo test check fix lint clean
+.PHONY: demo test check fix lint clean attack
 
 demo: $(VENV)/.demo
 	$(BIN)/veil demo -o out/demo
@@ -17,6 +17,11 @@ test: $(VENV)/.dev services lint
 
 check: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -n logical --maxprocesses 8 -m "$(QUICK)"
+
+# tries to break the promises (docs/security.md): 10 minutes; LONG=1 an hour; SEED=... [DRILL=... [TRIAL=...]] the same again
+attack: $(VENV)/.dev services
+	PYTHONPATH=tests:tests/kit $(BIN)/python -m attack --json out/attack.json $(if $(LONG),--long) \
+	  $(if $(SEED),--seed "$(SEED)") $(if $(DRILL),--drill "$(DRILL)") $(if $(TRIAL),--trial $(TRIAL))
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -45,3 +50,10 @@ services:
 
 clean:
 	rm -rf $(VENV) out build dist .coverage .coverage.*
+
+# what the container installs, by version and hash: run it to take newer ones on purpose
+LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+.PHONY: lock
+lock: $(BIN)/uv
+	$(LOCK) --extra gateway pyproject.toml -o examples/gateway/requirements.lock
+	$(LOCK) examples/gateway/build.in -o examples/gateway/build.lock

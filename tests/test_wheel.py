@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -82,3 +83,22 @@ def _version_in_pyproject() -> str:
     import tomllib
 
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def test_the_container_installs_by_hash_what_the_gateway_asks_for():
+    """No host name stands in the lock: it is good for any index that has these files."""
+    import tomllib
+
+    folder = ROOT / "examples" / "gateway"
+    build = (folder / "Containerfile").read_text()
+    assert build.count("--require-hashes") == 2 and "latest" not in build
+    for name in ("requirements.lock", "build.lock"):
+        text = (folder / name).read_text()
+        pins = [line for line in text.splitlines() if line and not line.startswith(" ")]
+        assert "://" not in text and all("==" in pin and pin.endswith("\\") for pin in pins)
+        assert text.count("--hash=sha256:") >= len(pins) and name in build
+    locked = {line.partition("==")[0] for line in (folder / "requirements.lock").read_text().splitlines()}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    asked = project["dependencies"] + [need for extra in ("mqtt", "http", "nats") for need in extras[extra]]
+    assert {re.match(r"[a-z0-9-]+", need)[0] for need in asked} <= locked

@@ -21,7 +21,7 @@ BEGIN, END = "<!-- rooms: written by tools/rooms.py -->", "<!-- end of rooms -->
 ROOMS = [
     ["errors", "units", "container"],
     ["core"],
-    ["data.states", "data.record", "data.recording", "data.columns"],
+    ["data.states", "data.cost", "data.record", "data.recording", "data.columns"],
     ["artefact"],
     ["data"],
     ["solvers"],
@@ -36,6 +36,7 @@ SMALL = [
     "container",
     "core",
     "data.columns",
+    "data.cost",
     "data.record",
     "data.recording",
     "data.states",

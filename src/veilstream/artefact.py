@@ -23,15 +23,19 @@ from numpy.typing import NDArray
 
 from veilstream.container import pack, unpack, write
 from veilstream.core import belief as _belief  # noqa: F401  (every kind of policy a file may hold)
+from veilstream.core import by_clock as _by_clock  # noqa: F401
 from veilstream.core import ladder as _ladder  # noqa: F401
 from veilstream.core import sampled as _sampled  # noqa: F401
 from veilstream.core import schedule as _schedule  # noqa: F401
 from veilstream.core import window as _window  # noqa: F401
 from veilstream.core.chain import MarkovChain
+from veilstream.core.clock import Clock
+from veilstream.core.cyclic import CyclicChain
 from veilstream.core.local import policy as _local  # noqa: F401
 from veilstream.core.policy import Policy, restore
 from veilstream.core.problem import Average, Both, Budget, Constraint, Instantaneous, Problem
-from veilstream.data.record import Record
+from veilstream.data.cost import MEASURES, MOST_LETTERS, TABLE, ByState, Cost
+from veilstream.data.record import Far, Record
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
@@ -54,6 +58,28 @@ class Artefact:
     sha256: str = ""  # identifies the content: the store is bound to it
     record: Record | None = None  # of a model: the readings behind it
     held_out: Record | None = None  # of a model: later readings that it was not fitted to
+    points: StateSpace | None = None  # of a policy: what it releases, where that is not the states
+    measure: str = "absolute"  # of a policy: what its distortion is made of, as `data.cost` knows it
+    cost_unit: str | None = None  # of its distortion, where that is not the states'
+
+    @property
+    def unit(self) -> str:
+        """Of the distortion; "" where it has none."""
+        return self.cost_unit if self.cost_unit is not None else "" if self.states is None else self.states.unit
+
+    @property
+    def cost(self) -> Far:
+        """What a release costs a reading: the distortion, where that knows more than the state."""
+        if self.states is None or (self.measure == TABLE and self.problem is None):
+            raise InputError("the file knows no places or levels, so there are no distances from readings")
+        if self.measure != TABLE or self.problem is None:
+            return Cost(self.states, self.points or self.states, self.measure)
+        return ByState(self.states, self.problem.distortion[np.unique(self.chain.symbols, return_index=True)[1]])
+
+    @property
+    def shown(self) -> StateSpace | None:
+        """Where each release is: a public point, or a state."""
+        return self.points or self.states
 
     @property
     def period_s(self) -> float | None:
@@ -73,7 +99,7 @@ def impossible_next(chain: MarkovChain) -> tuple[str, ...]:
     """A reason not to deploy the chain, where some symbol can never follow some state."""
     follow = np.zeros((len(chain), chain.n_symbols))
     for x in range(chain.n_symbols):
-        follow[:, x] = chain.transition[:, chain.symbols == x].sum(1)
+        follow[:, x] = chain.rarest[:, chain.symbols == x].sum(1)
     zeros = int((follow <= 0).sum())
     return (f"{zeros} transitions of the chain have probability 0; fit with smoothing > 0",) if zeros else ()
 
@@ -87,6 +113,9 @@ def dumps(
     recording: Recording | None = None,
     record: Record | None = None,
     held_out: Record | None = None,
+    points: StateSpace | None = None,
+    measure: str = "absolute",
+    cost_unit: str | None = None,
     period_s: float | None = None,
     epoch_s: float = 0.0,
     provenance: Mapping[str, Any] | None = None,
@@ -95,6 +124,7 @@ def dumps(
     """The bytes of a .veil file, and what it holds. period_s and epoch_s: for a recording that has no more to say.
 
     record: the person's own readings, for a model; held_out: later ones it was not fitted to; none in a policy's file.
+    points: what the policy releases, where that is not the states. measure, cost_unit: of its distortion.
 
     name: of the file, for messages.
     """
@@ -113,9 +143,13 @@ def dumps(
     parts = {"chain": _export_chain(chain)}
     if states is not None:
         parts["states"] = states.export()
+    if points is not None:
+        parts["points"] = points.export()
     if problem is not None:
-        distances = {"distortion": problem.distortion} | ({} if problem.worst is None else {"worst": problem.worst})
-        parts["problem"] = {"constraint": _constraint_to(problem.constraint)}, distances
+        d = problem.distortion if problem.forbidden is None else np.where(problem.forbidden, np.inf, problem.distortion)
+        distances = {"distortion": d} | ({} if problem.worst is None else {"worst": problem.worst})
+        said = {"measure": measure, "unit": cost_unit}
+        parts["problem"] = {"constraint": _constraint_to(problem.constraint), **said}, distances
     parts |= {k: kept.export() for k, kept in (("record", record), ("held_out", held_out)) if kept is not None}
     if policy is not None:
         _check_own_chain(policy, chain, name)
@@ -132,7 +166,7 @@ def dumps(
 def save(path: str | os.PathLike[str], policy: Policy | None = None, **parts: Any) -> Artefact:
     """Write a .veil file (in one move, so that no half file is ever seen) and return what it holds.
 
-    parts: problem, chain, states, recording (or period_s and epoch_s), provenance, as `dumps` takes them.
+    parts: problem, chain, states, points, recording (or period_s and epoch_s), provenance, as `dumps` takes them.
     """
     artefact, data = dumps(policy, **parts, name=str(path))
     try:
@@ -211,7 +245,8 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
         states = StateSpace.restore(meta["states"], _part(arrays, "states")) if "states" in meta else None
         if states is not None and chain.n_symbols != len(states):
             raise InputError(f"{len(states)} states but a chain on {chain.n_symbols}")
-        problem = None
+        points = StateSpace.restore(meta["points"], _part(arrays, "points")) if "points" in meta else None
+        problem, cost = None, _cost_of(meta.get("problem", {}))
         if "problem" in meta:
             constraint = _constraint_from(meta["problem"]["constraint"])
             distances = _part(arrays, "problem")
@@ -219,14 +254,35 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
         policy = _restore_policy(meta["policy"], _part(arrays, "policy"), chain) if "policy" in meta else None
         recording = Recording(**meta["recording"])
         record, held_out = (_record(meta, arrays, part, states) for part in ("record", "held_out"))
+        _check_points(points, states, problem)
         provenance = dict(meta.get("provenance", {}))
-        return Artefact(policy, problem, states, chain, recording, provenance, record=record, held_out=held_out)
+        return Artefact(policy, problem, states, chain, recording, provenance, "", record, held_out, points, *cost)
     except InputError as fault:
         raise InputError(f"{name}: {_shown(fault)}") from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as fault:
         raise InputError(
             f"{name}: the description is not complete ({type(fault).__name__}: {_shown(fault)[:60]})"
         ) from None
+
+
+def _cost_of(meta: Mapping[str, Any]) -> tuple[str, str | None]:
+    """What the distortion is made of, and its unit."""
+    measure, unit = meta.get("measure", "absolute"), meta.get("unit")
+    if measure not in (*MEASURES, TABLE) or not (
+        unit is None or (isinstance(unit, str) and unit.isprintable() and len(unit) <= MOST_LETTERS)
+    ):
+        raise InputError(f"unknown kind or unit of distortion, {str(measure)[:20]!r}")
+    return measure, unit
+
+
+def _check_points(points: StateSpace | None, states: StateSpace | None, problem: Problem | None) -> None:
+    """Raises unless there is a place, of the states' kind, for every release."""
+    if points is None:
+        return
+    if states is None or (points.is_map, points.unit) != (states.is_map, states.unit):
+        raise InputError("the points that are released are of another kind than the states")
+    if problem is None or problem.n_outputs != len(points):
+        raise InputError(f"{len(points)} points but a policy for {'none' if problem is None else problem.n_outputs}")
 
 
 def _record(
@@ -261,6 +317,8 @@ def _export_chain(chain: MarkovChain) -> tuple[dict[str, Any], dict[str, NDArray
         for row, history in zip(padded, chain.histories, strict=True):
             row[: len(history)] = history
         arrays["histories"] = padded
+    if isinstance(chain, CyclicChain):
+        return {"name": chain.name, "clock": chain.clock.export()}, {**arrays, "cycle": chain.cycle}
     return {"name": chain.name}, arrays
 
 
@@ -278,7 +336,13 @@ def _restore_chain(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) 
     if counts is not None and counts.shape != transition.shape:
         raise InputError(f"counts must have the shape of the transition, found {counts.shape}")
     name = str(meta.get("name", "chain"))[:80]
-    return MarkovChain(transition, arrays["initial"], histories, name if name.isprintable() else "chain", counts)
+    name = name if name.isprintable() else "chain"
+    if "clock" in meta:
+        cycle = arrays["cycle"]
+        if cycle.shape[1:] != transition.shape:
+            raise InputError(f"cycle must hold matrices of the transition's shape, found {cycle.shape}")
+        return CyclicChain.of(cycle, Clock(**meta["clock"]), histories, name, counts)
+    return MarkovChain(transition, arrays["initial"], histories, name, counts)
 
 
 def _constraint_to(constraint: Constraint) -> dict[str, Any]:
@@ -319,7 +383,8 @@ def _restore_policy(meta: Any, arrays: dict[str, NDArray[Any]], chain: MarkovCha
 def _check_own_chain(policy: Policy, chain: MarkovChain, name: str) -> None:
     """The file holds one chain: a policy that was made for another cannot be in it."""
     for _, part in policy.shares():
-        for what in ("transition", "initial"):
-            carried, own = getattr(part.chain, what, None), getattr(chain, what)
-            if carried is not None and (carried.shape != own.shape or np.abs(carried - own).max() > SAME_CHAIN):
+        for what in ("transition", "initial", "cycle"):
+            carried, own = getattr(part.chain, what, None), getattr(chain, what, None)
+            same = own is not None and carried is not None and carried.shape == own.shape
+            if carried is not None and not (same and np.abs(carried - own).max() <= SAME_CHAIN):
                 raise InputError(f"{name}: the policy was made for another chain than the file's (its {what} differs)")

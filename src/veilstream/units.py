@@ -34,8 +34,12 @@ def parse_quantity(text: str | float, unit: str, what: str = "quantity") -> floa
     number, given = float(match[1]), match[2]
     if not math.isfinite(number):
         raise InputError(f"{what} {str(text)!r} is not a finite number")
+    if unit.endswith("²"):
+        given = re.sub(r"(\^?2|²)$", "²", given)
     if not given or given == unit:
         return number
+    if unit.endswith("²") and given.endswith("²") and given[:-1] in (_family(unit[:-1]) or ()):
+        return number * convert(1.0, given[:-1], unit[:-1]) ** 2
     if not unit:
         raise InputError(
             f"{what} {str(text)!r} has the unit {given!r} but the model has none; "

@@ -12,6 +12,7 @@ import pytest
 import report_pages
 from real_data import GEOLIFE, needs_geolife
 from veilstream.apps.report.audit_part import audit_part
+from veilstream.apps.report.card import chain_card
 from veilstream.apps.report.content import Options, collect, command_of, payload
 from veilstream.apps.report.page import embed, render
 from veilstream.apps.report.points import curve_constraint, mean_channel, stretch
@@ -25,6 +26,8 @@ from veilstream.core.problem import Average, Both, Instantaneous, joint
 from veilstream.core.schedule import Schedule
 from veilstream.core.window import WindowPolicy
 from veilstream.data.record import Record
+from veilstream.data.synthetic import city
+from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.solvers import Point, solve
 
@@ -311,3 +314,23 @@ def test_a_shareable_page_tells_what_the_file_says_was_felt(town, folder):
     content = collect(load(folder / "said.veil"), None, Options(True, 3, 0.1, audit="none"))
     assert "0.75 km off on average on the record" in verdict(content)[0]
     assert [s.felt for s in content.spots if not s.own] == [None] * (len(content.spots) - 1)
+
+
+def test_public_points_are_on_the_map_and_have_columns_of_their_own(tmp_path):
+    source = city(600, seed=2)
+    utility = Utility.of(source.chain, source.states, show="1km")
+    solution = solve(utility.problem(Average(weight=0.5)), window=1)
+    parts = {"states": source.states, "points": utility.points, "period_s": source.period_s}
+    art = save(tmp_path / "p.veil", solution.policy, problem=solution.problem, **parts)
+    content = collect(art, [source.path], Options(points=3, seconds=0.1, audit="none"), chain_card(art))
+    drawn = payload(content)
+    shown, n = drawn["shown"], len(utility.points)
+    assert len(shown["names"]) == len(shown["places"]) == n and len(shown["at"]) == n
+    for place, state in zip(shown["places"], shown["at"], strict=True):  # crosses lie where the nearest circle is
+        away = np.hypot(*(np.array(drawn["places"]) - place).T)
+        assert away[state] == pytest.approx(away.min(), abs=0.01) and away.min() < 0.8
+    assert len(base64.b64decode(drawn["spots"][0]["channel"])) == len(source.states) * n
+    assert max(drawn["spots"][0]["released"]) < n
+    page = render(content)
+    assert f"{n} points of a public grid" in page
+    assert not any(name.split()[0] in page for name in utility.points.names)  # no coordinates on the earth

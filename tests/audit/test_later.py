@@ -103,7 +103,7 @@ def test_few_weeks_say_little_and_fitted_ones_nothing(made):
 def test_a_report_says_it_and_a_shareable_one_does_not(made):
     folder, _ = made
     for shareable in (False, True):
-        *_, card, _, felt, later = recorded(load(folder / "p.veil"), [str(folder / "same.csv")], None, None, shareable)
+        *_, card, _, felt, later = recorded(load(folder / "p.veil"), [str(folder / "same.csv")], None, {}, shareable)
         said = dict(card).get("later data", "")
         assert ("still is who the model says" in said) == (later is not None) == (not shareable)
         assert felt is not None

@@ -11,9 +11,11 @@ import veilstream as vs
 from oracles import random_chain
 from veilstream.core.any_law import density, worst_of, worst_rate
 from veilstream.core.course import Course
+from veilstream.core.feedback import MOVE_BITS, Feedback
 from veilstream.core.held_out import COPIES, HeldOut
 from veilstream.core.histories import TrueStates
 from veilstream.core.information import mutual_information
+from veilstream.core.ladder import Ladder
 from veilstream.core.meter import capacity
 from veilstream.core.release import Mechanism
 
@@ -141,7 +143,7 @@ def test_held_out_figures_are_means_with_intervals_over_whole_units():
     assert (found.units, found.unit, found.level) == (6, "weeks", "model only")
     assert found.raw_distortion.value == pytest.approx(on.felt(policy))
     assert found.distortion.value == pytest.approx(on.under(d).felt(policy))
-    assert found.leakage.value == pytest.approx(on.leakage(policy, chain, COPIES).bits)
+    assert found.leakage.value == pytest.approx(on.leakage(policy, chain, COPIES * on.steps).bits)
     per_unit = np.concatenate(on.costs(policy))
     of = np.concatenate(on.units)
     means = [per_unit[of == u].mean() for u in range(6)]
@@ -153,6 +155,21 @@ def test_held_out_figures_are_means_with_intervals_over_whole_units():
     assert told["traces"] == 6 and set(told["leakage"]) == {"value", "low", "high"}
 
 
+def test_a_ladder_moves_by_what_is_felt_whatever_else_is_told():
+    """Distances counted double are twice as far on the same draws: they must not drive the moves."""
+    rng, on = np.random.default_rng(8), with_units((400, 300))
+    chain, d = vs.MarkovChain(random_chain(rng, 2, sticky=0.5, floor=0.05)), 1 - np.eye(2)
+    felt = on.under(d)
+    truth, coin = np.eye(2) * 0.98 + 0.01, np.full((2, 2), 0.5)
+    rungs = tuple(vs.WindowPolicy.of_table(a) for a in (truth, (truth + coin) / 2, coin))
+    ladder = Ladder(rungs, Feedback(10, 0.2, 1.0, 2.0), 1).made_for(chain)
+    found = HeldOut.of(felt, ladder, chain, 2 * d)
+    assert found.distortion.value == pytest.approx(2 * found.raw_distortion.value)
+    assert found.raw_distortion.value == pytest.approx(0.2, abs=0.05)
+    most = float(capacity(truth)[0]) + MOVE_BITS / 10
+    assert worst_rate(ladder) == pytest.approx(most, rel=1e-3) and worst_rate(ladder) > found.leakage.high
+
+
 def test_halves_are_the_earlier_and_the_later_units():
     on = with_units()
     first, second = on.halves()
@@ -160,4 +177,5 @@ def test_halves_are_the_earlier_and_the_later_units():
     assert np.concatenate(first.units).max() == 2 and np.concatenate(second.units).min() == 3
     assert list(first.first) == [0, 0] and second.first[0] == 30 + on.gaps[0][:31].sum()
     assert (first.gaps[0] == on.gaps[0][:30]).all() and second.gaps[0][0] == 0
+    assert (on.n_units, first.n_units, second.n_units) == (6, 3, 3)
     assert (second.gaps[0][1:] == on.gaps[0][31:]).all() and (second.distances[1] == on.distances[1][30:]).all()

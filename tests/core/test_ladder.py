@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 import veilstream as vs
 from oracles import random_chain
+from veilstream.core.by_clock import ClockPolicy
 from veilstream.core.charge import Charge, prove
+from veilstream.core.clock import Clock
 from veilstream.core.course import Course
+from veilstream.core.cyclic import CyclicChain
 from veilstream.core.feedback import MOVE_BITS, Excess, Feedback
 from veilstream.core.information import entropy
 from veilstream.core.ladder import Ladder
@@ -97,23 +100,35 @@ def information(ladder, chain, d, steps, presence):
     joint: dict[tuple, dict[tuple, float]] = {}
     charge = 0.0
     for x in itertools.product(range(len(chain)), repeat=steps):
-        p_x = chain.initial[x[0]] * np.prod([chain.transition[a, b] for a, b in itertools.pairwise(x)])
-        paths = [((), 1.0, ladder.start(1), np.zeros(1), np.zeros(1), meter.start_bits)]
+        matrices = [chain.at(int(chain.phase(t))).transition for t in range(steps)]
+        moves = [matrices[t][x[t], x[t + 1]] for t in range(steps - 1)]
+        p_x = chain.initial_at(np.array([0]))[0, x[0]] * np.prod(moves)
+        paths = [((), 1.0, ladder.start(1), np.zeros(1), np.zeros(1), meter.start_bits(np.array([0]))[0])]
         for k, t in enumerate(at):
             new = []
             for seen, p, memory, excess, mark, bits in paths:
                 gap = t - at[k - 1] - 1 if k else t
                 if gap:
-                    bits = bits + meter.gap_bits(memory, gap)[0]
+                    bits = bits + meter.gap_bits(memory, gap, np.array([t - gap]))[0]
                 if k and ladder.feedback.passed(at[k - 1 : k], at[k : k + 1])[0]:
                     moved = ladder.moved(memory, ladder.feedback.way(excess, excess - mark))
                     bits, memory, mark = bits + meter.move_bits(memory, moved)[0], moved, excess
+                memory = ladder.at(memory, chain.phase(np.array([t]))) if chain.phases > 1 else memory
                 row = ladder.channel(memory)[0, x[t]]
-                rung = int(ladder.rung(memory)[0])
+                rung, step_bits = int(ladder.rung(memory)[0]), meter.read(None, memory, None, np.array([t]))[0][0]
                 for y in range(ladder.n_outputs):
                     after = ladder.update(memory, np.array([y]))
                     felt = ladder.feedback.counted(excess, np.array([d[x[t], y]]))
-                    new.append(((*seen, (y, rung)), p * row[y], after, felt, mark, bits + meter.bits[memory][0]))
+                    new.append(
+                        (
+                            (*seen, (y, rung)),
+                            p * row[y],
+                            after,
+                            felt,
+                            mark,
+                            bits + step_bits,
+                        )
+                    )
             paths = new
         for seen, p, _, _, _, bits in paths:
             joint.setdefault(seen, {}).setdefault(tuple(x), 0.0)
@@ -140,6 +155,48 @@ def test_the_charge_is_never_below_the_information(seed, presence):
     told, charged = information(ladder, chain, 1 - np.eye(2), len(presence), there)
     assert charged >= told - 1e-9
     assert told > 0.01  # or the comparison says nothing
+
+
+@pytest.mark.parametrize("presence", ["11111", "10110"])
+@pytest.mark.parametrize("seed", range(3))
+def test_around_a_public_clock_too(seed, presence):
+    """Two states, three phases, a gap that passes some of them."""
+    rng = np.random.default_rng(10 + seed)
+    chain = clock_chain(rng)
+    rungs = []
+    for _ in range(2):
+        tables = rng.dirichlet(np.full(2, 0.6), (3, 2, 2))
+        rungs.append(ClockPolicy(tuple(vs.WindowPolicy.of_table(t, 1) for t in tables)))
+    ladder = Ladder(tuple(rungs), Feedback(2, 0.4, 1.0, 2.0), 1).made_for(chain)
+    there = np.array([c == "1" for c in presence])
+    told, charged = information(ladder, chain, 1 - np.eye(2), len(presence), there)
+    assert charged >= told - 1e-9
+    assert told > 0.01
+    problem = vs.Problem(chain, np.zeros((2, 2)), vs.Average(weight=1.0))
+    expected = [rates(problem, p).leakage for p in ladder.policies]
+    assert ladder.own_meter(chain).rates == pytest.approx(expected, abs=1e-5)
+
+
+def clock_chain(rng):
+    cycle = np.stack([random_chain(rng, 2, sticky=s, floor=0.05) for s in (0.8, 0.2, 0.5)])
+    return CyclicChain.of(cycle, Clock("steps", 3))
+
+
+def test_the_loop_of_a_ladder_around_a_clock_is_the_one_that_was_enumerated():
+    """Releases, phases and bits of one stream through gaps, against the parts by hand."""
+    rng = np.random.default_rng(3)
+    chain = clock_chain(rng)
+    rungs = [
+        ClockPolicy(tuple(vs.WindowPolicy.of_table(t, 1) for t in rng.dirichlet(np.ones(2), (3, 2, 2)))) for _ in "ab"
+    ]
+    ladder = Ladder(tuple(rungs), Feedback(4, 0.4, 1.0, 2.0), 1).made_for(chain)
+    mechanism = Mechanism(ladder)
+    s, phases = mechanism.start(1, 7), []
+    for gap in (0, 0, 2, 0, 1):
+        s = mechanism.skip(s, gap) if gap else s
+        phases.append(int(s.memory[0]) % ladder.shared // 2)
+        s, _ = mechanism.step(s, np.array([1]), np.array([0.3]))
+    assert phases == [1, 2, 2, 0, 2]  # steps 7, 8, 11, 12, 14 modulo 3
 
 
 def test_the_charge_holds_where_bits_of_the_filter_and_of_moves_do_not():

@@ -1,5 +1,7 @@
 """One conformance suite for every kind of policy."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -7,12 +9,14 @@ from scipy import stats
 import veilstream as vs
 from oracles import sequence_information
 from veilstream.core.belief import GreedyRule
+from veilstream.core.chain import MarkovChain
 from veilstream.core.local.pattern import Rows, pattern_of
 from veilstream.core.local.policy import Sparse
-from veilstream.core.policy import restore
+from veilstream.core.policy import Policy, restore
 from veilstream.core.problem import leakage, next_prior, output_law
 from veilstream.core.rules import DirichletRule
 from veilstream.core.sampled import SampledPolicy, dirichlet, uniform
+from veilstream.errors import InputError
 
 CHAIN = vs.MarkovChain([[0.7, 0.3, 0.0], [0.1, 0.6, 0.3], [0.3, 0.0, 0.7]], initial=[0.5, 0.25, 0.25])
 D = np.array([[0, 1.0], [1, 0], [2, 1]])
@@ -170,3 +174,89 @@ def test_bad_tables_and_unknown_kinds():
         restore({"kind": "oracle"}, {}, CHAIN)
     with pytest.raises(vs.InputError, match="schedule"):
         vs.Schedule((table(0),), (0,))
+
+
+# --- what a policy says unless it says otherwise -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Two(Policy):
+    """Two memories, its last release; a channel that may be wrong."""
+
+    rows: np.ndarray  # 2 x |Z| x |Y|
+    chain: MarkovChain | None = None
+    n_states, n_outputs, n_memories = 3, 2, 2
+
+    def start(self, n=None):
+        return np.ones(() if n is None else n, np.int64)
+
+    def channel(self, memory):
+        return self.rows[memory]
+
+    def update(self, memory, y, channel=None):
+        return np.asarray(y, np.int64)
+
+    def export(self):
+        return {}, {}
+
+    @classmethod
+    def restore(cls, meta, arrays, chain):
+        raise NotImplementedError
+
+
+LAW = np.array([[[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]], [[0.1, 0.9], [1.0, 0.0], [0.5, 0.5]]])
+
+
+def test_a_channel_that_is_no_law_is_refused():
+    Two(LAW).check()
+    off = np.array([0, 1.0])
+    Two(LAW + 1e-7 * off).check()
+    wrongs = LAW + 1e-3 * off, LAW - 1e-3 * off, LAW * np.array([-1, 1]), LAW + np.array([-1, 1])
+    for wrong in (*wrongs, LAW[:, :2], np.ones((2, 3, 1))):
+        with pytest.raises(InputError, match="not a law"):
+            Two(wrong).check()
+    with pytest.raises(InputError, match="not a law"):
+        Two(LAW * [[[1]], [[np.nan]]]).check()
+    Two(LAW * [[[np.nan]], [[1]]]).check()  # it looks at the channel that it starts with
+
+
+def test_what_a_policy_with_few_memories_says_by_itself():
+    policy = Two(LAW)
+    np.testing.assert_array_equal(policy.table(), LAW)
+    assert policy.table(most=12) is not None and policy.table(most=11) is None  # 2 x 3 x 2
+    (table,) = policy.phase_tables()
+    np.testing.assert_array_equal(table, LAW)
+    np.testing.assert_array_equal(policy.next_memory(np.array([0, 1]), np.array([1, 0])), [1, 0])
+    assert policy.period == 1 and policy.shares() == [(1.0, policy)] and policy.remembers is None
+    assert policy.skip(np.array([1, 0]), 7).tolist() == [1, 0] and policy.made_for(CHAIN).chain is CHAIN
+    memory = np.array([1, 0])
+    for same in (policy.skip(memory), policy.at(memory, np.array([3, 1])), policy.moved(memory, np.array([1, 1]))):
+        assert same.tolist() == [1, 0]
+    assert (policy.rungs, policy.rung(memory).tolist(), policy.rung(memory).dtype) == (1, [0, 0], np.int64)
+    assert policy.phase(np.arange(3)).tolist() == [0, 0, 0]
+    assert policy.moves_by is None and policy.own_meter(CHAIN) is None
+    (step,) = policy.law_steps(CHAIN)
+    assert step.first == 1 and step.next.tolist() == [[0, 1], [0, 1]]
+    assert all(said is None for said in (policy.widened(3), policy.output_model_at(None, None), policy.release_cost()))
+
+
+class Many(Two):
+    n_memories = None
+
+
+def test_a_policy_without_numbered_memories_has_no_tables():
+    policy = Many(LAW)
+    assert policy.table() is None and policy.phase_tables() is None and policy.law_steps(CHAIN) is None
+
+
+def test_policies_inside_policies_end_somewhere():
+    meta, arrays = table(1).export()
+    for depth, fits in ((0, True), (8, True), (9, False)):
+        if fits:
+            assert restore(meta, arrays, CHAIN, depth).n_outputs == 2
+        else:
+            with pytest.raises(InputError, match="not readable"):
+                restore(meta, arrays, CHAIN, depth)
+    for wrong in (None, [], "window", {"kind": 7}, {"kind": "x"}, {}):
+        with pytest.raises(InputError):
+            restore(wrong, arrays, CHAIN)

@@ -89,3 +89,81 @@ def test_per_symbol_limits_and_lifted_chains():
 def test_bad_input_is_one_clear_line(make, says):
     with pytest.raises(vs.InputError, match=says):
         make(vs.builtin("binary"))
+
+
+def test_constraints_are_plain_numbers_and_say_what_they_are():
+    average, budget = vs.Average(weight=np.float32(2)), vs.Budget(bits=1)
+    assert (type(average.weight), type(vs.Average(limit=1).limit), type(budget.bits)) == (float, float, float)
+    assert (average.weight, budget.bits) == (2.0, 1.0)
+    assert str(average) == "weight 2 bits/unit" and str(vs.Average(limit=0.5)) == "average <= 0.5"
+    assert str(budget) == "leakage <= 1 bits per step"
+    assert str(vs.Both(budget, vs.Instantaneous([1, 2.5]))) == "leakage <= 1 bits per step, at every step <= 1, 2.5"
+    assert str(vs.Instantaneous(3)) == "at every step <= 3" and vs.Instantaneous(3).limit == 3.0
+    for wrong in (-1, np.inf, np.nan, "2", None):
+        with pytest.raises(vs.InputError):
+            vs.Budget(bits=wrong)
+    for wrong in ({}, {"weight": 1, "limit": 1}, {"weight": -1}, {"limit": np.inf}):
+        with pytest.raises(vs.InputError):
+            vs.Average(**wrong)
+    for limit in (-1, [0, -2], np.nan):
+        with pytest.raises(vs.InputError, match="instantaneous"):
+            vs.Instantaneous(limit)
+
+
+def test_blahut_arimoto_of_many_priors_is_that_of_each():
+    """Whatever the shape of the batch: a channel must not depend on the rest of it."""
+    rng = np.random.default_rng(4)
+    cost, r = 3 * rng.random((5, 3)), rng.dirichlet(np.ones(3))
+    cost[1, 2] = np.inf
+    b = rng.dirichlet(np.ones(5), (2, 4))
+    for start in (None, r):
+        a, law = blahut_arimoto(b, cost, start)
+        assert a.shape == (2, 4, 5, 3) and law.shape == (2, 4, 3)
+        for i, j in np.ndindex(2, 4):
+            one, its_law = blahut_arimoto(b[i, j], cost, start)
+            assert a[i, j] == pytest.approx(one, abs=1e-9) and law[i, j] == pytest.approx(its_law, abs=1e-9)
+        assert a.sum(-1) == pytest.approx(1) and (a[:, :, 1, 2] == 0).all() and (a >= 0).all()
+    assert blahut_arimoto(b[0, 0], cost, max_iterations=1)[1] != pytest.approx(law[0, 0], abs=1e-6)
+
+
+def test_a_problem_may_be_narrowed_and_put_under_another_constraint():
+    chain = vs.MarkovChain([[0.5, 0.5], [0.25, 0.75]])
+    d, worst = np.array([[0, 1.0, 2], [3, 1, 0]]), np.array([[0, 2.0, 2], [5, 1, 1]])
+    problem = vs.Problem(chain, d, vs.Average(weight=2.0), worst)
+    assert (problem.n_states, problem.n_outputs) == (2, 3) and problem.allowed.all()
+    assert problem.average == vs.Average(weight=2.0)
+    releases = np.array([[True, False, True], [False, True, False]])
+    narrow = problem.only(releases)
+    assert (narrow.allowed == releases).all() and narrow.average == problem.average
+    assert problem.only(releases, average=False).average is None
+    assert (problem.only(releases, average=False).allowed == releases).all()
+    limited = problem.under(vs.Both(vs.Budget(bits=0.5), vs.Instantaneous(1.0)))
+    assert limited.average == vs.Budget(bits=0.5) and (limited.worst == worst).all()
+    assert limited.allowed.tolist() == [[True, False, False], [False, True, True]]  # by the worst distances
+    assert problem.under(vs.Instantaneous(1.0)).average is None
+    by_symbol = problem.under(vs.Instantaneous([2.0, 5.0]))
+    assert by_symbol.allowed.all() and problem.under(vs.Instantaneous([0.0, 1.0])).allowed.sum() == 3
+    third = vs.Problem(chain, d / 3 * 0.3, vs.Instantaneous(0.1))  # 0.1 by another way of reckoning
+    assert third.allowed.tolist() == [[True, True, False], [False, True, True]]
+    assert problem.cost([1.0, 2.0]).shape == (2, 2, 3) and problem.cost(3.0) == pytest.approx(3 * d)
+    assert np.isinf(limited.cost(1.0)[0, 1]) and limited.cost(2.0)[1, 1] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("d", "constraint", "worst"),
+    [
+        (np.zeros((2, 0)), vs.Average(weight=1), None),
+        (np.zeros(2), vs.Average(weight=1), None),
+        (np.zeros((3, 2)), vs.Average(weight=1), None),
+        ([[0, -1.0], [0, 0]], vs.Average(weight=1), None),
+        ([[0, np.inf], [0, 0]], vs.Average(weight=1), None),
+        (np.ones((2, 2)), vs.Instantaneous(0.5), None),
+        (np.ones((2, 2)), vs.Instantaneous([1.0, 1.0, 1.0]), None),
+        (np.ones((2, 2)), vs.Average(weight=1), np.ones((2, 3))),
+        (np.ones((2, 2)), "less", None),
+    ],
+)
+def test_what_is_no_problem_is_refused(d, constraint, worst):
+    with pytest.raises(vs.InputError):
+        vs.Problem(vs.MarkovChain([[0.5, 0.5], [0.25, 0.75]]), d, constraint, worst)
+    assert vs.Problem(vs.MarkovChain([[0.5, 0.5], [0.25, 0.75]]), [[0.0], [1.0]], vs.Average(weight=1)).n_outputs == 1

@@ -14,9 +14,11 @@ from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.hold_out import split, units_of
 from veilstream.data.readings import Account, Readings, from_arrays
 from veilstream.data.recording import Recording
+from veilstream.data.refit import refit_model
 from veilstream.data.sources import read
 from veilstream.data.steps import Steps, to_steps
 from veilstream.data.synthetic import household
+from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 
 HALF_HOURS = 336  # of a week
@@ -78,6 +80,37 @@ def test_the_loss_of_what_was_held_out_is_that_of_its_transitions():
     bits = [-np.log2(model.chain.transition[s[:-1], s[1:]]).sum() for s in x]
     assert model.later.loss.value == pytest.approx(sum(bits) / (10 * 39))
     assert model.later.loss.low < model.later.loss.value < model.later.loss.high
+
+
+def by_the_hour(weeks, seed=0, first=0):
+    """High from noon to midnight, but for one hour in ten."""
+    t = (np.arange(weeks * 168) + first) * 3600.0
+    wrong = np.random.default_rng(seed).random(len(t)) < 0.1
+    return from_arrays(t, (((t // 3600) % 24 >= 12) ^ wrong).astype(float)[:, None], "", "a")
+
+
+def test_under_a_chain_with_a_clock_later_steps_are_told_by_their_hour():
+    model = fit_model(by_the_hour(40), FitOptions(edges=(0.5,), cycle="day"))
+    record, chain, loss = model.later.record, model.chain, model.later.loss
+    phase = chain.phase(record.step[:-1])
+    bits = [-np.log2(chain.at(p).transition[a, b]) for p, a, b in
+            zip(phase, record.symbols[:-1], record.symbols[1:], strict=True)]  # fmt: skip
+    assert loss.value == pytest.approx(np.mean(bits))
+    assert loss.low < model.held_out.loss < loss.high
+    assert loss.high < fit_model(by_the_hour(40), FitOptions(edges=(0.5,), cycle="none")).later.loss.low
+    utility = Utility.of(model.chain, model.states, model.record, held_out=record)
+    solution = vs.solve(utility.problem(vs.Average(limit=0.1)), course=utility.course, held_out=utility.held_out)
+    assert solution.held_out.raw_distortion.value == pytest.approx(0.1, abs=0.02)
+    assert solution.worst_leakage >= solution.held_out.leakage.value
+
+
+def test_a_refitted_chain_keeps_its_clock(tmp_path):
+    model = fit_model(by_the_hour(40), FitOptions(edges=(0.5,), cycle="day"))
+    vs.save(tmp_path / "m.veil", chain=model.chain, states=model.states, recording=model.recording)
+    old = load(tmp_path / "m.veil")
+    again = refit_model(old, by_the_hour(30, 1, 168 * 40)).model
+    assert again.chain.clock.kind == "day" and again.chain.phases == old.chain.phases
+    assert np.abs(again.chain.cycle - old.chain.cycle).mean() < 0.08  # some rows rest on few visits
 
 
 def test_a_short_record_is_fitted_whole_and_says_so():

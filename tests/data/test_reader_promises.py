@@ -8,32 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from attack.files import read_or_refused, values_in
 from veilstream.data.clean import clean
 from veilstream.data.readers import READERS
 from veilstream.data.sources import HEAD, read
 from veilstream.errors import InputError
 
-LONGEST_LINE = 400
 every_reader = pytest.mark.parametrize("reader", READERS, ids=lambda r: r.name)
-
-
-def values_in(reader):
-    """The digits after the point of every number of the example: nothing else in it has so many."""
-    return re.findall(r"\.(\d{6})\b", reader.example)
-
-
-def read_or_refused(path, content, reader):
-    """Readings, or None after one line that names the file and holds no value of it."""
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    try:
-        return read([str(path)])
-    except InputError as error:
-        line = str(error)
-        assert "\n" not in line
-        assert path.name in line
-        assert len(line) - len(str(path)) < LONGEST_LINE
-        assert not [v for v in values_in(reader) if v in line]
-        return None
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import sys
 import threading
 
 import numpy as np
@@ -21,8 +22,10 @@ from veilstream.core.release import Releaser, uniforms
 from veilstream.core.schedule import Schedule
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
+from veilstream.gateway.kept import Stream
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.service import Clock
+from veilstream.gateway.settle import _bytes_of, _waiting
 from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Grid, Reading, Refusal, as_owntracks, parse
 
@@ -164,6 +167,44 @@ def test_syntactic_faults_are_refused(data, reason):
 )
 def test_faults_of_stream_and_time_are_refused(data, reason):
     assert parse(data, GRID) == [reason]
+
+
+@pytest.mark.parametrize(
+    ("data", "points"),
+    [
+        (b'{"stream":"NaN: Infinity, \\"NaN","t":1,"value":NaN}', ["nan"]),
+        (
+            b'[{"stream":"a","t":1,"lat":NaN,"lon":-Infinity},{"stream":"a","t":2,"value": Infinity }]',
+            ["(nan, nan)", "nan"],
+        ),
+        (b'{"stream":"a","t":1,"value":NaN,"lat":1,"lon":2}', ["nan"]),
+        (b'{"stream":"a","t":1,"value":null,"lat":"1.5","lon":2e0}', ["(1.5, 2.0)"]),
+        (b'{"stream":"a","t":1,"value":" 7 ","x":{"y":[NaN,"\\\\"]}}', ["7.0"]),
+    ],
+)
+def test_numbers_that_json_does_not_know_are_points_that_cannot_be_read(data, points):
+    found = parse(data, GRID)
+    assert [str(r.point) for r in found] == points
+    assert all(r.stream in ("a", 'NaN: Infinity, "NaN') for r in found)
+
+
+@pytest.mark.parametrize("data", [b'{"t":1,"value":Nan}', b'{"t":1,"value":N', b'{"t":1,"v":"', b"NaN"])
+def test_what_only_looks_like_such_a_number_is_refused(data):
+    assert parse(data, GRID, "a") in (Refusal.unreadable, [Refusal.unreadable])
+
+
+def test_every_number_takes_the_same_way():
+    """No value is parsed a second time, by another parser: that took longer, which could be seen."""
+    calls: list[list[str]] = []
+    for value in (b"3.25", b"NaN", b"1e400", b"-Infinity", b"9" * 80):
+        seen: list[str] = []
+        sys.setprofile(
+            lambda frame, what, arg, seen=seen: seen.append(frame.f_code.co_name) if what == "call" else None
+        )
+        parse(b'{"stream":"a","t":1,"value":%s}' % value, GRID)
+        sys.setprofile(None)
+        calls.append([name for name in seen if name != "_end"])
+    assert all(c == calls[0] for c in calls)
 
 
 def test_a_bad_item_does_not_spoil_its_batch():
@@ -367,6 +408,7 @@ def test_the_clock_releases_whether_a_reading_came_or_not(tmp_path):
         later = core.tick("", 101).outcomes  # nobody sent anything
         assert [(o.release.stream, o.release.t) for o in later] == [("a", 6060), ("b", 6060)]
         assert (core.store.load("", "a").state, core.store.load("", "b").state) == (3, -1)
+        assert (core.store.load("", "a").faults, core.store.load("", "b").faults) == (0, 1)
 
 
 def test_the_clock_ticks_at_the_end_of_every_step(tmp_path):
@@ -446,3 +488,22 @@ def test_a_store_kept_with_another_meter_is_refused_before_any_reading(tmp_path)
 def test_the_table_meter_is_refused_where_gaps_can_come(tmp_path):
     with pytest.raises(InputError, match="without gaps"), core_of(artefact(tmp_path / "p.veil"), meter="table"):
         pass
+
+
+def test_new_streams_of_one_batch_count_against_the_limit_one_by_one(plain):
+    with core_of(plain, max_streams=3) as core:
+        core.process([Reading("a", 0, 0, 1.0)])
+        batch = [Reading(name, t, t, 1.0) for name in "abcdebe" for t in (1, 2)]
+        outcomes = dict(zip([(r.stream, r.step) for r in batch], core.process(batch).outcomes, strict=True))
+        refused = {stream for (stream, _), o in outcomes.items() if o.status is Refusal.too_many_streams}
+        assert refused == {"d", "e"} and core.streams == core.store.count_streams() == 3
+        assert core.process([Reading("c", 3, 3, 1.0)]).outcomes[0].status is Status.released
+
+
+@pytest.mark.parametrize("point", [3.5, (39.9, 116.3), None, math.nan])
+def test_a_reading_that_waits_is_the_one_of_its_tick(point):
+    s = Stream("", "a", pending_step=7, pending_point=_bytes_of(point))
+    found = _waiting(s, 7)
+    assert found == point or np.isnan(found).all()
+    assert isinstance(found, tuple) == isinstance(point, tuple)
+    assert _waiting(s, 8) is None and _waiting(Stream("", "a", pending_step=7), 7) is None

@@ -1,19 +1,18 @@
 """The MQTT gateway through a real mosquitto on loopback."""
 
-import contextlib
 import json
 import os
-import random
 import signal
-import sqlite3
 import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
+from attack import kills
+from attack.drill import Drill
+from attack.kills import audit, one_release_each
+from forked import Gateways
 from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, wait_until
 from mqttkit import Client, serving
 from veilstream.apps.bench.mosquitto import Mosquitto
@@ -21,8 +20,6 @@ from veilstream.errors import InputError
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
 from veilstream.gateway.tls import Tls
 from veilstream.gateway.topics import Route, check, overlap
-
-KILLS = int(os.environ.get("VEIL_TEST_KILLS", "50"))
 
 
 @pytest.fixture
@@ -200,108 +197,20 @@ def test_credentials_and_tls(tmp_path):
 # --- exactly once ------------------------------------------------------------------------------------------
 
 
-def audit(store: Path, client: Client) -> tuple[int, float]:
-    """Every committed reading has one release and it reached the output; totals agree with the log."""
-    db = sqlite3.connect(store)
-    rows = db.execute(
-        "SELECT s.name, r.step, r.message FROM releases r JOIN streams s ON s.id = r.stream ORDER BY 1, 2"
-    ).fetchall()
-    log = {(name, step): json.loads(message) for name, step, message in rows}
-    assert len(log) == len(rows)
-    out: dict[tuple[str, int], dict] = {}
-    for release in client.releases():
-        key = (release["stream"], release["t"])
-        assert out.setdefault(key, release) == release, "two different releases of one step"
-    assert out == log
-    for name, last, total in db.execute("SELECT name, last_step, total FROM streams").fetchall():
-        assert log[name, last]["leaked_bits"] == pytest.approx(total, abs=1e-6)
-        assert max(step for stream, step in log if stream == name) == last
-        per_step = [log[name, step]["leaked_bits"] for stream, step in sorted(log) if stream == name]
-        assert per_step == sorted(per_step)
-    assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    db.close()
-    return len(log), len(client.releases()) / max(len(log), 1)
-
-
-class Gateways:
-    """The forker: starts a gateway in a few milliseconds, to be killed."""
-
-    def __init__(self, *arguments) -> None:
-        code = Path(__file__).parents[1] / "kit" / "forker.py"
-        log = Path(arguments[1]).with_suffix(".log")
-        self.log = log.open("wb")
-        self.process = subprocess.Popen(
-            [sys.executable, code, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log
-        )
-
-    def start(self) -> int:
-        self.process.stdin.write(b"\n")
-        self.process.stdin.flush()
-        self.pid = int(self.process.stdout.readline())
-        return self.pid
-
-    def stop(self) -> None:
-        os.kill(self.pid, signal.SIGTERM)
-        self.process.stdin.close()
-        self.process.wait(20)
-
-    def __enter__(self) -> "Gateways":
-        return self
-
-    def __exit__(self, *_) -> None:
-        """Nothing is left running, whatever happened."""
-        self.process.stdin.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        self.process.wait(20)
-        self.log.close()
-
-
 @NEEDS_MOSQUITTO
 @pytest.mark.slow
-def test_killed_at_random_moments_under_load(tmp_path, broker, capsys):
-    """SIGKILL, fifty times. Nothing accepted is lost, no step has two releases, and it all reaches the output."""
-    artefact(tmp_path / "p.veil")
-    store = tmp_path / "s.db"
-    client = Client(broker.port, "out/+", client_id="service")
-    rng, steps, ended = random.Random(1), [0], threading.Event()
-
-    def load() -> None:
-        while not ended.is_set():
-            if len(client.queue) - len(client.confirmed) < 300:
-                for s in range(20):
-                    client.say(f"in/s{s}", {"t": steps[0], "value": rng.randrange(16)})
-                steps[0] += 1
-            ended.wait(0.04)
-
-    loader = threading.Thread(target=load)
-    with Gateways(tmp_path / "p.veil", store, broker.port) as gateways:
-        gateways.start()
-        wait_until(lambda: b"broker_connected" in (tmp_path / "s.log").read_bytes())  # its session exists from here on
-        loader.start()
-        for _ in range(KILLS):
-            time.sleep(rng.uniform(0.02, 0.45))
-            os.kill(gateways.pid, signal.SIGKILL)
-            gateways.start()
-        ended.set()
-        loader.join()
-        n = 20 * steps[0]
-        wait_until(client.all_sent, 30, "publishing")
-        wait_until(lambda: len({(r["stream"], r["t"]) for r in client.releases()}) == n, 40, "the last release")
-        gateways.stop()
-    client.end()
-    accepted, copies = audit(store, client)
-    assert accepted == n  # QoS 1 and a session kept by the broker: every reading was accepted
-    with capsys.disabled():
-        print(f"\n  {KILLS} kills, {accepted} accepted readings, {copies:.2f} copies of each release at the output")
-    assert "Traceback" not in (tmp_path / "s.log").read_text()
+def test_killed_and_frozen_at_random_moments_under_load():
+    """Thirty times. Nothing accepted is lost, no step has two releases, and it all reaches the output."""
+    done = Drill("kill mqtt", "", kills.mqtt).run("thirty", 0, 2.5)
+    assert done.finding is None, done.finding.where
+    assert done.attacks == 30
 
 
 @NEEDS_MOSQUITTO
 def test_the_last_will_tells_of_a_kill(tmp_path, broker):
     artefact(tmp_path / "p.veil")
     client = Client(broker.port, "veil/status")
-    with Gateways(tmp_path / "p.veil", tmp_path / "s.db", broker.port) as gateways:
+    with Gateways(tmp_path / "p.veil", tmp_path / "s.db", "mqtt", broker.port) as gateways:
         gateways.start()
         wait_until(lambda: [p for _, p, _ in client.heard] == [b"online"])
         os.kill(gateways.pid, signal.SIGKILL)
@@ -316,7 +225,7 @@ def test_the_broker_is_killed_and_comes_back(tmp_path, broker, capsys):
     store = tmp_path / "s.db"
     client = Client(broker.port, "out/+", client_id="service")
     t = 0
-    with Gateways(tmp_path / "p.veil", store, broker.port) as gateways:
+    with Gateways(tmp_path / "p.veil", store, "mqtt", broker.port) as gateways:
         gateways.start()
         wait_until(lambda: b"broker_connected" in (tmp_path / "s.log").read_bytes())
         for _ in range(3):
@@ -337,7 +246,7 @@ def test_the_broker_is_killed_and_comes_back(tmp_path, broker, capsys):
         time.sleep(1)
         gateways.stop()
     client.end()
-    accepted, _ = audit(store, client)
+    accepted = audit(store, one_release_each(client.releases()))
     published = len({(topic, json.loads(p)["t"]) for topic, p, _ in client.queue})
     with capsys.disabled():
         print(f"\n  3 broker kills: {published} published, {accepted} accepted, {published - accepted} lost by it")

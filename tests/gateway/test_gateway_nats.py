@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attack.workers import faults_of, opened, run_two_workers, short
 from fakejetstream import FaultyLink, Server
 from gatewaykit import artefact, wait_until
 from natskit import NEEDS_SERVER, SEAL, Running, key_file, message, session_on
@@ -89,50 +90,9 @@ def reading(stream: str, step: int, value: float = CANARY):
     return message(stream, {"t": step, "value": value}, f"{stream}/{step}")
 
 
-async def run_two_workers(art, server: Server, rng, faults: float, steps: int, streams: int = 3) -> int:
-    """Two workers that both believe they own the partition, each given every batch, at the same time."""
-    workers = [session_on(art, FaultyLink(server, rng, faults)) for _ in range(2)]
-    step = 0
-    while step < steps:
-        n = rng.randint(1, 3)
-        waiting = [reading(f"s{i}", t) for t in range(step, min(step + n, steps)) for i in range(streams)]
-        step += n
-        for _ in range(200):
-            if not waiting:
-                break
-            done = await asyncio.gather(*[w.handle(waiting) for w in workers])
-            finished = {m.reply for found in done for m in found}
-            waiting = [m for m in waiting if m.reply not in finished]
-        assert not waiting
-    assert not any(sum(w.stats.refused.values()) for w in workers)
-    return sum(w.ledger.conflicts for w in workers)
-
-
-def faults_of(art, server: Server, steps: int, streams: int = 3) -> list[str]:
-    """What is wrong with what was published and what is kept."""
-    wrong = []
-    for i in range(streams):
-        released = {}
-        for step in range(steps):
-            payloads = set(server.published.get(f"default.s{i}.{step}", []))
-            if len(payloads) != 1:
-                wrong.append(f"{len(payloads)} different releases of one step")
-            released[step] = next(iter(payloads), b"{}")
-        if not wrong:
-            revision, value = server.history[f"$KV.veil-memory.default.s{i}"][-1]
-            record = decode((DEFAULT_SPACE, f"s{i}"), revision, opened(f"s{i}", value), binding_of(Space(art)))
-            memory, totals, log = agrees(art, record, released)
-            wrong += [name for name, same in (("memory", memory), ("totals", totals), ("log", log)) if not same]
-    return wrong
-
-
-def opened(stream: str, value: bytes) -> bytes | None:
-    return SEAL.open(Names().key(DEFAULT_SPACE, stream), value)
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_two_owners_and_lost_late_and_stale_answers_make_no_second_draw(art, seed, monkeypatch):
-    monkeypatch.setattr(asyncio, "sleep", _short(asyncio.sleep))
+    monkeypatch.setattr(asyncio, "sleep", short(asyncio.sleep))
     rng, server = random.Random(seed), Server()
     conflicts = asyncio.run(run_two_workers(art, server, rng, 0.25, 30))
     assert conflicts > 20  # it was hard enough
@@ -140,14 +100,10 @@ def test_two_owners_and_lost_late_and_stale_answers_make_no_second_draw(art, see
 
 
 def test_without_compare_and_set_the_same_run_is_found_out(art, monkeypatch):
-    monkeypatch.setattr(asyncio, "sleep", _short(asyncio.sleep))
+    monkeypatch.setattr(asyncio, "sleep", short(asyncio.sleep))
     server = Server(compare=False)
     asyncio.run(run_two_workers(art, server, random.Random(0), 0.25, 30))
     assert faults_of(art, server, 30)
-
-
-def _short(sleep):
-    return lambda seconds: sleep(0)
 
 
 def test_a_commit_without_an_answer_is_found_in_the_log_and_not_drawn_again(art):
@@ -214,12 +170,8 @@ def test_long_arrays_go_in_several_commits_and_the_log_holds_each(art, monkeypat
     body = json.dumps([{"t": t, "value": 1} for t in range(12)]).encode()
     m = message("s0", body)
     assert asyncio.run(g.handle([m])) == [m]
-    assert [len(_log(v)) for _, v in server.history["$KV.veil-memory.default.s0"]] == [5, 9, 6]
+    assert [len(ledger_module._decoder.decode(body)[-1]) for _, body in opened(server, "s0")] == [5, 9, 6]
     assert faults_of(art, server, 12, 1) == []
-
-
-def _log(value: bytes) -> list:
-    return ledger_module._decoder.decode(opened("s0", value))[-1]
 
 
 def test_a_tick_that_was_committed_and_not_published_is_published_by_the_next_owner(tmp_path):
@@ -239,8 +191,8 @@ def test_a_tick_that_was_committed_and_not_published_is_published_by_the_next_ow
         assert asyncio.run(Clock(b, DEFAULT_SPACE)._tick(step, [key])) == ([], [])
     payloads = [set(server.published[f"default.s0.{step}"]) for step in (0, 1)]
     assert [len(p) for p in payloads] == [1, 1] and len(server.published["default.s0.0"]) == 2
-    revision, value = server.history["$KV.veil-memory.default.s0"][-1]
-    record = decode(key, revision, opened("s0", value), binding_of(Space(art)))
+    revision, body = opened(server, "s0")[-1]
+    record = decode(key, revision, body, binding_of(Space(art)))
     assert agrees(art, record, {step: next(iter(p)) for step, p in enumerate(payloads)}) == (True, True, True)
 
 

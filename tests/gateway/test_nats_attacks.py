@@ -30,7 +30,7 @@ from veilstream.gateway.nats.link import Rejected
 from veilstream.gateway.nats.members import Members
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
 from veilstream.gateway.nats.partition import Partition
-from veilstream.gateway.nats.seal import Seal
+from veilstream.gateway.nats.seal import FOLLOWS, Seal
 from veilstream.gateway.nats.worker import _status
 
 VEIL = Names()
@@ -204,7 +204,7 @@ def test_only_an_inbox_gets_an_answer(art, server):
 
     with Running(art, server.urls, "inbox", partitions=1) as g:
         heard, keys = asyncio.run(drive())
-        assert heard == ["_INBOX.me"] and SEAL.open("$KV.inbox-memory.meta", keys["$KV.inbox-memory.meta"])
+        assert heard == ["_INBOX.me"] and SEAL.open("$KV.inbox-memory.meta 0", keys["$KV.inbox-memory.meta"])
         assert g.stats.connected
 
 
@@ -220,8 +220,8 @@ def forge(own: bytes, other: bytes) -> dict[str, bytes]:
         "of another stream": other,
         "one bit": bytes(flipped),
         "cut": own[:-1],
-        "another key": Seal(bytes(32)).put(ANN, own[:-32]),
-        "sealed, but of another version": SEAL.put(ANN, b"\x93\x09\x01\x02"),
+        "another key": Seal(bytes(32)).put(f"{ANN} 1", own[:-32]),
+        "sealed, but of another version": SEAL.put(f"{ANN} 1", b"\x93\x09\x01\x02"),
     }
 
 
@@ -235,6 +235,7 @@ def test_a_foreign_record_refuses_its_stream_and_nothing_else(art, how, cached, 
     sent = dict(fake.published)
     fake.last += 1
     fake.history[ANN].append((fake.last, forge(own, other)[how]))
+    fake.headers[fake.last] = {FOLLOWS: "1"}  # as a worker would
     if not cached:
         g = session_on(art, FaultyLink(fake, random.Random(0), 0))
     both = [message(s, {"t": t, "value": 3}, f"{s}{t}") for t in (0, 1, 2) for s in ("ann", "bob")]
@@ -244,6 +245,55 @@ def test_a_foreign_record_refuses_its_stream_and_nothing_else(art, how, cached, 
     assert fake.published["default.ann.0"] == sent["default.ann.0"]
     assert g.stats.refused["memory"] == 3
     assert {"default.bob.1", "default.bob.2"} <= fake.published.keys()
+
+
+ELSEWHERE = {FOLLOWS: "0", f"{FOLLOWS}-Subject": "$KV.nothing.there"}  # compared with a key that has no revision
+
+
+@NEEDS_SERVER
+@pytest.mark.parametrize("header", ["none", "latest", "another subject's"])
+@pytest.mark.parametrize("which", ["stream", "policy"])
+def test_an_old_record_put_back_is_noticed(art, server, header, which):
+    """By somebody who may write there, as it was, with every header the server takes: nothing is drawn again."""
+    names = Names(f"old-{header[0]}-{which}")
+
+    async def put_back(old: bytes, key: str) -> None:
+        link = await connected(server.urls)
+        last = (await link.api(f"STREAM.MSG.GET.{names.memory}", last_by_subj=key))["message"]["seq"]
+        headers = {"none": None, "latest": {FOLLOWS: str(last)}, "another subject's": ELSEWHERE}[header]
+        assert (await link.request((key, old, headers)))["seq"] > last
+        await link.close()
+
+    async def old_and_new() -> tuple[bytes, list[bytes]]:
+        link = await connected(server.urls)
+        await send(link, names, "ann", [0])
+        await until(link, names.readings, 0, 10)
+        old = (await stored(link, names))[key]
+        await send(link, names, "ann", [1, 2])
+        await until(link, names.readings, 0, 10)
+        found = await released(link, names, "ann")
+        await link.close()
+        return old, found
+
+    async def again() -> list[bytes]:
+        link = await connected(server.urls)
+        await send(link, names, "ann", [1, 2, 3], 9.0)
+        await until(link, names.readings, 0, 10)
+        found = await released(link, names, "ann")
+        await link.close()
+        return found
+
+    key = names.meta if which == "policy" else names.key(DEFAULT_SPACE, "ann")
+    with Running(art, server.urls, names.prefix, partitions=1):
+        old, before = asyncio.run(old_and_new())
+    asyncio.run(put_back(old, key))
+    if which == "policy":
+        with pytest.raises(InputError, match="not sealed with this key"):
+            Running(art, server.urls, names.prefix).gateway.probe()
+        return
+    with Running(art, server.urls, names.prefix, partitions=1) as g:
+        assert asyncio.run(again()) == before
+        assert g.stats.refused["memory"] == 3
 
 
 def test_a_refused_stream_does_not_hold_up_the_tick_of_the_others(tmp_path):

@@ -1,5 +1,6 @@
 """One message can cost one message: what an attacker may send, through every transport, and what is kept of it."""
 
+import gzip
 import hashlib
 import io
 import json
@@ -71,6 +72,20 @@ def test_a_time_beyond_the_calendar_does_not_end_mqtt(tmp_path, broker):
     client.end()
 
 
+def test_a_body_that_is_not_packed_as_it_says_is_refused(tmp_path):
+    """Found by `make attack`: it was 500, as if something had failed here."""
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        server = Server(core)
+        try:
+            packed = {"Content-Encoding": "gzip"}
+            assert server.ask("/v1/release", line("a", 0, 1), **packed)[0] == 400
+            assert server.ask("/v1/release", gzip.compress(line("a", 0, 1)), **packed)[0] == 200
+            assert server.ask("/v1/release", gzip.compress(bytes(20_000_000)), **packed)[0] == 413
+        finally:
+            server.end()
+        assert core.stats.refused["unreadable"] == 1 and core.stats.refused["unhandled"] == 0
+
+
 # --- names -------------------------------------------------------------------------------------------------
 
 
@@ -136,6 +151,34 @@ def test_releases_of_a_large_batch_are_split_as_the_broker_needs(tmp_path, broke
         wait_until(lambda: {r["t"] for r in client.releases()} == set(range(800)), 10)
         assert len(client.releases()) == 800
         assert len(client.heard) > 3 and max(len(p) for _, p, _ in client.heard) < 9000
+    client.end()
+
+
+@NEEDS_MOSQUITTO
+@pytest.mark.parametrize("broker", [["max_packet_size 700"]], indirect=True)
+def test_a_broker_that_takes_less_than_usual_gets_smaller_messages(tmp_path, broker, caplog):
+    """It broke the connection at every message of 4 kB, and got the same one again, for ever and without a pause."""
+    client = Client(broker.port, "out/#")
+    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core, serving(core, broker.port):
+        for k in range(20):
+            client.say("in/a", b"[" + b",".join(b'{"t":%d}' % t for t in range(40 * k, 40 * k + 40)) + b"]")
+        wait_until(lambda: {r["t"] for r in client.releases()} == set(range(800)), 20)
+        assert max(len(p) for _, p, _ in client.heard) < 700
+    assert sum(r.message == "broker_lost" for r in caplog.records) <= 4  # 4096, 2048, 1024, 512
+    client.end()
+
+
+@NEEDS_MOSQUITTO
+@pytest.mark.parametrize("broker", [["max_packet_size 80"]], indirect=True)
+def test_a_broker_that_takes_no_release_is_tried_less_and_less_often(tmp_path, broker, caplog):
+    client = Client(broker.port, "out/#")
+    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core, serving(core, broker.port):
+        start = time.monotonic()
+        while time.monotonic() < start + 6:
+            client.say("in/a" + "a" * 30, {"t": len(client.queue)})
+            time.sleep(0.1)
+    lost = [r for r in caplog.records if r.message == "broker_lost"]
+    assert 2 <= len(lost) <= 8 and lost[-1].unconfirmed_bytes > 80
     client.end()
 
 

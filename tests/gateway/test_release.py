@@ -17,6 +17,7 @@ from veilstream.core.distortion import hamming
 from veilstream.core.evaluate import evaluate
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.information import mutual_information
+from veilstream.core.meter import HistoryMeter, Listener, Unmetered, capacity
 from veilstream.core.policy import restore
 from veilstream.core.problem import Average, Instantaneous, Problem, output_law
 from veilstream.core.release import SILENT, Mechanism, Releaser, SecureUniforms, release_many
@@ -286,3 +287,111 @@ def test_a_solved_policy_meters_itself_exactly():
         assert ours.release(int(symbol)) == told.release(int(symbol)) == again.release(int(symbol))
     assert ours.leaked_bits == pytest.approx(told.leaked_bits)
     assert ours.leaked_bits == pytest.approx(again.leaked_bits)
+
+
+def test_every_uniform_is_53_bits_of_the_systems_and_is_used_once(monkeypatch):
+    asked = []
+
+    def counting(n):
+        asked.append(n)
+        return b"".join((((7 * i + len(asked)) << 11) | 5).to_bytes(8, "little") for i in range(n // 8))
+
+    monkeypatch.setattr("veilstream.core.release.os.urandom", counting)
+    source = SecureUniforms(block=4)
+    drawn = [source(n).tolist() for n in (1, 3, 2, 6, 4)]
+    expected = [[(7 * i + k) * 2.0**-53 for i in which] for k, which in ((1, [0]), (1, [1, 2, 3]), (2, [0, 1]))]
+    assert drawn[:3] == expected and asked == [32, 32, 48, 32]
+    assert drawn[3] == [(7 * i + 3) * 2.0**-53 for i in range(6)] and len(drawn[4]) == 4
+    assert SecureUniforms()(1).shape == (1,) and asked[-1] == 8 * 4096
+
+
+@pytest.mark.parametrize("ceiling", [None, 1.0])
+def test_many_streams_in_turns_are_like_all_at_once(monkeypatch, ceiling):
+    problem = problem_of("grid2x3-toy")
+    policy, rng = window_policy(problem), np.random.default_rng(0)
+    z, u = rng.integers(0, 6, (4, 11)), rng.random((4, 11))
+    seen = []
+    for cells in (1 << 24, 1, 36 * 4):
+        monkeypatch.setattr("veilstream.core.release.MOST_CELLS", cells)
+        mechanism = Mechanism(policy, problem, ceiling)
+        s, ys = mechanism.start(11), []
+        for k in range(4):
+            s, y = mechanism.step(s, z[k], u[k])
+            ys.append(y.tolist())
+        seen.append((ys, s.total.round(9).tolist(), s.belief.round(9).tolist(), s.step.tolist()))
+    assert seen[0] == seen[1] == seen[2] and seen[0][3] == [4] * 11
+
+
+def test_what_the_model_calls_impossible_is_not_released():
+    """A truth that the chain rules out: its row offers only what cannot be, so the draw does not look."""
+    chain = MarkovChain(np.eye(2), initial=[0.5, 0.5])
+    problem = Problem(chain, hamming(2), Average(weight=1.0))
+    mechanism = Mechanism(WindowPolicy.of_table(np.eye(2), 0), problem)
+    assert not mechanism.positive
+    s, y = mechanism.step(mechanism.start(2), np.array([0, 1]), np.array([0.3, 0.3]))
+    assert y.tolist() == [0, 1]
+    _, y = mechanism.step(s, np.array([1, 0]), np.array([0.9, 0.1]))  # they cannot have moved
+    assert y.tolist() == [0, 1]
+    mixed = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
+    problem = Problem(chain, np.ones((2, 3)), Average(weight=1.0))
+    mechanism = Mechanism(WindowPolicy.of_table(mixed, 0), problem)
+    s, y = mechanism.step(mechanism.start(1), np.array([0]), np.array([0.1]))
+    assert y.tolist() == [0]
+    for u in (0.01, 0.5, 0.99):  # of the row of 1 only what state 0 could have shown is left
+        assert mechanism.step(s, np.array([1]), np.array([u]))[1].tolist() == [1]
+    assert Mechanism(window_policy(TINY), TINY).positive
+
+
+@pytest.mark.parametrize(
+    ("channel", "bits", "prior"),
+    [
+        ([[0.9, 0.1], [0.1, 0.9]], 1 - 0.4689955935892812, [0.5, 0.5]),
+        ([[1.0, 0.0], [0.5, 0.5]], np.log2(5 / 4), [0.6, 0.4]),  # the Z channel
+        ([[1.0, 0.0], [0.0, 1.0]], 1.0, [0.5, 0.5]),
+        ([[0.3, 0.7], [0.3, 0.7]], 0.0, [0.5, 0.5]),
+    ],
+)
+def test_capacity_is_the_textbooks(channel, bits, prior):
+    a = np.array([channel, [[0.9, 0.1], [0.1, 0.9]]])  # a batch: one must not disturb the other
+    found, b = capacity(a)
+    assert found.shape == (2,) and found[0] == pytest.approx(bits, abs=1e-5) and found[0] >= bits - 1e-12
+    assert b[0] == pytest.approx(prior, abs=2e-3) and b.sum(-1) == pytest.approx(1)
+    assert capacity(a, max_iterations=1)[0][0] >= bits - 1e-12  # from above, wherever it stops
+
+
+def test_a_silent_step_and_a_gap_are_not_the_same_for_a_history():
+    chain = MarkovChain.fit(problem_of("grid2x3-toy").chain.sample(400, 3), order=3, smoothing=0.1)
+    meter = HistoryMeter.of(chain)
+    start = meter.start(np.zeros(2, int))
+    assert start[:, -1].tolist() == [0, 0] and start[:, :-1] == pytest.approx(np.tile(chain.initial, (2, 1)))
+    known = [start]
+    for _ in range(3):
+        known.append(meter.silent(known[-1], np.zeros(2, int)))
+    assert [b[0, -1] for b in known] == [0, 1, 2, 2]  # it knows the history again after two steps
+    assert known[1][:, :-1] == pytest.approx(start[:, :-1] @ chain.transition)
+    gone = meter.skip(known[2], 2, np.zeros(2, int))
+    assert gone[:, -1].tolist() == [0, 0]
+    assert gone[:, :-1] == pytest.approx(known[2][:, :-1] @ chain.transition @ chain.transition)
+
+
+def test_meters_that_charge_nothing_still_know_the_output_law_or_nothing():
+    problem, rng = problem_of("grid2x3-toy"), np.random.default_rng(3)
+    b, a = rng.dirichlet(np.ones(6), 4), rng.dirichlet(np.ones(6), (4, 6))
+    memory, step, y = np.zeros(4, int), np.zeros(4, int), rng.integers(0, 6, 4)
+    bits, law = Listener(problem.chain).read(b, memory, a, step)
+    assert bits.tolist() == [0] * 4 and law == pytest.approx(output_law(b, a))
+    nothing = Unmetered()
+    empty = nothing.start(step)
+    assert empty.shape == (4, 0) and nothing.read(empty, memory, a, step)[1] is None
+    assert nothing.read(empty, memory, a, step)[0].tolist() == [0] * 4 and nothing.used(empty, a) is a
+    kept = nothing.after(empty, a, y, step), nothing.skip(empty, 2, step), nothing.silent(empty, step)
+    assert all(found is empty for found in kept)
+
+
+def test_capacity_of_a_batch_stops_when_the_last_channel_is_found():
+    easy, hard = [[0.9, 0.1], [0.1, 0.9]], [[0.99, 0.01], [0.6, 0.4]]
+    alone, _ = capacity(np.array([hard]))
+    for batch in ([easy, hard], [hard, easy], [easy, easy, hard]):
+        found, _ = capacity(np.array(batch))
+        assert found[batch.index(hard)] == pytest.approx(alone[0], abs=2e-6)
+        assert found[batch.index(easy)] == pytest.approx(1 - 0.4689955935892812, abs=2e-6)

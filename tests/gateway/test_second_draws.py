@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import shutil
 import sqlite3
 import subprocess
@@ -10,6 +9,9 @@ import sys
 
 import pytest
 
+from attack import files
+from attack.drill import Drill
+from attack.files import readings
 from gatewaykit import artefact, core_of
 from veilstream.apps.cli.gateway_flags import Broker
 from veilstream.errors import InputError
@@ -18,16 +20,10 @@ from veilstream.gateway.mqtt import MqttGateway
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Batch, Binding, Store, StoreError, Stream
 from veilstream.gateway.topics import Route, renames
-from veilstream.gateway.wire import Reading, Refusal
+from veilstream.gateway.wire import Reading
 
 ONE = {"": Binding("policy 1", "chain 1")}
 TWO = {**ONE, "meters": Binding("policy 2", "chain 2")}
-STEPS = range(5)
-
-
-def readings(value: float = 3.0, streams=("a", "b")) -> list[Reading]:
-    return [Reading(s, t, t, value) for s in streams for t in STEPS]
-
 
 # --- names -------------------------------------------------------------------------------------------------
 
@@ -155,51 +151,11 @@ def test_a_store_that_was_closed_may_move_without_its_count(tmp_path):
 # --- bytes -------------------------------------------------------------------------------------------------
 
 
-def outcome(art, path, first) -> str:
-    """What a damaged store does: "line", "same" or a reason to fail."""
-    try:
-        with core_of(art, path) as core:
-            core.probe()
-            core.store.unsent()
-            for r, before in zip(readings(9.0), first, strict=True):
-                try:
-                    o = core.process([r]).outcomes[0]
-                except StoreError as error:
-                    if "\n" in str(error):
-                        return "several lines"
-                    continue
-                if o.status is not Refusal.late and o.release != before.release:
-                    return f"a second draw of {r.stream} {r.step}"
-    except InputError as error:
-        return "several lines" if "\n" in str(error) else "line"
-    return "same"
-
-
-FLIPS = int(os.environ.get("VEIL_TEST_FLIPS", "60"))
-
-
-def test_flipped_bytes_are_a_line_and_never_a_second_draw(tmp_path, capsys):
+def test_flipped_bytes_are_a_line_and_never_a_second_draw():
     """One byte of the store changed, anywhere: it is refused with a line, or every step is as it was."""
-    art = artefact(tmp_path / "p.veil")
-    with core_of(art, tmp_path / "s.db") as core:
-        first = core.process(readings(), lambda outcomes: [("out/a", b"{}")]).outcomes
-    data, count = (tmp_path / "s.db").read_bytes(), (tmp_path / "s.db-count").read_bytes()
-    with sqlite3.connect(tmp_path / "s.db") as db:
-        size = db.execute("PRAGMA page_size").fetchone()[0]
-    used = [i for i in range(len(data)) if data[i] or i % size < 120]  # where something is written
-    rng, found = random.Random(7), {"line": 0, "same": 0}
-    for _ in range(FLIPS):
-        at, by = rng.choice(used), 1 << rng.randrange(8)
-        for name in ("s.db-wal", "s.db-shm", "s.db-journal"):
-            (tmp_path / name).unlink(missing_ok=True)
-        (tmp_path / "s.db").write_bytes(data[:at] + bytes([data[at] ^ by]) + data[at + 1 :])
-        (tmp_path / "s.db-count").write_bytes(count)
-        result = outcome(art, tmp_path / "s.db", first)
-        assert result in found, f"{result}: byte {at} by {by}"
-        found[result] += 1
-    with capsys.disabled():
-        print(f"\n  {FLIPS} flips: {found}")
-    assert found["line"] > 0 and found["same"] > 0
+    done = Drill("flipped bytes", "", files.flips).run("7", 0)
+    assert done.finding is None, done.finding.where
+    assert done.attacks == 60
 
 
 def test_a_row_that_was_changed_is_not_believed(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 from gatewaykit import artefact, core_of
 from veilstream.gateway.kept import Batch, Binding, StoreError, Stream
+from veilstream.gateway.seal import Count
 from veilstream.gateway.store import MEMORY, Store
 from veilstream.gateway.wire import Reading, Refusal
 
@@ -171,3 +172,112 @@ def test_a_full_disk_releases_nothing_and_recovers(tmp_path, tiny_disk):
         assert all(o.release for o in core.process([Reading(f"s{i}", t, t, 3.0) for i in range(50)]).outcomes)
         rows = core.store._db.execute("SELECT count(*), count(DISTINCT stream || '/' || step) FROM releases").fetchone()
     assert rows == (50 * (t + 1), 50 * (t + 1))
+
+
+def pragmas(store: Store) -> tuple:
+    return tuple(
+        store._db.execute(f"PRAGMA {p}").fetchone()[0] for p in ("synchronous", "secure_delete", "journal_mode")
+    )
+
+
+def test_commits_wait_for_the_disk_whatever_was_written_before(tmp_path):
+    """synchronous FULL is 2; what need not wait (a confirmation, a probe) must leave it so."""
+    store = Store(tmp_path / "s.db", ONE)
+    assert pragmas(store) == (2, 1, "wal")
+    seen = []
+    real, store._db = store._db, Watched(store._db, seen)
+    s = stream()
+    ids = store.commit(Batch([s], [(s, 3, 1.5, b"m")], [("t", b"x")]))
+    for work in (lambda: store.confirm(ids), store.probe, lambda: store.set_aside("x", b""), lambda: store.prune(1)):
+        work()
+    store._db = real
+    assert pragmas(store) == (2, 1, "wal")
+    assert seen[0] == 2 and set(seen[1:]) == {1}  # as every COMMIT found it
+    store.close()
+
+
+class Watched:
+    def __init__(self, db, seen: list) -> None:
+        self._db, self._seen = db, seen
+
+    def execute(self, sql: str, *values):
+        if sql == "COMMIT":
+            self._seen.append(self._db.execute("PRAGMA synchronous").fetchone()[0])
+        return self._db.execute(sql, *values)
+
+    def __getattr__(self, name: str):
+        return getattr(self._db, name)
+
+
+def test_the_count_beside_the_store_goes_with_every_commit(tmp_path):
+    def count() -> tuple[str, int]:
+        found = Count(str(tmp_path / "s.db-count"))
+        try:
+            return found.read()
+        finally:
+            found.close()
+
+    store = Store(tmp_path / "s.db", ONE)
+    assert count() == (store.id, 0)
+    for n, name in enumerate("abc", 1):
+        store.commit(Batch([stream(name)]))
+        assert count() == (store.id, n)
+    store.close()
+    (tmp_path / "s.db-count").unlink()
+    again = Store(tmp_path / "s.db", ONE)
+    assert count() == (again.id, 3)
+    again.close()
+
+
+@pytest.mark.parametrize("ids", [[], [4], [1, 2, 3], [5, 1, 2, 9, 8], [1, 3, 5], [7, 7]])
+def test_confirmed_mail_is_gone_and_no_other(tmp_path, ids):
+    store = Store(tmp_path / "s.db", ONE)
+    store.commit(Batch(outbox=[(f"t{i}", b"x") for i in range(10)]))
+    store.confirm(ids)
+    assert [i for i, _, _ in store.unsent()] == [i for i in range(1, 11) if i not in ids]
+    assert [i for i, _, _ in store.unsent(after=4, limit=2)] == [i for i in range(5, 11) if i not in ids][:2]
+    store.close()
+    again = Store(tmp_path / "s.db", ONE)
+    assert again.commit(Batch(outbox=[("t", b"y")]))[0] not in [i for i, _, _ in again.unsent()][:-1]
+    again.close()
+
+
+def test_every_stream_of_a_changed_policy_is_bound_anew_also_beyond_a_page(tmp_path, monkeypatch):
+    monkeypatch.setattr("veilstream.gateway.store.PAGE", 2)
+    monkeypatch.setattr(Store.streams, "__defaults__", (0, 2))
+    both = {**ONE, "other": Binding("policy 9", "chain 9")}
+    store = Store(tmp_path / "s.db", both)
+    store.commit(Batch([stream(name) for name in "abcde"]))
+    store.commit(Batch([Stream("other", "x", last_step=1, total=0.5, memory=b"m", belief=b"b", state=2)]))
+    store.close()
+    store = Store(tmp_path / "s.db", {**both, "": Binding("policy 2", "chain 2")})
+    assert store.changed == {""}
+    for name in "abcde":
+        found = store.load("", name)
+        assert (found.memory, found.belief, found.state, found.total, found.last_step) == (None, None, -1, 1.5, 3)
+    assert store.load("other", "x").memory == b"m" and store.count_streams() == 6
+    assert store.total_bits() == pytest.approx(8.0)
+    assert store.latest(3) == []
+    store.close()
+
+
+def test_every_stream_is_listed_and_private_counts_add_up(tmp_path):
+    store = Store(tmp_path / "s.db", ONE)
+    store.commit(Batch([stream(name) for name in "ab"], counts={"late": 2, "waiting": 1}))
+    store.commit(Batch([stream("c")], counts={"late": 3, "ahead": 0}))
+    assert [s.name for s in store.streams()] == ["a", "b", "c"]
+    assert [s.name for s in store.streams(1, 1)] == ["b"]
+    counts = dict(store._db.execute("SELECT reason, n FROM private_counts"))
+    assert counts == {"late": 5, "waiting": 1, "ahead": 0}
+    store.close()
+
+
+def test_a_log_that_goes_before_the_first_commit_is_noticed(tmp_path):
+    Store(tmp_path / "s.db", ONE).close()
+    store = Store(tmp_path / "s.db", ONE)
+    (tmp_path / "s.db-wal").unlink()
+    with pytest.raises(StoreError, match="deleted or replaced"):
+        store.commit(Batch([stream()]))
+    with pytest.raises(StoreError):
+        store.probe()
+    store.close()

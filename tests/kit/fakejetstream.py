@@ -18,6 +18,7 @@ EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 @dataclass
 class Server:
     history: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)  # key -> (revision, value), oldest first
+    headers: dict[int, dict] = field(default_factory=dict)  # revision -> what the write came with
     published: dict[str, list[bytes]] = field(default_factory=dict)  # message id -> every payload ever sent with it
     last: int = 0
     compare: bool = True  # False: a store without compare-and-set, to show that the tests notice
@@ -29,19 +30,24 @@ class Server:
                 versions = versions[:-1]
             if not versions:
                 return b'{"error": {"code": 404, "err_code": 10037, "description": "no message found"}}'
-            return json.dumps(
-                {"message": {"seq": versions[-1][0], "data": b64encode(versions[-1][1]).decode()}}
-            ).encode()
+            return json.dumps({"message": self.stored(*versions[-1])}).encode()
         if subject.startswith("$KV."):
             versions = self.history.setdefault(subject, [])
             if self.compare and int(headers[EXPECTED]) != (versions[-1][0] if versions else 0):
                 return b'{"error": {"code": 400, "err_code": 10071, "description": "wrong last sequence"}}'
             self.last += 1
             versions.append((self.last, payload))
+            self.headers[self.last] = headers
             return b'{"seq": %d}' % self.last
         seen = self.published.setdefault((headers or {}).get("Nats-Msg-Id", subject), [])
         seen.append(payload)
         return b'{"seq": 1, "duplicate": %s}' % (b"true" if len(seen) > 1 else b"false")
+
+    def stored(self, revision: int, value: bytes) -> dict:
+        """A record as JetStream gives it."""
+        lines = [f"{name}: {said}\r\n" for name, said in self.headers.get(revision, {}).items()]
+        hdrs = {"hdrs": b64encode("".join(["NATS/1.0\r\n", *lines, "\r\n"]).encode()).decode()} if lines else {}
+        return {"seq": revision, "data": b64encode(value).decode(), **hdrs}
 
 
 class FaultyLink:

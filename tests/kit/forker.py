@@ -1,38 +1,46 @@
 """Starts gateways quickly: imports everything once, then forks one for each line on stdin and prints its pid.
 
-Each child is a process of its own that runs what `veil serve` runs; the test kills it with SIGKILL.
+    forker.py POLICY STORE mqtt PORT | http PORT | pipe INPUT       a line on stdin: where a pipe writes
+
+Each child is a process of its own that runs what `veil serve` or `veil release` runs; the test kills it with SIGKILL.
 """
 
 import os
 import sys
 
 from veilstream.artefact import load
-from veilstream.gateway import logs, service
+from veilstream.gateway import logs, pipe, service
 from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.core import Core
+from veilstream.gateway.http import HttpGateway, HttpSettings
 from veilstream.gateway.mqtt import MqttGateway
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store
 from veilstream.gateway.topics import Route
 
 
-def child(policy: str, store: str, port: int) -> None:
+def child(policy: str, store: str, transport: str, where: str, word: str) -> None:
     logs.configure()
     space = Space(load(policy))
     opened = Store(store, {"": space.binding})
     core = Core({"": space}, opened)
-    settings = BrokerSettings("127.0.0.1", port, f"veil-{opened.id}")
-    gateway = MqttGateway(core, [Route("in/+", "out/+")], settings, republish=200)
-    service.run({"mqtt": gateway.run}, core.stats)
+    if transport == "mqtt":
+        settings = BrokerSettings("127.0.0.1", int(where), f"veil-{opened.id}")
+        gateway = MqttGateway(core, [Route("in/+", "out/+")], settings, republish=200)
+        service.run({"mqtt": gateway.run}, core.stats)
+    elif transport == "http":
+        service.run({"http": HttpGateway(core, HttpSettings(int(where))).run}, core.stats)
+    else:
+        with open(where, "rb") as source, open(word, "wb") as target:
+            pipe.run(core, source, target, "jsonl")
     core.close()
 
 
 def main() -> None:
-    policy, store, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    for _ in sys.stdin:
+    for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            child(policy, store, port)
+            child(*sys.argv[1:], line.strip())
             os._exit(0)
         print(pid, flush=True)
         os.waitpid(pid, 0)  # the test ends it

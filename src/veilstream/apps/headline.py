@@ -9,7 +9,7 @@ from veilstream.apps.report.points import guessed
 from veilstream.audit.verdict import noun
 from veilstream.core.chain import MarkovChain
 from veilstream.core.policy import Policy
-from veilstream.data.card import newest_symbol_chain
+from veilstream.data.card import commonest
 from veilstream.solvers.solution import Solution
 
 MOST_STATES = 512  # beyond, the adversary's beliefs take longer than the solution
@@ -21,14 +21,14 @@ class Guess:
 
     right: float
     right_se: float
-    blind: float  # without any release: always the commonest
+    blind: float  # without any release: always the commonest (of the hour, where there is a clock)
 
     @classmethod
     def of(cls, chain: MarkovChain, policy: Policy, seed: int = 0) -> Guess | None:
         """Estimated on data drawn from the chain; None where that would take long."""
         if len(chain) > MOST_STATES:
             return None
-        return cls(*guessed(chain, policy, seed), float(newest_symbol_chain(chain)[0].max()))
+        return cls(*guessed(chain, policy, seed), commonest(chain))
 
     def to_json(self) -> dict[str, Any]:
         return {"hit_rate": self.right, "hit_rate_se": self.right_se, "hit_rate_blind": self.blind}
@@ -46,7 +46,8 @@ def bits_of(solution: Solution) -> float:
 
 def headline(guess: Guess | None, felt: float, bits: float, unit: str) -> str:
     """One sentence for someone who has never heard of bits."""
-    said = f"a release is {felt:.3g} {unit or 'units'} off on average, and tells {max(bits, 0.0):.3f} bits per step."
+    off = f"wrong in {felt:.3g} % of steps" if unit == "%" else f"{felt:.3g} {unit or 'units'} off on average"
+    said = f"a release is {off}, and tells {max(bits, 0.0):.3f} bits per step."
     if guess is None:
         return said[0].upper() + said[1:]
     return (

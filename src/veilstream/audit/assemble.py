@@ -47,6 +47,7 @@ def audit_artefact(
     recording: Recording | None = None,
     *,
     sequences: Sequence[Ints] | None = None,
+    first: Sequence[int] | Ints | None = None,
     record: OnCourse | None = None,
     name: str | None = None,
     against: Sequence[str] = (),
@@ -56,7 +57,8 @@ def audit_artefact(
     """What adversaries learn from the releases of a policy file.
 
     readings: recorded data, encoded as the file's own recording says unless another one is given.
-    sequences: instead of readings, symbols that are encoded already; record: what is known of their releases.
+    sequences: instead of readings, symbols that are encoded already; first: the public numbers of their first steps;
+    record: what is known of their releases.
     name: what to call the policy; the method that made it unless told.
     """
     policy, problem, states = artefact.policy, artefact.problem, artefact.states
@@ -69,25 +71,28 @@ def audit_artefact(
         from veilstream.audit.source import on_record, recorded_runs, strange
 
         runs = recorded_runs(readings, artefact, recording)
-        sequences, record, later = runs.sequences, on_record(artefact, runs), later_data(artefact, runs)
+        sequences, first, record = runs.sequences, runs.first, on_record(artefact, runs)
+        later = later_data(artefact, runs)
         warnings = strange(artefact, runs) + warnings
     claim = claim_of(artefact.provenance, problem, policy)
     found = audit(
         problem,
         policy,
         sequences,
+        first=first,
         name=name or method_of(artefact),
         claimed=None if claim is None else claim.leakage,
         distances=None if states is None else states.distances(),
         names=() if states is None else states.names,
         unit="" if states is None else states.unit,
+        cost_unit=artefact.unit,
         against=against,
         options=options,
         progress=progress,
     )
     words = verdict(found, claim, problem.chain)
     if record is not None and states is not None:
-        told = [felt_words(record, states.unit), *([] if later is None else [later.words(states.unit)]), words]
+        told = [felt_words(record, artefact.unit), *([] if later is None else [later.words(artefact.unit)]), words]
         words = " ".join(told)
     if claim is not None:
         warnings = about_policy(claim.leakage, problem.chain) + warnings

@@ -91,19 +91,23 @@ def _smooth(chain: MarkovChain, traces: Traces, prior: Array, post: Array) -> Ar
         n = traces.active(t + 1)
         later, b = smooth[:n, t + 1], prior[:n, t + 1]
         ratio = np.divide(later, b, out=np.zeros_like(b), where=b > 0)
-        smooth[:n, t] = post[:n, t] * (ratio @ chain.transition.T)
+        phase = chain.phase(traces.first[:n] + t)
+        for i in np.unique(phase):
+            here = np.flatnonzero(phase == i)
+            smooth[here, t] = post[here, t] * (ratio[here] @ chain.at(i).transition.T)
     return np.asarray(smooth / np.maximum(smooth.sum(-1, keepdims=True), 1e-300))
 
 
 def _viterbi(chain: MarkovChain, traces: Traces, likelihood: Array) -> Ints:
     with np.errstate(divide="ignore"):
-        log_a, log_P, log_b = np.log2(likelihood), np.log2(chain.transition), np.log2(chain.initial)
+        log_a, log_b = np.log2(likelihood), np.log2(chain.initial_at(traces.first))
+        log_P = np.log2([chain.at(phase).transition for phase in range(chain.phases)])
     streams, steps = traces.y.shape
     came_from = np.zeros(likelihood.shape, np.int32)
     score = log_b + log_a[:, 0]  # streams x Z; a stream that has ended keeps its last
     for t in range(1, steps):
         n = traces.active(t)
-        reach = score[:n, :, None] + log_P  # n x z x z'
+        reach = score[:n, :, None] + log_P[chain.phase(traces.first[:n] + t - 1)]  # n x z x z'
         came_from[:n, t] = reach.argmax(1)
         score[:n] = reach.max(1) + log_a[:n, t]
     if not np.isfinite(score.max(-1)).all():

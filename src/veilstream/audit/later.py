@@ -122,7 +122,7 @@ def later_data(policy: Artefact, runs: Runs) -> LaterData | None:
     units = units_of(steps, policy.recording)
     kept, of = steps.keep(later), units.of[later]
     record = Record.of(kept.stream, kept.step, kept.points, runs.symbols[later], of, units.name)
-    course = record.course(policy.states, policy.chain)
+    course = record.course(policy.cost, policy.chain)
     found = HeldOut.of(course, policy.policy, policy.chain, policy.problem.distortion)
     loss = loss_of(runs, np.where(later, units.of, -1), policy.chain)
     drift = Drift(loss, card.loss, found.raw_distortion, claimed_felt(policy.provenance), found.level == HELD_OUT)

@@ -21,13 +21,16 @@ MAX_CELLS = 1 << 24  # (window, state) pairs held at once
 
 
 def window_law(chain: MarkovChain, policy: Policy, lookback: int, current: bool = False) -> Array | None:
-    """P(last `lookback` releases, x_t), |Y|^m x symbols, oldest release first in base |Y|; None if too large to list.
+    """P(last `lookback` releases, x_t), |Y|^m x symbols, oldest release first in base |Y|; None if too large to list,
+    or where a public clock says more than releases do.
 
     current: the window ends with y_t, the release of the very step that is guessed; else with y_{t-1}.
     """
     Y = policy.n_outputs
     width = policy.remembers
     if policy.n_memories is None or width is None or Y ** max(lookback, width) * len(chain) > MAX_CELLS:
+        return None
+    if chain.phases > 1:
         return None
     [step] = steps_of(policy, chain)
     law = stationary_law(step, chain)  # own windows x Z

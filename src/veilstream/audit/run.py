@@ -58,7 +58,7 @@ def under_audit(
     if what.sequences is not None:
         paths = list(map(TrueStates.of(chain).along, what.sequences))
         copies = int(np.clip(MAX_CELLS // (sum(map(len, paths)) * len(chain)), 1, options.copies))
-        data = release(policy, paths, copies, options.seed + 1)
+        data = release(policy, paths, copies, options.seed + 1, what.first)
         start = max(options.lookbacks)
         settings.append(examine(what, policy, data, "traces", start, options, within(progress, half, 1)))
     return Audited(name, claimed, Point.of(what.problem, policy).distortion, settings)
@@ -72,7 +72,8 @@ class Audit:
     against: list[Audited]
     seconds: float
     options: Options
-    unit: str = ""
+    unit: str = ""  # of distances between states
+    cost_unit: str = ""  # of the distortion
 
 
 def audit(
@@ -80,29 +81,35 @@ def audit(
     policy: Policy,
     recorded: Sequence[Ints] | None = None,
     *,
+    first: Sequence[int] | Ints | None = None,
     name: str = "policy",
     claimed: float | None = None,
     distances: Array | None = None,
     names: Sequence[str] = (),
     unit: str = "",
+    cost_unit: str | None = None,
     against: Sequence[str] = (),
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> Audit:
-    """What adversaries learn from a policy's releases, and from those of other methods at equal mean distortion."""
+    """What adversaries learn from a policy's releases, and from those of other methods at equal mean distortion.
+
+    first: the public number of the first step of every recorded trace, for a chain with a clock.
+    """
     started = time.perf_counter()
     options = options or Options()
     check_fits(policy, problem)
     if distances is None and len(problem.distortion) == problem.n_outputs == problem.chain.n_symbols:
         distances = problem.distortion
-    what = subject(problem, distances, names, recorded, max(options.lookbacks))
+    what = subject(problem, distances, names, recorded, max(options.lookbacks), first)
     parts = 1 + len(against)
-    first = under_audit(what, policy, name, claimed, options, within(progress, 0, 1 / parts))
+    own = under_audit(what, policy, name, claimed, options, within(progress, 0, 1 / parts))
     others = []
     for i, method in enumerate(against, 1):
         bar = within(progress, i / parts, (i + 1) / parts, f"{method}: ")
-        bar(0.0, f"solving at {first.distortion:.4g} {unit}")
-        equal = problem.under(Average(limit=first.distortion))
+        bar(0.0, f"solving at {own.distortion:.4g} {unit if cost_unit is None else cost_unit}")
+        equal = problem.under(Average(limit=own.distortion))
         other = solve(equal, method, seed=options.seed)
         others.append(under_audit(what, other.policy, method, other.leakage, replace(options, truth=False), bar))
-    return Audit(first, others, time.perf_counter() - started, options, unit)
+    seconds = time.perf_counter() - started
+    return Audit(own, others, seconds, options, unit, unit if cost_unit is None else cost_unit)

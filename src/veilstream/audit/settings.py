@@ -99,15 +99,23 @@ class Subject:
     distances: Array | None  # symbols x symbols
     names: tuple[str, ...] = ()
     sequences: tuple[Ints, ...] | None = None  # recorded traces, as symbols
+    first: tuple[int, ...] = ()  # the public number of the first step of each
 
 
 def subject(
-    problem: Problem, distances: Array | None, names: Sequence[str], recorded: Sequence[Ints] | None, lookback: int
+    problem: Problem,
+    distances: Array | None,
+    names: Sequence[str],
+    recorded: Sequence[Ints] | None,
+    lookback: int,
+    first: Sequence[int] | Ints | None = None,
 ) -> Subject:
     """Checks the recorded traces and keeps those that are long enough to look back."""
     if recorded is None:
         return Subject(problem, distances, tuple(names))
     n = problem.chain.n_symbols
+    steps = np.zeros(len(recorded), np.int64) if first is None else np.asarray(first, np.int64)
+    begin = [int(f) for f, s in zip(steps, recorded, strict=True) if len(s)]
     data = [np.asarray(s, np.int64) for s in recorded if len(s)]
     if not data:
         raise InputError("the data holds no traces")
@@ -116,15 +124,19 @@ def subject(
             f"the policy and the data have different state spaces: the policy's states are 0..{n - 1}, "
             f"the data goes up to {max(int(s.max()) for s in data)}"
         )
-    long = [s for s in data if len(s) > lookback]
+    long = [(f, s) for f, s in zip(begin, data, strict=True) if len(s) > lookback]
     if not long:
         raise InputError(
             f"every trace is too short for a look-back of {lookback}: the longest of {len(data)} has "
             f"{max(map(len, data))} steps, at least {lookback + 1} are needed"
         )
     if len(long) < FEW_TRACES:
-        long = [s for s in blocks_of(long, PIECES) if len(s) > lookback] or long
-    return Subject(problem, distances, tuple(names), tuple(long))
+        ends = np.cumsum([len(s) for _, s in long])
+        flat = np.concatenate([s for _, s in long])
+        step = np.concatenate([f + np.arange(len(s)) for f, s in long])
+        places = blocks_of([np.arange(end - len(s), end) for end, (_, s) in zip(ends, long, strict=True)], PIECES)
+        long = [(int(step[at[0]]), flat[at]) for at in places if len(at) > lookback] or long
+    return Subject(problem, distances, tuple(names), tuple(s for _, s in long), tuple(f for f, _ in long))
 
 
 def examine(

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
 from veilstream.core.course import Course, OnCourse
-from veilstream.core.histories import TrueStates
+from veilstream.data.crossval import losses
 from veilstream.data.encode import encode_steps
 from veilstream.data.readings import Readings
 from veilstream.data.record import Record
@@ -41,7 +41,7 @@ def course_of(policy: Artefact, runs: Runs) -> Course | None:
         return None
     steps = runs.source
     record = Record.of(steps.stream, steps.step, steps.points, runs.symbols)
-    return record.course(policy.states, policy.chain)
+    return record.course(policy.cost, policy.chain)
 
 
 def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:
@@ -54,11 +54,10 @@ def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:
 
 def strange(policy: Artefact, runs: Runs) -> list[str]:
     """A line where the data looks like somebody else's."""
-    chain, sequences = policy.chain, [s for s in runs.sequences if len(s) > 1]
-    if not sequences:
+    chain = policy.chain
+    bits = np.concatenate([np.zeros(0), *losses(chain, runs.sequences, runs.first)])
+    if not len(bits):
         return []
-    paths = list(map(TrueStates.of(chain).along, sequences))
-    bits = np.concatenate([-np.log2(chain.transition[z[:-1], z[1:]]) for z in paths])
     states, away = policy.states, None
     if states is not None and len(runs.source):
         away = float(np.median(states.distance_to(runs.source.points, states.encode(runs.source.points))))

@@ -84,7 +84,7 @@ def _learned(setting: Setting) -> Sheet:
 
 def _against(found: Audit) -> Sheet:
     unit = found.unit
-    head = ["policy", "bits", f"mean {unit}", "data", "at release, nats", "top 1", f"error {unit}"]
+    head = ["policy", "bits", f"mean {found.cost_unit}", "data", "at release, nats", "top 1", f"error {unit}"]
     if any(s.on_releases for s in found.policy.settings):
         head.append("learned")
     rows = []

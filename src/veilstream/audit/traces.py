@@ -5,7 +5,7 @@ without padding steps that never happened.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,11 @@ class Traces:
     lengths: Ints  # streams, falling
     origin: Ints  # streams: which trace each is a copy of
     phase: Ints  # streams: steps the policy's public phase had run on before the first; 0 for a policy without
+    first: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # streams: public numbers of the first steps
+
+    def __post_init__(self) -> None:
+        if not len(self.first):
+            object.__setattr__(self, "first", np.zeros(len(self.lengths), np.int64))
 
     @property
     def n_traces(self) -> int:
@@ -59,20 +64,28 @@ class Traces:
         return self._take(np.isin(self.origin, traces))
 
     def _take(self, which: Any) -> "Traces":
-        return Traces(self.z[which], self.y[which], self.lengths[which], self.origin[which], self.phase[which])
+        of_streams = self.lengths[which], self.origin[which], self.phase[which], self.first[which]
+        return Traces(self.z[which], self.y[which], *of_streams)
 
     def start(self, mechanism: Mechanism) -> Streams:
         """The public state at the first step of every stream: the policy has run on, nothing is known of the stream."""
-        s = mechanism.start(len(self.lengths))
+        s = mechanism.start(len(self.lengths), self.first)
         for k in np.unique(self.phase[self.phase > 0]):
             here = self.phase == k
             s.memory[here] = mechanism.policy.skip(s.memory[here], int(k))
         return s
 
 
-def release(policy: Policy, paths: Sequence[Ints], copies: int = 1, seed: int | np.random.Generator = 0) -> Traces:
+def release(
+    policy: Policy,
+    paths: Sequence[Ints],
+    copies: int = 1,
+    seed: int | np.random.Generator = 0,
+    first: Sequence[int] | Ints | None = None,
+) -> Traces:
     """Every path of states released `copies` times by the policy's own loop.
 
+    first: the public number of each path's first step, which a public clock looks at.
     Where the policy has a public phase the streams start spread evenly over its period: short traces see all of it.
     """
     if not len(paths) or copies < 1:
@@ -93,7 +106,8 @@ def release(policy: Policy, paths: Sequence[Ints], copies: int = 1, seed: int | 
     if z.max() >= policy.n_states or z.min() < 0:
         raise InputError(f"the traces hold state {z.max()}, the policy knows 0..{policy.n_states - 1}")
     y = np.zeros_like(z)
-    traces = Traces(z, y, lengths, origin, phase)
+    steps = np.zeros(len(paths), np.int64) if first is None else np.asarray(first, np.int64)
+    traces = Traces(z, y, lengths, origin, phase, steps[origin])
     mechanism = Mechanism(policy, meter=Unmetered())
     s = traces.start(mechanism)
     for t in range(z.shape[1]):
@@ -103,6 +117,7 @@ def release(policy: Policy, paths: Sequence[Ints], copies: int = 1, seed: int | 
 
 
 def sampled(chain: MarkovChain, policy: Policy, steps: int, streams: int, seed: int = 0) -> Traces:
-    """Data drawn from the chain itself: here the model is the truth."""
+    """Data drawn from the chain itself: here the model is the truth. With a clock, streams begin at every hour."""
     rng = np.random.default_rng(seed)
-    return release(policy, list(chain.sample(steps, streams, rng)), seed=rng)
+    first = np.arange(streams) % len(chain.around)
+    return release(policy, list(chain.sample(steps, streams, rng, first)), seed=rng, first=first)

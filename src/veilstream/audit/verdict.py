@@ -111,11 +111,11 @@ def verdict(audit: Audit, claim: Claim | None, chain: MarkovChain, names: tuple[
     own = audit.policy.settings
     words = [_claim_words(audit, claim, chain), _exact_words(own[-1], audit.unit)]
     words += [_learner_words(s) for s in own]
-    words += [_against_words(audit.policy, other, audit.unit) for other in audit.against]
+    words += [_against_words(audit.policy, other, audit.unit, audit.cost_unit) for other in audit.against]
     if len(own) > 1:
         words.append(
-            "All promises speak of the fitted chain; the recorded traces show one person's past, and say nothing "
-            "certain about the future."
+            "What is not said to be held out speaks of the fitted chain; the recorded traces show one "
+            "person's past, and say nothing certain about the future."
         )
     return " ".join(w for w in words if w)
 
@@ -161,7 +161,7 @@ def _exact_words(s: Setting, unit: str) -> str:
 
 def noun(unit: str) -> str:
     """What a state is, in a word."""
-    return {"km": "place", "": "state"}.get(unit, "level")
+    return {"km": "place", "km²": "place", "": "state", "%": "state"}.get(unit, "level")
 
 
 def _learner_words(s: Setting) -> str:
@@ -198,11 +198,11 @@ def _span(v: Interval | None, sign: str = "") -> str:
     return f"{v.value:{sign}.3f} [{v.low:{sign}.3f}, {v.high:{sign}.3f}]"
 
 
-def _against_words(own: Audited, other: Audited, unit: str) -> str:
+def _against_words(own: Audited, other: Audited, unit: str, of: str) -> str:
     a, b = (p.settings[-1].adversaries["filter"]["released"] for p in (own, other))
     leak_a, leak_b = (p.settings[0].leakage.value for p in (own, other))
     times = f"{leak_b / leak_a:.1f} times" if leak_a > 1e-6 else f"{leak_b:.3f} bits against"
     return (
-        f"At the same mean distortion ({own.distortion:.3g} {unit or 'units'}) {other.name} leaks {times} as much, and "
+        f"At the same mean distortion ({own.distortion:.3g} {of or 'units'}) {other.name} leaks {times} as much, and "
         f"lets the {noun(unit)} be named {b.top1:.0%} of the time instead of {a.top1:.0%}."
     )

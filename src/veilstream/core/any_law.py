@@ -23,6 +23,7 @@ largest of the channels' capacities, gap or not; V counts that a memory which te
 
 import numpy as np
 
+from veilstream.core.feedback import MOVE_BITS
 from veilstream.core.information import Array, Index, divergence
 from veilstream.core.meter import capacity
 from veilstream.core.policy import Policy
@@ -48,8 +49,11 @@ def density(view: View, z: Index, y: Index) -> Array:
 
 
 def worst_rate(policy: Policy) -> float | None:
-    """Bits per step that no data whatever can exceed in the long run; None where the memories are too many to tell."""
-    tables = policy.phase_tables()
+    """Bits per step, released or missed, that no data whatever can exceed in the long run; None: too many memories."""
+    rule, tables = policy.moves_by, policy.phase_tables()
+    if rule is not None:  # the largest capacity on any rung, and what a move tells at every boundary
+        whole = policy.table(MOST_ENTRIES)
+        return None if whole is None else float(capacity(whole, ROUGH, ROUNDS)[0].max()) + MOVE_BITS / rule.every
     if tables is None or tables[0].size > MOST_ENTRIES:
         return None
     kinds, a = {id(table): table for table in tables}, tables[0]

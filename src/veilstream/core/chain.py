@@ -193,6 +193,20 @@ class MarkovChain:
 
     phases = 1  # of its public clock
 
+    @property
+    def around(self) -> Index:
+        """The phases of one whole round of the clock, step by step."""
+        return np.zeros(1, dtype=np.int64)
+
+    def at(self, phase: int) -> "MarkovChain":
+        """The chain as it is at one phase."""
+        return self
+
+    @property
+    def rarest(self) -> Array:
+        """The least probability of every transition, over the phases."""
+        return self.transition
+
     def phase(self, step: ArrayLike) -> Index:
         """The public phase of each step."""
         return np.zeros(np.shape(step), dtype=np.int64)
@@ -301,8 +315,13 @@ class MarkovChain:
                 counts[i, index[new]] += follow[i, x]
         return cls(P, histories=tuple(contexts) if order > 1 else None, name=name, counts=counts)
 
-    def sample(self, steps: int, streams: int = 1, seed: int | np.random.Generator = 0) -> NDArray[np.int64]:
-        """`streams` sequences of `steps` states z, from the initial law,  streams x steps."""
+    def sample(
+        self, steps: int, streams: int = 1, seed: int | np.random.Generator = 0, first: ArrayLike = 0
+    ) -> NDArray[np.int64]:
+        """`streams` sequences of `steps` states z, from the initial law,  streams x steps.
+
+        first: public numbers of their first steps, for chains with a clock.
+        """
         rng = np.random.default_rng(seed)
         z = np.empty((streams, steps), dtype=np.int64)
         law = np.broadcast_to(self.initial, (streams, len(self)))

@@ -39,7 +39,7 @@ class OnCourse:
     bits: float  # per step: log2 a(y|z)/q(y), q the output law of the chain's filter; and the bits of public moves
     bits_se: float
     copies: int
-    each: Array | None = field(default=None, repr=False)  # 2 x steps: felt and bits of every step, means over copies
+    each: Array | None = field(default=None, repr=False)  # 2 x steps: felt and bits at each, over copies
     charged: float | None = None  # of a ladder, per step: what its meter says
     rungs: tuple[float, ...] = ()  # of a ladder: the share of steps on each rung
     moves: float = 0.0  # public moves that changed the rung, over all streams
@@ -153,14 +153,20 @@ class Course:
             found.append(cost)
         return found
 
-    def leakage(self, policy: Policy, chain: MarkovChain, draws: int = DRAWS) -> OnCourse:
+    @property
+    def n_units(self) -> int:
+        """Traces or weeks."""
+        return 0 if self.units is None else len(np.unique(np.concatenate(self.units)))
+
+    def leakage(self, policy: Policy, chain: MarkovChain, draws: int = DRAWS, beside: Array | None = None) -> OnCourse:
         """Bits per step for these very streams, whatever their law: the adversary's model is the chain.
 
+        beside: |Z| x |Y| distances to be told too, in a third row of `each`; moves follow what is felt.
         Of a ladder each move costs what it can tell; what its meter charges, which believes the chain, is beside it.
         """
         policy = policy.made_for(chain)
         meter = Listener(chain) if chain.order == 1 else HistoryMeter.of(chain, Listener)
-        found = self.run(policy, meter, draws=draws)
+        found = self.run(policy, meter, draws=draws, beside=beside)
         if policy.moves_by is None:
             return found
         return replace(found, charged=self.run(policy, Mechanism(policy).meter, draws=draws).charged)
@@ -177,20 +183,24 @@ class Course:
         """
         if chain.order > 1:
             return None
-        total = 0.0
-        for z, gaps in zip(self.states, self.gaps, strict=True):
-            likely = np.concatenate([chain.initial[z[:1]], chain.transition[z[:-1], z[1:]]])
-            for t in np.flatnonzero(gaps):
-                likely[t] = chain.later(chain.transition[z[t - 1]], int(gaps[t]))[z[t]]
+        total, P = 0.0, np.stack([chain.at(phase).transition for phase in range(chain.phases)])
+        for z, gaps, first in zip(self.states, self.gaps, self.first, strict=True):
+            step = first + np.arange(len(z)) + np.cumsum(gaps)
+            row = P[chain.phase(step[:-1]), z[:-1]]  # the law one step after each
+            likely = np.concatenate([chain.initial_at(step[:1])[0, z[:1]], row[np.arange(len(row)), z[1:]]])
+            for t in np.flatnonzero(gaps[1:]) + 1:
+                likely[t] = chain.later(row[t - 1 : t], int(gaps[t]), step[t - 1 : t] + 1)[0, z[t]]
             with np.errstate(divide="ignore"):
                 total -= float(np.log2(likely).sum())
         return total / self.steps if np.isfinite(total) else None
 
-    def run(self, policy: Policy, meter: Meter, seed: int = 0, draws: int = DRAWS) -> OnCourse:
+    def run(
+        self, policy: Policy, meter: Meter, seed: int = 0, draws: int = DRAWS, beside: Array | None = None
+    ) -> OnCourse:
         """Every stream released several times, memory and belief going on over gaps."""
         copies = int(np.clip(draws // max(self.steps, 1), LEAST_COPIES, MOST_COPIES))
         mechanism, rng, rule = Mechanism(policy, meter=meter), np.random.default_rng(seed), policy.moves_by
-        totals, charged, each = np.zeros((2, copies)), 0.0, list[Array]()
+        totals, charged, each = np.zeros((2 if beside is None else 3, copies)), 0.0, list[Array]()
         rungs, moves = np.zeros(policy.rungs), 0
         for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
             s = mechanism.start(copies, first)
@@ -210,13 +220,13 @@ class Course:
                 if account is not None:
                     account.count(distance[t, y], s.step)
                     np.add.at(rungs, policy.rung(s.memory), 1)
-                figures = np.stack([distance[t, y], told])
+                figures = np.stack([distance[t, y], told, *([] if beside is None else [beside[x, y]])])
                 totals += figures
                 each.append(figures.mean(1))
                 s = mechanism.after(s, now, y)
             charged += float(s.total.mean())
         means = np.stack(each, 1)
-        far_se, bits_se = totals.std(1, ddof=1) / self.steps / np.sqrt(copies)
+        far_se, bits_se = totals[:2].std(1, ddof=1) / self.steps / np.sqrt(copies)
         found = OnCourse(float(means[0].mean()), float(far_se), float(means[1].mean()), float(bits_se), copies, means)
         if rule is None:
             return found

@@ -90,7 +90,7 @@ def _run(
     """Bits and distortion after the burn-in, and all bits, summed over the steps of each stream."""
     meter = mechanism.meter
     assert isinstance(meter, ExactMeter)
-    s = mechanism.start(streams)
+    s = mechanism.start(streams, np.arange(streams) % len(problem.chain.around))  # every hour in turn
     bits, dist = np.zeros((2, streams))
     for t in range(burn_in + steps):
         now = mechanism.look(s)

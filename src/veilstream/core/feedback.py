@@ -6,8 +6,8 @@ At a boundary, every N steps, the gateway looks at the private excess S, the sum
 
 and at how much it has grown since the last boundary, dS. Of R rungs (0 is the most accurate) it moves
 
-    down, from i to floor(3 i / 4)     if S > 0 and dS > 0
-    up, to i + 1                       if S <= 0 and S + 3 dS <= 0        (the top one stays)
+    down, from i to floor(3 i / 4)     if dS > 0 and S + 3 dS > 0         (it grows, and is or soon will be too large)
+    up, to i + 1                       if S <= 0 and dS <= -N limit / 50, or S is near -B (there is room)
     not at all                         otherwise
 
 The move is public; the excess is not. A gap that passes several boundaries makes one move.
@@ -23,7 +23,7 @@ added.                                                                          
 
 So the mean felt distance of n steps is at most limit + k N (dmax - limit) / n. It is attained: the worst at every step
 above rung 0. Looking at dS damps: with moves by the sign of S alone (down if S > 0, up otherwise) the rung swings, and
-since the curve is convex that costs 3-9 % of the leakage on London meters, where this rule costs under 1 %.
+since the curve is convex that costs bits: 3-9 % on four London meters, where this rule costs 1-2 %.
 """
 
 from dataclasses import dataclass
@@ -35,6 +35,7 @@ from veilstream.core.information import Array, Index
 from veilstream.errors import InputError
 
 AHEAD = 3  # periods that the excess is thought on
+ROOM, FULL = 1 / 50, 0.9  # before a move up: how far the excess has fallen, of a period's limit; how full its debt is
 DOWN, STAY, UP = -1, 0, 1
 PERIODS = 52  # that the promise is put into words for
 MOVE_BITS = float(np.log2(3))  # what a move can tell
@@ -65,8 +66,9 @@ class Feedback:
 
     def way(self, excess: Array, grown: Array) -> Index:
         """DOWN, STAY or UP."""
-        down = (excess > 0) & (grown > 0)
-        up = (excess <= 0) & (excess + AHEAD * grown <= 0)
+        down = (grown > 0) & (excess + AHEAD * grown > 0)
+        room = (grown <= -ROOM * self.every * self.limit) | (excess <= -FULL * self.debt)
+        up = (excess <= 0) & (grown <= 0) & room
         return np.where(down, DOWN, np.where(up, UP, STAY))
 
     def moved(self, rung: Index, way: Index, rungs: int) -> Index:

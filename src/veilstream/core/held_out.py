@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from veilstream.core.chain import MarkovChain
-from veilstream.core.course import Course
+from veilstream.core.course import DRAWS, Course
 from veilstream.core.information import Array
 from veilstream.core.interval import Interval, ratio_interval
 from veilstream.core.policy import Policy
@@ -37,11 +37,12 @@ class HeldOut:
         def interval(values: Array) -> Interval:
             return ratio_interval(np.bincount(units, values).astype(float), counts)
 
-        bits = course.leakage(policy, chain, COPIES).each
-        assert bits is not None
-        costs = course.under(distortion).costs(policy), course.costs(policy)
-        between, felt = (interval(np.concatenate(cost)) for cost in costs)
-        return cls(len(counts), course.unit, between, felt, interval(bits[1]))
+        drawn = course.leakage(policy, chain, min(DRAWS, COPIES * course.steps), distortion).each
+        assert drawn is not None
+        felt, bits, between = drawn
+        if policy.phase_tables() is not None:  # means without a draw; else all three are of the same draws
+            felt, between = (np.concatenate(c.costs(policy)) for c in (course, course.under(distortion)))
+        return cls(len(counts), course.unit, interval(between), interval(felt), interval(bits))
 
     @property
     def level(self) -> str:

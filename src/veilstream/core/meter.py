@@ -26,13 +26,15 @@ from veilstream.core.steady import stationary_law, steps_of
 
 
 class Meter(Protocol):
-    start_bits: float  # that a stream owes before its first release
+    def start_bits(self, step: Index) -> Array:
+        """What streams that begin at these steps owe before their first release."""
+        ...
 
     def start(self, step: Index) -> Array:
         """The beliefs about n streams that begin at these public steps, n x ...; n x 0 if it keeps none."""
         ...
 
-    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array | None]:
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
         """Bits this step will add, and the output law: n, n x |Y|."""
         ...
 
@@ -52,8 +54,8 @@ class Meter(Protocol):
         """Beyond a step at which nothing was released, though a reading came."""
         ...
 
-    def gap_bits(self, memory: Memory, k: int) -> Array:
-        """What k steps without a release add."""
+    def gap_bits(self, memory: Memory, k: int, step: Index) -> Array:
+        """What k steps without a release add, this the first of them."""
         ...
 
     def move_bits(self, before: Memory, after: Memory) -> Array:
@@ -64,9 +66,10 @@ class Meter(Protocol):
 class Plain:
     """A meter that charges a move what it can tell by itself, and nothing for what is no release."""
 
-    start_bits = 0.0
+    def start_bits(self, step: Index) -> Array:
+        return np.zeros(len(step))
 
-    def gap_bits(self, memory: Memory, k: int) -> Array:
+    def gap_bits(self, memory: Memory, k: int, step: Index) -> Array:
         return np.zeros(len(memory))
 
     def move_bits(self, before: Memory, after: Memory) -> Array:
@@ -91,7 +94,7 @@ class Follower(Plain):
         assert a is not None
         return a if self.view is None else a[..., self.view, :]
 
-    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array | None]:
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
         return np.zeros(len(belief)), None
 
     def used(self, belief: Array, a: Array | None) -> Array | None:
@@ -111,7 +114,7 @@ class Follower(Plain):
 class Listener(Follower):
     """The output law at the belief, for whoever reckons the bits of a release himself."""
 
-    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
         return np.zeros(len(belief)), output_law(belief, self.seen(a))
 
 
@@ -121,7 +124,7 @@ class ExactMeter(Follower):
 
     noise: Array | None = None  # H(a_s(.|z)) of every memory s, S x |Z|, where the policy is a table
 
-    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
         seen = self.seen(a)
         p = output_law(belief, seen)
         if self.noise is None:
@@ -158,8 +161,8 @@ class HistoryMeter(Plain):
                 a = np.where(now[:, None, None], a[:, phi], a)
         return a
 
-    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
-        return self.exact.read(belief[:, :-1], memory, a)
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
+        return self.exact.read(belief[:, :-1], memory, a, step)
 
     def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:
         return self._with(self.exact.after(belief[:, :-1], a, y, step), belief[:, -1] + 1)
@@ -178,7 +181,7 @@ class Unmetered(Plain):
     def start(self, step: Index) -> Array:
         return np.empty((len(step), 0))
 
-    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array | None]:
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
         return np.zeros(len(belief)), None
 
     def used(self, belief: Array, a: Array | None) -> Array | None:
@@ -216,7 +219,7 @@ class TableMeter(Unmetered):
         bits, b = capacity(table)
         return cls(bits, output_law(b, table))
 
-    def read(self, belief: Array, memory: Memory, a: Array | None) -> tuple[Array, Array]:
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
         return self.bits[memory], self.law[memory]
 
 

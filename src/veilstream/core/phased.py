@@ -66,6 +66,11 @@ class Phased(Policy):
     def remembers(self) -> int | None:
         return self.policies[0].remembers
 
+    def widened(self, window: int) -> Self | None:
+        wide = [p.widened(window) for p in self.policies]
+        known = tuple(p for p in wide if p is not None)
+        return replace(self, policies=known) if len(known) == len(wide) else None
+
     def index(self, memory: Memory) -> Index:
         """Which part is at work."""
         return np.asarray(memory // self.shared)

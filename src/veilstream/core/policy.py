@@ -166,7 +166,9 @@ class Policy(ABC):
         if table is None:
             return None
         s, y = np.divmod(np.arange(len(table) * self.n_outputs), self.n_outputs)
-        return [MemoryStep(chain, table, self.update(s, y).reshape(len(table), -1), int(self.start()))]
+        to = self.update(s, y).reshape(len(table), -1)
+        each = [MemoryStep(chain.at(phase), table, to, int(self.start())) for phase in range(chain.phases)]
+        return [each[phase] for phase in chain.around]
 
     def widened(self, window: int) -> "Policy | None":
         """The same policy, remembering `window` releases and using no more of them than before."""

@@ -172,23 +172,35 @@ class Problem:
 
     worst: the distances that a limit at every step is about, where these are not the distortion: the farthest reading
     of a state, say, where the distortion is the mean over its readings.
+    forbidden: confusions that must never happen, whatever the constraint; an infinite distortion says the same.
     """
 
     chain: MarkovChain
     distortion: Array
     constraint: Constraint
     worst: Array | None = None
+    forbidden: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.constraint, Average | Instantaneous | Budget | Both):
             raise InputError(
                 f"constraint must be Average, Instantaneous, Budget or Both, found {type(self.constraint).__name__}"
             )
-        object.__setattr__(self, "distortion", self._matrix(self.distortion, "distortion"))
+        d = np.array(self.distortion, dtype=float)
+        never = (d == np.inf) if self.forbidden is None else np.asarray(self.forbidden, bool) | (d == np.inf)
+        dearest = d[np.isfinite(d)].max(initial=0.0)  # no policy pays it
+        object.__setattr__(self, "distortion", self._matrix(np.where(d == np.inf, dearest, d), "distortion"))
+        if never.shape not in (d.shape, self.distortion.shape):
+            raise InputError(f"forbidden confusions {never.shape} do not fit a distortion {self.distortion.shape}")
+        never = never if len(never) == len(self.distortion) else never[self.chain.symbols]
+        object.__setattr__(self, "forbidden", never if never.any() else None)
         if self.worst is not None:
             object.__setattr__(self, "worst", self._matrix(self.worst, "worst distance"))
             if self.worst.shape != self.distortion.shape:
                 raise InputError(f"worst distances {self.worst.shape} do not fit a distortion {self.distortion.shape}")
+        if self.forbidden is not None and self.forbidden.all(1).any():
+            x = self.chain.symbols[self.forbidden.all(1).argmax()]
+            raise InputError(f"state {x} may show nothing: every release is forbidden for it")
         unserved = np.flatnonzero(~self.allowed.any(1))
         if unserved.size:
             raise InputError(
@@ -230,10 +242,11 @@ class Problem:
 
     @cached_property
     def allowed(self) -> NDArray[np.bool_]:
-        """Which y each z may show: all, unless there is a limit at every step."""
+        """Which y each z may show: all that is not forbidden, and within the limit at every step if there is one."""
+        free = np.ones(self.distortion.shape, dtype=bool) if self.forbidden is None else ~self.forbidden
         c = self.constraint.instantaneous if isinstance(self.constraint, Both) else self.constraint
         if not isinstance(c, Instantaneous):
-            return np.ones(self.distortion.shape, dtype=bool)
+            return free
         limit = np.asarray(c.limit, dtype=float)
         if limit.ndim and len(limit) not in (self.chain.n_symbols, len(self.chain)):
             raise InputError(
@@ -242,18 +255,27 @@ class Problem:
             )
         if limit.ndim:
             limit = (limit[self.chain.symbols] if len(limit) == self.chain.n_symbols else limit)[:, None]
-        return self._limited <= limit * (1 + 1e-12)
+        return np.asarray(free & (self._limited <= limit * (1 + 1e-12)))
+
+    @property
+    def open(self) -> NDArray[np.bool_]:
+        """Releases that are forbidden to no state: all that may be shown without looking."""
+        return np.ones(self.n_outputs, bool) if self.forbidden is None else np.asarray(~self.forbidden.any(0))
 
     def only(self, releases: NDArray[np.bool_], average: bool = True) -> "Problem":
         """The same problem where each state may show these releases alone; without its average part if so asked."""
         limit, kept = Instantaneous(0.0), self.average if average else None
         return Problem(
-            self.chain, self.distortion, limit if kept is None else Both(kept, limit), np.where(releases, 0.0, 1.0)
+            self.chain,
+            self.distortion,
+            limit if kept is None else Both(kept, limit),
+            np.where(releases, 0.0, 1.0),
+            self.forbidden,
         )
 
     def under(self, constraint: Constraint) -> "Problem":
         """The same chain and distances under another constraint."""
-        return Problem(self.chain, self.distortion, constraint, self.worst)
+        return Problem(self.chain, self.distortion, constraint, self.worst, self.forbidden)
 
     def cost(self, weight: ArrayLike) -> Array:
         """weight * d in bits, infinite where a release is forbidden; a leading axis for every axis of `weight`."""

@@ -114,10 +114,11 @@ class Mechanism:
         self.positive = (
             self.table is not None
             and chain is not None
-            and bool((self.table > 0).all() and (chain.transition > 0).all() and (chain.initial > 0).all())
+            and bool((self.table > 0).all() and (chain.rarest > 0).all() and (chain.initial > 0).all())
         )
+        self.safe = None if problem is None or problem.forbidden is None else problem.open  # without looking
         self.drawn: Array | None = None
-        if self.table is not None and isinstance(self.meter, TableMeter):
+        if self.safe is None and self.table is not None and isinstance(self.meter, TableMeter):
             self.drawn = cumulative_rows(self.table, self.meter.law)
         self.true_states = TrueStates.plain(policy.n_states) if chain is None else TrueStates.of(chain)
         self.open = np.ones(policy.n_outputs, bool) if problem is None else problem.allowed.all(0)
@@ -125,13 +126,14 @@ class Mechanism:
     def start(self, n: int, step: ArrayLike = 0) -> Streams:
         """n streams that begin at these public steps."""
         first = np.broadcast_to(np.asarray(step, np.int64), n).copy()
-        total = np.full(n, self.meter.start_bits)
-        return Streams(self._at(self.policy.start(n), first), self.meter.start(first), total, first)
+        memory, belief = self._at(self.policy.start(n), first), self.meter.start(first)
+        return Streams(memory, belief, self.meter.start_bits(first), first)
 
     def skip(self, s: Streams, k: int = 1) -> Streams:
         """k steps without a release."""
         memory, belief = self.policy.skip(s.memory, k), self.meter.skip(s.belief, k, s.step)
-        return Streams(self._at(memory, s.step + k), belief, s.total + self.meter.gap_bits(s.memory, k), s.step + k)
+        total = s.total + self.meter.gap_bits(s.memory, k, s.step)
+        return Streams(self._at(memory, s.step + k), belief, total, s.step + k)
 
     def move(self, s: Streams, account: Excess) -> Streams:
         """The public moves of streams that passed a boundary since their last release.
@@ -166,20 +168,32 @@ class Mechanism:
     def _step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
         view = self.look(s)
         y = self.draw(s, view, z, u)
-        if self.ceiling is None:
-            return self.after(s, view, y), y
-        return self._under_ceiling(s, view, y, u)
+        if self.safe is None or not (silent := y == SILENT).any():
+            return self._settled(s, view, y, u)
+        assert view.law is not None
+        after, y = self._settled(s, view, np.where(silent, view.law.argmax(-1), y), u)
+        self._quiet(s, after, silent)
+        return after, np.where(silent, SILENT, y)
+
+    def _settled(self, s: Streams, view: View, y: Index, u: Array) -> tuple[Streams, Index]:
+        return (self.after(s, view, y), y) if self.ceiling is None else self._under_ceiling(s, view, y, u)
+
+    def _quiet(self, s: Streams, after: Streams, silent: Index) -> None:
+        """Streams that released nothing: what was known before, a step later."""
+        after.memory[silent] = self._at(self.policy.skip(s.memory), s.step + 1)[silent]
+        after.belief[silent] = self.meter.silent(s.belief, s.step)[silent]
+        after.total[silent] = s.total[silent]
 
     def look(self, s: Streams) -> View:
         a = None
         if self.drawn is None:
             a = self.table[s.memory] if self.table is not None else self.policy.channel(s.memory)
         used = self.meter.used(s.belief, a)
-        bits, law = self.meter.read(s.belief, s.memory, used)
+        bits, law = self.meter.read(s.belief, s.memory, used, s.step)
         return View(a, used, law, bits)
 
     def draw(self, s: Streams, view: View, z: Index, u: Array) -> Index:
-        """y ~ a[z], or from the output law where z is BLIND."""
+        """y ~ a[z], or from the output law where z is BLIND: of that only what is forbidden to no state, or SILENT."""
         if self.drawn is not None:  # channel, law and bits depend on the memory alone: one look-up each
             return np.asarray((self.drawn[s.memory, z] <= u[:, None]).sum(-1))
         assert view.channel is not None
@@ -190,7 +204,9 @@ class Mechanism:
         if not self.positive:
             seen = np.where(view.law > 0, seen, 0)  # nothing the model calls impossible
             blind |= ~seen.any(-1)
-        return draw(np.where(blind[:, None], view.law, seen), u)
+        law = view.law if self.safe is None else np.where(self.safe, view.law, 0)
+        y = draw(np.where(blind[:, None], law, seen), u)
+        return y if self.safe is None else np.where(blind & ~law.any(-1), SILENT, y)
 
     def after(self, s: Streams, view: View, y: Index) -> Streams:
         memory, belief = self.policy.update(s.memory, y, view.used), self.meter.after(s.belief, view.used, y, s.step)
@@ -210,7 +226,7 @@ class Mechanism:
         if a is not None:  # a channel whose rows are all alike tells nothing: its Bayes step is b P
             a = np.where(over[:, None, None], (shown / shown.sum(-1, keepdims=True))[:, None, :], a)
         after = self.after(s, View(a, a, law, np.where(over, 0, view.bits)), y)
-        after.memory[silent] = self.policy.skip(s.memory)[silent]
+        after.memory[silent] = self._at(self.policy.skip(s.memory), s.step + 1)[silent]
         after.belief[silent] = self.meter.silent(s.belief, s.step)[silent]
         if (
             self.policy.moves_by is not None and self.ceiling is not None
@@ -246,6 +262,10 @@ def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | N
             raise InputError("the table meter needs a window policy of moderate size and its problem")
         if problem.chain.order > 1:
             raise InputError("the table meter is for chains of order 1; use the exact one")
+        if problem.forbidden is not None:
+            raise InputError("the table meter is not for policies that forbid confusions; use the exact one")
+        if problem.chain.phases > 1:
+            raise InputError("the table meter is for chains without a clock; use the exact one")
         return TableMeter.of(table, problem.chain, policy)
     chain = policy.chain if problem is None else problem.chain
     own: Meter | None = None if chain is None else policy.own_meter(chain)
@@ -264,7 +284,8 @@ class Releaser:
     """One stream. `release(x)` gives what may be shown instead of the true symbol x.
 
     A policy from `solve` knows its chain, and the meter is exact. For a bare window policy without `problem` it
-    charges each step the capacity of the channel, an upper bound for every chain.
+    charges each step the capacity of the channel, an upper bound for every chain. `step`: the public number of the
+    first step, for a chain with a clock.
     """
 
     def __init__(
@@ -275,9 +296,10 @@ class Releaser:
         ceiling: float | None = None,
         meter: MeterName = "exact",
         seed: int | None = None,
+        step: int = 0,
     ) -> None:
         self.mechanism = Mechanism(policy, problem, ceiling, meter)
-        self._streams, self._uniforms = self.mechanism.start(1), uniforms(seed)
+        self._streams, self._uniforms = self.mechanism.start(1, step), uniforms(seed)
         self._private = np.array([BLIND])  # the last true state: leaves through the channel only
         self._feeling = Feeling(self.mechanism, problem, self._streams)
 
@@ -316,14 +338,15 @@ def release_many(
     ceiling: float | None = None,
     meter: MeterName = "exact",
     seed: int | None = None,
+    step: ArrayLike = 0,
 ) -> Released:
-    """Many streams at once: true symbols x, streams x steps, each stream from its own start."""
+    """Many streams at once: true symbols x, streams x steps, each stream from its own start (at these public steps)."""
     mechanism, source = Mechanism(policy, problem, ceiling, meter), uniforms(seed)
     x = np.asarray(x)
     if x.ndim != 2:
         raise InputError(f"x must be streams x steps, found {x.ndim} axes")
     x = _checked_symbols(x, len(mechanism.true_states.first), 0)
-    streams, z = mechanism.start(len(x)), np.full(len(x), BLIND)
+    streams, z = mechanism.start(len(x), step), np.full(len(x), BLIND)
     feeling = Feeling(mechanism, problem, streams)
     y = np.empty(x.shape, dtype=np.int64)
     for t in range(x.shape[1]):

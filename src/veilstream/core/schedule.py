@@ -118,6 +118,8 @@ class Schedule(Policy, kind="schedule"):
     def law_steps(self, chain: MarkovChain) -> Sequence[LawStep] | None:
         """Of parts that remember releases: each step of the period, on the longest of their windows."""
         turns = list[LawStep]()
+        if chain.phases > 1:
+            return None  # two periods at once
         for wide, n in zip(self._wide(), self.durations, strict=True):
             steps = None if wide is None else wide.law_steps(chain)
             if steps is None:

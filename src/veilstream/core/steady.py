@@ -31,6 +31,7 @@ VECTORS = 20  # kept by Arnoldi's method where powers do not settle
 PERIODS, PERIOD_SETTLED = 100, 1e-7  # rounds of a schedule, and the total variation in one that counts as none
 STARTUP_STEPS = 5000
 OCCURS, ALIKE = 1e-9, 1e-6  # a probability that counts as some, a difference of probabilities that counts as none
+STARTS, STARTUP_LEAST = 8, 20  # of a round of a public clock, and steps looked at after each
 STARTUP_BITS = 1e-3  # what may be left of the start-up bits when they are added up no further
 
 
@@ -240,9 +241,9 @@ def arnoldi(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> Ar
     return np.asarray(law / law.sum())
 
 
-def law_at_phases(steps: Sequence[LawStep], chain: MarkovChain) -> list[Array]:
+def law_at_phases(steps: Sequence[LawStep], chain: MarkovChain, guess: Array | None = None) -> list[Array]:
     """The law before each step of the period, when the whole period leaves it alone."""
-    mu = stationary_law(steps[0], chain)
+    mu = stationary_law(steps[0], chain) if guess is None else guess
     for _ in range(PERIODS if len(steps) > 1 else 0):
         before = mu
         for step in steps:
@@ -295,16 +296,38 @@ def long_run(problem: Problem, policy: HasLaw) -> tuple[Rates, float | None]:
 def startup_bits(problem: Problem, policy: HasLaw, rate: float) -> float | None:
     """sum_t (leakage at t - rate) from the chain's initial law: what the first steps add, once.
 
-    None for a schedule, and where the layout of the law cannot hold the start.
+    None for a schedule, and where the layout of the law cannot hold the start. With a public clock: the mean over
+    starts spread over its round.
     """
     return _startup(problem, steps_of(policy, problem.chain), rate)
 
 
 def _startup(problem: Problem, steps: Sequence[LawStep], rate: float) -> float | None:
+    if problem.chain.phases > 1:
+        return _startup_around(problem, steps)
     opening = steps[0].opening(problem.chain.initial) if len(steps) == 1 else None
     if opening is None:
         return None
     return opening.bits - opening.steps * rate + excess_bits(steps[0], opening.law, problem.distortion, rate)
+
+
+def _startup_around(problem: Problem, steps: Sequence[LawStep]) -> float | None:
+    """sum_t (leakage at t - that of the settled law at the same phase)."""
+    chain, d, n = problem.chain, problem.distortion, len(steps)
+    settled = [step.rates(mu, d).leakage for step, mu in zip(steps, law_at_phases(steps, chain), strict=True)]
+    total, starts = 0.0, np.unique(np.linspace(0, n, STARTS, endpoint=False).astype(int))
+    for first in starts:
+        opening = steps[first].opening(chain.at(chain.around[first]).initial)
+        if opening is None or opening.steps:
+            return None
+        mu = opening.law
+        for t in range(first, first + STARTUP_STEPS):
+            excess = steps[t % n].rates(mu, d).leakage - settled[t % n]
+            total += excess
+            if abs(excess) * (t - first) < STARTUP_BITS and t - first >= STARTUP_LEAST:
+                break
+            mu = steps[t % n](mu)
+    return float(total / len(starts))
 
 
 def excess_bits(step: LawStep, mu: Array, distortion: Array, rate: float) -> float:

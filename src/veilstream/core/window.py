@@ -95,7 +95,11 @@ class WindowPolicy(Policy, kind="window"):
             raise InputError(NO_LAW)
 
     def law_steps(self, chain: MarkovChain) -> Sequence[LawStep]:
-        return [WindowStep(chain, self.output_model, self.kernel, self.window, self.first)]
+        each = [
+            WindowStep(chain.at(phase), self.output_model, self.kernel, self.window, self.first)
+            for phase in range(chain.phases)
+        ]
+        return [each[phase] for phase in chain.around]
 
     def widened(self, window: int) -> "WindowPolicy":
         copies = self.n_outputs ** (window - self.window)

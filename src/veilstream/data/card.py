@@ -74,3 +74,11 @@ def newest_symbol_chain(chain: MarkovChain) -> tuple[NDArray[np.float64], NDArra
     law = chain.stationary @ member
     flow = (chain.stationary[:, None] * member).T @ chain.transition @ member
     return law, flow / np.maximum(flow.sum(1, keepdims=True), 1e-300)
+
+
+def commonest(chain: MarkovChain) -> float:
+    """How often the commonest symbol is right: of all steps, or of those at each phase of a public clock."""
+    member = np.zeros((len(chain), chain.n_symbols))
+    member[np.arange(len(chain)), chain.symbols] = 1
+    laws = [chain.stationary] if chain.phases == 1 else [chain.at(phase).initial for phase in chain.around]
+    return float(np.mean([(law @ member).max() for law in laws]))

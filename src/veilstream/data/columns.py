@@ -238,7 +238,12 @@ def _bare(column: str) -> str:
 
 def has_time(header: list[str]) -> bool:
     """Whether one of these names is that of a time, as that of a table has, and what stands above one has not."""
-    return any(name in ROLES["time"] for column in header for name in (_plain(column), _bare(column)))
+    return any(goes_by("time", column) for column in header)
+
+
+def goes_by(role: str, column: str) -> bool:
+    """Whether a column has a name that is known for the role."""
+    return _plain(column) in ROLES[role] or _bare(column) in ROLES[role]
 
 
 def _plain(column: str) -> str:

@@ -25,13 +25,20 @@ Pseudo = float | NDArray[np.float64]  # one number for every transition, or n x 
 Smoothing = Pseudo | Callable[[Sequences], NDArray[np.float64]]  # or made from the runs fitted
 
 
-def losses(chain: MarkovChain, sequences: Sequences) -> list[NDArray[np.float64]]:
-    """-log2 of the probability of every transition, one array per sequence."""
+def losses(
+    chain: MarkovChain, sequences: Sequences, first: Sequence[int] | NDArray[np.integer] | None = None
+) -> list[NDArray[np.float64]]:
+    """-log2 of the probability of every transition, one array per sequence.
+
+    first: the public number of each sequence's first step, for a chain with a clock.
+    """
     found, states = [], TrueStates.of(chain)
-    for sequence in sequences:
+    P = np.stack([chain.at(phase).transition for phase in range(chain.phases)])
+    for sequence, step in zip(sequences, np.zeros(len(sequences), int) if first is None else first, strict=True):
         z = states.along(sequence)
+        phase = chain.phase(int(step) + np.arange(len(z) - 1))
         with np.errstate(divide="ignore"):
-            found.append(-np.log2(chain.transition[z[:-1], z[1:]]))
+            found.append(-np.log2(P[phase, z[:-1], z[1:]]))
     return found
 
 

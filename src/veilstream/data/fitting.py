@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.chain import SMOOTHING, MarkovChain
+from veilstream.core.cyclic import CyclicChain
 from veilstream.data.card import THIN_ROW, ModelCard, describe
 from veilstream.data.cover import RESOLUTION_M, stops_and_cells
 from veilstream.data.crossval import CrossValidation, Smoothing, blocks_of, cross_validate, pseudo_counts, select_order
+from veilstream.data.cycle import NONE, CycleChoice, renewed, with_clock
 from veilstream.data.dead_ends import link_dead_ends
 from veilstream.data.distances import Distances, distances_of
 from veilstream.data.encode import encode_steps
@@ -49,6 +51,8 @@ class FitOptions:
     smoothing: float = SMOOTHING
     moves: bool | None = None  # smooth by the distance of a move; None: cells and bins, where held-out loss gains by it
     hold_out: float | None = None  # latest share of the traces or weeks, not fitted; None: a third if enough, 0: none
+    cycle: str = "none"  # the hour of the day: auto (where held-out loss gains by it), none, day, week
+    zone: str | None = None  # whose hours; None: the record's own clock
     seed: int = 0
 
     @property
@@ -92,6 +96,7 @@ class FittedModel:
     resolution_m: float
     notes: list[str] = field(default_factory=list)
     later: Later | None = None  # what was held out
+    cycle: CycleChoice = NONE
 
     @property
     def period_s(self) -> float | None:
@@ -147,6 +152,7 @@ class FittedModel:
             "held_out_bits": held.loss if held else None,
             "held_out_se": held.loss_se if held else None,
             "held_out": None if self.later is None else self.later.to_json(),
+            "cycle": self.cycle.to_json(),
             "orders": [{"order": cv.order, "held_out_bits": cv.loss, "se": cv.loss_se} for cv in self.orders],
             "self_transition": card.self_transition,
             "moves": card.moves,
@@ -168,12 +174,16 @@ class FittedModel:
 
 
 def fit_model(
-    readings: Readings, options: FitOptions, space: StateSpace | None = None, prior: NDArray[np.float64] | None = None
+    readings: Readings,
+    options: FitOptions,
+    space: StateSpace | None = None,
+    prior: NDArray[np.float64] | None = None,
+    clocked: tuple[CyclicChain, float] | None = None,
 ) -> FittedModel:
     """The whole way, with the account of every step.
 
     space: states found elsewhere, shared with other people. prior: pseudo-counts n x n of what is known from them; with
-    it the least data will do, down to none.
+    it the least data will do, down to none. clocked: the chain with a clock from before, and the counts it is worth.
     """
     if readings.stepped and options.recording.period_s not in (None, 1.0):
         raise InputError(f"{readings.where}: its times are step numbers, so there is no `period_s` to choose")
@@ -204,6 +214,13 @@ def fit_model(
         stay = len(states) if stops is None else int(stops.labels.max(initial=-1)) + 1
         smoothing = smoothing_of(sequences, states, stay, options.smoothing, options.moves, options.seed, account)
     chain, held_out, orders = _fit_chain(sequences, len(states), options, smoothing, prior, _name(readings))
+    cycle = NONE
+    if clocked is not None:
+        chain = renewed(*clocked, runs, chain.name)
+    elif prior is None:
+        chain, held_out, cycle = with_clock(
+            chain, held_out, runs, recording, smoothing, options.cycle, options.zone, options.seed
+        )
     card = describe(chain, sequences)
     later = Later.of(encode_steps(whole.keep(cut.later), recording, states), cut, chain) if cut.held else None
     return FittedModel(
@@ -223,6 +240,7 @@ def fit_model(
         options.resolution_m or options.cells_m or RESOLUTION_M,
         [*_merged(readings), *_warnings(card, states, recording)],
         later,
+        cycle,
     )
 
 

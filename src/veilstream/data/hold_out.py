@@ -130,6 +130,6 @@ def loss_of(runs: Runs, units: NDArray[np.int64], chain: MarkovChain) -> Interva
     known = np.maximum.accumulate(runs.rows)  # a step that was filled belongs to the reading before it
     ends = np.cumsum([len(s) for s in runs.sequences])[:-1]
     of = np.concatenate([u[1:] for u in np.split(units[known], ends)])
-    bits = np.concatenate(losses(chain, runs.sequences))[of >= 0]
+    bits = np.concatenate(losses(chain, runs.sequences, runs.first))[of >= 0]
     of = of[of >= 0]
     return ratio_interval(np.bincount(of, bits).astype(float), np.bincount(of).astype(float))

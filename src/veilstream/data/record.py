@@ -11,16 +11,23 @@ is exact, and a limit at every step must hold for the farthest of them (or a sta
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from veilstream.core.chain import MarkovChain
 from veilstream.core.course import Course
 from veilstream.core.histories import TrueStates
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
+
+
+class Far(Protocol):
+    """Whatever knows how far every release is from a reading: a `StateSpace`, a `Cost`."""
+
+    def distances_from(self, readings: ArrayLike) -> NDArray[np.float64]: ...
+
 
 MOST_STEPS = 100_000  # kept of a record, the latest
 
@@ -81,22 +88,25 @@ class Record:
     def n_streams(self) -> int:
         return len(np.unique(self.stream))
 
-    def felt(self, states: StateSpace, quantile: float = 1.0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def felt(
+        self, states: StateSpace, quantile: float = 1.0, cost: Far | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and largest (or quantile) distance from the readings of each state to each release, n x |Y|.
 
-        A state without readings stands for itself.
+        cost: of releases, the distance to the states unless told. A state without readings stands for itself.
         """
-        mean = states.distances()
+        shown = cost or states
+        mean = shown.distances_from(states.coordinates)
         most = mean.copy()
         order = np.argsort(self.symbols, kind="stable")
         for own in np.split(order, np.flatnonzero(np.diff(self.symbols[order])) + 1):
-            far = states.distances_from(self.points[own])
+            far = shown.distances_from(self.points[own])
             x = self.symbols[own[0]]
             mean[x], most[x] = far.mean(0), np.quantile(far, quantile, axis=0, method="higher")
         return mean, most
 
-    def course(self, states: StateSpace, chain: MarkovChain) -> Course:
-        """The streams as a gateway would meet them."""
+    def course(self, cost: Far, chain: MarkovChain) -> Course:
+        """The streams as a gateway would meet them; cost: of releases, or the places they are at."""
         find = TrueStates.of(chain)
         cuts = np.flatnonzero(np.diff(self.stream)) + 1
         paths, gaps = [], []
@@ -110,7 +120,7 @@ class Record:
             gaps.append(missed)
         first = self.step[np.concatenate([[0], cuts])].tolist()
         units = None if self.units is None else np.split(self.units, cuts)
-        distances = [states.distances_from(p) for p in np.split(self.points, cuts)]
+        distances = [cost.distances_from(p) for p in np.split(self.points, cuts)]
         return Course(paths, gaps, distances, first, units, self.unit)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

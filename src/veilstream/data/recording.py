@@ -13,11 +13,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from veilstream.errors import InputError
+from veilstream.units import format_duration, parse_duration
 
 BINS = ("first", "mean", "sum")
 GAPS = ("split", "bridge")
 FILLS = ("hold", "close")
 NOISES = ("nearest", "drop")
+STRETCHES = {"day": "1d", "week": "7d", "month": "30d"}
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,17 @@ class Recording:
             "`bin='sum'`: a step has the sum of its readings, not the first": self.bin == "sum",
         }
         return tuple(reason for reason, holds in reasons.items() if holds)
+
+    def steps_in(self, stretch: str, what: str) -> int:
+        """Steps in a stretch of time (day, week, month, 6h); a number of steps where times are step numbers."""
+        if self.period_s is None:
+            if not stretch.isdecimal() or int(stretch) < 1:
+                raise InputError(f"{what} must be a number of steps, since this model counts steps; found {stretch!r}")
+            return int(stretch)
+        steps = parse_duration(STRETCHES.get(stretch, stretch), what) / self.period_s
+        if steps < 1:
+            raise InputError(f"{what} {stretch} is shorter than a step of {format_duration(self.period_s)}")
+        return round(steps)
 
     def export(self) -> dict[str, Any]:
         return asdict(self)

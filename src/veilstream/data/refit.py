@@ -2,7 +2,8 @@
 
     P(x' | x) = (C(x, x') + k P_old(x, x')) / (C(x) + k)            k: strength, chosen by held-out log-loss by folds
 
-so that much new data speaks for itself, and little is helped by what was known.
+so that much new data speaks for itself, and little is helped by what was known. A chain with a clock is looked for the
+same clock's hours again, where that pays.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from veilstream.artefact import Artefact
 from veilstream.core.chain import SMOOTHING
+from veilstream.core.cyclic import CyclicChain
 from veilstream.data.card import newest_symbol_chain
 from veilstream.data.crossval import blocks_of, cross_validate
 from veilstream.data.encode import encode_steps
@@ -19,6 +21,7 @@ from veilstream.data.hold_out import split
 from veilstream.data.readings import Account, Readings
 from veilstream.data.steps import to_steps
 
+LEAST = 5.0  # the same for a row at one phase of a clock, where new counts are few
 STRENGTHS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # counts that the old chain is worth in a row
 
 
@@ -29,7 +32,7 @@ class Refitted:
 
 
 def refit_model(old: Artefact, readings: Readings, hold_out: float | None = None, seed: int = 0) -> Refitted:
-    """old: a model, or a policy with one; its states, recording and order are kept."""
+    """old: a model, or a policy with one; its states, recording, order and clock are kept."""
     assert old.states is not None
     before = newest_symbol_chain(old.chain)[1]
     _, steps, recording = to_steps(replace(readings, account=Account()), old.recording)
@@ -39,4 +42,5 @@ def refit_model(old: Artefact, readings: Readings, hold_out: float | None = None
         tried = [cross_validate(fitted, len(old.states), order, SMOOTHING + k * before, seed=seed) for k in STRENGTHS]
         strength = STRENGTHS[min(range(len(tried)), key=lambda i: tried[i].loss)]
     options = FitOptions(old.recording, order=order, hold_out=hold_out, seed=seed)
-    return Refitted(fit_model(readings, options, old.states, strength * before), strength)
+    clocked = (old.chain, max(strength / old.chain.phases, LEAST)) if isinstance(old.chain, CyclicChain) else None
+    return Refitted(fit_model(readings, options, old.states, strength * before, clocked), strength)

@@ -109,6 +109,12 @@ class Runs:
         return np.concatenate(self.sequences)[self.rows >= 0] if self.sequences else np.zeros(0, np.int64)
 
     @property
+    def first(self) -> NDArray[np.int64]:
+        """The public number of the first step of every sequence."""
+        lengths = np.array([len(s) for s in self.sequences], np.int64)
+        return np.asarray(self.source.step[self.rows[np.cumsum(lengths) - lengths]], np.int64)
+
+    @property
     def points(self) -> list[NDArray[np.float64]]:
         """The reading behind every symbol, run by run; nan where a step was filled and there is none."""
         raw = np.where(self.rows[:, None] >= 0, self.source.points[self.rows], np.nan)

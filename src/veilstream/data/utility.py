@@ -4,22 +4,47 @@ felt      from a person's own readings, where her model carries a record of them
           for a limit on average (met on her own streams, starts and gaps included), the farthest for one at every step;
           a record of fewer than LEAST_STEPS steps says too little
 states    between the centres of states, under the long run of the chain: the paper's meaning, for study
+
+Either with any of the costs of `cost`: "squared", "states,zero-one", "hypo.csv"; the distance itself unless told.
+
+What is released are public points (`points`); the states themselves for study, or where asked for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
 
 from veilstream.core.chain import MarkovChain
 from veilstream.core.course import Course
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Constraint, Problem
+from veilstream.core.total import Total
+from veilstream.data.cost import MEASURES, TABLE, Cost, Signed, read_table
+from veilstream.data.points import points_of
 from veilstream.data.record import Record
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 
-DISTORTIONS = ("felt", "states")
+ABOUT = ("felt", "states")
 LEAST_STEPS = 50  # of a record that says how readings lie around their states; with fewer, states stand for them
+
+
+def meaning(text: str) -> tuple[str, str]:
+    """What a distortion is about and what it is made of: "squared" is felt, squared."""
+    about, measure = ABOUT[0], MEASURES[0]
+    for word in [text] if Path(text).is_file() else text.split(","):
+        word = word.strip()
+        if word in ABOUT:
+            about = word
+        elif word in MEASURES or word.endswith(".csv") or Path(word).is_file():
+            measure = word
+        else:
+            known = ", ".join((*ABOUT, *MEASURES))
+            raise InputError(f"`distortion` must be one of {known} or a FILE.csv, found {word[:40]!r}")
+    return about, measure
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +57,12 @@ class Utility:
     names: tuple[str, ...]
     worst: Array | None = None  # what a limit at every step is about, where it is not the distortion
     course: Course | None = None  # the streams that a limit on average is about; None: the long run of the chain
-    between: Array | None = None  # distances between states, where the distortion is not these
+    between: Array | None = None  # distances from states to releases, where the distortion is not these
     held_out: Course | None = None  # later streams that nothing was fitted to
     fitted: bool = False  # whether it is a person's
+    points: StateSpace | None = None  # what is released, where that is not the states
+    cost: Cost | None = None  # what the distortion is made of, where there are states
+    record: Record | None = None  # the readings behind the course
 
     @classmethod
     def of(
@@ -45,19 +73,37 @@ class Utility:
         distortion: str = "felt",
         quantile: float = 1.0,
         held_out: Record | None = None,
+        show: str | None = None,
     ) -> Utility:
-        """quantile: of the readings of a state that a limit at every step is for."""
-        if distortion not in DISTORTIONS:
-            raise InputError(f"`distortion` must be one of {', '.join(DISTORTIONS)}, found {distortion!r}")
-        between, names = states.distances(), tuple(states.names)
-        later = None if held_out is None else held_out.course(states, chain)
-        if record is None or len(record) < LEAST_STEPS or distortion == "states":
-            return cls(chain, between, states.unit, names, held_out=later, fitted=True)
-        mean, worst = record.felt(states, quantile)
-        return cls(chain, mean, states.unit, names, worst, record.course(states, chain), between, later, True)
+        """quantile: of the readings of a state that a limit at every step is for. show: how far apart releases are."""
+        about, measure = meaning(distortion)
+        points, names = points_of(states, show or ("states" if about == "states" else None)), tuple(states.names)
+        table = (None, "") if measure in MEASURES else read_table(measure, names)
+        cost = Cost(states, points or states, measure if table[0] is None else TABLE, *table)
+        later = None if held_out is None else held_out.course(cost, chain)
+        between = cost.distances_from(states.coordinates)
+        plain = cls(chain, between, cost.unit, names, held_out=later, fitted=True, points=points, cost=cost)
+        if record is None or len(record) < LEAST_STEPS or about == "states":
+            return plain
+        mean, worst = record.felt(states, quantile, cost)
+        course = record.course(cost, chain)
+        return replace(plain, distortion=mean, worst=worst, course=course, between=between, record=record)
 
     def problem(self, constraint: Constraint) -> Problem:
-        return Problem(self.chain, self.distortion, constraint, self.worst)
+        never = None if self.cost is None else self.cost.forbidden
+        for x in () if never is None else np.flatnonzero(never.all(1)):
+            raise InputError(
+                f"{self.names[x]!r} may show nothing: no release lies at a state that it may be shown as; give a finer "
+                "`show`, or `show='states'`"
+            )
+        return Problem(self.chain, self.distortion, constraint, self.worst, never)
+
+    def total(self) -> Total:
+        """What releases are to add up to: the readings of the record."""
+        if self.record is None or self.cost is None or self.cost.states.is_map:
+            raise InputError("`keep_total` is for values with their readings in the model, as `veil fit` writes it")
+        errors = self.record.course(Signed(self.cost.shown), self.chain)
+        return Total(self.cost.shown.coordinates[:, 0], errors, float(self.record.points.mean()))
 
     @property
     def blind(self) -> float:

@@ -193,8 +193,12 @@ class HttpGateway:
     # --- releases ---------------------------------------------------------------------------------------
 
     async def _release(self, request: web.Request) -> web.Response:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            body = await request.read()
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                body = await request.read()
+        except (web.RequestPayloadError, ConnectionError):  # not in the encoding that its header says, or cut off
+            self.core.stats.refused[Refusal.unreadable.name] += 1
+            return _error(400, Refusal.unreadable.value)
         answer: asyncio.Future[list[Outcome] | None] = asyncio.get_running_loop().create_future()
         parcel = Parcel.of(self.core, body, self._read, answer)
         found = parcel.found
@@ -211,7 +215,8 @@ class HttpGateway:
         return _single(outcomes[0], found[0])
 
     def _read(self, body: bytes | bytearray) -> list[Reading | Refusal] | Refusal:
-        found = parse(body, self.core.spaces[""].grid, limit=self.core.serving.max_bytes)
+        space = self.core.spaces[""]
+        found = parse(body, space.grid, limit=self.core.serving.max_bytes, columns=space.columns)
         if isinstance(found, Refusal) or not self._routes:
             return found
         return [r if isinstance(r, Refusal) or self._carried(r.stream) else Refusal.stream for r in found]

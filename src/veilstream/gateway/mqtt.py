@@ -6,6 +6,9 @@ release) and we send again what is in the outbox. The last `republish` confirmed
 killed forgets messages it has confirmed. Whoever reads the output drops repeats by (stream, t).
 
 When the store cannot be written the gateway goes offline; the broker keeps the readings.
+
+A broker drops the connection at a message larger than it takes, and does not say how large that is. When it breaks at
+one larger than any that has arrived, messages are made half as large from then on, also those in the outbox.
 """
 
 import logging
@@ -14,6 +17,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
 from paho.mqtt.client import MQTTMessage
 
 from veilstream.errors import InputError
@@ -33,7 +37,8 @@ IDLE_S = 0.05
 DRAIN_S = 5.0
 PAUSE_S = 1.0  # after a reading that could not be kept
 CONFIRM_AT_ONCE = 256
-SMALL_PACKET = 4096  # bytes that every broker takes
+_bodies = msgspec.json.Decoder(list[msgspec.Raw])
+SMALL_PACKET = 4096  # bytes that almost every broker takes
 
 
 class Origin(NamedTuple):
@@ -66,11 +71,13 @@ class MqttGateway:
                     "give them other names, and their steps would be drawn a second time: keep the filter, or take "
                     "another `store`"
                 )
-        self._in_flight: dict[int, int] = {}  # message id -> outbox id
+        self._in_flight: dict[int, tuple[int, int]] = {}  # message id -> outbox id, bytes; in order
         self._confirmed: deque[int] = deque()  # outbox ids that have arrived, oldest first
         self._sent_up_to = 0  # outbox id
         self._behind = threading.Event()  # the outbox may hold something not sent in this session
-        self._worked = False  # this session took a reading, or a release arrived
+        self._arrived = 0  # the last outbox id that has ever arrived
+        self._carried, self._packet = 0, SMALL_PACKET  # bytes that have arrived in one message; that we trust to arrive
+        self._took = self._delivered = False  # this session took readings; got through what had not yet arrived
 
     def run(self, stop: threading.Event) -> None:
         """Serve until `stop`, through every break."""
@@ -95,7 +102,7 @@ class MqttGateway:
         self.core.stats.connected = True
         self._in_flight.clear()
         self._confirmed.clear()
-        self._worked = False
+        self._took = self._delivered = False
         self._sent_up_to = 0
         self._behind.set()
         try:
@@ -107,14 +114,21 @@ class MqttGateway:
             self._drain(connection)
             connection.close()
         except BrokerLost as error:
-            log.warning("broker_lost", extra={"reason": str(error)})
+            log.warning("broker_lost", extra={"reason": str(error), "unconfirmed_bytes": self._learn()})
             connection.drop()
         except StoreError:
             log.error("store_failed")
             connection.drop()  # nothing was acknowledged: the broker keeps it
         finally:
             self.core.stats.connected = False
-        return self._worked
+        return self._delivered or (self._took and not self._in_flight)
+
+    def _learn(self) -> int | None:
+        """Bytes of the first message without an answer, which the broker may have found too large."""
+        first = next((size for _, size in self._in_flight.values()), None)
+        if first is not None and first > self._carried:
+            self._packet = min(self._packet, first) // 2
+        return first
 
     def _try(self, connection: Connection, stop: threading.Event) -> None:
         """Under a clock a reading that cannot be kept must not show: only a tick that fails takes us offline."""
@@ -162,7 +176,7 @@ class MqttGateway:
         for parcel in parcels:
             connection.ack(parcel.note.message)
         connection.inbox.clear()
-        self._worked = True
+        self._took = True
 
     def _parcel(self, m: MQTTMessage) -> Parcel:
         try:
@@ -177,11 +191,11 @@ class MqttGateway:
 
     def _routed(self, m: MQTTMessage, topic: str, route: Route, stream: str) -> Parcel:
         def read(data: bytes | bytearray) -> Found:
-            grid = self.core.spaces[route.space].grid
-            return parse(data, grid, stream, route.space, self.core.serving.max_bytes)
+            space = self.core.spaces[route.space]
+            return parse(data, space.grid, stream, route.space, self.core.serving.max_bytes, space.columns)
 
         target = route.output(stream)
-        limit = max(len(topic) + len(m.payload), SMALL_PACKET) - len(target.encode())
+        limit = max(len(topic) + len(m.payload), self._packet) - len(target.encode())
         return Parcel.of(self.core, m.payload, read, Origin(m, target, route.form, limit))
 
     # --- releases out ----------------------------------------------------------------------------------
@@ -200,7 +214,13 @@ class MqttGateway:
         self._behind.set()
 
     def _send(self, connection: Connection, i: int, topic: str, payload: bytes) -> None:
-        self._in_flight[connection.publish(topic, payload, self.retain)] = i
+        """The last of its parts stands for all: a broker confirms in order."""
+        room, parts = max(self._packet, self._carried) - len(topic.encode()), [payload]
+        if self._packet < SMALL_PACKET and len(payload) > room and payload.startswith(b"["):
+            parts = list(_packets([bytes(body) for body in _bodies.decode(payload)], room))
+        for part in parts:
+            mid = connection.publish(topic, part, self.retain)
+        self._in_flight[mid] = i, len(topic.encode()) + max(map(len, parts))
 
     def _send_outbox(self, connection: Connection) -> None:
         """After a new connection, or a tick: everything in the outbox that this session has not sent."""
@@ -217,10 +237,12 @@ class MqttGateway:
     def _settle(self, connection: Connection, all_of_them: bool = False) -> None:
         """Take confirmed releases out of the outbox, all but the last `republish`."""
         while connection.confirmed:
-            i = self._in_flight.pop(connection.confirmed.popleft(), None)
+            i, size = self._in_flight.pop(connection.confirmed.popleft(), (None, 0))
             if i is not None:
                 self._confirmed.append(i)
-                self._worked = True
+                self._carried = max(self._carried, size)
+                self._delivered |= i > self._arrived
+                self._arrived = max(self._arrived, i)
         self.core.stats.outbox = len(self._in_flight)
         excess = len(self._confirmed) - (0 if all_of_them else self.republish)
         if excess >= CONFIRM_AT_ONCE or (all_of_them and excess > 0):

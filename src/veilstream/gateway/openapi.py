@@ -22,6 +22,14 @@ READING: dict[str, Any] = {
         "lon": _NUMBER,
     },
 }
+_ERROR: dict[str, Any] = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+_REFUSED = {
+    **_ERROR,
+    "required": ["refused", "error"],
+    "properties": {"refused": {"type": "string"}, **_ERROR["properties"]},
+}
+_SILENT = {"type": "object", "required": ["released"], "properties": {"released": {"type": "null"}}}
+_WAITING = {"type": "object", "required": ["waiting"], "properties": {"waiting": {"const": True}}}
 ERRORS = {
     "400": "not a reading",
     "401": "no token, or a wrong one",
@@ -43,9 +51,11 @@ def document() -> dict[str, Any]:
         return {"description": what, **({"content": {kind: {"schema": schema}}} if schema is not None else {})}
 
     def get(what: str, kind: str = "application/json", public: bool = False) -> dict[str, Any]:
-        found = {"summary": what, "responses": {"200": answer(what, {}, kind)}}
-        return {"get": {**found, **({"security": []} if public else {})}}
+        responses = {"200": answer(what, {}, kind), "401": answer(ERRORS["401"], _ERROR)}
+        return {"get": {"summary": what, "responses": responses, **({"security": []} if public else {})}}
 
+    health = get("whether the store can be written", public=True)
+    health["get"]["responses"]["503"] = answer("it cannot", {})
     return {
         "openapi": "3.1.0",
         "info": {"title": "veilstream gateway", "version": veilstream.__version__},
@@ -61,18 +71,22 @@ def document() -> dict[str, Any]:
                         },
                     },
                     "responses": {
-                        "200": answer("the release (released is null where the step is silent)", {
-                            "oneOf": [release, {"type": "array", "items": release}]
+                        "200": answer("the release (released: null where the step is silent), or one answer each", {
+                            "anyOf": [
+                                release,
+                                _SILENT,
+                                {"type": "array", "items": {"anyOf": [release, _SILENT, _WAITING, _REFUSED]}},
+                            ]
                         }),
-                        "202": answer("accepted; the release comes with the clock"),
-                        **{code: answer(what) for code, what in ERRORS.items()},
+                        "202": answer("accepted; the release comes with the clock", _SILENT),
+                        **{code: answer(what, _ERROR) for code, what in ERRORS.items()},
                     },
                 }
             },
             "/v1/status": get("counts and the last releases"),
             "/v1/events": get("the same, live", "text/event-stream"),
             "/metrics": get("Prometheus metrics", "text/plain"),
-            "/healthz": get("whether the store can be written", public=True),
+            "/healthz": health,
             "/openapi.json": get("this", public=True),
         },
         "components": {

@@ -7,7 +7,6 @@ a file and `tail -f`. Columns are guessed by the names that `veil fit` knows.
 import csv
 import io
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Literal, Protocol
 
@@ -15,14 +14,24 @@ from veilstream.data.columns import NONE, Layout, Split, check_one_person, guess
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
 from veilstream.gateway.intake import Found, Parcel, handle
-from veilstream.gateway.outcome import Outcome
+from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.tally import Tally
-from veilstream.gateway.wire import MAX_BYTES, Grid, Reading, Refusal, number, parse, point, reading, together
+from veilstream.gateway.wire import (
+    LAST_SECOND,
+    MAX_BYTES,
+    Grid,
+    Reading,
+    Refusal,
+    number,
+    parse,
+    point,
+    reading,
+    together,
+)
 
 CHUNK = 1 << 16
 BOM = b"\xef\xbb\xbf"
-LAST_SECOND = 1e11  # the year 5138; a larger number is of milliseconds
-REMEMBERED = 1 << 16  # steps already written
+REMEMBERED = 1 << 16  # streams written to, and steps of earlier runs written again
 DEFAULT_STREAM = "stream"  # for input that tells no streams apart
 PLAIN = {"stream", "t", "tst", "value", "lat", "lon", "_type"}  # names of the gateway's own messages
 FORMATS = ("auto", "csv", "jsonl")
@@ -89,6 +98,8 @@ class Csv:
     def __init__(self, grid: Grid, columns: Mapping[str, str], header: bytes, rest: Sequence[bytes | None]) -> None:
         self.grid, self.names = grid, _fields(header) or []
         self.layout = guess_layout(self.names, columns, "the CSV header")
+        roles = (self.layout.time, self.layout.value, self.layout.lat, self.layout.lon, self.layout.stream)
+        self.places = [None if name is None else self.names.index(name) for name in roles]
         if not (self.layout.stream or self.layout.wide or columns.get("stream") == NONE):
             rows = [cells for line in rest if line and (cells := _fields(line)) and len(cells) == len(self.names)]
             check_one_person(_splits(self.names, self.layout, rows), "the CSV header")
@@ -97,21 +108,29 @@ class Csv:
         cells = _fields(line)
         if cells is None or len(cells) != len(self.names):
             return [Refusal.unreadable]
-        return _readings(dict(zip(self.names, cells, strict=True)), self.layout, self.grid)
+        if self.layout.wide:
+            return _readings(dict(zip(self.names, cells, strict=True)), self.layout, self.grid)
+        t, value, lat, lon, name = [None if i is None else cells[i] for i in self.places]
+        return [_reading(t, value, lat, lon, DEFAULT_STREAM if self.places[4] is None else name, self.grid)]
 
 
 def _readings(cells: Mapping[str, Any], layout: Layout, grid: Grid) -> Found:
     t = cells.get(layout.time)
     if isinstance(t, bool) or not isinstance(t, int | float | str | None):
         return [Refusal.time]
-    if grid.period_s is not None and abs(number(t)) >= LAST_SECOND:
-        t = number(t) / 1000
     if layout.wide:
-        return [reading(name, t, point(cells.get(name), None, None), grid) for name in layout.wide]
+        return [_reading(t, cells.get(name), None, None, name, grid) for name in layout.wide]
     value, lat, lon = (None if c is None else cells.get(c, "") for c in (layout.value, layout.lat, layout.lon))
     name = DEFAULT_STREAM if layout.stream is None else cells.get(layout.stream)
-    name = name if name is None or isinstance(name, str) else str(name)
-    return [reading(name, t, point(value, lat, lon), grid)]
+    return [_reading(t, value, lat, lon, name if name is None or isinstance(name, str) else str(name), grid)]
+
+
+def _reading(
+    t: int | float | str | None, value: object, lat: object, lon: object, name: str | None, grid: Grid
+) -> Reading | Refusal:
+    if grid.period_s is not None and abs(number(t)) >= LAST_SECOND:
+        t = number(t) / 1000
+    return reading(name, t, point(value, lat, lon), grid)
 
 
 def _splits(names: Sequence[str], layout: Layout, rows: Sequence[Sequence[str]]) -> Iterator[Split]:
@@ -125,7 +144,10 @@ def _splits(names: Sequence[str], layout: Layout, rows: Sequence[Sequence[str]])
 
 def _fields(line: bytes | bytearray) -> list[str] | None:
     try:
-        return next(csv.reader([line.decode()], strict=True), None)
+        text = line.decode()
+        return (
+            text.split(",") if text.isprintable() and '"' not in text else next(csv.reader([text], strict=True), None)
+        )
     except (UnicodeDecodeError, csv.Error):
         return None
 
@@ -170,7 +192,8 @@ class Sink:
         states, self.climbs = core.spaces[""].states, core.spaces[""].rule is not None
         self.map = states is not None and states.is_map
         self.tally = Tally(states, core.store.total_bits())
-        self._done: OrderedDict[tuple[str, object], None] = OrderedDict()
+        self._since: dict[str, int] = {}  # first step of each stream drawn in this run, all of these are written
+        self._earlier: dict[tuple[str, int], None] = {}  # steps of earlier runs that are written
         if form == "csv":
             place = "lat,lon," if self.map else ""
             out.write(f"stream,t,released,{place}leaked_bits{',rung' * self.climbs}\n".encode())
@@ -185,12 +208,13 @@ class Sink:
         """What became of one batch, which is committed."""
         told, new = [], []
         for parcel in parcels:
-            given_of = parcel.found if isinstance(parcel.found, list) else [parcel.found]
-            for given, outcome in zip(given_of, parcel.outcomes or (), strict=False):
+            if isinstance(parcel.found, Refusal):
+                continue
+            for given, outcome in zip(parcel.found, parcel.outcomes or (), strict=False):
                 release = outcome.release
                 if release is None or isinstance(given, Refusal):
                     continue
-                first = self._is_new((release.stream, release.t))
+                first = self._is_new(given, outcome.status is Status.released)
                 if first:
                     new.append((given.point, release))
                 if first or self.per_reading:
@@ -199,12 +223,20 @@ class Sink:
         self.out.write(self._lines(told))
         self.out.flush()
 
-    def _is_new(self, key: tuple[str, object]) -> bool:
-        if key in self._done:
+    def _is_new(self, given: Reading, drawn: bool) -> bool:
+        """Whether its step was not written yet: it was just drawn, or an earlier run drew it and nobody asked since.
+
+        Steps of a stream are drawn in rising order, so the first one of this run says which those are.
+        """
+        stream, step = given.stream, given.step
+        since = self._since.get(stream)
+        if drawn:
+            if since is None:
+                _remember(self._since, stream, step)
+            return True
+        if (since is not None and step >= since) or (stream, step) in self._earlier:
             return False
-        self._done[key] = None
-        if len(self._done) > REMEMBERED:
-            self._done.popitem(last=False)
+        _remember(self._earlier, (stream, step), None)
         return True
 
     def _lines(self, outcomes: list[Outcome]) -> bytes:
@@ -216,6 +248,12 @@ class Sink:
             place = [r.lat, r.lon] if self.map else []
             writer.writerow([no_formula(r.stream), r.t, r.released, *place, r.leaked_bits, *[r.rung] * self.climbs])
         return out.getvalue().encode()
+
+
+def _remember(where: dict[Any, Any], key: Any, value: Any) -> None:
+    where[key] = value
+    if len(where) > REMEMBERED:
+        del where[next(iter(where))]
 
 
 def no_formula(name: str) -> str:
@@ -242,12 +280,12 @@ def run(
                 parcels.append(Parcel(b"", Refusal.too_large))
                 continue
             line = line.rstrip(b"\r")
-            if not line.strip():
-                continue
-            if codec is None and not (is_json(line) or b"," in line):
-                parcels.append(Parcel(line, Refusal.unreadable))  # neither header nor JSON: it costs itself alone
+            if not line or line.isspace():
                 continue
             if codec is None:
+                if not (is_json(line) or b"," in line):
+                    parcels.append(Parcel(line, Refusal.unreadable))  # neither header nor JSON: it costs itself alone
+                    continue
                 codec, is_reading = guess(line, lines[i + 1 :], grid, columns or {})
                 if not is_reading:
                     continue

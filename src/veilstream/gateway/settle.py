@@ -46,6 +46,11 @@ class Settler:
     ) -> None:
         if serving.clock and any(S.grid.period_s is None for S in spaces.values()):
             raise InputError("`clock` needs a policy with a period (fit with `period_s`)")
+        if serving.clock and any(S.mechanism.safe is not None for S in spaces.values()):
+            raise InputError(
+                "`clock` cannot keep what the policy forbids: a missing reading is shown as the last known state, and "
+                "the truth may have moved on since; serve it without a clock"
+            )
         meters = [S.mechanism.meter for S in spaces.values()]
         if not serving.clock and any(isinstance(m, TableMeter) and not m.bears_gaps for m in meters):
             raise InputError("`meter='table'` is for streams without gaps, as with `clock`; use `meter='exact'`")

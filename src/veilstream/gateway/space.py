@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.core.chain import MarkovChain
+from veilstream.core.cyclic import CyclicChain
 from veilstream.core.feedback import Excess
 from veilstream.core.histories import BLIND
 from veilstream.core.release import SILENT, Mechanism, MeterName, Streams, Uniforms
 from veilstream.errors import InputError
+from veilstream.gateway.fields import Columns
 from veilstream.gateway.kept import Binding, Stream
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.wire import Grid, Point, Release, encode
@@ -44,10 +47,12 @@ class Space:
                 f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
             )
         policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
-        self.provenance = artefact.provenance
-        if self.states is not None and len(self.states) < max(problem.chain.n_symbols, policy.n_outputs):
+        self.points, self.provenance = artefact.shown, artefact.provenance
+        self.cost = None if self.states is None else artefact.cost
+        self.columns: Columns = {}  # names of the fields of its messages, where they are not ours
+        if self.points is not None and len(self.points) < policy.n_outputs:
             raise InputError(
-                f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.states)} states"
+                f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.points)}"
             )
         self.mechanism = Mechanism(policy, problem, ceiling, meter)
         self.grid = Grid(artefact.period_s, artefact.epoch_s)
@@ -59,7 +64,7 @@ class Space:
         self.rule, self.distances = policy.moves_by, problem.distortion
         self.keeps_state = self.mechanism.true_states.following is not None
         self.shown = [self._show(y) for y in range(policy.n_outputs)]
-        self.binding = Binding(artefact.sha256, self._chain_hash(problem.chain.transition, artefact))
+        self.binding = Binding(artefact.sha256, self._chain_hash(problem.chain, artefact))
         one = self.mechanism.start(1)
         self._memory, self._belief = one.memory, one.belief  # what a new stream starts from
         self._start = one.memory.tobytes(), one.belief.tobytes()
@@ -67,15 +72,17 @@ class Space:
 
     def _show(self, y: int) -> tuple[int | float, float | None, float | None]:
         """released, lat, lon"""
-        if self.states is None:
+        if self.points is None:
             return y, None, None
-        place = self.states.decode(y)
-        if self.states.is_map:
+        place = self.points.decode(y)
+        if self.points.is_map:
             return y, float(place[0]), float(place[1])
         return float(place[0]), None, None
 
-    def _chain_hash(self, transition: NDArray[np.float64], artefact: "Artefact") -> str:
-        digest = hashlib.sha256(np.ascontiguousarray(transition).tobytes())
+    def _chain_hash(self, chain: MarkovChain, artefact: "Artefact") -> str:
+        digest = hashlib.sha256(np.ascontiguousarray(chain.transition).tobytes())
+        if isinstance(chain, CyclicChain):
+            digest.update(np.ascontiguousarray(chain.cycle).tobytes() + str(chain.clock).encode())
         if artefact.states is not None:
             digest.update(artefact.states.coordinates.tobytes())
         return digest.hexdigest()
@@ -92,7 +99,7 @@ class Space:
     def felt(self, points: Sequence[Point]) -> NDArray[np.float64]:
         """From every point to every release, n x |Y|; NaN where nothing can be read."""
         xy, readable = self._coordinates(points)
-        far = self.distances[self.encode(points)] if self.states is None else self.states.distances_from(xy)
+        far = self.distances[self.encode(points)] if self.cost is None else self.cost.distances_from(xy)
         return np.where(readable[:, None], far, np.nan)
 
     def _coordinates(self, points: Sequence[Point]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -123,7 +130,8 @@ class Space:
         now = Streams(
             np.frombuffer(memory, self._memory.dtype).reshape(-1, *self._memory.shape[1:]),
             np.frombuffer(belief).reshape(len(streams), *self._belief.shape[1:]),
-            np.array([s.total + (self.mechanism.meter.start_bits if s.memory is None else 0.0) for s in streams]),
+            np.array([s.total for s in streams])
+            + np.where([s.memory is None for s in streams], self.mechanism.meter.start_bits(step), 0),
             step,
         )
         if self.mechanism.clock is not None:  # how a stream starts depends on the hour

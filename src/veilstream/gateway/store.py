@@ -253,7 +253,7 @@ class Store:
                     db.executemany("INSERT INTO outbox VALUES (?, ?, ?, ?)", mail)
                 if batch.counts:
                     self._add_counts(batch.counts)
-            self._settle()
+            self._settle(self._serial + bool(batch.streams))  # their rows carry it; mail alone would not be missed
         except BaseException:
             for s in new:
                 s.id = None
@@ -272,9 +272,9 @@ class Store:
         query = "INSERT INTO private_counts VALUES (?, ?) ON CONFLICT (reason) DO UPDATE SET n = n + excluded.n"
         self._db.executemany(query, sorted(counts.items()))
 
-    def _settle(self) -> None:
+    def _settle(self, serial: int) -> None:
         """After a commit, before anyone hears of it: it is in the file that everyone else would open."""
-        self._serial += 1
+        self._serial = serial
         if self._count is not None:
             try:
                 self._count.write(self.id, self._serial)

@@ -1,7 +1,7 @@
 """Readings and releases as bytes: plain JSON, OwnTracks JSON.
 
     in    {"stream","t","value"} or {"stream","t","lat","lon"}, or OwnTracks {"_type":"location","tst","lat","lon"};
-          an array of them is a batch
+          an array of them is a batch; fields with other names are found as `fields` says
     out   {"stream","t","released","leaked_bits"}, with "lat","lon" where there is a map and "rung" where feedback
           keeps the limit; OwnTracks for OwnTracks
 
@@ -9,20 +9,22 @@ What is wrong with size, JSON, UTF-8, stream or t is a refusal. What is wrong wi
 becomes None and the release a draw that does not look. Outputs are built field by field, never from the input.
 """
 
-import json
 import math
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
 
 import msgspec
+
+from veilstream.gateway.fields import Columns, layout_of
 
 MAX_BYTES = 1 << 20
 MAX_READINGS = 10_000  # of one message
 MAX_NAME = 200
 MAX_STEP = 2**53
 MAX_SECONDS = 1e15
+LAST_SECOND = 1e11  # the year 5138; a larger number is of milliseconds
 LONGEST_INTEGER, LONGEST_NUMBER = 30, 300  # characters
 Point = float | tuple[float, float] | None
 
@@ -72,17 +74,30 @@ class OwnTracks(msgspec.Struct):
     type: str = msgspec.field(name="_type", default="location")
 
 
+_NULL = b"null"
+_NOTHING = msgspec.Raw(_NULL)
+
+
 class _Wire(msgspec.Struct):
+    """What is private is not looked at here: a reading is as quick to take apart whatever its value is."""
+
     stream: str | None = None
     t: int | float | str | None = None
-    value: Any = None
-    lat: Any = None
-    lon: Any = None
+    value: msgspec.Raw = _NOTHING
+    lat: msgspec.Raw = _NOTHING
+    lon: msgspec.Raw = _NOTHING
     tst: int | float | None = None
     type: str | None = msgspec.field(name="_type", default=None)
 
 
 _decoder = msgspec.json.Decoder(_Wire | list[_Wire])
+_items = msgspec.json.Decoder(list[msgspec.Raw])
+_one = msgspec.json.Decoder(_Wire)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_time = msgspec.json.Decoder(int | float | str | None)
+_name = msgspec.json.Decoder(str | int | float | None)
+_JSON = re.compile(rb'[^"NI]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"NI]*+)*+', re.DOTALL)  # up to a bare N or I
+_CONSTANT = re.compile(rb"NaN|Infinity")
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(Release).decode
 
@@ -125,21 +140,27 @@ class Grid(msgspec.Struct, frozen=True):
 
 
 def parse(
-    data: bytes | bytearray, grid: Grid, stream: str | None = None, space: str = "", limit: int = MAX_BYTES
+    data: bytes | bytearray,
+    grid: Grid,
+    stream: str | None = None,
+    space: str = "",
+    limit: int = MAX_BYTES,
+    columns: Columns | None = None,
 ) -> "list[Reading | Refusal] | Refusal":
-    """The readings of one message. `stream` is the topic's, if the transport has one."""
+    """The readings of one message. stream: the topic's, if the transport has one; columns: names of its fields."""
     if len(data) > limit:
         return Refusal.too_large
+    data = _without_constants(data)
     try:
-        found = _decoder.decode(data)
+        found = _decoded(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        found = _leniently(data)
-    if found is None:
         return Refusal.unreadable
-    many = found if isinstance(found, list) else [found]
+    many: Sequence[_Wire | Refusal] = found if isinstance(found, list) else [found]
     if len(many) > MAX_READINGS:
         return Refusal.too_many_readings
-    return [_reading(w, grid, stream, space) if w is not None else Refusal.unreadable for w in many]
+    if columns or any(_lacks(w, stream) for w in many):
+        many = _named(data, many, grid, stream, columns or {})
+    return [_reading(w, grid, stream, space) if isinstance(w, _Wire) else w for w in many]
 
 
 def together(messages: "Sequence[list[Reading | Refusal] | Refusal]") -> "tuple[list[Reading | Refusal], list[range]]":
@@ -195,26 +216,96 @@ def _reading(w: _Wire, grid: Grid, stream: str | None, space: str) -> Reading | 
     if stream is not None and w.stream is not None and w.stream != stream:
         return Refusal.stream
     t = w.tst if w.type is not None or w.t is None else w.t  # OwnTracks' t says what triggered the message
-    found = reading(name, t, point(w.value, w.lat, w.lon), grid, space)
+    found = reading(name, t, _point(w), grid, space)
     if isinstance(found, Reading):
         found.owntracks = w.type is not None
     return found
 
 
-def _leniently(data: bytes | bytearray) -> "_Wire | list[_Wire | None] | None":
-    """JSON as many devices write it: NaN, Infinity and numbers beyond all range are faults of value, not of syntax."""
-    try:
-        loose = json.loads(data.decode(), parse_int=lambda s: int(s) if len(s) < LONGEST_NUMBER else math.nan)
-    except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        return None
-    return [_wire(item) for item in loose] if isinstance(loose, list) else _wire(loose)
+def _lacks(w: "_Wire | Refusal", stream: str | None) -> bool:
+    """Whether it has no field of one of our names where one is needed; what is in them does not matter."""
+    if not isinstance(w, _Wire) or w.type is not None:
+        return False
+    nowhere = w.value is _NOTHING and (w.lat is _NOTHING or w.lon is _NOTHING)
+    return nowhere or (w.t is None and w.tst is None) or (stream is None and w.stream is None)
 
 
-def _wire(loose: Any) -> _Wire | None:
+def _named(
+    data: bytes | bytearray, many: "Sequence[_Wire | Refusal]", grid: Grid, stream: str | None, columns: Columns
+) -> "Sequence[_Wire | Refusal]":
+    """The same message, by the names of its fields where they are not ours."""
+    rows = _items.decode(data) if data.lstrip().startswith(b"[") else [msgspec.Raw(bytes(data))]
+    return [_by_name(w, row, grid, stream, columns) for w, row in zip(many, rows, strict=True)]
+
+
+def _by_name(
+    w: "_Wire | Refusal", item: msgspec.Raw, grid: Grid, stream: str | None, columns: Columns
+) -> "_Wire | Refusal":
+    if isinstance(w, _Wire) and w.type is not None:
+        return w
     try:
-        return msgspec.convert(loose, _Wire)
+        row = _fields.decode(item)
+        layout = layout_of(tuple(sorted(row)), columns)
+        if layout is None:
+            return w
+        t = _time.decode(row[layout.time])
+        name = None if layout.stream is None or layout.stream not in row else _name.decode(row[layout.stream])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return w
+    if layout.time != "t" and grid.period_s is not None and abs(number(t)) >= LAST_SECOND:
+        t = number(t) / 1000
+    if stream is not None and layout.stream != "stream":
+        name = None  # the topic says whose it is; another field may number the device
+    value, lat, lon = (row[f] if f else _NOTHING for f in (layout.value, layout.lat, layout.lon))
+    return _Wire(None if name is None else str(name), t, value, lat, lon)
+
+
+def _point(w: _Wire) -> Point:
+    if (w.lat is _NOTHING and w.lon is _NOTHING) or bytes(w.value) != _NULL:
+        return _number(w.value)
+    return _number(w.lat), _number(w.lon)
+
+
+def _number(json: msgspec.Raw) -> float:
+    """Of a number, or of a text that is one."""
+    text = bytes(json)
+    return number(text.strip(b'"')) if len(text) < LONGEST_NUMBER else math.nan
+
+
+def _without_constants(data: bytes | bytearray) -> bytes | bytearray:
+    """NaN and Infinity, which devices write and JSON does not know, as texts that are no numbers either."""
+    start, at, parts = 0, _end(data, 0), []
+    while at < len(data):
+        constant = _CONSTANT.match(data, at)
+        if constant is None:
+            return data  # no JSON
+        parts += [data[start : at - (data[at - 1 : at] == b"-")], b'""']
+        start = constant.end()
+        at = _end(data, start)
+    return b"".join([*parts, data[start:]]) if parts else data
+
+
+def _end(data: bytes | bytearray, start: int) -> int:
+    """Where the first thing stands that is neither JSON nor in a text."""
+    found = _JSON.match(data, start)
+    assert found is not None  # it may be empty
+    return found.end()
+
+
+def _decoded(data: bytes | bytearray) -> "_Wire | list[_Wire] | list[_Wire | Refusal]":
+    """An array in which something is no reading is taken one by one."""
+    try:
+        found: _Wire | list[_Wire] = _decoder.decode(data)
     except msgspec.ValidationError:
-        return None
+        return [_wire(item) for item in _items.decode(data)]
+    return found
+
+
+def _wire(item: msgspec.Raw) -> _Wire | Refusal:
+    try:
+        return _one.decode(item)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return Refusal.unreadable
 
 
 def _moment(t: int | float | str | None) -> tuple[int | float, bool] | None:

@@ -32,6 +32,8 @@ Single = NDArray[np.floating[Any]]  # what crosses the interface is in single pr
 
 def weight_of(problem: Problem) -> float:
     """The problem's weight; 0 where only a limit at every step is asked for."""
+    if problem.chain.phases > 1:
+        raise InputError("the environment cannot look at a clock; fit with `cycle='none'`")
     match problem.average:
         case None:
             return 0.0

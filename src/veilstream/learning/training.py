@@ -18,8 +18,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
+from veilstream import container
 from veilstream.core.course import Course
 from veilstream.core.evaluate import evaluate
 from veilstream.core.information import Array
@@ -120,11 +121,9 @@ def numbered(path: str | None, *parts: int | None) -> str | None:
 
 def write_checkpoint(path: Path, run: Run, state: State, history: Curve) -> None:
     leaves = {f"{i:05d}": np.asarray(v) for i, v in enumerate(jax.tree.leaves(state))}
-    temporary = path.with_name(path.name + ".part")
     try:
-        save_file(leaves, temporary, {"run": json.dumps(asdict(run)), "history": json.dumps(history)})
-        os.replace(temporary, path)
-    except (OSError, SafetensorError) as error:
+        container.write(path, save(leaves, {"run": json.dumps(asdict(run)), "history": json.dumps(history)}))
+    except OSError as error:
         raise InputError(f"checkpoint {path} cannot be written ({error})") from None
 
 

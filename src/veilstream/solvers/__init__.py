@@ -46,6 +46,11 @@ def solver_of(method: str | Solver, **options: Any) -> tuple[Solver, str]:
     return method, method.name
 
 
+def check_clock(problem: Problem, solver: Solver, name: str) -> None:
+    if problem.chain.phases > 1 and not solver.clocks:
+        raise InputError(f"method {name} cannot look at a clock; fit with `cycle='none'`, or use causal-ba")
+
+
 def make_solver(method: str, **options: Any) -> Solver:
     """The solver of that name with its options, or a line saying what there is."""
     if method in SHAPES:
@@ -111,12 +116,13 @@ def solve(
     if window is not None:
         options["window"] = window
     solver, name = solver_of(method, seed=seed, **options)
+    check_clock(problem, solver, name)
     average, rungs = problem.average, None
     if feedback is not None:
         if not isinstance(average, Average) or average.limit is None:
             raise InputError("`feedback` keeps a mean limit: give one (`avg`)")
         chosen_on = None
-        if held_out is not None:  # chosen on its earlier half, told of its later one
+        if held_out is not None and held_out.n_units > 1:  # chosen on its earlier half, told of its later one
             chosen_on, held_out = held_out.halves()
         rungs = climb(problem, solver, average.limit, feedback, course, chosen_on, max_bits, progress)
         point, weight = rungs.start, rungs.weight
@@ -159,6 +165,7 @@ def curve(
     if weights.ndim != 1 or not weights.size or not np.isfinite(weights).all() or (weights < 0).any():
         raise InputError("weights must be a list of finite numbers >= 0")
     solver, name = solver_of(method, seed=seed, **options)
+    check_clock(problem, solver, name)
     best = envelope(solver.points(problem, weights, progress), weights)
     seconds = time.perf_counter() - started
     return [

@@ -10,6 +10,7 @@ Their leakage is the true one, by exact belief: a provider who knows the chain f
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -66,6 +67,7 @@ SHAPES: dict[str, tuple[Callable[[Problem, float], Array], float, float]] = {
 class Baseline(Solver):
     """One of the above, tried at `settings` strengths; at a weight, the best of them."""
 
+    clocks: ClassVar[bool] = True
     shape: str
     settings: int = 24
     steps: int = 200
@@ -127,9 +129,14 @@ class Baseline(Solver):
         return np.geomspace(low, high, self.settings) / max(self._distortion(problem, constant(problem)), 1e-12)
 
     def _channel(self, problem: Problem, strength: float) -> Array:
-        if not problem.allowed.all():
+        free = np.ones(problem.distortion.shape) if problem.forbidden is None else 1.0 - problem.forbidden
+        if (problem.allowed < free).any():
             raise InputError(f"{self.shape} cannot keep a limit at every step; use an average constraint")
-        return SHAPES[self.shape][0](problem, float(strength))
+        a = SHAPES[self.shape][0](problem, float(strength))
+        if problem.forbidden is None:
+            return a
+        a = a * free  # what is forbidden is struck out, and a row that is left empty shows anything it may
+        return normalised(np.where(a.any(1, keepdims=True), a, free))
 
     @staticmethod
     def _distortion(problem: Problem, a: Array) -> float:

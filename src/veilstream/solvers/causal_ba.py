@@ -6,9 +6,12 @@ weight: the optimum is concave in the weight, and so is the envelope they span.
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
+from veilstream.core.by_clock import ClockPolicy
+from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
 from veilstream.core.local.pattern import Rows, TooLarge, pattern_of
 from veilstream.core.local.policy import FLOOR
@@ -17,8 +20,9 @@ from veilstream.core.problem import Problem
 from veilstream.core.steady import long_run, rates, startup_bits
 from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
+from veilstream.solvers.cyclic import CyclicSweep
 from veilstream.solvers.runs import Runs
-from veilstream.solvers.size import Layout, free_bytes, layout_of
+from veilstream.solvers.size import Layout, dense_bytes, fitting, free_bytes, layout_of
 from veilstream.solvers.solution import Point, Progress, Solver, Status
 from veilstream.solvers.sparse_sweep import SparseSweep, sparse_starts
 from veilstream.solvers.sweep import Sweep, Sweeping
@@ -26,12 +30,14 @@ from veilstream.solvers.sweep import Sweep, Sweeping
 LARGE_TABLE = 20_000  # numbers in one alpha beyond which three starts must do
 LARGEST_TABLE = 200_000  # numbers in alpha, over the batch, up to which the window is raised by itself
 MANY = 40  # states from which a first look around takes one start
+MIXED = 0.05  # of the uniform law, in an output model to start from
 
 
 @dataclass(frozen=True)
 class CausalBA(Solver):
     """Hyper-parameters; `points` runs it."""
 
+    clocks: ClassVar[bool] = True
     window: int | None = None  # None: raise it while that gains more than min_gain
     tolerance: float = 1e-5  # relative change of the value between two looks
     max_sweeps: int = 3000
@@ -71,6 +77,8 @@ class CausalBA(Solver):
 
     def _points(self, problem: Problem, weights: Array, progress: Progress | None) -> list[Point]:
         window = self._first_window(problem)
+        if problem.chain.phases > 1:
+            return self._around(problem, weights, window, progress)
         few = problem.n_states * problem.n_outputs**window > LARGE_TABLE
         n_starts = min(3 if few else 5 + self.random_starts, self.most_starts)
         how = self._layout(problem, window, n_starts)  # one weight must fit; several are run at once where they do
@@ -99,11 +107,30 @@ class CausalBA(Solver):
             found += [best[i] for i in rising]
         return [with_startup(problem, p) for p in best]
 
+    def _around(self, problem: Problem, weights: Array, window: int, progress: Progress | None) -> list[Point]:
+        """With a public clock, from the best for the chain that does not look at it: other starts led to the same."""
+        chain, n = problem.chain, problem.n_outputs
+        mean = MarkovChain(chain.transition, chain.initial, chain.histories)
+        bytes_each = chain.phases * dense_bytes(problem, window, 1, self.dtype)
+        at_once = max(1, int(min(free_bytes(self.memory_gb) // bytes_each, len(weights))))
+        how = fitting(Layout(window, None, bytes_each), problem, free_bytes(self.memory_gb))
+        plain = replace(self, window=window, reach=None, sparse=False)
+        models = [
+            model_for(how, problem, p.policy) for p in plain.points(replace(problem, chain=mean), weights, progress)
+        ]
+        starts = (1 - MIXED) * np.stack(models)[:, None] + MIXED / n
+        found = constants(problem, window)
+        for first in range(0, len(weights), at_once):
+            part = slice(first, first + at_once)
+            found += self.run(problem, weights[part], how, starts[part], progress)
+        return [with_startup(problem, p) for p in envelope(found, weights)]
+
     def rough(self, problem: Problem) -> "CausalBA":
         """For a first look around: the least window, the fewest starts."""
         least = replace(self, window=self._first_window(problem), random_starts=0)
         # on large chains all starts have led to nearly the same value, and a weight takes seconds
-        return replace(least, most_starts=1, tolerance=10 * self.tolerance) if len(problem.chain) >= MANY else least
+        slow = len(problem.chain) >= MANY or problem.chain.phases > 1
+        return replace(least, most_starts=1, tolerance=10 * self.tolerance) if slow else least
 
     def left_out(self, problem: Problem) -> list[str]:
         lines, chain = [], problem.chain
@@ -148,7 +175,8 @@ class CausalBA(Solver):
         every = np.repeat(weights, n_starts)
         sweep: Sweeping
         if how.pattern is None:
-            sweep = Sweep(problem, problem.cost(every), how.window, self.look_ahead, self.dtype)
+            dense = Sweep if problem.chain.phases == 1 else CyclicSweep
+            sweep = dense(problem, problem.cost(every), how.window, self.look_ahead, self.dtype)
         else:
             sweep = SparseSweep(problem, every, how.pattern, self.look_ahead, self.dtype)
         tables = sweep.start(r.copy())
@@ -174,10 +202,10 @@ def starting_models(problem: Problem, window: int, random: int, seed: int) -> Ar
     uniform = np.full((n, n), 1 / n)
     nearest = np.eye(n)[np.where(problem.allowed, problem.distortion, np.inf).argmin(1)]  # Z x Y
     flow = nearest.T @ (chain.stationary[:, None] * chain.transition) @ nearest + 1e-12
-    truth = 0.95 * flow / flow.sum(1, keepdims=True) + 0.05 * uniform
-    hold = 0.95 * np.eye(n) + 0.05 * uniform
+    truth = (1 - MIXED) * flow / flow.sum(1, keepdims=True) + MIXED * uniform
+    hold = (1 - MIXED) * np.eye(n) + MIXED * uniform
     rng = np.random.default_rng(seed)
-    others = [0.95 * rng.dirichlet(np.full(n, 0.3), n) + 0.05 * uniform for _ in range(random)]
+    others = [(1 - MIXED) * rng.dirichlet(np.full(n, 0.3), n) + MIXED * uniform for _ in range(random)]
     models = np.stack([uniform, truth, hold, truth, uniform, *others])
     if window == 0:
         return np.asarray(models.mean(1, keepdims=True))[None]
@@ -192,20 +220,28 @@ def annealing(n_starts: int) -> Array:
 
 
 def constants(problem: Problem, window: int) -> list[Point]:
-    """Always the same symbol, where one is always allowed: nothing leaks.
+    """Always the same symbol, where one is always allowed: nothing leaks. With a public clock, the same at each phase.
 
     Without a limit the one of least distortion will do; under one each may still leak a little, by its floor.
     """
-    n, points = problem.n_outputs, []
+    n, chain, points = problem.n_outputs, problem.chain, []
     K = problem.allowed[None].astype(float)
-    cost = problem.chain.stationary @ problem.distortion
-    open_to_all = [int(cost.argmin())] if K.all() else np.flatnonzero(problem.allowed.all(0))
-    for y in open_to_all:
-        r = np.full(n, FLOOR)
-        r[y] = 1 - FLOOR * (n - 1)
-        policy = WindowPolicy(np.tile(r, (n**window, 1)), K, window, first=int(y) if window else 0)
+    if chain.phases > 1:
+        costs = [chain.at(phase).initial @ problem.distortion for phase in range(chain.phases)]
+        shown = [tuple(int(np.where(problem.allowed.all(0), cost, np.inf).argmin()) for cost in costs)]
+        shown = shown if problem.allowed.all(0).any() else []
+    else:
+        cost = chain.stationary @ problem.distortion
+        shown = [(int(cost.argmin()),)] if K.all() else [(int(y),) for y in np.flatnonzero(problem.allowed.all(0))]
+    for outputs in shown:
+        models = [np.where(np.arange(n) == y, 1 - FLOOR * (n - 1), FLOOR) for y in outputs]
+        first = outputs[0] if window else 0
+        parts = tuple(WindowPolicy(np.tile(r, (n**window, 1)), K, window, first=first) for r in models)
+        policy = parts[0] if chain.phases == 1 else ClockPolicy(parts).made_for(chain)
         if K.all():
-            points.append(Point(policy, 0.0, float(cost @ r)))
+            law = [chain.at(phase).initial if chain.phases > 1 else chain.stationary for phase in chain.around]
+            mean = np.mean([pi @ problem.distortion @ models[i] for pi, i in zip(law, chain.around, strict=True)])
+            points.append(Point(policy, 0.0, float(mean)))
         else:
             found = rates(problem, policy)
             points.append(Point(policy, found.leakage, found.distortion))

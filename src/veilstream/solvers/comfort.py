@@ -11,7 +11,7 @@ import numpy as np
 
 from veilstream.core.chain import MarkovChain
 from veilstream.core.interval import Z95, Interval
-from veilstream.core.problem import Average
+from veilstream.core.problem import Average, Problem
 from veilstream.solvers.solution import Level, Point, Solution
 from veilstream.units import convert
 
@@ -113,6 +113,17 @@ def about_policy(leakage: float, chain: MarkovChain) -> list[str]:
             "truth, ask for a smaller distance if they are to be of use"
         ]
     return []
+
+
+def about_forbidden(problem: Problem) -> list[str]:
+    """What forbidding confusions means where nothing was read."""
+    if problem.forbidden is None:
+        return []
+    blind = "only what every state may show is released" if problem.open.any() else "nothing is released"
+    return [
+        f"some confusions are forbidden: at a reading that cannot be read {blind}, and a clock, which would show the "
+        "last known state where a reading is missing, is refused"
+    ]
 
 
 def about_later(solution: Solution) -> list[str]:

@@ -21,6 +21,7 @@ SHARES = (0.4, 0.6, 0.75, 0.82, 0.88, 0.92, 0.96, 1.0, 1.04, 1.08, 1.12, 1.18, 1
 APART = 1.015  # neighbours differ by this factor at least
 LARGEST = 30_000_000  # entries in the table of one rung
 CLIPPED = 0.999  # of the distances on the highest rung count in full
+DEBT = 0.4  # of a period's limit: thrift that is remembered
 LEAST_ROOM = 1.001  # the largest distance is beyond the limit by this factor at least
 SHOWN = 1e-9  # a release is in the support of a rung where some memory shows it with more than this
 
@@ -76,7 +77,7 @@ class Climb:
             "promised": not self.forbidden,
             "served": self.served,
             "unserved": self.unserved,
-            "start_bits": charge.start_bits,
+            "start_bits": float(charge.start_bits(np.zeros(1, np.int64))[0]),
             "change_bits": float(charge.change_bits.max()),
         }
 
@@ -102,7 +103,7 @@ def climb(
     course: recorded streams that the limit is about. chosen_on: others, that the first rung is chosen on. max_bits: no
     rung that leaks more per step; the limit is then no longer promised.
     """
-    if problem.n_outputs**2 * problem.n_states > LARGEST:
+    if problem.n_outputs**2 * problem.n_states * problem.chain.phases > LARGEST:
         raise InputError(f"a ladder over {problem.n_states} states is too large; fit fewer")
 
     def felt(p: Point) -> float:
@@ -128,7 +129,9 @@ def climb(
     judge = course if chosen_on is None else chosen_on
     means = [d for d, _ in allowed] if judge is None else [judge.felt(p) for p in policies]
     first = max([i for i, d in enumerate(means) if d <= limit], default=0)
-    rule = Feedback(every, limit, max(_largest(policies[-1], problem, course), limit * LEAST_ROOM), every * limit)
+    rule = Feedback(
+        every, limit, max(_largest(policies[-1], problem, course), limit * LEAST_ROOM), DEBT * every * limit
+    )
     ladder = Ladder(tuple(policies), rule, first).made_for(problem.chain).proved(problem.chain)
     served, unserved = _served(policies[0], problem, course, rule)
     kept = tuple(replace(p, policy=q) for (_, p), q in zip(allowed, policies, strict=True))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from veilstream.core.chain import MarkovChain
 from veilstream.core.course import Course
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Budget, Problem
@@ -21,6 +22,8 @@ from veilstream.solvers.solution import Level, Point, Progress, Solver
 
 ROUNDS = 5
 WEIGHTS_A_ROUND = 10
+FEW, NEAR = 5, 1.5  # weights of the first round with a public clock, around the one without it
+CLOSE_BY_CLOCK = 5e-3  # the same with a public clock, where there is no sharing of time
 CLOSE = 2e-3  # a single policy this close (relative) to the curve is taken as it is
 SWITCHING = 1e-2  # what switching may add to the leakage of a schedule, relative
 LONGEST_BLOCK = 1024
@@ -69,22 +72,31 @@ def meet(
     enough = [p for p in silent if axis.of(p) <= axis.limit + 1e-7 and p.leakage <= 1e-7]
     if enough and (isinstance(constraint, Average) or axis.limit <= 1e-7):
         return replace(min(enough, key=lambda p: p.distortion), startup_bits=0.0), 0.0
-    found = silent + exact_end(problem, solver)
+    rough = solver.rough(problem)
+    found = silent + exact_end(problem, rough if problem.chain.phases > 1 else solver)
     if axis.limit < axis.least * (1 - 1e-9):
         raise InputError(
             f"infeasible limit: no release has a mean distortion below {axis.least:g}, {axis.limit:g} was asked for"
         )
-    weights = first_weights(problem)
-    rough = solver.rough(problem)
+    clocked = problem.chain.phases > 1  # every weight takes long: fewer of them, chosen with more care
+    weights = nearby_weights(problem, rough, constraint, course) if clocked else first_weights(problem)
+    tried = list[tuple[float, Point]]()
     for i in range(ROUNDS):
         tell = (lambda f, what, i=i: progress((i + f) / ROUNDS, what)) if progress else None
-        found += rough.points(problem, weights, tell)
+        was, points = rough, rough.points(problem, weights, tell)
+        found, tried = found + points, tried + list(zip(weights.tolist(), points, strict=True))
         within, beyond = bracket(found, axis)
-        if beyond is None or close_enough(within, beyond, axis):
-            if rough is solver:
-                break
+        done = beyond is None or close_enough(within, beyond, axis, CLOSE_BY_CLOCK if clocked else CLOSE)
+        done = done or (clocked and axis.of(within) > (1 - CLOSE_BY_CLOCK) * axis.limit)
+        if done and rough is solver:
+            break
+        if done or (clocked and i > 0):
             rough = solver  # the region is found: now in full
-        if beyond is not None:
+        if beyond is not None and clocked:
+            here = [w for w, p in tried if p.policy is within.policy]
+            weights = np.mean(here) * np.array([0.985, 1.0, 1.015]) if done and here else closer(tried, axis)
+            tried = [] if rough is solver and was is not solver else tried  # a rough point may be a little off
+        elif beyond is not None:
             weights = narrower(weights, within, beyond)
             weights = weights if rough is not solver else weights[len(weights) // 2 - 1 :][:3]
     if beyond is None:
@@ -100,6 +112,17 @@ def first_weights(problem: Problem) -> Array:
     stake = float((problem.chain.stationary @ problem.distortion).min()) - least_distortion(problem)
     scale = max(problem.chain.entropy_rate, 0.01) / max(stake, 1e-9)
     return scale * np.geomspace(1 / 32, 64, 2 * WEIGHTS_A_ROUND)
+
+
+def nearby_weights(problem: Problem, rough: Solver, constraint: Average | Budget, course: Course | None) -> Array:
+    """Around the weight at which the chain that does not look at its clock meets the limit, which is quickly found."""
+    chain = problem.chain
+    plain = replace(problem, chain=MarkovChain(chain.transition, chain.initial, chain.histories))
+    try:
+        weight = meet(plain, rough, constraint, course=course)[1]
+    except InputError:
+        weight = 0.0
+    return weight * np.geomspace(1 / NEAR, NEAR, FEW) if 0 < weight < np.inf else first_weights(problem)
 
 
 def least_distortion(problem: Problem) -> float:
@@ -151,9 +174,9 @@ def on_chord(within: Point, beyond: Point, axis: Axis) -> tuple[float, float]:
     return share, share * axis.other(within) + (1 - share) * axis.other(beyond)
 
 
-def close_enough(within: Point, beyond: Point, axis: Axis) -> bool:
+def close_enough(within: Point, beyond: Point, axis: Axis, close: float = CLOSE) -> bool:
     _, best = on_chord(within, beyond, axis)
-    return axis.other(within) - best <= CLOSE * axis.other(within)
+    return axis.other(within) - best <= close * axis.other(within)
 
 
 def narrower(weights: Array, within: Point, beyond: Point) -> Array:
@@ -161,6 +184,24 @@ def narrower(weights: Array, within: Point, beyond: Point) -> Array:
     centre = slope(within, beyond)
     reach = (weights[-1] / weights[0]) ** (1 / 4)
     return centre * np.geomspace(1 / reach, reach, WEIGHTS_A_ROUND + 1)
+
+
+def closer(tried: list[tuple[float, Point]], axis: Axis) -> Array:
+    """Three weights around the one at which the limit should be met, between the nearest tried on both sides of it."""
+    tried = sorted(tried, key=lambda one: one[0])
+    at = np.log([weight for weight, _ in tried])
+    over = np.array([axis.of(p) for _, p in tried]) - axis.limit
+    crossed = np.flatnonzero((over[1:] > 0) != (over[:-1] > 0))
+    if not crossed.size:  # further out, as far as the last two say
+        end = np.array([0, 1] if abs(over[0]) < abs(over[-1]) else [-1, -2])
+        width = at[end[0]] - at[end[1]]
+        rise = (over[end[0]] - over[end[1]]) / width
+        ahead = np.clip(-over[end[0]] / (rise * width) if rise else 1.0, 0.5, 10.0)
+        return np.asarray(np.exp(at[end[0]] + width * ahead * np.array([0.75, 1.0, 1.5])))
+    k = min(crossed, key=lambda k: at[k + 1] - at[k])
+    width = at[k + 1] - at[k]
+    centre = at[k] + width * np.clip(over[k] / (over[k] - over[k + 1]), 0.1, 0.9)
+    return np.asarray(np.exp(centre + width * np.array([-0.1, 0.0, 0.1])))
 
 
 def can_share(problem: Problem, within: Point, beyond: Point) -> bool:

@@ -47,15 +47,15 @@ def layout_of(
     dense = dense_bytes(problem, window, batch, dtype)
     cells = problem.n_outputs ** (window + 1) * problem.n_states
     if sparse is False or (sparse is None and (cells <= SMALL or problem.allowed.mean() > 0.5)):
-        return _fitting(Layout(window, None, dense), problem, free)
+        return fitting(Layout(window, None, dense), problem, free)
     most = free / TRIPLE_BYTES
     if not sparse and dense <= free:
         most = min(most, most_triples(problem, window))
     try:
         pattern = pattern_of(problem.chain.sparse, Rows.of(problem.allowed), problem.n_outputs, window, most)
     except TooLarge as triples:
-        return _fitting(Layout(window, None, int(triples.args[0]) * TRIPLE_BYTES if sparse else dense), problem, free)
-    return _fitting(Layout(window, pattern, sparse_bytes(pattern, batch, dtype)), problem, free)
+        return fitting(Layout(window, None, int(triples.args[0]) * TRIPLE_BYTES if sparse else dense), problem, free)
+    return fitting(Layout(window, pattern, sparse_bytes(pattern, batch, dtype)), problem, free)
 
 
 def most_triples(problem: Problem, window: int) -> int:
@@ -64,7 +64,7 @@ def most_triples(problem: Problem, window: int) -> int:
     return int(S * Z * (ENTRY_NS + PRODUCT_NS * (2 * Z + 3 * Y)) / (FASTER * TRIPLE_NS))
 
 
-def _fitting(found: Layout, problem: Problem, free: float) -> Layout:
+def fitting(found: Layout, problem: Problem, free: float) -> Layout:
     if found.bytes <= free:
         return found
     advice = ["a smaller window"] * (found.window > 1) + ["fewer states (a coarser grid)"]

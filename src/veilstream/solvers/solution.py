@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -79,6 +79,8 @@ class Point:
 class Solver(ABC):
     """A frozen set of hyper-parameters that finds a policy for each weight; the rest says what else it can do."""
 
+    clocks: ClassVar[bool] = False  # whether it can look at the public clock of a chain
+
     @property
     def name(self) -> str:
         """How solutions call it, when it was not asked for by name."""
@@ -111,6 +113,19 @@ class Solver(ABC):
 
 
 @dataclass(frozen=True)
+class Kept:
+    """A total that is kept in the mean, relative to that of the recorded readings."""
+
+    off: float  # of the mean over releases, computed exactly
+    spread: float  # standard deviation of one release of the record, estimated
+    bits: float  # per step on the record, more than without
+    off_before: float  # without keeping it
+
+    def to_json(self) -> dict[str, float]:
+        return {"off": self.off, "sd": self.spread, "extra_bits": self.bits, "off_without": self.off_before}
+
+
+@dataclass(frozen=True)
 class Solution:
     """The answer of `solve`. Leakage in bits per step in the steady state; lower bounds hold for every policy."""
 
@@ -134,6 +149,7 @@ class Solution:
     record: OnCourse | None = None  # the same policy on the recorded streams that the limit is about
     held_out: HeldOut | None = None  # and on later ones that nothing was fitted to
     ladder: Any = field(default=None, repr=False)  # `solvers.ladder.Climb`: what keeps the limit, where feedback does
+    total: Kept | None = None  # where what is released is to add up
 
     @property
     def objective(self) -> float:
@@ -179,7 +195,9 @@ class Solution:
             "warnings": self.warnings,
             **({} if self.record is None else self.record.to_json()),
             **({} if self.ladder is None else {"feedback": self.ladder.to_json()}),
-            **({} if later is None else {"held_out": later.to_json(), "worst_leakage": self.worst_leakage}),
+            **({} if later is None else {"held_out": later.to_json()}),
+            **({} if later is None and self.record is None else {"worst_leakage": self.worst_leakage}),
+            **({} if self.total is None else {"total": self.total.to_json()}),
         }
 
     def with_bound(self, bound: float, certificate: Any, elsewhere: float = 0.0) -> "Solution":

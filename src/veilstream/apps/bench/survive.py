@@ -2,19 +2,21 @@
 
 People (GeoLife): fitted on the first two thirds of their traces in time, --avg 1km, checked on the last third.
 Meters (London): fitted on the first half of the year, 8 bins, a limit halfway between the least possible and revealing
-nothing, checked on the second half.
-
-Each twice: as it is, and kept by feedback, with a public move a day (people) or a week (meters).
+nothing, checked on the second half. With --full also fitted on every other week and checked on those between.
 """
 
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from veilstream.core.course import Course
-from veilstream.core.held_out import HeldOut
-from veilstream.core.problem import Average, Problem
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.core.problem import Average
+from veilstream.data.encode import encode
+from veilstream.data.fitting import FitOptions, FittedModel, fit_model
+from veilstream.data.hold_out import WEEK_S, units_of
+from veilstream.data.readings import MICROSECONDS, Account
+from veilstream.data.record import Record
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.solvers import solve
@@ -24,20 +26,37 @@ if TYPE_CHECKING:
     from veilstream.data.readings import Readings
 
 LIMIT_KM = 1.0
-DAY_S = 86_400.0
 BINS = 8
 Row = dict[str, float | str]
 
 
-def survives(readings: "Readings", options: FitOptions, limit: float | None = None, days: int = 7) -> Row:
-    """limit: on the mean, from reading to release; halfway between the least possible and revealing nothing if none.
-
-    days: between public moves.
-    """
+def survives(readings: "Readings", options: FitOptions, limit: float | None = None) -> Row:
+    """Fitted on the earlier part, checked on the later one."""
     model = fit_model(readings, options)
     if model.later is None:
         return {"held out": "nothing: the record is too short"}
-    utility = Utility.of(model.chain, model.states, model.record, held_out=model.later.record)
+    return judged(model, model.later.record, limit)
+
+
+def alternate(readings: "Readings", options: FitOptions, limit: float | None = None) -> Row:
+    """Fitted on every other week, checked on those between: the same seasons in both."""
+    import polars as pl
+
+    odd = (readings.frame["t"].max() - pl.col("t")) // (WEEK_S * MICROSECONDS) % 2 == 1
+    model = fit_model(_only(readings, odd), replace(options, hold_out=0.0))
+    runs = encode(_only(readings, ~odd), model.recording, model.states)
+    units, steps = units_of(runs.source, model.recording), runs.source
+    record = Record.of(steps.stream, steps.step, steps.points, runs.symbols, units.of, units.name)
+    return judged(model, record, limit)
+
+
+def _only(readings: "Readings", which: Any) -> "Readings":
+    return replace(readings, frame=readings.frame.filter(which), account=Account())
+
+
+def judged(model: FittedModel, held_out: Record, limit: float | None) -> Row:
+    """limit: on the mean, from reading to release; halfway between the least possible and revealing nothing if none."""
+    utility = Utility.of(model.chain, model.states, model.record, held_out=held_out)
     course = utility.course
     if course is None or utility.held_out is None:
         return {"held out": "too few fitted steps to say how readings lie around their states"}
@@ -49,7 +68,6 @@ def survives(readings: "Readings", options: FitOptions, limit: float | None = No
     record, later = solution.record, solution.held_out
     assert record is not None and later is not None
     felt, bits = later.raw_distortion.scaled(1 / limit), later.leakage
-    every = round(days * DAY_S / (model.recording.period_s or DAY_S))
     return {
         "states": len(model.states),
         "held out": f"{later.units} {later.unit}" + ("" if later.level == "held out" else ", model only"),
@@ -65,33 +83,13 @@ def survives(readings: "Readings", options: FitOptions, limit: float | None = No
         "later/fitted": bits.value / record.bits if record.bits > 0 else 0.0,
         "claim": "inside" if bits.low <= record.bits <= bits.high else "above" if record.bits > bits.high else "BELOW",
         "bits at most, any data": solution.worst_leakage if solution.worst_leakage is not None else "",
-        **kept(problem, limit, every, course, utility.held_out, bits.value),
     }
 
 
-def kept(problem: Problem, limit: float, every: int, fitted: Course, later: Course, without: float) -> Row:
-    """The same limit kept by feedback; without: bits per step on the later data of the policy that only promised it."""
+def tried(way: Callable[..., Row], *given: Any) -> Row:
+    """A record that cannot be fitted or cut says why."""
     try:
-        ladder = solve(problem, course=fitted, feedback=every).policy
-    except InputError as fault:
-        return {"feedback": f"refused: {fault}"}
-    found = later.leakage(ladder, problem.chain)
-    felt = HeldOut.of(later, ladder, problem.chain, problem.distortion).raw_distortion.scaled(1 / limit)
-    assert found.charged is not None
-    return {
-        "feedback: felt/limit": felt.value,
-        "feedback: interval": _span(felt),
-        "feedback: bits": found.bits,
-        "feedback: bits/without": found.bits / without if without > 0 else 0.0,
-        "feedback: charged/bits": found.charged / found.bits if found.bits > 0 else 0.0,
-        "feedback: moves": found.moves,
-    }
-
-
-def tried(readings: "Readings", options: FitOptions, limit: float | None = None, days: int = 7) -> Row:
-    """The same; a record that cannot be fitted or cut says why."""
-    try:
-        return survives(readings, options, limit, days)
+        return way(*given)
     except InputError as fault:
         return {"held out": f"nothing: {fault}"}
 
@@ -100,29 +98,37 @@ def _span(figure: "Interval") -> str:
     return f"[{figure.low:.3f}, {figure.high:.3f}]"
 
 
-def run() -> dict[str, Row]:
-    """Everybody in $VEIL_DATA/geolife and $VEIL_DATA/smartmeter/*.csv, one row each, then the counts."""
+def run(full: bool = False) -> dict[str, Row]:
+    """Everybody in $VEIL_DATA/geolife and $VEIL_DATA/smartmeter/*.csv, one row each, then the counts.
+
+    full: meters once more by alternate weeks.
+    """
     from veilstream.data.sources import read
 
     folder = Path(os.environ.get("VEIL_DATA", "data"))
     rows: dict[str, Row] = {}
+    mixed: dict[str, Row] = {}
     for user in sorted(p for p in folder.glob("geolife/*") if p.is_dir()):
-        rows[user.name] = tried(read([str(user)]), FitOptions(hold_out=1 / 3), LIMIT_KM, days=1)
+        rows[user.name] = tried(survives, read([str(user)]), FitOptions(hold_out=1 / 3), LIMIT_KM, 1)
     for table in sorted(folder.glob("smartmeter/*.csv")):
         readings = read([str(table)], unit="kWh")
         for name in readings.streams:
-            rows[name] = tried(readings.only(name), FitOptions(n_states=BINS, hold_out=0.5))
+            own, options = readings.only(name), FitOptions(n_states=BINS, hold_out=0.5)
+            rows[name] = tried(survives, own, options)
+            if full:
+                mixed[f"{name}, alternate weeks"] = tried(alternate, own, options)
     if not rows:
         return {"data": {"note": "none: name a folder with geolife/ and smartmeter/ in VEIL_DATA"}}
+    counted = {"all": counts(rows)} | ({"all, alternate weeks": counts(mixed)} if mixed else {})
+    return rows | mixed | counted
+
+
+def counts(rows: dict[str, Row]) -> Row:
     told = [r for r in rows.values() if "kept" in r]
-    fed = [r for r in told if "feedback: felt/limit" in r]
-    rows["all"] = {
+    return {
         "people and meters": len(told),
         "limit kept": sum(r["kept"] == "yes" for r in told),
         "limit within the interval": sum(r["kept"] != "NO" for r in told),
         "claimed bits inside or above": sum(r["claim"] != "BELOW" for r in told),
         "claimed bits inside": sum(r["claim"] == "inside" for r in told),
-        "feedback: worst felt/limit": max((float(r["feedback: felt/limit"]) for r in fed), default=0.0),
-        "feedback: within 1.05": sum(float(r["feedback: felt/limit"]) <= 1.05 for r in fed),
     }
-    return rows

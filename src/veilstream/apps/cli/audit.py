@@ -20,6 +20,8 @@ Examples:
 
   veil audit policy.veil --data my-tracks/            and on recorded traces, with a learned adversary
 
+  veil audit policy.veil --data this-month/ --quick   is it still the same person? what releases tell, no chain believed
+
   veil audit policy.veil --data meter.csv --against planar-laplace,myopic
 
   veil audit policy.veil --data geolife/016 --json    exit code 1 if the policy's claim fails

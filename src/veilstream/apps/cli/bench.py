@@ -6,8 +6,8 @@ import typer
 
 from veilstream.errors import InputError
 
-GROUPS = ["core", "large", "data", "gateway", "nats", "fleet", "deep"]
-ASKED = ["survive"]  # only when named: it needs recorded data
+GROUPS = ["core", "large", "cycle", "data", "gateway", "nats", "fleet", "deep"]
+ASKED = ["survive", "feedback"]  # only when named: it needs recorded data
 EXAMPLES = """
 Examples:
 
@@ -23,9 +23,11 @@ Examples:
 
 def bench(
     groups: Annotated[
-        list[str] | None, typer.Argument(help=f"Which: {', '.join(GROUPS)}; all unless told. Or survive.")
+        list[str] | None, typer.Argument(help=f"Which: {', '.join(GROUPS)}; all unless told. Or {' or '.join(ASKED)}.")
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="What takes longer, too: large up to 4,096 states.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="What takes longer, too: large up to 4,096 states, cycle on every household.")
+    ] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """The benchmarks, as ratios against the plainest program that does the same."""

@@ -98,7 +98,11 @@ def _plain(value: Any) -> object:
 
 
 def read_model(
-    text: str, distortion: str = "felt", quantile: float = 1.0, pairs: bool = False
+    text: str,
+    distortion: str = "felt",
+    quantile: float = 1.0,
+    show: str | None = None,
+    pairs: bool = False,
 ) -> "tuple[Utility, Artefact | None]":
     """What the limits of a .veil file or of builtin:NAME are about, and the file; see `Utility`.
 
@@ -120,25 +124,27 @@ def read_model(
     artefact = load(text)
     states, solved = artefact.states, artefact.problem
     if pairs and (artefact.chain.histories is not None or artefact.chain.phases > 1):
-        raise InputError("--pairs needs a chain of order 1 without a clock: fit with --order 1")
+        raise InputError("--pairs needs a chain of order 1 without a clock: fit with --order 1 --cycle none")
     chain = artefact.chain.lift(2) if pairs else artefact.chain
     if states is not None:
-        return Utility.of(chain, states, artefact.record, distortion, quantile, artefact.held_out), artefact
+        held_out = artefact.held_out
+        return Utility.of(chain, states, artefact.record, distortion, quantile, held_out, show), artefact
     if solved is None:
         raise InputError(f"{text} has no states, so distances between them are unknown")
     names = tuple(map(str, range(solved.n_outputs)))
     return Utility(chain, solved.distortion, "", names), artefact
 
 
-# how `veil fit` was told to read; its files remember it, so that the other verbs read alike
-READING: dict[str, type] = {"columns": str, "tz": str, "time_format": str, "unit": str, "skip_bad": bool}
+# how `veil fit` was told to read; its files remember it, so that the other verbs read alike. What may be dropped is
+# not remembered: that is for whoever releases to say.
+READING = ("columns", "tz", "time_format", "unit")
 
 
 def remembered(provenance: Mapping[str, Any]) -> dict[str, Any]:
     """How the data behind a file was read; a file may say anything."""
     said = provenance.get("reading")
     known = said if isinstance(said, dict) else {}
-    return {k: known[k] for k, kind in READING.items() if known.get(k) and isinstance(known[k], kind)}
+    return {k: known[k] for k in READING if isinstance(known.get(k), str) and known[k]}
 
 
 def read_like(provenance: Mapping[str, Any], sources: list[str], **told: Any) -> "Readings":
@@ -150,10 +156,15 @@ def read_like(provenance: Mapping[str, Any], sources: list[str], **told: Any) ->
     told = {k: v for k, v in told.items() if v}
     try:
         return read(sources, **(remembered(provenance) | told))
-    except InputError:
+    except InputError as fault:
         if not remembered(provenance).keys() - told.keys():
             raise
-        return read(sources, **told)
+        try:
+            return read(sources, **told)
+        except InputError:
+            if ": no column " in str(fault):  # another file, with names of its own: what is wrong with it is the second
+                raise
+            raise fault from None
 
 
 def quantile_of(text: str | None) -> tuple[str | None, float]:
@@ -175,14 +186,13 @@ def constraint_of(
 ) -> "Constraint":
     """--avg, --lambda or --budget, alone or with --max."""
     from veilstream.core.problem import Average, Both, Budget, Instantaneous
-    from veilstream.units import parse_quantity
 
     given = [name for name, v in (("--avg", avg), ("--lambda", weight), ("--budget", budget)) if v is not None]
     if len(given) > 1:
         raise InputError(f"give one of {', '.join(given)}, not several")
     average: Average | Budget | None = None
     if avg is not None:
-        average = Average(limit=parse_quantity(avg, model.unit, "--avg"))
+        average = Average(limit=mean_limit(model, avg))
     elif weight is not None:
         average = Average(weight=weight)
     elif budget is not None:
@@ -193,6 +203,15 @@ def constraint_of(
         return average
     limit = Instantaneous(limits(model, at_most))
     return limit if average is None else Both(average, limit)
+
+
+def mean_limit(model: "Utility", text: str) -> float:
+    """2km, or 25%: of what revealing nothing costs."""
+    from veilstream.units import parse_quantity
+
+    if text.strip().endswith("%") and model.unit != "%":
+        return parse_quantity(text.strip().removesuffix("%"), "", "--avg") / 100 * model.blind
+    return parse_quantity(text, model.unit, "--avg")
 
 
 def limits(model: "Utility", text: str) -> float | tuple[float, ...]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from veilstream.data.fitting import FitOptions, FittedModel
     from veilstream.data.readings import Readings
     from veilstream.data.synthetic import Source
+    from veilstream.solvers.solution import Progress
 
 DATA, STATES, CHAIN, OUT = "Data", "States", "Chain", "Output"
 EXAMPLES = """
@@ -28,6 +29,8 @@ Examples:
   veil fit meter.csv --unit kWh --states 6 -o meter.veil
 
   veil fit people.csv -o 'out/{stream}.veil'         one model per stream
+
+  veil fit meter.csv --unit kWh --zone Europe/London -o meter.veil      what the hour tells is no secret
 
   veil fit glucose.csv --unit mg/dL --edges 70,180 -o glucose.veil
 
@@ -173,6 +176,22 @@ def fit(
             rich_help_panel=CHAIN,
         ),
     ] = "auto",
+    cycle: Annotated[
+        str,
+        typer.Option(
+            help="The hour of the day, which everybody knows: day, week (weekends apart), none, or auto: where "
+            "held-out log-loss gains by it.",
+            rich_help_panel=CHAIN,
+        ),
+    ] = "auto",
+    zone: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose hours, as in Europe/London, summer time included (default: that of --tz, else the record's "
+            "own clock).",
+            rich_help_panel=CHAIN,
+        ),
+    ] = None,
     smoothing: Annotated[
         str | None,
         typer.Option(
@@ -212,10 +231,13 @@ def fit(
         max_order=max_order,
         hold_out=share_of(hold_out),
         moves=None if smoothing is None else smoothing == "moves",
+        cycle=cycle,
+        zone=zone or (None if tz == "own" else tz),
         seed=seed,
     )
     if smoothing not in (None, "moves"):
         options = replace(options, smoothing=parse_quantity(smoothing, "", "--smoothing"))
+    told = {"columns": columns, "tz": tz, "time_format": time_format, "unit": unit}
     truth = None
     if synthetic is not None:
         if sources:
@@ -224,8 +246,8 @@ def fit(
     else:
         from veilstream.apps.cli.common import progress_bar
 
-        with progress_bar("reading", json_out):
-            readings = _read(sources or [], columns, tz, time_format, unit, skip_bad)
+        with progress_bar("reading", json_out) as progress:
+            readings = _read(sources or [], told, skip_bad, progress)
     if width is not None:
         options = replace(options, width=parse_quantity(width, readings.unit, "--width"))
     if edges is not None:
@@ -241,7 +263,6 @@ def fit(
             (readings.only(s), out and out.replace("{stream}", _safe(s)), _per_stream(plot, s))
             for s in readings.streams
         ]
-    told = {"columns": columns, "tz": tz, "time_format": time_format, "unit": unit, "skip_bad": skip_bad}
     reading = {k: v for k, v in told.items() if v}
     results = [_one(own, options, path, picture, truth, json_out, reading) for own, path, picture in jobs]
     if json_out:
@@ -300,16 +321,19 @@ def _one(
     return result
 
 
-def _read(
-    sources: list[str], columns: str | None, tz: str | None, time_format: str | None, unit: str | None, skip_bad: bool
-) -> Readings:
+def _read(sources: list[str], told: dict[str, str | None], skip_bad: bool, progress: Progress | None) -> Readings:
     try:
         from veilstream.data.sources import read
     except ImportError as missing:
         raise InputError(
             f"reading data needs {missing.name}; install it with: pip install 'veilstream[data]'"
         ) from None
-    return read(sources, columns=columns, tz=tz, time_format=time_format, unit=unit, skip_bad=skip_bad)
+
+    def tell(done: int, files: int) -> None:
+        if progress:
+            progress(done / files, f"file {done} of {files}")
+
+    return read(sources, **told, skip_bad=skip_bad, progress=tell)
 
 
 def _names(pairs: list[str]) -> tuple[tuple[str, str], ...]:

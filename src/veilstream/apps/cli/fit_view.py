@@ -72,6 +72,8 @@ def _summary(model: FittedModel, result: dict[str, Any]) -> Table:
         (f"always releasing {blind}", f"leaks nothing, costs {d.blind_state_to_state:.3g} {unit} from state to state,"),
         ("", f"{d.blind_raw_to_state:.3g} {unit} from the raw reading"),
     ]
+    if model.cycle.clock is not None:
+        rows.insert(4, ("clock", f"{model.cycle.clock}; held-out log-loss without it {model.cycle.plain:.4f}"))
     if model.within_resolution is not None:
         near = f"{model.within_resolution:.1%} of steps within {model.resolution_m / 1000:g} km of their state"
         rows.insert(-2, ("resolution", near))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from veilstream.apps.fleet.summary import Summary
 
 WHERE, LIMITS, DATA, MODEL = "Where it runs", "What is asked", "Data", "Model"
+SHOWN = 8  # names in one line
 EXAMPLES = """
 Examples:
 
@@ -61,6 +62,17 @@ def fleet(
         float | None, typer.Option("--lambda", help="Bits per unit of distortion.", rich_help_panel=LIMITS)
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Bits per step at most.", rich_help_panel=LIMITS)] = None,
+    feedback: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep --avg whatever people do, by a public move every day, week, month or 6h.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None,
+    apart: Annotated[
+        list[str] | None,
+        typer.Option("--show", help="Points to release, as in veil solve; once per unit.", rich_help_panel=LIMITS),
+    ] = None,
     method: Annotated[str, typer.Option(help="causal-ba, myopic, ...", rich_help_panel=LIMITS)] = "causal-ba",
     window: Annotated[
         int | None, typer.Option(help="Releases a policy remembers; raised by itself.", rich_help_panel=LIMITS)
@@ -91,6 +103,11 @@ def fleet(
     eps: Annotated[str, typer.Option(help="DBSCAN radius.", rich_help_panel=MODEL)] = "200m",
     min_samples: Annotated[int, typer.Option(help="Steps that make a stop.", rich_help_panel=MODEL)] = 8,
     order: Annotated[str, typer.Option(help="Order of the chains, or auto.", rich_help_panel=MODEL)] = "1",
+    cycle: Annotated[
+        str,
+        typer.Option(help="The hour of the day: auto, day, week or none, as in veil fit.", rich_help_panel=MODEL),
+    ] = "none",
+    zone: Annotated[str | None, typer.Option(help="Whose hours, as in Europe/London.", rich_help_panel=MODEL)] = None,
     hold_out: Annotated[
         str,
         typer.Option(help="Latest share of each record kept out of the fit, as in veil fit.", rich_help_panel=MODEL),
@@ -136,10 +153,22 @@ def fleet(
         width=width,
         places=places,
         order=None if order == "auto" else int(order),
+        cycle=cycle,
+        zone=zone or (None if tz == "own" else tz),
         hold_out=share_of(hold_out),
     )
     asked = Settings(
-        tuple(avg or ()), tuple(at_most or ()), weight, budget, method, window, points, certify, audit == "quick"
+        tuple(avg or ()),
+        tuple(at_most or ()),
+        weight,
+        budget,
+        method,
+        window,
+        points,
+        certify,
+        audit == "quick",
+        feedback,
+        tuple(apart or ()),
     )
     reading = {"columns": columns, "unit": unit, "tz": tz, "skip_bad": skip_bad}
     plan = Plan(engine, workers, scheduler, pool == "auto", seed, fit, asked, reading)
@@ -169,8 +198,9 @@ def show(summary: Summary, out: Path) -> None:
     from veilstream.solvers.solution import Level
 
     console, told = Console(highlight=False), summary.to_json()
-    table = Table("user", box=None)
-    for head in ("steps", "felt (long run)", "bits (long run)", "at least", "truth", "audit", ""):
+    table = Table(box=None)
+    table.add_column("user", min_width=8, overflow="fold")
+    for head in ("steps", "felt (long run)", "bits (long run)", "at least", "truth", "audit"):
         table.add_column(head, justify="right", no_wrap=True)
     for r in told["rows"]:
         low = "" if r["leakage_lower"] is None else f"{r['leakage_lower']:.4f}"
@@ -178,9 +208,12 @@ def show(summary: Summary, out: Path) -> None:
         far, bits = f"({r['distortion']:.3g}) {r['unit']}", f"({r['leakage']:.4f})"
         if r["raw_distortion"] is not None:
             far, bits = f"{r['raw_distortion']:.3g} {far}", f"{max(r['raw_leakage'], 0.0):.4f} {bits}"
-        thin = r["level"] if r["level"] == Level.MODEL_ONLY else ""
-        table.add_row(escape(r["user"]), f"{r['steps']:,}", far, bits, low, f"{r['entropy_rate']:.3f}", verdict, thin)
+        table.add_row(escape(r["user"]), f"{r['steps']:,}", far, bits, low, f"{r['entropy_rate']:.3f}", verdict)
     console.print(table)
+    thin = [r["user"] for r in told["rows"] if r["level"] == Level.MODEL_ONLY]
+    if thin:
+        some = ", ".join(thin[:SHOWN]) + (f" and {len(thin) - SHOWN} more" if len(thin) > SHOWN else "")
+        console.print(f"[yellow]![/] thin data, figures are true of the model only: {escape(some)}", soft_wrap=True)
     for note in told["notes"]:
         console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
     for name, line in told["failed"].items():

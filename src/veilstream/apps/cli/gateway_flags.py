@@ -1,14 +1,14 @@
 """The flags of `veil serve` and `veil release`, in groups, and the settings of the gateway that they make."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
-from veilstream.apps.cli.common import need
+from veilstream.apps.cli.common import need, remembered
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
@@ -65,6 +65,20 @@ class Extent:
     clock: Annotated[bool, Option("--clock", help="One release per step and stream, reading or not.")] = False
     max_streams: Annotated[int, Option(help="Streams that may be opened.")] = 1_000_000
     keep: Annotated[int | None, Option(help="Steps per stream the log keeps (all; NATS: 32).")] = None
+    columns: Annotated[
+        str | None, Option(help="Which field is what, as in time=ts,value=glucose (default: as fitted, then by name).")
+    ] = None
+
+    def name_fields(self, spaces: "Mapping[str, Space]") -> None:
+        """Names of the fields of each space's messages."""
+        from veilstream.data.columns import parse_columns
+
+        told = parse_columns(self.columns)
+        for space in spaces.values():
+            try:
+                space.columns = told or parse_columns(remembered(space.provenance).get("columns"))
+            except InputError:  # a file may say anything
+                space.columns = {}
 
     def serving(self, max_ahead: int | None) -> "Serving":
         from veilstream.gateway.settle import Serving

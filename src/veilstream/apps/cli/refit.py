@@ -31,6 +31,8 @@ def refit(
     columns: Annotated[str | None, typer.Option(help="Which column is what, as in veil fit.")] = None,
     unit: Annotated[str | None, typer.Option(help="Unit of the values; the model's unless told.")] = None,
     tz: Annotated[str | None, typer.Option(help="Time zone of stamps that have none.")] = None,
+    time_format: Annotated[str | None, typer.Option(help="Format of the stamps, as in veil fit.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.")] = False,
     seed: Annotated[int, typer.Option(help="For the folds.")] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -39,13 +41,12 @@ def refit(
     The old chain counts for as many transitions a row as held-out log-loss says. A policy solved from it into the old
     policy's file goes on with that file's store: no step is drawn twice, the meter counts on.
     """
-    from veilstream.apps.cli.common import in_flags, need, print_json, progress_bar, share_of
+    from veilstream.apps.cli.common import in_flags, need, print_json, progress_bar, read_like, remembered, share_of
     from veilstream.artefact import load, provenance, save
 
     need("polars", "data")
     from veilstream.audit.source import check_kind
     from veilstream.data.refit import refit_model
-    from veilstream.data.sources import read
 
     if not Path(old).is_file():
         raise InputError(f"no model file {old!r}; make one with veil fit")
@@ -54,17 +55,19 @@ def refit(
         raise InputError(f"{old} has no states, so readings cannot be told apart; make a model with veil fit")
     if unit is None and not before.states.is_map:
         unit = before.states.unit or None
+    told = {"columns": columns, "tz": tz, "unit": unit, "time_format": time_format}
     with progress_bar("fitting", quiet=json_out):
-        readings = read(sources, columns=columns, tz=tz, unit=unit)
+        readings = read_like(before.provenance, sources, **told, skip_bad=skip_bad)
         readings = readings.only(stream) if stream else readings
         check_kind(readings, before.states)
         made = refit_model(before, readings, share_of(hold_out), seed)
     model = made.model
     command = shlex.join(["veil", *sys.argv[1:]])
-    told = provenance(command, seed, readings.sha256, card=model.figures(), refit_of=before.sha256)
+    reading = remembered(before.provenance) | {k: v for k, v in told.items() if v}
+    made_by = provenance(command, seed, readings.sha256, card=model.figures(), reading=reading, refit_of=before.sha256)
     parts = {"chain": model.chain, "states": model.states, "recording": model.recording, "record": model.record}
     later = None if model.later is None else model.later.record
-    artefact = save(out, None, **parts, held_out=later, provenance=told)
+    artefact = save(out, None, **parts, held_out=later, provenance=made_by)
     result = {"chain": model.chain.name, **model.to_json(), "strength": made.strength, "refit_of": before.sha256}
     result |= {"model": str(out), "sha256": artefact.sha256}
     result["notes"] = [in_flags(note) for note in result["notes"]]

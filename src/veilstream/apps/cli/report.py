@@ -70,8 +70,8 @@ def report(
     told = {"columns": columns, "tz": tz, "time_format": time_format, "skip_bad": skip_bad}
     reading = {**told, "unit": unit_of(artefact)}
     with progress_bar("report", quiet=json_out) as progress:
-        sequences, card, account, course, later = _recorded(artefact, data, stream, reading, shareable)
-        content = collect(artefact, sequences, options, card, account, progress, course)
+        sequences, first, card, account, course, later = _recorded(artefact, data, stream, reading, shareable)
+        content = collect(artefact, sequences, options, card, account, progress, course, first)
     size = write(out, render(content))
     if json_out:
         own = content.own
@@ -106,14 +106,21 @@ def unit_of(artefact: Artefact) -> str | None:
 
 def _recorded(
     artefact: Artefact, data: list[str] | None, stream: str | None, reading: dict[str, Any], shareable: bool
-) -> tuple[list[NDArray[int64]] | None, list[tuple[str, str]], list[dict[str, Any]], Course | None, LaterData | None]:
-    """Recorded symbols, the data card, the account of the cleaning, the streams with their readings, and what became
-    of them later."""
+) -> tuple[
+    list[NDArray[int64]] | None,
+    NDArray[int64] | None,
+    list[tuple[str, str]],
+    list[dict[str, Any]],
+    Course | None,
+    LaterData | None,
+]:
+    """Recorded symbols and their first steps, the data card, the account of the cleaning, the streams with their
+    readings, and what became of them later."""
     from veilstream.apps.cli.common import in_flags, read_like
     from veilstream.apps.report.card import chain_card, data_card
 
     if not data:
-        return None, chain_card(artefact), [], None, None
+        return None, None, chain_card(artefact), [], None, None
     readings = read_like(artefact.provenance, data, **reading)
     from veilstream.audit.later import later_data
     from veilstream.audit.source import course_of, recorded_runs
@@ -125,7 +132,7 @@ def _recorded(
     later = None if shareable else later_data(artefact, runs)
     card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences, later), *chain_card(artefact)]
     account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
-    return sequences, card, account, course_of(artefact, runs), later
+    return sequences, runs.first, card, account, course_of(artefact, runs), later
 
 
 def check_writable(out: Path) -> None:

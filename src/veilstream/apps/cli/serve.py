@@ -67,6 +67,7 @@ def _serve(policy: Path, broker: Broker, page: Page, access: Access, promise: Pr
     logs.configure()
     routes = broker.routes(policy, access.form)
     spaces = {route.space: promise.space(file) for route, file in routes}
+    extent.name_fields(spaces)
     http = page.settings()
     store = promise.open_store(policy, spaces, logging.getLogger("veilstream.gateway.store").warning)
     with closing(Core(spaces, store, extent.serving(promise.max_ahead))) as core:
@@ -94,6 +95,7 @@ def _work(policy: Path, urls: str, cluster: Cluster, access: Access, promise: Pr
     from veilstream.gateway.nats.worker import NatsGateway
 
     spaces = {name: promise.space(file) for name, file in cluster.policies(policy).items()}
+    extent.name_fields(spaces)
     settings = cluster.settings(urls, access, policy)
     logs.configure()
     gateway = NatsGateway(spaces, settings, extent.serving(promise.max_ahead))

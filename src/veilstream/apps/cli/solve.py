@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilstream.errors import InputError
+
 if TYPE_CHECKING:
     from veilstream.apps.headline import Guess
     from veilstream.artefact import Artefact
@@ -21,9 +23,17 @@ Examples:
 
   veil solve me.veil --max home=5km,*=500m -o policy.veil
 
+  veil solve me.veil --avg 2km --show 1km -o policy.veil        coarser public points; --show states for none
+
   veil solve me.veil --avg 1km --feedback day -o policy.veil
 
   veil solve meter.veil --budget 0.1 --json
+
+  veil solve glucose.veil --distortion hypo.csv --avg 0.2 -o policy.veil     costs with names; inf: never shown so
+
+  veil solve me.veil --distortion zero-one --avg 20%                       wrong at one step in five at most
+
+  veil solve meter.veil --avg 0.1kWh --keep-total -o policy.veil             a year's energy adds up in the mean
 
   veil solve builtin:grid32x32-local --lambda 0.3 --reach 3
 
@@ -43,7 +53,9 @@ NO_LATER = "model only: no data was held out when the model was fitted, so nothi
 def solve(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="The policy file to write.")] = None,
-    avg: Annotated[str | None, typer.Option(help="Mean distortion at most, as in 2km.")] = None,
+    avg: Annotated[
+        str | None, typer.Option(help="Mean distortion at most, as in 2km, or 25%: of what revealing nothing costs.")
+    ] = None,
     at_most: Annotated[
         str | None, typer.Option("--max", help="At every step at most, as in 5km, 500m@99% or home=5km,*=500m.")
     ] = None,
@@ -58,8 +70,21 @@ def solve(
         typer.Option(help="Under --feedback: never leak more than this per step, even if the limit fails."),
     ] = None,
     distortion: Annotated[
-        str, typer.Option(help="felt: from readings to releases; states: between states, the paper's meaning.")
+        str,
+        typer.Option(
+            help="felt: from readings to releases; states: between states, the paper's meaning. And what of it: "
+            "absolute, squared, zero-one, or a FILE.csv of costs with names (inf: never)."
+        ),
     ] = "felt",
+    show: Annotated[
+        str | None,
+        typer.Option(
+            "--show", help="Release points of a public grid this far apart, or states. [default: 250m; round levels]"
+        ),
+    ] = None,
+    keep_total: Annotated[
+        bool, typer.Option("--keep-total", help="Values: releases add up to the readings in the mean (a bill).")
+    ] = False,
     method: Annotated[str, typer.Option(help="causal-ba, myopic, belief-greedy, planar-laplace, ...")] = "causal-ba",
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Let a release look at the last true state too: the paper's form.")
@@ -87,13 +112,15 @@ def solve(
     )
     from veilstream.apps.headline import Guess
     from veilstream.core.held_out import FIGURES
+    from veilstream.data.recording import Recording
     from veilstream.solvers import Level
     from veilstream.solvers import solve as run
-    from veilstream.solvers.comfort import about_later, honest
+    from veilstream.solvers.comfort import about_forbidden, about_later, honest
+    from veilstream.solvers.totals import solve_total
     from veilstream.units import parse_quantity
 
     at_most, quantile = quantile_of(at_most)
-    source, artefact = read_model(model, distortion, quantile, pairs)
+    source, artefact = read_model(model, distortion, quantile, show, pairs)
     options = options_of(option)
     if reach is not None:
         options["reach"] = parse_quantity(reach, source.unit, "--reach")
@@ -102,51 +129,42 @@ def solve(
     if memory is not None:
         options["memory_gb"] = memory
     problem = source.problem(constraint_of(source, avg, at_most, weight, budget))
+    recording = Recording() if artefact is None else artefact.recording
+    total = source.total() if keep_total else None
+    if total is not None and feedback is not None:
+        raise InputError("--keep-total and --feedback cannot be had together; give one of them")
+    options |= {"method": method, "window": window, "certify": certify, "seed": seed, "certify_seconds": seconds}
+    options |= {"held_out": source.held_out}
     with progress_bar("solving", quiet=json_out) as progress:
-        solution = run(
-            problem,
-            method,
-            window=window,
-            certify=certify,
-            seed=seed,
-            progress=progress,
-            course=source.course,
-            feedback=None if feedback is None else boundary_steps(feedback, artefact),
-            max_bits=max_bits,
-            held_out=source.held_out,
-            certify_seconds=seconds,
-            **options,
-        )
+        if total is None or source.course is None:
+            solution = run(
+                problem,
+                progress=progress,
+                course=source.course,
+                feedback=None if feedback is None else recording.steps_in(feedback, "--feedback"),
+                max_bits=max_bits,
+                **options,
+            )
+        else:
+            solution = solve_total(problem, total, source.course, progress, **options)
     solution = honest(solution, {} if artefact is None else artefact.provenance)
-    solution.warnings[:0] = [*limit_warnings(source, avg, at_most), *about_later(solution)]
+    solution.warnings[:0] = [
+        *limit_warnings(source, avg, at_most),
+        *about_later(solution),
+        *about_forbidden(problem),
+    ]
     guess = Guess.of(source.chain, solution.policy, seed)
     result = as_json(solution, source) | ({} if guess is None else guess.to_json())
     if artefact is not None:
         result.setdefault("held_out", {"traces": 0, "level": str(Level.MODEL_ONLY)} | dict.fromkeys(FIGURES))
     if out is not None:
-        write(out, solution, source, artefact, seed)
+        asked = {"--distortion": distortion} | ({} if show is None else {"--show": show})
+        write(out, solution, source, artefact, seed, asked)
         result["policy"] = str(out)
     if json_out:
         print_json(result)
     else:
-        show(solution, source, quantile, guess, out)
-
-
-def boundary_steps(every: str, model: "Artefact | None") -> int:
-    """Steps between boundaries: a stretch of time, or a number of steps where the model counts steps."""
-    from veilstream.errors import InputError
-    from veilstream.units import format_duration, parse_duration
-
-    period = None if model is None else model.period_s
-    if period is None:
-        if not every.isdecimal() or int(every) < 1:
-            raise InputError(f"--feedback must be a number of steps, since this model counts steps; found {every!r}")
-        return int(every)
-    named = {"day": "1d", "week": "7d", "month": "30d"}
-    steps = parse_duration(named.get(every, every), "--feedback") / period
-    if steps < 1:
-        raise InputError(f"--feedback {every} is shorter than a step of {format_duration(period)}")
-    return round(steps)
+        print_solution(solution, source, quantile, guess, out)
 
 
 def limit_warnings(source: "Utility", avg: str | None, at_most: str | None) -> list[str]:
@@ -160,7 +178,8 @@ def limit_warnings(source: "Utility", avg: str | None, at_most: str | None) -> l
 def as_json(solution: "Solution", source: "Utility") -> dict[str, Any]:
     """The solution, and its mean distance between states where the limit is about another."""
     between = between_states(solution, source)
-    return solution.to_json() | ({} if between is None else {"state_distortion": between})
+    found = solution.to_json() | ({} if between is None else {"state_distortion": between})
+    return found | {"releases": solution.problem.n_outputs, "public_points": source.points is not None}
 
 
 def between_states(solution: "Solution", source: "Utility") -> float | None:
@@ -177,7 +196,9 @@ def spans(figure: "Interval") -> str:
     return f"{figure.value:.4f} [{figure.low:.4f}, {figure.high:.4f}]"
 
 
-def write(path: Path, solution: "Solution", source: "Utility", model: "Artefact | None", seed: int) -> None:
+def write(
+    path: Path, solution: "Solution", source: "Utility", model: "Artefact | None", seed: int, asked: dict[str, str]
+) -> None:
     """The policy file, with the states it speaks about and where it came from; the readings stay with the model."""
     import shlex
     import sys
@@ -185,19 +206,26 @@ def write(path: Path, solution: "Solution", source: "Utility", model: "Artefact 
     from veilstream.artefact import provenance, save
 
     data = "" if model is None else model.provenance.get("data_sha256", "")
-    made = provenance(shlex.join(["veil", *sys.argv[1:]]), seed, data, solution=as_json(solution, source))
+    command = shlex.join(["veil", *sys.argv[1:]])
+    made = provenance(command, seed, data, solution=as_json(solution, source), asked=asked)
     if model is not None:
         made |= {k: model.provenance[k] for k in ("card", "reading") if k in model.provenance}
-    extra = {} if model is None else {"states": model.states, "recording": model.recording}
+    extra: dict[str, Any] = {} if model is None else {"states": model.states, "recording": model.recording}
+    extra["points"] = source.points
+    if source.cost is not None:
+        extra |= {"measure": source.cost.measure, "cost_unit": source.cost.unit}
     save(path, solution.policy, problem=solution.problem, provenance=made, **extra)
 
 
-def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess | None", out: Path | None) -> None:
+def print_solution(
+    solution: "Solution", source: "Utility", quantile: float, guess: "Guess | None", out: Path | None
+) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from veilstream.apps.headline import bits_of, felt_of, headline
+    from veilstream.data.points import described
 
     console = Console(highlight=False)
     unit, tried, later = source.unit or "units", solution.record, solution.held_out
@@ -226,8 +254,8 @@ def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess
     if later is not None:
         table.add_row("  on later data", spans(later.leakage), f"bits, {told}")
         table.add_row("  felt on later data", spans(later.raw_distortion), f"{unit}, {told}")
-        if solution.worst_leakage is not None:
-            table.add_row("  at most", f"{solution.worst_leakage:.4f}", "bits whatever the data is, proved")
+    if (later is not None or tried is not None) and solution.worst_leakage is not None:
+        table.add_row("  at most", f"{solution.worst_leakage:.4f}", "bits whatever the data is, proved")
     if solution.ladder is not None and tried is not None:
         table.add_row("  charged", f"{tried.charged:.4f}", "bits, what its meter will say: proved under the chain")
     if far is not None:
@@ -241,6 +269,12 @@ def show(solution: "Solution", source: "Utility", quantile: float, guess: "Guess
     if solution.startup_bits is not None:
         table.add_row("start-up", f"{max(solution.startup_bits, 0.0):.2f}", "bits once, on top of the rate")
     truth = solution.problem.chain.entropy_rate
+    if (kept := solution.total) is not None:
+        table.add_row("total", f"{kept.off:+.3%}", f"off in the mean over releases ({kept.off_before:+.1%} without)")
+        table.add_row("  spread", f"{kept.spread:.2%}", "standard deviation of one release of the record, estimated")
+        table.add_row("  its price", f"{kept.bits:+.4f}", "bits per step on the record")
+    if source.unit:
+        table.add_row("releases", f"{solution.problem.n_outputs}", described(source.points))
     table.add_row("the truth", f"{truth:.4f}", "bits per step if nothing were hidden")
     console.print(f"[bold]{escape(solution.problem.chain.name)}[/], {solution.problem.constraint}, {solution.method}")
     console.print(headline(guess, felt_of(solution), bits_of(solution), source.unit))

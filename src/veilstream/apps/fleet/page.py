@@ -53,7 +53,22 @@ def headline(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     middle = float(np.median([r["leakage_share"] for r in rows]))
     bad = len(told["failed"])
     end = f"; {bad} failed." if bad else "."
-    return f"{len(rows)} users have a policy; the median one reveals {1 - middle:.0%} less than the truth would{end}"
+    seen = [named for r in rows if (named := _named(r))]
+    words = ""
+    if seen:
+        released, nothing = (float(np.median([named[who] for named in seen])) for who in ("released", "nothing"))
+        words = f"an adversary names the state in {released:.0%} of steps ({nothing:.0%} without any release), and "
+    return (
+        f"{len(rows)} users have a policy; for the median one {words}releases tell {1 - middle:.0%} less than the "
+        f"truth would{end}"
+    )
+
+
+def _named(row: dict[str, Any]) -> dict[str, float]:
+    """How often an adversary names her state, on her own traces where there are some: released, nothing."""
+    seen = (row.get("audit") or {}).get("named", {})
+    found: dict[str, float] = seen.get("traces") or seen.get("chain") or {}
+    return found
 
 
 def sentences(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -136,13 +151,12 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     """Most revealing first; `data-v` is what a click on the head sorts by."""
     heads = (
         "user", "felt", "bits felt", "error", "leakage", "of the truth", "at least", "gap", "entropy rate", "states",
-        "steps", "helped by", "named", "later: error", "later: bits", "at most", "level", "audit",
+        "steps", "helped by", "named", "later: error", "later: bits", "at most", "moves", "level", "audit",
     )  # fmt: skip
     body = []
     for r in rows:
         audit = r.get("audit") or {}
-        seen = audit.get("named", {})
-        named = seen.get("traces") or seen.get("chain") or {}
+        named = _named(r)
         pool = r.get("pool")
         far, told = r["raw_distortion"], r["raw_leakage"]
         cells: list[tuple[str, Any]] = [
@@ -159,6 +173,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
             ("" if not pool else f"{pool['helpers']:.0f} x {pool['strength']:g}", pool and pool["strength"]),
             (f"{named['nothing']:.0%} → {named['released']:.0%}" if named else "", named.get("released")),
             *_later(r),
+            _moves(r.get("feedback")),
             (str(r["level"]), None),
             ("" if not audit else "stands" if audit["stands"] else "CONTRADICTED", None),
         ]
@@ -176,10 +191,18 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         "<em>named</em>: how often someone who knows chain and policy names her state right on her own traces, without "
         "the releases → with them (estimated). <em>later</em>: on her own latest traces or weeks, which nothing was "
         "fitted to (held out, 95 % interval); bits are an upper bound whatever the law of that data, <em>at most</em> "
-        'what no data can exceed (proved).</p><div class="wide"><table class="sortable stack">'
+        "what no data can exceed (proved). <em>moves</em>: public ones between the rungs of a limit kept by feedback, "
+        'and the rungs in use, on her record.</p><div class="wide"><table class="sortable stack">'
         f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(body)}</tbody></table></div></section>"
     )
+
+
+def _moves(climbed: dict[str, Any] | None) -> tuple[str, Any]:
+    if not climbed or not climbed["rungs"]:
+        return "", None
+    used = [i for i, share in enumerate(climbed["rungs"]) if share > 0]
+    return f"{climbed['moves']:.0f} on rungs {used[0]} to {used[-1]}", climbed["moves"]
 
 
 def _later(row: dict[str, Any]) -> list[tuple[str, Any]]:

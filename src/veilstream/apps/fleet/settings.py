@@ -25,6 +25,8 @@ class Settings:
     points: int = 12  # of the curve
     certify_s: float = 5.0  # seconds of proof per user; 0: none
     audit: bool = True
+    feedback: str | None = None  # a stretch of time between public moves; None: no ladder
+    show: tuple[str, ...] = ()  # how far apart releases are, or "states"; the default where none is in the unit
 
     def __post_init__(self) -> None:
         given = [
@@ -34,6 +36,8 @@ class Settings:
             raise InputError(f"give one of {', '.join(given)}, not several")
         if not given and not self.at_most:
             object.__setattr__(self, "avg", (DEFAULT_AVG,))
+        if self.feedback is not None and not self.avg:
+            raise InputError("`feedback` keeps a mean limit: give one (`avg`)")
         if self.points < 2:
             raise InputError(f"`points` must be at least 2, found {self.points}")
         for text in (*self.avg, *self.at_most):
@@ -55,6 +59,17 @@ class Settings:
             for what, texts in (("`avg`", self.avg), ("`at_most`", self.at_most)):
                 if texts:
                     _for_unit(texts, unit, what, 1.0)
+
+    def shown(self, unit: str) -> str | None:
+        """What of `show` is for users in this unit."""
+        for text in self.show:
+            try:
+                if text != "states":
+                    parse_quantity(text, unit)
+                return text
+            except InputError:
+                continue
+        return None
 
     def constraint(self, unit: str, blind: float) -> Constraint:
         """For one user; `blind`: the mean distortion of always releasing the one best state."""

@@ -24,6 +24,7 @@ from veilstream.artefact import Artefact, dumps, provenance
 from veilstream.data.fitting import FitOptions, FittedModel, fit_model
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
 from veilstream.data.states import StateSpace
+from veilstream.data.steps import Runs
 from veilstream.data.utility import Utility
 
 if TYPE_CHECKING:
@@ -126,11 +127,13 @@ def _work(task: Task) -> Result:
     began, asked = perf_counter(), task.settings
     model = fit_model(task.readings(), task.options, task.space, task.prior)
     later = None if model.later is None else model.later.record
-    utility = Utility.of(model.chain, model.states, model.record, held_out=later)
+    utility = Utility.of(model.chain, model.states, model.record, held_out=later, show=asked.shown(task.unit))
     blind = utility.blind
     problem = utility.problem(asked.constraint(task.unit, blind))
     seed = task.options.seed
-    solution = solve(problem, asked.method, asked.window, seed=seed, course=utility.course, held_out=utility.held_out)
+    every = None if asked.feedback is None else model.recording.steps_in(asked.feedback, "`feedback`")
+    streams: dict[str, Any] = {"course": utility.course, "held_out": utility.held_out, "feedback": every}
+    solution = solve(problem, asked.method, asked.window, seed=seed, **streams)
     open_ = problem.under(curve_constraint(problem.constraint))
     found = curve(open_, default_weights(open_, asked.points), asked.method, seed=seed, window=asked.window)
     if asked.certify_s > 0:
@@ -138,7 +141,7 @@ def _work(task: Task) -> Result:
 
         solution, *found = certify_curve([solution, *found], asked.certify_s)
     solution = honest(solution, {"card": model.figures()})
-    files, policy = _veil_files(task, model, solution)
+    files, policy = _veil_files(task, model, solution, utility)
     files["curve.csv"] = _csv(found)
     row = _row(task, model, solution, blind)
     row["curve"] = [
@@ -146,12 +149,14 @@ def _work(task: Task) -> Result:
         for s in found
     ]
     if asked.audit:
-        row["audit"], files["audit.json"] = _audit(policy, model.runs.sequences, solution, seed)
+        row["audit"], files["audit.json"] = _audit(policy, model.runs, solution, seed)
     row["seconds"] = round(perf_counter() - began, 3)
     return Result(task.name, files, row)
 
 
-def _veil_files(task: Task, model: FittedModel, solution: Solution) -> tuple[dict[str, bytes], Artefact]:
+def _veil_files(
+    task: Task, model: FittedModel, solution: Solution, utility: Utility
+) -> tuple[dict[str, bytes], Artefact]:
     """Model and policy, equal bytes for equal tasks on equal machines; and what the policy's file holds."""
     parts: dict[str, Any] = {"states": model.states, "recording": model.recording}
     said = {k: v for k, v in solution.to_json().items() if k not in TIMED}
@@ -159,9 +164,8 @@ def _veil_files(task: Task, model: FittedModel, solution: Solution) -> tuple[dic
     made = provenance("veil fleet", task.options.seed, task.data_sha256, card=model.figures(), **more)
     later = None if model.later is None else model.later.record
     _, model_file = dumps(chain=model.chain, record=model.record, held_out=later, **parts, provenance=made)
-    policy, policy_file = dumps(
-        solution.policy, problem=solution.problem, **parts, provenance=made | {"solution": said}, name="the policy"
-    )
+    parts |= {"problem": solution.problem, "points": utility.points, "name": "the policy"}
+    policy, policy_file = dumps(solution.policy, **parts, provenance=made | {"solution": said})
     return {"model.veil": model_file, "policy.veil": policy_file}, policy
 
 
@@ -191,6 +195,7 @@ def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> di
         "raw_leakage": None if record is None else record.bits,
         "held_out": None if solution.held_out is None else solution.held_out.to_json(),
         "worst_leakage": solution.worst_leakage,
+        "feedback": None if solution.ladder is None else _climbed(solution),
         "may_hide_all": bool(solution.problem.allowed.all()),
         **{k: chosen[k] for k in names},
         "pool": task.pool,
@@ -198,16 +203,24 @@ def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> di
     }
 
 
-def _audit(
-    policy: Artefact, sequences: Sequence[NDArray[np.int64]], solution: Solution, seed: int
-) -> tuple[dict[str, Any], bytes]:
+def _climbed(solution: Solution) -> dict[str, Any]:
+    """A ladder and what became of it on her record."""
+    tried = {} if solution.record is None else solution.record.to_json()["record"]
+    told = solution.ladder.to_json()
+    kept = ("every", "limit", "first", "promised", "served")
+    return {k: told[k] for k in kept} | {k: tried.get(k) for k in ("rungs", "moves", "charged")}
+
+
+def _audit(policy: Artefact, runs: Runs, solution: Solution, seed: int) -> tuple[dict[str, Any], bytes]:
     """Exact adversaries on data from the chain and on her own traces; no network is trained."""
     from veilstream.audit import Options
     from veilstream.audit.assemble import audit_artefact
 
     options = Options(seed=seed).quick()
-    long = [s for s in _first_steps(sequences, LONGEST_AUDIT) if len(s) > max(options.lookbacks)]
-    found = audit_artefact(policy, sequences=long or None, record=solution.record, options=options)
+    few = _first_steps(runs.sequences, LONGEST_AUDIT)
+    long = [(f, s) for f, s in zip(runs.first.tolist(), few, strict=False) if len(s) > max(options.lookbacks)]
+    known: dict[str, Any] = {"sequences": [s for _, s in long] or None, "first": [f for f, _ in long] or None}
+    found = audit_artefact(policy, **known, record=solution.record, options=options)
     seen = {s.name: {who: s.adversaries["filter"][who].top1 for who in ("released", "nothing")} for s in
             found.audit.policy.settings}  # fmt: skip
     told = found.to_json()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import veilstream
+from veilstream import container
 from veilstream.errors import InputError
 
 FOLDER = "cache"
@@ -50,10 +50,8 @@ def ready(path: Path) -> Path:
 def write(path: Path, text: str) -> None:
     """Beside its place and then moved there: a cut leaves the old file or the new one, never half of it."""
     ready(path)
-    part = path.with_name(path.name + ".part")
     try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
+        container.write(path, text.encode())
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
 

@@ -49,7 +49,7 @@ def trained(desk: Desk, problem: Problem, method: str, run: int = 0) -> Solution
         return to_json(solve(problem, "a2c" if method == AS_PUBLISHED else method, seed=seed, **options, **before))
 
     figures = desk.kept(key, compute)
-    for left in (checkpoint, checkpoint.with_name(checkpoint.name + ".part")):
+    for left in (checkpoint, *checkpoint.parent.glob(f".{checkpoint.name}.*.part")):
         left.unlink(missing_ok=True)  # large, and of no use once the figures are there
     return of_json(problem, figures)
 

@@ -37,6 +37,7 @@ def audit_part(
     seed: int = 0,
     progress: Progress | None = None,
     record: OnCourse | None = None,
+    first: Sequence[int] | NDArray[np.int64] | None = None,
 ) -> AuditPart:
     """quick: the exact adversaries; full: learned ones too, which takes minutes; none: a word instead."""
     if depth not in DEPTHS:
@@ -54,6 +55,7 @@ def audit_part(
             artefact,
             sequences=recorded,
             record=record,
+            first=first,
             name="this policy",
             against=["planar-laplace"] if artefact.problem.allowed.all() else [],
             options=options if depth == "full" else options.quick(),

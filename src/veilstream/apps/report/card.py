@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 from veilstream.artefact import Artefact
 from veilstream.audit.later import LaterData
 from veilstream.data.card import THIN_ROW, describe
+from veilstream.data.cost import TABLE
+from veilstream.data.points import described
 from veilstream.units import format_duration
+
+MADE_OF = {
+    "squared": "the square of the distance",
+    "zero-one": "% of steps at which a release lies at another state than the true one",
+    TABLE: "a table of what each confusion costs",
+}
 
 
 def data_card(
@@ -31,7 +39,7 @@ def data_card(
         ("data against chain", f"{card.drift:.2f} total variation between visits and the chain's long-run law"),
     ]
     if later is not None and artefact.states is not None:
-        rows.insert(0, ("later data", later.words(artefact.states.unit)))
+        rows.insert(0, ("later data", later.words(artefact.unit)))
     if card.thin_rows:
         rows.append(("thin rows", f"{card.thin_rows} states with fewer than {THIN_ROW} transitions behind them"))
     return rows
@@ -45,6 +53,10 @@ def chain_card(artefact: Artefact) -> list[tuple[str, str]]:
         ("states", f"{chain.n_symbols} {kind}"),
         ("chain", f"order {chain.order}, entropy rate {chain.entropy_rate:.4f} bits per step"),
     ]
+    if artefact.points is not None:
+        rows.append(("releases", f"{len(artefact.points)} {described(artefact.points)}"))
+    if artefact.measure in MADE_OF:
+        rows.append(("distortion", MADE_OF[artefact.measure]))
     if artefact.period_s:
         rows.append(("one step", format_duration(artefact.period_s)))
     if chain.counts is not None:
@@ -53,10 +65,9 @@ def chain_card(artefact: Artefact) -> list[tuple[str, str]]:
             ("fitted on", f"{counts.sum():,.0f} transitions; per state {counts.min():,.0f} to {counts.max():,.0f}")
         )
     if artefact.problem is not None:
-        unit = f" (distances in {states.unit})" if states is not None and states.unit else ""
+        unit = f" (distances in {artefact.unit})" if artefact.unit else ""
         rows.append(("constraint", f"{artefact.problem.constraint}{unit}"))
     if artefact.policy is not None and (rule := artefact.policy.moves_by) is not None:
-        unit = states.unit if states is not None else ""
-        rows.append(("kept by feedback", rule.words(artefact.policy.rungs, unit)))
+        rows.append(("kept by feedback", rule.words(artefact.policy.rungs, artefact.unit)))
     rows += [("note", warning) for warning in chain.warnings]
     return rows

@@ -18,9 +18,9 @@ from veilstream.apps.report.points import (
     curve_constraint,
     distinct,
     example,
+    liveliest,
     mean_channel,
     slopes,
-    stretch,
 )
 from veilstream.apps.report.rivals import Elsewhere, Rival, at_policy, felt_of, modest
 from veilstream.artefact import Artefact
@@ -30,7 +30,8 @@ from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Both, Instantaneous, Problem
-from veilstream.data.card import newest_symbol_chain
+from veilstream.data.card import commonest, newest_symbol_chain
+from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 from veilstream.solvers import curve, default_weights
 from veilstream.solvers.baselines import Baseline
@@ -98,6 +99,11 @@ class Content:
         return list(dict.fromkeys([*lines, *self.audit.warnings]))
 
     @property
+    def blind(self) -> float:
+        """How often an adversary who sees no release is right."""
+        return commonest(self.artefact.chain)
+
+    @property
     def own(self) -> Spot:
         return next(s for s in self.spots if s.own)
 
@@ -123,15 +129,16 @@ def collect(
     account: Sequence[dict[str, Any]] = (),
     progress: Progress | None = None,
     course: Course | None = None,
+    first: Sequence[int] | NDArray[np.int64] | None = None,
 ) -> Content:
-    """All the numbers. `sequences`: recorded symbols, needed unless the report is shareable; `course`: the same streams
-    with their readings, for what is felt."""
+    """All the numbers. `sequences`: recorded symbols, from these `first` steps on, needed unless the report is
+    shareable; `course`: the same streams with their readings, for what is felt."""
     if artefact.policy is None or artefact.problem is None:
         raise InputError("this file holds a model without a policy; make one with veil solve MODEL --avg 1km -o FILE")
     problem, chain = artefact.problem, artefact.chain
     recorded, course = (None, None) if options.shareable else (sequences, course)
     if options.shareable:
-        sequences = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=options.seed)[0]]]
+        sequences, first = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=options.seed)[0]]], None
     if not sequences:
         raise InputError("the report shows recorded traces: give `data`, or `shareable` to draw them from the chain")
     free = problem.under(curve_constraint(problem.constraint))
@@ -145,7 +152,9 @@ def collect(
     kept = [s for s in distinct(solutions) if not _same(s, own, solutions)]
     n_spots = len(kept) + 1
     room = MAX_CELLS // n_spots - chain.n_symbols * problem.n_outputs
-    path = stretch(sequences, int(np.clip(room // chain.n_symbols, 24, MAX_STEPS)))
+    shown = int(np.clip(room // chain.n_symbols, 24, MAX_STEPS))
+    which, at = liveliest(sequences, shown)
+    path, begin = np.asarray(sequences[which][at : at + shown]), at + (0 if first is None else int(first[which]))
     z = TrueStates.of(chain).along(path)
     truth = None if course is None else course.truth(chain)
     elsewhere = Elsewhere.of(problem, course, options.seed)
@@ -168,7 +177,7 @@ def collect(
                 point,
                 min(low, point.leakage),
                 is_own,
-                example(chain, point.policy, z, options.seed),
+                example(chain, point.policy, z, options.seed, begin),
                 *mean_channel(chain, point.policy, options.seed),
                 _less(point, record, truth, chain.entropy_rate),
                 felt,
@@ -181,14 +190,16 @@ def collect(
         artefact,
         free,
         options,
-        artefact.states.unit if artefact.states is not None else "",
+        artefact.unit,
         tuple(artefact.states.names) if artefact.states is not None else tuple(map(str, range(problem.n_outputs))),
         path,
         newest_symbol_chain(chain)[0],
         spots,
         solutions,
         Baseline("planar-laplace", settings=16, seed=options.seed).family(_free(problem), progress),
-        audit_part(artefact, recorded, options.audit, options.seed, progress, next(s.record for s in spots if s.own)),
+        audit_part(
+            artefact, recorded, options.audit, options.seed, progress, next(s.record for s in spots if s.own), first
+        ),
         truth,
         list(card),
         list(account),
@@ -224,10 +235,10 @@ def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str
     if weight is None:
         told = artefact.provenance.get("command")
         return told if isinstance(told, str) and told and not shareable else f"that of this policy ({constraint})"
-    words = ["veil", "solve", "MODEL", "--lambda", f"{weight:.4g}"]
+    words = ["veil", "solve", "MODEL", "--lambda", f"{weight:.4g}", *_asked(artefact)]
     if isinstance(constraint, Both | Instantaneous):
         limit = constraint.limit if isinstance(constraint, Instantaneous) else constraint.instantaneous.limit
-        unit = "" if states is None else states.unit
+        unit = artefact.unit
         if isinstance(limit, tuple):
             names = map(str, range(len(limit))) if states is None else states.names
             text = ",".join(f"{name}={one:g}{unit}" for name, one in zip(names, limit, strict=False))
@@ -235,6 +246,14 @@ def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str
             text = f"{limit:g}{unit}"
         words += ["--max", text]
     return shlex.join([*words, "-o", "policy.veil"])
+
+
+def _asked(artefact: Artefact) -> list[str]:
+    """The flags that say what the distortion and the releases are, where they were told."""
+    said = artefact.provenance.get("asked")
+    told = said if isinstance(said, dict) else {}
+    pairs = [(flag, told.get(flag)) for flag in ("--distortion", "--show")]
+    return [word for flag, v in pairs if isinstance(v, str) and v != "felt" and v.isprintable() for word in (flag, v)]
 
 
 def _free(problem: Problem) -> Problem:
@@ -279,19 +298,21 @@ def payload(content: Content) -> dict[str, Any]:
     states = content.artefact.states
     places = east_north_km(states) if states is not None and states.is_map else None
     near = crowd(places) if places is not None else None
+    points = content.artefact.points
     D, L = _found(content)
     grid = np.linspace(0, D.max() or 1.0, 200)
     return {
         "unit": content.unit,
         "hours": (content.artefact.period_s or 0) / 3600,
         "names": content.names,
-        "thing": noun(content.unit),
-        "blind": _r(content.law.max()),
+        "thing": noun("" if states is None else states.unit),
+        "blind": _r(content.blind),
         "truth": _r(content.artefact.chain.entropy_rate),
         "law": _r(content.law),
         "places": None if places is None else _r(places),
         "near": None if near is None else near.tolist(),
         "levels": None if states is None or states.is_map else _r(states.coordinates[:, 0]),
+        "shown": None if states is None or points is None else _shown(states, points),
         "true": content.path.tolist(),
         "record_level": str(content.record_level),
         "sampled": content.options.shareable,
@@ -321,6 +342,13 @@ def payload(content: Content) -> dict[str, Any]:
             for s in content.spots
         ],
     }
+
+
+def _shown(states: StateSpace, points: StateSpace) -> dict[str, Any]:
+    """The public points: what to call each, where it is, and the state it lies at."""
+    where = _r(east_north_km(states, points)) if states.is_map else None
+    names = [str(k) for k in range(len(points))] if states.is_map else points.names
+    return {"names": names, "places": where, "at": states.encode(points.coordinates).tolist()}
 
 
 def _found(content: Content) -> tuple[Array, Array]:

@@ -17,10 +17,10 @@ CROWD = 0.6  # share of the places that may make a crowd
 KM_PER_DEGREE = np.pi / 180 * EARTH_RADIUS_KM
 
 
-def east_north_km(states: StateSpace) -> NDArray[np.float64]:
-    """Places in km east and north of their median, n x 2."""
+def east_north_km(states: StateSpace, points: StateSpace | None = None) -> NDArray[np.float64]:
+    """Places (or points among them) in km east and north of the states' median, n x 2."""
     centre = np.median(states.coordinates, axis=0)
-    north, east = ((states.coordinates - centre) * KM_PER_DEGREE).T
+    north, east = (((points or states).coordinates - centre) * KM_PER_DEGREE).T
     return np.stack([east * np.cos(np.radians(centre[0])), north], axis=1)
 
 

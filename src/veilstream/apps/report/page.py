@@ -15,6 +15,7 @@ from importlib.resources import files
 from veilstream.apps.report import words
 from veilstream.apps.report.audit_part import AuditPart
 from veilstream.apps.report.content import Content, payload, table_head, table_rows
+from veilstream.apps.report.day import day_part
 from veilstream.audit.tables import LEGEND
 
 PRIVATE = "PRIVATE: this page shows recorded traces. Do not pass it on; veil report --shareable makes one you can."
@@ -46,6 +47,7 @@ def render(content: Content) -> str:
         "last": str(len(content.spots) - 1),
         "start": str(next(i for i, s in enumerate(content.spots) if s.own)),
         "example": escape(_example(content)),
+        "day": day_part(content.problem, content.own.point.policy, content.unit),
         "baselines": _baselines(content),
         "audit": _audit(content.audit),
         "card": pairs([*words.felt_row(content), *content.card]) or "<p>No data was given.</p>",

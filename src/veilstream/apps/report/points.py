@@ -72,20 +72,26 @@ def slopes(solutions: Sequence[Solution], distortion: float) -> list[float]:
 
 def stretch(sequences: Sequence[Ints], steps: int) -> Ints:
     """The `steps` consecutive symbols with the most moves in them: an example with something to see."""
-    best, most = np.asarray(sequences[0][:steps]), -1
-    for sequence in sequences:
+    which, start = liveliest(sequences, steps)
+    return np.asarray(sequences[which][start : start + steps])
+
+
+def liveliest(sequences: Sequence[Ints], steps: int) -> tuple[int, int]:
+    """Of which sequence those are, and where in it they begin."""
+    best, at = (-1, 0), (0, 0)
+    for i, sequence in enumerate(sequences):
         moves = np.concatenate([[0], np.cumsum(np.diff(sequence) != 0)])
         last = np.minimum(np.arange(len(sequence)) + steps, len(sequence)) - 1
         inside = moves[last] - moves
         start = int(inside.argmax())
-        if (inside[start], min(steps, len(sequence))) > (most, len(best)):
-            best, most = np.asarray(sequence[start : start + steps]), int(inside[start])
-    return best
+        if (found := (int(inside[start]), min(steps, len(sequence)))) > best:
+            best, at = found, (i, start)
+    return at
 
 
-def example(chain: MarkovChain, policy: Policy, path: Ints, seed: int) -> Example:
-    """Release the path and look at it with the eyes of the exact adversary."""
-    traces = release(policy, [path], seed=seed)
+def example(chain: MarkovChain, policy: Policy, path: Ints, seed: int, first: int = 0) -> Example:
+    """Release the path, from this public step on, and look at it with the eyes of the exact adversary."""
+    traces = release(policy, [path], seed=seed, first=[first])
     seen = infer(chain, policy, traces, whole=False)
     return Example(traces.y[0], seen.filter[0], *guessed(chain, policy, seed))
 

@@ -72,7 +72,7 @@ def verdict(content: Content) -> tuple[str, list[str]]:
         told = f"releases are {off} and tell {share} % less than the truth would."
     headline = (
         f"Someone who sees every release names the {noun(content.unit)} in {100 * own.example.right:.0f} % of steps "
-        f"({100 * float(content.law.max()):.0f} % without any release); {told}"
+        f"({100 * content.blind:.0f} % without any release); {told}"
     )
     spread = f" ± {1.96 * point.leakage_se:.4f}" if point.leakage_se else ""
     each = f"each {content.period} tells {number(point.leakage)}{spread} bits; the truth itself would tell "
@@ -94,11 +94,10 @@ def verdict(content: Content) -> tuple[str, list[str]]:
         )
     elif point.leakage > 5e-4 * max(truth, 1e-9):
         found.append("No lower bound above zero was proved at this accuracy; a longer search may find one.")
-    blind = float(content.law.max())
     found.append(
         f"Someone who knows your habits and this policy, and sees every release, names the true state in "
         f"{100 * own.example.right:.0f} ± {196 * own.example.right_se:.0f} % of steps; without any release, by always "
-        f"naming the commonest, in {100 * blind:.0f} % ({Level.ESTIMATED})."
+        f"naming the commonest, in {100 * content.blind:.0f} % ({Level.ESTIMATED})."
     )
     laplace = next((b for b in content.baselines if b.label.startswith("planar") and b.leakage is not None), None)
     if laplace is not None and laplace.leakage and point.leakage > 5e-4 * max(truth, 1e-9):

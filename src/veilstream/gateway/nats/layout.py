@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import re
-from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -241,10 +240,9 @@ async def bind(link: Link, layout: Layout, promises: Promises, rebind: bool = Fa
             f"the memory of {names.prefix!r} is bound to another policy, ceiling, meter or clock; all workers must run "
             "the same. To change it (steps and bits so far are kept) stop them and start one with `rebind=True`"
         )
-    value = layout.seal.put(names.meta, json.dumps({"schema": SCHEMA, "spaces": promises}).encode())
-    headers = {"Nats-Expected-Last-Subject-Sequence": str(revision)}
+    body = json.dumps({"schema": SCHEMA, "spaces": promises}).encode()
     try:
-        await link.request((names.meta, value, headers))
+        await link.request(layout.seal.record(names.meta, body, revision))
     except Rejected:
         raise Unavailable("another worker binds it") from None
 
@@ -254,7 +252,7 @@ async def bound(link: Link, layout: Layout) -> tuple[int, Promises | None]:
     names, found = layout.names, await _last(link, layout.names)
     if found is None:
         return 0, None
-    body = layout.seal.open(names.meta, b64decode(found.get("data", "")))
+    body = layout.seal.recorded(names.meta, found)
     if body is None:
         raise Foreign(names.prefix, found["seq"])
     meta = json.loads(body)

@@ -10,18 +10,18 @@ workers that both believe a stream is theirs cannot both release a step.
                      after all, one of the two is refused, since both name the same revision
     stale read       harmless. What a past revision says of a step is true for ever (released with this, or closed),
                      and a draw that follows it is refused
-    not sealed       an empty or foreign value, or one of another stream (`seal.py`): the stream is refused. Never is
-                     it taken for a new one, which would be drawn again; nor does it end the worker
+    not sealed       an empty, foreign or old value, or one of another stream (`seal.py`): the stream is refused. Never
+                     is it taken for a new one, which would be drawn again; nor does it end the worker
 
 The log is also the outbox: it holds all releases of the last commit and the `keep` before, and a worker commits a
 stream again only after what it committed before was published.
 """
 
 import logging
-from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -118,8 +118,7 @@ class Ledger:
         refused = set[Key]()
         for key, answer in zip(missing, await self._link.ask(requests), strict=True):
             if isinstance(answer, dict):
-                found = answer["message"]
-                record = self._read(key, found["seq"], b64decode(found.get("data", "")))
+                record = self._read(key, answer["message"])
                 if record is None:
                     refused.add(key)
                 else:
@@ -128,12 +127,13 @@ class Ledger:
                 records[key] = Record(Stream(*key))
         return Loan(records, frozenset(refused))
 
-    def _read(self, key: Key, revision: int, value: bytes) -> Record | None:
-        body = self._seal.open(self._names.key(*key), value)
+    def _read(self, key: Key, found: dict[str, Any]) -> Record | None:
+        revision, body = found["seq"], self._seal.recorded(self._names.key(*key), found)
         record = None if body is None else decode(key, revision, body, self._bindings[key[0]])
         if record is None and key not in self._told and len(self._told) < MAX_TOLD:
             self._told.add(key)
-            why = "this version cannot read it" if body is not None else "empty" if not value else "not sealed by us"
+            unsealed = "not sealed by us, or old" if found.get("data") else "empty"
+            why = unsealed if body is None else "this version cannot read it"
             log.error("memory_refused", extra={"space": key[0], "stream": key[1], "revision": revision, "reason": why})
         return record
 
@@ -149,9 +149,8 @@ class Ledger:
             loan.records[s.key].log.append((step, message))
         requests: list[Request] = []
         for r in changed:
-            headers = {"Nats-Expected-Last-Subject-Sequence": str(r.revision)}
-            key = self._names.key(*r.stream.key)
-            requests.append((key, self._seal.put(key, encode(r, self._bindings[r.stream.space])), headers))
+            body = encode(r, self._bindings[r.stream.space])
+            requests.append(self._seal.record(self._names.key(*r.stream.key), body, r.revision))
         failed = set()
         for r, answer in zip(changed, await self._link.ask(requests), strict=True):
             if isinstance(answer, dict):

@@ -2,21 +2,28 @@
 
     value = body + HMAC(key, subject 0 body)
 
-The subject (a key of the bucket, or where workers call each other) is part of it, so the memory of one stream is
-nothing under the name of another. An old value put back under its own name is not noticed: whoever can write to the
-bucket must be kept out by the server's accounts.
+The subject (where workers call each other) is part of it. A record of the bucket is sealed for its key and the revision
+it follows, so the memory of one stream is nothing under the name of another, and an old one put back is nothing either:
+the server keeps the header that says which revision a write follows, and has compared it with the key when it took the
+write.
 """
 
 import contextlib
 import hmac
 import os
+import re
 import stat
+from base64 import b64decode
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from veilstream.errors import InputError
 
 TAG = 32  # bytes, as the key
+FOLLOWS = "Nats-Expected-Last-Subject-Sequence"
+_FOLLOWS = re.compile(rb"NATS/1\.0\r\n%b: ?(\d{1,20})\r\n\r\n" % FOLLOWS.encode())  # this header alone
 _OTHERS = stat.S_IWGRP | stat.S_IRWXO  # who must not get at the key's file
 
 
@@ -35,6 +42,15 @@ class Seal:
         """The body; None unless somebody with the key wrote it, for this subject."""
         body, tag = value[:-TAG], value[-TAG:]
         return body if hmac.compare_digest(tag, self._tag(subject, body)) else None
+
+    def record(self, key: str, body: bytes, follows: int) -> tuple[str, bytes, dict[str, str]]:
+        """The request that writes a key of the bucket, if its revision is still `follows`."""
+        return key, self.put(f"{key} {follows}", body), {FOLLOWS: str(follows)}
+
+    def recorded(self, key: str, message: Mapping[str, Any]) -> bytes | None:
+        """The body of a key as JetStream gives it; None unless one of us wrote just this over what was there then."""
+        said = _FOLLOWS.fullmatch(b64decode(message.get("hdrs", "")))
+        return None if said is None else self.open(f"{key} {int(said[1])}", b64decode(message.get("data", "")))
 
     def _tag(self, subject: str, body: bytes) -> bytes:
         return hmac.digest(self.key, b"%b\0%b" % (subject.encode(), body), "sha256")

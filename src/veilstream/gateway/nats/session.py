@@ -81,7 +81,8 @@ class Session:
         if where is None or where[0] not in self.settler.spaces:
             return Refusal.stream
         space, stream = where
-        return parse(m.data, self.settler.spaces[space].grid, stream, space, self.settler.serving.max_bytes)
+        own = self.settler.spaces[space]
+        return parse(m.data, own.grid, stream, space, self.settler.serving.max_bytes, own.columns)
 
     async def _settle(self, readings: Sequence[Reading | Refusal], part: list[int]) -> dict[int, Outcome]:
         """Outcomes that are committed. Streams whose write did not hold are read and drawn again, a few times."""

@@ -11,6 +11,7 @@ from time import perf_counter
 import numpy as np
 
 from veilstream.solvers.bounds.certify import Certificate, certify
+from veilstream.solvers.bounds.cyclic import certify_cycle
 from veilstream.solvers.bounds.local import certify_locally, local_pattern
 from veilstream.solvers.search import first_weights
 from veilstream.solvers.solution import Progress, Solution
@@ -61,6 +62,9 @@ def certify_curve(solutions: list[Solution], seconds: float, progress: Progress 
 
 def certificate_of(solution: Solution, seconds: float, progress: Progress | None = None) -> Certificate:
     problem = solution.problem
+    if problem.chain.phases > 1:
+        given = {"upper": solution.objective, "seconds": seconds}
+        return certify_cycle(problem, solution.weight, solution.policy, progress=progress, **given)
     pattern = local_pattern(problem)
     if pattern is not None:
         given = {"upper": solution.objective, "seconds": seconds}

@@ -27,6 +27,17 @@ be? For a given memory the largest g is, by convex duality, the least value over
 E C + H(Z'|S,Y) - H(Z|S,Y). That falls short of the mechanism's own leakage + E C by I(Z'; S,Y | S'): by exactly
 what the memory forgets in a step, on average and not in the worst case.
 
+With a public clock the transition at step t is P_l, l = t mod L the place in a round of L steps; let w and alpha have
+that index too, and
+
+    g_l = min over s, z and allowed y of   rho_l,s(z,y) + (P_l alpha_l+1,next(s,y))(z) - alpha_l,s(z)
+
+Nothing in the proof asks that the brackets of different steps be alike: B is made with P_l and w_l at the steps it is
+about, z_t+1 is drawn from P_l(z_t, .) whatever was released, and adding and subtracting alpha_l telescopes from step
+to step. So I + sum E C >= sum_t g_(t mod L) - span(alpha) - log2 |Z|: **the mean of the g_l is a bound**. A constant
+added to all of alpha_l moves bits from one g_l to its neighbour and leaves the mean as it is. The phase is public, so a
+mechanism that looks at it is one of those bounded. (`CycleWitness`; the clock goes around without jumps.)
+
 Rounding. g is computed in double precision. Each of its terms is a sum of at most |Z| products of numbers not above
 M = 1 + the largest |C|, |log w|, |log w P|, |alpha|, so its error is below 4 (|Z| + 8) M 2^-53 nats, including that
 the rows of P sum to 1 only up to rounding. Twice that is subtracted.
@@ -82,6 +93,27 @@ class Witness:
         g = np.where(np.isfinite(cost), cost + log_w - log_wP @ P.T + ahead, np.inf).min()
         largest = 1 + sum(np.abs(x).max() for x in (cost[np.isfinite(cost)], log_w, log_wP, self.alpha))
         return float((g - 8 * (len(P) + 8) * largest * 2.0**-53) / NATS)
+
+
+@dataclass(frozen=True, eq=False)
+class CycleWitness:
+    """The same for a chain with a clock: weights and potential at each step of a round."""
+
+    next: NDArray[np.int64]  # S x Y, the memory
+    weights: Array  # L x S x Y x Z
+    alpha: Array  # L x S x Z, nats
+
+    def bound(self, P: Array, C: Array) -> float:
+        """The mean of the g_l in bits, rounding errors subtracted. P: L x Z x Z, C: Z x Y, in bits."""
+        cost = C.T * NATS
+        total, largest = 0.0, 0.0
+        for at, P_l in enumerate(P):
+            log_w, log_wP = logs(P_l, self.weights[at])
+            ahead = (self.alpha[(at + 1) % len(P)] @ P_l.T)[self.next] - self.alpha[at][:, None]
+            total += np.where(np.isfinite(cost), cost + log_w - log_wP @ P_l.T + ahead, np.inf).min()
+            sizes = [np.abs(x).max() for x in (cost[np.isfinite(cost)], log_w, log_wP)]
+            largest = max(largest, 1 + sum(sizes) + 2 * np.abs(self.alpha).max())
+        return float((total / len(P) - 8 * (P.shape[1] + len(P) + 8) * largest * 2.0**-53) / NATS)
 
 
 def logs(P: Array, w: Array) -> tuple[Array, Array]:

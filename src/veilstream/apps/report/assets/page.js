@@ -49,6 +49,9 @@
   const names = data.names.map(brief);
   // the row of a state: values have the low ones at the bottom
   const line = (i) => (data.levels === null ? i : n - 1 - i);
+  // releases: the states, or public points with places of their own; at: the state that each lies at
+  const points = data.shown || { names: data.names, places: data.places, at: data.names.map((_, i) => i) };
+  const shown = points.names.map(brief), nY = shown.length;
   // a heat map as a picture: columns x rows of bytes, shade = probability
   function heat(columns, rows, at) {
     const c = document.createElement("canvas");
@@ -158,7 +161,7 @@
       return `${(left + (t / steps) * w).toFixed(1)},${y} ${(left + ((t + 1) / steps) * w).toFixed(1)},${y}`;
     }).join(" ");
     node(svg, "polyline", { points: stairs(data.true, -1.5), class: "true-line", id: "true-path" });
-    node(svg, "polyline", { points: stairs(spot.released, 1.5), class: "released-line", id: "released-path" });
+    node(svg, "polyline", { points: stairs(spot.released.map((y) => points.at[y]), 1.5), class: "released-line", id: "released-path" });
     node(svg, "line", { x1: left, x2: left + 26, y1: 10, y2: 10, class: "true-line" });
     node(svg, "text", { x: left + 32, y: 14 }, data.sampled ? "drawn from the chain" : "true");
     const second = left + (data.sampled ? 170 : 76);
@@ -168,8 +171,8 @@
   }
 
   // --- where: a map without tiles, or bars for values -----------------------------------------------------
-  function shares(values) {
-    const out = new Array(n).fill(0);
+  function shares(values, size) {
+    const out = new Array(size).fill(0);
     for (const s of values) out[s] += 1 / values.length;
     return out;
   }
@@ -199,28 +202,33 @@
     const id = "map" + box.x + "-" + box.y;
     node(node(svg, "clipPath", { id }), "rect", { x: box.x, y: box.y, width: box.w, height: box.h });
     const art = node(svg, "g", { "clip-path": `url(#${id})` });
-    const place = (i) => [X(data.places[i]), Y(data.places[i])];
-    for (const [values, kind, side] of [[data.true, "true-line", 1], [spot.released, "released-line", -1]]) {
+    const place = (i) => [X(data.places[i]), Y(data.places[i])], point = (y) => [X(points.places[y]), Y(points.places[y])];
+    for (const [values, kind, side, where] of [[data.true, "true-line", 1, place], [spot.released, "released-line", -1, point]]) {
       const counts = moves(values), most = Math.max(1, ...counts.values());
       for (const [k, c] of counts) {
-        const [a, b] = k.split(">").map((i) => place(+i));
+        const [a, b] = k.split(">").map((i) => where(+i));
         const bend = [(a[0] + b[0]) / 2 + side * 0.1 * (b[1] - a[1]), (a[1] + b[1]) / 2 - side * 0.1 * (b[0] - a[0])];
         const flow = node(art, "path", { d: `M${a[0].toFixed(1)} ${a[1].toFixed(1)}Q${bend[0].toFixed(1)} ${bend[1].toFixed(1)} ${b[0].toFixed(1)} ${b[1].toFixed(1)}`, class: kind, opacity: 0.55 });
         flow.style.strokeWidth = (0.6 + 2 * c / most) + "px";
       }
     }
-    const yes = shares(data.true), shown = shares(spot.released);
+    const yes = shares(data.true, n), told = shares(spot.released, nY), near = new Array(n).fill(0);
     const taken = [];
     for (let i = 0; i < n; i++) {
       const [x, y] = place(i);
       node(art, "circle", { cx: x, cy: y, r: 2.5, class: "place" });
       if (yes[i]) node(art, "circle", { cx: x, cy: y, r: 3 + 22 * Math.sqrt(yes[i]), class: "true-fill" });
-      if (shown[i]) node(art, "circle", { cx: x, cy: y, r: 3 + 22 * Math.sqrt(shown[i]), class: "released-ring", "data-state": i });
       taken.push([x - 4, y - 4, x + 4, y + 4]);
     }
-    const order = labelled.slice().sort((i, j) => yes[j] + shown[j] + data.law[j] - yes[i] - shown[i] - data.law[i]);
+    for (let k = 0; k < nY; k++) {
+      const [x, y] = point(k);
+      if (data.shown) node(art, "path", { d: `M${x - 3} ${y}h6M${x} ${y - 3}v6`, class: "released-line", "data-point": k });
+      if (told[k]) node(art, "circle", { cx: x, cy: y, r: 3 + 22 * Math.sqrt(told[k]), class: "released-ring", "data-state": k });
+      near[points.at[k]] = Math.max(near[points.at[k]], told[k]);
+    }
+    const order = labelled.slice().sort((i, j) => yes[j] + near[j] + data.law[j] - yes[i] - near[i] - data.law[i]);
     for (const i of order) {
-      const [x, y] = place(i), w = names[i].length * 6.8, r = 6 + 22 * Math.sqrt(Math.max(yes[i], shown[i]));
+      const [x, y] = place(i), w = names[i].length * 6.8, r = 6 + 22 * Math.sqrt(Math.max(yes[i], near[i]));
       const spots = [[r, 4], [-r - w, 4], [-w / 2, -r - 2], [-w / 2, r + 10], [r * 0.75, -r * 0.6], [-r * 0.75 - w, -r * 0.6], [r * 0.75, r * 0.6 + 8], [-r * 0.75 - w, r * 0.6 + 8]];
       for (const [dx, dy] of spots) {
         const area = [x + dx, y + dy - 10, x + dx + w, y + dy + 2];
@@ -245,8 +253,8 @@
     if (data.places === null) {
       caption.textContent = "Share of the example spent at each state, " + says + " and released.";
       const { svg, width, height } = canvas("map", 270 + 0.87 * widest(names), caption.textContent);
-      const left = 44, top = 50, bottom = 18 + 0.87 * widest(names), yes = shares(data.true), shown = shares(spot.released);
-      const most = Math.max(...yes, ...shown), w = (width - left - 8) / n, Y = (v) => height - bottom - (v / most) * (height - top - bottom);
+      const left = 44, top = 50, bottom = 18 + 0.87 * widest(names), yes = shares(data.true, n), told = shares(spot.released.map((y) => points.at[y]), n);
+      const most = Math.max(...yes, ...told), w = (width - left - 8) / n, Y = (v) => height - bottom - (v / most) * (height - top - bottom);
       legend(svg, width, true);
       for (const t of ticks(most, 4)) {
         node(svg, "line", { x1: left, x2: width - 8, y1: Y(t), y2: Y(t), class: "grid" });
@@ -256,14 +264,14 @@
       all.forEach((i) => {
         const x = left + w * i;
         node(svg, "rect", { x: x + 0.1 * w, y: Y(yes[i]), width: 0.4 * w, height: Y(0) - Y(yes[i]), class: "true-fill" });
-        node(svg, "rect", { x: x + 0.5 * w, y: Y(shown[i]), width: 0.4 * w, height: Y(0) - Y(shown[i]), class: "released-fill", "data-state": i });
+        node(svg, "rect", { x: x + 0.5 * w, y: Y(told[i]), width: 0.4 * w, height: Y(0) - Y(told[i]), class: "released-fill", "data-state": i });
         if (i % every === 0) node(svg, "text", { transform: `translate(${x + w / 2 + 4} ${height - bottom + 8}) rotate(-60)`, "text-anchor": "end", class: "soft" }, names[i]);
       });
       node(svg, "text", { x: left, y: top - 12, class: "soft" }, "share of time");
       node(svg, "text", { x: width - 8, y: height - 2, "text-anchor": "end", class: "soft" }, kind);
       return;
     }
-    caption.textContent = "Circles: share of the example's time; lines: moves, solid " + says + ", dashed released. North is up.";
+    caption.textContent = "Circles: share of the example's time; lines: moves, solid " + says + ", dashed released" + (data.shown ? "; crosses: the public points of releases" : "") + ". North is up.";
     const near = data.near === null ? null : all.filter((i) => data.near[i]);
     const two = near !== null;
     const { svg, width } = canvas("map", (w) => (two ? 2 * Math.min(w, 400) * 0.72 + (w < 330 ? 80 : 64) : Math.min(w, 460) * 0.85 + 70), caption.textContent);
@@ -281,21 +289,22 @@
     caption.textContent = `Probability of each release (column) given the true state (row), averaged over what the policy remembers (${spot.channel_level}).`;
     const left = n <= 48 ? Math.min(110, 14 + widest(names)) + 18 : 48;
     const box = document.getElementById("channel"), room = Math.max(280, box.clientWidth) - left - 6;
-    const cell = Math.min(30, room / n), side = cell * n;
-    const foot = n <= 48 ? 14 + 0.9 * widest(names) : 20;
+    const cell = Math.min(30, room / Math.max(n, nY)), side = cell * n, across = cell * nY;
+    const foot = nY <= 48 ? 14 + 0.9 * widest(shown) : 20;
     const { svg } = canvas("channel", 48 + side + foot + 22, caption.textContent);
     const p = bytes(spot.channel), top = 42;
     key(svg, left, 2, "probability");
-    node(svg, "image", { x: left, y: top, width: side, height: side, preserveAspectRatio: "none", href: heat(n, n, (y, x) => p[line(x) * n + y]) });
-    node(svg, "rect", { x: left, y: top, width: side, height: side, class: "box" });
+    node(svg, "image", { x: left, y: top, width: across, height: side, preserveAspectRatio: "none", href: heat(nY, n, (y, x) => p[line(x) * nY + y]) });
+    node(svg, "rect", { x: left, y: top, width: across, height: side, class: "box" });
     const every = Math.ceil(11 / cell);
     names.forEach((name, i) => {
-      if (i % every) return;
-      node(svg, "text", { x: left - 6, y: top + cell * (line(i) + 0.5) + 4, "text-anchor": "end", class: "soft" }, name);
-      node(svg, "text", { transform: `translate(${left + cell * (i + 0.5) + 4} ${top + side + 8}) rotate(-65)`, "text-anchor": "end", class: "soft" }, name);
+      if (i % every === 0) node(svg, "text", { x: left - 6, y: top + cell * (line(i) + 0.5) + 4, "text-anchor": "end", class: "soft" }, name);
+    });
+    shown.forEach((name, i) => {
+      if (i % every === 0) node(svg, "text", { transform: `translate(${left + cell * (i + 0.5) + 4} ${top + side + 8}) rotate(-65)`, "text-anchor": "end", class: "soft" }, name);
     });
     node(svg, "text", { transform: `translate(11 ${top + side / 2}) rotate(-90)`, "text-anchor": "middle" }, kind ? `true (${kind})` : "true");
-    node(svg, "text", { x: left + side / 2, y: top + side + foot + 20, "text-anchor": "middle" }, kind ? `released (${kind})` : "released");
+    node(svg, "text", { x: left + across / 2, y: top + side + foot + 20, "text-anchor": "middle" }, data.shown && data.places ? "released point" : kind ? `released (${kind})` : "released");
   }
 
   // --- the table of other ways, as the page was written ---------------------------------------------------

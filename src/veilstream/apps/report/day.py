@@ -1,0 +1,78 @@
+"""One day of a policy that looks at the clock, drawn: how far off its releases are, and what they tell, by the hour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+from veilstream.core.clock import Clock
+from veilstream.core.cyclic import CyclicChain
+from veilstream.core.information import Array
+from veilstream.core.policy import Policy
+from veilstream.core.problem import Problem
+from veilstream.core.steady import law_at_phases
+
+WIDTH, HEIGHT, LEFT, BOTTOM, GAP = 440, 130, 50, 22, 18
+COLOURS = {"distance": "#D55E00", "bits": "#0072B2"}
+
+
+@dataclass(frozen=True, eq=False)
+class Day:
+    """Means of the steps of each phase of the clock; of a week weekdays and weekends."""
+
+    bits: Array  # day types x phases a day
+    distance: Array
+
+    @classmethod
+    def of(cls, problem: Problem, policy: Policy) -> Day | None:
+        """Computed from the law at every step of a round; None where there is no clock."""
+        chain, steps = problem.chain, policy.law_steps(problem.chain)
+        if not isinstance(chain, CyclicChain) or chain.clock.kind == "steps" or steps is None:
+            return None
+        found = [s.rates(mu, problem.distortion) for s, mu in zip(steps, law_at_phases(steps, chain), strict=True)]
+        sums, n = np.zeros((chain.phases, 2)), np.bincount(chain.around, minlength=chain.phases)[:, None]
+        np.add.at(sums, chain.around, np.array(found))
+        bits, distance = (sums / n).T.reshape(2, -1, chain.clock.n)
+        return cls(bits, distance)
+
+
+def day_part(problem: Problem, policy: Policy, unit: str) -> str:
+    """The section of the page; empty without a clock."""
+    day, chain = Day.of(problem, policy), problem.chain
+    if day is None or not isinstance(chain, CyclicChain):
+        return ""
+    panels = [("distance", day.distance, f"mean distortion ({unit})" if unit else "mean distortion")]
+    panels.append(("bits", day.bits, "bits per step"))
+    pictures = "".join(_picture(kind, values, label, chain.clock) for kind, values, label in panels)
+    weekend = " Weekends are dashed." if len(day.bits) > 1 else ""
+    return (
+        '<section aria-labelledby="h-day"><h2 id="h-day">One day</h2>'
+        f'<figure class="plot"><div class="pair">{pictures}</div><figcaption>By the hour, {escape(str(chain.clock))}, '
+        f"which everybody knows: computed exactly, of the fitted chain.{weekend}</figcaption></figure></section>"
+    )
+
+
+def _picture(kind: str, values: Array, label: str, clock: Clock) -> str:
+    top = float(values.max()) or 1.0
+    x = LEFT + (WIDTH - LEFT - GAP) * np.arange(clock.n + 1) / clock.n
+    lines = []
+    for row, dash in zip(values, ("", ' stroke-dasharray="5 4"'), strict=False):
+        y = GAP + (HEIGHT - BOTTOM - GAP) * (1 - row / top)
+        points = " ".join(f"{a:.1f},{b:.1f} {c:.1f},{b:.1f}" for a, b, c in zip(x, y, x[1:], strict=False))
+        lines.append(f'<polyline fill="none" stroke="{COLOURS[kind]}" stroke-width="2"{dash} points="{points}"/>')
+    base = HEIGHT - BOTTOM
+    hours = "".join(
+        f'<text x="{LEFT + (WIDTH - LEFT - GAP) * h / 24:.1f}" y="{HEIGHT - 6}" text-anchor="middle" font-size="11" '
+        f'fill="currentColor">{h}:00</text>'
+        for h in range(0, 25, 6)
+    )
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)} by the hour, at most {top:.3g}">'
+        f'<line x1="{LEFT}" y1="{base}" x2="{WIDTH - GAP}" y2="{base}" stroke="currentColor" stroke-opacity="0.4"/>'
+        f'<text x="{LEFT - 6}" y="{GAP + 8}" text-anchor="end" font-size="11" fill="currentColor">{top:.3g}</text>'
+        f'<text x="{LEFT - 6}" y="{base}" text-anchor="end" font-size="11" fill="currentColor">0</text>'
+        f'<text x="{LEFT + 4}" y="{GAP + 2}" font-size="11" fill="currentColor">{escape(label)}</text>'
+        f"{hours}{''.join(lines)}</svg>"
+    )

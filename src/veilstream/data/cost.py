@@ -1,0 +1,129 @@
+"""What a release costs: how far it is from what was true, in the unit that the limit is said in.
+
+    absolute    |reading - y|, km on a map                               km, kWh, ...
+    squared     its square: one large error is worse than two small      km², kWh², ...
+    zero-one    whether y lies at another state than the reading         % of steps
+    FILE.csv    a table, true states by rows, the state y lies at by columns; inf: must never be shown
+
+A release that is a public point stands for the state it lies at (`StateSpace.encode`).
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from veilstream.core.information import Array
+from veilstream.data.states import StateSpace
+from veilstream.errors import InputError
+
+MEASURES = ("absolute", "squared", "zero-one")
+TABLE = "table"
+PERCENT = 100.0
+MOST_LETTERS = 20  # of a unit
+
+
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """d(reading, y) for the readings of these states and what is shown instead."""
+
+    states: StateSpace
+    shown: StateSpace  # the states, or public points
+    measure: str = "absolute"  # one of MEASURES, or TABLE
+    table: Array | None = None  # of TABLE: |X| x |X|, inf where forbidden
+    told: str = ""  # of TABLE: its unit
+
+    def __post_init__(self) -> None:
+        if self.measure not in (*MEASURES, TABLE) or (self.measure == TABLE) != (self.table is not None):
+            raise InputError(f"unknown kind of distortion {self.measure[:20]!r}")
+
+    @property
+    def unit(self) -> str:
+        """Of the costs; "" where they have none."""
+        base = self.states.unit
+        square = f"({base})²" if "/" in base else f"{base}²" if base else ""
+        return {"squared": square, "zero-one": "%", TABLE: self.told}.get(self.measure, self.states.unit)
+
+    @property
+    def at(self) -> NDArray[np.int64]:
+        """The state that each release lies at."""
+        return self.states.encode(self.shown.coordinates)
+
+    @property
+    def forbidden(self) -> NDArray[np.bool_] | None:
+        """Which releases each state must never show, |X| x |Y|; None: there are none."""
+        if self.table is None or np.isfinite(self.table).all():
+            return None
+        return np.asarray(np.isinf(self.table[:, self.at]))
+
+    def distances_from(self, readings: ArrayLike) -> Array:
+        """len(readings) x |Y|; what is forbidden counts as the dearest that is not."""
+        if self.measure in ("absolute", "squared"):
+            far = self.shown.distances_from(readings)
+            return far if self.measure == "absolute" else np.asarray(far**2)
+        x = self.states.encode(readings)
+        if self.table is None:
+            return np.asarray(PERCENT * (x[:, None] != self.at))
+        finite = np.isfinite(self.table)
+        costs: Array = np.where(finite, self.table, self.table[finite].max(initial=0.0))
+        return costs[x][:, self.at]
+
+
+@dataclass(frozen=True, eq=False)
+class ByState:
+    """Costs that depend on the state of a reading alone: a table as a policy's problem has it."""
+
+    states: StateSpace
+    costs: Array  # |X| x |Y|
+
+    def distances_from(self, readings: ArrayLike) -> Array:
+        return np.asarray(self.costs[self.states.encode(readings)])
+
+
+@dataclass(frozen=True, eq=False)
+class Signed:
+    """y - reading of values: what adds up."""
+
+    shown: StateSpace
+
+    def distances_from(self, readings: ArrayLike) -> Array:
+        return np.asarray(self.shown.coordinates[:, 0] - np.asarray(readings, dtype=float).reshape(-1, 1))
+
+
+def read_table(path: str | Path, names: tuple[str, ...]) -> tuple[Array, str]:
+    """A table with a name for every row and column, in any order; and its unit, from the corner."""
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            rows = [[cell.strip() for cell in row] for row in csv.reader(file) if any(map(str.strip, row))]
+    except (OSError, UnicodeDecodeError, csv.Error) as fault:
+        raise InputError(f"{path}: the table of `distortion` cannot be read ({type(fault).__name__})") from None
+    if not rows or len(rows) - 1 != len(names) or any(len(row) != len(names) + 1 for row in rows):
+        raise InputError(
+            f"{path}: a table of `distortion` has a row and a column for each of the {len(names)} states, their names "
+            "first"
+        )
+    across, down = rows[0][1:], [row[0] for row in rows[1:]]
+    for what, found in (("column", across), ("row", down)):
+        if missing := [name for name in names if name not in found]:
+            raise InputError(f"{path}: no {what} is called {missing[0]!r}; the states are {', '.join(names)}")
+    table = np.empty((len(names), len(names)))
+    for row in rows[1:]:
+        for name, text in zip(across, row[1:], strict=True):
+            table[names.index(row[0]), names.index(name)] = _number(text, f"{path}: {row[0]!r} shown as {name!r}")
+    if len(rows[0][0]) > MOST_LETTERS or not rows[0][0].isprintable():
+        raise InputError(f"{path}: the corner of the table is its unit, at most {MOST_LETTERS} letters")
+    return table, rows[0][0]
+
+
+def _number(text: str, where: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = np.nan
+    if not value >= 0:
+        raise InputError(f"{where} costs {text[:20]!r}; it must be a number >= 0, or inf for never")
+    return value

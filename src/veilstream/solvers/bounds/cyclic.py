@@ -1,0 +1,159 @@
+"""Certificates for chains with a public clock: the alternation of `alternation`, once around at every sweep.
+
+    a_l,s(y|z)  <-  2^( -C(z,y) + sum_z' P_l(z,z') [ log2 (m_l,sy P_l)(z') - alpha_l+1,next(s,y)(z') ] ) / normaliser
+
+with l the place in a round of L steps: alpha backward around the round, the law mu forward. Without memory first, then
+with the last release or two, from the policy that is to be certified: its own occupancies are nearly the best.
+"""
+
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilstream.core.information import Array
+from veilstream.core.policy import Policy
+from veilstream.core.problem import Problem
+from veilstream.core.steady import LawStep, law_at_phases
+from veilstream.solvers.bounds.alternation import SMALLEST_LAW
+from veilstream.solvers.bounds.certify import LEAST_BITS, Certificate, Ending
+from veilstream.solvers.bounds.memory import window_memory
+from veilstream.solvers.bounds.witness import NATS, CycleWitness, reverse_cost, weights_of
+from veilstream.solvers.solution import Progress
+
+LOOK_EVERY, WHILE, MOST_SWEEPS = 10, 50, 600
+LAPS = 12  # of value iteration, for the potential of a witness
+LARGEST = 8_000_000  # numbers in an array L x S x Y x Z
+HELPED = 0.05  # of the gap: what the last look must have closed to go on with this memory
+
+
+def certify_cycle(
+    problem: Problem,
+    weight: float,
+    policy: Policy | None = None,
+    *,
+    upper: float = np.inf,
+    seconds: float = 60.0,
+    tolerance: float = 1e-3,
+    progress: Progress | None = None,
+) -> Certificate:
+    """Bound leakage + weight * distortion from below, in bits per step, over all mechanisms that may see the clock."""
+    began, chain = perf_counter(), problem.chain
+    C = problem.cost(weight)
+    kept = np.isfinite(C).any(0)  # a release nobody may make is no release
+    C = C[:, kept]
+    P = np.stack([chain.at(phase).transition for phase in chain.around])
+    cheapest = float(chain.stationary @ C.min(1))
+    bound, best, memory, steps = cheapest * (1 - 1e-12), None, 1, 0
+    reachable = min(upper, float((chain.stationary @ C).min()), chain.entropy_rate + cheapest)
+    history: list[dict[str, float]] = []
+    outcome = Ending.SIZE
+    until = began + seconds
+
+    def tight() -> bool:
+        return bound >= min((1 - tolerance) * reachable, reachable - LEAST_BITS)
+
+    for window in (0, 1, 2):
+        table = window_memory(C.shape[1], window)
+        if tight() or P.shape[0] * table.size * C.shape[0] > LARGEST or (best is not None and perf_counter() > until):
+            break
+        start = occupancies(problem, policy, window) if policy is not None and kept.all() else None
+        iterates, at_first = alternate(P, C.T * NATS, table, start), bound
+        own = before = -np.inf  # the best of this memory, now and a while ago
+        for k in range(1, MOST_SWEEPS + 1):
+            log_m = next(iterates)
+            steps += 1
+            if k > 1 and k % LOOK_EVERY and perf_counter() < until:
+                continue
+            found = witness(P, C.T * NATS, table, log_m)
+            value = found.bound(P, C)
+            own = max(own, value)
+            if value > bound:
+                bound, best, memory = value, found, len(table)
+                history.append({"seconds": perf_counter() - began, "bound": bound, "memory": memory})
+            if progress:
+                share = min(1.0, (perf_counter() - began) / seconds) if seconds > 0 else 1.0
+                progress(share, f"proved {bound:.4f} bits, memory {len(table)} at each of {len(P)} steps")
+            stale = k % WHILE == 0 and own - before < HELPED * (reachable - own)
+            before = own if k % WHILE == 0 else before
+            if tight() or stale or perf_counter() > until:
+                break
+        if window and bound == at_first:
+            break
+    if tight():
+        outcome = Ending.TIGHT
+    elif perf_counter() > until:
+        outcome = Ending.TIME
+    spent = perf_counter() - began
+    return Certificate(bound, reachable, memory, steps, outcome, spent, history, [best])
+
+
+def occupancies(problem: Problem, policy: Policy, window: int) -> Array | None:
+    """m_l(s,y,z) of the policy at each step of a round, on the memory of the last `window` releases."""
+    chain = problem.chain
+    parts: Sequence[Policy] = getattr(policy, "policies", (policy,))
+    tables, steps = list[Array](), list[LawStep]()
+    for phase, part in enumerate(parts):
+        wide = part.widened(window) if part.remembers is not None and part.remembers <= window else None
+        table = None if wide is None else wide.table()
+        if wide is None or table is None or len(parts) != chain.phases:
+            return None
+        tables.append(table)
+        steps += wide.law_steps(chain.at(phase)) or ()
+    laws = law_at_phases([steps[phase] for phase in chain.around], chain)
+    return np.stack([mu[:, None] * tables[i].swapaxes(1, 2) for i, mu in zip(chain.around, laws, strict=True)])
+
+
+def alternate(P: Array, cost: Array, next: NDArray[np.int64], m: Array | None) -> Iterator[Array]:
+    """log m (L x S x Y x Z) after every sweep, from these occupancies. cost: Y x Z, nats."""
+    L, S, allowed = len(P), len(next), np.isfinite(cost)
+    if m is None:
+        log_a = np.broadcast_to(-cost - np.log(np.exp(-cost).sum(0)), (L, S, *cost.shape)).copy()
+        mu = np.full((L, S, P.shape[1]), 1 / (S * P.shape[1]))
+    else:
+        mu = m.sum(2)
+        with np.errstate(divide="ignore"):
+            log_a = np.log(m / np.maximum(mu, SMALLEST_LAW)[:, :, None])
+        log_a = np.where(allowed, np.maximum(log_a, np.log(SMALLEST_LAW)), -np.inf)
+    around(P, next, log_a, mu)
+    alpha = None
+    while True:
+        log_m = np.log(np.maximum(mu, SMALLEST_LAW))[:, :, None] + log_a
+        yield log_m
+        if alpha is None:
+            alpha = witness(P, cost, next, log_m).alpha
+        for at in range(L - 1, -1, -1):
+            rho = reverse_cost(P[at], cost, weights_of(log_m[at], allowed))
+            x = log_a[at] - np.where(allowed, rho + (alpha[(at + 1) % L] @ P[at].T)[next], 0)
+            top = x.max(1, keepdims=True)
+            normaliser = top + np.log(np.exp(x - top).sum(1, keepdims=True))
+            log_a[at] = x - normaliser
+            alpha[at] = -normaliser[:, 0]
+            alpha[at] -= alpha[at].mean()
+        around(P, next, log_a, mu)
+
+
+def around(P: Array, next: NDArray[np.int64], log_a: Array, mu: Array) -> None:
+    """The laws of one round under a, from that at its start; `mu` changes in place."""
+    law = mu[0]
+    for at in range(len(P)):
+        mu[at] = law
+        flow = (law[:, None] * np.exp(log_a[at])) @ P[at]
+        law = np.zeros_like(law)
+        np.add.at(law, next, flow)
+        law /= law.sum()
+    mu[0] = law
+
+
+def witness(P: Array, cost: Array, next: NDArray[np.int64], log_m: Array) -> CycleWitness:
+    """What an iterate proves: the potential by value iteration, lap by lap."""
+    allowed, L = np.isfinite(cost), len(P)
+    w = np.stack([weights_of(part, allowed) for part in log_m])
+    rho = np.stack([reverse_cost(P[at], cost, w[at]) for at in range(L)])
+    alpha = np.zeros((L, len(next), P.shape[1]))
+    for _ in range(LAPS):
+        for at in range(L - 1, -1, -1):
+            alpha[at] = (rho[at] + (alpha[(at + 1) % L] @ P[at].T)[next]).min(1)
+            alpha[at] -= alpha[at].mean()
+    return CycleWitness(next, w, alpha)

@@ -1,0 +1,112 @@
+"""`--feedback` as a user types it: from a meter's readings to releases whose mean is kept."""
+
+import csv
+import json
+from datetime import datetime, timedelta
+
+import numpy as np
+import pytest
+
+LIMIT = 0.08
+
+
+def meter(path, days, start=datetime(2023, 1, 2), restless=False, seed=0):
+    """Half-hourly kWh with evenings; restless: on and off around the clock, as no evening was."""
+    rng, lines, level = np.random.default_rng(seed), ["time,kWh"], 0.2
+    for i in range(48 * days):
+        on = (i // 3) % 2 if restless else 34 <= i % 48 < 44
+        level = 0.6 * level + 0.4 * (0.15 + 0.5 * on + rng.exponential(0.1))
+        lines.append(f"{(start + timedelta(minutes=30 * i)).isoformat()},{level:.3f}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    from veilcli import veil
+
+    folder = tmp_path_factory.mktemp("feedback")
+    model, policy = folder / "m.veil", folder / "p.veil"
+    data = meter(folder / "m.csv", 60)
+    assert veil("fit", data, "--states", 6, "--cycle", "none", "--hold-out", "none", "-o", model).returncode == 0
+    done = veil("solve", model, "--avg", f"{LIMIT}kWh", "--feedback", "day", "--window", 1, "-o", policy, "--json")
+    assert done.returncode == 0, done.stderr
+    return folder, policy, json.loads(done.stdout)
+
+
+def test_solve_says_what_is_promised(made):
+    _, _, told = made
+    feedback = told["feedback"]
+    assert feedback["every"] == 48 and feedback["limit"] == LIMIT and feedback["promised"]
+    assert len(feedback["rungs"]) >= 5 and 0 < feedback["first"] < len(feedback["rungs"])
+    assert told["record"]["moves"] > 0 and sum(told["record"]["rungs"]) == pytest.approx(1)
+    assert told["record"]["charged"] == pytest.approx(told["record"]["leakage"], rel=0.2)
+    assert told["raw_distortion"] <= 1.1 * LIMIT
+
+
+def test_the_mean_is_kept_in_a_house_that_became_restless(made, veil):
+    """Felt, on data that the model has never seen; the rung is a column of what is released."""
+    folder, policy, told = made
+    data = meter(folder / "later.csv", 120, datetime(2023, 6, 5), restless=True, seed=1)
+    true = np.array([float(r["kWh"]) for r in csv.DictReader(data.open())])
+
+    def felt(policy):
+        done = veil("release", policy, data, "--format", "csv")
+        assert done.code == 0, done.err
+        rows = list(csv.DictReader(done.out.splitlines()))
+        return np.abs(np.array([float(r["released"]) for r in rows]) - true), rows
+
+    far, rows = felt(policy)
+    assert len({r["rung"] for r in rows}) >= 3
+    bound = LIMIT + told["feedback"]["overshoot"] / len(rows)
+    assert np.minimum(far, told["feedback"]["largest_distance"]).mean() <= bound
+    plain = folder / "plain.veil"
+    assert veil("solve", folder / "m.veil", "--avg", f"{LIMIT}kWh", "--window", 1, "-o", plain).code == 0
+    without, _ = felt(plain)
+    assert without.mean() > 1.1 * LIMIT > far.mean()
+
+
+def test_audit_and_report_say_what_became_of_the_moves(made, veil):
+    folder, policy, _ = made
+    data = meter(folder / "again.csv", 20, datetime(2023, 6, 5), seed=2)
+    done = veil("audit", policy, "--data", data, "--quick")
+    assert done.code == 0, done.err
+    said = " ".join(done.out.split())
+    assert "Feedback moved it" in said and "its meter charged" in said
+    done = veil("report", policy, "--data", data, "-o", folder / "r.html", "--audit", "quick")
+    assert done.code == 0, done.err
+    assert "kept by feedback" in (folder / "r.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--lambda", "5", "--feedback", "day"], "mean limit"),
+        (["--avg", "0.08kWh", "--feedback", "1min"], "shorter than a step of 30 min"),
+        (["--avg", "0.08kWh", "--feedback", "often"], "--feedback"),
+        (["--avg", "0.001kWh", "--feedback", "day"], "cannot keep"),
+    ],
+)
+def test_what_cannot_be_kept_is_one_line(made, veil, flags, says):
+    folder, _, _ = made
+    done = veil("solve", folder / "m.veil", *flags)
+    assert done.code == 1 or done.code == 2
+    assert says in done.err and done.err.count("\n") == 1
+
+
+def test_a_builtin_chain_counts_steps(veil):
+    done = veil("solve", "builtin:grid2x3-toy", "--avg", "0.3", "--feedback", "100", "--window", 1)
+    assert done.code == 0 and "a public move every 100 steps" in " ".join(done.out.split())
+    done = veil("solve", "builtin:grid2x3-toy", "--avg", "0.3", "--feedback", "week")
+    assert done.code and "number of steps" in done.err
+
+
+def test_a_mean_limit_may_be_a_share_of_what_revealing_nothing_costs(made, veil):
+    folder, _, _ = made
+    told = [
+        json.loads(veil("solve", folder / "m.veil", "--avg", share, "--window", 1, "--json").out)
+        for share in ("20%", "40%", "100%")
+    ]
+    low, high, all_of_it = (t["raw_distortion"] for t in told)
+    assert high == pytest.approx(2 * low, rel=0.02) and all_of_it == pytest.approx(5 * low, rel=0.02)
+    assert told[2]["leakage"] == pytest.approx(0, abs=1e-3)

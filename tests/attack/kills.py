@@ -1,0 +1,218 @@
+"""Gateways killed and frozen at random moments, over every transport: nothing lost, no step drawn twice.
+
+The account is made from what came out and from the store itself, not from what the gateway says.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import sqlite3
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from attack.drill import Trial
+from forked import Gateways
+from gatewaykit import artefact, wait_until
+from mqttkit import Client
+from veilstream.apps.bench.mosquitto import Mosquitto, free_port
+from veilstream.gateway.kept import StoreError
+from veilstream.gateway.store import Store
+
+STREAMS = 20
+Answers = dict[tuple[str, int], dict]  # stream and step -> its release
+
+
+def one_release_each(found: list[dict], into: Answers | None = None) -> Answers:
+    out: Answers = {} if into is None else into
+    for release in found:
+        key = (release["stream"], release["t"])
+        assert out.setdefault(key, release) == release, f"two different releases of {key}"
+    return out
+
+
+def audit(store: Path, out: Answers) -> int:
+    """Every committed release, and nothing else, is in `out`; totals agree with the log."""
+    with contextlib.closing(sqlite3.connect(store)) as db:
+        rows = db.execute(
+            "SELECT s.name, r.step, r.message FROM releases r JOIN streams s ON s.id = r.stream ORDER BY 1, 2"
+        ).fetchall()
+        log = {(name, step): json.loads(message) for name, step, message in rows}
+        assert len(log) == len(rows)
+        assert out == log, (
+            f"{len(out.keys() - log.keys())} not in the log, {len(log.keys() - out.keys())} never came out"
+        )
+        for name, last, total in db.execute("SELECT name, last_step, total FROM streams").fetchall():
+            assert abs(log[name, last]["leaked_bits"] - total) < 1e-6
+            assert max(step for stream, step in log if stream == name) == last
+            per_step = [log[name, step]["leaked_bits"] for stream, step in sorted(log) if stream == name]
+            assert per_step == sorted(per_step)
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    return len(log)
+
+
+def strike(gateways: Gateways, rng: random.Random, store: Path, word: str = "") -> None:
+    """Kill it and start another one, or freeze it for a while; nobody else may have its store meanwhile."""
+    if rng.random() < 0.7:
+        gateways.signal(signal.SIGKILL)
+        gateways.start(word)
+        return
+    gateways.signal(signal.SIGSTOP)
+    time.sleep(rng.uniform(0.02, 0.4))
+    with contextlib.suppress(StoreError):  # it may not have had the time to open it
+        Store(store, {}).close()
+    gateways.signal(signal.SIGCONT)
+
+
+# --- pipe ------------------------------------------------------------------------------------------------------
+
+
+def pipe(t: Trial) -> int:
+    """The same input again after every kill, as a user would."""
+    artefact(t.folder / "p.veil")
+    steps, strikes = t.times(400), t.times(12)
+    lines = [{"stream": f"s{s}", "t": k, "value": t.rng.randrange(16)} for k in range(steps) for s in range(STREAMS)]
+    (t.folder / "in").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    outputs = [t.folder / f"out{i}" for i in range(strikes + 1)]
+    with Gateways(t.folder / "p.veil", t.folder / "s.db", "pipe", t.folder / "in") as gateways:
+        for output in outputs[:-1]:
+            gateways.start(str(output))
+            wait_until(lambda output=output: output.exists() or not _alive(gateways.pid), 20, "a start")
+            time.sleep(t.rng.uniform(0, 0.15))
+            gateways.signal(signal.SIGKILL)
+        gateways.start(str(outputs[-1]))
+        wait_until(lambda: not _alive(gateways.pid), 60, "the end of the input")
+    out: Answers = {}
+    for output in outputs:
+        whole = output.read_bytes().rpartition(b"\n")[0] if output.exists() else b""
+        one_release_each([json.loads(line) for line in whole.splitlines()], out)
+    assert audit(t.folder / "s.db", out) == len(lines)
+    return strikes
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# --- HTTP ------------------------------------------------------------------------------------------------------
+
+
+def http(t: Trial) -> int:
+    """Every reading is sent until it is answered, and once more in the end."""
+    artefact(t.folder / "p.veil")
+    port, store, strikes = free_port(), t.folder / "s.db", t.times(12)
+    out: Answers = {}
+    ended, wrong = threading.Event(), []
+    bodies: list[bytes] = []
+
+    def post(body: bytes, patience_s: float = 20) -> None:
+        until = time.monotonic() + patience_s
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/v1/release", body, {"Content-Type": "application/json"}
+        )
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError, ValueError), opener.open(request, timeout=3) as answer:
+                one_release_each(json.load(answer), out)
+                return
+            time.sleep(0.01)
+        raise AssertionError("no answer any more")
+
+    def load() -> None:
+        values = random.Random(t.rng.random())
+        try:
+            while not ended.is_set():
+                k = len(bodies)
+                batch = [{"stream": f"s{s}", "t": k, "value": values.randrange(16)} for s in range(STREAMS)]
+                bodies.append(json.dumps(batch).encode())
+                post(bodies[-1])
+        except AssertionError as error:
+            wrong.append(error)
+
+    with Gateways(t.folder / "p.veil", store, "http", port) as gateways:
+        gateways.start()
+        loader = threading.Thread(target=load)
+        loader.start()
+        for _ in range(strikes):
+            time.sleep(t.rng.uniform(0.02, 0.4))
+            strike(gateways, t.rng, store)
+        ended.set()
+        loader.join()
+        for body in bodies:
+            post(body)
+        gateways.stop()
+    assert not wrong, wrong[0]
+    assert audit(store, out) == STREAMS * len(bodies)
+    return strikes
+
+
+# --- MQTT ------------------------------------------------------------------------------------------------------
+
+
+def mqtt(t: Trial) -> int:
+    """QoS 1 and a session that the broker keeps: every reading is accepted, and its release reaches the output."""
+    (t.folder / "broker").mkdir()
+    artefact(t.folder / "p.veil")
+    broker, store = Mosquitto(t.folder / "broker"), t.folder / "s.db"
+    client = Client(broker.port, "out/+", client_id="service")
+    steps, ended, strikes = [0], threading.Event(), t.times(12)
+
+    def load() -> None:
+        values = random.Random(t.rng.random())
+        while not ended.is_set():
+            if len(client.queue) - len(client.confirmed) < 300:
+                for s in range(STREAMS):
+                    client.say(f"in/s{s}", {"t": steps[0], "value": values.randrange(16)})
+                steps[0] += 1
+            ended.wait(0.04)
+
+    loader = threading.Thread(target=load)
+    try:
+        with Gateways(t.folder / "p.veil", store, "mqtt", broker.port) as gateways:
+            gateways.start()
+            log = store.with_suffix(".log")
+            wait_until(lambda: b"broker_connected" in log.read_bytes())  # its session exists from here on
+            loader.start()
+            for _ in range(strikes):
+                time.sleep(t.rng.uniform(0.02, 0.45))
+                strike(gateways, t.rng, store)
+            ended.set()
+            loader.join()
+            n = STREAMS * steps[0]
+            wait_until(client.all_sent, 30, "publishing")
+            wait_until(lambda: len({(r["stream"], r["t"]) for r in client.releases()}) == n, 40, "the last release")
+            gateways.stop()
+    finally:
+        ended.set()
+        client.end()
+        broker.stop()
+    assert audit(store, one_release_each(client.releases())) == n
+    assert "Traceback" not in log.read_text()
+    t.figures["copies of a release at the output"] = len(client.releases()) / n
+    return strikes
+
+
+# --- NATS ------------------------------------------------------------------------------------------------------
+
+
+def nats(t: Trial) -> int:
+    """Three nodes: a worker and a node are killed, another worker is frozen for longer than its readings are held."""
+    from veilstream.apps.bench.nats import cluster_in, kill_drill
+
+    art, streams, steps = artefact(t.folder / "policy.veil"), t.times(50), 40
+    with cluster_in(t.folder, "cluster") as cluster:
+        drill = kill_drill(
+            t.folder, art, cluster, t.rng.randrange(2**32), streams, steps, workers=3, partitions=6, freeze=True
+        )
+        found = asyncio.run(drill)
+    assert found["verdict"] == "ok", found
+    return 3

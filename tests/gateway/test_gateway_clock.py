@@ -1,0 +1,212 @@
+"""A policy with a public clock behind a gateway: stopped in the middle of a day, over changes of the clock and gaps."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+
+import veilstream as vs
+from gatewaykit import core_of
+from natskit import NEEDS_SERVER
+from oracles import random_chain
+from veilstream.apps.bench.nats import ready
+from veilstream.apps.bench.nats_drill import connected, everything, until, worker
+from veilstream.apps.bench.nats_server import NatsCluster
+from veilstream.artefact import save
+from veilstream.core.clock import Clock
+from veilstream.core.cyclic import CyclicChain
+from veilstream.core.histories import BLIND
+from veilstream.core.release import Mechanism, uniforms
+from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
+from veilstream.gateway.wire import Grid, Reading
+
+LONDON = ZoneInfo("Europe/London")
+PERIOD = 1800.0
+VEIL = [sys.executable, "-c", "from veilstream.apps.cli import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    P = [random_chain(rng, 3, sticky=0.5 * (i % 2), floor=0.02) for i in range(48)]
+    chain = CyclicChain.of(P, Clock("day", 48, PERIOD, 0.0, "Europe/London"))
+    distance = np.abs(np.subtract.outer(np.arange(3), np.arange(3))).astype(float)
+    problem = vs.Problem(chain, distance, vs.Average(weight=1.5))
+    policy = vs.solve(problem).policy
+    return save(tmp_path_factory.mktemp("clock") / "p.veil", policy, problem=problem, period_s=PERIOD)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    cluster = NatsCluster(tmp_path_factory.mktemp("server"), 1)
+    yield cluster
+    cluster.stop()
+
+
+def streams(when, n=70, seed=1):
+    """Steps of two streams from this local time on, with gaps, and true symbols."""
+    rng = np.random.default_rng(seed)
+    begin = int(datetime(*when, tzinfo=LONDON).timestamp() // PERIOD)
+    steps = {
+        name: begin + k + np.cumsum(1 + (rng.random(n) < 0.2) * rng.integers(1, 60, n)) for k, name in enumerate("ab")
+    }
+    return steps, {name: rng.integers(0, 3, n) for name in steps}
+
+
+def expected(art, steps, x, source):
+    """The loop itself, never stopped, told the public number of every step."""
+    mechanism = Mechanism(art.policy, art.problem)
+    out = {name: [] for name in steps}
+    s = {name: mechanism.start(1, int(steps[name][0])) for name in steps}
+    for t in range(len(steps["a"])):
+        for name in steps:
+            gap = int(steps[name][t] - s[name].step[0])
+            if gap:
+                s[name] = mechanism.skip(s[name], gap)
+            s[name], y = mechanism.step(s[name], x[name][t : t + 1], source(1))
+            out[name].append((int(y[0]), round(float(s[name].total[0]), 6)))
+    return out
+
+
+@pytest.mark.parametrize("when", [(2013, 3, 30, 15), (2013, 10, 26, 15), (2013, 6, 3, 9)])
+@pytest.mark.parametrize("stop_every", [1, 7, 1000])
+def test_releases_are_the_same_however_often_it_is_stopped_in_the_middle_of_a_day(made, tmp_path, when, stop_every):
+    steps, x = streams(when)
+    wanted = expected(made, steps, x, uniforms(4))
+    source, found = uniforms(4), {name: [] for name in steps}
+    for begin in range(0, 70, stop_every):
+        with core_of(made, tmp_path / "s.db", uniforms=source) as core:
+            for t in range(begin, min(begin + stop_every, 70)):
+                for name in steps:
+                    step = int(steps[name][t])
+                    [outcome] = core.process([Reading(name, step, step * PERIOD, float(x[name][t]))]).outcomes
+                    found[name].append((int(outcome.release.released), outcome.release.leaked_bits))
+    for name in steps:
+        assert [y for y, _ in found[name]] == [y for y, _ in wanted[name]]
+        np.testing.assert_allclose([b for _, b in found[name]], [b for _, b in wanted[name]], atol=2e-6)
+
+
+def test_what_a_new_stream_costs_depends_on_the_hour_it_begins(made):
+    mechanism = Mechanism(made.policy, made.problem)
+    bits = mechanism.look(mechanism.start(48, np.arange(48))).bits
+    assert bits.std() > 1e-3
+    with core_of(made, uniforms=uniforms(1)) as core:
+        for step in (5, 29):
+            [outcome] = core.process([Reading(f"s{step}", step, step * PERIOD, 1.0)]).outcomes
+            assert outcome.release.leaked_bits == pytest.approx(bits[step], abs=1e-6)
+
+
+def test_a_blind_draw_comes_from_the_law_of_its_hour(made):
+    mechanism, n = Mechanism(made.policy, made.problem), 20_000
+    for step in (0, 24):
+        s = mechanism.start(n, step)
+        _, y = mechanism.step(s, np.full(n, BLIND), np.random.default_rng(0).random(n))
+        assert np.bincount(y, minlength=3) / n == pytest.approx(mechanism.look(s[:1]).law[0], abs=0.02)
+
+
+def test_the_grid_counts_the_steps_that_the_clock_is_asked_about(made):
+    t = datetime(2013, 7, 1, 12, 10, tzinfo=LONDON).timestamp()
+    step, _ = Grid(PERIOD, 0.0).step(t)
+    assert made.chain.clock.phase(step) == 24
+
+
+# --- killed -----------------------------------------------------------------------------------------------------
+
+
+def steps_over_a_change(n):
+    """From the evening before summer time began, with gaps."""
+    begin = int(datetime(2013, 3, 30, 20, tzinfo=LONDON).timestamp() // PERIOD)
+    return begin + np.cumsum(1 + (np.arange(n) % 11 == 5) * 7)
+
+
+def metered(art, steps, out):
+    """What the meter must say after each release: memory, belief and hour are functions of releases and steps alone."""
+    mechanism = Mechanism(art.policy, art.problem)
+    s, totals = mechanism.start(1, int(steps[0])), []
+    for step, body in zip(steps.tolist(), out, strict=True):
+        assert body["t"] == step * PERIOD
+        gap = step - int(s.step[0])
+        s = mechanism.skip(s, gap) if gap else s
+        s = mechanism.after(s, mechanism.look(s), np.array([int(body["released"])]))
+        totals.append(float(s.total[0]))
+    return totals
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_of_a_day_nothing_is_drawn_twice_and_the_hour_is_right(made, tmp_path):
+    path, store, rng = tmp_path / "p.veil", tmp_path / "s.db", np.random.default_rng(8)
+    vs.save(path, made.policy, problem=made.problem, period_s=PERIOD)
+    steps = steps_over_a_change(90)
+    x = rng.integers(0, 3, len(steps)).tolist()
+    lines = [
+        json.dumps({"stream": "ann", "t": step * PERIOD, "value": v}).encode() + b"\n"
+        for step, v in zip(steps.tolist(), x, strict=True)
+    ]
+    seen: dict[float, bytes] = {}
+    kills = 0
+    while len(seen) < len(lines):
+        process = subprocess.Popen(
+            [*VEIL, "release", str(path), "--store", str(store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        first, last = max(0, len(seen) - 3), min(len(lines), len(seen) + int(rng.integers(10, 40)))
+        for line in lines[first:last]:  # one at a time: an answer is a commit
+            process.stdin.write(line)
+            process.stdin.flush()
+            answer = process.stdout.readline()
+            assert seen.setdefault(json.loads(answer)["t"], answer) == answer
+        for line in lines[last : last + 5]:  # and some whose answer nobody hears
+            process.stdin.write(line)
+        process.stdin.flush()
+        time.sleep(float(rng.random()) * 0.02)
+        process.kill()
+        process.communicate()
+        kills += 1
+    out = [json.loads(seen[t]) for t in sorted(seen)]
+    assert kills >= 3
+    np.testing.assert_allclose([o["leaked_bits"] for o in out], metered(made, steps, out), atol=2e-6)
+
+
+@NEEDS_SERVER
+@pytest.mark.slow
+def test_on_nats_a_worker_is_killed_in_the_middle_of_a_day_and_the_hour_is_right(made, tmp_path, server):
+    path, names, rng = tmp_path / "hours.veil", Names("hours"), np.random.default_rng(9)
+    vs.save(path, made.policy, problem=made.problem, period_s=PERIOD)
+    steps = steps_over_a_change(50)
+    x = {f"s{i}": rng.integers(0, 3, len(steps)).tolist() for i in range(5)}
+
+    async def drive():
+        link = await connected(server.urls)
+        options = ("--prefix", "hours", "--partitions", "4")
+        workers = [worker(path, server.urls, tmp_path / f"{i}.log", *options) for i in range(2)]
+        try:
+            await ready(link, names, 2)
+            for k, step in enumerate(steps.tolist()):
+                ask = [
+                    (names.reading(DEFAULT_SPACE, name), json.dumps({"t": step * PERIOD, "value": v[k]}).encode(), None)
+                    for name, v in x.items()
+                ]
+                await link.ask(ask)
+                if k == 25:
+                    workers[0].kill()
+                await asyncio.sleep(0.02)
+            await until(link, names.readings, 0, 30)
+        finally:
+            for process in workers:
+                process.terminate()
+                process.wait(10)
+        out = await everything(link, names.releases)
+        await link.close()
+        return out
+
+    released = {name: [] for name in x}
+    for m in asyncio.run(drive()):
+        body = json.loads(m["data"])
+        released[body["stream"]].append(body)
+    for out in released.values():
+        np.testing.assert_allclose([o["leaked_bits"] for o in out], metered(made, steps, out), atol=2e-6)
