@@ -34,12 +34,13 @@ from veilstream.core.rules import LogitRule, as_layers
 from veilstream.errors import InputError
 from veilstream.learning import deep, training
 from veilstream.learning.deep import Layers, Model
-from veilstream.learning.training import Report, Trained
+from veilstream.learning.learner import Learner
+from veilstream.learning.training import Report, TrainedPolicy
 from veilstream.solvers.solution import Point, Progress
 
 
 @dataclass(frozen=True)
-class A2C(training.Learner):
+class A2C(Learner):
     method: ClassVar[str] = "a2c"
     mode: str = "fast"  # `Algorithm1` is "paper"
     width: int = 64  # of the two hidden layers; the paper's is 3000
@@ -78,7 +79,7 @@ class A2C(training.Learner):
         """For each weight the best of `runs` seeds, with the learning curves of all of them."""
         return training.best_of_runs(self, learn, problem, weights, progress)
 
-    def trained(self, problem: Problem, weight: float, report: Report, onward: Any) -> Trained:
+    def trained(self, problem: Problem, weight: float, report: Report, onward: Any) -> TrainedPolicy:
         return learn(problem, weight, self, report, onward)
 
     def shorter(self) -> "A2C":
@@ -237,7 +238,7 @@ def deployed(problem: Problem, weight: float, networks: Networks) -> BeliefPolic
 
 def learn(
     problem: Problem, weight: float, options: A2C, report: Report = None, onward: Networks | None = None
-) -> Trained:
+) -> TrainedPolicy:
     """One seed at one weight; onward: networks of another weight to start from."""
     model = Model.of(problem, weight)
     run = training.Run.of("a2c", problem, weight, options.seed, options)
@@ -256,4 +257,4 @@ def learn(
         memory = optimiser(pure).init(onward)
         first = first._replace(networks=onward, optimiser=memory, average=leakage + model.weight * distortion)
     best, curve = training.train(run, first, one, figures, pure.segments, options.checkpoint, options.resume, report)
-    return Trained(deployed(problem, weight, best.networks), curve, best.networks)
+    return TrainedPolicy(deployed(problem, weight, best.networks), curve, best.networks)

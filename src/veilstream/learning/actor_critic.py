@@ -32,7 +32,8 @@ from veilstream.core.rules import LookaheadRule, as_layers
 from veilstream.errors import InputError
 from veilstream.learning import deep, training
 from veilstream.learning.deep import LN2, Layers, Model
-from veilstream.learning.training import Report, Trained
+from veilstream.learning.learner import Learner
+from veilstream.learning.training import Report, TrainedPolicy
 from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.myopic import myopic
 from veilstream.solvers.solution import Point, Progress, Status
@@ -43,7 +44,7 @@ BATCH = 8_000_000  # |Z| |Y| entries in one batch of channels, unless `streams` 
 
 
 @dataclass(frozen=True)
-class ActorCritic(training.Learner):
+class ActorCritic(Learner):
     method: ClassVar[str] = "actor-critic"
     width: int = 64  # of the two hidden layers of the actor
     updates: int = 2000
@@ -88,7 +89,7 @@ class ActorCritic(training.Learner):
             found.append(after if before is None else better(problem, weight, before, after, self.seed))
         return found
 
-    def trained(self, problem: Problem, weight: float, report: Report, onward: Any) -> Trained:
+    def trained(self, problem: Problem, weight: float, report: Report, onward: Any) -> TrainedPolicy:
         before = None if onward is not None else warm_start(self, problem, weight)
         return learn(problem, weight, self, before, report, onward)
 
@@ -232,7 +233,7 @@ def learn(
     before: Point | None = None,
     report: Report = None,
     onward: tuple[Actor, jax.Array] | None = None,
-) -> Trained:
+) -> TrainedPolicy:
     """One training at one weight; onward: actor and critic of another weight to start from."""
     model = Model.of(problem, weight)
     run = training.Run.of("actor-critic", problem, weight, options.seed, options)
@@ -251,7 +252,7 @@ def learn(
         memory = tuple(o.init(v) for o, v in zip(optimisers(pure), onward, strict=True))
         first = first._replace(actor=onward[0], critic=onward[1], slow=onward[1], optimisers=memory)
     best, curve = training.train(run, first, one, figures, pure.segments, options.checkpoint, options.resume, report)
-    return Trained(deployed(problem, weight, pure, best.actor), curve, (best.actor, best.critic))
+    return TrainedPolicy(deployed(problem, weight, pure, best.actor), curve, (best.actor, best.critic))
 
 
 def lookahead_of(problem: Problem, weight: float, before: Point | None) -> Array:

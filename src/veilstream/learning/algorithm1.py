@@ -46,14 +46,15 @@ from veilstream.core.sampled import SampledPolicy
 from veilstream.errors import InputError
 from veilstream.learning import deep, training
 from veilstream.learning.deep import Layers, Model
-from veilstream.learning.training import Report, Trained
+from veilstream.learning.learner import Learner
+from veilstream.learning.training import Report, TrainedPolicy
 from veilstream.solvers.solution import Point, Progress
 
 SLOPES = {"leaky-relu": 0.01, "relu": 0.0}
 
 
 @dataclass(frozen=True)
-class Algorithm1(training.Learner):
+class Algorithm1(Learner):
     """The defaults are the paper's where it says: 5000 roll-outs of 300 steps, two layers of 3000, leaky ReLU."""
 
     method: ClassVar[str] = "a2c"
@@ -88,7 +89,7 @@ class Algorithm1(training.Learner):
     def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
         return training.best_of_runs(self, learn, problem, weights, progress)
 
-    def trained(self, problem: Problem, weight: float, report: Report, onward: Any) -> Trained:
+    def trained(self, problem: Problem, weight: float, report: Report, onward: Any) -> TrainedPolicy:
         return learn(problem, weight, self, report, onward)
 
     def shorter(self) -> "Algorithm1":
@@ -252,7 +253,7 @@ def deployed(problem: Problem, options: Algorithm1, actor: Layers) -> Policy:
 
 def learn(
     problem: Problem, weight: float, options: Algorithm1, report: Report = None, onward: Nets | None = None
-) -> Trained:
+) -> TrainedPolicy:
     """One seed at one weight; the last state is deployed, as the paper has no other."""
     world = World.of(problem, weight)
     run = training.Run.of("a2c", problem, weight, options.seed, options)
@@ -275,4 +276,4 @@ def learn(
     last, curve = training.train(
         run, first, one, figures, pure.segments, options.checkpoint, options.resume, report, last=True
     )
-    return Trained(deployed(problem, options, last.networks.actor), curve, last.networks)
+    return TrainedPolicy(deployed(problem, options, last.networks.actor), curve, last.networks)

@@ -9,11 +9,10 @@ last one whole.
 import json
 import math
 import os
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,14 +20,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from veilstream import container
-from veilstream.core.course import Course
 from veilstream.core.evaluate import evaluate
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
-from veilstream.core.problem import Average, Budget, Problem
+from veilstream.core.problem import Problem
 from veilstream.errors import InputError
 from veilstream.solvers.causal_ba import CausalBA
-from veilstream.solvers.solution import Point, Progress, Solver, Status, fingerprint
+from veilstream.solvers.solution import Point, Progress, Status, fingerprint
 
 State = Any  # a pytree of arrays
 Figures = dict[str, float]
@@ -36,42 +34,12 @@ Curve = list[Figures]
 Report = Callable[[Figures], None] | None
 
 
-class Trained(NamedTuple):
+class TrainedPolicy(NamedTuple):
     """What a training gives."""
 
     policy: Policy
     curve: Curve
     networks: Any  # to go on from, at another weight
-
-
-class Learner(Solver):
-    """A solver that trains at a weight: a frozen dataclass with `segments`, `seed`, `checkpoint` and `resume`."""
-
-    method: ClassVar[str]
-
-    @property
-    def name(self) -> str:
-        return self.method
-
-    @abstractmethod
-    def trained(self, problem: Problem, weight: float, report: Report, onward: Any) -> Trained:
-        """One seed at one weight; from the networks of another weight where there are some."""
-
-    @abstractmethod
-    def shorter(self) -> "Learner":
-        """The same for a training that goes on from the networks of a weight nearby."""
-
-    def meet(
-        self,
-        problem: Problem,
-        constraint: Average | Budget,
-        progress: Progress | None = None,
-        course: Course | None = None,
-    ) -> tuple[Point, float]:
-        """A few trainings, the first at the weight of the exact solver, each from the networks of the one before."""
-        from veilstream.learning import limits
-
-        return limits.meet(self, problem, constraint, progress, course)
 
 
 @dataclass(frozen=True)
@@ -195,7 +163,7 @@ def train(
 
 def best_of_runs(
     options: Any,
-    learn: Callable[..., Trained],
+    learn: Callable[..., TrainedPolicy],
     problem: Problem,
     weights: Array,
     progress: Progress | None,
