@@ -132,7 +132,7 @@ def draw_chain(ax: Axes, chain: str, found: Found, used: dict[tuple[str, int, st
     colour, line, label = STYLES["causal-ba"]
     high = [s.leakage for s in ours]
     ax.fill_between(LIMITS, [s.leakage_lower or 0 for s in ours], high, color=colour, alpha=0.25, lw=0)
-    ax.plot(LIMITS, high, f"o{line}", color=colour, label=f"{label}, certified band")
+    ax.plot(LIMITS, high, f"o{line}", color=colour, label=f"PDRP-IDC, {label}, certified band")
     colour, _, label = STYLES["myopic"]
     near = [found[chain, k, "myopic"].leakage for k in LIMITS]
     ax.plot(np.array(LIMITS) - ASIDE, near, "x", color=colour, markersize=7, label=label)

@@ -24,7 +24,8 @@ def make(desk: Desk) -> Finding:
     true, shown = traces.z[0], traces.y[0]
     d = problem.distortion[true, shown]
     desk.table(
-        ["step", "true_cell", "released_cell", "distance"], list(zip(range(1, STEPS + 1), true, shown, d, strict=True))
+        ["step", "true_cell", "released_cell", "distance"],
+        list(zip(range(1, STEPS + 1), true + 1, shown + 1, d, strict=True)),
     )
     desk.figure(draw(true, shown))
     return Finding.judged(
@@ -42,7 +43,7 @@ def draw(true: NDArray[np.int64], shown: NDArray[np.int64]) -> Figure:
     at = grid_points(4, 4)[:, ::-1]  # x to the right, y down
     ax.plot(*at.T, "s", color="#e5e9ed", markersize=46, zorder=0)
     for cell, (x, y) in enumerate(at):
-        ax.text(x + 0.27, y + 0.26, str(cell), fontsize=8, color="#6b7884", ha="right")
+        ax.text(x + 0.27, y + 0.26, str(cell + 1), fontsize=8, color="#6b7884", ha="right")
     for path, colour, line, shift, label in (
         (true, "#0072B2", "-", -0.09, "true"),
         (shown, "#D55E00", "--", 0.09, "released"),
