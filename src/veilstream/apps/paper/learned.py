@@ -36,11 +36,14 @@ def options_of(method: str, budget: Budget) -> dict[str, Any]:
     return {"steps": budget.a2c_steps, "width": budget.a2c_width, "segments": budget.a2c_segments}
 
 
-def trained(desk: Desk, problem: Problem, method: str, run: int = 0) -> Solution | None:
-    """One training with one seed, kept; a cut one goes on from its last checkpoint. None without the extra `deep`."""
+def trained(desk: Desk, problem: Problem, method: str, run: int = 0, **more: Any) -> Solution | None:
+    """One training with one seed, kept; a cut one goes on from its last checkpoint. None without the extra `deep`.
+
+    more: options beside those of the budget.
+    """
     if not available():
         return None
-    options, seed = options_of(method, desk.budget), desk.budget.seed + run
+    options, seed = options_of(method, desk.budget) | more, desk.budget.seed + run
     key = key_of(problem, method, seed=seed, options=options)
     checkpoint = desk.place(key, "safetensors")
 
