@@ -13,14 +13,14 @@ from real_data import GEOLIFE, needs_geolife
 from veilstream.apps.cli import main
 from veilstream.apps.paper import fig_adc, fig_idc
 from veilstream.apps.paper.geolife import folder_of
-from veilstream.apps.paper.item import Budget, Finding
+from veilstream.apps.paper.item import OPTIMUM, Budget, Finding
 from veilstream.apps.paper.run import MODULES, chosen, items, read, run
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.problem import Average, Instantaneous
 from veilstream.errors import InputError
 from veilstream.solvers import curve, solve
 
-QUICK = Budget(certify_s=0.1, streams=32, steps=50, critic_updates=10)
+QUICK = Budget(certify_s=0.1, streams=32, steps=50, critic_updates=10, paper_steps=400, paper_width=8)
 
 
 def test_every_module_has_an_item_of_its_own_name():
@@ -105,9 +105,9 @@ def test_the_judges_see_the_order_and_a_wrong_one():
         for limit in fig_idc.LIMITS:
             s = solve(builtin_problem(f"grid4x4-{chain}", Instantaneous(limit)), "myopic")
             found[chain, limit, "causal-ba"] = found[chain, limit, "myopic"] = s
-    assert fig_idc.judge(found).agrees == "yes"
+    assert fig_idc.judge(found).verdicts[OPTIMUM] == "yes"
     swapped = {({"q0": "q2", "q2": "q0"}.get(c, c), k, m): s for (c, k, m), s in found.items()}
-    assert fig_idc.judge(swapped).agrees == "no"
+    assert fig_idc.judge(swapped).verdicts[OPTIMUM] == "no"
 
 
 def test_without_memory_myopic_is_the_optimum():

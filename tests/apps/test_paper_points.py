@@ -21,7 +21,7 @@ from veilstream.apps.paper import (
     toy,
 )
 from veilstream.apps.paper.geolife import digest
-from veilstream.apps.paper.item import Budget, Desk, Finding
+from veilstream.apps.paper.item import BETTER, NO, NOT_RUN, OPTIMUM, PART, PUBLISHED, YES, Budget, Desk, Finding
 from veilstream.apps.paper.run import chosen, items, run
 from veilstream.core.belief import GreedyRule
 from veilstream.core.builtin import builtin_problem
@@ -35,7 +35,7 @@ from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.solution import Level, Point
 
 TINY = Budget(certify_s=0.1, streams=16, steps=20, a2c_steps=2048, a2c_width=8, a2c_runs=2, a2c_segments=4,
-              critic_updates=10, lstm_s=0.0, lstm_seeds=2, lstm_copies=2)  # fmt: skip
+              critic_updates=10, paper_steps=400, paper_width=8, lstm_s=0.0, lstm_seeds=2, lstm_copies=2)  # fmt: skip
 
 
 QUICK = {}
@@ -209,17 +209,17 @@ def solutions_idc():
 
 def test_the_judge_of_limits_sees_what_is_wrong():
     found = solutions_idc()
-    assert fig_idc.judge(found).agrees == "yes"
+    assert fig_idc.judge(found).verdicts[OPTIMUM] == "yes"
     swapped = {({"q0": "q2", "q2": "q0"}.get(c, c), k, m): s for (c, k, m), s in found.items()}
-    assert fig_idc.judge(swapped).agrees == "no"
+    assert fig_idc.judge(swapped).verdicts[OPTIMUM] == "no"
     worse = replace(found["q0", 2, "myopic"], leakage=found["q0", 2, "myopic"].leakage + 0.01)
     unequal = fig_idc.judge({**found, ("q0", 2, "myopic"): worse})
-    assert unequal.agrees == "no" and "not equal" in unequal.why
+    assert unequal.verdicts[OPTIMUM] == "no" and "not equal" in unequal.why
     low = replace(found["q1", 3, "belief-greedy"], leakage=0.9 * found["q1", 3, "belief-greedy"].leakage)
     below = fig_idc.judge({**found, ("q1", 3, "a2c"): low})
-    assert below.agrees == "no" and "Q1 3 a2c" in below.ours
+    assert below.verdicts[OPTIMUM] == "no" and "Q1 3 a2c" in below.ours
     wide = replace(low, leakage_se=0.1 * low.leakage)  # an estimate whose interval holds the bound is no contradiction
-    assert fig_idc.judge({**found, ("q1", 3, "a2c"): wide}).agrees == "yes"
+    assert fig_idc.judge({**found, ("q1", 3, "a2c"): wide}).verdicts[OPTIMUM] == "yes"
 
 
 def test_the_judge_of_averages_sees_what_is_wrong():
@@ -231,17 +231,17 @@ def test_the_judge_of_averages_sees_what_is_wrong():
             s = solve(replace(problem, constraint=Average(weight=weight)), "myopic")
             row.append(s.with_bound(0.98 * s.objective, None))
         found[chain] = problem, {"causal-ba": row, "myopic": row}, {}
-    assert fig_adc.judge(found).agrees == "in part"  # all holds but that myopic leaks much more for Q2
+    assert fig_adc.judge(found).verdicts[OPTIMUM] == "in part"  # all holds but that myopic leaks much more for Q2
     p, curves, _ = found["q2"]
     much = [replace(s, leakage=1.3 * s.leakage) for s in curves["myopic"]]
-    assert fig_adc.judge({**found, "q2": (p, {**curves, "myopic": much}, {})}).agrees == "yes"
-    assert fig_adc.judge({**found, "q0": found["q2"], "q2": found["q0"]}).agrees == "no"
+    assert fig_adc.judge({**found, "q2": (p, {**curves, "myopic": much}, {})}).verdicts[OPTIMUM] == "yes"
+    assert fig_adc.judge({**found, "q0": found["q2"], "q2": found["q0"]}).verdicts[OPTIMUM] == "no"
     p, curves, _ = found["q0"]
     much = [replace(s, leakage=1.3 * s.leakage) for s in curves["myopic"]]
-    assert fig_adc.judge({**found, "q0": (p, {**curves, "myopic": much}, {})}).agrees == "no"
+    assert fig_adc.judge({**found, "q0": (p, {**curves, "myopic": much}, {})}).verdicts[OPTIMUM] == "no"
     cheat = Point(None, curves["causal-ba"][0].leakage * 0.5, curves["causal-ba"][0].distortion, Level.ESTIMATED)
     told = fig_adc.judge({**found, "q0": (p, curves, {"rounding": [cheat]})})
-    assert told.agrees == "no" and "Q0 rounding" in told.ours
+    assert told.verdicts[OPTIMUM] == "no" and "Q0 rounding" in told.ours
 
 
 def test_the_judge_of_geolife_sees_the_bound_and_the_order():
@@ -259,10 +259,10 @@ def test_the_judge_of_geolife_sees_the_bound_and_the_order():
 
     curves = {"causal-ba": [s]}
     paper = (0.8, 0.6, 0.53, 0.39, 0.3, 0.18)
-    assert fig_geolife.judge(problem, limits(paper), curves).agrees == "yes"
-    assert fig_geolife.judge(problem, limits(np.array(paper) / 3), curves).agrees == "in part"
-    assert fig_geolife.judge(problem, limits(paper[::-1]), curves).agrees == "no"
-    assert fig_geolife.judge(problem, limits(paper, low=0.2), curves).agrees == "no"
+    assert fig_geolife.judge(problem, limits(paper), curves).verdicts[OPTIMUM] == "yes"
+    assert fig_geolife.judge(problem, limits(np.array(paper) / 3), curves).verdicts[OPTIMUM] == "in part"
+    assert fig_geolife.judge(problem, limits(paper[::-1]), curves).verdicts[OPTIMUM] == "no"
+    assert fig_geolife.judge(problem, limits(paper, low=0.2), curves).verdicts[OPTIMUM] == "no"
 
 
 def row(method, limit, bits, nats, paper=None):
@@ -283,19 +283,19 @@ def test_the_judges_of_the_tables_see_what_is_wrong():
     rows = [row("truth", 0, 0.5, (0.4, 0.4), (0.36, 0.28))]
     for km, bits, nats in ((15.0, 0.03, (1.1, 0.5)), (5.0, 0.1, (0.7, 0.45)), (3.0, 0.2, (0.5, 0.41))):
         rows.append(row("causal-ba", km, bits, nats, table_idc.PAPER[km]))
-    assert table_idc.judge(rows).agrees == "yes"
-    assert table_idc.judge([*rows[:3], row("causal-ba", 3.0, 0.2, (0.5, 0.9), (0.52, 0.35))]).agrees == "no"
-    assert table_idc.judge([*rows[:3], row("causal-ba", 3.0, 0.2, (0.3, 0.3), (0.52, 0.35))]).agrees == "no"
-    assert table_idc.judge([*rows[:3], replace(rows[3], paper=(0.1, 0.1))]).agrees == "in part"
+    assert table_idc.judge(rows).verdicts[OPTIMUM] == "yes"
+    assert table_idc.judge([*rows[:3], row("causal-ba", 3.0, 0.2, (0.5, 0.9), (0.52, 0.35))]).verdicts[OPTIMUM] == "no"
+    assert table_idc.judge([*rows[:3], row("causal-ba", 3.0, 0.2, (0.3, 0.3), (0.52, 0.35))]).verdicts[OPTIMUM] == "no"
+    assert table_idc.judge([*rows[:3], replace(rows[3], paper=(0.1, 0.1))]).verdicts[OPTIMUM] == "in part"
     average = [replace(rows[0], paper=None), row("causal-ba", 5.7, 0.0, (1.3, 0.8))]
     for km, bits, nats in ((1.7, 0.1, (1.0, 0.7)), (0.8, 0.2, (0.9, 0.6)), (0.4, 0.3, (0.8, 0.5))):
         average.append(row("causal-ba", km, bits, nats))
         average.append(row("myopic", km, bits + 0.1, (nats[0] - 0.1, nats[1] - 0.1)))
-    assert table_adc.judge(average).agrees == "in part"  # no figure of the paper to compare the level with
+    assert table_adc.judge(average).verdicts[OPTIMUM] == "in part"  # no figure of the paper to compare the level with
     assert "at 3 of 3 limits" in table_adc.judge(average).ours
     swapped = [replace(r, method={"causal-ba": "myopic", "myopic": "causal-ba"}[r.method])
                if r.method != "truth" and r.limit < 5 else r for r in average]  # fmt: skip
-    assert table_adc.judge(swapped).agrees == "no" and "at 0 of 3 limits" in table_adc.judge(swapped).ours
+    assert table_adc.judge(swapped).verdicts[OPTIMUM] == "no" and "at 0 of 3 limits" in table_adc.judge(swapped).ours
     bare = [replace(r, lstm={}) for r in rows]
     assert "no LSTM was trained" in table_idc.judge(bare).ours.replace("no  LSTM", "no LSTM")
 
@@ -370,9 +370,69 @@ def test_learned_methods_stand_everywhere_when_asked(tmp_path, monkeypatch):
         return replace(quick(problem), method=method, level=Level.ESTIMATED)
 
     monkeypatch.setattr(fig_idc, "trained", pretend)
-    for everywhere, count in ((False, 3 + 1), (True, 3 * 2 * 2)):
+    for everywhere, count in ((False, 3 + 1 + 1), (True, 3 * 2 * 3)):
         asked.clear()
         fig_idc.make(Desk("fig-idc", tmp_path, replace(TINY, everywhere=everywhere)))
         assert len(asked) == count
     assert "a2c" in (tmp_path / "fig-idc.csv").read_text()
     assert json.loads(next(Path(tmp_path / cache.FOLDER).glob("*.json")).read_text())["key"]["veilstream"]
+
+
+# --- each method by itself -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("published", "better", "optimum", "together"),
+    [
+        (YES, NO, NO, YES),
+        (NO, YES, YES, NO),
+        (NOT_RUN, YES, YES, PART),
+        ("not judged: run at 1 of 12 points", NOT_RUN, YES, PART),
+        (NOT_RUN, NOT_RUN, NO, NO),
+        (NOT_RUN, PART, NOT_RUN, PART),
+        (NOT_RUN, NOT_RUN, NOT_RUN, NOT_RUN),
+    ],
+)
+def test_together_there_is_no_yes_unless_the_paper_s_method_was_run(published, better, optimum, together):
+    assert Finding.judged("", "", published, better, optimum).agrees == together
+
+
+def test_a_learned_method_is_judged_by_its_own_points_and_only_if_it_has_them_all():
+    found = solutions_idc()
+    told = fig_idc.judge(found)
+    assert told.agrees == PART and told.verdicts == {PUBLISHED: NOT_RUN, BETTER: NOT_RUN, OPTIMUM: YES}
+    one = fig_idc.judge({**found, ("q2", 2, "a2c-paper"): found["q2", 2, "causal-ba"]})
+    assert one.verdicts[PUBLISHED] == "not judged: run at 1 of 12 points" and one.agrees == PART
+    every = {(c, k, "a2c-paper"): replace(s, leakage=2 * s.leakage) for (c, k, m), s in found.items() if m == "myopic"}
+    assert fig_idc.judge({**found, **every}).agrees == YES  # far from the optimum, and the order holds of it
+    level = {at: replace(s, leakage=9.0 if at[0] == "q2" else 5.0) for at, s in every.items()}
+    other = fig_idc.judge({**found, **level})
+    assert other.agrees == NO and other.verdicts[OPTIMUM] == YES  # it does not hold of it, whatever the optimum does
+
+
+def test_the_judge_of_convergence_sees_each_band():
+    from veilstream.apps.paper import convergence
+
+    best = quick(builtin_problem("grid4x4-q2", Average(weight=1.0)))
+    steps, start = np.arange(1.0, 9.0), np.linspace(2.0, 1.0, 8)
+    there = best.objective * np.array([[1.5, 1.3, 1.1, *[1.01] * 5]] * 2)
+    moving, stuck = best.objective * (start + 0.5)[None], best.objective * np.full((2, 8), 1.6)
+    for runs, word in ((there, YES), (moving, PART), (stuck, NO)):
+        told = convergence.judge({"a2c-paper": (steps, runs), "a2c": (steps, there)}, best, TINY)
+        assert (told.agrees, told.verdicts[BETTER], told.verdicts[OPTIMUM]) == (word, YES, NOT_RUN)
+
+
+def test_verdicts_survive_the_file_and_stand_on_the_page(tmp_path, monkeypatch):
+    def made(desk):
+        desk.table(["a"], [[1.0]])
+        for ending in ("png", "svg"):
+            (desk.folder / f"{desk.name}.{ending}").write_text("x")
+        return Finding.judged("ours", "", optimum=YES)
+
+    item = replace(items()[0], name="fits", make=made)
+    monkeypatch.setattr("veilstream.apps.paper.run.items", lambda: [item])
+    first, again = (run(tmp_path, [item], TINY)[0] for _ in range(2))
+    assert again.state == "kept" and again.finding == first.finding and first.finding.agrees == PART
+    page = (tmp_path / "index.html").read_text()
+    assert '<dt>the system as published</dt><dd class="part">not run</dd>' in page
+    assert '<dt>the optimum</dt><dd class="yes">yes</dd>' in page

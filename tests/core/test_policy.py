@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import veilstream as vs
 from oracles import sequence_information
@@ -13,6 +14,8 @@ from veilstream.core.local.pattern import Rows, pattern_of
 from veilstream.core.local.policy import Sparse
 from veilstream.core.policy import Policy, restore
 from veilstream.core.problem import leakage, next_prior, output_law
+from veilstream.core.rules import DirichletRule
+from veilstream.core.sampled import SampledPolicy, dirichlet, uniform
 from veilstream.errors import InputError
 
 CHAIN = vs.MarkovChain([[0.7, 0.3, 0.0], [0.1, 0.6, 0.3], [0.3, 0.0, 0.7]], initial=[0.5, 0.25, 0.25])
@@ -47,6 +50,13 @@ def local(window, seed=2):
     return vs.LocalPolicy(r, Sparse.of(keys, columns, rng.random(len(keys)) + 0.01), (3, 2), window)
 
 
+def sampled(seed=3):
+    """Rows drawn anew from small concentrations; state 2 never shows the first symbol."""
+    rng = np.random.default_rng(4)
+    layers = [(rng.normal(size=(3, 4)), rng.normal(size=4)), (rng.normal(size=(4, 6)), rng.normal(size=6))]
+    return SampledPolicy(CHAIN, DirichletRule(layers, np.array([[0, 0], [0, 0], [np.inf, 0]])), seed)
+
+
 POLICIES = {
     "memoryless": table(0),
     "window 1": table(1),
@@ -56,6 +66,7 @@ POLICIES = {
     "local 1": local(1),
     "local 2": local(2),
     "belief": greedy(),
+    "sampled": sampled(),
     "schedule": vs.Schedule((table(1), greedy(), table(2, 3)), (2, 1, 1)),
     "schedule of local ones": vs.Schedule((local(1), local(2)), (2, 1)),
 }
@@ -123,6 +134,26 @@ def test_skipping_a_belief_is_marginalising():
     mean = sum(p * policy.update(b, y) for y, p in enumerate(output_law(b, a)))
     assert policy.skip(b) == pytest.approx(mean)
     assert policy.skip(b, 3) == pytest.approx(policy.skip(policy.skip(policy.skip(b))))
+
+
+def test_sampled_rows_are_dirichlet_with_the_concentrations_of_the_rule():
+    k = np.array([0.2, 1.0, 7.0, 40.0])
+    codes = np.arange(1, 20_001).astype(np.uint64)
+    rows = dirichlet(np.moveaxis(uniform(codes, 20).reshape(-1, 4, 5), -1, 0), np.tile(k, (len(codes), 1)))
+    for i in range(4):  # what two rounds refuse (under 0.3 %) is within this distance
+        distance = stats.kstest(rows[:, i], stats.beta(k[i], k.sum() - k[i]).cdf).statistic
+        assert distance < 1.95 / np.sqrt(len(codes)) + 0.003
+    assert np.abs(np.corrcoef(rows[:-1, 2], rows[1:, 2])[0, 1]) < 0.03  # neighbouring codes
+
+
+def test_a_sampled_channel_follows_from_releases_and_seed_alone():
+    policy, forbidden = sampled(), ~np.isfinite(sampled().rule.cost)
+    one, other = policy.update(policy.start(), 1), policy.update(policy.start(), 1)
+    assert (policy.channel(one) == policy.channel(other)).all()
+    assert (policy.channel(one)[forbidden] == 0).all()
+    assert np.abs(policy.channel(one) - policy.channel(policy.update(policy.start(), 0))).max() > 0.01
+    assert np.abs(policy.channel(policy.start()) - sampled(5).channel(sampled(5).start())).max() > 0.01
+    assert policy.skip(one, 5) == pytest.approx(policy.skip(policy.skip(one, 2), 3))
 
 
 def test_a_schedule_counts_skipped_steps():

@@ -222,11 +222,6 @@ def test_checkpoint_of_another_problem_or_run_is_refused(toy, tmp_path):
         vs.solve(toy, method="a2c", **again)
 
 
-def test_a_limit_needs_its_weight_first(toy):
-    with pytest.raises(vs.InputError, match="a2c trains at a weight"):
-        vs.solve(vs.Problem(toy.chain, toy.distortion, vs.Average(limit=0.3)), method="a2c")
-
-
 def test_a_diverging_run_says_so(toy):
     run = training.Run.of("a2c", toy, 3.0, 0, a2c.A2C())
     with pytest.raises(vs.InputError, match="diverged in segment 1"):

@@ -16,6 +16,7 @@ SOLVERS = {
     "causal-ba, sparse": ("causal-ba", {"sparse": True}),
     "causal-ba, window 2": ("causal-ba", {"window": 2}),
     "a2c": ("a2c", {"width": 16, "steps": 20_000, "segments": 2}),
+    "a2c, as in the paper": ("a2c", {"mode": "paper", "width": 16, "steps": 4_000, "segments": 2}),
     "actor-critic": ("actor-critic", {"width": 16, "updates": 60, "segments": 2}),
 }
 

@@ -11,7 +11,7 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
 from veilstream.core.policy import Export, Memory, Policy
 from veilstream.core.problem import blahut_arimoto, next_prior
-from veilstream.core.rules import LogitRule, LookaheadRule
+from veilstream.core.rules import DirichletRule, LogitRule, LookaheadRule
 from veilstream.errors import InputError
 
 
@@ -41,6 +41,7 @@ class GreedyRule:
 
 
 RULES: dict[str, Callable[[dict[str, Any], dict[str, Array]], Rule]] = {
+    "dirichlet": DirichletRule.restore,
     "greedy": GreedyRule.restore,
     "logit": LogitRule.restore,
     "lookahead": LookaheadRule.restore,

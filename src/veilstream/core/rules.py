@@ -1,6 +1,6 @@
 """Learned rules, run by a numpy forward pass: from a belief to a channel, without any deep-learning library.
 
-Both are made by the solvers of the extra `deep`; saved, restored and released they need only this file.
+All are made by the solvers of the extra `deep`; saved, restored and released they need only this file.
 A network sees n b - 1 (zero at the uniform belief), has leaky ReLU between its layers and nothing after the last.
 """
 
@@ -15,12 +15,12 @@ LEAK = 0.01  # slope of leaky ReLU below zero
 Layers = tuple[tuple[Array, Array], ...]  # (weight in x out, bias) of each layer
 
 
-def forward(layers: Layers, belief: Array) -> Array:
-    """x -> max(x W + c, LEAK (x W + c)), layer by layer; the last is linear."""
+def forward(layers: Layers, belief: Array, slope: float = LEAK) -> Array:
+    """x -> max(x W + c, slope (x W + c)), layer by layer; the last is linear."""
     x = belief * belief.shape[-1] - 1
     for W, c in layers[:-1]:
         x = x @ W + c
-        x = np.maximum(x, LEAK * x)
+        x = np.maximum(x, slope * x)
     W, c = layers[-1]
     return np.asarray(x @ W + c)
 
@@ -102,3 +102,33 @@ class LookaheadRule:
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, Array]) -> "LookaheadRule":
         return cls(unpack(arrays), arrays["cost"], arrays["directions"], int(meta["sweeps"]))
+
+
+LOW, HIGH = 0.1, 1000.0  # of one concentration: beyond, single precision has no density left
+
+
+@dataclass(frozen=True, eq=False)
+class DirichletRule:
+    """xi(z,y) = ln(1 + e^f(b)(z,y)), kept to [LOW, HIGH]: the concentrations of a row; as a channel, their mean."""
+
+    layers: Layers  # |Z| -> |Z| |Y|
+    cost: Array  # |Z| x |Y| bits: only where it is infinite matters
+    slope: float = LEAK
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", as_layers(self.layers))
+
+    def concentration(self, belief: Array) -> Array:
+        """xi(z,y), 0 where forbidden."""
+        out = forward(self.layers, belief, self.slope).reshape(*belief.shape[:-1], *self.cost.shape)
+        return np.where(np.isfinite(self.cost), np.clip(np.logaddexp(0, out), LOW, HIGH), 0)
+
+    def __call__(self, belief: Array) -> Array:
+        return normalised(self.concentration(belief))
+
+    def export(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        return {"rule": "dirichlet", "slope": self.slope}, {**pack(self.layers), "cost": self.cost}
+
+    @classmethod
+    def restore(cls, meta: dict[str, Any], arrays: dict[str, Array]) -> "DirichletRule":
+        return cls(unpack(arrays), arrays["cost"], float(meta["slope"]))

@@ -1,4 +1,4 @@
-"""Advantage actor-critic with Dirichlet rows: Algorithm 1 of Erdemir, Dragotti and Gunduz, jitted whole.
+"""Advantage actor-critic with Dirichlet rows: Algorithm 1 of Erdemir, Dragotti and Gunduz made fast, jitted whole.
 
     a_t(.|z) ~ Dirichlet(kappa(b_t)(z) mean(b_t)(z,.))     the action: one channel row for every state z
     C_t      = L(b_t, a_t) + weight D(b_t, a_t)            its cost; under a limit at every step, L on masked rows
@@ -9,7 +9,8 @@
 What is deployed is the mean of the rows. Beside the paper: `streams` roll-outs in parallel, advantages brought to unit
 scale, the average cost g taken off, cosine learning rates, logits that start at -cost, generalised advantage estimation
 as an option, and a ceiling on the concentration kappa: left free, the rows turn deterministic long before the policy is
-good. The paper's form q(y | x_t, x_{t-1}, history) is the same code on `chain.lift(2)`.
+good. The paper's form q(y | x_t, x_{t-1}, history) is the same code on `chain.lift(2)`. The algorithm without these
+additions is `algorithm1` (mode="paper").
 
 Defaults chosen on grid Q2 at weight 1, one seed, 2M steps, by an earlier form of this file; per cent over the optimum:
   learning rate 1e-3, trace 0.8: no ceiling 9.1, ceiling 300 6.5, ceiling 100 5.0;  trace 0.5, ceiling 100: 3.7
@@ -19,7 +20,7 @@ The rate was changed along with the trace, so the gain of trace 0 alone is not s
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,13 +34,15 @@ from veilstream.core.rules import LogitRule, as_layers
 from veilstream.errors import InputError
 from veilstream.learning import deep, training
 from veilstream.learning.deep import Layers, Model
-from veilstream.learning.training import Curve, Report
+from veilstream.learning.learner import Learner
+from veilstream.learning.training import Report, TrainedPolicy
 from veilstream.solvers.solution import Point, Progress
 
 
 @dataclass(frozen=True)
-class A2C(training.Learner):
+class A2C(Learner):
     method: ClassVar[str] = "a2c"
+    mode: str = "fast"  # `Algorithm1` is "paper"
     width: int = 64  # of the two hidden layers; the paper's is 3000
     steps: int = 4_000_000  # roll-out steps in all, over all streams
     streams: int = 64
@@ -61,6 +64,11 @@ class A2C(training.Learner):
         training.check("a2c", self, concentration=1, **least)
         if max(self.discount, self.trace) > 1:
             raise InputError(f"a2c: discount and trace must be at most 1, found {self.discount:g} and {self.trace:g}")
+        if self.streams * self.horizon == 1:  # an advantage less its own mean: the actor's gradient is exactly zero
+            raise InputError(
+                "a2c: one stream and one step an update leave no spread to bring advantages to unit scale, and the "
+                "actor would not learn; raise streams or horizon, or take mode=paper"
+            )
 
     @property
     def updates(self) -> int:
@@ -69,18 +77,13 @@ class A2C(training.Learner):
 
     def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
         """For each weight the best of `runs` seeds, with the learning curves of all of them."""
-        found, total = [], len(weights) * self.runs
-        for i, weight in enumerate(weights):
-            tried = []
-            for k in range(self.runs):
-                share = ((i * self.runs + k) / total, (i * self.runs + k + 1) / total)
-                report = training.tell(progress, share, self.segments, problem, weight)
-                name = training.numbered(self.checkpoint, i if len(weights) > 1 else None, k if self.runs > 1 else None)
-                policy, curve = learn(problem, weight, replace(self, seed=self.seed + k, checkpoint=name), report)
-                tried.append(training.estimated(problem, policy, self.seed + k, curve))
-            best = min(tried, key=lambda p: p.objective(weight))
-            found.append(replace(best, history=[row for p in tried for row in p.history]))
-        return found
+        return training.best_of_runs(self, learn, problem, weights, progress)
+
+    def trained(self, problem: Problem, weight: float, report: Report, onward: Any) -> TrainedPolicy:
+        return learn(problem, weight, self, report, onward)
+
+    def shorter(self) -> "A2C":
+        return replace(self, steps=max(1, self.steps // 4))
 
 
 class Networks(NamedTuple):
@@ -233,8 +236,10 @@ def deployed(problem: Problem, weight: float, networks: Networks) -> BeliefPolic
     return BeliefPolicy(problem.chain, LogitRule(as_layers(layers), problem.cost(weight)))
 
 
-def learn(problem: Problem, weight: float, options: A2C, report: Report = None) -> tuple[BeliefPolicy, Curve]:
-    """(policy, learning curve) of one seed at one weight."""
+def learn(
+    problem: Problem, weight: float, options: A2C, report: Report = None, onward: Networks | None = None
+) -> TrainedPolicy:
+    """One seed at one weight; onward: networks of another weight to start from."""
     model = Model.of(problem, weight)
     run = training.Run.of("a2c", problem, weight, options.seed, options)
     pure = replace(options, seed=0, checkpoint=None, resume=False, runs=1)  # what is compiled for
@@ -247,5 +252,9 @@ def learn(problem: Problem, weight: float, options: A2C, report: Report = None) 
         return deep.figures(weight, *measure(model, pure, state.networks))
 
     first = start(model, pure, options.seed)
+    if onward is not None:
+        leakage, distortion = measure(model, pure, onward)
+        memory = optimiser(pure).init(onward)
+        first = first._replace(networks=onward, optimiser=memory, average=leakage + model.weight * distortion)
     best, curve = training.train(run, first, one, figures, pure.segments, options.checkpoint, options.resume, report)
-    return deployed(problem, weight, best.networks), curve
+    return TrainedPolicy(deployed(problem, weight, best.networks), curve, best.networks)

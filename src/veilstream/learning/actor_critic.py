@@ -18,7 +18,7 @@ the directions the actor asks about (one seed, grid Q2 at weight 1: 1.1 % above 
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,8 @@ from veilstream.core.rules import LookaheadRule, as_layers
 from veilstream.errors import InputError
 from veilstream.learning import deep, training
 from veilstream.learning.deep import LN2, Layers, Model
-from veilstream.learning.training import Curve, Report
+from veilstream.learning.learner import Learner
+from veilstream.learning.training import Report, TrainedPolicy
 from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.myopic import myopic
 from veilstream.solvers.solution import Point, Progress, Status
@@ -43,7 +44,7 @@ BATCH = 8_000_000  # |Z| |Y| entries in one batch of channels, unless `streams` 
 
 
 @dataclass(frozen=True)
-class ActorCritic(training.Learner):
+class ActorCritic(Learner):
     method: ClassVar[str] = "actor-critic"
     width: int = 64  # of the two hidden layers of the actor
     updates: int = 2000
@@ -79,15 +80,27 @@ class ActorCritic(training.Learner):
         """For each weight the learned policy, or its warm start where training did not improve on it."""
         found = []
         for i, weight in enumerate(weights):
-            maker = WARM[self.warm]
-            before = None if maker is None else maker(seed=self.seed).points(problem, np.array([weight]))[0]
+            before = warm_start(self, problem, weight)
             share = (i / len(weights), (i + 1) / len(weights))
             report = training.tell(progress, share, self.segments, problem, weight)
             named = replace(self, checkpoint=training.numbered(self.checkpoint, i if len(weights) > 1 else None))
-            policy, curve = learn(problem, weight, named, before, report)
-            after = training.estimated(problem, policy, self.seed, curve)
+            got = learn(problem, weight, named, before, report)
+            after = training.estimated(problem, got.policy, self.seed, got.curve)
             found.append(after if before is None else better(problem, weight, before, after, self.seed))
         return found
+
+    def trained(self, problem: Problem, weight: float, report: Report, onward: Any) -> TrainedPolicy:
+        before = None if onward is not None else warm_start(self, problem, weight)
+        return learn(problem, weight, self, before, report, onward)
+
+    def shorter(self) -> "ActorCritic":
+        return replace(self, updates=max(1, self.updates // 4))
+
+
+def warm_start(options: ActorCritic, problem: Problem, weight: float) -> Point | None:
+    """What to start from, where that was asked for."""
+    maker = WARM[options.warm]
+    return None if maker is None else maker(seed=options.seed).points(problem, np.array([weight]))[0]
 
 
 class Actor(NamedTuple):
@@ -214,9 +227,14 @@ def measure(model: Model, options: ActorCritic, actor: Actor) -> tuple[jax.Array
 
 
 def learn(
-    problem: Problem, weight: float, options: ActorCritic, before: Point | None = None, report: Report = None
-) -> tuple[BeliefPolicy, Curve]:
-    """(policy, learning curve) at one weight."""
+    problem: Problem,
+    weight: float,
+    options: ActorCritic,
+    before: Point | None = None,
+    report: Report = None,
+    onward: tuple[Actor, jax.Array] | None = None,
+) -> TrainedPolicy:
+    """One training at one weight; onward: actor and critic of another weight to start from."""
     model = Model.of(problem, weight)
     run = training.Run.of("actor-critic", problem, weight, options.seed, options)
     streams = options.streams or int(np.clip(BATCH // problem.distortion.size, 16, 256))
@@ -230,8 +248,11 @@ def learn(
         return deep.figures(weight, *measure(model, pure, state.actor))
 
     first = start(model, pure, lookahead_of(problem, weight, before), options.seed)
+    if onward is not None:
+        memory = tuple(o.init(v) for o, v in zip(optimisers(pure), onward, strict=True))
+        first = first._replace(actor=onward[0], critic=onward[1], slow=onward[1], optimisers=memory)
     best, curve = training.train(run, first, one, figures, pure.segments, options.checkpoint, options.resume, report)
-    return deployed(problem, weight, pure, best.actor), curve
+    return TrainedPolicy(deployed(problem, weight, pure, best.actor), curve, (best.actor, best.critic))
 
 
 def lookahead_of(problem: Problem, weight: float, before: Point | None) -> Array:

@@ -105,11 +105,11 @@ def mlp_init(key: jax.Array, sizes: list[int], last: float = 1.0) -> Layers:
     return layers
 
 
-def mlp(layers: Layers, b: jax.Array) -> jax.Array:
-    """`network.forward` of a belief: leaky ReLU between the layers, none after the last."""
+def mlp(layers: Layers, b: jax.Array, slope: float = LEAK) -> jax.Array:
+    """`rules.forward` of a belief: leaky ReLU between the layers, none after the last."""
     x = b * b.shape[-1] - 1
     for W, c in layers[:-1]:
-        x = jax.nn.leaky_relu(x @ W + c, LEAK)
+        x = jax.nn.leaky_relu(x @ W + c, slope)
     W, c = layers[-1]
     return x @ W + c
 

@@ -10,9 +10,9 @@ import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,11 +21,12 @@ from safetensors.numpy import save
 
 from veilstream import container
 from veilstream.core.evaluate import evaluate
+from veilstream.core.information import Array
 from veilstream.core.policy import Policy
-from veilstream.core.problem import Average, Budget, Problem
+from veilstream.core.problem import Problem
 from veilstream.errors import InputError
 from veilstream.solvers.causal_ba import CausalBA
-from veilstream.solvers.solution import Point, Progress, Solver, Status, fingerprint
+from veilstream.solvers.solution import Point, Progress, Status, fingerprint
 
 State = Any  # a pytree of arrays
 Figures = dict[str, float]
@@ -33,20 +34,12 @@ Curve = list[Figures]
 Report = Callable[[Figures], None] | None
 
 
-class Learner(Solver):
-    """A solver that trains at a weight."""
+class TrainedPolicy(NamedTuple):
+    """What a training gives."""
 
-    method: ClassVar[str]
-
-    @property
-    def name(self) -> str:
-        return self.method
-
-    def at_limit(self, problem: Problem, constraint: Average | Budget) -> Point:
-        raise InputError(
-            f"{self.method} trains at a weight, found {constraint}; solve that with causal-ba first and pass "
-            "Average(weight=solution.weight)"
-        )
+    policy: Policy
+    curve: Curve
+    networks: Any  # to go on from, at another weight
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ class Run:
 
 # --- options ---------------------------------------------------------------------------------------------
 
-RUNNING = ("seed", "runs", "checkpoint", "resume")  # how a run is carried out, not what it computes
+RUNNING = ("seed", "runs", "checkpoint", "resume", "deploy")  # how a run is carried out, not what it computes
 
 
 def check(method: str, options: Any, **least: float) -> None:
@@ -143,8 +136,9 @@ def train(
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
     report: Report = None,
+    last: bool = False,
 ) -> tuple[State, Curve]:
-    """`segments` segments, measured after each: (the best state by `objective`, the learning curve)."""
+    """`segments` segments, measured after each: (the best state by `objective`, or the last, the learning curve)."""
     if resume and checkpoint is None:
         raise InputError("resume needs the checkpoint to resume from: pass checkpoint=FILE too")
     path = None if checkpoint is None else Path(checkpoint)
@@ -157,7 +151,7 @@ def train(
         figures = {"segment": done + 1, "seed": run.seed, **figures, **measure(state)}
         if not math.isfinite(figures["objective"]):
             raise InputError(f"{run.method} diverged in segment {done + 1}; lower the learning rate")
-        if all(figures["objective"] <= past["objective"] for past in history):
+        if last or all(figures["objective"] <= past["objective"] for past in history):
             best = state
         history.append(figures)
         if path is not None:
@@ -165,6 +159,29 @@ def train(
         if report is not None:
             report(figures)
     return best, history
+
+
+def best_of_runs(
+    options: Any,
+    learn: Callable[..., TrainedPolicy],
+    problem: Problem,
+    weights: Array,
+    progress: Progress | None,
+) -> list[Point]:
+    """For each weight the best of `runs` seeds, with the learning curves of all of them."""
+    found, total = [], len(weights) * options.runs
+    for i, weight in enumerate(weights):
+        tried = []
+        for k in range(options.runs):
+            share = ((i * options.runs + k) / total, (i * options.runs + k + 1) / total)
+            report = tell(progress, share, options.segments, problem, weight)
+            parts = i if len(weights) > 1 else None, k if options.runs > 1 else None
+            named = replace(options, seed=options.seed + k, checkpoint=numbered(options.checkpoint, *parts))
+            got = learn(problem, weight, named, report)
+            tried.append(estimated(problem, got.policy, named.seed, got.curve))
+        best = min(tried, key=lambda p: p.objective(weight))
+        found.append(replace(best, history=[row for p in tried for row in p.history]))
+    return found
 
 
 def known_optimum(problem: Problem, weight: float) -> float | None:

@@ -30,9 +30,9 @@ METHODS: dict[str, Callable[..., Any]] = {
     "myopic": myopic,
     "belief-greedy": BeliefGreedy,
 }
-LEARNED = {
-    "a2c": ("veilstream.learning.a2c", "A2C"),
-    "actor-critic": ("veilstream.learning.actor_critic", "ActorCritic"),
+LEARNED = {  # by mode, the first unless told
+    "a2c": {"fast": ("veilstream.learning.a2c", "A2C"), "paper": ("veilstream.learning.algorithm1", "Algorithm1")},
+    "actor-critic": {"": ("veilstream.learning.actor_critic", "ActorCritic")},
 }
 
 
@@ -59,7 +59,7 @@ def make_solver(method: str, **options: Any) -> Solver:
     elif method in METHODS:
         maker = METHODS[method]
     elif method in LEARNED:
-        maker = _learned(method)
+        maker = _learned(method, options.get("mode"))
     else:
         known = [*METHODS, *LEARNED, *SHAPES]
         near = get_close_matches(method, known, 1)
@@ -72,9 +72,13 @@ def make_solver(method: str, **options: Any) -> Solver:
     return maker(**{k: v for k, v in options.items() if k in accepted})
 
 
-def _learned(method: str) -> Callable[..., Solver]:
-    """Imported when asked for: only these two need the extra `deep`."""
-    module, name = LEARNED[method]
+def _learned(method: str, mode: Any = None) -> Callable[..., Solver]:
+    """Imported when asked for: only these need the extra `deep`."""
+    modes = LEARNED[method]
+    first = next(iter(modes))
+    if first and mode is not None and mode not in modes:
+        raise InputError(f"{method}: mode must be one of {', '.join(modes)}, found {mode!r}")
+    module, name = modes[mode if mode in modes else first]
     try:
         maker: Callable[..., Solver] = getattr(import_module(module), name)
     except ModuleNotFoundError as missing:
@@ -127,6 +131,8 @@ def solve(
         point = solver.points(problem, np.array([weight]), progress)[0]
     elif (own := solver.at_limit(problem, average)) is not None:
         point, weight = own, 0.0
+    elif (met := solver.meet(problem, average, progress, course)) is not None:
+        point, weight = met
     else:
         point, weight = search.meet(problem, solver, average, progress, course)
     solution = _solution(problem, name, point, weight)

@@ -12,7 +12,7 @@ import numpy as np
 
 from veilstream.core import held_out
 from veilstream.core.any_law import worst_rate
-from veilstream.core.course import OnCourse
+from veilstream.core.course import Course, OnCourse
 from veilstream.core.evaluate import Evaluation, evaluate
 from veilstream.core.held_out import HeldOut
 from veilstream.core.information import Array
@@ -90,7 +90,17 @@ class Solver(ABC):
     def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]: ...
 
     def at_limit(self, problem: Problem, constraint: Average | Budget) -> Point | None:
-        """Its own way to a limit; None: by a search over the weight. Raises where it can only be given a weight."""
+        """Its own way to a limit, without a weight; None: by a search over the weight."""
+        return None
+
+    def meet(
+        self,
+        problem: Problem,
+        constraint: Average | Budget,
+        progress: Progress | None = None,
+        course: Course | None = None,
+    ) -> "tuple[Point, float] | None":
+        """Its own search for the weight of a limit, and that weight; None: by `search.meet`."""
         return None
 
     def rough(self, problem: Problem) -> "Solver":

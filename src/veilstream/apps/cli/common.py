@@ -98,9 +98,16 @@ def _plain(value: Any) -> object:
 
 
 def read_model(
-    text: str, distortion: str = "felt", quantile: float = 1.0, show: str | None = None
+    text: str,
+    distortion: str = "felt",
+    quantile: float = 1.0,
+    show: str | None = None,
+    pairs: bool = False,
 ) -> "tuple[Utility, Artefact | None]":
-    """What the limits of a .veil file or of builtin:NAME are about, and the file; see `Utility`."""
+    """What the limits of a .veil file or of builtin:NAME are about, and the file; see `Utility`.
+
+    pairs: the same process on pairs of symbols, so that a release may look at x_t and x_{t-1}.
+    """
     from veilstream.data.utility import Utility
 
     if text.startswith("builtin:"):
@@ -108,20 +115,24 @@ def read_model(
         from veilstream.core.problem import Average
 
         problem = builtin_problem(text.removeprefix("builtin:"), Average(weight=1.0))
-        return Utility(problem.chain, problem.distortion, "", tuple(map(str, range(problem.n_outputs)))), None
+        chain = problem.chain.lift(2) if pairs else problem.chain
+        return Utility(chain, problem.distortion, "", tuple(map(str, range(problem.n_outputs)))), None
     from veilstream.artefact import load
 
     if not Path(text).is_file():
         raise InputError(f"no model file {text!r}; make one with veil fit, or use builtin:grid4x4-q2")
     artefact = load(text)
     states, solved = artefact.states, artefact.problem
+    if pairs and (artefact.chain.histories is not None or artefact.chain.phases > 1):
+        raise InputError("--pairs needs a chain of order 1 without a clock: fit with --order 1 --cycle none")
+    chain = artefact.chain.lift(2) if pairs else artefact.chain
     if states is not None:
         held_out = artefact.held_out
-        return Utility.of(artefact.chain, states, artefact.record, distortion, quantile, held_out, show), artefact
+        return Utility.of(chain, states, artefact.record, distortion, quantile, held_out, show), artefact
     if solved is None:
         raise InputError(f"{text} has no states, so distances between them are unknown")
     names = tuple(map(str, range(solved.n_outputs)))
-    return Utility(artefact.chain, solved.distortion, "", names), artefact
+    return Utility(chain, solved.distortion, "", names), artefact
 
 
 # how `veil fit` was told to read; its files remember it, so that the other verbs read alike. What may be dropped is

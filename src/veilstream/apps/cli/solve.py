@@ -38,6 +38,8 @@ Examples:
   veil solve builtin:grid32x32-local --lambda 0.3 --reach 3
 
   veil solve builtin:grid4x4-q2 --lambda 1 --method a2c --option width=128 --option steps=1000000
+
+  veil solve builtin:grid2x3-toy --avg 0.6 --pairs --method a2c --option mode=paper --option width=64
 """
 
 
@@ -84,6 +86,9 @@ def solve(
         bool, typer.Option("--keep-total", help="Values: releases add up to the readings in the mean (a bill).")
     ] = False,
     method: Annotated[str, typer.Option(help="causal-ba, myopic, belief-greedy, planar-laplace, ...")] = "causal-ba",
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Let a release look at the last true state too: the paper's form.")
+    ] = False,
     window: Annotated[int | None, typer.Option(help="Releases it remembers; raised by itself.")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Prove how close to the best possible it is.")] = False,
     seconds: Annotated[float, typer.Option(help="Time for the certificate.")] = 30.0,
@@ -115,7 +120,7 @@ def solve(
     from veilstream.units import parse_quantity
 
     at_most, quantile = quantile_of(at_most)
-    source, artefact = read_model(model, distortion, quantile, show)
+    source, artefact = read_model(model, distortion, quantile, show, pairs)
     options = options_of(option)
     if reach is not None:
         options["reach"] = parse_quantity(reach, source.unit, "--reach")

@@ -48,6 +48,7 @@ class Row:
     least: dict[int, float | None]
     lstm: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)  # empty without JAX
     paper: tuple[float, float] | None = None  # its LSTM, by look-back
+    paper_bits: float | None = None  # its leakage
 
     @property
     def name(self) -> str:
@@ -82,6 +83,7 @@ class Bench:
         constraint: Instantaneous | Average,
         paper: tuple[float, float] | None = None,
         done: float = 0.0,
+        paper_bits: float | None = None,
     ) -> Row:
         """Solve, measure, train; every part is kept in a file of its own."""
         desk, problem = self.desk, Problem(self.chain, self.distances, constraint)
@@ -104,7 +106,7 @@ class Bench:
                     trained[m, by] = self._lstm(key, m, by, lambda: solution()[0])
         limit = 0.0 if method == "truth" else float(constraint.limit or 0)  # type: ignore[arg-type]
         floor = dict(zip(LOOK_BACKS, told["least"], strict=True))
-        return Row(method, limit, told["km"], told["bits"], floor, trained, paper)
+        return Row(method, limit, told["km"], told["bits"], floor, trained, paper, paper_bits)
 
     def _lstm(self, row: dict[str, Any], lookback: int, by: str, policy: Callable[[], Policy]) -> dict[str, Any]:
         budget = self.desk.budget
@@ -170,7 +172,7 @@ def table(desk: Desk, rows: Sequence[Row]) -> None:
         for by in HELD_OUT:
             about = f"look_back_{m}_{by}s_held_out"
             head += [f"lstm_nats_{about}", f"low_{about}", f"high_{about}", f"seeds_{about}"]
-    head += [f"paper_lstm_nats_look_back_{m}" for m in LOOK_BACKS]
+    head += [*(f"paper_lstm_nats_look_back_{m}" for m in LOOK_BACKS), "paper_leakage_bits"]
     out = []
     for r in rows:
         line: list[Any] = [NAMES[r.method], r.limit, r.km, r.bits]
@@ -181,12 +183,12 @@ def table(desk: Desk, rows: Sequence[Row]) -> None:
                 ce = {} if got is None else got["cross_entropy"]
                 line += [ce.get(k, "") for k in ("value", "low", "high")]
                 line.append("" if got is None else " ".join(f"{v:.3f}" for v in got["per_seed"]))
-        out.append([*line, *(r.paper or ("", ""))])
+        out.append([*line, *(r.paper or ("", "")), "" if r.paper_bits is None else r.paper_bits])
     desk.table(head, out)
 
 
 def said(r: Row) -> str:
-    """optimum, 5 km: 1.17 [0.84, 1.51] / 1.20 [0.91, 1.51] (paper 0.66 / 0.40)."""
+    """optimum, 5 km, 0.12 bits (paper 0.39): 1.17 [0.84, 1.51] / 1.20 [0.91, 1.51] (paper 0.66 / 0.40)."""
     text = []
     for m in LOOK_BACKS:
         got = r.lstm.get((m, "step"))
@@ -196,7 +198,8 @@ def said(r: Row) -> str:
             ce = got["cross_entropy"]
             text.append(f"{ce['value']:.2f} [{ce['low']:.2f}, {ce['high']:.2f}]")
     told = "" if r.paper is None else f" (paper {r.paper[0]:.2f} / {r.paper[1]:.2f})"
-    return f"{r.name}: {' / '.join(text)}{told}"
+    leaks = f", {r.bits:.3f} bits" + ("" if r.paper_bits is None else f" (paper {r.paper_bits:g})")
+    return f"{r.name}{leaks}: {' / '.join(text)}{told}"
 
 
 def how(rows: Sequence[Row]) -> str:

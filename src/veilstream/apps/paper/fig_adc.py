@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from veilstream.apps.paper.item import Desk, Finding, Item
+from veilstream.apps.paper.item import NO, PART, YES, Desk, Finding, Item, too_few
+from veilstream.apps.paper.learned import AS_PUBLISHED, draw_points, said, trained
 from veilstream.apps.paper.learned import METHODS as LEARNED
-from veilstream.apps.paper.learned import draw_points, said, trained
 from veilstream.apps.paper.points import curved, today
 from veilstream.apps.report.layout import lower_curve
 from veilstream.apps.report.plots import STYLES, draw_trade_off
@@ -35,7 +35,7 @@ def make(desk: Desk) -> Finding:
         curves["myopic"] = curved(desk, problem, WEIGHTS, "myopic")
         curves["belief-greedy"] = curved(desk, problem, GREEDY, "belief-greedy")
         families = {shape: today(desk, problem, shape) for shape in TODAY}
-        for method in LEARNED:
+        for method in (*LEARNED, AS_PUBLISHED):
             points = []
             for weight in WEIGHTS if desk.budget.everywhere else [PLACED]:
                 if desk.budget.everywhere or method == "actor-critic" or chain == "q2":
@@ -102,26 +102,48 @@ def judge(found: dict[str, Result]) -> Finding:
     grid = np.linspace(0.25, 1.5, 6)
     leak = {c: np.interp(grid, *_ordered(ours[c])) for c in CHAINS}
     order = bool((leak["q2"] <= leak["q1"] + 5e-3).all() and (leak["q1"] <= leak["q0"] + 5e-3).all())
-    equal, much = abs(over["q0"]) < SAME, over["q2"] > max(MUCH, over["q1"])
+    equal, much = as_stated(over)
     text = ", ".join(f"{c.upper()} {100 * v:.1f} %" for c, v in over.items())
     band = "no point is below its band" if inside else f"below the proved bound: {', '.join(below)}"
     learned = "".join(
         f" {STYLES[m][2]} at {c.upper()}, lambda {PLACED:g}: {said(s)} bits at {s.distortion:.2f} cells, objective "
         f"{100 * (s.objective / best_at(ours[c], s.weight) - 1):+.1f} % from the best found."
         for c, (_, curves, _) in found.items()
-        for m in LEARNED
+        for m in (*LEARNED, AS_PUBLISHED)
         for s in curves.get(m, [])
         if s.weight == PLACED
     )
-    return Finding(
+    return Finding.judged(
         f"Order Q2 < Q1 < Q0 {'holds' if order else 'does not hold'} at equal distortion. Myopic leaks at most this "
         f"much more: {text}. Gaps of the certificates: at most {100 * max(gaps, default=1.0):.1f} %; {band}.{learned}",
-        "no" if not (order and inside and equal) else "yes" if much else "in part",
         f"For Q0 myopic is {'equal, as stated' if equal else 'not equal, unlike stated'}. "
         + ("" if much else "For Q1 and Q2 a myopic policy iterated to convergence is far closer to the proved bound "
            "than the paper reports; its myopic policy may not have converged. ")
         + "A2C and actor-critic take a weight, so they meet no limit exactly.",
+        published=by_itself(found, AS_PUBLISHED),
+        better=best_of([by_itself(found, m) for m in LEARNED]),
+        optimum=NO if not (order and inside and equal) else YES if much else PART,
     )  # fmt: skip
+
+
+def as_stated(over: dict[str, float]) -> tuple[bool, bool]:
+    """(for Q0 myopic is equal, for Q2 it leaks much more and most)."""
+    return abs(over["q0"]) < SAME, over["q2"] > max(MUCH, over["q1"])
+
+
+def by_itself(found: dict[str, Result], method: str) -> str:
+    """Myopic against a learned method, at the same weights, all of them."""
+    there, of = (sum(len(r[1].get(m, [])) for r in found.values()) for m in (method, "myopic"))
+    if there < of:
+        return too_few(there, of)
+    equal, much = as_stated({c: excess(r[1][method], r[1]["myopic"]) for c, r in found.items()})
+    return YES if equal and much else PART if equal or much else NO
+
+
+def best_of(verdicts: list[str]) -> str:
+    """Of methods that are judged alike."""
+    known = [v for v in (YES, PART, NO) if v in verdicts]
+    return known[0] if known else max(verdicts)
 
 
 def best_at(ours: list[Solution], weight: float) -> float:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from veilstream.apps.paper.geolife import WHY, model
-from veilstream.apps.paper.item import Desk, Finding, Item
-from veilstream.apps.paper.learned import MARKS, draw_learned, draw_points, said, trained
+from veilstream.apps.paper.item import NO, PART, YES, Desk, Finding, Item, too_few
+from veilstream.apps.paper.learned import AS_PUBLISHED, MARKS, draw_learned, draw_points, said, trained
 from veilstream.apps.paper.learned import METHODS as LEARNED
 from veilstream.apps.paper.points import curved, rolled, solved, today
 from veilstream.apps.report.layout import lower_curve
@@ -28,6 +29,7 @@ PAPER_IDC = {15.0: 0.18, 5.0: 0.39, 3.0: 0.53}  # km at every step: bits
 PAPER_ADC = {9.0: 0.11, 5.7: 0.20, 1.7: 0.35}  # km on average: bits
 PAPER_MYOPIC = {9.0: 0.27, 5.7: 0.33, 1.7: 0.50}
 STEPS, ROLL_OUTS = 600, 1000
+AS_THERE: dict[str, Any] = {"activation": "relu", "episode": STEPS}  # the paper's networks on GeoLife
 TODAY = "planar-laplace"
 
 
@@ -67,10 +69,11 @@ def make(desk: Desk) -> Finding:
 
 def at_every_step(desk: Desk, problem: Problem, km: float) -> AtEveryStep:
     found = {m: solved(desk, problem, m, certify=m == "causal-ba") for m in ("causal-ba", "myopic", "belief-greedy")}
-    for method in LEARNED:
-        if desk.budget.everywhere or km == LEARNED_KM:
+    for method in (*LEARNED, AS_PUBLISHED):
+        if desk.budget.everywhere or km == LEARNED_KM or (method == AS_PUBLISHED and km in PAPER_IDC):
             desk.tell(0.4, f"{method}, {km:g} km at every step")
-            if (s := trained(desk, problem, method)) is not None:
+            more = AS_THERE if method == AS_PUBLISHED else {}
+            if (s := trained(desk, problem, method, **more)) is not None:
                 found[method] = s
     again = rolled(desk, problem, STEPS, ROLL_OUTS) if km in PAPER_IDC else None
     return AtEveryStep(found, today(desk, problem, TODAY)[0], again)
@@ -131,19 +134,36 @@ def judge(problem: Problem, limits: Limits, curves: Curves) -> Finding:
             f"{km:g} km: {ev.leakage:.3f} ± {1.96 * ev.leakage_se:.3f} "
             f"(proved at least {limits[km].best.leakage_lower or 0:.3f}; paper {told})"
         )
-    leaks = [limits[km].best.leakage for km in sorted(PAPER_IDC)]
-    order = leaks == sorted(leaks, reverse=True)
-    level = all(abs(limits[km].best.leakage / told - 1) < SAME_LEVEL for km, told in PAPER_IDC.items())
+    order, level = as_stated({km: limits[km].best.leakage for km in PAPER_IDC})
     inside = not (below := under_the_bound(limits, curves))
-    return Finding(
+    return Finding.judged(
         f"Limit at every step, bits per step over {STEPS} steps and {ROLL_OUTS} roll-outs: {'; '.join(parts)}. "
         f"On average: above {blind:.2f} km nothing need be revealed (always the commonest stop). "
         + ("No point is below its proved bound." if inside else f"Below the proved bound: {', '.join(below)}."),
-        "no" if not (order and inside) else "yes" if level else "in part",
         f"The order is {'' if order else 'not '}the paper's (a wider limit leaks less); the level is "
         f"{'the same' if level else 'another, though both columns speak of the same limits'}. "
         f"{learned_said(limits, curves)}{WHY}",
+        published=by_itself(limits, (AS_PUBLISHED,)),
+        better=by_itself(limits, LEARNED),
+        optimum=NO if not (order and inside) else YES if level else PART,
     )
+
+
+def as_stated(leak: dict[float, float]) -> tuple[bool, bool]:
+    """(a wider limit leaks less, the level is the paper's) at its limits."""
+    leaks = [leak[km] for km in sorted(leak)]
+    level = all(abs(leak[km] / told - 1) < SAME_LEVEL for km, told in PAPER_IDC.items())
+    return leaks == sorted(leaks, reverse=True), level
+
+
+def by_itself(limits: Limits, methods: tuple[str, ...]) -> str:
+    """The same of learned methods, the best of them at each of the paper's limits; all of these must have been run."""
+    least = {km: min(s.leakage for s in there) for km in PAPER_IDC
+             if (there := [limits[km].found[m] for m in methods if m in limits[km].found])}  # fmt: skip
+    if len(least) < len(PAPER_IDC):
+        return too_few(len(least), len(PAPER_IDC))
+    order, level = as_stated(least)
+    return NO if not order else YES if level else PART
 
 
 def under_the_bound(limits: Limits, curves: Curves) -> list[str]:
@@ -166,10 +186,11 @@ def under_the_bound(limits: Limits, curves: Curves) -> list[str]:
 def learned_said(limits: Limits, curves: Curves) -> str:
     """What the learned methods got on our chain: whether the data or the training makes the difference."""
     here, told = limits[LEARNED_KM], PAPER_IDC[LEARNED_KM]
-    names = [m for m in LEARNED if m in here.found]
+    names = [m for m in (*LEARNED, AS_PUBLISHED) if m in here.found]
     if not names:
         return ""
     text = " and ".join(f"{STYLES[m][2]} {said(here.found[m])}" for m in names)
+    as_published = [f"{said(s)} at {km:g} km" for km in PAPER_IDC if (s := limits[km].found.get(AS_PUBLISHED))]
     points = (
         "; a part of the difference must lie in the data" if min(here.found[m].leakage for m in names) < told else ""
     )
@@ -179,7 +200,7 @@ def learned_said(limits: Limits, curves: Curves) -> str:
     )
     return (
         f"Trained on our chain, {text} bits at {LEARNED_KM:g} km (optimum {here.best.leakage:.3f}, paper "
-        f"{told}){points}. {average}"
+        f"{told}){points}. As published: {', '.join(as_published) or 'not run'}. {average}"
     )
 
 

@@ -24,15 +24,16 @@ def make(desk: Desk) -> Finding:
     true, shown = traces.z[0], traces.y[0]
     d = problem.distortion[true, shown]
     desk.table(
-        ["step", "true_cell", "released_cell", "distance"], list(zip(range(1, STEPS + 1), true, shown, d, strict=True))
+        ["step", "true_cell", "released_cell", "distance"],
+        list(zip(range(1, STEPS + 1), true + 1, shown + 1, d, strict=True)),
     )
     desk.figure(draw(true, shown))
-    return Finding(
+    return Finding.judged(
         f"The two paths differ in {int((d > 0).sum())} of {STEPS} steps, by {d.mean():.1f} cells on average in this "
         f"draw; in the long run {solution.distortion:.2f} cells for {solution.leakage:.3f} bits per step "
         f"({solution.level}).",
-        "yes" if (d > 0).any() else "no",
         "One draw, to look at; the paper gives no numbers for it.",
+        optimum="yes" if (d > 0).any() else "no",
     )
 
 
@@ -42,7 +43,7 @@ def draw(true: NDArray[np.int64], shown: NDArray[np.int64]) -> Figure:
     at = grid_points(4, 4)[:, ::-1]  # x to the right, y down
     ax.plot(*at.T, "s", color="#e5e9ed", markersize=46, zorder=0)
     for cell, (x, y) in enumerate(at):
-        ax.text(x + 0.27, y + 0.26, str(cell), fontsize=8, color="#6b7884", ha="right")
+        ax.text(x + 0.27, y + 0.26, str(cell + 1), fontsize=8, color="#6b7884", ha="right")
     for path, colour, line, shift, label in (
         (true, "#0072B2", "-", -0.09, "true"),
         (shown, "#D55E00", "--", 0.09, "released"),

@@ -46,7 +46,10 @@ def _section(outcome: Ran) -> str:
     head = f'<section id="{item.name}"><h2>{escape(item.title)}</h2><dl><dt>{asks}</dt><dd>{escape(item.paper)}</dd>'
     if found is None:
         return f"{head}<dt>veilstream</dt><dd>{escape(outcome.state)}</dd></dl></section>"
-    agree = f'<dd class="agree {CLASS.get(found.agrees, "no")}">{escape(found.agrees)}</dd>'
+    agree = f'<dd class="agree {CLASS.get(found.agrees, "part")}">{escape(found.agrees)}</dd>' + "".join(
+        f'<dt>{escape(who)}</dt><dd class="{CLASS.get(word, "part")}">{escape(word)}</dd>'
+        for who, word in found.verdicts.items()
+    )
     why = f"<dt>note</dt><dd>{escape(found.why)}</dd>" if found.why else ""
     links = " ".join(f'<a href="{item.name}.{ending}">{ending.upper()}</a>' for ending in ("csv", "png", "svg"))
     picture = f'<a href="{item.name}.svg"><img src="{item.name}.png" alt="{escape(item.title)}"></a>'

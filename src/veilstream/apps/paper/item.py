@@ -27,6 +27,8 @@ class Budget:
     a2c_runs: int = 3  # seeds, where a band is drawn
     a2c_width: int = 64
     a2c_segments: int = 20  # points of its learning curve, and checkpoints: what a cut can lose
+    paper_steps: int = 300_000  # of Algorithm 1 as published, an update each; the paper's: 1,500,000
+    paper_width: int = 64  # the paper's: 3000, which takes 0.2 s an update here, 3 days and more a point
     critic_updates: int = 500  # of actor-critic
     everywhere: bool = False  # learned methods at every point; else at one or a few a figure
     lstm_s: float = 20.0  # seconds of one training of the adversary, at most
@@ -43,12 +45,17 @@ class Budget:
             a2c_runs=5,
             a2c_width=3000,
             a2c_segments=100,
+            paper_steps=1_500_000,
             critic_updates=2000,
             everywhere=True,
             lstm_s=300.0,
             lstm_seeds=5,
             seed=seed,
         )
+
+
+PUBLISHED, BETTER, OPTIMUM = "the system as published", "the same with a better learner", "the optimum"
+YES, PART, NO, NOT_RUN = "yes", "in part", "no", "not run"
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,23 @@ class Finding:
     ours: str
     agrees: str  # yes, in part, no
     why: str = ""
+    verdicts: dict[str, str] = field(default_factory=dict)  # whether what the paper states holds of each by itself
+
+    @classmethod
+    def judged(
+        cls, ours: str, why: str, published: str = NOT_RUN, better: str = NOT_RUN, optimum: str = NOT_RUN
+    ) -> Finding:
+        """With a verdict for each; together they are never more than was run as published."""
+        together = published
+        if published not in (YES, PART, NO):  # the paper's method was not run, or not at enough points
+            others = [v for v in (optimum, better) if v in (YES, PART, NO)]
+            together = PART if others and others[0] == YES else others[0] if others else NOT_RUN
+        return cls(ours, together, why, {PUBLISHED: published, BETTER: better, OPTIMUM: optimum})
+
+
+def too_few(there: int, of: int) -> str:
+    """The verdict on a method that was not run at every point the statement is about."""
+    return NOT_RUN if not there else f"not judged: run at {there} of {of} points"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A2C and actor-critic as points of a figure, where their library is installed; estimates with 95 % intervals."""
+"""A2C (as published, and fast) and actor-critic as points of a figure, where JAX is; estimates with 95 % intervals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 LIBRARY = "jax"
 METHODS = ("actor-critic", "a2c")
-MARKS = {"belief-greedy": "^", "actor-critic": "P", "a2c": "*"}
+AS_PUBLISHED = "a2c-paper"  # a2c in the paper's mode, its sampled actions deployed
+MARKS = {"belief-greedy": "^", "actor-critic": "P", "a2c": "*", AS_PUBLISHED: "d"}
 
 
 def available() -> bool:
@@ -29,20 +30,26 @@ def available() -> bool:
 def options_of(method: str, budget: Budget) -> dict[str, Any]:
     if method == "actor-critic":
         return {"updates": budget.critic_updates}
+    if method == AS_PUBLISHED:
+        more = {"steps": budget.paper_steps, "width": budget.paper_width, "segments": budget.a2c_segments}
+        return {"mode": "paper", "deploy": "sample", **more}
     return {"steps": budget.a2c_steps, "width": budget.a2c_width, "segments": budget.a2c_segments}
 
 
-def trained(desk: Desk, problem: Problem, method: str, run: int = 0) -> Solution | None:
-    """One training with one seed, kept; a cut one goes on from its last checkpoint. None without the extra `deep`."""
+def trained(desk: Desk, problem: Problem, method: str, run: int = 0, **more: Any) -> Solution | None:
+    """One training with one seed, kept; a cut one goes on from its last checkpoint. None without the extra `deep`.
+
+    more: options beside those of the budget.
+    """
     if not available():
         return None
-    options, seed = options_of(method, desk.budget), desk.budget.seed + run
+    options, seed = options_of(method, desk.budget) | more, desk.budget.seed + run
     key = key_of(problem, method, seed=seed, options=options)
     checkpoint = desk.place(key, "safetensors")
 
     def compute() -> dict[str, Any]:
         before: dict[str, Any] = {"checkpoint": str(ready(checkpoint)), "resume": checkpoint.exists()}
-        return to_json(solve(problem, method, seed=seed, **options, **before))
+        return to_json(solve(problem, "a2c" if method == AS_PUBLISHED else method, seed=seed, **options, **before))
 
     figures = desk.kept(key, compute)
     for left in (checkpoint, *checkpoint.parent.glob(f".{checkpoint.name}.*.part")):

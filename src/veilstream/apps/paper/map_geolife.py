@@ -39,12 +39,12 @@ def make(desk: Desk) -> Finding:
     desk.table(["step", "distance_km"], list(zip(range(1, len(true) + 1), off.tolist(), strict=True)))
     desk.figure(draw(fitted.states, true, shown))
     kept = bool((off <= LIMIT_KM + 1e-9).all())
-    return Finding(
+    return Finding.judged(
         f"The released path differs in {int((off > 0).sum())} of {len(true)} steps and is never more than "
         f"{off.max():.2f} km off. In the long run {solution.distortion:.2f} km for {solution.leakage:.3f} bits per "
         f"step ({solution.level}).",
-        "yes" if kept and (off > 0).any() else "in part" if kept else "no",
         f"One stretch of the recorded data, drawn once. {WHY}",
+        optimum="yes" if kept and (off > 0).any() else "in part" if kept else "no",
     )
 
 

@@ -111,8 +111,9 @@ def read(folder: Path, item: Item) -> tuple[Finding, dict[str, Any]] | None:
         return None
     try:
         told = json.loads(wanted[0].read_text(encoding="utf-8"))
-        return Finding(str(told["ours"]), str(told["agrees"]), str(told["why"])), told["settings"]
-    except (OSError, ValueError, KeyError, TypeError):
+        verdicts = {str(k): str(v) for k, v in told["verdicts"].items()}
+        return Finding(str(told["ours"]), str(told["agrees"]), str(told["why"]), verdicts), told["settings"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

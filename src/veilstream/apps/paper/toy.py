@@ -15,8 +15,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from veilstream.apps.paper.item import Desk, Finding, Item
-from veilstream.apps.paper.learned import available, options_of
+from veilstream.apps.paper.item import NO, NOT_RUN, PART, YES, Desk, Finding, Item
+from veilstream.apps.paper.learned import AS_PUBLISHED, available, options_of
 from veilstream.apps.paper.points import key_of, solved
 from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.builtin import builtin_problem
@@ -59,20 +59,26 @@ def make(desk: Desk) -> Finding:
     best = solved(desk, problem, certify=True)
     reached = evaluate(problem, BeliefPolicy(problem.chain, rule), 100, 64, seed=desk.budget.seed)
     desk.tell(0.6, "actor-critic")
-    learned = actor_critic(desk, problem, b)
+    learned = learned_action(desk, problem, b, "actor-critic")
+    desk.tell(0.7, "A2C as published")
+    published = learned_action(desk, pair, b_pair, AS_PUBLISHED)
     tables = {"this step alone": now, "with look-ahead": ahead, "actor-critic": learned}
     rows: list[list[Any]] = [
         [name, x + 1, "", *map(float, row)] for name, a in tables.items() if a is not None for x, row in enumerate(a)
     ]
     by_name = sorted(zip(names, ahead_pair, strict=True), key=lambda at: at[0])
     rows += [["with look-ahead, pairs", *at, *map(float, row)] for at, row in by_name]
+    if published is not None:
+        rows += [["a2c as published, mean", *at, *map(float, row)] for at, row in zip(names, published, strict=True)]
     rows += [["the paper's", *at, *row] for at, row in PAPER.items()]
     desk.table(["action", "x_now", "x_before", *(f"release_{y + 1}" for y in range(n))], rows)
     printed = np.array([row for at, row in by_name if at in PAPER])
     desk.figure(draw(P, now, ahead, printed))
     spread = pair_spread(dict(by_name))
     step = (float(leakage(b, ahead)), float(expected_distortion(b, ahead, problem.distortion)))
-    return judge(problem, now, ahead, printed, spread, step, best, reached, learned)
+    row_of = None if published is None else dict(zip(names, published, strict=True))
+    as_published = None if row_of is None else np.array([row_of[at] for at in PAPER])
+    return judge(problem, now, ahead, printed, spread, step, best, reached, learned, as_published)
 
 
 def lookahead(problem: Problem, seed: int) -> GreedyRule:
@@ -83,15 +89,14 @@ def lookahead(problem: Problem, seed: int) -> GreedyRule:
     return GreedyRule(cost, tolerance=1e-9)
 
 
-def actor_critic(desk: Desk, problem: Problem, b: Array) -> Array | None:
-    """What the learned policy does at the belief; None without the extra `deep`."""
+def learned_action(desk: Desk, problem: Problem, b: Array, method: str) -> Array | None:
+    """What the learned policy does at the belief (the mean of its Dirichlet); None without the extra `deep`."""
     if not available():
         return None
-    options = options_of("actor-critic", desk.budget)
-    key = key_of(problem, "actor-critic", seed=desk.budget.seed, options=options, at=b.tolist())
-    found = desk.kept(
-        key, lambda: solve(problem, "actor-critic", seed=desk.budget.seed, **options).policy.channel(b).tolist()
-    )
+    options = options_of(method, desk.budget) | ({"deploy": "mean"} if method == AS_PUBLISHED else {})
+    key = key_of(problem, method, seed=desk.budget.seed, options=options, at=b.tolist())
+    name = "a2c" if method == AS_PUBLISHED else method
+    found = desk.kept(key, lambda: solve(problem, name, seed=desk.budget.seed, **options).policy.channel(b).tolist())
     return np.array(found)
 
 
@@ -121,6 +126,7 @@ def judge(
     best: Solution,
     reached: Evaluation,
     learned: Array | None,
+    published: Array | None,
 ) -> Finding:
     random, n = int((ahead.max(1) < 0.99).sum()), len(ahead)
     ours, theirs = (mean_distance(problem, np.array(rows)) for rows in (printed, list(PAPER.values())))
@@ -132,18 +138,36 @@ def judge(
         if learned is None
         else f"actor-critic's action differs from it by at most {np.abs(learned - ahead).max():.2f}"
     )
-    return Finding(
+    told = np.array(list(PAPER.values()))
+    if published is None:
+        itself, of_it = NOT_RUN, ""
+    else:
+        itself = random_rows(published, told)
+        of_it = (
+            f" A2C as published: the printed rows of its mean are {mean_distance(problem, published):.2f} cells off, "
+            f"and differ from the paper's by {np.abs(published - told).mean():.2f} on average."
+        )
+    return Finding.judged(
         f"At the uniform belief the action with look-ahead is random in {random} of {n} rows ({step[0]:.3f} bits, "
         f"{step[1]:.3f} cells in that step); it differs from the best for this step alone by at most "
         f"{np.abs(ahead - now).max():.2f}; {critic}. Looking ahead so at every step costs {objective:.3f} ± "
         f"{error:.3f} in the long run; the best policy found {best.objective:.3f} ({best.leakage:.3f} bits, "
-        f"{best.distortion:.3f} cells), within {100 * gap:.2f} % of the proved bound.",
-        "no" if not random else "yes" if np.abs(printed - np.array(list(PAPER.values()))).max() < NEAR else "in part",
+        f"{best.distortion:.3f} cells), within {100 * gap:.2f} % of the proved bound.{of_it}",
         f"Not deterministic, as stated. For pairs of states ours has 36 rows too, which "
         f"{'do not depend' if spread < NEAR else 'depend'} on x_t-1 (they differ by at most {spread:.3f}): the present "
         f"state is enough. The printed rows are far from ours: their mean distance is {theirs:.2f} cells, ours "
         f"{ours:.2f}, where the paper's own limit is {LIMIT:g}; at 3 bits a cell no good policy strays so far.",
+        published=itself,
+        better=NOT_RUN if learned is None else random_rows(learned, None),
+        optimum=random_rows(ahead, None) if np.abs(printed - told).max() >= NEAR else YES,
     )
+
+
+def random_rows(a: Array, told: Array | None) -> str:
+    """Not deterministic, as stated; and, where they can be compared, near the printed rows."""
+    if (a.max(1) >= 0.99).all():
+        return NO
+    return YES if told is not None and np.abs(a - told).max() < NEAR else PART
 
 
 def draw(P: Array, now: Array, ahead: Array, printed: Array) -> Figure:
