@@ -107,7 +107,6 @@ def test_a_table_forbids_and_says_so(folder):
         ("m.veil --avg 1 --distortion cubed", "--distortion must be one of felt, states, absolute, squared"),
         ("m.veil --avg 1 --distortion none.csv", "none.csv: the table of --distortion cannot be read"),
         ("m.veil --avg 1kWh --distortion squared", "it must be 'kWh²'"),
-        ("m.veil --avg 20%", "it must be one of J, MJ"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(folder, words, line):

@@ -113,8 +113,10 @@ def test_rows_and_columns_of_a_table_may_be_in_any_order(tmp_path, hypo):
 def test_no_method_ever_shows_what_is_forbidden(hypo, method, constraint):
     utility = Utility.of(vs.MarkovChain(P), GLUCOSE, record(), hypo)
     problem = utility.problem(constraint)
+    # on a record belief-greedy is drawn at every weight, which takes minutes and changes no support
+    how = {"steps": 20, "streams": 4} if method == "belief-greedy" else {"course": utility.course}
     try:
-        policy = vs.solve(problem, method, course=utility.course).policy
+        policy = vs.solve(problem, method, **how).policy
     except InputError as fault:
         said = str(fault)  # a baseline that is never this accurate, or takes no budget
         assert method in METHODS[3:] and ("cannot reach" in said or "cannot keep a limit" in said)

@@ -5,7 +5,7 @@ import pytest
 
 import veilstream as vs
 from veilstream.core.problem import Average, Both, Budget, Instantaneous
-from veilstream.core.release import Releaser
+from veilstream.core.release import Mechanism
 from veilstream.data.record import Record
 from veilstream.data.states import StateSpace
 from veilstream.data.utility import Utility
@@ -66,16 +66,14 @@ def test_the_mean_total_is_that_of_the_readings(constraint):
 def test_single_releases_spread_as_is_said():
     utility, values = meter()
     kept = solve_total(utility.problem(Average(limit=0.22)), utility.total(), utility.course, window=1)
-    sums = []
-    for seed in range(60):
-        releaser = Releaser(kept.policy, kept.problem, seed=seed)
-        path, gaps = utility.course.states[0], utility.course.gaps[0]
-        drawn = []
-        for x, gap in zip(path.tolist(), gaps.tolist(), strict=True):
-            if gap:
-                releaser.skip(gap)
-            drawn.append(utility.total().levels[releaser.release(x)])
-        sums.append(np.mean(drawn) / values.mean() - 1)
+    mechanism, rng, n = Mechanism(kept.policy, kept.problem), np.random.default_rng(1), 60
+    s, sums = mechanism.start(n), np.zeros(n)
+    path, gaps = utility.course.states[0], utility.course.gaps[0]
+    for x, gap in zip(path.tolist(), gaps.tolist(), strict=True):
+        s = mechanism.skip(s, gap) if gap else s
+        s, y = mechanism.step(s, np.full(n, x), rng.random(n))
+        sums += utility.total().levels[y]
+    sums = sums / len(path) / values.mean() - 1
     assert np.mean(sums) == pytest.approx(kept.total.off, abs=4 * np.std(sums) / 60**0.5)
     assert np.std(sums, ddof=1) == pytest.approx(kept.total.spread, rel=0.35)
 
