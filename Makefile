@@ -6,14 +6,18 @@ BIN := $(VENV)/bin
 
 QUICK := not slow and not service and not browser
 
-.PHONY: demo test check fix lint clean attack
+.PHONY: cover demo test check fix lint clean attack
 
 demo: $(VENV)/.demo
 	$(BIN)/veil demo -o out/demo
 
-# everything, one process a core; coverage of src, at least 90 %, also of the Python processes that tests start
+# everything, one process a core
 test: $(VENV)/.dev services lint
-	$(BIN)/python -m pytest -n logical --maxprocesses 8 --durations 10 --cov --cov-report term
+	$(BIN)/python -m pytest -n logical --maxprocesses 8 --durations 10
+
+# the same, a third slower: coverage of src, at least 90 %, also of the Python processes that tests start
+cover: $(VENV)/.dev services
+	$(BIN)/python -m pytest -n logical --maxprocesses 8 --cov --cov-report term
 
 check: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -n logical --maxprocesses 8 -m "$(QUICK)"

@@ -61,8 +61,8 @@ def test_a_meter_adds_up_in_the_mean(folder):
     kept = told["total"]
     assert abs(kept["off"]) < 1e-3 < abs(kept["off_without"]) and kept["sd"] > 0
     true = sum(float(r["value"]) for r in csv.DictReader((folder / "meter.csv").open()))
-    totals = [sum(float(r["released"]) for r in released(folder, "k.veil", "meter.csv")) / true for _ in range(3)]
-    assert abs(np.mean(totals) - 1 - kept["off"]) < 4 * kept["sd"] / 3**0.5
+    totals = [sum(float(r["released"]) for r in released(folder, "k.veil", "meter.csv")) / true for _ in range(2)]
+    assert abs(np.mean(totals) - 1 - kept["off"]) < 4 * kept["sd"] / 2**0.5
     said = " ".join(veil("solve", folder / "m.veil", *words[:-1]).stdout.split())
     assert "off in the mean over releases" in said and "standard deviation of one release" in said
 
