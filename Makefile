@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# one more than cores: tests that wait for servers leave them idle
+JOBS := $(shell $(PYTHON) -c "import os; print(min((os.cpu_count() or 1) + 1, 8))")
 QUICK := not slow and not service and not browser
 
 .PHONY: cover demo test check fix lint clean attack
@@ -11,16 +13,16 @@ QUICK := not slow and not service and not browser
 demo: $(VENV)/.demo
 	$(BIN)/veil demo -o out/demo
 
-# everything, one process a core
+# everything
 test: $(VENV)/.dev services lint
-	$(BIN)/python -m pytest -n logical --maxprocesses 8 --durations 10
+	$(BIN)/python -m pytest -n $(JOBS) --durations 10
 
 # the same, a third slower: coverage of src, at least 90 %, also of the Python processes that tests start
 cover: $(VENV)/.dev services
-	$(BIN)/python -m pytest -n logical --maxprocesses 8 --cov --cov-report term
+	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report term
 
 check: $(VENV)/.dev lint
-	$(BIN)/python -m pytest -n logical --maxprocesses 8 -m "$(QUICK)"
+	$(BIN)/python -m pytest -n $(JOBS) -m "$(QUICK)"
 
 # tries to break the promises (docs/security.md): 10 minutes; LONG=1 an hour; SEED=... [DRILL=... [TRIAL=...]] the same again
 attack: $(VENV)/.dev services
