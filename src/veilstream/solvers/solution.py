@@ -56,6 +56,7 @@ class Point:
     startup_bits: float | None = None
     status: Status = Status.CONVERGED
     history: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    warm: Any = field(default=None, repr=False, compare=False)  # where its solver can go on from, at another weight
 
     def objective(self, weight: float) -> float:
         return self.leakage + weight * self.distortion
@@ -106,6 +107,18 @@ class Solver(ABC):
     def rough(self, problem: Problem) -> "Solver":
         """The same for a first look around."""
         return self
+
+    def windowed(self) -> "Solver":
+        """The same, with policies that remember releases and can share time or a ladder."""
+        return self
+
+    def near(self, problem: Problem, weight: float, point: Point) -> Point:
+        """The best point for this weight, from one found at another."""
+        return self.points(problem, np.array([weight]))[0]
+
+    def grown(self, problem: Problem, weight: float, point: Point) -> Point:
+        """The point found at this weight, with a memory made to measure where that leaks less."""
+        return point
 
     def left_out(self, problem: Problem) -> list[str]:
         """What the search did not look at, and what that means for the result."""
