@@ -137,7 +137,8 @@ class Course:
         small = n * n * policy.n_states <= MOST_MOVES
         for k, table in kinds.items() if small else ():
             moves[k] = np.zeros((policy.n_states, n, n))
-            np.add.at(moves[k], np.s_[:, s, to], table[s, :, y].T)  # type: ignore[arg-type]
+            for each in range(Y):
+                moves[k][:, np.arange(n), to[each::Y]] += table[:, :, each].T
 
         def moved(p: Array, k: int, x: int) -> Array:
             if small:

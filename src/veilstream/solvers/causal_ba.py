@@ -99,7 +99,7 @@ class CausalBA(Solver):
             found += self.run(problem, weights[first : first + at_once], how, starts, progress)
         best = envelope(found, weights)
         rising = np.arange(len(weights))  # weights at which the last raise of the window paid
-        while self.window is None and not self.grow and rising.size:
+        while self.window is None and rising.size and (how.pattern is not None or not self.grow):
             raised = self._raised(problem, how, len(weights))
             if raised is None:
                 break

@@ -46,6 +46,9 @@ class Axis:
     far: Callable[[Point], float]  # the distortion: one of the two
     least: float = 0.0  # of the limited quantity, for any policy
 
+    def within(self, p: Point) -> bool:
+        return self.of(p) <= self.limit * (1 + 1e-9) + 1e-12
+
 
 def axis_of(constraint: Average | Budget, problem: Problem, course: Course | None = None) -> Axis:
     """course: a limit on the mean distortion is about these recorded streams, not about the long run of the chain."""
@@ -94,43 +97,58 @@ def meet(
             f"infeasible limit: no release has a mean distortion below {axis.least:g}, {axis.limit:g} was asked for"
         )
     tell = progress or (lambda share, what: None)
+    many = len(problem.chain) >= MANY  # one weight and on from there: each takes long
     weights = nearby_weights(problem, rough, constraint, course) if clocked else first_weights(problem)
+    weights = weights[len(weights) // 2 :][:1] if many and not clocked else weights
     looked = rough.points(problem, weights, lambda share, what: tell(share / 3, what))
     trail = Trail(axis, [*silent, *end], list(zip(weights.tolist(), looked, strict=True)))
-    trail.close_in(problem, rough, ROUGHLY, ROUGH, lambda share, what: tell((1 + share) / 3, what))
-    if trail.beyond is None:
-        return trail.within, 0.0 if trail.within.leakage <= 1e-9 else trail.weight
+    trail.close_in(problem, rough, ROUNDS if many else ROUGHLY, ROUGH, lambda share, what: tell((1 + share) / 3, what))
+    if trail.ends[1] is None:
+        best = trail.best
+        return best, 0.0 if best.leakage <= 1e-9 else trail.weight_of(best)
     # in full, around where the limit is met
-    if any(p is trail.within for p in end):
+    if any(p is trail.ends[0] for p in end):
         end = exact_end(problem, plain)
-    centre = trail.next_weight()
-    weights = centre * (np.ones(1) if clocked or len(problem.chain) >= MANY else BESIDE)
+    weights = trail.next_weight() * (np.ones(1) if clocked or many else BESIDE)
     points = plain.points(problem, weights, lambda share, what: tell((2 + share) / 3, what))
     full = Trail(axis, [*silent, *end, *trail.points], list(zip(weights.tolist(), points, strict=True)), trail.elastic)
     full.close_in(problem, plain, ROUNDS, RIGHT[clocked])
-    within, beyond, weight = full.within, full.beyond, full.weight
-    if beyond is not None and not full.right(RIGHT[clocked]) and can_share(problem, within, beyond):
-        return share_time(problem, within, beyond, axis), slope(within, beyond)
-    return finer(problem, solver, full, within, weight)
+    best, (left, right) = full.best, full.ends
+    found = [finer(problem, solver, full, best)]
+    worth = CLOSE * axis.other(best)  # less than the chord saves
+    if (
+        right is not None
+        and axis.other(best) - on_chord(left, right, axis)[1] > worth
+        and can_share(problem, left, right)
+    ):
+        found.append((share_time(problem, left, right, axis), slope(left, right)))
+    return min(found, key=lambda one: axis.other(one[0]))
 
 
-def finer(problem: Problem, solver: Solver, trail: "Trail", within: Point, weight: float) -> tuple[Point, float]:
+def finer(problem: Problem, solver: Solver, trail: "Trail", best: Point) -> tuple[Point, float]:
     """The point with a memory made to measure, the weight moved until it meets the limit again."""
-    grown = solver.grown(problem, weight, within)
-    if grown.policy is within.policy:
-        return within, weight
-    own = Trail(trail.axis, [within], [(weight, grown)], trail.elastic)
+    weight = trail.weight_of(best)
+    grown = solver.grown(problem, weight, best)
+    if grown.policy is best.policy:
+        return best, weight
+    own = Trail(trail.axis, [best], [(weight, grown)], trail.elastic, exactly=True)
     own.close_in(problem, solver, ROUNDS, RIGHT[0])
-    return own.within, own.weight if own.within is not within else weight
+    return own.best, weight if own.best is best else own.weight_of(own.best)
 
 
 class Trail:
     """Weights tried and what was found at each; `others` are points at no weight. Closes in on the limit."""
 
     def __init__(
-        self, axis: Axis, others: list[Point], tried: list[tuple[float, Point]], elastic: float | None = None
+        self,
+        axis: Axis,
+        others: list[Point],
+        tried: list[tuple[float, Point]],
+        elastic: float | None = None,
+        exactly: bool = False,
     ) -> None:
         self.axis, self.others, self.tried = axis, others, tried
+        self.exactly = exactly  # whether the limit is to be met by a point that was tried
         self._elastic = elastic  # d log (limited quantity) / d log (weight), as another trail knew it
 
     @property
@@ -142,26 +160,25 @@ class Trail:
         return bracket([*self.others, *self.points], self.axis)
 
     @property
-    def within(self) -> Point:
-        return self.ends[0]
+    def best(self) -> Point:
+        """Of all points within the limit, on the hull or not."""
+        points = [p for p in (*self.others, *self.points) if self.axis.within(p)]
+        return min(points, key=self.axis.other) if points else self.ends[0]
 
-    @property
-    def beyond(self) -> Point | None:
-        return self.ends[1]
-
-    @property
-    def weight(self) -> float:
-        """Of the point within the limit: the one it was found at, else by its neighbour."""
-        within, beyond = self.ends
-        own = [w for w, p in self.tried if p is within]
-        return own[0] if own else slope(within, beyond) if beyond is not None else self.tried[0][0]
+    def weight_of(self, point: Point) -> float:
+        """The one it was found at, else by the slope of the hull there."""
+        left, right = self.ends
+        own = [w for w, p in self.tried if p is point]
+        return own[0] if own else slope(left, right) if right is not None else self.tried[0][0]
 
     def right(self, close: float) -> bool:
-        """Whether the point within the limit will do: it nearly meets it, or a chord would hardly be better."""
-        within, beyond = self.ends
-        limit = self.axis.limit * (1 + 1e-9)
-        met = any((1 - close) * limit <= self.axis.of(p) <= limit for p in self.points)
-        return beyond is None or met or (within in self.points and close_enough(within, beyond, self.axis))
+        """Whether the limit is met: nearly, or so that a chord of the hull would hardly be better."""
+        if any(self.axis.within(p) and self.axis.of(p) >= (1 - close) * self.axis.limit for p in self.points):
+            return True
+        left, right = self.ends
+        if self.exactly:
+            return False
+        return right is None or (left in self.points and close_enough(left, right, self.axis))
 
     def close_in(
         self, problem: Problem, solver: Solver, rounds: int, close: float, progress: Progress | None = None
@@ -269,16 +286,16 @@ def slope(p: Point, q: Point) -> float:
 
 
 def bracket(points: list[Point], axis: Axis) -> tuple[Point, Point | None]:
-    """The best point within the limit, and the next one on the hull beyond it (None: the best of all is within)."""
-    within = [p for p in points if axis.of(p) <= axis.limit * (1 + 1e-9) + 1e-12]
+    """Neighbours on the hull, one within the limit and one beyond it (None: the best of all is within)."""
+    curve = hull(points, axis.far)
+    within = [p for p in curve if axis.within(p)]
     if not within:
         raise InputError(
-            f"infeasible limit: the least {axis.unit} found is {min(map(axis.of, points)):g}, "
+            f"infeasible limit: the least {axis.unit} found is {min(map(axis.of, curve)):g}, "
             f"{axis.limit:g} was asked for"
         )
-    best = min(within, key=lambda p: (axis.other(p), axis.of(p)))
-    curve = hull(points, axis.far)
-    beyond = [p for p in curve if axis.of(p) > axis.limit * (1 + 1e-9) + 1e-12 and axis.other(p) < axis.other(best)]
+    best = min(within, key=axis.other)
+    beyond = [p for p in curve if not axis.within(p) and axis.other(p) < axis.other(best)]
     return best, min(beyond, key=axis.of) if beyond else None
 
 
