@@ -11,7 +11,7 @@ from veilstream.apps.cli.report import _recorded as recorded
 from veilstream.artefact import load
 from veilstream.audit import Options
 from veilstream.audit.assemble import audit_artefact
-from veilstream.audit.later import exceeds
+from veilstream.core.drift import exceeds
 from veilstream.core.interval import Interval
 from veilstream.data.readings import from_arrays
 from veilstream.data.refit import refit_model
