@@ -62,17 +62,15 @@ class Watch:
 
         far: NaN where there is no distance.
         """
-        z, at, unit, loss, felt = Watched.of(kept)
-        n, bits, m, off = loss.n, loss.s, felt.n, felt.s
+        z, at, unit, n, bits, *loss, m, off, f0, f1, f2, f3, f4, f5 = _FORMAT.unpack(_NEW if kept is None else kept)
+        felt = [f0, f1, f2, f3, f4, f5]
+        filled, week = self._filled, self._week
         for symbol, now, distance in zip(x, step, far, strict=True):
             missing = now - at - 1
-            known = z != BLIND and missing <= self._filled
-            if self._week is not None:
-                of = int(now // self._week)
-            else:
-                of = unit if known else now
+            known = z != BLIND and missing <= filled
+            of = int(now // week) if week is not None else unit if known else now
             if of != unit:
-                loss, felt = loss._replace(n=n, s=bits).closed(), felt._replace(n=m, s=off).closed()
+                loss, felt = (list(Sums(*sums).closed()[2:]) for sums in ((n, bits, *loss), (m, off, *felt)))
                 unit, n, bits, m, off = of, 0.0, 0.0, 0.0, 0.0
             measured = distance == distance
             m += measured
@@ -90,11 +88,14 @@ class Watch:
             else:
                 to = self._first[symbol]
             z, at = to, now
-        return Watched(z, at, unit, loss._replace(n=n, s=bits), felt._replace(n=m, s=off)).pack()
+        return _FORMAT.pack(z, at, unit, n, bits, *loss, m, off, *felt)
 
     def _next(self, z: int, symbol: int) -> int:
         return symbol if self._following is None else int(self._following.item(z, symbol))
 
     def _bits(self, step: int, z: int, to: int) -> float:
-        table = self._tables[0 if len(self._tables) == 1 else self._phase(step)]
-        return -log2(max(table.item(z, to), LEAST))
+        table = self._tables[0] if len(self._tables) == 1 else self._tables[self._phase(step)]
+        return -log2(table.item(z, to) or LEAST)
+
+
+_NEW = Watched().pack()

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from typing import Any
 
@@ -83,6 +84,7 @@ class HttpGateway:
         except OSError as error:
             await runner.cleanup()
             raise InputError(f"cannot listen on {self.settings.host}:{self.settings.port}: {error.strerror}") from None
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # the store takes one at a time anyway
         self.port = server.sockets[0].getsockname()[1]
         log.info("http_listening", extra={"host": self.settings.host, "port": self.port})
         self.started.set()

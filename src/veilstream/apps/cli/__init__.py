@@ -1,14 +1,16 @@
 """The command `veil`: one file per verb. Parse, call, print.
 
-Verb modules import heavy libraries where they use them, so that `veil --help` is quick.
+Verb modules import heavy libraries where they use them, and flags are made of the verb that is asked for alone, so that
+`veil --help` is quick.
 """
 
+import inspect
+import os
 import sys
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 import veilstream
 from veilstream.apps.cli.common import in_flags
@@ -19,13 +21,37 @@ UsageProblem: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == 
 
 VERBS = ["demo", "fit", "advise", "solve", "curve", "release", "serve", "audit", "report"]
 VERBS += ["refit", "status", "strip", "fleet", "paper", "plan", "bench"]
+QUIET = (["serve"],)  # prints no tables; it stays for years, and should be small
 READER_GONE = 141  # as a shell reports a pipe that was closed
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-)
+STYLE: dict[str, Any] = {"rich_markup_mode": "markdown", "pretty_exceptions_enable": False}
+
+
+class Verbs(typer.core.TyperGroup):
+    """Each verb is made when it is asked for; in the list of all by its first words."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = dict.fromkeys(VERBS)  # type: ignore[assignment]  # names, for "did you mean"
+        self._listed = False
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in VERBS:
+            return None
+        module = import_module(f"veilstream.apps.cli.{cmd_name}")
+        verb = getattr(module, cmd_name)
+        if self._listed:
+            return typer.core.TyperCommand(cmd_name, help=inspect.getdoc(verb))
+        alone = typer.Typer(add_completion=False, **STYLE)
+        alone.command(cmd_name, cls=getattr(module, "Command", None), epilog=module.EXAMPLES)(verb)
+        return typer.main.get_command(alone)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._listed = True
+        super().format_help(ctx, formatter)
+
+
+app = typer.Typer(cls=Verbs, no_args_is_help=True, **STYLE)
 
 
 def _print_version(asked: bool) -> None:
@@ -43,14 +69,13 @@ def _options(
     """Share a time series and reveal as little as possible."""
 
 
-for _verb in VERBS:
-    _module = import_module(f"veilstream.apps.cli.{_verb}")
-    app.command(_verb, cls=getattr(_module, "Command", None), epilog=_module.EXAMPLES)(getattr(_module, _verb))
-
-
 def main() -> None:
     """Exit codes: 0 done, 1 a check or claim failed, 2 bad input or usage, 130 interrupted, 141 nobody read on."""
-    Console.on_broken_pipe = _reader_gone  # type: ignore[assignment,method-assign]  # rich would end with 1: a failed claim
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "true")  # typer's: they read the whole environment's metadata
+    if sys.argv[1:2] not in QUIET:
+        from rich.console import Console
+
+        Console.on_broken_pipe = _reader_gone  # type: ignore[assignment,method-assign]  # rich would end with 1: a failed claim
     try:
         code = app(standalone_mode=False)
     except InputError as error:
@@ -68,7 +93,7 @@ def main() -> None:
     sys.exit(code)
 
 
-def _reader_gone(console: Console) -> None:
+def _reader_gone(console: Any) -> None:
     raise BrokenPipeError
 
 
