@@ -7,6 +7,7 @@ Verb modules import heavy libraries where they use them, and flags are made of t
 import inspect
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -27,31 +28,41 @@ READER_GONE = 141  # as a shell reports a pipe that was closed
 STYLE: dict[str, Any] = {"rich_markup_mode": "markdown", "pretty_exceptions_enable": False}
 
 
-class Verbs(typer.core.TyperGroup):
-    """Each verb is made when it is asked for; in the list of all by its first words."""
+class Verbs(Mapping[str, Any]):
+    """Each verb by its name, made when it is asked for."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        self.commands = dict.fromkeys(VERBS)  # type: ignore[assignment]  # names, for "did you mean"
-        self._listed = False
+    listed = False  # then its first words are enough
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in VERBS:
-            return None
-        module = import_module(f"veilstream.apps.cli.{cmd_name}")
-        verb = getattr(module, cmd_name)
-        if self._listed:
-            return typer.core.TyperCommand(cmd_name, help=inspect.getdoc(verb))
+    def __iter__(self) -> Iterator[str]:
+        return iter(VERBS)
+
+    def __len__(self) -> int:
+        return len(VERBS)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in VERBS:
+            raise KeyError(name)
+        module = import_module(f"veilstream.apps.cli.{name}")
+        verb = getattr(module, name)
+        if self.listed:
+            return typer.core.TyperCommand(name, help=inspect.getdoc(verb))
         alone = typer.Typer(add_completion=False, **STYLE)
-        alone.command(cmd_name, cls=getattr(module, "Command", None), epilog=module.EXAMPLES)(verb)
+        alone.command(name, cls=getattr(module, "Command", None), epilog=module.EXAMPLES)(verb)
         return typer.main.get_command(alone)
 
+
+class Veil(typer.core.TyperGroup):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands: Any = Verbs()
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        self._listed = True
+        self.commands.listed = True
         super().format_help(ctx, formatter)
+        self.commands.listed = False
 
 
-app = typer.Typer(cls=Verbs, no_args_is_help=True, **STYLE)
+app = typer.Typer(cls=Veil, no_args_is_help=True, **STYLE)
 
 
 def _print_version(asked: bool) -> None:

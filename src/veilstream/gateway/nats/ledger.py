@@ -56,10 +56,8 @@ _State = tuple[
 _Old = tuple[
     int | None, float, bytes | None, bytes | None, int, int | None, int, int, float, float, bytes | None
 ]  # of schema 2: without drift
-_decoders: tuple[Any, ...] = (  # schema, policy, chain, state, log
-    msgspec.msgpack.Decoder(tuple[int, str, str, _State, Log]),
-    msgspec.msgpack.Decoder(tuple[int, str, str, _Old, Log]),
-)
+_decoder = msgspec.msgpack.Decoder(tuple[int, str, str, _State, Log])  # schema, policy, chain, state, log
+_older = msgspec.msgpack.Decoder(tuple[int, str, str, _Old, Log])
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -85,9 +83,10 @@ def decode(key: Key, revision: int, body: bytes, binding: Binding) -> Record | N
 
 
 def _decoded(body: bytes) -> tuple[Any, ...] | None:
-    for schema, decoder in zip((SCHEMA, SCHEMA - 1), _decoders, strict=True):
+    found: tuple[Any, ...]
+    for schema, decode in ((SCHEMA, _decoder.decode), (SCHEMA - 1, _older.decode)):
         with contextlib.suppress(msgspec.MsgspecError):
-            found: tuple[Any, ...] = decoder.decode(body)
+            found = decode(body)
             return found if found[0] == schema else None
     return None
 
