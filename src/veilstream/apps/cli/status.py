@@ -104,7 +104,7 @@ def _show(views: "list[Owned]", refused: list[str]) -> None:
         s, about = v.stream, v.about
         bits = f"{s.total:.2f}" + ("" if about is None or about.ceiling is None else f" of {about.ceiling:g}")
         at_rung = "" if v.last is None or v.last.rung is None else str(v.last.rung)
-        cells = [s.name, str(v.t if v.t is not None else s.last_step), bits, at_rung, _felt(v), _verdict(v)]
+        cells = [s.name, _when(v), bits, at_rung, _felt(v), _verdict(v)]
         table.add_row(*(map(_plain, [s.space] if many else [])), *map(_plain, cells))
     if views:
         console.print(table)
@@ -112,6 +112,13 @@ def _show(views: "list[Owned]", refused: list[str]) -> None:
         console.print(_plain(line), highlight=False)
     for name in refused:
         console.print(_plain(f"{name}: what is kept is not sealed with this key; it is not shown, and not released"))
+
+
+def _when(v: "Owned") -> str:
+    last, about = v.stream.last_step, v.about
+    if last is None:
+        return "none"
+    return str(last if about is None else about.grid.time(last, iso=about.grid.period_s is not None))
 
 
 def _felt(v: "Owned") -> str:
