@@ -205,11 +205,8 @@ class Mechanism:
             S, rows, Y = self.drawn.shape
             row = self.drawn.reshape(S * rows, Y).take(s.memory * rows + z % rows, 0)
             return np.asarray((row <= u[:, None]).sum(-1))
-        if self.table is not None:
-            seen = self.table[s.memory, z]
-        else:
-            assert view.channel is not None
-            seen = view.channel[np.arange(len(z)), z]
+        assert view.channel is not None
+        seen = self.table[s.memory, z] if self.table is not None else view.channel[np.arange(len(z)), z]
         if view.law is None:
             return draw(seen, u)
         blind = z == BLIND
@@ -245,9 +242,7 @@ class Mechanism:
         after = self.after(s, View(a, a, law, np.where(over, 0, view.bits)), y)
         after.memory[silent] = self._at(self.policy.skip(s.memory), s.step + 1)[silent]
         after.belief[silent] = self.meter.silent(s.belief, s.step)[silent]
-        if (
-            self.policy.moves_by is not None and self.ceiling is not None
-        ):  # its charge is one sum: it ends here for good
+        if self.policy.moves_by is not None and self.ceiling is not None:  # its charge is one sum: it ends for good
             after.total[over] = np.maximum(after.total[over], self.ceiling)
         return after, np.where(silent, SILENT, y)
 
