@@ -316,7 +316,7 @@ class MarkovChain:
         return cls(P, histories=tuple(contexts) if order > 1 else None, name=name, counts=counts)
 
     def sample(
-        self, steps: int, streams: int = 1, seed: int | np.random.Generator = 0, first: ArrayLike = 0
+        self, steps: int, streams: int = 1, seed: "int | np.random.Generator" = 0, first: ArrayLike = 0
     ) -> NDArray[np.int64]:
         """`streams` sequences of `steps` states z, from the initial law,  streams x steps.
 

@@ -84,7 +84,7 @@ def _run(
     streams: int,
     burn_in: int,
     steps: int,
-    rng: np.random.Generator,
+    rng: "np.random.Generator",
     progress: Callable[[float, str], None] | None,
 ) -> tuple[Array, Array, Array]:
     """Bits and distortion after the burn-in, and all bits, summed over the steps of each stream."""

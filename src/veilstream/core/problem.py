@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilstream.core.chain import MarkovChain
-from veilstream.core.information import Array, xlog2
+from veilstream.core.information import Array, dot, xlog2
 from veilstream.errors import ImpossibleObservation, InputError
 
 # --- the Bayes step --------------------------------------------------------------------------------------
@@ -51,9 +51,13 @@ def expected_distortion(b: Array, a: Array, d: Array) -> Array:
 
 def posterior(b: Array, a: Array, y: ArrayLike) -> Array:
     """m(.,y)/p(y). Raises ImpossibleObservation where p(y) = 0: there is no belief to go on with."""
-    a_y = np.take_along_axis(a, np.asarray(y)[..., None, None], -1)[..., 0]  # a(y|.) of the y seen
+    return posterior_of(b, np.take_along_axis(a, np.asarray(y)[..., None, None], -1)[..., 0])
+
+
+def posterior_of(b: Array, a_y: Array) -> Array:
+    """The same from a(y|.) of the y seen."""
     m_y = b * a_y
-    p_y: Array = m_y.sum(-1, keepdims=True)
+    p_y: Array = dot(b, a_y)[..., None]
     if not (p_y > 0).all():
         raise ImpossibleObservation("the release seen has probability zero under the policy and the belief")
     return m_y / p_y

@@ -1,16 +1,17 @@
 """What a gateway must not forget: per-stream state, a log of releases, an outbox. SQLite, durable.
 
 One transaction commits the new state of the streams, their releases and what is to be published, before anyone sees a
-release. WAL with synchronous=FULL: what was committed survives `kill -9` and power loss. The file is opened by one
-process at a time (exclusive lock) and is readable by its owner only (mode 0600).
+release. WAL with synchronous=FULL: what was committed survives `kill -9` and power loss. One process at a time writes
+it (it holds a lock on the count beside it); its owner may look meanwhile (`look.py`), nobody else (mode 0600).
 
 What is read back is what was written, or it is refused (`seal.py`): a stream that cannot be read is never taken for a
 new one.
 
 The only true data is in the columns `private_*` of `streams`: the last true state (kept for order m > 1 or a clock
 only, else -1), a reading that waits for its tick, how many readings were no numbers, and under feedback how far the
-felt distance is over its limit; and in the tables `private_*`: what could not be handled, as reason, length and hash,
-and under a clock what became of readings.
+felt distance is over its limit, and how its readings go with the model (`drift.py`: sums, and the last true state); and
+in the tables `private_*`: what could not be handled, as reason, length and hash, and under a clock what became of
+readings.
 """
 
 import hashlib
@@ -20,12 +21,11 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 from veilstream.gateway import seal
 from veilstream.gateway.kept import FORWARD, Batch, Binding, StoreError, Stream, state_of
-from veilstream.gateway.schema import NEW_STREAM, SCHEMA, SELECT_STREAM, TABLES, UPDATE_STREAM
+from veilstream.gateway.schema import NEW_STREAM, SCHEMA, SELECT_STREAM, TABLES, UPDATE_STREAM, UPGRADES
 
 MEMORY = ":memory:"
 LOCK_WAIT_S = 1.0
@@ -33,7 +33,7 @@ PAGE = 4096  # streams read at once
 MAIL = 1000  # outbox entries read at once
 MOST_UNHANDLED = 10_000  # messages of which something is kept
 PROBE_BYTES = 1 << 18  # as a large commit
-_DAMAGED = (TypeError, ValueError, AttributeError, OverflowError, struct.error)  # of a row that is not as it was
+DAMAGED = (TypeError, ValueError, AttributeError, OverflowError, struct.error)  # of a row that is not as it was
 
 
 class Store:
@@ -49,12 +49,11 @@ class Store:
         self._count: seal.Count | None = None
         self._place = seal.Place()
         if self.durable:
-            _make_private(self.path)
+            seal.make_private(self.path)
         with self._errors():
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=LOCK_WAIT_S)
         try:
             with self._errors():
-                self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = FULL")
                 self._db.execute("PRAGMA secure_delete = ON")  # pruned rows and old private states are overwritten
@@ -84,7 +83,10 @@ class Store:
                 db.execute(statement)
             db.execute("INSERT INTO meta VALUES ('schema', ?), ('id', ?)", (str(SCHEMA), os.urandom(6).hex()))
         found = dict(db.execute("SELECT key, value FROM meta"))
-        if found.get("schema") != str(SCHEMA):
+        if found.get("schema") in UPGRADES:
+            db.execute(UPGRADES[found["schema"]])
+            db.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(SCHEMA),))
+        elif found.get("schema") != str(SCHEMA):
             raise StoreError(f"{self.path} has schema {found.get('schema')}, this version reads {SCHEMA}")
         self._closed_at = found.get("closed")
         if not str(found.get("id", "")).isalnum():
@@ -103,6 +105,9 @@ class Store:
             return
         try:
             self._count = seal.Count(self.path + "-count")
+            self._count.lock()
+        except BlockingIOError:
+            raise StoreError(_line(self.path, "locked")) from None
         except OSError as error:
             raise StoreError(f"cannot open the store's count {self.path}-count: {error.strerror}") from None
         found = self._count.read()
@@ -144,7 +149,7 @@ class Store:
             after = found[-1].id or 0
             changed = [s for s in found if s.space == space]
             for s in changed:
-                s.memory, s.excess, s.mark = None, 0.0, 0.0
+                s.memory, s.excess, s.mark, s.drift = None, 0.0, 0.0, None
                 if row[1] != new.chain:
                     s.belief, s.state, s.pending_step, s.pending_symbol = None, -1, None, -1
             self._update(changed)
@@ -221,7 +226,7 @@ class Store:
         """Whether a row, its checksum last, is not what was written."""
         try:
             return bool(checksum(*row[:-1]) != row[-1])
-        except _DAMAGED:
+        except DAMAGED:
             return True
 
     def _damaged(self, table: str) -> StoreError:
@@ -304,8 +309,12 @@ class Store:
         """The filter that named the streams of a space; `new` from now on, if there are none yet."""
         found = self._read("SELECT value FROM meta WHERE key = ?", (f"filter {space}",))
         if not found:
-            self._write("INSERT INTO meta VALUES (?, ?)", [(f"filter {space}", new)])
+            self.note(f"filter {space}", new)
         return str(found[0][0]) if found else new
+
+    def note(self, key: str, value: str) -> None:
+        """What is to be known of the store beside its streams."""
+        self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(key, value)])
 
     def prune(self, keep: int) -> None:
         """Forget releases more than `keep` steps old; their steps stay closed."""
@@ -373,17 +382,7 @@ def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
     return out
 
 
-def _make_private(path: str) -> None:
-    """Create the file for its owner only; SQLite gives its companions the same mode."""
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    except OSError as error:
-        raise StoreError(f"cannot open the store {path}: {error.strerror}; `store=FILE` puts it elsewhere") from None
-    if os.stat(path).st_mode & 0o077:
-        raise StoreError(f"the store {path} is open to other users; run: chmod 600 {Path(path).name}")
-
-
-def _line(path: str, error: Exception) -> str:
+def _line(path: str, error: Exception | str) -> str:
     if "locked" in str(error):
         return f"the store {path} is in use by another process; two gateways must not share one"
     says = "".join(c if c.isprintable() else " " for c in str(error))
