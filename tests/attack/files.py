@@ -133,8 +133,8 @@ def veil(t: Trial) -> int:
 
 
 def values_in(reader) -> list[str]:
-    """The digits after the point of every number of the example: nothing else in it has so many."""
-    return re.findall(r"\.(\d{6})\b", reader.example)
+    """The digits after the point of every number of the example: nothing else in it has so many. (E7: of degrees.)"""
+    return ["".join(found) for found in re.findall(r'\.(\d{6})\b|E7": -?\d+(\d{6})0\b', reader.example)]
 
 
 def read_or_refused(path: Path, content: str | bytes, reader):

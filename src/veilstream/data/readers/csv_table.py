@@ -73,4 +73,4 @@ def _ragged(path: Path, name: str, above: int, width: int) -> str | None:
     return None
 
 
-READER = Reader("CSV", (".csv",), read_csv, lambda text: True, _EXAMPLE)
+READER = Reader("CSV", (".csv", ".tsv"), read_csv, lambda text: not text.startswith("<"), _EXAMPLE, rank=2)

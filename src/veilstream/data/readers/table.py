@@ -33,6 +33,7 @@ class TextTable:
     name: str
     first_line: int  # of row 0 in the file
     field: Callable[[int, str], str]  # line, column -> the text there, to word an error
+    row: str = "line"  # what a row is called
 
     def line(self, row: int) -> int:
         return row + self.first_line
@@ -80,7 +81,7 @@ def _style(table: TextTable, options: ReadOptions) -> TimeStyle:
     first = table.rows.select(time).filter(_given(time)).head(1).collect()
     if first.height == 0:
         raise InputError(f"{table.name}: no rows of data under the header; it needs at least two readings")
-    where = f"{table.name} line {table.first_line}"
+    where = f"{table.name} {table.row} {table.first_line}"
     return time_style(str(first.item()), options.tz, options.time_format, where)
 
 
@@ -113,7 +114,7 @@ def _bad_rows(frame: pl.DataFrame, table: TextTable, style: TimeStyle, skip: boo
             line = table.line(int(found.min()))  # type: ignore[arg-type]
             text = table.field(line, column)
             advice = _advice(column, what, text, found.len(), frame.height)
-            raise InputError(f"{table.name} line {line}: {_fault(column, what, text, style, advice)}")
+            raise InputError(f"{table.name} {table.row} {line}: {_fault(column, what, text, style, advice)}")
         rows.append(found)
     return pl.concat(rows).unique()
 
@@ -152,7 +153,7 @@ def _check_zones(frame: pl.DataFrame, table: TextTable) -> None:
         if z != first
     )
     raise InputError(
-        f"{table.name} line {table.line(row)}: mixed time zones: {', '.join(sorted(zones))}; "
+        f"{table.name} {table.row} {table.line(row)}: mixed time zones: {', '.join(sorted(zones))}; "
         f"if every stamp's own offset is right, say `tz='{OWN}'`"
     )
 
