@@ -151,7 +151,9 @@ def _read_one(reader: Reader, path: Path, name: str, options: ReadOptions) -> Ta
     except (csv.Error, pl.exceptions.PolarsError):
         raise InputError(f"{name}: not readable as {reader.name}") from None
     except OSError as problem:
-        raise InputError(f"{name}: cannot be read ({problem.strerror})") from None
+        raise InputError(f"{name}: cannot be read ({problem.strerror or 'damaged'})") from None
+    except pl.exceptions.PanicException:  # of a damaged file with types; no Exception
+        raise InputError(f"{name}: not readable as {reader.name}, damaged") from None
 
 
 def _first_bad_line(path: Path) -> str:
@@ -175,7 +177,8 @@ def _join(files: Sequence[File], unit: str | None, sha256: str) -> Readings:
     bad = tuple(dict.fromkeys(s for file in files for s in file.table.bad_streams))
     names = tuple(file.name for file in files)
     iso = files[0].table.iso
-    readings = Readings(frame, streams, kind, unit, Account(), files[0].table.stepped, names, sha256, bad, iso)
+    known = tuple(dict.fromkeys(n for file in files for n in file.table.names.values()))
+    readings = Readings(frame, streams, kind, unit, Account(), files[0].table.stepped, names, sha256, bad, iso, known)
     _account(readings, [file.table for file in files])
     return readings
 

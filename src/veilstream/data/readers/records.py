@@ -29,7 +29,7 @@ def table_of(
     layout: Layout,
     name: str,
     options: ReadOptions,
-    what: str = "readings",
+    none: str,
     row: str = "entry",
 ) -> Table:
     """The readings of these records, whose fields are time, place or value, stream and trace of the layout.
