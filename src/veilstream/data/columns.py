@@ -28,6 +28,8 @@ ROLES: dict[str, tuple[str, ...]] = {
         "device_time",
         "reading_time",
         "local_time",
+        "hour_start",
+        "read_at",
     ),
     "lat": ("lat", "latitude", "y"),
     "lon": ("lon", "lng", "long", "longitude", "x"),

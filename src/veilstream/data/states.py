@@ -139,7 +139,7 @@ class StateSpace:
 
 def name_code(name: str) -> float:
     """The number that stands for a name wherever readings are numbers: 48 bits of its SHA-256, exact in a float."""
-    return float(int.from_bytes(hashlib.sha256(name.strip().encode()).digest()[:6], "big"))
+    return float(int.from_bytes(hashlib.sha256(name.strip().encode("utf-8", "surrogatepass")).digest()[:6], "big"))
 
 
 def named(names: Sequence[str]) -> StateSpace:

@@ -14,7 +14,7 @@ from veilstream.data.readings import Entry
 from veilstream.errors import InputError
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
-_ZONE = r"(Z|z|[+-]\d{2}:?\d{2})$"
+_ZONE = r"(Z|z|[+-]\d{2}(?::?\d{2})?)$"
 _DATED = re.compile(r"\d{4}-\d{2}-\d{2}([T ])\d{2}:\d{2}(:\d{2}([.,]\d+)?)?")
 _DAY_FIRST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(,? )(\d{1,2}:\d{2})(:\d{2})?( [AP]M)?")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -142,7 +142,7 @@ def offset_minutes(zone: str) -> int:
     if zone in ("Z", "z"):
         return 0
     digits = zone[1:].replace(":", "")
-    minutes = int(digits[:2]) * 60 + int(digits[2:])
+    minutes = int(digits[:2]) * 60 + int(digits[2:] or 0)
     return -minutes if zone[0] == "-" else minutes
 
 
