@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from veilstream.errors import InputError
 
 LONGEST = 40  # characters of a file in an error line
+LONGEST_NAME = 200  # of a column that is looked at
 NONE = "-"  # as a column: there is none, whatever the names look like
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -165,7 +166,7 @@ def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> L
         missing = "lon" if "lat" in found else "lat"
         raise InputError(f"{where}: no {missing} column among {shown}; name it with `columns='{missing}=COLUMN'`")
     if "value" not in found:
-        united = [c for c in free if _UNIT.search(c)]
+        united = [c for c in free if guess_unit(c)]
         named = [c for c in free if _plain(c) in NAMED]
         if len(united or named) == 1:
             found["value"] = (united or named)[0]
@@ -223,7 +224,7 @@ def check_one_person(splits: Iterable[Split], where: str) -> None:
 
 def guess_unit(column: str) -> str:
     """ "KWH/hh (per half hour)" -> "kWh"; "" if the name says nothing."""
-    match = _UNIT.search(column)
+    match = _UNIT.search(column) if len(column) <= LONGEST_NAME else None
     return _UNIT_NAMES[match[1].lower()] if match else ""
 
 
@@ -235,6 +236,8 @@ def listing(header: list[str], most: int = 8) -> str:
 
 def _bare(column: str) -> str:
     """The same without what stands in brackets behind it, or a unit: "Historic Glucose mg/dL" is historic_glucose."""
+    if len(column) > LONGEST_NAME:
+        return ""
     bare = _ASIDE.sub("", column)
     return _plain(_UNIT.sub("", bare) if bare == column else bare)
 

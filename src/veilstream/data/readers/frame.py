@@ -10,10 +10,18 @@ import polars as pl
 from veilstream.data.columns import goes_by, guess_layout
 from veilstream.data.readers.reader import ReadOptions, Table
 from veilstream.data.readers.table import TextTable, typed
+from veilstream.errors import InputError
 
 _LOCAL = "%Y-%m-%dT%H:%M:%S%.6f"
 _ZULU = f"{_LOCAL}Z"
+MOST_COLUMNS = 5_000
 INDEX = "__index_level_0__"  # what pandas calls an index without a name
+
+
+def check_width(columns: int, name: str) -> None:
+    """Files with very many columns take their reader hours."""
+    if columns > MOST_COLUMNS:
+        raise InputError(f"{name}: {columns:,} columns; at most {MOST_COLUMNS:,} are read; write a row per reading")
 
 
 def table_of_frame(rows: pl.LazyFrame, name: str, options: ReadOptions) -> Table:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import polars as pl
 
-from veilstream.data.readers.frame import table_of_frame
+from veilstream.data.readers.frame import check_width, table_of_frame
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
+from veilstream.errors import InputError
 
+LONGEST_FOOTER = 4 << 20
 EXAMPLE = """time,value
 2024-01-01T08:00:10,101.112233
 2024-01-01T08:00:04,102.223344
@@ -18,6 +20,12 @@ EXAMPLE = """time,value
 
 
 def read_parquet(path: Path, name: str, options: ReadOptions) -> Table:
+    with path.open("rb") as stream:
+        stream.seek(-8, 2)
+        footer = int.from_bytes(stream.read(4), "little")
+    if footer > LONGEST_FOOTER:
+        raise InputError(f"{name}: a description of {footer:,} bytes, of very many columns, or damaged; write it anew")
+    check_width(len(pl.read_parquet_schema(path)), name)
     return table_of_frame(pl.scan_parquet(path, glob=False), name, options)
 
 
