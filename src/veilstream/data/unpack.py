@@ -79,7 +79,7 @@ def _named(inner: str, globs: Sequence[str]) -> bool:
     return any(fnmatch(inner.lower(), glob.lower()) for glob in globs)
 
 
-def _spooled(stream: IO[bytes], own: Path, packed: int, name: str, folder: Path) -> Path:
+def _spooled(stream: IO[bytes] | gzip.GzipFile, own: Path, packed: int, name: str, folder: Path) -> Path:
     spool, most = folder / f"unpacked{own.suffix}", max(SMALL, DENSEST * packed)
     folder.mkdir(parents=True, exist_ok=True)
     with spool.open("wb") as out:

@@ -15,7 +15,7 @@ def chosen(found: Mapping[str, int], told: str | None, name: str, what: str, fir
     order = sorted(found, key=lambda series: (series not in first, -found[series], series))
     if told is None and len(found) == 1:
         return order[0]
-    if told in found:
+    if told is not None and told in found:
         return told
     if not found:
         raise InputError(f"{name}: no {what} in it")

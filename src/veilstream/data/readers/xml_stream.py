@@ -32,7 +32,8 @@ def feed(path: Path, name: str, what: str, start: Start, end: Callable[[str, str
         ends = end
         parser.CharacterDataHandler = text.append
         parser.EndElementHandler = lambda tag: ends(tag.rpartition(" ")[2], "".join(text))
-    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = lambda *_: _refuse(name, what)
+    parser.StartDoctypeDeclHandler = lambda *_: _refuse(name, what)
+    parser.EntityDeclHandler = lambda *_: _refuse(name, what)
     try:
         for chunk in _chunks(path, name, what):
             parser.Parse(chunk, False)
