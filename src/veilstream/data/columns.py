@@ -167,7 +167,7 @@ def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> L
         raise InputError(f"{where}: no {missing} column among {shown}; name it with `columns='{missing}=COLUMN'`")
     if "value" not in found:
         united = [c for c in free if guess_unit(c)]
-        named = [c for c in free if _plain(c) in NAMED]
+        named = [c for c in free if len(free) == 1 and _plain(c) in NAMED]
         if len(united or named) == 1:
             found["value"] = (united or named)[0]
     if "value" in found:

@@ -64,7 +64,7 @@ def _members(archive: zipfile.ZipFile, path: Path, name: str, folder: Path) -> l
         shown, inner = f"{name}:{form_of(info.filename)}", folder / str(number)
         inner.mkdir(parents=True, exist_ok=True)
         with archive.open(info) as stream:
-            own = path.with_name(PurePosixPath(info.filename).name)
+            own = path.with_suffix("") / (PurePosixPath(info.filename).name or "x")
             spooled = _spooled(stream, own, info.compress_size, shown, inner)
         parts += [Part(p.path, p.name, path if len(wanted) == 1 else own) for p in parts_of(spooled, shown, inner)]
     return parts

@@ -124,7 +124,10 @@ def _of(path: Path, reading: dict[str, Any]) -> Iterator[tuple[str, Readings] | 
 
 def _layout(path: Path, reading: dict[str, Any]) -> Layout | None:
     """Which column is what, of a table in CSV."""
-    if path.suffix.lower() == ".gz" or reader_of(path, str(path)) is not csv_table.READER:
+    try:
+        if reader_of(path, str(path)) is not csv_table.READER:
+            return None
+    except InputError:  # packed; what is wrong with it, the reading tells
         return None
     return csv_table.layout_of(path, str(path), parse_columns(reading.get("columns")))
 

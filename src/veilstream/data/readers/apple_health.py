@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from veilstream.data.readers.choice import chosen
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
 from veilstream.data.readers.records import VALUES, Record, table_of
-from veilstream.data.readers.xml_stream import feed
+from veilstream.data.readers.xml_stream import fed, feed
 from veilstream.errors import InputError
 
 FIRST = ("HeartRate", "BloodGlucose", "StepCount")
@@ -21,6 +22,7 @@ UNITS = {"count/min": "bpm", "count": ""}
 _TYPE = re.compile(r"HK(?:Quantity|Category|Data)Type(?:Identifier)?")
 _CATEGORY = re.compile(r"HKCategoryValue(?:SleepAnalysis)?")
 _MOLAR = re.compile(r"mmol<[^>]*>/L")
+_NONE = "no record of this type with a startDate in it"
 _EXAMPLE = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE HealthData [
 <!-- HealthKit Export Version: 12 -->
@@ -39,7 +41,8 @@ _EXAMPLE = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 def read_health(path: Path, name: str, options: ReadOptions) -> Table:
-    kind = options.columns.get("value")
+    told = options.columns.get("value")
+    kind = None if told is None else _TYPE.sub("", told)
     if kind is None:  # one look at what there is, one at it
         kinds: Counter[str] = Counter()
         feed(path, name, "Apple Health", lambda tag, a: _count(kinds, tag, a))
@@ -53,12 +56,21 @@ def read_health(path: Path, name: str, options: ReadOptions) -> Table:
                 units.add(attributes.get("unit", ""))
                 records.append((attributes.get("startDate"), _CATEGORY.sub("", attributes.get("value", ""))))
 
-    feed(path, name, "Apple Health", take)
-    chosen(kinds, _TYPE.sub("", kind), name, "type of record", FIRST)
+    def taken() -> Iterator[Record]:
+        for _ in fed(path, name, "Apple Health", take):
+            yield from records
+            records.clear()
+        yield from records
+
+    try:
+        table = table_of(taken(), VALUES, name, options, _NONE)
+    except InputError as fault:
+        if str(fault).endswith(_NONE):
+            chosen(kinds, kind, name, "type of record", FIRST)
+        raise
     if len(units) > 1:
-        raise InputError(f"{name}: its records of {kind} are in {len(units)} different units; convert it first")
+        raise InputError(f"{name}: its records of this type are in {len(units)} different units; convert it first")
     unit = _MOLAR.sub("mmol/L", units.pop())
-    table = table_of(records, VALUES, name, options, f"no record of {kind} with a startDate in it")
     return replace(table, unit=UNITS.get(unit, unit))
 
 

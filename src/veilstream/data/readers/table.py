@@ -26,7 +26,7 @@ from veilstream.data.readings import Entry
 from veilstream.data.states import MAX_NAME, name_code
 from veilstream.errors import InputError
 
-MOST_NAMES = 256  # that values may be
+MOST_NAMES, LOOK = 256, 100  # that values may be; rows looked at first
 MANY_ROWS, MANY = 20, 10  # more bad rows than this, and than one in so many, are another format
 
 
@@ -76,10 +76,13 @@ def _names(table: TextTable) -> dict[str, float]:
     if column is None:
         return {}
     rows = table.rows.filter(_given(column)).select(pl.col(column).str.strip_chars())
+    number = pl.col(column).cast(pl.Float64, strict=False).is_not_null().any()
+    if rows.head(LOOK).select(number).collect().item():  # most tables end here
+        return {}
     counts = rows.select(
         pl.len().alias("rows"),
         pl.col(column).str.contains(LIKE_A_READING).any().alias("read"),
-        pl.col(column).cast(pl.Float64, strict=False).is_not_null().any().alias("number"),
+        number.alias("number"),
         pl.col(column).n_unique().alias("names"),
         pl.col(column).str.len_chars().max().alias("length"),
     )
@@ -130,7 +133,7 @@ def _day_or_month(table: TextTable) -> str | None:
 def _expressions(layout: Layout, style: TimeStyle, names: dict[str, float]) -> list[pl.Expr]:
     """t, t_missing, zone or t_late, and for every column c of numbers n:c and bad:c; stream and trace."""
     found = [time_expr(layout.time, style).alias("t"), (~_given(layout.time)).alias("t_missing")]
-    if style.kind == "naive":
+    if style.repeats:
         found.append(time_expr(layout.time, style, "latest").alias("t_late"))
     if style.kind == "aware":
         found.append(zone_expr(layout.time).cast(pl.Categorical).alias("zone"))

@@ -32,6 +32,11 @@ class TimeStyle:
     stepped: bool = False
     zone: str = "UTC"  # for naive stamps
 
+    @property
+    def repeats(self) -> bool:
+        """Whether an hour may come twice: stamps of a local clock."""
+        return self.kind == "naive" and self.zone != "UTC"
+
 
 def check_zone(tz: str | None) -> None:
     if tz in (None, OWN):
@@ -166,10 +171,10 @@ def set_back(
     by half an hour or more, or (hourly readings) where one comes again. guessed: nobody told the zone, and it is UTC.
     """
     own = ["stream"] if "stream" in frame.columns else []
-    if style.zone == "UTC":
+    if not style.repeats:
         again = frame.filter(_goes_back(own) & _autumn_night()).height if guessed else 0
         said = "stamps that come again on a night when clocks are set back; if a local clock wrote them, say its `tz`"
-        return frame.drop("t_late"), (*notes, *([Entry("clock change", again, said)] if again else []))
+        return frame, (*notes, Entry("clock change", again, said)) if again else notes
     twice = frame.filter(pl.col("t") != pl.col("t_late"))
     if not twice.height:
         return frame.drop("t_late"), notes

@@ -18,8 +18,13 @@ _CONTROL = bytes(c for c in range(32) if c not in b"\t\n\r")
 Start = Callable[[str, dict[str, str]], None]
 
 
-def feed(path: Path, name: str, what: str, start: Start, end: Callable[[str, str], None] | None = None) -> None:
-    """Calls start(tag, attributes) and end(tag, text in it) of every element; tags without their name space."""
+def fed(
+    path: Path, name: str, what: str, start: Start, end: Callable[[str, str], None] | None = None
+) -> Iterator[None]:
+    """Calls start(tag, attributes) and end(tag, text in it) of every element; tags without their name space.
+
+    A step for every part of the file, so that what was found so far can be taken.
+    """
     parser = expat.ParserCreate(namespace_separator=" ")
     text: list[str] = []
 
@@ -37,9 +42,16 @@ def feed(path: Path, name: str, what: str, start: Start, end: Callable[[str, str
     try:
         for chunk in _chunks(path, name, what):
             parser.Parse(chunk, False)
+            yield
         parser.Parse(b"", True)
     except expat.ExpatError as problem:
         raise InputError(f"{name} line {problem.lineno}: not readable as {what}") from None
+
+
+def feed(path: Path, name: str, what: str, start: Start, end: Callable[[str, str], None] | None = None) -> None:
+    """The whole file at once."""
+    for _ in fed(path, name, what, start, end):
+        pass
 
 
 def _chunks(path: Path, name: str, what: str) -> Iterator[bytes]:
