@@ -511,6 +511,22 @@ def test_a_folder_of_packed_tracks_is_read_as_it_is(put, tmp_path):
     assert not (tmp_path.parent.parent / "evil.gpx").exists()
 
 
+def test_what_else_lies_in_a_folder_is_left_alone(put, tmp_path):
+    """Settings, a store beside a policy, a page: endings that exports have too."""
+    put("ann/a.gpx", KOMOOT)
+    put("ann/settings.json", '{"theme": "dark"}')
+    put("ann/page.xml", "<html/>")
+    database(tmp_path / "ann/policy.veil.db", "CREATE TABLE x (y)")
+    assert read([str(tmp_path / "ann")]).frame.height == 2
+    put(
+        "ann/Records.json",
+        json.dumps(
+            {"locations": [{"timestamp": "2024-01-01T09:00:00Z", "latitudeE7": 481000000, "longitudeE7": 115000000}]}
+        ),
+    )
+    assert read([str(tmp_path / "ann")]).frame.height == 3
+
+
 def test_what_unpacks_without_end_is_refused(put, monkeypatch):
     monkeypatch.setattr("veilstream.data.unpack.SMALL", 1000)
     with pytest.raises(InputError, match="unpacks to more than 200 times its size"):

@@ -23,6 +23,7 @@ from veilstream.data.unpack import ending, parts_of
 from veilstream.errors import InputError
 
 STDIN = "stdin"
+LOOSE = {".json", ".xml", ".db", ".sqlite"}  # endings that much else has; a database is read when it is named
 HEAD = 8192  # bytes looked at to tell the format
 Progress = Callable[[int, int], None]
 
@@ -84,7 +85,7 @@ def _expand_one(source: str, folder: Path) -> list[tuple[Path, str]]:
         return [(spool, STDIN)]
     path = Path(source).expanduser()
     if path.is_dir():
-        files = sorted(p for p in path.rglob("*") if ending(p) in ENDINGS and p.is_file())
+        files = sorted(p for p in path.rglob("*") if in_folder(p))
         if not files:
             raise InputError(f"{source}: a folder without traces; it must hold {', '.join(sorted(ENDINGS))} files")
         return [(p, str(p)) for p in files]
@@ -95,6 +96,19 @@ def _expand_one(source: str, folder: Path) -> list[tuple[Path, str]]:
         hint = " (the pattern matches nothing)" if "*" in source else ""
         raise InputError(f"{source}: no such file or folder{hint}")
     return [pair for match in matches for pair in _expand_one(match, folder)]
+
+
+def in_folder(path: Path) -> bool:
+    """Whether a file of a folder is read: by its ending; where much else has the same, by its beginning too."""
+    if ending(path) not in ENDINGS or not path.is_file():
+        return False
+    if ending(path) not in LOOSE:
+        return True
+    try:
+        reader = reader_of(path, path.name)
+    except InputError:
+        return False
+    return not (reader.rank or reader.magic)
 
 
 def reader_of(path: Path, name: str) -> Reader:

@@ -18,8 +18,7 @@ from veilstream.data.columns import Layout, parse_columns
 from veilstream.data.readers import ENDINGS, csv_table
 from veilstream.data.readers.geolife import TRAJECTORY
 from veilstream.data.readings import Readings
-from veilstream.data.sources import read, reader_of
-from veilstream.data.unpack import ending
+from veilstream.data.sources import in_folder, read, reader_of
 from veilstream.errors import InputError
 
 
@@ -92,12 +91,12 @@ def _people(folder: Path) -> list[Path]:
     inside = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
     if folder.name.lower() == TRAJECTORY or any(p.name.lower() == TRAJECTORY for p in inside if p.is_dir()):
         return [folder]
-    files = [p for p in inside if p.is_file() and ending(p) in ENDINGS]
+    files = [p for p in inside if in_folder(p)]
     return [*(p for p in inside if p.is_dir() and _holds_traces(p)), *files]
 
 
 def _holds_traces(folder: Path) -> bool:
-    return any(ending(p) in ENDINGS or p.name.lower() == TRAJECTORY for p in folder.rglob("*"))
+    return any(in_folder(p) or p.name.lower() == TRAJECTORY for p in folder.rglob("*"))
 
 
 def _of(path: Path, reading: dict[str, Any]) -> Iterator[tuple[str, Readings] | Broken]:
