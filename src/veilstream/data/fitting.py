@@ -24,7 +24,7 @@ from veilstream.data.moves import smoothing_of
 from veilstream.data.readings import Account, Readings
 from veilstream.data.record import Record
 from veilstream.data.recording import Recording
-from veilstream.data.states import StateSpace
+from veilstream.data.states import StateSpace, named
 from veilstream.data.steps import DEFAULT_MAX_GAP_S, Runs, make_runs, to_steps
 from veilstream.errors import InputError
 from veilstream.units import format_duration
@@ -258,10 +258,19 @@ def find_states(
     """The states of these points, which of the points are stops where that was asked, and a note."""
     if space is not None:
         return space, None, "states given, shared with others or from before"
+    if readings.kind == "name":
+        return _name_states(readings, options), None, "names of the data, each a state"
     if readings.kind == "value":
         states, note = _value_states(points, readings.unit, options)
         return states, None, note
     return _position_states(points, options)
+
+
+def _name_states(readings: Readings, options: FitOptions) -> StateSpace:
+    for what in ("n_states", "grid_m", "width", "edges", "places", "cells_m", "resolution_m"):
+        if getattr(options, what):
+            raise InputError(f"`{what}` is for numbers; these readings are names, and each is a state")
+    return named(readings.names)
 
 
 def _value_states(points: NDArray[np.float64], unit: str, options: FitOptions) -> tuple[StateSpace, str]:

@@ -130,7 +130,7 @@ def _reading(
 ) -> Reading | Refusal:
     if grid.period_s is not None and abs(number(t)) >= LAST_SECOND:
         t = number(t) / 1000
-    return reading(name, t, point(value, lat, lon), grid)
+    return reading(name, t, point(value, lat, lon, grid.names), grid)
 
 
 def _splits(names: Sequence[str], layout: Layout, rows: Sequence[Sequence[str]]) -> Iterator[Split]:

@@ -69,7 +69,7 @@ class Space:
                 f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.points)}"
             )
         self.mechanism = Mechanism(policy, problem, ceiling, meter)
-        self.grid = Grid(artefact.period_s, artefact.epoch_s)
+        self.grid = Grid(artefact.period_s, artefact.epoch_s, self.states is not None and self.states.kind == "names")
         if artefact.period_s is not None and self.grid.step(time.time()) is None:
             raise InputError("the file's period and epoch count no steps of our time; fit it again")
         self.ceiling = ceiling
@@ -86,11 +86,13 @@ class Space:
         self._start = one.memory.tobytes(), one.belief.tobytes()
         self.state_bytes = len(self._start[0]) + len(self._start[1])
 
-    def _show(self, y: int) -> tuple[int | float, float | None, float | None]:
+    def _show(self, y: int) -> tuple[int | float | str, float | None, float | None]:
         """released, lat, lon"""
         if self.points is None:
             return y, None, None
         place = self.points.decode(y)
+        if self.points.kind == "names":
+            return self.points.names[y], None, None
         if self.points.is_map:
             return y, float(place[0]), float(place[1])
         return float(place[0]), None, None

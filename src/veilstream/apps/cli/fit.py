@@ -30,6 +30,8 @@ Examples:
 
   veil fit people.csv -o 'out/{stream}.veil'         one model per stream
 
+  veil fit export.zip --columns value=HeartRate -o heart.veil       of many series, one: the message lists them
+
   veil fit meter.csv --unit kWh --zone Europe/London -o meter.veil      what the hour tells is no secret
 
   veil fit glucose.csv --unit mg/dL --edges 70,180 -o glucose.veil

@@ -13,6 +13,8 @@ from veilstream.units import format_duration
 if TYPE_CHECKING:
     from veilstream.data.fitting import FittedModel
 
+UNTOLD = "the value (no unit told: --unit)"
+
 
 def show(model: FittedModel, result: dict[str, Any]) -> None:
     console = Console(highlight=False)
@@ -55,7 +57,8 @@ def _summary(model: FittedModel, result: dict[str, Any]) -> Table:
         ("steps", f"{model.runs.steps:,} of {period} in {len(model.runs.sequences):,} runs"),
         (
             "states",
-            f"{len(model.states)} {model.states.kind}, distances in {unit or 'the value (no unit told: --unit)'}",
+            f"{len(model.states)} {model.states.kind}, "
+            + ("right or wrong" if model.states.kind == "names" else f"distances in {unit or UNTOLD}"),
         ),
         ("chain", f"order {model.chain.order}, {len(model.chain)} rows, {model.runs.transitions:,} transitions"),
         ("entropy rate", f"{card.entropy_rate:.4f} bits per step"),
