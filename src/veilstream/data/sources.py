@@ -58,7 +58,7 @@ def read(
             files.append(File(name, stream, _read_one(reader, path, name, options)))
             if progress:
                 progress(i + 1, len(found))
-        return _join(files, unit, hash_files([p for p, _ in found]))
+        return joined(files, unit, hash_files([p for p, _ in found]))
 
 
 def expand(sources: Sequence[str], folder: Path) -> list[tuple[Path, str]]:
@@ -142,7 +142,7 @@ def _first_bad_line(path: Path) -> str:
     return ""
 
 
-def _join(files: Sequence[File], unit: str | None, sha256: str) -> Readings:
+def joined(files: Sequence[File], unit: str | None, sha256: str) -> Readings:
     """One frame with stream and trace as codes."""
     kind = _one_kind(files)
     units = {file.table.unit for file in files} - {""}
