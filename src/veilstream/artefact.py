@@ -189,6 +189,13 @@ def save(path: str | os.PathLike[str], policy: Policy | None = None, **parts: An
     """Write a .veil file (in one move, so that no half file is ever seen) and return what it holds.
 
     parts: problem, chain, states, points, recording (or period_s and epoch_s), provenance, as `dumps` takes them.
+
+        >>> import tempfile, veilstream as vs
+        >>> solution = vs.solve("builtin:binary", avg=0.1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     art = vs.save(f"{folder}/policy.veil", solution.policy, problem=solution.problem)
+        >>> len(art.sha256)
+        64
     """
     artefact, data = dumps(policy, **parts, name=str(path))
     try:
@@ -199,7 +206,14 @@ def save(path: str | os.PathLike[str], policy: Policy | None = None, **parts: An
 
 
 def load(path: str | os.PathLike[str]) -> Artefact:
-    """Read and check a .veil file. Every fault is one line."""
+    """Read and check a .veil file. Every fault is one line.
+
+    >>> import tempfile, veilstream as vs
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     saved = vs.solve("builtin:binary", avg=0.1).save(f"{folder}/policy.veil")
+    ...     vs.load(f"{folder}/policy.veil").sha256 == saved.sha256
+    True
+    """
     name = str(path)
     meta, arrays = unpack(Path(path), name)
     if meta.get("format") != FORMAT:

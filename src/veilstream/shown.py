@@ -16,6 +16,7 @@ from veilstream.errors import InputError
 Rows = list[tuple[str, str]]
 Progress = Callable[[float, str], None]  # fraction done, what is going on
 EVERY_S = 0.2  # between two drawings of a bar
+AFTER_S = 1.0  # what is done sooner needs none
 PICTURES = "veilstream.apps.report.pictures"
 
 
@@ -99,21 +100,25 @@ def watching(title: str, progress: Progress | bool | None = None) -> Iterator[Pr
 def notebook_bar(title: str) -> Iterator[Progress]:
     from IPython.display import display
 
-    bar, last = _Bar(title), 0.0
-    handle = display(bar, display_id=True)
+    bar, last, handle = _Bar(title), time.monotonic() + AFTER_S, None
 
     def tell(done: float, what: str) -> None:
-        nonlocal last
+        nonlocal last, handle
         now = time.monotonic()
-        if now - last >= EVERY_S:
-            last, bar.done, bar.what = now, min(done, 0.999), what
+        if now - last < EVERY_S:
+            return
+        last, bar.done, bar.what = now, min(done, 0.999), what
+        if handle is None:
+            handle = display(bar, display_id=True)
+        else:
             handle.update(bar)
 
     try:
         yield tell
     finally:
-        bar.done = 1.0
-        handle.update(bar)
+        if handle is not None:
+            bar.done = 1.0
+            handle.update(bar)
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def fit(
 
         >>> import veilstream as vs
         >>> from veilstream.data.synthetic import city
-        >>> person = city(4000)                        # made up: a fix every five minutes
+        >>> person = city(1500)                        # made up: a fix every five minutes
         >>> lat, lon = person.points.T
         >>> model = vs.fit({"time": person.t_s, "lat": lat, "lon": lon})
         >>> model

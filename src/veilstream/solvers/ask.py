@@ -145,7 +145,7 @@ def curve(
         >>> curve
         <Curve binary: 3 points of causal-ba, 0.051 to 0.41 bits per step>
         >>> [round(s.leakage, 2) for s in curve]
-        [0.05, 0.12, 0.41]
+        [0.05, 0.14, 0.41]
 
     `curve.plot()` draws it.
     """

@@ -13,7 +13,7 @@ class Curve(list[Solution], Shown):
 
     >>> import veilstream as vs
     >>> vs.curve("builtin:binary", weights=[1.0, 4.0])
-    <Curve binary: 2 points of causal-ba, 0.12 to 0.41 bits per step>
+    <Curve binary: 2 points of causal-ba, 0.14 to 0.41 bits per step>
     """
 
     __repr__ = Shown.__repr__

@@ -64,7 +64,7 @@ def release(
         >>> from veilstream.data.synthetic import household
         >>> home = household(2000)
         >>> df = {"time": home.t_s.astype(int), "kWh": home.points[:, 0]}
-        >>> solution = vs.solve(vs.fit(df, n_states=4), avg="0.1kWh")
+        >>> solution = vs.solve(vs.fit(df, n_states=4), avg="0.2kWh")
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     shared = vs.release(df, solution, store=f"{folder}/home.db")
         ...     again = vs.release(df, solution, store=f"{folder}/home.db")

@@ -32,7 +32,7 @@ class ReleaseTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         >>> from veilstream.data.synthetic import household
         >>> home = household(1500)
         >>> df = pd.DataFrame({"time": home.t_s.astype(int), "kWh": home.points[:, 0]})
-        >>> pipeline = make_pipeline(vs.ReleaseTransformer(avg="0.1kWh", fit_options={"n_states": 4}))
+        >>> pipeline = make_pipeline(vs.ReleaseTransformer(avg="0.2kWh", fit_options={"n_states": 4}))
         >>> shared = pipeline.fit(df).transform(df)
         >>> list(shared.columns), len(shared)
         (['time', 'kWh', 'leaked_bits'], 1500)
