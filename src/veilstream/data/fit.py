@@ -56,7 +56,7 @@ def fit(
     data is a DataFrame of pandas or polars (or a mapping of columns), or what `veil fit` reads: a path, a folder, a
     glob, or a list of them. A table has a column (or, with pandas, an index) of times and either latitude and longitude
     or a value; which is which is guessed by name, or told: `columns={"time": "ts", "lat": "y", "lon": "x"}`. A column
-    that tells people apart is a `stream`; `stream="ann"` takes one of them.
+    that tells people apart is a `stream`; `stream="ann"` takes one of them, or names the one there is.
 
         >>> import veilstream as vs
         >>> from veilstream.data.synthetic import city
@@ -64,7 +64,7 @@ def fit(
         >>> lat, lon = person.points.T
         >>> model = vs.fit({"time": person.t_s, "lat": lat, "lon": lon})
         >>> model
-        <FittedModel stream: 10 stops, steps of 5 min, order 1, 0.25 bits per step>
+        <FittedModel stream: 8 stops and cells, steps of 5 min, order 1, 0.27 bits per step>
         >>> solution = vs.solve(model, avg="500m")     # and on: vs.audit, vs.report, vs.release
         >>> round(solution.record.felt, 2)
         0.5
@@ -100,7 +100,7 @@ def fit(
     `.save("me.veil")`. It holds the readings and is as private as they are.
     """
     from veilstream.data.fitting import FitOptions, fit_model
-    from veilstream.data.frames import as_text, readings_of
+    from veilstream.data.frames import as_text, of_stream, readings_of
     from veilstream.data.recording import Recording
 
     if order != "auto" and not (isinstance(order, int) and order >= 1):
@@ -114,7 +114,7 @@ def fit(
                 tell(done / of, f"file {done} of {of}")
 
         readings = readings_of(data, columns, tz, time_format, unit, skip_bad, files)
-    readings = readings if stream is None else readings.only(stream)
+    readings = of_stream(readings, stream)
     recording = Recording(
         period_s=period_s,
         bin=bin,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,8 +51,17 @@ def readings_of(
     return read([os.fspath(d) for d in data], columns=as_text(columns), progress=progress, **told)  # type: ignore[arg-type]
 
 
+def of_stream(readings: Readings, stream: str | None) -> Readings:
+    """One stream's; of a table that does not tell streams apart, which has no name of its own, under this name."""
+    if stream is None:
+        return readings
+    if readings.files == (NAME,) and readings.streams == (STREAM,):
+        return replace(readings, streams=(stream,))
+    return readings.only(stream)
+
+
 def is_table(data: Any) -> bool:
-    return isinstance(data, Mapping) or hasattr(data, "columns") or hasattr(data, "to_frame")
+    return isinstance(data, Mapping) or hasattr(type(data), "columns") or hasattr(type(data), "to_frame")
 
 
 def as_text(columns: str | Mapping[str, str] | None) -> str | None:
@@ -95,9 +104,9 @@ def tabled(
 
 def _with_index(data: Any, named: Mapping[str, str]) -> tuple[Any, str | None]:
     """The table with its index among the columns where that holds what they lack, and the name of the index then."""
-    data = data.to_frame() if hasattr(data, "to_frame") and not hasattr(data, "columns") else data
     if hasattr(data, "collect") and not hasattr(data, "get_column"):  # a LazyFrame
         data = data.collect()
+    data = data.to_frame() if hasattr(data, "to_frame") and not hasattr(data, "columns") else data
     index = getattr(data, "index", None)
     if isinstance(data, Mapping) or index is None or not hasattr(data, "reset_index"):
         return data, None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from veilstream.apps.extras import need
 from veilstream.audit.assemble import Assessment, audit_artefact
 from veilstream.audit.settings import Options
+from veilstream.data.frames import of_stream
 from veilstream.data.like import read_like
 from veilstream.shown import Progress, watching
 from veilstream.solvers.ask import artefact_of
@@ -64,7 +65,7 @@ def audit(
     if data is not None:
         told = {"columns": columns, "tz": tz, "unit": unit, "time_format": time_format, "skip_bad": skip_bad}
         readings = read_like(artefact.provenance, data, **told)
-        readings = readings if stream is None else readings.only(stream)
+        readings = of_stream(readings, stream)
     with watching("auditing", progress) as tell:
         return audit_artefact(artefact, readings, recording, against=against, options=options, progress=tell)
 

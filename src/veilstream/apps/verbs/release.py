@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from veilstream.audit.source import check_kind
 from veilstream.core.release import uniforms
 from veilstream.data.columns import Layout
-from veilstream.data.frames import NAME, Shape, is_table, tabled
+from veilstream.data.frames import NAME, Shape, is_table, of_stream, tabled
 from veilstream.data.like import read_like, remembered
 from veilstream.data.readers.times import TimeStyle
 from veilstream.data.readings import MICROSECONDS, Readings
@@ -62,14 +62,14 @@ def release(
 
         >>> import tempfile, veilstream as vs
         >>> from veilstream.data.synthetic import household
-        >>> home = household(2000)
+        >>> home = household(600)
         >>> df = {"time": home.t_s.astype(int), "kWh": home.points[:, 0]}
-        >>> solution = vs.solve(vs.fit(df, n_states=4), avg="0.2kWh")
+        >>> solution = vs.solve(vs.fit(df, n_states=3), avg="0.2kWh")
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     shared = vs.release(df, solution, store=f"{folder}/home.db")
         ...     again = vs.release(df, solution, store=f"{folder}/home.db")
         >>> list(shared), len(shared["kWh"])
-        (['time', 'kWh', 'leaked_bits'], 2000)
+        (['time', 'kWh', 'leaked_bits'], 600)
         >>> again == shared                            # one draw per step, ever: the store remembers
         True
 
@@ -78,9 +78,10 @@ def release(
     0600), the same that `veil release` and `veil serve` keep: a step that it knows gets the release it had, a step
     before the last one that it does not know is refused, and `leaked_bits` goes on counting. Unless told it lies beside
     the policy file (POLICY.db); a policy that is no file has none, which is warned of, and store=False says that you
-    know. Give every copy of the data the same store.
+    know. A step is known by its stream and its number: give every copy of the data the same store and the same name (a
+    table without a column of streams is called "stream" unless told, a file by its own name).
 
-        stream      this stream of the table only
+        stream      this stream of the table only; the name of a table that does not tell streams apart
         columns, unit, tz, time_format, skip_bad    how to read, as `fit` takes them; as the model's data unless told
         ceiling     bits per stream beyond which releases do not look at the data
         meter       exact (the belief), or table (faster; window policies)
@@ -92,7 +93,7 @@ def release(
     space = Space(artefact, ceiling, meter, force)
     told = {"columns": columns, "unit": unit, "tz": tz, "time_format": time_format, "skip_bad": skip_bad}
     readings, shape = _read(data, space, told)
-    readings = readings if stream is None else readings.only(stream)
+    readings = of_stream(readings, stream)
     check_fits(readings, space)
     if seed is not None:
         warnings.warn("a seed makes the noise repeatable; whoever knows it can remove it", stacklevel=2)

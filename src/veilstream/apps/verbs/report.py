@@ -83,7 +83,7 @@ def report(
         >>> import tempfile, veilstream as vs
         >>> solution = vs.solve("builtin:binary", avg=0.1)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     page = vs.report(solution, out=f"{folder}/report.html", shareable=True, points=3, seconds=0, audit="none")
+        ...     page = vs.report(solution, out=f"{folder}/page.html", shareable=True, points=3, seconds=0, audit="none")
         ...     page.path.read_text()[:15]
         '<!doctype html>'
 
@@ -133,9 +133,9 @@ def recorded(
     readings = read_like(artefact.provenance, data, **reading)
     from veilstream.audit.later import later_data
     from veilstream.audit.source import course_of, recorded_runs
+    from veilstream.data.frames import of_stream
 
-    if stream is not None:
-        readings = readings.only(stream)
+    readings = of_stream(readings, stream)
     runs = recorded_runs(readings, artefact)
     sequences = runs.sequences
     later = None if shareable else later_data(artefact, runs)

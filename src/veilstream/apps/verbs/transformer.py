@@ -30,12 +30,12 @@ class ReleaseTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         >>> import pandas as pd, veilstream as vs
         >>> from sklearn.pipeline import make_pipeline
         >>> from veilstream.data.synthetic import household
-        >>> home = household(1500)
+        >>> home = household(600)
         >>> df = pd.DataFrame({"time": home.t_s.astype(int), "kWh": home.points[:, 0]})
-        >>> pipeline = make_pipeline(vs.ReleaseTransformer(avg="0.2kWh", fit_options={"n_states": 4}))
+        >>> pipeline = make_pipeline(vs.ReleaseTransformer(avg="0.2kWh", fit_options={"n_states": 3}))
         >>> shared = pipeline.fit(df).transform(df)
         >>> list(shared.columns), len(shared)
-        (['time', 'kWh', 'leaked_bits'], 1500)
+        (['time', 'kWh', 'leaked_bits'], 600)
         >>> shared.equals(pipeline.transform(df))      # the same step gets the same release
         True
 
