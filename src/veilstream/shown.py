@@ -109,7 +109,7 @@ def notebook_bar(title: str) -> Iterator[Progress]:
             return
         last, bar.done, bar.what = now, min(done, 0.999), what
         if handle is None:
-            handle = display(bar, display_id=True)
+            handle = display(bar, display_id=True)  # type: ignore[no-untyped-call,unused-ignore]
         else:
             handle.update(bar)
 

@@ -76,7 +76,7 @@ def tabled(
     time_format: str | None = None,
     unit: str | None = None,
     skip_bad: bool = False,
-) -> tuple[Readings, Shape]:
+) -> tuple[Readings, Mould]:
     """The readings of a table, and what it takes to make another one like it."""
     check_zone(tz)
     named = parse_columns(columns) if isinstance(columns, str) else dict(columns or {})
@@ -99,7 +99,7 @@ def tabled(
     readings = joined([File(NAME, STREAM, found)], unit, digest)
     first = next((t for t in text[layout.time] if t), "")
     style = time_style(first, tz, time_format, NAME)
-    return readings, Shape(type(data), layout, index, style, _dtype(given[layout.time]), readings.iso)
+    return readings, Mould(type(data), layout, index, style, _dtype(given[layout.time]), readings.iso)
 
 
 def _with_index(data: Any, named: Mapping[str, str]) -> tuple[Any, str | None]:
@@ -148,7 +148,7 @@ def _dtype(column: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Shape:
+class Mould:
     """How a table was made: the type of it, its columns, where its times stand and how they are written."""
 
     make: type

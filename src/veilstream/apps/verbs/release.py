@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from veilstream.audit.source import check_kind
 from veilstream.core.release import uniforms
 from veilstream.data.columns import Layout
-from veilstream.data.frames import NAME, Shape, is_table, of_stream, tabled
+from veilstream.data.frames import NAME, Mould, is_table, of_stream, tabled
 from veilstream.data.like import read_like, remembered
 from veilstream.data.readers.times import TimeStyle
 from veilstream.data.readings import MICROSECONDS, Readings
@@ -105,7 +105,7 @@ def release(
     return shape.like(*found.columns(space, shape.layout, found.steps))
 
 
-def _read(data: Any, space: Space, told: dict[str, Any]) -> tuple[Readings, Shape]:
+def _read(data: Any, space: Space, told: dict[str, Any]) -> tuple[Readings, Mould]:
     if is_table(data):
         known = remembered(space.provenance)
         named = {k: v for k, v in told.items() if v}
@@ -119,15 +119,15 @@ def _read(data: Any, space: Space, told: dict[str, Any]) -> tuple[Readings, Shap
     return readings, as_polars(readings)
 
 
-def as_polars(readings: Readings) -> Shape:
+def as_polars(readings: Readings) -> Mould:
     """How releases of files are given."""
     import polars as pl
 
     places = {"lat": "lat", "lon": "lon"} if readings.kind == "position" else {"value": "value"}
-    layout = Layout("time", stream="stream", **places)
+    layout = Layout("time", stream="stream", **places)  # type: ignore[arg-type]  # columns of numbers
     style = TimeStyle("number", scale=1e6, stepped=True) if readings.stepped else TimeStyle("aware")
     dtype = pl.Int64() if readings.stepped else pl.Datetime("us", "UTC")
-    return Shape(pl.DataFrame, layout, None, style, dtype, readings.iso)
+    return Mould(pl.DataFrame, layout, None, style, dtype, readings.iso)
 
 
 def _store(store: str | os.PathLike[str] | bool | None, policy: Any, space: Space) -> Store:
