@@ -167,6 +167,22 @@ def test_a_released_table_is_of_the_same_make_with_public_columns_only(make, sol
     assert (np.diff(out["leaked_bits"]) >= 0).all()
 
 
+def test_files_wide_tables_series_and_other_indices_are_released_too(solution, tmp_path):
+    csv = tmp_path / "ann.csv"
+    meter(60).to_csv(csv, index=False)
+    out = vs.release(csv, solution, store=False)
+    assert out.columns == ["time", "stream", "value", "leaked_bits"] and out["stream"].unique().to_list() == ["ann"]
+    wide = pd.DataFrame({"time": meter(60)["time"], "ann": HOME.points[:60, 0], "bob": HOME.points[60:120, 0]})
+    out = vs.release(wide, solution, store=False)
+    assert list(out.columns) == ["time", "stream", "value", "leaked_bits"] and len(out) == 120
+    series = meter(60).set_index("time")["kWh"]
+    out = vs.release(series, solution, store=False)
+    assert out.index.equals(series.index) and list(out.columns) == ["kWh", "leaked_bits"]
+    both = pd.concat({"ann": meter(60), "bob": meter(60)}, names=["who", "row"])
+    out = vs.release(both.droplevel("row").set_index("time", append=True), solution, store=False)
+    assert sorted(set(out["who"])) == ["ann", "bob"] and len(out) == 120
+
+
 def test_one_draw_per_step_ever_and_the_meter_goes_on(solution, tmp_path):
     first = vs.release(meter(400), solution, store=tmp_path / "a.db")
     again = vs.release(meter(), solution, store=tmp_path / "a.db")

@@ -99,8 +99,13 @@ def fit(
     Returns a `FittedModel`: `.states`, `.chain`, `.account` (what was done to the data), `.notes`, `.plot()`,
     `.save("me.veil")`. It holds the readings and is as private as they are.
     """
-    from veilstream.data.fitting import FitOptions, fit_model
-    from veilstream.data.frames import as_text, of_stream, readings_of
+    try:
+        from veilstream.data.fitting import FitOptions, fit_model
+        from veilstream.data.frames import as_text, of_stream, readings_of
+    except ModuleNotFoundError as missing:
+        raise InputError(
+            f"reading data needs {missing.name}; install it with: pip install 'veilstream[data]'"
+        ) from None
     from veilstream.data.recording import Recording
 
     if order != "auto" and not (isinstance(order, int) and order >= 1):
