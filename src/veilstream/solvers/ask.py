@@ -102,7 +102,7 @@ def solve(
             return solve_problem(problem, method, progress=tell, **options)
     limit, quantile = quantile_of(at_most)
     utility, model = utility_of(problem, distortion, quantile, show, pairs)
-    asked = problem_of(utility, model, avg, limit, weight, budget)
+    asked = utility.problem(constraint_of(utility, avg, limit, weight, budget))
     if isinstance(options.get("reach"), str):
         options["reach"] = parse_quantity(options["reach"], utility.unit, "`reach`")
     recording = Recording() if model is None else model.recording
@@ -199,17 +199,6 @@ def artefact_of(model: Any, absent: str = "no file {!r}") -> Artefact:
     if not isinstance(own, Artefact):
         raise InputError(f"a model, a solution or the path of a file is needed, found a {type(model).__name__}")
     return own
-
-
-def problem_of(
-    utility: Utility,
-    model: Artefact | None,
-    avg: Quantity,
-    at_most: Quantity,
-    weight: float | None,
-    budget: float | None,
-) -> Problem:
-    return utility.problem(constraint_of(utility, avg, at_most, weight, budget))
 
 
 # --- the answer ------------------------------------------------------------------------------------------
