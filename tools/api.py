@@ -51,7 +51,7 @@ def page() -> str:
     for title, names in GROUPS.items():
         parts.append(f"\n## {title}\n")
         parts += [entry(name) for name in names]
-    return "\n".join(parts)
+    return re.sub(r"(?<=\S) {3,}# ", "  # ", "\n".join(parts))  # as the formatter of the repository has it
 
 
 def entry(name: str) -> str:
