@@ -298,6 +298,13 @@ class Releaser:
     A policy from `solve` knows its chain, and the meter is exact. For a bare window policy without `problem` it
     charges each step the capacity of the channel, an upper bound for every chain. `step`: the public number of the
     first step, for a chain with a clock.
+
+        >>> import veilstream as vs
+        >>> solution = vs.solve("builtin:binary", avg=0.1)
+        >>> releaser = vs.Releaser(solution.policy)            # draws come from the system's secure generator
+        >>> shown = [releaser.release(x) for x in (0, 0, 1, None, 1)]
+        >>> set(shown) <= {0, 1}, releaser.leaked_bits > 0
+        (True, True)
     """
 
     def __init__(
@@ -352,7 +359,13 @@ def release_many(
     seed: int | None = None,
     step: ArrayLike = 0,
 ) -> Released:
-    """Many streams at once: true symbols x, streams x steps, each stream from its own start (at these public steps)."""
+    """Many streams at once: true symbols x, streams x steps, each stream from its own start (at these public steps).
+
+    >>> import veilstream as vs
+    >>> solution = vs.solve("builtin:binary", avg=0.1)
+    >>> vs.release_many(solution.policy, [[0, 0, 1], [1, 1, 1]]).y.shape
+    (2, 3)
+    """
     mechanism, source = Mechanism(policy, problem, ceiling, meter, sighted=True), uniforms(seed)
     x = np.asarray(x)
     if x.ndim != 2:

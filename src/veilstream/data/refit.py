@@ -16,8 +16,9 @@ from veilstream.core.cyclic import CyclicChain
 from veilstream.data.card import newest_symbol_chain
 from veilstream.data.crossval import blocks_of, cross_validate
 from veilstream.data.encode import encode_steps
-from veilstream.data.fitting import FitOptions, FittedModel, fit_model
+from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.hold_out import split
+from veilstream.data.model import FittedModel
 from veilstream.data.readings import Account, Readings
 from veilstream.data.steps import to_steps
 

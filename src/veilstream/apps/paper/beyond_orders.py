@@ -20,7 +20,7 @@ from veilstream.apps.paper.points import key_of, solved
 from veilstream.core.evaluate import Evaluation, evaluate
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Problem
-from veilstream.data.fitting import FittedModel
+from veilstream.data.model import FittedModel
 from veilstream.solvers import solve
 from veilstream.solvers.solution import Solution
 
