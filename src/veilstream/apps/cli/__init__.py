@@ -18,7 +18,7 @@ from veilstream.errors import InputError
 UsageProblem: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 VERBS = ["demo", "fit", "advise", "solve", "curve", "release", "serve", "audit", "report"]
-VERBS += ["refit", "strip", "fleet", "paper", "plan", "bench"]
+VERBS += ["refit", "forget", "strip", "fleet", "paper", "plan", "bench"]
 READER_GONE = 141  # as a shell reports a pipe that was closed
 
 app = typer.Typer(
