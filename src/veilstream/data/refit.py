@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from veilstream.artefact import Artefact
 from veilstream.core.chain import SMOOTHING
 from veilstream.core.cyclic import CyclicChain
@@ -18,10 +20,12 @@ from veilstream.data.crossval import blocks_of, cross_validate
 from veilstream.data.encode import encode_steps
 from veilstream.data.fitting import FitOptions, FittedModel, fit_model
 from veilstream.data.hold_out import split
-from veilstream.data.readings import Account, Readings
+from veilstream.data.readings import MICROSECONDS, Account, Readings
 from veilstream.data.steps import to_steps
+from veilstream.errors import InputError
 
 LEAST = 5.0  # the same for a row at one phase of a clock, where new counts are few
+DAYS = 14  # of readings before a person's own chain takes over from a public guess
 STRENGTHS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # counts that the old chain is worth in a row
 
 
@@ -29,6 +33,19 @@ STRENGTHS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # counts that the old cha
 class Refitted:
     model: FittedModel
     strength: float
+
+
+def check_enough(readings: Readings) -> None:
+    """Raises unless there are two weeks of them."""
+    if readings.stepped:
+        raise InputError(f"{readings.where}: its times are step numbers, so nobody can say whether they are two weeks")
+    t = readings.frame["t"].to_numpy()
+    days = float(np.ptp(t)) / MICROSECONDS / 86400 if len(t) else 0.0
+    if round(days) < DAYS:
+        raise InputError(
+            f"{readings.where}: {days:.1f} days of readings; {DAYS} are needed before a chain of her own takes over "
+            "from the public guess of veil start: serve that until then"
+        )
 
 
 def refit_model(old: Artefact, readings: Readings, hold_out: float | None = None, seed: int = 0) -> Refitted:

@@ -43,16 +43,21 @@ class Space:
         self,
         artefact: "Artefact",
         ceiling: float | None = None,
-        meter: MeterName = "exact",
+        meter: MeterName | None = None,
         force: bool = False,
         seals: Seals | None = None,
     ) -> None:
-        """seals: encrypts OwnTracks messages that go out."""
+        """meter: None is exact; the worst case where the chain is a guess. seals: encrypts OwnTracks that goes out."""
         if artefact.policy is None or artefact.problem is None:
             raise InputError("this file is a model without a policy; run `veil solve` on it first")
         if artefact.study_only and not force:
             raise InputError(
                 f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
+            )
+        if artefact.is_guess and meter not in (None, "capacity") and not force:
+            raise InputError(
+                f"`meter={meter!r}` believes the chain, and that of this policy is a public guess (veil start): leave "
+                "it out, bits are then counted at their worst case"
             )
         policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
         self.points, self.provenance = artefact.shown, artefact.provenance
@@ -64,7 +69,7 @@ class Space:
             raise InputError(
                 f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.points)}"
             )
-        self.mechanism = Mechanism(policy, problem, ceiling, meter)
+        self.mechanism = Mechanism(policy, problem, ceiling, meter or ("capacity" if artefact.is_guess else "exact"))
         self.grid = Grid(artefact.period_s, artefact.epoch_s)
         if artefact.period_s is not None and self.grid.step(time.time()) is None:
             raise InputError("the file's period and epoch count no steps of our time; fit it again")

@@ -19,6 +19,7 @@ from veilstream.solvers import search
 from veilstream.solvers.baselines import SHAPES, Baseline
 from veilstream.solvers.belief_greedy import BeliefGreedy
 from veilstream.solvers.causal_ba import CausalBA, envelope
+from veilstream.solvers.held import Held
 from veilstream.solvers.ladder import climb
 from veilstream.solvers.myopic import myopic
 from veilstream.solvers.solution import Level, Point, Progress, Solution, Solver, Status
@@ -29,6 +30,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "causal-ba": CausalBA,
     "myopic": myopic,
     "belief-greedy": BeliefGreedy,
+    "held": Held,
 }
 LEARNED = {  # by mode, the first unless told
     "a2c": {"fast": ("veilstream.learning.a2c", "A2C"), "paper": ("veilstream.learning.algorithm1", "Algorithm1")},

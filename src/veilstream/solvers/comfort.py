@@ -19,6 +19,11 @@ SAME = 0.01  # share of the truth's bits within which a policy hides nothing, or
 PER_STATE = 10  # independent visits a state below which a model is thin
 MOST = 0.5  # of steps at no stop
 SMALLER = {"km": "m", "kWh": "Wh", "MWh": "kWh", "kW": "W", "MW": "kW", "h": "min"}  # what a bare number may have meant
+GUESS = (
+    "model only: nobody's readings are behind this model, a public guess at how anyone moves (veil start); what is "
+    "proved of you is the worst case, which the gateway's meter counts; veil refit takes over after two weeks of "
+    "readings"
+)
 LOSS_FACTOR, LOSS_BITS = 2.0, 0.2  # data is strange beyond this many times the model's own loss, and this much more
 
 
@@ -63,9 +68,16 @@ class DataCard:
         return self.effective_sample < PER_STATE * self.states
 
 
+def is_guess(provenance: Mapping[str, Any]) -> bool:
+    """Whether nobody's data is behind it: `veil start`."""
+    return isinstance(provenance.get("start"), dict)
+
+
 def about_data(provenance: Mapping[str, Any]) -> list[str]:
-    """Too little of it, or states that do not cover it."""
-    card, found = DataCard.of(provenance), []
+    """None, too little of it, or states that do not cover it."""
+    card, found = DataCard.of(provenance), list[str]()
+    if is_guess(provenance):
+        return [GUESS]
     if card is None:
         return []
     if card.thin:
@@ -84,7 +96,7 @@ def about_data(provenance: Mapping[str, Any]) -> list[str]:
 def level(found: Level, provenance: Mapping[str, Any]) -> Level:
     """How sure a figure is about the person, given the data behind the model."""
     card = DataCard.of(provenance)
-    return Level.MODEL_ONLY if card is not None and card.thin else found
+    return Level.MODEL_ONLY if is_guess(provenance) or (card is not None and card.thin) else found
 
 
 def honest(solution: Solution, provenance: Mapping[str, Any]) -> Solution:

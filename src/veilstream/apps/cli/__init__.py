@@ -17,7 +17,7 @@ from veilstream.errors import InputError
 # the base of click's errors, from whichever click typer carries
 UsageProblem: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
-VERBS = ["demo", "fit", "advise", "solve", "curve", "release", "serve", "audit", "report"]
+VERBS = ["demo", "start", "fit", "advise", "solve", "curve", "release", "serve", "audit", "report"]
 VERBS += ["refit", "forget", "strip", "fleet", "paper", "plan", "bench"]
 READER_GONE = 141  # as a shell reports a pipe that was closed
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from veilstream.apps.headline import Guess
     from veilstream.artefact import Artefact
     from veilstream.core.interval import Interval
+    from veilstream.core.problem import Problem
     from veilstream.data.utility import Utility
     from veilstream.solvers.solution import Solution
 
@@ -37,12 +38,14 @@ Examples:
 
   veil solve builtin:grid32x32-local --lambda 0.3 --reach 3
 
+  veil solve ann.veil --avg 1km -o policy.veil              ann.veil from veil start: no history yet
+
   veil solve builtin:grid4x4-q2 --lambda 1 --method a2c --option width=128 --option steps=1000000
 
   veil solve builtin:grid2x3-toy --avg 0.6 --pairs --method a2c --option mode=paper --option width=64
 """
 
-
+MANY = 60  # states of a guess beyond which it is not solved exactly unless told
 LATER = (
     "later data was kept out of the fit; its bits are an upper bound on what releases tell of such data, whatever its "
     "law: the chain is only a guess there (95 % intervals over whole traces or weeks)"
@@ -85,7 +88,13 @@ def solve(
     keep_total: Annotated[
         bool, typer.Option("--keep-total", help="Values: releases add up to the readings in the mean (a bill).")
     ] = False,
-    method: Annotated[str, typer.Option(help="causal-ba, myopic, belief-greedy, planar-laplace, ...")] = "causal-ba",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="causal-ba, myopic, belief-greedy, planar-laplace, held (quick), ... "
+            "[default: causal-ba; held for large models of veil start]"
+        ),
+    ] = None,
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Let a release look at the last true state too: the paper's form.")
     ] = False,
@@ -111,6 +120,7 @@ def solve(
         read_model,
     )
     from veilstream.apps.headline import Guess
+    from veilstream.core.capacity import most_bits
     from veilstream.core.held_out import FIGURES
     from veilstream.data.recording import Recording
     from veilstream.solvers import Level
@@ -133,6 +143,9 @@ def solve(
     total = source.total() if keep_total else None
     if total is not None and feedback is not None:
         raise InputError("--keep-total and --feedback cannot be had together; give one of them")
+    guess_only = artefact is not None and artefact.is_guess
+    if method is None:  # an exact answer for a guess is not worth minutes
+        method = "held" if guess_only and quick(problem, feedback) else "causal-ba"
     options |= {"method": method, "window": window, "certify": certify, "seed": seed, "certify_seconds": seconds}
     options |= {"held_out": source.held_out}
     with progress_bar("solving", quiet=json_out) as progress:
@@ -154,7 +167,10 @@ def solve(
         *about_forbidden(problem),
     ]
     guess = Guess.of(source.chain, solution.policy, seed)
+    most = most_bits(solution.policy) if guess_only else None
     result = as_json(solution, source) | ({} if guess is None else guess.to_json())
+    if most is not None:
+        result["worst_leakage"] = most
     if artefact is not None:
         result.setdefault("held_out", {"traces": 0, "level": str(Level.MODEL_ONLY)} | dict.fromkeys(FIGURES))
     if out is not None:
@@ -164,7 +180,15 @@ def solve(
     if json_out:
         print_json(result)
     else:
-        print_solution(solution, source, quantile, guess, out)
+        print_solution(solution, source, quantile, guess, out, most)
+
+
+def quick(problem: "Problem", feedback: str | None) -> bool:
+    """Whether a guess is better not solved exactly, and need not be."""
+    from veilstream.core.problem import Average
+
+    limited = isinstance(problem.average, Average)
+    return problem.n_states > MANY and limited and feedback is None
 
 
 def limit_warnings(source: "Utility", avg: str | None, at_most: str | None) -> list[str]:
@@ -209,7 +233,7 @@ def write(
     command = shlex.join(["veil", *sys.argv[1:]])
     made = provenance(command, seed, data, solution=as_json(solution, source), asked=asked)
     if model is not None:
-        made |= {k: model.provenance[k] for k in ("card", "reading") if k in model.provenance}
+        made |= {k: model.provenance[k] for k in ("card", "reading", "start") if k in model.provenance}
     extra: dict[str, Any] = {} if model is None else {"states": model.states, "recording": model.recording}
     extra["points"] = source.points
     if source.cost is not None:
@@ -218,8 +242,14 @@ def write(
 
 
 def print_solution(
-    solution: "Solution", source: "Utility", quantile: float, guess: "Guess | None", out: Path | None
+    solution: "Solution",
+    source: "Utility",
+    quantile: float,
+    guess: "Guess | None",
+    out: Path | None,
+    most: float | None = None,
 ) -> None:
+    """most: bits whatever the data is, where nobody's data is behind the model."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -256,6 +286,8 @@ def print_solution(
         table.add_row("  felt on later data", spans(later.raw_distortion), f"{unit}, {told}")
     if (later is not None or tried is not None) and solution.worst_leakage is not None:
         table.add_row("  at most", f"{solution.worst_leakage:.4f}", "bits whatever the data is, proved")
+    if most is not None:
+        table.add_row("  at most", f"{most:.4f}", "bits whatever the data is, proved: what its meter counts")
     if solution.ladder is not None and tried is not None:
         table.add_row("  charged", f"{tried.charged:.4f}", "bits, what its meter will say: proved under the chain")
     if far is not None:
@@ -282,7 +314,7 @@ def print_solution(
     console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
     if later is not None:
         console.print(f"[dim]{LATER}[/]", soft_wrap=True)
-    elif source.fitted:
+    elif source.fitted and most is None:
         console.print(f"[dim]{NO_LATER}[/]", soft_wrap=True)
     if quantile < 1 and solution.problem.worst is not None:
         console.print(f"the limit at every step is for {quantile:.4g} of the readings of each state")
