@@ -287,7 +287,7 @@ def print_solution(
     if (later is not None or tried is not None) and solution.worst_leakage is not None:
         table.add_row("  at most", f"{solution.worst_leakage:.4f}", "bits whatever the data is, proved")
     if most is not None:
-        table.add_row("  at most", f"{most:.4f}", "bits whatever the data is, proved: what its meter counts")
+        table.add_row("  at most", f"{most:.4f}", "bits whatever the data is, proved: its meter counts no more")
     if solution.ladder is not None and tried is not None:
         table.add_row("  charged", f"{tried.charged:.4f}", "bits, what its meter will say: proved under the chain")
     if far is not None:
