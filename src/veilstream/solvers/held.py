@@ -69,7 +69,9 @@ class Held(Solver):
         )
 
     def left_out(self, problem: Problem) -> list[str]:
-        return ["nothing was optimised (method held): what is claimed holds, but others leak less: causal-ba finds them"]
+        return [
+            "nothing was optimised (method held): what is claimed holds, but others leak less: causal-ba finds them"
+        ]
 
 
 class Look:
