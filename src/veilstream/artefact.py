@@ -90,14 +90,14 @@ class Artefact:
         return self.recording.epoch_s
 
     @property
-    def is_guess(self) -> bool:
-        """Whether nobody's readings are behind its chain: `veil start` made it of a public kernel."""
-        return isinstance(self.provenance.get("start"), dict)
-
-    @property
     def study_only(self) -> tuple[str, ...]:
         """Why no gateway should run this; empty if one may."""
         return (*self.recording.study_only, *impossible_next(self.chain))
+
+
+def is_guess(provenance: Mapping[str, Any]) -> bool:
+    """Whether nobody's readings are behind a chain: `veil start` made it of a public kernel."""
+    return isinstance(provenance.get("start"), dict)
 
 
 def impossible_next(chain: MarkovChain) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import pytest
 
 from gatewaykit import core_of
 from veilcli import refused, veil
-from veilstream.artefact import load
+from veilstream.artefact import is_guess, load
 from veilstream.core.capacity import CapacityMeter
 from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Reading
@@ -43,7 +43,7 @@ def test_what_it_says_and_writes(made, tmp_path):
     assert (told["states"], told["unit"], told["level"], told["meter"]) == (4, "kW", "model only", "capacity")
     assert told["start"]["stay"] == 0.5 and "goes 0.75 kW" in told["start"]["kernel"]
     model = load(tmp_path / "m.veil")
-    assert model.is_guess and model.record is None and model.held_out is None and not model.study_only
+    assert is_guess(model.provenance) and model.record is None and model.held_out is None and not model.study_only
     assert model.period_s == STEP
     shown = ok("start", "--grid", "1km", "--around", "48.137,11.575", "--radius", "3km")
     assert "a stay lasts 1 h on average" in shown and "goes 1.67 km" in shown and "0.10% of steps go anywhere" in shown
@@ -64,7 +64,7 @@ def test_model_only_stands_wherever_figures_are(made):
 
 def test_its_meter_is_the_worst_case_and_no_other_unasked(made, tmp_path):
     policy = load(made / "policy.veil")
-    assert policy.is_guess and isinstance(Space(policy).mechanism.meter, CapacityMeter)
+    assert is_guess(policy.provenance) and isinstance(Space(policy).mechanism.meter, CapacityMeter)
     refused("serve", made / "policy.veil", "--http", "1", "--meter", "exact", says="is a public guess")
     refused("serve", made / "policy.veil", "--http", "1", "--meter", "any", says="is a public guess")
     with core_of(policy, meter=None) as core:
@@ -85,9 +85,9 @@ def test_refit_takes_over_after_two_weeks_and_the_store_goes_on(made, tmp_path):
     assert before[29].leaked_bits > 0
     refused("refit", made / "ann.veil", made / "5.csv", "-o", tmp_path / "no.veil", says="5.0 days of readings; 14 are")
     told = json.loads(ok("refit", made / "ann.veil", made / "21.csv", "-o", tmp_path / "ann-2.veil", "--json"))
-    assert any("in 3 of the 4 states" in note for note in told["notes"])
+    assert any("in 3 of the 4 states" in note for note in told["notes"]) and told["strength"] > 0
     new = load(tmp_path / "ann-2.veil")
-    assert not new.is_guess and new.states.names == load(made / "ann.veil").states.names
+    assert not is_guess(new.provenance) and new.states.names == load(made / "ann.veil").states.names
     ok("solve", tmp_path / "ann-2.veil", "--avg", "0.4kW", "-o", served)
     assert not isinstance(Space(load(served)).mechanism.meter, CapacityMeter)
     with core_of(load(served), store, meter=None) as core:

@@ -106,7 +106,12 @@ def test_her_steps_stay_closed_and_her_bits_stay_counted(tmp_path):
     with core_of(art, path) as core:  # she is there again, under her name
         assert core.process([Reading("ann", 10, 10, 9.0)]).outcomes[0].release == later
         assert core.streams == 2
-        assert core.process([Reading("ann", 11, 11, 9.0)]).outcomes[0].release.leaked_bits >= later.leaked_bits
+        last = core.process([Reading("ann", 11, 11, 9.0)]).outcomes[0].release.leaked_bits
+        assert last >= later.leaked_bits
+    store = Store(path, {}, idle=None)
+    (gone,) = forget(store, "ann")  # and can be forgotten again
+    assert (gone.last_step, round(gone.leaked_bits, 6), gone.before) == (11, last, False)
+    store.close()
 
 
 def test_a_clock_does_not_tick_for_her(tmp_path):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilstream.artefact import Artefact
+from veilstream.artefact import Artefact, is_guess
 from veilstream.core.chain import SMOOTHING
 from veilstream.core.cyclic import CyclicChain
 from veilstream.data.card import newest_symbol_chain
@@ -54,10 +54,13 @@ def refit_model(old: Artefact, readings: Readings, hold_out: float | None = None
     before = newest_symbol_chain(old.chain)[1]
     _, steps, recording = to_steps(replace(readings, account=Account()), old.recording)
     fitted = encode_steps(steps.keep(~split(steps, recording, hold_out).later), recording, old.states).sequences
-    strength, order = STRENGTHS[-1], old.chain.order
+    guess, order = is_guess(old.provenance), old.chain.order
+    # what is known of nobody counts a little everywhere: most of its states will never be seen
+    strengths, smoothing = (STRENGTHS[1:], SMOOTHING / len(old.states)) if guess else (STRENGTHS, SMOOTHING)
+    strength = strengths[-1]
     if len(blocks_of(fitted)) > 1:
-        tried = [cross_validate(fitted, len(old.states), order, SMOOTHING + k * before, seed=seed) for k in STRENGTHS]
-        strength = STRENGTHS[min(range(len(tried)), key=lambda i: tried[i].loss)]
-    options = FitOptions(old.recording, order=order, hold_out=hold_out, seed=seed)
+        tried = [cross_validate(fitted, len(old.states), order, smoothing + k * before, seed=seed) for k in strengths]
+        strength = strengths[min(range(len(tried)), key=lambda i: tried[i].loss)]
+    options = FitOptions(old.recording, order=order, smoothing=smoothing, hold_out=hold_out, seed=seed)
     clocked = (old.chain, max(strength / old.chain.phases, LEAST)) if isinstance(old.chain, CyclicChain) else None
     return Refitted(fit_model(readings, options, old.states, strength * before, clocked), strength)

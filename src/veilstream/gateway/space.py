@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.artefact import is_guess
 from veilstream.core.chain import MarkovChain
 from veilstream.core.cyclic import CyclicChain
 from veilstream.core.feedback import Excess
@@ -54,7 +55,8 @@ class Space:
             raise InputError(
                 f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
             )
-        if artefact.is_guess and meter not in (None, "capacity") and not force:
+        guess = is_guess(artefact.provenance)
+        if guess and meter not in (None, "capacity") and not force:
             raise InputError(
                 f"`meter={meter!r}` believes the chain, and that of this policy is a public guess (veil start): leave "
                 "it out, bits are then counted at their worst case"
@@ -69,7 +71,7 @@ class Space:
             raise InputError(
                 f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.points)}"
             )
-        self.mechanism = Mechanism(policy, problem, ceiling, meter or ("capacity" if artefact.is_guess else "exact"))
+        self.mechanism = Mechanism(policy, problem, ceiling, meter or ("capacity" if guess else "exact"))
         self.grid = Grid(artefact.period_s, artefact.epoch_s)
         if artefact.period_s is not None and self.grid.step(time.time()) is None:
             raise InputError("the file's period and epoch count no steps of our time; fit it again")

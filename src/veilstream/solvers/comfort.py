@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from veilstream.artefact import is_guess
 from veilstream.core.chain import MarkovChain
 from veilstream.core.interval import Z95, Interval
 from veilstream.core.problem import Average, Problem
@@ -66,11 +67,6 @@ class DataCard:
     @property
     def thin(self) -> bool:
         return self.effective_sample < PER_STATE * self.states
-
-
-def is_guess(provenance: Mapping[str, Any]) -> bool:
-    """Whether nobody's data is behind it: `veil start`."""
-    return isinstance(provenance.get("start"), dict)
 
 
 def about_data(provenance: Mapping[str, Any]) -> list[str]:

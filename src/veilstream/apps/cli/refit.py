@@ -45,7 +45,7 @@ def refit(
     policy's file goes on with that file's store: no step is drawn twice, the meter counts on.
     """
     from veilstream.apps.cli.common import in_flags, need, print_json, progress_bar, read_like, remembered, share_of
-    from veilstream.artefact import load, provenance, save
+    from veilstream.artefact import is_guess, load, provenance, save
 
     need("polars", "data")
     from veilstream.audit.source import check_kind
@@ -54,6 +54,7 @@ def refit(
     if not Path(old).is_file():
         raise InputError(f"no model file {old!r}; make one with veil fit")
     before = load(old)
+    guess = is_guess(before.provenance)
     if before.states is None:
         raise InputError(f"{old} has no states, so readings cannot be told apart; make a model with veil fit")
     if unit is None and not before.states.is_map:
@@ -63,7 +64,7 @@ def refit(
         readings = read_like(before.provenance, sources, **told, skip_bad=skip_bad)
         readings = readings.only(stream) if stream else readings
         check_kind(readings, before.states)
-        if before.is_guess:
+        if guess:
             check_enough(readings)
         made = refit_model(before, readings, share_of(hold_out), seed)
     model = made.model
@@ -77,11 +78,11 @@ def refit(
     result |= {"model": str(out), "sha256": artefact.sha256}
     result["notes"] = [in_flags(note) for note in result["notes"]]
     result["account"] = [{**entry, "note": in_flags(entry["note"])} for entry in result["account"]]
-    if before.is_guess:
+    if guess:
         been = len(set(model.runs.symbols.tolist()))
         result["notes"].append(
             f"her readings are in {been} of the {len(model.states)} states that veil start was told; veil fit finds "
-            "states of her own, and its policy goes on with the same store too"
+            "states of her own, and its policy goes on with the same store too (so many as these: veil solve --method held)"
         )
     if json_out:
         print_json(result)

@@ -120,6 +120,7 @@ def solve(
         read_model,
     )
     from veilstream.apps.headline import Guess
+    from veilstream.artefact import is_guess
     from veilstream.core.capacity import most_bits
     from veilstream.core.held_out import FIGURES
     from veilstream.data.recording import Recording
@@ -143,7 +144,7 @@ def solve(
     total = source.total() if keep_total else None
     if total is not None and feedback is not None:
         raise InputError("--keep-total and --feedback cannot be had together; give one of them")
-    guess_only = artefact is not None and artefact.is_guess
+    guess_only = artefact is not None and is_guess(artefact.provenance)
     if method is None:  # an exact answer for a guess is not worth minutes
         method = "held" if guess_only and quick(problem, feedback) else "causal-ba"
     options |= {"method": method, "window": window, "certify": certify, "seed": seed, "certify_seconds": seconds}
