@@ -82,7 +82,8 @@ def refit(
         been = len(set(model.runs.symbols.tolist()))
         result["notes"].append(
             f"her readings are in {been} of the {len(model.states)} states that veil start was told; veil fit finds "
-            "states of her own, and its policy goes on with the same store too (so many as these: veil solve --method held)"
+            "states of her own, and its policy goes on with the same store too (of so many as these: veil solve "
+            "--method held)"
         )
     if json_out:
         print_json(result)
