@@ -117,6 +117,11 @@ class Artefact(Shown):
         return line, [*rows, *(("study only", reason) for reason in self.study_only), ("sha256", self.sha256[:16])]
 
 
+def is_guess(provenance: Mapping[str, Any]) -> bool:
+    """Whether nobody's readings are behind a chain: `veil start` made it of a public kernel."""
+    return isinstance(provenance.get("start"), dict)
+
+
 def impossible_next(chain: MarkovChain) -> tuple[str, ...]:
     """A reason not to deploy the chain, where some symbol can never follow some state."""
     follow = np.zeros((len(chain), chain.n_symbols))

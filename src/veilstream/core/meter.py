@@ -5,7 +5,8 @@
 *table*     L(mu_s, a_s) per memory s of a policy with few of them, mu_s the stationary law of the state given s: one
             look-up per step. Its mean is I(Z_t; Y_t | S_t), an upper bound on the rate; start-up bits are not in it,
             and after a gap it is no bound: for streams without gaps alone
-*capacity*  max over all priors of L(., a_s): an upper bound for every chain, used where the chain is not known
+*capacity*  max over all priors of L(., a_s): an upper bound for every chain, used where the chain is not known, or only
+            guessed (`capacity`)
 
 Three more that charge nothing drive the same loop for an audit: `Follower` keeps an adversary's belief, `Listener`
 tells the output law as well, `Unmetered` keeps none.

@@ -19,11 +19,12 @@ every state may show, and the belief moves by P alone; where no output is open t
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from veilstream.core.capacity import CapacityMeter
 from veilstream.core.chain import draw
 from veilstream.core.feedback import DOWN, STAY, UP, Excess
 from veilstream.core.histories import BLIND, TrueStates
@@ -37,7 +38,7 @@ MOST_CELLS = 1 << 24  # channel entries held at once: streams beyond that go in 
 SILENT = -1  # as a release: nothing was released at this step
 
 Uniforms = Callable[[int], Array]
-MeterName = Literal["exact", "table"]
+MeterName = Literal["exact", "table", "capacity"]
 
 
 class SecureUniforms:
@@ -267,8 +268,10 @@ def cumulative_rows(table: Array, law: Array) -> Array:
 
 
 def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | None) -> Meter:
-    if meter not in ("exact", "table"):
-        raise InputError(f"unknown meter {meter!r}; known: exact, table")
+    if meter not in get_args(MeterName):
+        raise InputError(f"unknown meter {meter!r}; known: {', '.join(get_args(MeterName))}")
+    if meter == "capacity":
+        return CapacityMeter(policy)
     if meter == "table":
         if table is None or problem is None:
             raise InputError("the table meter needs a window policy of moderate size and its problem")

@@ -25,6 +25,7 @@ SELECT_STREAM = (
     "private_pending_symbol, private_faults, private_excess, private_mark, private_pending_point, private_drift, "
     "serial, checksum FROM streams "
 )
+KNOWN = "substr(name, 1, 1) <> char(1)"  # not forgotten: see `seal.tomb`
 NEW_STREAM = "INSERT INTO streams VALUES (NULL, ?, ?, NULL, 0, NULL, NULL, -1, NULL, -1, 0, 0, 0, NULL, 0, 0, NULL)"
 UPDATE_STREAM = (
     "UPDATE streams SET last_step = ?, total = ?, memory = ?, belief = ?, private_state = ?, private_pending_step = ?, "

@@ -7,6 +7,7 @@ place     device and inode of the file and of its log: one that was deleted or r
 """
 
 import fcntl
+import hashlib
 import os
 import struct
 from pathlib import Path
@@ -42,6 +43,11 @@ def of_mail(topic: str, payload: bytes) -> int:
 
 def of_space(name: str, policy: str, chain: str) -> int:
     return crc32(f"{name}\0{policy}\0{chain}".encode())
+
+
+def tomb(store: str, space: str, name: str) -> str:
+    """The name of a stream that is forgotten: found by who knows its name, and no name that a stream can have."""
+    return "\x01" + hashlib.sha256("\0".join((store, space, name)).encode()).hexdigest()
 
 
 class Count:

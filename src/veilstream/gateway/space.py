@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.artefact import is_guess
 from veilstream.core.chain import MarkovChain
 from veilstream.core.cyclic import CyclicChain
 from veilstream.core.feedback import Excess
@@ -46,16 +47,22 @@ class Space:
         self,
         artefact: "Artefact",
         ceiling: float | None = None,
-        meter: MeterName = "exact",
+        meter: MeterName | None = None,
         force: bool = False,
         seals: Seals | None = None,
     ) -> None:
-        """seals: encrypts OwnTracks messages that go out."""
+        """meter: None is exact; the worst case where the chain is a guess. seals: encrypts OwnTracks that goes out."""
         if artefact.policy is None or artefact.problem is None:
             raise InputError("this file is a model without a policy; run `veil solve` on it first")
         if artefact.study_only and not force:
             raise InputError(
                 f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
+            )
+        guess = is_guess(artefact.provenance)
+        if guess and meter not in (None, "capacity") and not force:
+            raise InputError(
+                f"`meter={meter!r}` believes the chain, and that of this policy is a public guess (veil start): leave "
+                "it out, bits are then counted at their worst case"
             )
         policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
         self.points, self.provenance = artefact.shown, artefact.provenance
@@ -68,7 +75,7 @@ class Space:
             raise InputError(
                 f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.points)}"
             )
-        self.mechanism = Mechanism(policy, problem, ceiling, meter)
+        self.mechanism = Mechanism(policy, problem, ceiling, meter or ("capacity" if guess else "exact"))
         self.grid = Grid(artefact.period_s, artefact.epoch_s, self.states is not None and self.states.kind == "names")
         if artefact.period_s is not None and self.grid.step(time.time()) is None:
             raise InputError("the file's period and epoch count no steps of our time; fit it again")

@@ -25,7 +25,7 @@ from typing import Any
 
 from veilstream.gateway import seal
 from veilstream.gateway.kept import FORWARD, Batch, Binding, StoreError, Stream, state_of
-from veilstream.gateway.schema import NEW_STREAM, SCHEMA, SELECT_STREAM, TABLES, UPDATE_STREAM, UPGRADES
+from veilstream.gateway.schema import KNOWN, NEW_STREAM, SCHEMA, SELECT_STREAM, TABLES, UPDATE_STREAM, UPGRADES
 
 MEMORY = ":memory:"
 LOCK_WAIT_S = 1.0
@@ -40,14 +40,15 @@ class Store:
     """Not for several threads at once: the gateway's core holds a lock."""
 
     def __init__(
-        self, path: str | os.PathLike[str], bindings: Mapping[str, Binding], idle: Collection[str] = ()
+        self, path: str | os.PathLike[str], bindings: Mapping[str, Binding], idle: Collection[str] | None = ()
     ) -> None:
-        """idle: spaces it holds that are not served this time."""
+        """idle: spaces it holds that are not served this time; None: whatever it holds."""
         self.path = str(path)
         self.durable = self.path != MEMORY
         self._gone: str | None = None  # why it cannot be used any more
         self._count: seal.Count | None = None
         self._place = seal.Place()
+        self._back = False  # whether readings have come again for a forgotten stream
         if self.durable:
             seal.make_private(self.path)
         with self._errors():
@@ -88,7 +89,7 @@ class Store:
             db.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(SCHEMA),))
         elif found.get("schema") != str(SCHEMA):
             raise StoreError(f"{self.path} has schema {found.get('schema')}, this version reads {SCHEMA}")
-        self._closed_at = found.get("closed")
+        self._closed_at, self.has_forgotten = found.get("closed"), "forgotten" in found
         if not str(found.get("id", "")).isalnum():
             raise self._damaged("meta")
         return str(found["id"])
@@ -122,9 +123,9 @@ class Store:
                 "another `store` and treat the streams as new people"
             )
 
-    def _check_served(self, bindings: Mapping[str, Binding], idle: Collection[str]) -> None:
+    def _check_served(self, bindings: Mapping[str, Binding], idle: Collection[str] | None) -> None:
         for (name,) in self._db.execute("SELECT name FROM spaces ORDER BY name").fetchall():
-            if name not in bindings and name not in idle:
+            if idle is not None and name not in bindings and name not in idle:
                 n = self._db.execute("SELECT count(*) FROM streams WHERE space = ?", (name,)).fetchone()[0]
                 if n:
                     raise StoreError(
@@ -168,12 +169,18 @@ class Store:
     # --- reading -------------------------------------------------------------------------------------
 
     def load(self, space: str, name: str) -> Stream | None:
-        found = self._streams(SELECT_STREAM + "WHERE space = ? AND name = ?", (space, name))
-        return found[0] if found else None
+        query = SELECT_STREAM + "WHERE space = ? AND name = ?"
+        if found := self._streams(query, (space, name)):
+            return found[0]
+        # a forgotten stream goes on from where it was: its steps stay closed, its bits count on
+        for s in self._streams(query, (space, seal.tomb(self.id, space, name))) if self.has_forgotten else ():
+            s.name, self._back = name, True
+            return s
+        return None
 
     def streams(self, after: int = 0, limit: int = PAGE) -> list[Stream]:
-        """Streams with an id beyond `after`, in order of id."""
-        return self._streams(SELECT_STREAM + "WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+        """Streams with an id beyond `after`, in order of id, without those that are forgotten."""
+        return self._streams(SELECT_STREAM + f"WHERE id > ? AND {KNOWN} ORDER BY id LIMIT ?", (after, limit))
 
     def _streams(self, query: str, values: Sequence[object]) -> list[Stream]:
         found = []
@@ -184,7 +191,7 @@ class Store:
         return found
 
     def count_streams(self) -> int:
-        return int(self._read("SELECT count(*) FROM streams")[0][0])
+        return int(self._read(f"SELECT count(*) FROM streams WHERE {KNOWN}")[0][0])
 
     def total_bits(self) -> float:
         """What all streams together have leaked."""
@@ -247,6 +254,8 @@ class Store:
             with self._transaction():
                 for s in new:
                     s.id = db.execute(NEW_STREAM, s.key).lastrowid
+                for s in batch.streams if self._back else ():
+                    db.execute("UPDATE streams SET name = ? WHERE id = ? AND name <> ?", (s.name, s.id, s.name))
                 self._update(batch.streams)
                 rows = [(step, s.id, total, message) for s, step, total, message in batch.releases]
                 rows.sort(key=itemgetter(0, 1))

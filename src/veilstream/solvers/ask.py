@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from veilstream.artefact import Artefact, load, provenance
+from veilstream.artefact import Artefact, is_guess, load, provenance
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.problem import Average, Problem
 from veilstream.data.limits import Quantity, constraint_of, quantile_of
@@ -25,6 +25,7 @@ from veilstream.solvers.totals import solve_total
 from veilstream.units import parse_quantity
 
 BUILTIN = "builtin:"
+MANY = 60  # states of a guess beyond which it is not solved exactly unless told
 
 
 class Fitted(Protocol):
@@ -39,7 +40,7 @@ Model = str | os.PathLike[str] | Artefact | Fitted
 
 def solve(
     problem: Problem | Model,
-    method: str | Solver = "causal-ba",
+    method: str | Solver | None = None,
     window: int | None = None,
     certify: bool = False,
     seed: int = 0,
@@ -76,9 +77,9 @@ def solve(
         >>> same.leakage == solution.leakage
         True
 
-    method      causal-ba, myopic, belief-greedy, planar-laplace, randomised-response, rounding, a2c, actor-critic, or
-                a solver of your own
-    window      released symbols the policy remembers; None raises it while that gains more than 0.1 %
+    method      causal-ba (held for large models of `veil start`), myopic, belief-greedy, planar-laplace,
+                randomised-response, rounding, held, a2c, actor-critic, or a solver of your own
+    window      released symbols the policy remembers; None: a memory made to measure
     certify     prove a lower bound that holds for every policy (`certify_seconds` of work)
     feedback    keep `avg` whatever the person does by a public move every "day", "week", ...; no more than max_bits
     distortion  felt (from readings to releases) or states, and squared, zero-one, or a CSV file of costs with names
@@ -99,12 +100,15 @@ def solve(
             raise InputError(f"`feedback` of a problem is a number of steps, found {feedback!r}")
         options |= {"window": window, "certify": certify, "seed": seed, "feedback": feedback, "max_bits": max_bits}
         with watching("solving", progress) as tell:
-            return solve_problem(problem, method, progress=tell, **options)
+            return solve_problem(problem, method or "causal-ba", progress=tell, **options)
     limit, quantile = quantile_of(at_most)
     utility, model = utility_of(problem, distortion, quantile, show, pairs)
     asked = utility.problem(constraint_of(utility, avg, limit, weight, budget))
     if isinstance(options.get("reach"), str):
         options["reach"] = parse_quantity(options["reach"], utility.unit, "`reach`")
+    if method is None:  # an exact answer for a guess is not worth minutes
+        guess = model is not None and is_guess(model.provenance)
+        method = "held" if guess and quick(asked, feedback) else "causal-ba"
     recording = Recording() if model is None else model.recording
     total = utility.total() if keep_total else None
     if total is not None and feedback is not None:
@@ -123,6 +127,11 @@ def solve(
     lines = [*bare, *about_later(found), *about_forbidden(asked), *found.warnings]
     words = {"--distortion": distortion} | ({} if show is None else {"--show": show})
     return replace(found, warnings=lines, asked=Asked(utility, model, seed, words))
+
+
+def quick(problem: Problem, feedback: str | int | None) -> bool:
+    """Whether a guess is better not solved exactly, and need not be."""
+    return problem.n_states > MANY and isinstance(problem.average, Average) and feedback is None
 
 
 def curve(
@@ -237,7 +246,7 @@ class Asked:
         made = provenance(command, self.seed, data, solution=self.to_json(solution), asked=dict(self.words))
         extra: dict[str, Any] = {"points": self.utility.points}
         if model is not None:
-            made |= {k: model.provenance[k] for k in ("card", "reading") if k in model.provenance}
+            made |= {k: model.provenance[k] for k in ("card", "reading", "start") if k in model.provenance}
             extra |= {"states": model.states, "recording": model.recording}
         if cost is not None:
             extra |= {"measure": cost.measure, "cost_unit": cost.unit}

@@ -20,8 +20,8 @@ from veilstream.errors import InputError
 # the base of click's errors, from whichever click typer carries
 UsageProblem: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
-VERBS = ["demo", "fit", "advise", "solve", "curve", "release", "serve", "audit", "report"]
-VERBS += ["refit", "status", "strip", "fleet", "paper", "plan", "bench"]
+VERBS = ["demo", "start", "fit", "advise", "solve", "curve", "release", "serve", "audit", "report"]
+VERBS += ["refit", "status", "forget", "strip", "fleet", "paper", "plan", "bench"]
 QUIET = (["serve"],)  # prints no tables; it stays for years, and should be small
 READER_GONE = 141  # as a shell reports a pipe that was closed
 

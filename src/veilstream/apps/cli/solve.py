@@ -36,11 +36,12 @@ Examples:
 
   veil solve builtin:grid32x32-local --lambda 0.3 --reach 3
 
+  veil solve ann.veil --avg 1km -o policy.veil              ann.veil from veil start: no history yet
+
   veil solve builtin:grid4x4-q2 --lambda 1 --method a2c --option width=128 --option steps=1000000
 
   veil solve builtin:grid2x3-toy --avg 0.6 --pairs --method a2c --option mode=paper --option width=64
 """
-
 
 LATER = (
     "later data was kept out of the fit; its bits are an upper bound on what releases tell of such data, whatever its "
@@ -84,11 +85,17 @@ def solve(
     keep_total: Annotated[
         bool, typer.Option("--keep-total", help="Values: releases add up to the readings in the mean (a bill).")
     ] = False,
-    method: Annotated[str, typer.Option(help="causal-ba, myopic, belief-greedy, planar-laplace, ...")] = "causal-ba",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="causal-ba, myopic, belief-greedy, planar-laplace, held (quick), ... "
+            "[default: causal-ba; held for large models of veil start]"
+        ),
+    ] = None,
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Let a release look at the last true state too: the paper's form.")
     ] = False,
-    window: Annotated[int | None, typer.Option(help="Releases it remembers; raised by itself.")] = None,
+    window: Annotated[int | None, typer.Option(help="Releases it remembers; else a memory made to measure.")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Prove how close to the best possible it is.")] = False,
     seconds: Annotated[float, typer.Option(help="Time for the certificate.")] = 30.0,
     reach: Annotated[
@@ -105,6 +112,8 @@ def solve(
 
     from veilstream.apps.cli.common import in_flags, options_of, print_json, progress_bar
     from veilstream.apps.headline import Guess
+    from veilstream.artefact import is_guess
+    from veilstream.core.capacity import most_bits
     from veilstream.core.held_out import FIGURES
     from veilstream.data.limits import quantile_of
     from veilstream.solvers import Level
@@ -141,7 +150,11 @@ def solve(
     solution = replace(solution, warnings=[in_flags(line) for line in solution.warnings])
     asked = solution.asked
     guess = Guess.of(asked.utility.chain, solution.policy, seed)
+    guess_only = asked.model is not None and is_guess(asked.model.provenance)
+    most = most_bits(solution.policy) if guess_only else None
     result = asked.to_json(solution) | ({} if guess is None else guess.to_json())
+    if most is not None:
+        result["worst_leakage"] = most
     if asked.model is not None:
         result.setdefault("held_out", {"traces": 0, "level": str(Level.MODEL_ONLY)} | dict.fromkeys(FIGURES))
     if out is not None:
@@ -150,7 +163,7 @@ def solve(
     if json_out:
         print_json(result)
     else:
-        print_solution(solution, asked.utility, quantile_of(at_most)[1], guess, out)
+        print_solution(solution, asked.utility, quantile_of(at_most)[1], guess, out, most)
 
 
 def spans(figure: "Interval") -> str:
@@ -158,8 +171,14 @@ def spans(figure: "Interval") -> str:
 
 
 def print_solution(
-    solution: "Solution", source: "Utility", quantile: float, guess: "Guess | None", out: Path | None
+    solution: "Solution",
+    source: "Utility",
+    quantile: float,
+    guess: "Guess | None",
+    out: Path | None,
+    most: float | None = None,
 ) -> None:
+    """most: bits whatever the data is, where nobody's data is behind the model."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -196,6 +215,8 @@ def print_solution(
         table.add_row("  felt on later data", spans(later.raw_distortion), f"{unit}, {told}")
     if (later is not None or tried is not None) and solution.worst_leakage is not None:
         table.add_row("  at most", f"{solution.worst_leakage:.4f}", "bits whatever the data is, proved")
+    if most is not None:
+        table.add_row("  at most", f"{most:.4f}", "bits whatever the data is, proved: its meter counts no more")
     if solution.ladder is not None and tried is not None:
         table.add_row("  charged", f"{tried.charged:.4f}", "bits, what its meter will say: proved under the chain")
     if far is not None:
@@ -222,7 +243,7 @@ def print_solution(
     console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
     if later is not None:
         console.print(f"[dim]{LATER}[/]", soft_wrap=True)
-    elif source.fitted:
+    elif source.fitted and most is None:
         console.print(f"[dim]{NO_LATER}[/]", soft_wrap=True)
     if quantile < 1 and solution.problem.worst is not None:
         console.print(f"the limit at every step is for {quantile:.4g} of the readings of each state")

@@ -88,7 +88,7 @@ class Clock:
         session = self._session
         loan = await session.ledger.lend(keys)
         streams = [loan.stream(key) for key in loan.records]
-        due = [s for s in streams if s.last_step is None or s.last_step < step]
+        due = [s for s in streams if (s.last_step is None or s.last_step < step) and not loan.forgotten(s)]
         outcomes, batch = session.settler.tick(self._space, step, due)
         failed = await session.ledger.commit(loan, batch)
         done = {s.key: o for s, o in zip(due, outcomes, strict=True) if s.key not in failed}

@@ -62,7 +62,11 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode(record: Record, binding: Binding) -> bytes:
-    return _encoder.encode((SCHEMA, binding.policy, binding.chain, state_of(record.stream), record.log))
+    return body_of(binding.policy, binding.chain, record.stream, record.log)
+
+
+def body_of(policy: str, chain: str, stream: Stream, log: Log) -> bytes:
+    return _encoder.encode((SCHEMA, policy, chain, state_of(stream), log))
 
 
 def decode(key: Key, revision: int, body: bytes, binding: Binding) -> Record | None:
@@ -100,6 +104,11 @@ class Loan:
 
     def stream(self, key: Key) -> Stream:
         return self.records[key].stream
+
+    def forgotten(self, stream: Stream) -> bool:
+        """Whether nothing but its last step and its bits is there: a clock does not tick for it."""
+        empty = stream.memory is None and stream.pending_step is None and not self.records[stream.key].log
+        return empty and stream.last_step is not None
 
     def find(self, stream: Stream, step: int) -> tuple[bytes | None] | None:
         """As `Store.find`."""
