@@ -11,12 +11,13 @@ from matplotlib.figure import Figure
 
 from veilstream.apps.paper.geolife import WHY, model
 from veilstream.apps.paper.item import NO, PART, YES, Desk, Finding, Item, too_few
-from veilstream.apps.paper.learned import AS_PUBLISHED, MARKS, draw_learned, draw_points, said, trained
+from veilstream.apps.paper.learned import AS_PUBLISHED, MARKS, draw_learned, draw_points, said, swept, trained
 from veilstream.apps.paper.learned import METHODS as LEARNED
 from veilstream.apps.paper.points import curved, rolled, solved, today
 from veilstream.apps.report.layout import lower_curve
 from veilstream.apps.report.plots import STYLES, draw_trade_off
 from veilstream.core.evaluate import Evaluation
+from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Instantaneous, Problem
 from veilstream.solvers import default_weights
 from veilstream.solvers.solution import Point, Solution
@@ -30,7 +31,13 @@ PAPER_ADC = {9.0: 0.11, 5.7: 0.20, 1.7: 0.35}  # km on average: bits
 PAPER_MYOPIC = {9.0: 0.27, 5.7: 0.33, 1.7: 0.50}
 STEPS, ROLL_OUTS = 600, 1000
 AS_THERE: dict[str, Any] = {"activation": "relu", "episode": STEPS}  # the paper's networks on GeoLife
+AS_PUBLISHED_WEIGHTS = (0.0, 0.03, 1.0)  # for its 9, 5.7 and 1.7 km
 TODAY = "planar-laplace"
+
+
+def swept_as_published(desk: Desk, problem: Problem) -> list[tuple[Policy, Solution]]:
+    """The paper's method on average: trained at rising weights, each on from the networks before."""
+    return swept(desk, problem, AS_PUBLISHED, AS_PUBLISHED_WEIGHTS, shorter=False, **AS_THERE)
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,9 @@ def on_average(desk: Desk, problem: Problem) -> Curves:
             points.append(trained(desk, at, method))
         if there := [s for s in points if s is not None]:
             curves[method] = there
+    desk.tell(0.9, "A2C as published, on average")
+    if there := [s for _, s in swept_as_published(desk, problem)]:
+        curves[AS_PUBLISHED] = there
     return curves
 
 
