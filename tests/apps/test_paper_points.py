@@ -295,6 +295,9 @@ def test_the_judges_of_the_tables_see_what_is_wrong():
         == "no"
     )
     assert table_idc.judge([*rows[:3], replace(rows[3], paper=(0.1, 0.1))], TINY).verdicts[OPTIMUM] == "in part"
+    learnt = [replace(r, method="a2c-paper") for r in rows[1:]]
+    assert table_idc.judge(rows, TINY).verdicts[PUBLISHED] == NOT_RUN  # no yes for what was not run
+    assert table_idc.judge([*rows, *learnt], TINY).verdicts[PUBLISHED] == YES
     average = [replace(rows[0], paper=None), row("causal-ba", 5.7, 0.0, (1.3, 0.8))]
     for km, bits, nats in ((1.7, 0.1, (1.0, 0.7)), (0.8, 0.2, (0.9, 0.6)), (0.4, 0.3, (0.8, 0.5))):
         average.append(row("causal-ba", km, bits, nats))
@@ -399,6 +402,16 @@ def test_a_way_to_16_stops_is_described_by_its_own_trace():
     assert told.nats == pytest.approx(-(stay * np.log(stay) + go * np.log(go)), abs=0.01)
     assert (told.blind_km, told.uniform_km) == (4.0, pytest.approx(d.mean()))
     assert list(told.bits) == sorted(told.bits) and told.bits[0] == pytest.approx(0, abs=1e-6)
+
+
+def test_an_average_that_was_not_reached_is_said_and_not_judged():
+    near, far = (row("a2c-paper", 1.7, 0.3, (1.0, 0.7), (0.9, 0.67)) for _ in range(2))
+    far = replace(far, km=3.5)
+    assert "does not reach (3.5 km)" in adversary.said(far) and "does not reach" not in adversary.said(near)
+    assert adversary.adc_verdict([far], []) == NOT_RUN != adversary.adc_verdict([near], [])
+    families = [(None, quick(builtin_problem("binary", Average(weight=1.0))))]
+    points_at = [(k, replace(families[0][1], distortion=d, leakage=b)) for k, (d, b) in enumerate(((6, 0.2), (4, 0.3)))]
+    assert [table_adc.within(points_at, km)[0] for km in (9.0, 5.7, 1.7)] == [0, 1, 1]
 
 
 def test_the_floor_under_a_schedule_is_its_parts_by_time():
@@ -506,7 +519,7 @@ def test_verdicts_survive_the_file_and_stand_on_the_page(tmp_path, monkeypatch):
         desk.table(["a"], [[1.0]])
         for ending in ("png", "svg"):
             (desk.folder / f"{desk.name}.{ending}").write_text("x")
-        return Finding.judged("ours", "", optimum=YES)
+        return Finding.judged("ours", "", optimum=YES, ran="the exact solver: 3 of 3 points.")
 
     item = replace(items()[0], name="fits", make=made)
     monkeypatch.setattr("veilstream.apps.paper.run.items", lambda: [item])
@@ -515,3 +528,5 @@ def test_verdicts_survive_the_file_and_stand_on_the_page(tmp_path, monkeypatch):
     page = (tmp_path / "index.html").read_text()
     assert '<dt>the system as published</dt><dd class="part">not run</dd>' in page
     assert '<dt>the optimum</dt><dd class="yes">yes</dd>' in page
+    assert "<dt>what was run</dt><dd>the exact solver: 3 of 3 points. Took 0 s of processor time.</dd>" in page
+    assert again.cpu_s == round(first.cpu_s, 1)

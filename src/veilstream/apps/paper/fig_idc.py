@@ -90,9 +90,9 @@ def judge(found: Found) -> Finding:
         for (c, k, m), s in found.items()
         if m in (*LEARNED, AS_PUBLISHED) and k == 2 and learned_here(c, k, m)
     )
-    fast = [s.leakage / found[c, k, "causal-ba"].leakage - 1 for (c, k, m), s in found.items() if m == "a2c"]
+    fast = [s.leakage - found[c, k, "causal-ba"].leakage for (c, k, m), s in found.items() if m == "a2c"]
     if fast:
-        learned += f" Over its {len(fast)} points fast A2C leaks {100 * min(fast):.1f} to {100 * max(fast):.1f} % more."
+        learned += f" Over its {len(fast)} points fast A2C leaks {min(fast):.3f} to {max(fast):.3f} bits more."
     return Finding.judged(
         f"bits at limits 1 / 2 / 3 / 4: {text}. Order Q2 < Q1 < Q0: {'holds' if order else 'does not hold'}. "
         f"Every exact point is within {max(above):.3f} bits of its proved bound; "

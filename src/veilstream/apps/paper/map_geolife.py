@@ -21,6 +21,7 @@ from veilstream.data.states import StateSpace
 from veilstream.solvers import solve
 
 WEIGHT, LIMIT_KM, STEPS = 1.0, 5.0, 60
+CROWDED = 0.08  # of the map: nearer to another, an unvisited stop goes without its number
 TRUE, SHOWN = "#0072B2", "#D55E00"
 OPTIMUM, PUBLISHED = "the optimum", "A2C as published"
 
@@ -96,14 +97,15 @@ def draw_path(ax: Axes, places: Array, path: Ints, colour: str, used: Ints) -> N
     spent = np.bincount(path, minlength=len(places))
     for a, b in {(int(a), int(b)) for a, b in pairwise(path) if a != b}:
         ax.annotate("", places[b], places[a], zorder=2, arrowprops={"arrowstyle": "->", "color": colour,
-                    "connectionstyle": "arc3,rad=0.15", "alpha": 0.7})  # fmt: skip
+                    "connectionstyle": "arc3,rad=0.15", "alpha": 0.7, "shrinkA": 7, "shrinkB": 7})  # fmt: skip
     visited = np.flatnonzero(spent)
     ax.plot(*places[visited].T, "o", color="#cfe3f3", mec=TRUE, markersize=11, zorder=3)
     ax.plot(*places[path[0]], "o", color="none", mec="#c00000", mew=2.5, markersize=17, zorder=4)
     middle = (places[used].min(0) + places[used].max(0)) / 2
     half = max(np.ptp(places[used], axis=0).max() * 0.6, 0.3)
     inside = np.abs(places - middle).max(1) <= half
-    for k in np.flatnonzero(inside):
+    apart = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1)) + np.where(np.eye(len(places)), np.inf, 0)
+    for k in np.flatnonzero(inside & ((spent > 0) | (apart.min(1) > CROWDED * half))):
         ax.annotate(
             str(k + 1), places[k], xytext=(-8, 7), textcoords="offset points", color=TRUE, fontsize=9, ha="right"
         )

@@ -78,5 +78,6 @@ def legends(top: Axes, optimum: str, methods: Sequence[str], names: dict[str, st
         top.plot([], [], MARKS[m], color="#444444", ms=6, fillstyle="none" if m in HOLLOW else "full")[0]
         for m in methods
     ]
-    labels = [(names or {}).get(m, STYLES[m][2]) for m in methods]
+    names = {"a2c": "A2C, fast", **(names or {})}
+    labels = [names.get(m, STYLES[m][2]) for m in methods]
     top.legend(marks, labels, frameon=False, fontsize=9, loc="upper right", bbox_to_anchor=(0.74, 1.0))
