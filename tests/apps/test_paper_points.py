@@ -396,7 +396,7 @@ def test_a_way_to_16_stops_is_described_by_its_own_trace():
 
     path = np.concatenate([np.repeat(np.arange(16), 3)] * 4)
     d = np.abs(np.subtract.outer(np.arange(16.0), np.arange(16.0)))
-    made = clusterings.Setting(path, MarkovChain.fit([path], 16), d)
+    made = clusterings.Joined(path, MarkovChain.fit([path], 16), d)
     told = clusterings.describe(clusterings.Way(10, "first", "file", 1000.0, 2), made)
     stay, go = 2 / 3, 1 / 3
     assert told.nats == pytest.approx(-(stay * np.log(stay) + go * np.log(go)), abs=0.01)

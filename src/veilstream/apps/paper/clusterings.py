@@ -68,7 +68,7 @@ class Found:
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class Joined:
     """The joined trace, its chain and the distances of its stops."""
 
     path: Ints
@@ -76,7 +76,7 @@ class Setting:
     distances: Array
 
     @classmethod
-    def of(cls, steps: Steps, way: Way) -> Setting | None:
+    def of(cls, steps: Steps, way: Way) -> Joined | None:
         """None where there are not 16 stops."""
         labels, _, _ = stop_labels(steps.points, way.eps_m, way.min_samples)
         if labels.max(initial=-1) + 1 != STOPS:
@@ -97,8 +97,8 @@ def steps_of(geolife: Path, minutes: int, bin: str, origin: str) -> Steps:
     return resample(readings, Recording(period_s=60.0 * minutes, bin=bin))
 
 
-def setting(geolife: Path, way: Way) -> Setting:
-    made = Setting.of(steps_of(geolife, way.minutes, way.bin, way.origin), way)
+def setting(geolife: Path, way: Way) -> Joined:
+    made = Joined.of(steps_of(geolife, way.minutes, way.bin, way.origin), way)
     assert made is not None  # asked for only where it has 16 stops
     return made
 
@@ -121,7 +121,7 @@ def _search(desk: Desk, geolife: Path) -> Iterator[Found]:
         for eps_m in RADII_M:
             for least in LEAST_POINTS:
                 way = Way(minutes, bin, origin, float(eps_m), least)
-                made = Setting.of(steps, way)
+                made = Joined.of(steps, way)
                 if made is None:
                     continue
                 name = hashlib.sha256(made.path.tobytes()).hexdigest()
@@ -130,7 +130,7 @@ def _search(desk: Desk, geolife: Path) -> Iterator[Found]:
                     yield describe(way, made)
 
 
-def describe(way: Way, made: Setting) -> Found:
+def describe(way: Way, made: Joined) -> Found:
     counts = np.zeros((STOPS, STOPS))
     np.add.at(counts, (made.path[:-1], made.path[1:]), 1)
     law = counts / np.maximum(counts.sum(1, keepdims=True), 1)

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from veilstream.apps.paper.adversary import IN_SAMPLE, LOOK_BACKS, Bench, Row, off_in_sample, said
-from veilstream.apps.paper.clusterings import LIMITS_KM, Found, Setting, Way, all_ways, describe, setting
+from veilstream.apps.paper.clusterings import LIMITS_KM, Found, Joined, Way, all_ways, describe, setting
 from veilstream.apps.paper.fig_geolife import AS_THERE, PAPER_ADC, SAME_LEVEL
 from veilstream.apps.paper.item import NO, NOT_RUN, PART, YES, Desk, Finding, Item
 from veilstream.apps.paper.learned import AS_PUBLISHED, LIBRARY, told_of, trained_policy
@@ -50,7 +50,7 @@ def make(desk: Desk) -> Finding:
     return judge(desk, ways, tried, chosen, other, rows)
 
 
-def bench_of(desk: Desk, made: Setting) -> Bench:
+def bench_of(desk: Desk, made: Joined) -> Bench:
     return Bench(desk, made.chain, made.distances, [made.path])
 
 
