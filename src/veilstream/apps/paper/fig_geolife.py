@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from veilstream.apps.paper.geolife import WHY, model
-from veilstream.apps.paper.item import NO, PART, YES, Desk, Finding, Item, too_few
-from veilstream.apps.paper.learned import AS_PUBLISHED, MARKS, draw_learned, draw_points, said, swept, trained
+from veilstream.apps.paper.item import NO, PART, YES, Budget, Desk, Finding, Item, too_few
+from veilstream.apps.paper.learned import AS_PUBLISHED, MARKS, draw_learned, draw_points, said, swept, told_of, trained
 from veilstream.apps.paper.learned import METHODS as LEARNED
 from veilstream.apps.paper.points import curved, rolled, solved, today
 from veilstream.apps.report.layout import lower_curve
@@ -71,7 +71,18 @@ def make(desk: Desk) -> Finding:
     head = ["constraint", "method", "limit_km", "distortion_km", "leakage_bits", "standard_error", "lower_bound_bits"]
     desk.table([*head, "level"], rows(limits, curves, family))
     desk.figure(draw(problem, limits, curves, family))
-    return judge(problem, limits, curves)
+    return replace(judge(problem, limits, curves), ran=ran(limits, curves, desk.budget))
+
+
+def ran(limits: Limits, curves: Curves, budget: Budget) -> str:
+    """What was run, at how many limits and weights."""
+    parts = []
+    for m in ("causal-ba", "myopic", "belief-greedy", *LEARNED, AS_PUBLISHED):
+        name = told_of(m, budget) if m in (*LEARNED, AS_PUBLISHED) else STYLES[m][2]
+        there = sum(m in point.found for point in limits.values())
+        parts.append(f"{name}: {there} of {len(limits)} limits, {len(curves.get(m, []))} weights")
+    how = f"Certificates: {budget.certify_s:g} s a point. A2C as published with ReLU, roll-outs of 600."
+    return f"{'; '.join(parts)}. {how}"
 
 
 def at_every_step(desk: Desk, problem: Problem, km: float) -> AtEveryStep:
@@ -220,10 +231,14 @@ def draw(problem: Problem, limits: Limits, curves: Curves, family: list[Point]) 
     draw_limits(left, limits)
     draw_trade_off(right, {m: curves[m] for m in ("causal-ba", "myopic")}, {TODAY: family}, "km", problem)
     draw_points(right, curves)
-    right.plot([1.7], [PAPER_ADC[1.7]], "v", color="#000000", label="the paper's proposed (1.7 km)")
-    right.plot([1.7], [PAPER_MYOPIC[1.7]], "v", color="#000000", fillstyle="none", label="the paper's myopic (1.7 km)")
+    for told, fill, label in (
+        (PAPER_ADC, "full", "the paper's PDRP-ADC"),
+        (PAPER_MYOPIC, "none", "the paper's myopic"),
+    ):
+        right.plot(list(told), list(told.values()), "v", color="#000000", fillstyle=fill, label=label)
+    right.set_xlim(-0.15, 9.4)
     right.legend(frameon=False, fontsize=8.5, loc="upper right", bbox_to_anchor=(1, 0.84))
-    right.set_title("A limit on average", loc="left", fontsize=11)
+    right.set_title("A limit on average (PDRP-ADC)", loc="left", fontsize=11)
     figure.suptitle(f"GeoLife user 016: {problem.n_outputs} stops, steps of 5 minutes", fontsize=12)
     return figure
 
@@ -234,7 +249,7 @@ def draw_limits(ax: Axes, limits: Limits) -> None:
     ax.fill_between(
         LIMITS_KM, [s.leakage_lower or 0 for s in ours], [s.leakage for s in ours], color=colour, alpha=0.2, lw=0
     )
-    ax.plot(LIMITS_KM, [s.leakage for s in ours], f"o{line}", color=colour, label=f"{label}, certified band")
+    ax.plot(LIMITS_KM, [s.leakage for s in ours], f"o{line}", color=colour, label=f"PDRP-IDC, {label}, certified band")
     colour, line, label = STYLES["myopic"]
     bits = [point.found["myopic"].leakage for point in limits.values()]
     ax.plot(LIMITS_KM, bits, line, marker="x", color=colour, lw=1.2, label=label)
@@ -254,7 +269,7 @@ def draw_limits(ax: Axes, limits: Limits) -> None:
     ax.plot(list(PAPER_IDC), list(PAPER_IDC.values()), "v", color="#000000", label="the paper's table")
     ax.set(xlabel="distance allowed at every step (km)", ylabel="leakage (bits per step)", xlim=(0, 15.5))
     ax.set_ylim(0, 0.6)
-    ax.set_title("A limit at every step", loc="left", fontsize=11)
+    ax.set_title("A limit at every step (PDRP-IDC)", loc="left", fontsize=11)
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize=8.5, loc="upper right")
 
