@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from veilstream.apps.paper.fig_idc import short
 from veilstream.apps.paper.item import NO, PART, YES, Budget, Desk, Finding, Item, too_few
 from veilstream.apps.paper.learned import AS_PUBLISHED, said, swept, told_of, trained
 from veilstream.apps.paper.learned import METHODS as LEARNED
@@ -40,7 +41,7 @@ def make(desk: Desk) -> Finding:
         curves["belief-greedy"] = curved(desk, problem, GREEDY, "belief-greedy")
         families = {shape: today(desk, problem, shape) for shape in TODAY}
         desk.tell((i + 0.5) / 3, f"{chain}, a2c at every weight")
-        if not desk.budget.everywhere and (fast := swept(desk, problem, "a2c", WEIGHTS, segments=5)):
+        if not desk.budget.everywhere and (fast := swept(desk, problem, "a2c", WEIGHTS, **short("a2c", desk.budget))):
             curves["a2c"] = [s for _, s in fast]
         for method in (*LEARNED, AS_PUBLISHED) if desk.budget.everywhere else ("actor-critic", AS_PUBLISHED):
             points = []
@@ -65,7 +66,7 @@ def ran(found: dict[str, Result], budget: Budget) -> str:
     count = {m: sum(len(r[1].get(m, [])) for r in found.values()) for m in ("causal-ba", "myopic", "belief-greedy")}
     count |= {m: sum(len(r[1].get(m, [])) for r in found.values()) for m in (*LEARNED, AS_PUBLISHED)}
     exact = f"the exact solver with {budget.certify_s:g} s of certificate a point"
-    names = {"causal-ba": exact, **{m: told_of(m, budget) for m in (*LEARNED, AS_PUBLISHED)}}
+    names = {"causal-ba": exact, **{m: told_of(m, budget, **short(m, budget)) for m in (*LEARNED, AS_PUBLISHED)}}
     if not budget.everywhere:
         names["a2c"] += ", after the first weight a quarter of it, each on from the networks of the one before"
     of = len(CHAINS) * len(WEIGHTS)

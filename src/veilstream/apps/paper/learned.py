@@ -45,11 +45,11 @@ def options_of(method: str, budget: Budget) -> dict[str, Any]:
     return {"steps": budget.a2c_steps, "width": budget.a2c_width, "segments": budget.a2c_segments}
 
 
-def told_of(method: str, budget: Budget) -> str:
+def told_of(method: str, budget: Budget, **more: Any) -> str:
     """The method and its budget, in a word."""
     if not available():
         return f"{STYLES[method][2]} (needs the extra deep)"
-    o = options_of(method, budget)
+    o = options_of(method, budget) | more
     if method == "actor-critic":
         return f"actor-critic ({o['updates']:,} updates)"
     what = "updates, one a step" if method == AS_PUBLISHED else "steps"
