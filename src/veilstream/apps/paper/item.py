@@ -32,7 +32,7 @@ class Budget:
     critic_updates: int = 500  # of actor-critic
     everywhere: bool = False  # every learned method at every point; else fast A2C alone on the grids
     lstm_rounds: int = 60  # of the adversary scored on what it learned from: no privacy then gives the paper's figures
-    lstm_s: float = 20.0  # seconds of one training of the adversary, at most
+    lstm_s: float = 20.0  # seconds of processor time of one training of the adversary, at most
     lstm_seeds: int = 3
     lstm_copies: int = 20  # releases of every trace
     seed: int = 0
