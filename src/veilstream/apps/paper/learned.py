@@ -81,7 +81,8 @@ def trained(desk: Desk, problem: Problem, method: str, run: int = 0, **more: Any
     def compute() -> dict[str, Any]:
         before: dict[str, Any] = {"checkpoint": str(ready(checkpoint)), "resume": checkpoint.exists()}
         solution = solve(problem, name_of(method), seed=desk.budget.seed + run, **options, **before)
-        keep_policy(desk.place(key, POLICY), solution.policy)
+        if method == AS_PUBLISHED:  # what tables share; others may have hidden layers of 3000
+            keep_policy(desk.place(key, POLICY), solution.policy)
         return to_json(solution)
 
     figures = desk.kept(key, compute)
@@ -90,7 +91,7 @@ def trained(desk: Desk, problem: Problem, method: str, run: int = 0, **more: Any
 
 
 def trained_policy(desk: Desk, problem: Problem, method: str, **more: Any) -> tuple[Policy, Solution]:
-    """What `trained` gave, with its policy; trained again where that file is gone."""
+    """What `trained` gave as published, with its policy; trained again where that file is gone."""
     key, _ = key_and_options(desk, problem, method, 0, more)
     path = desk.place(key, POLICY)
     if not path.exists():
