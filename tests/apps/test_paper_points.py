@@ -413,6 +413,34 @@ def test_an_average_that_was_not_reached_is_said_and_not_judged():
     assert [table_adc.within(points_at, km)[0] for km in (9.0, 5.7, 1.7)] == [0, 1, 1]
 
 
+def test_the_choice_of_stops_looks_at_no_privacy_alone_and_lists_what_is_left(tmp_path):
+    from veilstream.apps.paper import clusterings, geolife_settings
+
+    way = clusterings.Way(10, "first", "clock", 500.0, 3)
+    ways = [clusterings.Found(way, 600, nats, 4.0, 8.0, bits) for nats, bits in
+            ((0.36, (0.02, 0.38, 0.5)), (0.5, (0.18, 0.39, 0.53)))]  # fmt: skip
+    near, far = (row("truth", 0, 0.5, v, (0.36, 0.28)) for v in ((0.38, 0.29), (0.5, 0.45)))
+
+    def seen(r):
+        return replace(r, lstm={(m, "none"): got for (m, by), got in r.lstm.items() if by == "step"})
+
+    assert geolife_settings.distance(seen(near)) == pytest.approx(0.03)
+    assert geolife_settings.distance(seen(far)) > 0.03
+    best = []
+    for km, bits, nats in zip((15.0, 5.0, 3.0), ways[0].bits, ((1.0, 0.5), (0.7, 0.4), (0.5, 0.1)), strict=True):
+        own = row("causal-ba", km, bits, nats, table_idc.PAPER[km])
+        best.append(seen(replace(own, paper_bits=table_idc.PAPER_BITS[km])))
+    desk = Desk("geolife-settings", tmp_path, TINY)
+    told = geolife_settings.judge(desk, ways, [(ways[0], seen(near))], ways[0], None, [seen(near), *best])
+    assert told.verdicts == {PUBLISHED: NOT_RUN, BETTER: NOT_RUN, OPTIMUM: PART}  # two of three leakages
+    left = told.why.split("with the chosen way: ")[1]
+    assert "15 km: 0.020 bits (paper 0.18)" in left and "5 km: 0.380" not in left
+    assert "3 km, look-back 5: 0.10 nats in sample (paper 0.35)" in left
+    assert "9 km on average, which uniform release does not reach (8.0 km)" in left
+    assert "All three of the paper's leakages within a fifth: 1 ways; two: 1." in told.ours
+    geolife_settings.draw(ways, ways[0], ways[1], [seen(near), *best])
+
+
 def test_the_floor_under_a_schedule_is_its_parts_by_time():
     chain = MarkovChain(np.full((2, 2), 0.1) + 0.8 * np.eye(2))
     loud, quiet = WindowPolicy.of_table(np.eye(2)), WindowPolicy.of_table(np.full((2, 2), 0.5))
