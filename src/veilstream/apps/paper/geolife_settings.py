@@ -118,6 +118,9 @@ def judge(
         if other is None
         else f"{other.nats:.3f} nats, optimum {' / '.join(f'{v:.3f}' for v in other.bits)} bits"
     )
+    no_privacy_of = "; ".join(
+        f"{f.way}: {' / '.join(f'{r.in_sample(m) or 0:.3f}' for m in LOOK_BACKS)}" for f, r in tried
+    )
     compared = learned or best
     unexplained = [
         f"{r.name}: {r.bits:.3f} bits (paper {r.paper_bits:g})"
@@ -140,8 +143,9 @@ def judge(
         f"{len(ways)} ways give 16 stops. Over all the optimum leaks, at {spread(np.array([f.bits for f in ways]))}"
         f"; over the {len(near)} whose trace has 0.36 ± {NEAR_NATS:g} nats, at "
         f"{spread(np.array([f.bits for f in near or ways]))}. All three of the paper's leakages within a fifth: "
-        f"{sum(c == 3 for c in counts)} ways; two: {sum(c == 2 for c in counts)}. Chosen by no privacy alone: "
-        f"{chosen.way} ({chosen.steps} steps, {chosen.nats:.3f} nats). There, in sample: "
+        f"{sum(c == 3 for c in counts)} ways; two: {sum(c == 2 for c in counts)}. No "
+        f"privacy, in sample: {no_privacy_of}. Chosen by that alone: {chosen.way} ({chosen.steps} steps). There, the "
+        "least possible on the chain, then in sample: "
         f"{'; '.join(said(r) for r in rows)}. Off the paper's by: as published {off_in_sample(learned)}; "
         f"the optimum {off_in_sample(best)}.",
         f"A way was named earlier, after looking at leakages, and the list of ways was drawn up in its knowledge: "
@@ -173,7 +177,8 @@ def draw(ways: Sequence[Found], chosen: Found, other: Found | None, rows: Sequen
     if other is not None:
         left.plot(at, other.bits, "P", color="#CC79A7", ms=9, label="named after looking: optimum")
     learned = [r.bits for r in rows if r.method == AS_PUBLISHED]
-    left.plot(at[: len(learned)], learned, "d", color="#332288", ms=8, label="chosen: A2C as published")
+    if learned:
+        left.plot(at, learned, "d", color="#332288", ms=8, label="chosen: A2C as published")
     left.plot(at, [PAPER_BITS[km] for km in LIMITS_KM], "v", color="#000000", ms=8, label="the paper")
     left.set_xticks(at, [f"{km:g} km" for km in LIMITS_KM])
     left.set(ylabel="leakage (bits per step)", ylim=(0, None), xlabel="at every step")
