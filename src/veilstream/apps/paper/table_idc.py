@@ -71,8 +71,8 @@ def judge(rows: Sequence[Row], budget: Budget) -> Finding:
     by = {m: [r for r in rows if r.method == m] for m in (*PROPOSED, *METHODS)}
     truth, ours = rows[0], by["causal-ba"]
     order, hides = falling(ours), all(above(r, truth) for r in ours)
-    longer = [r.name for r in (truth, *ours) if (r.nats(5) or 0) < (r.nats(1) or 0) - 0.02]
     told = [truth, *(r for m in PROPOSED for r in by[m])]
+    longer = [r.name for r in told if (r.nats(5) or 0) < (r.nats(1) or 0) - 0.02]
     by_heart = [r for r in told if (r.in_sample(5) or 0) < (r.in_sample(1) or 0) - 0.02]
     inside, of = covered(told)
     others = "; ".join(said(r) for r in rows if r not in told)
