@@ -19,7 +19,8 @@ from veilstream.artefact import save
 from veilstream.core.clock import Clock
 from veilstream.core.cyclic import CyclicChain
 from veilstream.core.histories import BLIND
-from veilstream.core.release import Mechanism, uniforms
+from veilstream.core.release import Mechanism
+from veilstream.core.uniforms import uniforms
 from veilstream.gateway.wire import Grid, Reading
 
 LONDON = ZoneInfo("Europe/London")

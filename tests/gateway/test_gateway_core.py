@@ -18,8 +18,9 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.distortion import hamming
 from veilstream.core.evaluate import evaluate
 from veilstream.core.problem import Average, Instantaneous, Problem, leakage
-from veilstream.core.release import Releaser, uniforms
+from veilstream.core.release import Releaser
 from veilstream.core.schedule import Schedule
+from veilstream.core.uniforms import uniforms
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 from veilstream.gateway import metrics

@@ -23,7 +23,7 @@ import nats  # isort: skip
 from veilstream.apps.bench.nats_accounts import PASSWORDS, accounts, as_user, settings
 from veilstream.apps.bench.nats_drill import connected, everything, until
 from veilstream.apps.bench.nats_server import NatsCluster
-from veilstream.core.release import uniforms
+from veilstream.core.uniforms import uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.nats.clock import Clock
 from veilstream.gateway.nats.link import Rejected

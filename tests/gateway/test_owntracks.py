@@ -9,7 +9,7 @@ from gatewaykit import artefact, core_of, places, problem_of, window_policy
 from veilstream.artefact import save
 from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.problem import Average, Problem
-from veilstream.core.release import uniforms
+from veilstream.core.uniforms import uniforms
 from veilstream.gateway.owntracks import metres_off, round_up
 from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Release, parse

@@ -20,9 +20,10 @@ from veilstream.core.information import mutual_information
 from veilstream.core.meter import HistoryMeter, Listener, Unmetered, capacity
 from veilstream.core.policy import restore
 from veilstream.core.problem import Average, Instantaneous, Problem, output_law
-from veilstream.core.release import SILENT, Mechanism, Releaser, SecureUniforms, release_many
+from veilstream.core.release import SILENT, Mechanism, Releaser, release_many
 from veilstream.core.schedule import Schedule
 from veilstream.core.steady import rates
+from veilstream.core.uniforms import SecureUniforms
 from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
 from veilstream.solvers import solve
@@ -213,7 +214,7 @@ def test_lifted_chain_releases_and_forgets_over_a_gap():
 
 FORKING = """
 import os
-from veilstream.core.release import SecureUniforms
+from veilstream.core.uniforms import SecureUniforms
 
 source = SecureUniforms()
 source(1)  # a block is now waiting

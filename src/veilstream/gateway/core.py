@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from veilstream.core.release import Uniforms
+from veilstream.core.uniforms import Uniforms
 from veilstream.gateway.about import ABOUT, About
 from veilstream.gateway.kept import Batch, Key, StoreError, Stream
 from veilstream.gateway.outcome import Message, Outcome, Receipt

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from veilstream.core.histories import BLIND
 from veilstream.core.meter import TableMeter
-from veilstream.core.release import SecureUniforms, Uniforms
+from veilstream.core.uniforms import SecureUniforms, Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.kept import Batch, Key, Stream
 from veilstream.gateway.outcome import Outcome, Status

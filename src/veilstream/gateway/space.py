@@ -15,7 +15,8 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.cyclic import CyclicChain
 from veilstream.core.feedback import Excess
 from veilstream.core.histories import BLIND
-from veilstream.core.release import SILENT, Mechanism, MeterName, Streams, Uniforms
+from veilstream.core.release import SILENT, Mechanism, MeterName, Streams
+from veilstream.core.uniforms import Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.drift import Watch
 from veilstream.gateway.fields import Columns

@@ -69,7 +69,7 @@ def release(
     json_out: Annotated[bool, typer.Option("--json", help="The account on stderr as JSON.")] = False,
 ) -> None:
     """Read true readings, write releases to standard output: one line a step, as CSV or JSON lines."""
-    from veilstream.core.release import uniforms
+    from veilstream.core.uniforms import uniforms
     from veilstream.data.columns import parse_columns
     from veilstream.gateway import pipe
     from veilstream.gateway.core import Core

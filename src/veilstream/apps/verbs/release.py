@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from veilstream.audit.source import check_kind
-from veilstream.core.release import uniforms
+from veilstream.core.uniforms import uniforms
 from veilstream.data.columns import Layout
 from veilstream.data.frames import NAME, Mould, is_table, of_stream, tabled
 from veilstream.data.like import read_like, remembered
