@@ -7,7 +7,7 @@ import pytest
 
 from gatewaykit import core_of
 from veilcli import refused, veil
-from veilstream.apps.cli.report import _recorded as recorded
+from veilstream.apps.verbs.report import recorded
 from veilstream.artefact import load
 from veilstream.audit import Options
 from veilstream.audit.assemble import audit_artefact
