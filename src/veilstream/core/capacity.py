@@ -64,6 +64,9 @@ class CapacityMeter(Unmetered):
 
 def most_bits(policy: Policy) -> float:
     """Bits per step that no data whatever can exceed: over all memories where they are few enough to look at."""
+    parts = [part for _, part in policy.shares()]
+    if parts != [policy]:
+        return max(map(most_bits, parts))
     n, Y = policy.n_memories, policy.n_outputs
     if n is None or n * policy.n_states * Y > KEPT * 4:
         return float(np.log2(Y))
