@@ -63,7 +63,7 @@ def read(
             shutil.rmtree(Path(folder) / "unpacked", ignore_errors=True)
             if progress:
                 progress(i + 1, len(found))
-        return _join(files, unit, hash_files([p for p, _ in found]))
+        return joined(files, unit, hash_files([p for p, _ in found]))
 
 
 def expand(sources: Sequence[str], folder: Path) -> list[tuple[Path, str]]:
@@ -180,7 +180,7 @@ def _first_bad_line(path: Path) -> str:
     return ""
 
 
-def _join(files: Sequence[File], unit: str | None, sha256: str) -> Readings:
+def joined(files: Sequence[File], unit: str | None, sha256: str) -> Readings:
     """One frame with stream and trace as codes."""
     kind = _one_kind(files)
     units = {file.table.unit for file in files} - {""}

@@ -36,6 +36,11 @@ class StateSpace:
     names        n distinct names
     unit         of distances: "km" for positions, the value's own unit for bins
     edges        n - 1 inner edges of value bins or between codes, else None
+
+        >>> import veilstream as vs
+        >>> places = vs.StateSpace("places", [[-47.0, -125.0], [-47.0, -124.9]], ("home", "work"), "km")
+        >>> places.encode([[-47.01, -124.91]]).tolist(), places.distances().round(1).tolist()
+        ([1], [[0.0, 7.6], [7.6, 0.0]])
     """
 
     kind: str

@@ -11,7 +11,7 @@ from rich.table import Table
 from veilstream.units import format_duration
 
 if TYPE_CHECKING:
-    from veilstream.data.fitting import FittedModel
+    from veilstream.data.model import FittedModel
 
 UNTOLD = "the value (no unit told: --unit)"
 
