@@ -37,7 +37,9 @@ def read_p1(path: Path, name: str, options: ReadOptions) -> Table:
     _, header, _ = csv_table.table_header(path, name, options.columns)
     registers = [c for c in header if _REGISTER.fullmatch(c.strip())]
     columns = tuple(registers or [c for c in header if _TAKEN.fullmatch(c.strip())])
-    time = options.columns.get("time") or next(c for c in header if goes_by("time", c))
+    time = options.columns.get("time") or next((c for c in header if goes_by("time", c)), "")
+    if time not in header or not columns:
+        return csv_table.read_csv(path, name, options)
     table = typed(csv_table.text_table(path, name, options.columns, Layout(time, wide=columns)), options)
     both = table.frame.group_by("t", maintain_order=True).agg(pl.col("value").sum())
     if registers:

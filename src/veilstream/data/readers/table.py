@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from veilstream.data.columns import LIKE_A_READING, NONE, Layout, Split, check_one_person, form
+from veilstream.data.columns import LIKE_A_READING, NONE, Layout, Split, check_one_person, form, listing
 from veilstream.data.readers.reader import RANGES, SKIP, ReadOptions, Table, outside
 from veilstream.data.readers.times import (
     OWN,
@@ -183,7 +183,7 @@ def _advice(column: str, what: str, text: str, bad: int, rows: int) -> str:
 
 def _fault(column: str, what: str, text: str, style: TimeStyle, advice: str) -> str:
     if what == "number":
-        return f"column {column!r} must be a number, found {form(text)}; {advice}"
+        return f"column {listing([column])!r} must be a number, found {form(text)}; {advice}"
     if what in RANGES:
         return f"{outside(what)}; {advice}"
     stamp = form(text)

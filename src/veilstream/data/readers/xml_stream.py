@@ -25,7 +25,7 @@ def fed(
 
     A step for every part of the file, so that what was found so far can be taken.
     """
-    parser = expat.ParserCreate(namespace_separator=" ")
+    parser = expat.ParserCreate("utf-8", " ")
     text: list[str] = []
 
     def begins(tag: str, attributes: dict[str, str]) -> None:
