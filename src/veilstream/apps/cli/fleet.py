@@ -76,7 +76,7 @@ def fleet(
     method: Annotated[str, typer.Option(help="causal-ba, myopic, ...", rich_help_panel=LIMITS)] = "causal-ba",
     window: Annotated[
         int | None,
-        typer.Option(help="Releases a policy remembers; else a memory made to measure.", rich_help_panel=LIMITS),
+        typer.Option(help="Releases a policy remembers; else what pays.", rich_help_panel=LIMITS),
     ] = None,
     points: Annotated[int, typer.Option(help="Weights on each curve.", min=2, max=200, rich_help_panel=LIMITS)] = 12,
     certify: Annotated[
