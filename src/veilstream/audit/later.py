@@ -24,6 +24,7 @@ from veilstream.data.record import Record
 from veilstream.data.steps import Runs
 from veilstream.solvers.comfort import DataCard
 from veilstream.solvers.solution import Level
+from veilstream.units import off
 
 
 class Same(StrEnum):
@@ -86,9 +87,10 @@ class LaterData:
         most = (
             "" if self.worst is None else f"; no data whatever can make it more than {self.worst:.3f} ({Level.PROVED})"
         )
+        far = off(_span(f.raw_distortion), unit, "")
         text = (
-            f"On {f.units} {f.unit} later than what was fitted a release was {_span(f.raw_distortion)} {unit} off and "
-            f"told at most {_span(f.leakage)} bits per step, whatever the law of such data ({f.level}{most}). "
+            f"On {f.units} {f.unit} later than what was fitted a release was {far} and told at most "
+            f"{_span(f.leakage)} bits per step, whatever the law of such data ({f.level}{most}). "
         )
         if d.same == Same.UNKNOWN:
             return text + f"With fewer than {LEAST_UNITS} {f.unit} that says little about the person."
@@ -100,7 +102,7 @@ class LaterData:
                 f"the chain foresees a step to {_span(d.loss)} bits, {_span(d.loss_fitted)} when it was fitted"
             )
         if d.farther and d.felt_claimed is not None:
-            found.append(f"releases are felt {_span(d.felt)} {unit} off, {d.felt_claimed:.3g} when it was solved")
+            found.append(f"releases are felt {off(_span(d.felt), unit, '')}, {d.felt_claimed:.3g} when it was solved")
         return text + (
             f"THE PERSON HAS CHANGED: {', and '.join(found)}. Make the model anew with veil refit MODEL NEW and solve "
             "again; a gateway's store goes on counting."

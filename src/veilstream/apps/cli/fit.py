@@ -202,7 +202,7 @@ def fit(
     ] = None,
 ) -> None:
     """Learn states and a Markov chain from time series, and say what was done to the data."""
-    from veilstream.apps.cli.common import share_of
+    from veilstream.apps.cli.common import print_json, progress_bar, share_of
     from veilstream.data.fitting import FitOptions
     from veilstream.data.recording import Recording
 
@@ -244,8 +244,6 @@ def fit(
             raise InputError("give either sources or --synthetic, not both")
         readings, truth, options = _synthetic(synthetic, length, seed, options)
     else:
-        from veilstream.apps.cli.common import progress_bar
-
         with progress_bar("reading", json_out) as progress:
             readings = _read(sources or [], told, skip_bad, progress)
     if width is not None:
@@ -264,11 +262,31 @@ def fit(
             for s in readings.streams
         ]
     reading = {k: v for k, v in told.items() if v}
-    results = [_one(own, options, path, picture, truth, json_out, reading) for own, path, picture in jobs]
-    if json_out:
-        from veilstream.apps.cli.common import print_json
+    found: list[tuple[FittedModel, dict[str, Any]]] = []
+    try:
+        with progress_bar("fitting", json_out) as progress:
+            for i, (own, path, picture) in enumerate(jobs):
+                tell = _part(progress, i, [own.streams[0] if len(own.streams) == 1 else "" for own, _, _ in jobs])
+                found.append(_one(own, options, path, picture, truth, reading, tell))
+    finally:  # what was written is told, whatever became of the rest
+        if not json_out:
+            from veilstream.apps.cli.fit_view import show
 
+            for model, result in found:
+                show(model, result)
+    if json_out:
+        results = [result for _, result in found]
         print_json(results[0] if len(results) == 1 else {"models": results})
+
+
+def _part(progress: Progress | None, i: int, names: list[str]) -> Progress:
+    """Progress of the i-th of these models, as that of all of them."""
+
+    def tell(done: float, what: str) -> None:
+        if progress:
+            progress((i + done) / len(names), f"{names[i]}, {what}" if names[i] else what)
+
+    return tell
 
 
 def _one(
@@ -277,17 +295,16 @@ def _one(
     out: str | None,
     plot: Path | None,
     truth: Source | None,
-    quiet: bool,
     reading: dict[str, Any],
-) -> dict[str, Any]:
-    """Fit, write, draw and print one model; returns its JSON."""
-    from veilstream.apps.cli.common import in_flags, progress_bar
+    progress: Progress,
+) -> tuple[FittedModel, dict[str, Any]]:
+    """Fit, write and draw one model; returns it with its JSON."""
+    from veilstream.apps.cli.common import in_flags
     from veilstream.artefact import provenance, save
     from veilstream.data.fitting import fit_model
     from veilstream.solvers.comfort import about_data
 
-    with progress_bar(f"fitting {readings.streams[0] if len(readings.streams) == 1 else 'all streams'}", quiet):
-        model = fit_model(readings, options)
+    model = fit_model(readings, options, progress=progress)
     result = {"chain": model.chain.name, **model.to_json(), "data_sha256": readings.sha256}
     result["notes"] = [*result["notes"], *about_data({"card": model.figures()})]
     result |= {key: [in_flags(line) for line in result[key]] for key in ("study_only", "notes")}
@@ -312,13 +329,11 @@ def _one(
         )
         result |= {"model": out, "sha256": artefact.sha256}
     if plot is not None:
-        _draw(model, plot)
-        result["plot"] = str(plot)
-    if not quiet:
-        from veilstream.apps.cli.fit_view import show
+        from veilstream.apps.cli.fit_view import draw
 
-        show(model, result)
-    return result
+        draw(model, plot)
+        result["plot"] = str(plot)
+    return model, result
 
 
 def _read(sources: list[str], told: dict[str, str | None], skip_bad: bool, progress: Progress | None) -> Readings:
@@ -365,21 +380,6 @@ def truth_report(model: FittedModel, source: Source) -> dict[str, Any]:
         error = np.abs(model.chain.transition[np.ix_(match, match)] - source.chain.transition)
         report |= {"max_error": float(error.max()), "mean_error": float(error.mean())}
     return report
-
-
-def _draw(model: FittedModel, path: Path) -> None:
-    try:
-        from veilstream.apps.report.fit_plots import fit_figure
-    except ImportError:
-        raise InputError("--plot needs matplotlib; install it with: pip install 'veilstream[plot]'") from None
-    from veilstream.data.card import newest_symbol_chain
-
-    law, transition = newest_symbol_chain(model.chain)
-    rate = f"{model.card.entropy_rate:.3f} bits per step"
-    try:
-        fit_figure(model.states, transition, law, f"{model.chain.name}: entropy rate {rate}").savefig(path, dpi=120)
-    except (OSError, ValueError) as problem:
-        raise InputError(f"{path}: the picture cannot be written ({problem})") from None
 
 
 def _safe(stream: str) -> str:

@@ -8,9 +8,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from veilstream.errors import InputError
 from veilstream.units import format_duration
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from veilstream.data.fitting import FittedModel
 
 
@@ -131,3 +134,18 @@ def _gaps(model: FittedModel) -> Table:
             c.name, f"{c.transitions:,}", f"{c.entropy_data:.4f}", f"{c.entropy_rate:.4f}", "chosen" if c.chosen else ""
         )
     return table
+
+
+def draw(model: FittedModel, path: Path) -> None:
+    try:
+        from veilstream.apps.report.fit_plots import fit_figure
+    except ImportError:
+        raise InputError("--plot needs matplotlib; install it with: pip install 'veilstream[plot]'") from None
+    from veilstream.data.card import newest_symbol_chain
+
+    law, transition = newest_symbol_chain(model.chain)
+    rate = f"{model.card.entropy_rate:.3f} bits per step"
+    try:
+        fit_figure(model.states, transition, law, f"{model.chain.name}: entropy rate {rate}").savefig(path, dpi=120)
+    except (OSError, ValueError) as problem:
+        raise InputError(f"{path}: the picture cannot be written ({problem})") from None

@@ -81,7 +81,7 @@ def fleet(
     certify: Annotated[
         float, typer.Option(help="Seconds of proof per user; 0: none.", min=0, rich_help_panel=LIMITS)
     ] = 5.0,
-    audit: Annotated[str, typer.Option(help="quick (exact adversaries) or off.", rich_help_panel=LIMITS)] = "quick",
+    audit: Annotated[str, typer.Option(help="quick (exact adversaries) or none.", rich_help_panel=LIMITS)] = "quick",
     pool: Annotated[
         str,
         typer.Option(
@@ -137,7 +137,8 @@ def fleet(
     from veilstream.data.fitting import FitOptions
     from veilstream.data.recording import Recording
 
-    for what, value, known in (("--pool", pool, ("auto", "off")), ("--audit", audit, ("quick", "off"))):
+    audit = "none" if audit == "off" else audit  # what it was called
+    for what, value, known in (("--pool", pool, ("auto", "off")), ("--audit", audit, ("quick", "none"))):
         if value not in known:
             raise InputError(f"{what} must be {' or '.join(known)}, found {value!r}")
     if order != "auto" and not (order.isdecimal() and int(order) >= 1):
@@ -208,7 +209,8 @@ def show(summary: Summary, out: Path) -> None:
         far, bits = f"({r['distortion']:.3g}) {r['unit']}", f"({r['leakage']:.4f})"
         if r["raw_distortion"] is not None:
             far, bits = f"{r['raw_distortion']:.3g} {far}", f"{max(r['raw_leakage'], 0.0):.4f} {bits}"
-        table.add_row(escape(r["user"]), f"{r['steps']:,}", far, bits, low, f"{r['entropy_rate']:.3f}", verdict)
+        steps = f"{r['steps']:,}" + (f", by {r['cycle']['kind']}" if r["cycle"] else "")
+        table.add_row(escape(r["user"]), steps, far, bits, low, f"{r['entropy_rate']:.3f}", verdict)
     console.print(table)
     thin = [r["user"] for r in told["rows"] if r["level"] == Level.MODEL_ONLY]
     if thin:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilstream.apps.cli.common import grouped
+from veilstream.apps.cli.meaning import Meaning
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,8 +52,10 @@ LATER = (
 NO_LATER = "model only: no data was held out when the model was fitted, so nothing here is checked on later data"
 
 
+@grouped
 def solve(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
+    meaning: Meaning,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="The policy file to write.")] = None,
     avg: Annotated[
         str | None, typer.Option(help="Mean distortion at most, as in 2km, or 25%: of what revealing nothing costs.")
@@ -68,19 +72,6 @@ def solve(
     max_bits: Annotated[
         float | None,
         typer.Option(help="Under --feedback: never leak more than this per step, even if the limit fails."),
-    ] = None,
-    distortion: Annotated[
-        str,
-        typer.Option(
-            help="felt: from readings to releases; states: between states, the paper's meaning. And what of it: "
-            "absolute, squared, zero-one, or a FILE.csv of costs with names (inf: never)."
-        ),
-    ] = "felt",
-    show: Annotated[
-        str | None,
-        typer.Option(
-            "--show", help="Release points of a public grid this far apart, or states. [default: 250m; round levels]"
-        ),
     ] = None,
     keep_total: Annotated[
         bool, typer.Option("--keep-total", help="Values: releases add up to the readings in the mean (a bill).")
@@ -108,7 +99,6 @@ def solve(
         print_json,
         progress_bar,
         quantile_of,
-        read_model,
     )
     from veilstream.apps.headline import Guess
     from veilstream.core.held_out import FIGURES
@@ -120,7 +110,7 @@ def solve(
     from veilstream.units import parse_quantity
 
     at_most, quantile = quantile_of(at_most)
-    source, artefact = read_model(model, distortion, quantile, show, pairs)
+    source, artefact = meaning.read(model, quantile, pairs)
     options = options_of(option)
     if reach is not None:
         options["reach"] = parse_quantity(reach, source.unit, "--reach")
@@ -158,8 +148,7 @@ def solve(
     if artefact is not None:
         result.setdefault("held_out", {"traces": 0, "level": str(Level.MODEL_ONLY)} | dict.fromkeys(FIGURES))
     if out is not None:
-        asked = {"--distortion": distortion} | ({} if show is None else {"--show": show})
-        write(out, solution, source, artefact, seed, asked)
+        write(out, solution, source, artefact, seed, meaning.asked)
         result["policy"] = str(out)
     if json_out:
         print_json(result)
@@ -229,6 +218,7 @@ def print_solution(
 
     console = Console(highlight=False)
     unit, tried, later = source.unit or "units", solution.record, solution.held_out
+    wrong = "of steps wrong, " if unit == "%" else ""
     told = "" if later is None else f"{later.level}: {later.units} {later.unit}"
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
@@ -238,9 +228,9 @@ def print_solution(
     rate = f"{solution.leakage:.4f}{spread}", f"bits per step, {solution.level}"
     if tried is None:
         table.add_row("leakage", *rate)
-        far = "distortion", f"{solution.distortion:.4f}", f"{unit} on average"
+        far = "distortion", f"{solution.distortion:.4f}", f"{unit} {wrong}on average"
     else:
-        table.add_row("felt", f"{tried.felt:.4f}", f"{unit} from reading to release, mean over the record")
+        table.add_row("felt", f"{tried.felt:.4f}", f"{unit} {wrong}from reading to release, mean over the record")
         table.add_row("  long run", f"{solution.distortion:.4f}", f"{unit}, the same under the chain")
         table.add_row(
             "leakage",
@@ -262,7 +252,7 @@ def print_solution(
         table.add_row(*far)
     between = between_states(solution, source)
     if between is not None:
-        table.add_row("between states", f"{between:.4f}", f"{unit} from state to release")
+        table.add_row("between states", f"{between:.4f}", f"{unit} {wrong}from state to release")
     table.add_row("objective", f"{solution.objective:.4f}", f"leakage + {solution.weight:g} x distortion")
     if solution.lower_bound is not None:
         table.add_row("  at least", f"{solution.lower_bound:.4f}", f"for any policy, proved: gap {solution.gap:.2%}")
@@ -277,7 +267,7 @@ def print_solution(
         table.add_row("releases", f"{solution.problem.n_outputs}", described(source.points))
     table.add_row("the truth", f"{truth:.4f}", "bits per step if nothing were hidden")
     console.print(f"[bold]{escape(solution.problem.chain.name)}[/], {solution.problem.constraint}, {solution.method}")
-    console.print(headline(guess, felt_of(solution), bits_of(solution), source.unit))
+    console.print(headline(guess, felt_of(solution), bits_of(solution), source.unit, source.thing))
     console.print(table)
     console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
     if later is not None:
