@@ -59,7 +59,9 @@ class StateSpace:
         if self.kind == "bins":
             edges = np.array(self.edges if self.edges is not None else [], dtype=float)
             if edges.shape != (len(coordinates) - 1,) or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
-                raise InputError(f"{len(coordinates)} bins need {len(coordinates) - 1} rising inner edges")
+                raise InputError(
+                    f"{len(coordinates)} bins need {len(coordinates) - 1} `edges` between them, each above the last"
+                )
             object.__setattr__(self, "edges", edges)
 
     def __len__(self) -> int:

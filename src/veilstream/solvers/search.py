@@ -76,7 +76,8 @@ def meet(
     found = silent + exact_end(problem, rough if problem.chain.phases > 1 else solver)
     if axis.limit < axis.least * (1 - 1e-9):
         raise InputError(
-            f"infeasible limit: no release has a mean distortion below {axis.least:g}, {axis.limit:g} was asked for"
+            f"infeasible limit: no release has a mean distortion below {axis.least:g}, {axis.limit:g} was asked for; "
+            "allow more, or make a model with finer states"
         )
     clocked = problem.chain.phases > 1  # every weight takes long: fewer of them, chosen with more care
     weights = nearby_weights(problem, rough, constraint, course) if clocked else first_weights(problem)

@@ -52,7 +52,7 @@ class Advice:
 def advise(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
     meaning: Meaning,
-    seed: Annotated[int, typer.Option(help="For random starts and estimates.")] = 0,
+    seed: Annotated[int, typer.Option(help="For random starts and estimates.", min=0)] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Three to five operating points: how often an adversary is right, how far off it is felt, bits, the command."""

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import re
 import sys
 import time
@@ -258,6 +259,18 @@ def options_of(pairs: list[str] | None) -> dict[str, Any]:
         except ValueError:
             options[name.replace("-", "_")] = text
     return options
+
+
+def check_writable(out: Path, name: str) -> None:
+    """Say now, not after the work, that the file has nowhere to go. name: what such a file is called."""
+    if out.is_dir():
+        raise InputError(f"{out} is a folder; name a file, as in {out / name}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written ({error.strerror})") from None
+    if not os.access(out.parent, os.W_OK):
+        raise InputError(f"{out}: cannot be written (no permission in {out.parent})")
 
 
 class Minutes:

@@ -7,6 +7,7 @@ import typer
 
 from veilstream.apps.cli.common import grouped
 from veilstream.apps.cli.meaning import Meaning
+from veilstream.errors import InputError
 
 if TYPE_CHECKING:
     from veilstream.core.policy import Policy
@@ -34,7 +35,7 @@ def curve(
     plot: Annotated[Path | None, typer.Option(help="Write a picture (.png, .svg or .pdf).")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Prove a lower bound and draw the band.")] = False,
     seconds: Annotated[float, typer.Option(help="Time for the certificates, in all.")] = 60.0,
-    seed: Annotated[int, typer.Option(help="For random starts and estimates.")] = 0,
+    seed: Annotated[int, typer.Option(help="For random starts and estimates.", min=0)] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Leakage against distortion, with what cannot be beaten."""
@@ -44,12 +45,15 @@ def curve(
     from veilstream.solvers import default_weights
     from veilstream.solvers.baselines import SHAPES, Baseline
 
+    asked = [m.strip() for m in methods.split(",") if m.strip()]
+    if not asked:
+        raise InputError("--methods names none; give some, as in causal-ba,planar-laplace")
     source, _ = meaning.read(model)
     problem = source.problem(Average(weight=1.0))
     weights = default_weights(problem, points)
     curves, families = {}, {}
     with progress_bar("curve", quiet=json_out) as progress:
-        for method in [m.strip() for m in methods.split(",") if m.strip()]:
+        for method in asked:
             if method in SHAPES:
                 families[method] = Baseline(method, seed=seed).family(problem, progress)
             else:

@@ -49,12 +49,12 @@ class Row:
 def demo(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for what it makes.")] = Path("out/demo"),
     seconds: Annotated[float, typer.Option(help="Time for the certificates, in all.")] = 20.0,
-    seed: Annotated[int, typer.Option(help="Of the invented commuter and the example day.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the invented commuter and the example day.", min=0)] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """An invented commuter: model, policies at three accuracies, a week released, an audit, a report to open."""
-    from veilstream.apps.cli.common import need, print_json, progress_bar
-    from veilstream.apps.cli.report import check_writable, write
+    from veilstream.apps.cli.common import check_writable, need, print_json, progress_bar
+    from veilstream.apps.cli.report import write
     from veilstream.apps.report.card import chain_card, data_card
     from veilstream.apps.report.content import Options, collect
     from veilstream.apps.report.page import render
@@ -67,7 +67,7 @@ def demo(
     from veilstream.apps.report.plots import demo_figure, save_figure
 
     report, picture = out / "report.html", out / "demo.png"
-    check_writable(report)
+    check_writable(report, "report.html")
     source = city(20_000, seed)
     chain = MarkovChain.fit([source.path], n_states=len(source.states), name="a commuter's city")
     with progress_bar("veil demo", quiet=json_out) as progress:

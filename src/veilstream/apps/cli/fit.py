@@ -83,7 +83,7 @@ def fit(
     length: Annotated[
         int, typer.Option("--steps", help="Steps of the synthetic source.", rich_help_panel=DATA)
     ] = 20_000,
-    seed: Annotated[int, typer.Option(help="For the synthetic source and the folds.", rich_help_panel=DATA)] = 0,
+    seed: Annotated[int, typer.Option(help="For the synthetic source and the folds.", min=0, rich_help_panel=DATA)] = 0,
     stream: Annotated[str | None, typer.Option(help="Fit this stream only.", rich_help_panel=DATA)] = None,
     columns: Annotated[
         str | None,
@@ -135,6 +135,7 @@ def fit(
         int | None,
         typer.Option(
             help="Wanted number: the radius is searched; for values, bins of equal counts (default 8).",
+            min=1,
             rich_help_panel=STATES,
         ),
     ] = None,
@@ -167,7 +168,7 @@ def fit(
     order: Annotated[
         str, typer.Option(help="Order of the chain, or auto: by held-out log-loss.", rich_help_panel=CHAIN)
     ] = "1",
-    max_order: Annotated[int, typer.Option(help="Highest order that auto tries.", rich_help_panel=CHAIN)] = 3,
+    max_order: Annotated[int, typer.Option(help="Highest order that auto tries.", min=1, rich_help_panel=CHAIN)] = 3,
     hold_out: Annotated[
         str,
         typer.Option(

@@ -90,7 +90,7 @@ def fleet(
     ] = "auto",
     period: Annotated[str | None, typer.Option(help="Length of a step, as in veil fit.", rich_help_panel=MODEL)] = None,
     states: Annotated[
-        int | None, typer.Option(help="States: bins of values, or stops searched for.", rich_help_panel=MODEL)
+        int | None, typer.Option(help="States: bins of values, or stops searched for.", min=1, rich_help_panel=MODEL)
     ] = None,
     grid: Annotated[
         str | None,
@@ -120,7 +120,7 @@ def fleet(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.", rich_help_panel=DATA)
     ] = False,
-    seed: Annotated[int, typer.Option(help="Each user's own seed follows from it and her name.")] = 0,
+    seed: Annotated[int, typer.Option(help="Each user's own seed follows from it and her name.", min=0)] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print the content of fleet.json.")] = False,
 ) -> None:
     """One model, policy, curve and audit per user, and a page over all of them. Exit code 1: some failed."""

@@ -43,11 +43,11 @@ def report(
     audit: Annotated[
         str, typer.Option(help="quick: exact adversaries; full: learned ones too, minutes (needs JAX); none.")
     ] = "quick",
-    seed: Annotated[int, typer.Option(help="Of the released examples and estimates.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the released examples and estimates.", min=0)] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write one self-contained page: what the policy reveals, what it costs, and how sure that is."""
-    from veilstream.apps.cli.common import need, print_json, progress_bar
+    from veilstream.apps.cli.common import check_writable, need, print_json, progress_bar
     from veilstream.apps.report.audit_part import DEPTHS
     from veilstream.apps.report.content import Options, collect
     from veilstream.apps.report.page import render
@@ -60,7 +60,7 @@ def report(
     if not data and not shareable:
         raise InputError("the report shows recorded traces: give --data SOURCE, or --shareable for traces of the chain")
     artefact = load(policy)
-    check_writable(out)
+    check_writable(out, "report.html")
     if audit not in DEPTHS:
         raise InputError(f"--audit must be one of {', '.join(DEPTHS)}, found {audit!r}")
     if audit == "full":
@@ -133,23 +133,6 @@ def _recorded(
     card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences, later), *chain_card(artefact)]
     account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
     return sequences, runs.first, card, account, course_of(artefact, runs), later
-
-
-def check_writable(out: Path) -> None:
-    """Say now, not after the work, that the page has nowhere to go."""
-    import os
-
-    from veilstream.errors import InputError
-
-    folder = out.parent
-    if out.is_dir():
-        raise InputError(f"{out} is a folder; name a file, as in {out / 'report.html'}")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error.strerror})") from None
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"{out}: cannot be written (no permission in {folder})")
 
 
 def write(out: Path, page: str) -> int:

@@ -71,7 +71,7 @@ def solve(
     ] = None,
     max_bits: Annotated[
         float | None,
-        typer.Option(help="Under --feedback: never leak more than this per step, even if the limit fails."),
+        typer.Option(help="Under --feedback: never leak more than this per step, even if the limit fails.", min=0),
     ] = None,
     keep_total: Annotated[
         bool, typer.Option("--keep-total", help="Values: releases add up to the readings in the mean (a bill).")
@@ -88,12 +88,13 @@ def solve(
     ] = None,
     float32: Annotated[bool, typer.Option("--float32", help="Sweep in single precision: half the memory.")] = False,
     memory: Annotated[float | None, typer.Option(help="GB it may use; what is free unless told.")] = None,
-    seed: Annotated[int, typer.Option(help="For random starts and estimates.")] = 0,
+    seed: Annotated[int, typer.Option(help="For random starts and estimates.", min=0)] = 0,
     option: Annotated[list[str] | None, typer.Option(help="Of the method, as in steps=1000000; repeatable.")] = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Find the release policy that leaks least for the utility asked for."""
     from veilstream.apps.cli.common import (
+        check_writable,
         constraint_of,
         options_of,
         print_json,
@@ -109,6 +110,8 @@ def solve(
     from veilstream.solvers.totals import solve_total
     from veilstream.units import parse_quantity
 
+    if out is not None:
+        check_writable(out, "policy.veil")
     at_most, quantile = quantile_of(at_most)
     source, artefact = meaning.read(model, quantile, pairs)
     options = options_of(option)
@@ -120,6 +123,8 @@ def solve(
         options["memory_gb"] = memory
     problem = source.problem(constraint_of(source, avg, at_most, weight, budget))
     recording = Recording() if artefact is None else artefact.recording
+    if max_bits is not None and feedback is None:
+        raise InputError("--max-bits bounds the rungs of --feedback: give that too, or --budget for a plain policy")
     total = source.total() if keep_total else None
     if total is not None and feedback is not None:
         raise InputError("--keep-total and --feedback cannot be had together; give one of them")
