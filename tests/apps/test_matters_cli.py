@@ -138,3 +138,13 @@ def test_other_verbs_refuse_in_one_line_too(folder, words, line, monkeypatch):
     monkeypatch.chdir(folder)
     ran = veil(*shlex.split(words))
     assert ran.returncode == 2 and line in ran.stderr and ran.stderr.count("\n") == 1
+
+
+def test_a_report_of_a_zero_one_distortion_counts_steps(folder):
+    words = shlex.split("--distortion zero-one --avg 30% --window 1")
+    veil("solve", folder / "m.veil", *words, "-o", folder / "z.veil")
+    few = ["--points", 3, "--seconds", 0, "--audit", "none", "-o", folder / "z.html"]
+    said = veil("report", folder / "z.veil", "--data", folder / "meter.csv", *few).stdout
+    assert "names the level in" in said and "releases are wrong in 30 % of steps on the record (" in said
+    page = (folder / "z.html").read_text()
+    assert '"levels_in":"kWh"' in page and "wrong in 30 % of steps (" in page and "% off" not in page

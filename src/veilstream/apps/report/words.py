@@ -47,10 +47,13 @@ def felt_row(content: Content) -> list[tuple[str, str]]:
     if own.record is None:
         return []
     record, long = own.record, amount(content, own.point.distortion)
+    far = f"{amount(content, record.felt)} from reading to release on average"
+    if content.unit == "%":
+        far = off(f"{record.felt:.3g}", content.unit)
     return [
         (
             "felt",
-            f"{off(f'{record.felt:.3g}', content.unit)}, from reading to release ({long} in the chain's long run); "
+            f"{far} ({long} in the chain's long run); "
             f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step as released, starts and gaps "
             f"included ({number(own.point.leakage)} in the long run)",
         )

@@ -70,11 +70,11 @@
   function key(svg, x, y, label) {
     const shades = [0, 0.05, 0.25, 0.5, 1];
     shades.forEach((p, i) => {
-      node(svg, "rect", { x: x + 36 * i, y, width: 36, height: 10, class: "heat-key", opacity: Math.sqrt(p) });
-      node(svg, "text", { x: x + 36 * i + 18, y: y + 22, "text-anchor": "middle", class: "soft" }, String(p));
+      node(svg, "rect", { x: x + 30 * i, y, width: 30, height: 10, class: "heat-key", opacity: Math.sqrt(p) });
+      node(svg, "text", { x: x + 30 * i + 15, y: y + 22, "text-anchor": "middle", class: "soft" }, String(p));
     });
-    node(svg, "rect", { x, y, width: 180, height: 10, class: "box" });
-    node(svg, "text", { x: x + 188, y: y + 10, class: "soft" }, label);
+    node(svg, "rect", { x, y, width: 150, height: 10, class: "box" });
+    node(svg, "text", { x: x + 158, y: y + 10, class: "soft" }, label);
   }
 
   // --- the curve ------------------------------------------------------------------------------------------
