@@ -60,7 +60,7 @@ class StateSpace:
             edges = np.array(self.edges if self.edges is not None else [], dtype=float)
             if edges.shape != (len(coordinates) - 1,) or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
                 raise InputError(
-                    f"{len(coordinates)} bins need {len(coordinates) - 1} `edges` between them, each above the last"
+                    f"{len(coordinates)} bins need {len(coordinates) - 1} inner edges (`edges`), each above the last"
                 )
             object.__setattr__(self, "edges", edges)
 
