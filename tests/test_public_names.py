@@ -1,6 +1,7 @@
 """What `import veilstream as vs` promises: these names and no others."""
 
 import ast
+import doctest
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,11 +11,14 @@ import veilstream as vs
 
 NAMES = [
     "Artefact",
+    "Assessment",
     "Average",
     "BeliefPolicy",
     "Both",
     "Budget",
+    "Curve",
     "Evaluation",
+    "FittedModel",
     "ImpossibleObservation",
     "InputError",
     "Instantaneous",
@@ -23,18 +27,24 @@ NAMES = [
     "Policy",
     "Problem",
     "Recording",
+    "ReleaseTransformer",
     "Releaser",
+    "Report",
     "Schedule",
     "Solution",
     "StateSpace",
     "WindowPolicy",
     "__version__",
+    "audit",
     "builtin",
     "builtin_problem",
     "curve",
     "evaluate",
+    "fit",
     "load",
+    "release",
     "release_many",
+    "report",
     "save",
     "solve",
 ]
@@ -47,6 +57,17 @@ def test_the_public_names_are_these():
 @pytest.mark.parametrize("name", NAMES)
 def test_every_public_name_is_there_and_says_what_it_is(name):
     assert getattr(vs, name).__doc__
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "__version__"])
+def test_every_public_name_has_an_example_that_runs(name):
+    thing = getattr(vs, name)
+    tests = [t for t in doctest.DocTestFinder(recurse=False).find(thing, name) if t.examples]
+    assert tests, f"veilstream.{name} has no example"
+    told = []
+    for test in tests:
+        doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=told.append)
+    assert not told, "".join(told)
 
 
 def test_type_checkers_see_what_is_imported_when_used():

@@ -19,7 +19,7 @@ BEGIN, END = "<!-- rooms: written by tools/rooms.py -->", "<!-- end of rooms -->
 
 # every module may import from its own room and from those above it; the longest name that fits is a module's room
 ROOMS = [
-    ["errors", "units", "container"],
+    ["errors", "units", "container", "shown"],
     ["core"],
     ["data.states", "data.cost", "data.record", "data.recording", "data.columns"],
     ["artefact"],
@@ -41,6 +41,7 @@ SMALL = [
     "data.recording",
     "data.states",
     "gateway",
+    "shown",
 ]  # what a gateway installs
 
 # --- the graph -------------------------------------------------------------------------------------------

@@ -5,10 +5,16 @@ Names are imported when first used, so that a gateway that only releases loads n
 
 import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for those who read types; a test holds it against the table below
+    from veilstream.apps.verbs.audit import audit
+    from veilstream.apps.verbs.release import release
+    from veilstream.apps.verbs.report import Report, report
+    from veilstream.apps.verbs.transformer import ReleaseTransformer
     from veilstream.artefact import Artefact, load, save
+    from veilstream.audit.assemble import Assessment
     from veilstream.core.belief import BeliefPolicy
     from veilstream.core.builtin import builtin, builtin_problem
     from veilstream.core.chain import MarkovChain
@@ -19,13 +25,22 @@ if TYPE_CHECKING:  # for those who read types; a test holds it against the table
     from veilstream.core.release import Releaser, release_many
     from veilstream.core.schedule import Schedule
     from veilstream.core.window import WindowPolicy
+    from veilstream.data.fit import fit
+    from veilstream.data.model import FittedModel
     from veilstream.data.recording import Recording
     from veilstream.data.states import StateSpace
     from veilstream.errors import ImpossibleObservation, InputError
-    from veilstream.solvers import Solution, curve, solve
+    from veilstream.solvers.ask import curve, solve
+    from veilstream.solvers.curves import Curve
+    from veilstream.solvers.solution import Solution
 
 _HOMES = {
+    "veilstream.apps.verbs.audit": ["audit"],
+    "veilstream.apps.verbs.release": ["release"],
+    "veilstream.apps.verbs.report": ["Report", "report"],
+    "veilstream.apps.verbs.transformer": ["ReleaseTransformer"],
     "veilstream.artefact": ["Artefact", "load", "save"],
+    "veilstream.audit.assemble": ["Assessment"],
     "veilstream.core.builtin": ["builtin", "builtin_problem"],
     "veilstream.core.chain": ["MarkovChain"],
     "veilstream.core.evaluate": ["Evaluation", "evaluate"],
@@ -33,24 +48,32 @@ _HOMES = {
     "veilstream.core.local.policy": ["LocalPolicy"],
     "veilstream.core.policy": ["Policy"],
     "veilstream.core.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
+    "veilstream.data.fit": ["fit"],
+    "veilstream.data.model": ["FittedModel"],
     "veilstream.data.recording": ["Recording"],
     "veilstream.data.states": ["StateSpace"],
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
     "veilstream.core.release": ["Releaser", "release_many"],
     "veilstream.core.schedule": ["Schedule"],
     "veilstream.core.window": ["WindowPolicy"],
-    "veilstream.solvers": ["Solution", "curve", "solve"],
+    "veilstream.solvers.ask": ["curve", "solve"],
+    "veilstream.solvers.curves": ["Curve"],
+    "veilstream.solvers.solution": ["Solution"],
 }
+_EXTRA = {"polars": "data", "sklearn": "data"}  # where the libraries are that some names need
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __version__: str
 __all__ = [
     "Artefact",
+    "Assessment",
     "Average",
     "BeliefPolicy",
     "Both",
     "Budget",
+    "Curve",
     "Evaluation",
+    "FittedModel",
     "ImpossibleObservation",
     "InputError",
     "Instantaneous",
@@ -59,18 +82,24 @@ __all__ = [
     "Policy",
     "Problem",
     "Recording",
+    "ReleaseTransformer",
     "Releaser",
+    "Report",
     "Schedule",
     "Solution",
     "StateSpace",
     "WindowPolicy",
     "__version__",
+    "audit",
     "builtin",
     "builtin_problem",
     "curve",
     "evaluate",
+    "fit",
     "load",
+    "release",
     "release_many",
+    "report",
     "save",
     "solve",
 ]
@@ -102,7 +131,32 @@ def __getattr__(name: str) -> Any:
         return _version()
     if name not in _HOME:
         raise AttributeError(f"module 'veilstream' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    try:
+        home = import_module(_HOME[name])
+    except ModuleNotFoundError as missing:
+        extra = _EXTRA.get((missing.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        from veilstream.errors import InputError
+
+        line = f"veilstream.{name} needs {missing.name}: pip install 'veilstream[{extra}]'"
+        raise InputError(line) from None
+    return getattr(home, name)
+
+
+class _Package(ModuleType):
+    """`audit` is a room of the package and a verb of its users: imports find the room, an attribute is the verb."""
+
+    @property
+    def audit(self) -> Any:
+        return __getattr__("audit")
+
+    @audit.setter
+    def audit(self, room: ModuleType) -> None:
+        """By `import veilstream.audit`; imports look in `sys.modules`, so nothing is lost."""
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

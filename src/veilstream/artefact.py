@@ -29,25 +29,34 @@ from veilstream.core import sampled as _sampled  # noqa: F401
 from veilstream.core import schedule as _schedule  # noqa: F401
 from veilstream.core import window as _window  # noqa: F401
 from veilstream.core.chain import MarkovChain
-from veilstream.core.clock import Clock
-from veilstream.core.cyclic import CyclicChain
 from veilstream.core.local import policy as _local  # noqa: F401
 from veilstream.core.policy import Policy, restore
-from veilstream.core.problem import Average, Both, Budget, Constraint, Instantaneous, Problem
+from veilstream.core.problem import Problem
+from veilstream.core.written import export_chain, export_constraint, restore_chain, restore_constraint
 from veilstream.data.cost import MEASURES, MOST_LETTERS, TABLE, ByState, Cost
 from veilstream.data.record import Far, Record
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
+from veilstream.shown import Rows, Shown, picture
+from veilstream.units import format_duration
 
 FORMAT = "veilstream"
 VERSION = 2
 SAME_CHAIN = 1e-9  # largest difference between two copies of one chain
 
 
-@dataclass(frozen=True)
-class Artefact:
-    """What a .veil file holds. A model has chain and states; a policy file has policy and problem as well."""
+@dataclass(frozen=True, repr=False)
+class Artefact(Shown):
+    """What a .veil file holds. A model has chain and states; a policy file has policy and problem as well.
+
+    >>> import tempfile, veilstream as vs
+    >>> solution = vs.solve(vs.builtin_problem("binary", vs.Average(limit=0.1)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     art = solution.save(f"{folder}/policy.veil")
+    >>> art
+    <Artefact policy for binary: 2 states, average <= 0.1>
+    """
 
     policy: Policy | None
     problem: Problem | None
@@ -93,6 +102,24 @@ class Artefact:
     def study_only(self) -> tuple[str, ...]:
         """Why no gateway should run this; empty if one may."""
         return (*self.recording.study_only, *impossible_next(self.chain))
+
+    def plot(self) -> Any:
+        """A matplotlib Figure: its states with the moves between them, and the transition probabilities."""
+        return picture("model", self.states, self.chain)
+
+    def about(self) -> tuple[str, Rows]:
+        what = "model of" if self.policy is None else "policy for"
+        asked = "" if self.problem is None or self.policy is None else f", {self.problem.constraint}"
+        line = f"{what} {self.chain.name}: {self.chain.n_symbols} states{asked}"
+        rows = [("entropy rate", f"{self.chain.entropy_rate:.3f} bits per step, order {self.chain.order}")]
+        rows += [] if self.period_s is None else [("steps", f"of {format_duration(self.period_s)}")]
+        rows += [] if self.unit == "" else [("distances", f"in {self.unit}")]
+        return line, [*rows, *(("study only", reason) for reason in self.study_only), ("sha256", self.sha256[:16])]
+
+
+def is_guess(provenance: Mapping[str, Any]) -> bool:
+    """Whether nobody's readings are behind a chain: `veil start` made it of a public kernel."""
+    return isinstance(provenance.get("start"), dict)
 
 
 def impossible_next(chain: MarkovChain) -> tuple[str, ...]:
@@ -140,7 +167,7 @@ def dumps(
         "provenance": _plain(dict(provenance or {})),
     }
     arrays: dict[str, NDArray[Any]] = {}
-    parts = {"chain": _export_chain(chain)}
+    parts = {"chain": export_chain(chain)}
     if states is not None:
         parts["states"] = states.export()
     if points is not None:
@@ -149,7 +176,7 @@ def dumps(
         d = problem.distortion if problem.forbidden is None else np.where(problem.forbidden, np.inf, problem.distortion)
         distances = {"distortion": d} | ({} if problem.worst is None else {"worst": problem.worst})
         said = {"measure": measure, "unit": cost_unit}
-        parts["problem"] = {"constraint": _constraint_to(problem.constraint), **said}, distances
+        parts["problem"] = {"constraint": export_constraint(problem.constraint), **said}, distances
     parts |= {k: kept.export() for k, kept in (("record", record), ("held_out", held_out)) if kept is not None}
     if policy is not None:
         _check_own_chain(policy, chain, name)
@@ -167,6 +194,13 @@ def save(path: str | os.PathLike[str], policy: Policy | None = None, **parts: An
     """Write a .veil file (in one move, so that no half file is ever seen) and return what it holds.
 
     parts: problem, chain, states, points, recording (or period_s and epoch_s), provenance, as `dumps` takes them.
+
+        >>> import tempfile, veilstream as vs
+        >>> solution = vs.solve("builtin:binary", avg=0.1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     art = vs.save(f"{folder}/policy.veil", solution.policy, problem=solution.problem)
+        >>> len(art.sha256)
+        64
     """
     artefact, data = dumps(policy, **parts, name=str(path))
     try:
@@ -177,7 +211,14 @@ def save(path: str | os.PathLike[str], policy: Policy | None = None, **parts: An
 
 
 def load(path: str | os.PathLike[str]) -> Artefact:
-    """Read and check a .veil file. Every fault is one line."""
+    """Read and check a .veil file. Every fault is one line.
+
+    >>> import tempfile, veilstream as vs
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     saved = vs.solve("builtin:binary", avg=0.1).save(f"{folder}/policy.veil")
+    ...     vs.load(f"{folder}/policy.veil").sha256 == saved.sha256
+    True
+    """
     name = str(path)
     meta, arrays = unpack(Path(path), name)
     if meta.get("format") != FORMAT:
@@ -241,14 +282,14 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
         for key, array in arrays.items():
             if array.dtype.kind == "f" and np.isnan(array).any():
                 raise InputError(f"{key} holds a number that is not a number")
-        chain = _restore_chain(meta["chain"], _part(arrays, "chain"))
+        chain = restore_chain(meta["chain"], _part(arrays, "chain"))
         states = StateSpace.restore(meta["states"], _part(arrays, "states")) if "states" in meta else None
         if states is not None and chain.n_symbols != len(states):
             raise InputError(f"{len(states)} states but a chain on {chain.n_symbols}")
         points = StateSpace.restore(meta["points"], _part(arrays, "points")) if "points" in meta else None
         problem, cost = None, _cost_of(meta.get("problem", {}))
         if "problem" in meta:
-            constraint = _constraint_from(meta["problem"]["constraint"])
+            constraint = restore_constraint(meta["problem"]["constraint"])
             distances = _part(arrays, "problem")
             problem = Problem(chain, distances["distortion"], constraint, distances.get("worst"))
         policy = _restore_policy(meta["policy"], _part(arrays, "policy"), chain) if "policy" in meta else None
@@ -305,71 +346,7 @@ def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[An
     return {k.removeprefix(f"{name}/"): v for k, v in arrays.items() if k.startswith(f"{name}/")}
 
 
-# --- chain, constraint, policy ---------------------------------------------------------------------------
-
-
-def _export_chain(chain: MarkovChain) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    arrays: dict[str, NDArray[Any]] = {"transition": chain.transition, "initial": chain.initial}
-    if chain.counts is not None:
-        arrays["counts"] = chain.counts
-    if chain.histories is not None:
-        padded = np.full((len(chain.histories), chain.order), -1, np.int64)
-        for row, history in zip(padded, chain.histories, strict=True):
-            row[: len(history)] = history
-        arrays["histories"] = padded
-    if isinstance(chain, CyclicChain):
-        return {"name": chain.name, "clock": chain.clock.export()}, {**arrays, "cycle": chain.cycle}
-    return {"name": chain.name}, arrays
-
-
-def _restore_chain(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> MarkovChain:
-    histories = None
-    transition = arrays["transition"]
-    if transition.ndim != 2 or transition.shape[0] != transition.shape[1]:
-        raise InputError(f"transition must be a square matrix, found shape {transition.shape}")
-    if "histories" in arrays:
-        padded = arrays["histories"]
-        if padded.ndim != 2 or padded.dtype != np.int64 or (padded[:, 0] < 0).any() or (padded >= len(padded)).any():
-            raise InputError("histories must be symbols, newest first")
-        histories = tuple(tuple(int(x) for x in row if x >= 0) for row in padded)
-    counts = arrays.get("counts")
-    if counts is not None and counts.shape != transition.shape:
-        raise InputError(f"counts must have the shape of the transition, found {counts.shape}")
-    name = str(meta.get("name", "chain"))[:80]
-    name = name if name.isprintable() else "chain"
-    if "clock" in meta:
-        cycle = arrays["cycle"]
-        if cycle.shape[1:] != transition.shape:
-            raise InputError(f"cycle must hold matrices of the transition's shape, found {cycle.shape}")
-        return CyclicChain.of(cycle, Clock(**meta["clock"]), histories, name, counts)
-    return MarkovChain(transition, arrays["initial"], histories, name, counts)
-
-
-def _constraint_to(constraint: Constraint) -> dict[str, Any]:
-    match constraint:
-        case Average(weight=weight, limit=limit):
-            return {"kind": "average", "weight": weight, "limit": limit}
-        case Instantaneous(limit=limits):
-            return {"kind": "instantaneous", "limit": list(limits) if isinstance(limits, tuple) else limits}
-        case Budget(bits=bits):
-            return {"kind": "budget", "bits": bits}
-        case Both(average=average, instantaneous=instantaneous):
-            return {"kind": "both", "average": _constraint_to(average), "instantaneous": _constraint_to(instantaneous)}
-
-
-def _constraint_from(meta: Mapping[str, Any]) -> Constraint:
-    match meta["kind"]:
-        case "average":
-            return Average(weight=meta["weight"], limit=meta["limit"])
-        case "instantaneous":
-            return Instantaneous(tuple(meta["limit"]) if isinstance(meta["limit"], list) else meta["limit"])
-        case "budget":
-            return Budget(meta["bits"])
-        case "both":
-            average, instantaneous = (_constraint_from(meta[k]) for k in ("average", "instantaneous"))
-            if isinstance(average, Average | Budget) and isinstance(instantaneous, Instantaneous):
-                return Both(average, instantaneous)
-    raise InputError(f"unknown constraint {str(meta['kind'])[:20]!r}")
+# --- policy ----------------------------------------------------------------------------------------------
 
 
 def _restore_policy(meta: Any, arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> Policy:

@@ -6,8 +6,19 @@ class InputError(ValueError):
 
     Fields that the caller can set stand in backquotes, alone or with a value (`gaps`, `gaps='split'`): the command line
     says them as its flags.
+
+        >>> import veilstream as vs
+        >>> vs.Recording(gaps="jump")
+        Traceback (most recent call last):
+            ...
+        veilstream.errors.InputError: `gaps` must be one of split, bridge, found 'jump'
     """
 
 
 class ImpossibleObservation(RuntimeError):
-    """A release was observed that the policy gives probability zero. Fail closed: there is no belief to go on with."""
+    """A release was observed that the policy gives probability zero. Fail closed: there is no belief to go on with.
+
+    >>> import veilstream as vs
+    >>> issubclass(vs.ImpossibleObservation, RuntimeError)
+    True
+    """

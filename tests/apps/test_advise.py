@@ -61,19 +61,8 @@ def test_a_curve_has_the_meaning_that_solve_has(model):
     assert all(p["raw_distortion"] >= 0 for name in ("causal-ba", "planar-laplace") for p in told[name])
     assert {p["distortion"] for p in told["causal-ba"]} != {p["distortion"] for p in plain["causal-ba"]}
     point = told["causal-ba"][1]
-    solved = json.loads(
-        veil(
-            "solve",
-            model,
-            "--lambda",
-            point["weight"],
-            "--distortion",
-            "squared",
-            "--window",
-            point["window"],
-            "--json",
-        ).stdout
-    )
+    words = ["--lambda", point["weight"], "--distortion", "squared", "--json"]
+    solved = json.loads(veil("solve", model, *words).stdout)
     assert solved["raw_distortion"] == pytest.approx(point["raw_distortion"], rel=1e-2)
     said = veil("curve", model, *asked).stdout
     assert "felt" in said and "kWh²" in said

@@ -166,7 +166,7 @@ def test_without_a_terminal_progress_is_a_line_a_minute(capsys):
 
 
 def test_a_limit_may_name_a_stop_by_the_number_that_plots_show():
-    from veilstream.apps.cli.common import limits
+    from veilstream.data.limits import limits
     from veilstream.data.utility import Utility
 
     chain = vs.builtin("binary")

@@ -1,6 +1,7 @@
 """`veil fit` as a user types it."""
 
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -235,3 +236,48 @@ def test_what_fit_was_told_about_the_file_the_other_verbs_know(tmp_path):
     plain.write_text("time,value\n" + "".join(f"{1.6e9 + 900 * i:.0f},{v}\n" for i, v in enumerate(levels)))
     done = veil("audit", policy, "--quick", "--data", plain)  # other names: read in the common way
     assert done.returncode == 0, done.stderr
+
+
+def test_an_export_of_many_series_is_read_with_the_flag_that_its_message_says(tmp_path):
+    kinds = [("HeartRate", "count/min", 50), ("StepCount", "count", 0)]
+    records = [
+        f'<Record type="HKQuantityTypeIdentifier{kind}" unit="{unit}" startDate="2024-01-01 {k // 12:02d}:'
+        f'{k % 12 * 5:02d}:00 +0000" value="{low + k % 7}"/>'
+        for k in range(120)
+        for kind, unit, low in kinds
+    ]
+    export = tmp_path / "export.xml"
+    export.write_text("<HealthData>" + "\n".join(records) + "</HealthData>")
+    said = veil("fit", export).stderr
+    flag = re.search(r"say (--columns) (\S+);", re.sub(r"\s+", " ", said))
+    assert flag, said
+    done = veil("fit", export, *flag.groups(), "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["points"], found["unit"], found["period_s"]) == (120, "bpm", 300.0)
+
+
+@pytest.mark.slow
+def test_zone_names_from_a_table_to_releases(tmp_path):
+    table, model, policy = (tmp_path / name for name in ("z.csv", "z.veil", "p.veil"))
+    zones = ["home"] * 9 + ["Work"] * 6 + ["gym", "home", "Work"]
+    rows = [f"{1704067200 + 3600 * k},{zones[k * k % 18]}" for k in range(600)]
+    table.write_text("\n".join(["time,zone", *rows]) + "\n")
+    assert veil("fit", table, "-o", model, "--cycle", "none", "--hold-out", "none").returncode == 0
+    done = veil("solve", model, "--avg", "20%", "-o", policy, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["raw_distortion"] <= 20.1
+    code = "from veilstream.apps.cli import main; main()"
+    run = [sys.executable, "-c", code, "release", policy, "--no-store"]
+    shown = subprocess.run([*run, table, "--format", "csv"], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    released = [line.split(",")[2] for line in shown.stdout.splitlines()[1:]]
+    wrong = sum(zones[k * k % 18] != name for k, name in enumerate(released)) / len(released)
+    assert set(released) <= set(zones) and 0.05 < wrong < 0.35
+    live = '{"stream":"a","t":1704067200,"value":"home"}\n{"stream":"a","t":1704070800,"value":7}\n'
+    shown = subprocess.run([*run, "--json"], input=live, capture_output=True, text=True)
+    assert {json.loads(line)["released"] for line in shown.stdout.splitlines()} <= set(zones)
+    assert json.loads(shown.stderr.splitlines()[-1])["released"] == 2
+    numbers = tmp_path / "n.csv"
+    numbers.write_text("time,value\n1704067200,1\n1704070800,2\n")
+    refused("release", policy, numbers, "--no-store", says="the policy is about names")

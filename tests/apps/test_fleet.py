@@ -20,9 +20,9 @@ from veilstream.apps.fleet.run import Plan, run_fleet
 from veilstream.apps.fleet.settings import Settings
 from veilstream.apps.fleet.users import read_users
 from veilstream.artefact import load
+from veilstream.core.data_card import DataCard
 from veilstream.data.fitting import FitOptions
 from veilstream.errors import InputError
-from veilstream.solvers.comfort import DataCard
 
 LITTLE = Settings(weight=5.0, window=1, points=2, certify_s=0.0, audit=False)
 QUICK = Plan(fit=FitOptions(n_states=3), settings=LITTLE)

@@ -133,15 +133,23 @@ def veil(t: Trial) -> int:
 
 
 def values_in(reader) -> list[str]:
-    """The digits after the point of every number of the example: nothing else in it has so many."""
-    return re.findall(r"\.(\d{6})\b", reader.example)
+    """The digits after the point of every number of the example: nothing else in it has so many. (E7: of degrees.)"""
+    return ["".join(found) for found in re.findall(r'\.(\d{6})\b|E7": -?\d+(\d{6})0\b', reader.example)]
+
+
+def packed(text: str, reader) -> bytes:
+    """A file that says this: a text is itself, and where a binary file cannot say it, it is a text."""
+    try:
+        return reader.packed(text)
+    except Exception:
+        return text.encode()
 
 
 def read_or_refused(path: Path, content: str | bytes, reader):
     """Readings, or None after one line that names the file and holds no value of it."""
     from veilstream.data.sources import read
 
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    path.write_bytes(packed(content, reader) if isinstance(content, str) else content)
     try:
         return read([str(path)])
     except InputError as error:
@@ -180,7 +188,7 @@ def readers(t: Trial) -> int:
     path = t.folder / f"x{t.rng.choice([*reader.endings, '', '.txt'])}"
     n = t.times(60)
     for _ in range(n):
-        text = bytearray(reader.example.encode())
+        text = bytearray(packed(reader.example, reader))
         for _ in range(t.rng.randint(1, 6)):
             at = t.rng.randint(0, len(text))
             text[at : at + t.rng.randint(0, 12)] = t.rng.choice(PIECES)

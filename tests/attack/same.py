@@ -40,7 +40,10 @@ VALUES = [
 ]
 POINTS = ["39.91", "116.32", "0", "-90", "NaN", "1e400", '"x"', "null"]
 PERIOD = 60
-TIMED = re.compile(rb"'(uptime_s|releases_per_second)': [\d.]+|veil_commit_seconds_total [\d.]+|'Date', '[^']*'")
+TIMED = re.compile(
+    rb"'(uptime_s|releases_per_second)': [\d.]+|veil_commit_seconds_total [\d.e-]+|'Date', '[^']*'|"
+    rb"veil_\w+_latency_seconds_(sum|bucket\S+) [\d.e-]+"
+)
 PUBLIC = [
     "SELECT name, last_step, total, memory, belief FROM streams ORDER BY name",
     "SELECT step, stream, total, message FROM releases ORDER BY 1, 2",

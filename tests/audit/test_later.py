@@ -11,14 +11,15 @@ from veilstream.apps.cli.report import _recorded as recorded
 from veilstream.artefact import load
 from veilstream.audit import Options
 from veilstream.audit.assemble import audit_artefact
-from veilstream.audit.later import exceeds
+from veilstream.core.drift import exceeds
 from veilstream.core.interval import Interval
 from veilstream.data.readings import from_arrays
 from veilstream.data.refit import refit_model
 from veilstream.data.synthetic import household
 from veilstream.errors import InputError
+from veilstream.gateway.look import look
 from veilstream.gateway.outcome import Status
-from veilstream.gateway.wire import Reading
+from veilstream.gateway.wire import Reading, reading
 
 WEEK, T0 = 336, 1.6e9 // 1800 * 1800
 FITTED, NEW = 33, 12
@@ -88,6 +89,23 @@ def test_another_life_is_said_with_what_to_do(made):
     assert drift.loss.low > drift.loss_fitted.high
     assert "THE PERSON HAS CHANGED" in found.words and "veil refit" in found.words
     assert found.check.stands  # the claim is about the chain, and holds for it
+
+
+@pytest.mark.parametrize("name", ["same.csv", "other.csv"])
+def test_a_gateway_that_releases_the_same_readings_comes_to_the_same_verdict(made, tmp_path, name):
+    """The loss is the same number; what is felt depends on the draws."""
+    folder, _ = made
+    t, values = np.loadtxt(folder / name, delimiter=",", skiprows=1).T
+    with core_of(load(folder / "p.veil"), tmp_path / "s.db", now=lambda: float(t[-1])) as core:
+        grid = core.spaces[""].grid
+        for at in range(0, len(t), 1000):
+            core.process([reading("a", *row, grid) for row in zip(t[at : at + 1000], values[at:], strict=False)])
+        (found,) = look(tmp_path / "s.db")
+    later, own = audited(folder, name).later.drift, found.drift
+    assert own.loss.value == pytest.approx(later.loss.value) and own.loss_fitted == later.loss_fitted
+    assert own.felt.value == pytest.approx(later.felt.value, rel=0.05) and own.felt_claimed == later.felt_claimed
+    assert own.loss.high - own.loss.low == pytest.approx(later.loss.high - later.loss.low, rel=0.35)
+    assert (own.moved, own.same) == (later.moved, later.same)
 
 
 def test_few_weeks_say_little_and_fitted_ones_nothing(made):

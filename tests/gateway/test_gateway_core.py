@@ -22,6 +22,7 @@ from veilstream.core.release import Releaser, uniforms
 from veilstream.core.schedule import Schedule
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
+from veilstream.gateway import metrics
 from veilstream.gateway.kept import Stream
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.service import Clock
@@ -278,7 +279,7 @@ def test_looking_while_counting(plain):
             try:
                 while not ended.is_set():
                     core.stats.status(None)
-                    core.stats.prometheus()
+                    metrics.text(core.stats)
             except (RuntimeError, IndexError) as error:
                 failures.append(error)
 
@@ -435,7 +436,7 @@ def test_no_true_value_in_store_messages_metrics_or_logs(tmp_path, caplog):
             outcomes = core.process(readings).outcomes
             if clock:
                 outcomes = core.tick("", 100).outcomes
-            public = repr(outcomes) + json.dumps(core.stats.status(None), default=str) + core.stats.prometheus()
+            public = repr(outcomes) + json.dumps(core.stats.status(None), default=str) + metrics.text(core.stats)
             columns = core.store._db.execute("SELECT * FROM streams").description
             rows = core.store._db.execute("SELECT * FROM streams ORDER BY id").fetchall()
         blob = b"".join(f.read_bytes() for f in tmp_path.glob(f"clock {clock}.db*"))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import random
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +20,8 @@ from attack.workers import faults_of, opened, run_two_workers, short
 from fakejetstream import FaultyLink, Server
 from gatewaykit import artefact, wait_until
 from natskit import NEEDS_SERVER, SEAL, Running, key_file, message, session_on
+from veilcli import refused as refused_line
+from veilcli import veil
 
 import nats  # isort: skip
 
@@ -26,8 +30,9 @@ from veilstream.apps.bench.nats_accounts import ACCOUNTS, accounts
 from veilstream.apps.bench.nats_drill import FAULTS, account, agrees, connected, everything, feed, until, worker
 from veilstream.apps.bench.nats_server import NatsCluster
 from veilstream.apps.cli import main
+from veilstream.artefact import dumps, load
 from veilstream.errors import InputError
-from veilstream.gateway.kept import Binding, Stream
+from veilstream.gateway.kept import Binding, Stream, state_of
 from veilstream.gateway.nats import layout as layout_module
 from veilstream.gateway.nats import ledger as ledger_module
 from veilstream.gateway.nats.clock import Clock
@@ -610,3 +615,41 @@ def test_three_nodes_a_worker_and_a_node_killed(art, tmp_path):
     print("\n ", {k: found[k] for k in ("seed", "worker", "node", "releases", "seconds")})
     assert {k: found[k] for k in FAULTS} == dict.fromkeys(FAULTS, 0), found
     assert found["verdict"] == "ok" and found["releases"] == 2000
+
+
+@NEEDS_SERVER
+def test_the_owner_looks_at_the_memory_while_workers_run_with_the_key_alone(art, tmp_path, server, monkeypatch):
+    """Each step counted once in the private sums; somebody without the key sees nothing."""
+    monkeypatch.setattr(logging, "raiseExceptions", False)  # an earlier test's log may be closed
+    names, path = Names("look"), tmp_path / "p.veil"
+    path.write_bytes(dumps(art.policy, problem=art.problem)[1])
+
+    async def drive():
+        link = await connected(server.urls)
+        await feed(link, names, 3, range(30))
+        await until(link, names.releases, 90, 10)
+        await link.close()
+
+    where = ("--nats", ",".join(server.urls), "--prefix", "look")
+    with Running(load(path), server.urls, "look", partitions=2, ceiling=50.0):
+        asyncio.run(drive())
+        done = veil("status", path, *where, "--nats-key", key_file(), "--json")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        refused_line("status", path, *where, says="there is no key")
+        other = tmp_path / "other.key"
+        other.touch(0o600)
+        other.write_text("ab" * 32)
+        refused_line("status", path, *where, "--nats-key", other, says="not sealed with this key")
+        refused_line("status", path, *where[:2], "--prefix", "no", "--nats-key", key_file(), says="NATS at")
+    assert len(found["streams"]) == 3 and found["refused"] == []
+    for s in found["streams"]:
+        assert (s["last_step"], s["felt_steps"], s["transitions"], s["ceiling_bits"]) == (29, 30, 29, 50.0)
+        assert s["leaked_bits"] > 0 and s["felt"]["value"] >= 0 and s["drift"]["same"] == "too little later data to say"
+
+
+def test_a_record_of_the_version_before_goes_on():
+    binding, stream = Binding("p", "c"), Stream("s", "a", 7, last_step=3, total=1.0, memory=b"m", belief=b"b")
+    old = msgspec.msgpack.encode((2, "p", "c", state_of(stream)[:-1], [(3, b"{}")]))
+    assert decode(("s", "a"), 7, old, binding) == Record(stream, 7, [(3, b"{}")])
+    assert decode(("s", "a"), 7, msgspec.msgpack.encode((1, "p", "c", state_of(stream), [])), binding) is None

@@ -324,7 +324,7 @@ def test_serve_end_to_end_and_no_canary_anywhere(tmp_path):
             client.say("in/phone", junk)
         wait_until(lambda: len({payload for topic, payload, _ in client.heard if topic == "out/phone"}) == 30)
         public += [ask(path) for path in ("/", "/v1/status", "/v1/events", "/metrics", "/healthz", "/openapi.json")]
-        wait_until(lambda: 'veil_refused_total{reason="unreadable"} 6' in ask("/metrics"))
+        wait_until(lambda: 'veil_refused_total{reason="unreadable"} 6.0' in ask("/metrics"))
         process.send_signal(signal.SIGTERM)
         assert process.wait(15) == 0
         wait_until(lambda: any(payload == b"offline" for _, payload, _ in client.heard))

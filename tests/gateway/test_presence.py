@@ -12,6 +12,7 @@ from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, wait_until
 from httpkit import Server
 from mqttkit import Client, serving
 from veilstream.apps.bench.mosquitto import Mosquitto
+from veilstream.gateway import metrics
 from veilstream.gateway.intake import Parcel, handle
 from veilstream.gateway.store import StoreError
 from veilstream.gateway.topics import Route
@@ -140,12 +141,12 @@ def test_a_reading_of_a_step_that_was_ticked_is_not_answered_on_the_output(tmp_p
 def test_without_a_clock_what_is_no_location_is_counted_for_the_owner_alone(tmp_path, message, reason):
     """It comes when someone crosses the border of a region; what cannot be opened may be such."""
     with core_of(artefact(tmp_path / "p.veil")) as core:
-        before = core.stats.prometheus(), core.stats.status(None)["refused"]
+        before = metrics.text(core.stats), core.stats.status(None)["refused"]
         parcel = Parcel(b"", parse(message, core.spaces[""].grid, "a"))
         handle(core, [parcel], lambda parts: core.process(together([p.found for p in parts])[0]) and None)
         assert core.stats.refused[reason] == 1
         assert core.stats.status(None)["refused"] == before[1]
-        assert re.sub("commit.*", "", core.stats.prometheus()) == re.sub("commit.*", "", before[0])
+        assert metrics.text(core.stats) == before[0]
 
 
 @pytest.mark.parametrize("trigger", ["c", "u", "t", "p", "b", 7, "2020-01-01T00:00:00Z"])
@@ -160,3 +161,33 @@ def test_the_trigger_of_an_owntracks_message_is_no_time(tmp_path, trigger):
 def core_grid(tmp_path):
     with core_of(artefact(tmp_path / "p.veil", period_s=60.0)) as core:
         return core.spaces[""].grid
+
+
+PINNED = [
+    *("veil_releases_total", "veil_silent_steps_total", "veil_repeats_total", "veil_store_errors_total"),
+    *("veil_republished_total", "veil_commits_total", "veil_commit_seconds_total", "veil_refused_total"),
+    *("veil_streams", "veil_outbox", "veil_broker_connected"),
+]
+LATENCIES = ["veil_commit_latency_seconds", "veil_request_latency_seconds"]
+
+
+def test_the_names_of_the_metrics_are_pinned_and_each_is_explained(tmp_path):
+    """As dashboards know them; the number of series does not grow with streams."""
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        before = metrics.text(core.stats)
+        core.process([Reading(f"stream {i}", 0, 0, 1.0) for i in range(50)])
+        after = metrics.text(core.stats)
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\w+)$", after, re.M))
+    assert list(kinds) == PINNED + LATENCIES
+    assert {name for name in kinds if kinds[name] == "histogram"} == set(LATENCIES)
+    assert re.findall(r"^# HELP (\S+) .{10,}$", after, re.M) == list(kinds)
+    assert len(after.splitlines()) == len(before.splitlines())
+    assert "veil_commit_latency_seconds_count 1.0" in after and "veil_commits_total 1.0" in after
+
+
+def test_under_a_clock_there_are_no_latencies(tmp_path):
+    art = artefact(tmp_path / "p.veil", period_s=60.0)
+    with core_of(art, clock=True, now=lambda: 6000.0) as core:
+        core.process([Reading("a", 100, 6000, 3.0)])
+        core.tick("", 100)
+        assert "veil_releases_total 1.0" in metrics.text(core.stats) and "latency" not in metrics.text(core.stats)

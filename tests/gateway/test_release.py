@@ -395,3 +395,24 @@ def test_capacity_of_a_batch_stops_when_the_last_channel_is_found():
         found, _ = capacity(np.array(batch))
         assert found[batch.index(hard)] == pytest.approx(alone[0], abs=2e-6)
         assert found[batch.index(easy)] == pytest.approx(1 - 0.4689955935892812, abs=2e-6)
+
+
+@pytest.mark.parametrize("ceiling", [None, 3.0])
+@pytest.mark.parametrize("streams", [3, 300])
+def test_many_streams_sorted_by_memory_are_metered_as_one_by_one(streams, ceiling):
+    """The oracle: the loop as it is for any policy, told what was released."""
+    problem = problem_of()
+    policy, steps = window_policy(problem), 12
+    x = problem.chain.sample(steps, streams, 1)
+    found = release_many(policy, x, problem, ceiling=ceiling, seed=2)
+    plain = Mechanism(policy, problem, ceiling)
+    s, over = plain.start(streams), np.zeros(streams, bool)
+    for t in range(steps):
+        view = plain.look(s)
+        over |= s.total + view.bits > (np.inf if ceiling is None else ceiling)
+        after, y = plain._under_ceiling(s, view, found.y[:, t], np.zeros(streams))
+        after = plain.after(s, view, found.y[:, t]) if not over.any() else after
+        np.testing.assert_array_equal(y[~over], found.y[~over, t])
+        s = after
+    np.testing.assert_allclose(s.total[~over], found.leaked_bits[~over], rtol=1e-12)
+    assert (found.leaked_bits <= (np.inf if ceiling is None else ceiling)).all() and over.any() == (ceiling is not None)

@@ -13,6 +13,7 @@ from veilstream.audit.traces import Ints
 from veilstream.audit.verdict import Check, Claim, check, claim_of, verdict
 from veilstream.core.course import OnCourse
 from veilstream.errors import InputError
+from veilstream.shown import Rows, Shown
 from veilstream.solvers.comfort import about_data, about_policy
 from veilstream.units import off
 
@@ -22,9 +23,19 @@ if TYPE_CHECKING:
     from veilstream.data.recording import Recording
 
 
-@dataclass(frozen=True, eq=False)
-class Assessment:
-    """What a file claims, what was found, and whether the one stands against the other."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Assessment(Shown):
+    """What a file claims, what was found, and whether the one stands against the other.
+
+        >>> import veilstream as vs
+        >>> found = vs.audit(vs.solve("builtin:binary", avg=0.1), streams=20, steps=60)
+        >>> found
+        <Assessment of causal-ba: the claim stands>
+        >>> found.check.stands, found.claim.leakage > 0
+        (True, True)
+
+    `.words` is the verdict, `.audit` the figures behind it.
+    """
 
     audit: Audit
     claim: Claim | None
@@ -33,6 +44,11 @@ class Assessment:
     warnings: tuple[str, ...] = ()  # what must stand beside it
     record: OnCourse | None = None  # on the recorded streams as a gateway would release them
     later: LaterData | None = None  # on those that the model was not fitted to
+
+    def about(self) -> tuple[str, Rows]:
+        stands = "the claim stands" if self.check.stands else "THE CLAIM IS CONTRADICTED"
+        rows = [("!", line) for line in (*self.check.contradictions, *self.warnings)]
+        return f"of {self.audit.policy.name}: {stands}", [("verdict", self.words), *rows]
 
     def to_json(self) -> dict[str, Any]:
         stands: dict[str, Any] = {"stands": self.check.stands, "contradictions": list(self.check.contradictions)}

@@ -120,7 +120,8 @@ def lstm(
 ) -> Learned:
     """The paper's adversary: guess x_t from the last `lookback` of `seen`, scored from step `start` on.
 
-    hold_out: whole traces, or single steps ("step": the rest of a trace is then known, an easier task).
+    hold_out: whole traces, single steps ("step": the rest of a trace is then known, an easier task), or "none": every
+    network is scored on what it learned from, which is no measure of an adversary, but may be what others report.
     """
     from veilstream.audit.lstm import train
 
@@ -128,7 +129,9 @@ def lstm(
     _, unit = np.unique(data.trace if hold_out == "trace" else data.step, return_inverse=True)
     loss, count = np.zeros((2, traces.n_traces))
     right, per_seed, stopped = 0.0, list[float](), 0
-    for s, (learn, stop, score) in enumerate(split(int(unit.max()) + 1, seeds, seed)):
+    n, everything = int(unit.max()) + 1, np.arange(unit.max() + 1)
+    parts = [(everything,) * 3] * seeds if hold_out == "none" else split(n, seeds, seed)
+    for s, (learn, stop, score) in enumerate(parts):
         train_on, stop_by = (data.only(np.isin(unit, part)).table(n_symbols) for part in (learn, stop))
         inner = _part(progress, s, seeds)
         net_s = train(train_on, stop_by, n_outputs, n_symbols, net, seed * seeds + s, inner)

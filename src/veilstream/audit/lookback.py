@@ -13,7 +13,7 @@ import numpy as np
 
 from veilstream.audit.bayes import by_symbol
 from veilstream.core.chain import MarkovChain
-from veilstream.core.information import Array, entropy
+from veilstream.core.information import Array, Index, entropy
 from veilstream.core.policy import Policy
 from veilstream.core.steady import stationary_law, steps_of
 
@@ -26,33 +26,28 @@ def window_law(chain: MarkovChain, policy: Policy, lookback: int, current: bool 
 
     current: the window ends with y_t, the release of the very step that is guessed; else with y_{t-1}.
     """
-    Y = policy.n_outputs
-    width = policy.remembers
-    if policy.n_memories is None or width is None or Y ** max(lookback, width) * len(chain) > MAX_CELLS:
-        return None
-    if chain.phases > 1:
+    Y, S = policy.n_outputs, policy.n_memories
+    if S is None or chain.phases > 1 or S * Y**lookback * len(chain) > MAX_CELLS:
         return None
     [step] = steps_of(policy, chain)
-    law = stationary_law(step, chain)  # own windows x Z
-    own = len(law)
-    while width < lookback or current:
-        last = current and width >= lookback - 1
-        grown = _step(policy, law, own)  # windows x Y x Z
-        law = (grown if last else grown @ chain.transition).reshape(-1, len(chain))
-        width += 1
-        if last:
-            break
-    law = law.reshape(-1, Y**lookback, len(chain)).sum(0)  # forget what is older
-    return by_symbol(chain, law)
+    law = stationary_law(step, chain)  # of (own memory, state); then of (own memory and releases since, state)
+    memory, releases = np.arange(S), np.zeros(S, dtype=np.int64)
+    for k in range(lookback):
+        joint = law[:, None] * policy.channel(memory).swapaxes(1, 2)  # with the release that follows
+        law = (joint if current and k == lookback - 1 else joint @ chain.transition).reshape(-1, len(chain))
+        y = np.tile(np.arange(Y), len(memory))
+        memory, releases = policy.next_memory(np.repeat(memory, Y), y), np.repeat(releases, Y) * Y + y
+        alike, which = np.unique(memory * Y**lookback + releases, return_inverse=True)
+        memory, releases = np.divmod(alike, Y**lookback)
+        law = summed(law, which, len(alike))
+    return by_symbol(chain, summed(law, releases, Y**lookback))
 
 
-def _step(policy: Policy, law: Array, own: int) -> Array:
-    """P(window, y, z) for every window: joint with the release that follows."""
-    grown = np.empty((len(law), policy.n_outputs, law.shape[1]))
-    for s in range(own):
-        a = policy.channel(np.asarray(s))  # Z x Y
-        grown[s::own] = law[s::own, None, :] * a.T
-    return grown
+def summed(law: Array, groups: Index, n: int) -> Array:
+    """Rows added up by group, n of them."""
+    found = np.zeros((n, law.shape[1]))
+    np.add.at(found, groups, law)
+    return found
 
 
 def least_cross_entropy(law: Array) -> float:

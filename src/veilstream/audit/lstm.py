@@ -45,7 +45,7 @@ class Lstm:
     steps_per_round: int = 25
     max_rounds: int = 80
     patience: int = 10  # rounds without a better held-out loss
-    max_seconds: float = math.inf  # of one training; the round it ends in is the last
+    max_seconds: float = math.inf  # processor time of one training; the round it ends in is the last
 
 
 class State(NamedTuple):
@@ -174,7 +174,7 @@ def train(
     k_init, k_run = jax.random.split(jax.random.key(seed))
     params = initial(k_init, n_outputs, n_symbols, net)
     state = State(params, optax.adam(net.learning_rate).init(params), k_run)
-    began, stopped = time.monotonic(), False
+    began, stopped = time.process_time(), False
     best, least, history = params, float("inf"), list[float]()
     for i in range(net.max_rounds):
         state = train_round(state, table, compiled)
@@ -186,7 +186,7 @@ def train(
             progress((i + 1) / net.max_rounds)
         if len(history) - 1 - int(np.argmin(history)) >= net.patience:
             break
-        stopped = time.monotonic() - began > net.max_seconds and i + 1 < net.max_rounds
+        stopped = time.process_time() - began > net.max_seconds and i + 1 < net.max_rounds
         if stopped:
             break
     return Trained(best, history, stopped)

@@ -66,7 +66,7 @@ def strange(policy: Artefact, runs: Runs) -> list[str]:
 
 def check_kind(readings: Readings, states: StateSpace | None) -> None:
     """Raises unless the data is of the policy's kind and unit."""
-    of_policy = "value" if states is None or not states.is_map else "position"
+    of_policy = "value" if states is None else {"bins": "value", "names": "name"}.get(states.kind, "position")
     if readings.kind != of_policy:
         raise InputError(
             f"the policy and the data have different state spaces: the policy is about {of_policy}s, "

@@ -50,7 +50,13 @@ RULES: dict[str, Callable[[dict[str, Any], dict[str, Array]], Rule]] = {
 
 @dataclass(frozen=True, eq=False)
 class BeliefPolicy(Policy, kind="belief"):
-    """The channel is a function of the service provider's exact belief, b(z) = P(Z_t = z | releases so far)."""
+    """The channel is a function of the service provider's exact belief, b(z) = P(Z_t = z | releases so far).
+
+    >>> import veilstream as vs
+    >>> solution = vs.solve("builtin:binary", method="belief-greedy", weight=2.0)
+    >>> type(solution.policy).__name__, solution.policy.channel(solution.policy.start()).shape
+    ('BeliefPolicy', (2, 2))
+    """
 
     chain: MarkovChain
     rule: Rule

@@ -73,12 +73,23 @@ NAMES = ["grid4x4-q0", "grid4x4-q1", "grid4x4-q2", "grid32x32-local", "grid2x3-t
 
 
 def builtin(name: str, flip: float = 0.1) -> MarkovChain:
-    """A chain by name: grid4x4-q0, -q1, -q2 (any size: grid16x16-q1), grid32x32-local, grid2x3-toy, binary."""
+    """A chain by name: grid4x4-q0, -q1, -q2 (any size: grid16x16-q1), grid32x32-local, grid2x3-toy, binary.
+
+    >>> import veilstream as vs
+    >>> chain = vs.builtin("grid4x4-q2")
+    >>> len(chain), round(chain.entropy_rate, 3)
+    (16, 3.012)
+    """
     return _lookup(name, flip)[0]
 
 
 def builtin_problem(name: str, constraint: Constraint, flip: float = 0.1) -> Problem:
-    """The chain with its distortion: Manhattan on grids, Hamming for `binary`."""
+    """The chain with its distortion: Manhattan on grids, Hamming for `binary`.
+
+    >>> import veilstream as vs
+    >>> vs.builtin_problem("grid2x3-toy", vs.Instantaneous(1)).distortion.shape
+    (6, 6)
+    """
     chain, distortion = _lookup(name, flip)
     return Problem(chain, distortion, constraint)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilstream.core.information import Array, Index, entropy, normalised
-from veilstream.core.powers import Powers
+from veilstream.core.powers import Powers, stationary_law
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +29,15 @@ LARGE, SPARSE = 256, 0.05  # states from which, and share of non-zeros below whi
 
 @dataclass(frozen=True, eq=False)
 class MarkovChain:
-    """A time-homogeneous chain on |Z| states; `initial` defaults to its stationary law."""
+    """A time-homogeneous chain on |Z| states; `initial` defaults to its stationary law.
+
+    >>> import veilstream as vs
+    >>> chain = vs.MarkovChain([[0.9, 0.1], [0.2, 0.8]])
+    >>> [round(float(p), 3) for p in chain.stationary], round(chain.entropy_rate, 3)
+    ([0.667, 0.333], 0.553)
+    >>> vs.MarkovChain.fit([[0, 0, 1, 1, 1, 0, 0]], smoothing=1.0).transition.round(2).tolist()
+    [[0.6, 0.4], [0.4, 0.6]]
+    """
 
     transition: Array  # |Z| x |Z|
     initial: Array = None  # type: ignore[assignment]  # |Z|
@@ -316,7 +324,7 @@ class MarkovChain:
         return cls(P, histories=tuple(contexts) if order > 1 else None, name=name, counts=counts)
 
     def sample(
-        self, steps: int, streams: int = 1, seed: int | np.random.Generator = 0, first: ArrayLike = 0
+        self, steps: int, streams: int = 1, seed: "int | np.random.Generator" = 0, first: ArrayLike = 0
     ) -> NDArray[np.int64]:
         """`streams` sequences of `steps` states z, from the initial law,  streams x steps.
 
@@ -375,19 +383,6 @@ def checked_stochastic(values: ArrayLike, what: str) -> Array:
         raise InputError(f"{what} {row}sums to {sums.ravel()[worst]:g}; it must sum to 1")
     total = p.sum(-1, keepdims=True)
     return np.where(np.abs(total - 1) <= ROUNDING, p, p / total)
-
-
-def stationary_law(P: Array) -> Array:
-    """pi P = pi for an irreducible P, by elimination without subtractions (Grassmann, Taksar, Heyman 1985)."""
-    A = P.copy()
-    n = len(A)
-    for k in range(n - 1, 0, -1):
-        A[:k, k] /= A[k, :k].sum()
-        A[:k, :k] += np.outer(A[:k, k], A[k, :k])
-    pi = np.ones(n)
-    for k in range(1, n):
-        pi[k] = pi[:k] @ A[:k, k]
-    return normalised(pi)
 
 
 def draw(law: Array, u: Array) -> NDArray[np.int64]:

@@ -125,7 +125,7 @@ class Course:
     def costs(self, policy: Policy) -> list[Array]:
         """Mean distance at every step, stream by stream."""
         tables = policy.phase_tables()
-        if tables is None or len(tables[0]) ** 2 * policy.n_states > MOST_MOVES:
+        if tables is None:
             drawn = self.run(policy, Unmetered()).each
             assert drawn is not None
             return np.split(drawn[0], np.cumsum([len(z) for z in self.states])[:-1])
@@ -134,9 +134,17 @@ class Course:
         to = policy.next_memory(s, y)
         kinds = {id(table): table for table in tables}
         moves = {}  # |Z| x S x S of each table
-        for k, table in kinds.items():
+        small = n * n * policy.n_states <= MOST_MOVES
+        for k, table in kinds.items() if small else ():
             moves[k] = np.zeros((policy.n_states, n, n))
-            np.add.at(moves[k], np.s_[:, s, to], table[s, :, y].T)  # type: ignore[arg-type]
+            for each in range(Y):
+                moves[k][:, np.arange(n), to[each::Y]] += table[:, :, each].T
+
+        def moved(p: Array, k: int, x: int) -> Array:
+            if small:
+                return np.asarray(p @ moves[k][x])
+            return np.asarray(np.bincount(to, (p[:, None] * kinds[k][:, x]).ravel(), n), float)
+
         found, start = [], np.eye(n)[first_memory(policy)]
         for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
             phase = policy.phase(np.arange(len(z)) + np.cumsum(gaps), first)
@@ -144,7 +152,7 @@ class Course:
             laws, p = np.empty((len(z), n)), start
             for t, (k, x) in enumerate(zip(active, z.tolist(), strict=True)):
                 laws[t] = p
-                p = p @ moves[k][x]
+                p = moved(p, k, x)
             which, cost = np.array(active), np.empty(len(z))
             for k, table in kinds.items():
                 for x in np.unique(z[which == k]):

@@ -158,7 +158,9 @@ class CyclicChain(MarkovChain):
     def _rounds(self) -> dict[bytes, Powers]:
         return {}
 
-    def sample(self, steps: int, streams: int = 1, seed: int | np.random.Generator = 0, first: ArrayLike = 0) -> Index:
+    def sample(
+        self, steps: int, streams: int = 1, seed: "int | np.random.Generator" = 0, first: ArrayLike = 0
+    ) -> Index:
         """From the law at the phase of the first step, whose public number is `first` (one for all, or one each)."""
         rng = np.random.default_rng(seed)
         z = np.empty((streams, steps), dtype=np.int64)

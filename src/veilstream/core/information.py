@@ -16,6 +16,12 @@ def normalised(x: Array) -> Array:
     return law
 
 
+def dot(x: Array, y: Array) -> Array:
+    """sum_i x_i y_i, along the last axis."""
+    sums: Array = np.einsum("...i,...i->...", x, y)
+    return sums
+
+
 def xlog2(x: ArrayLike, y: ArrayLike) -> Array:
     """x log2 y elementwise, and 0 wherever x = 0 (whatever y is there)."""
     x, y = np.broadcast_arrays(np.asarray(x, float), np.asarray(y, float))

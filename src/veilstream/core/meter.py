@@ -5,13 +5,15 @@
 *table*     L(mu_s, a_s) per memory s of a policy with few of them, mu_s the stationary law of the state given s: one
             look-up per step. Its mean is I(Z_t; Y_t | S_t), an upper bound on the rate; start-up bits are not in it,
             and after a gap it is no bound: for streams without gaps alone
-*capacity*  max over all priors of L(., a_s): an upper bound for every chain, used where the chain is not known
+*capacity*  max over all priors of L(., a_s): an upper bound for every chain, used where the chain is not known, or only
+            guessed (`capacity`)
 
 Three more that charge nothing drive the same loop for an audit: `Follower` keeps an adversary's belief, `Listener`
 tells the output law as well, `Unmetered` keeps none.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -19,10 +21,13 @@ import numpy as np
 from veilstream.core.chain import MarkovChain
 from veilstream.core.feedback import MOVE_BITS
 from veilstream.core.histories import TrueStates
-from veilstream.core.information import Array, Index, divergence, entropy
+from veilstream.core.information import Array, Index, divergence, dot, entropy
 from veilstream.core.policy import Memory, Policy
-from veilstream.core.problem import leakage, output_law, posterior
+from veilstream.core.problem import leakage, output_law, posterior, posterior_of
 from veilstream.core.steady import stationary_law, steps_of
+
+LEAST = 1e-300  # p log2 p is 0 there
+FEW = 8  # streams a memory below which they are not worth sorting
 
 
 class Meter(Protocol):
@@ -103,6 +108,10 @@ class Follower(Plain):
     def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:
         return self.chain.moved(posterior(belief, self.seen(a), y), step)
 
+    def heard(self, belief: Array, a_y: Array, step: Index) -> Array:
+        """`after`, where only the column a(y|.) of the release is known."""
+        return self.chain.moved(posterior_of(belief, a_y), step)
+
     def skip(self, belief: Array, k: int, step: Index) -> Array:
         return self.chain.later(belief, k, step)
 
@@ -119,17 +128,55 @@ class Listener(Follower):
 
 
 @dataclass(frozen=True, eq=False)
+class Channels:
+    """The channels of a policy that is a table, by memory."""
+
+    table: Array  # a_s(y|z), S x |Z| x |Y|
+    noise: Array  # H(a_s(.|z)), S x |Z|
+
+    @classmethod
+    def of(cls, table: Array) -> "Channels":
+        return cls(table, entropy(table))
+
+    @cached_property
+    def columns(self) -> Array:
+        """a_s(y|.), S x |Y| x |Z|."""
+        return np.ascontiguousarray(np.swapaxes(self.table, 1, 2))
+
+    def output_law(self, b: Array, memory: Memory) -> Array:
+        """sum_z b(z) a_s(y|z): many streams together by memory, one product each; few of them one by one."""
+        S = len(self.table)
+        if len(b) < FEW * S:
+            return output_law(b, self.table[memory])
+        order = np.argsort(memory.astype(np.uint16 if S <= 1 << 16 else np.int64), kind="stable")
+        p, at = np.empty((len(b), self.table.shape[2])), b.take(order, 0)
+        ends = np.cumsum(np.bincount(memory, minlength=S)).tolist()
+        for s, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+            np.matmul(at[start:end], self.table[s], out=p[start:end])
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return p.take(back, 0)
+
+    def column(self, memory: Memory, y: Index) -> Array:
+        """a_s(y|.), n x |Z|."""
+        S, Y, Z = self.columns.shape
+        found: Array = self.columns.reshape(S * Y, Z).take(memory * Y + y, 0)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
 class ExactMeter(Follower):
     """L(b, a) at the belief."""
 
-    noise: Array | None = None  # H(a_s(.|z)) of every memory s, S x |Z|, where the policy is a table
+    channels: Channels | None = None  # where the policy is a table
 
     def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
-        seen = self.seen(a)
-        p = output_law(belief, seen)
-        if self.noise is None:
-            return leakage(belief, seen), p
-        return np.maximum(entropy(p) - (belief * self.noise[memory]).sum(-1), 0), p  # I = H(Y) - H(Y|Z)
+        if self.channels is None:
+            seen = self.seen(a)
+            return leakage(belief, seen), output_law(belief, seen)
+        p = self.channels.output_law(belief, memory) if a is None else output_law(belief, self.seen(a))
+        given = dot(belief, self.channels.noise.take(memory, 0))
+        return np.maximum(-dot(p, np.log2(np.maximum(p, LEAST))) - given, 0), p  # I = H(Y) - H(Y|Z)
 
 
 @dataclass(frozen=True, eq=False)

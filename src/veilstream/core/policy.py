@@ -37,7 +37,13 @@ MAX_DEPTH = 8  # policies inside policies
 
 
 class Policy(ABC):
-    """A frozen dataclass with a field `chain`, which it was made for: its channel need not use that, a meter does."""
+    """A frozen dataclass with a field `chain`, which it was made for: its channel need not use that, a meter does.
+
+    >>> import veilstream as vs
+    >>> policy = vs.solve("builtin:binary", weight=2.0).policy
+    >>> isinstance(policy, vs.Policy), policy.n_states, policy.n_outputs
+    (True, 2, 2)
+    """
 
     kind: ClassVar[str]
     chain: MarkovChain | None

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from veilstream.core.information import Array
+from veilstream.core.information import Array, normalised
 
 SETTLED = 1e-12  # largest entry in which P^(2^j) and its square may differ and count as the same
 
@@ -48,3 +48,16 @@ class Powers:
                 self._settled = len(self._doublings)
             self._doublings.append(square)
         return self._doublings[min(j, self._settled)]
+
+
+def stationary_law(P: Array) -> Array:
+    """pi P = pi for an irreducible P, by elimination without subtractions (Grassmann, Taksar, Heyman 1985)."""
+    A = P.copy()
+    n = len(A)
+    for k in range(n - 1, 0, -1):
+        A[:k, k] /= A[k, :k].sum()
+        A[:k, :k] += np.outer(A[:k, k], A[k, :k])
+    pi = np.ones(n)
+    for k in range(1, n):
+        pi[k] = pi[:k] @ A[:k, k]
+    return normalised(pi)

@@ -19,16 +19,17 @@ every state may show, and the belief moves by P alone; where no output is open t
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from veilstream.core.capacity import CapacityMeter
 from veilstream.core.chain import draw
 from veilstream.core.feedback import DOWN, STAY, UP, Excess
 from veilstream.core.histories import BLIND, TrueStates
-from veilstream.core.information import Array, Index, entropy
-from veilstream.core.meter import ExactMeter, HistoryMeter, Meter, TableMeter
+from veilstream.core.information import Array, Index
+from veilstream.core.meter import Channels, ExactMeter, HistoryMeter, Meter, TableMeter
 from veilstream.core.policy import Memory, Policy
 from veilstream.core.problem import Problem
 from veilstream.errors import InputError
@@ -37,7 +38,7 @@ MOST_CELLS = 1 << 24  # channel entries held at once: streams beyond that go in 
 SILENT = -1  # as a release: nothing was released at this step
 
 Uniforms = Callable[[int], Array]
-MeterName = Literal["exact", "table"]
+MeterName = Literal["exact", "table", "capacity"]
 
 
 class SecureUniforms:
@@ -98,7 +99,9 @@ class Mechanism:
         problem: Problem | None = None,
         ceiling: float | None = None,
         meter: MeterName | Meter = "exact",
+        sighted: bool = False,
     ) -> None:
+        """sighted: no true state will be BLIND, so that its row is all there is to draw from; for many streams."""
         if problem is not None:
             check_fits(policy, problem)
         if ceiling is not None and not ceiling >= 0:
@@ -118,8 +121,13 @@ class Mechanism:
         )
         self.safe = None if problem is None or problem.forbidden is None else problem.open  # without looking
         self.drawn: Array | None = None
+        self.channels: Channels | None = None  # then nobody asks for a channel of every stream
         if self.safe is None and self.table is not None and isinstance(self.meter, TableMeter):
             self.drawn = cumulative_rows(self.table, self.meter.law)
+        elif sighted and self.positive and self.safe is None and isinstance(self.meter, ExactMeter):
+            self.channels = self.meter.channels
+            if self.channels is not None:
+                self.drawn = cumulative_rows(self.channels.table, self.channels.table[:, 0])
         self.true_states = TrueStates.plain(policy.n_states) if chain is None else TrueStates.of(chain)
         self.open = np.ones(policy.n_outputs, bool) if problem is None else problem.allowed.all(0)
 
@@ -195,7 +203,9 @@ class Mechanism:
     def draw(self, s: Streams, view: View, z: Index, u: Array) -> Index:
         """y ~ a[z], or from the output law where z is BLIND: of that only what is forbidden to no state, or SILENT."""
         if self.drawn is not None:  # channel, law and bits depend on the memory alone: one look-up each
-            return np.asarray((self.drawn[s.memory, z] <= u[:, None]).sum(-1))
+            S, rows, Y = self.drawn.shape
+            row = self.drawn.reshape(S * rows, Y).take(s.memory * rows + z % rows, 0)
+            return np.asarray((row <= u[:, None]).sum(-1))
         assert view.channel is not None
         seen = self.table[s.memory, z] if self.table is not None else view.channel[np.arange(len(z)), z]
         if view.law is None:
@@ -209,7 +219,12 @@ class Mechanism:
         return y if self.safe is None else np.where(blind & ~law.any(-1), SILENT, y)
 
     def after(self, s: Streams, view: View, y: Index) -> Streams:
-        memory, belief = self.policy.update(s.memory, y, view.used), self.meter.after(s.belief, view.used, y, s.step)
+        memory = self.policy.update(s.memory, y, view.used)
+        if self.channels is not None and view.used is None:
+            assert isinstance(self.meter, ExactMeter)
+            belief = self.meter.heard(s.belief, self.channels.column(s.memory, y), s.step)
+        else:
+            belief = self.meter.after(s.belief, view.used, y, s.step)
         return Streams(self._at(memory, s.step + 1), belief, s.total + view.bits, s.step + 1)
 
     def _under_ceiling(self, s: Streams, view: View, y: Index, u: Array) -> tuple[Streams, Index]:
@@ -217,7 +232,7 @@ class Mechanism:
         over = s.total + view.bits > (np.inf if self.ceiling is None else self.ceiling)
         if not over.any():
             return self.after(s, view, y), y
-        a, law = view.used, view.law
+        a, law = view.used if self.channels is None else self.channels.table[s.memory], view.law
         assert law is not None
         silent = over & ~(law[:, self.open] > 0).any(-1)
         shown = np.where(self.open, law, 0)
@@ -228,9 +243,7 @@ class Mechanism:
         after = self.after(s, View(a, a, law, np.where(over, 0, view.bits)), y)
         after.memory[silent] = self._at(self.policy.skip(s.memory), s.step + 1)[silent]
         after.belief[silent] = self.meter.silent(s.belief, s.step)[silent]
-        if (
-            self.policy.moves_by is not None and self.ceiling is not None
-        ):  # its charge is one sum: it ends here for good
+        if self.policy.moves_by is not None and self.ceiling is not None:  # its charge is one sum: it ends for good
             after.total[over] = np.maximum(after.total[over], self.ceiling)
         return after, np.where(silent, SILENT, y)
 
@@ -255,8 +268,10 @@ def cumulative_rows(table: Array, law: Array) -> Array:
 
 
 def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | None) -> Meter:
-    if meter not in ("exact", "table"):
-        raise InputError(f"unknown meter {meter!r}; known: exact, table")
+    if meter not in get_args(MeterName):
+        raise InputError(f"unknown meter {meter!r}; known: {', '.join(get_args(MeterName))}")
+    if meter == "capacity":
+        return CapacityMeter(policy)
     if meter == "table":
         if table is None or problem is None:
             raise InputError("the table meter needs a window policy of moderate size and its problem")
@@ -274,7 +289,7 @@ def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | N
     if chain is not None and chain.order > 1:
         return HistoryMeter.of(chain)
     if chain is not None:
-        return ExactMeter(chain, noise=None if table is None else entropy(table))
+        return ExactMeter(chain, channels=None if table is None else Channels.of(table))
     if table is None:
         raise InputError("the meter needs the chain: pass problem=...")
     return TableMeter.of_capacity(table)
@@ -286,6 +301,13 @@ class Releaser:
     A policy from `solve` knows its chain, and the meter is exact. For a bare window policy without `problem` it
     charges each step the capacity of the channel, an upper bound for every chain. `step`: the public number of the
     first step, for a chain with a clock.
+
+        >>> import veilstream as vs
+        >>> solution = vs.solve("builtin:binary", avg=0.1)
+        >>> releaser = vs.Releaser(solution.policy)            # draws come from the system's secure generator
+        >>> shown = [releaser.release(x) for x in (0, 0, 1, None, 1)]
+        >>> set(shown) <= {0, 1}, releaser.leaked_bits > 0
+        (True, True)
     """
 
     def __init__(
@@ -340,8 +362,14 @@ def release_many(
     seed: int | None = None,
     step: ArrayLike = 0,
 ) -> Released:
-    """Many streams at once: true symbols x, streams x steps, each stream from its own start (at these public steps)."""
-    mechanism, source = Mechanism(policy, problem, ceiling, meter), uniforms(seed)
+    """Many streams at once: true symbols x, streams x steps, each stream from its own start (at these public steps).
+
+    >>> import veilstream as vs
+    >>> solution = vs.solve("builtin:binary", avg=0.1)
+    >>> vs.release_many(solution.policy, [[0, 0, 1], [1, 1, 1]]).y.shape
+    (2, 3)
+    """
+    mechanism, source = Mechanism(policy, problem, ceiling, meter, sighted=True), uniforms(seed)
     x = np.asarray(x)
     if x.ndim != 2:
         raise InputError(f"x must be streams x steps, found {x.ndim} axes")

@@ -24,6 +24,14 @@ class WindowPolicy(Policy, kind="window"):
 
     The kernel of an optimal policy does not depend on the oldest symbol, so K has |Y|^(w-1) entries (one for w <= 1)
     and the whole is stored without its |Y|^w x |Z| x |Y| product. A plain table is r = 1, K = table.
+
+        >>> import veilstream as vs
+        >>> policy = vs.solve("builtin:binary", weight=2.0, window=1).policy
+        >>> memory = policy.start()
+        >>> a = policy.channel(memory)                         # |Z| x |Y|, rows sum to 1
+        >>> memory = policy.update(memory, 0)                  # 0 was released
+        >>> a.sum(1).round(6).tolist(), int(memory)
+        ([1.0, 1.0], 0)
     """
 
     output_model: Array  # r: |Y|^w x |Y|

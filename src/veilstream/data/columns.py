@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from veilstream.errors import InputError
 
 LONGEST = 40  # characters of a file in an error line
+LONGEST_NAME = 200  # of a column that is looked at
 NONE = "-"  # as a column: there is none, whatever the names look like
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -29,6 +30,8 @@ ROLES: dict[str, tuple[str, ...]] = {
         "device_time",
         "reading_time",
         "local_time",
+        "hour_start",
+        "read_at",
     ),
     "lat": ("lat", "latitude", "y"),
     "lon": ("lon", "lng", "long", "longitude", "x"),
@@ -77,13 +80,15 @@ ROLES: dict[str, tuple[str, ...]] = {
     ),
     "trace": ("trace", "trip", "track", "trajectory", "trip_id", "track_id", "trace_id", "trajectory_id", "segment"),
 }
+NAMED = ("zone", "place", "room", "activity", "state")  # columns whose values are names, where there are no numbers
 _UNIT = re.compile(
     r"(?:^|[\s_(\[/]+|(?<=[^a-z])|(?=kwh|mwh))(kwh|wh|mwh|kw|w|mg/dl|mmol/l|bpm)(?:/hh)?"
     r"(?:[\s_(]*per half hour[\s)]*)?[)\]]?$",
     re.IGNORECASE,
 )
 _ASIDE = re.compile(r"\s*[(\[][^()\[\]]*[)\]]\s*$")  # "Timestamp (YYYY-MM-DDThh:mm:ss)"
-_READING = re.compile(r"^\s*[+-]?[.,]?\d|\d[.,]\d|\d{5}")  # what no name of a column looks like
+LIKE_A_READING = r"^\s*[+-]?[.,]?\d|\d[.,]\d|\d{5}"  # what no name looks like
+_READING = re.compile(LIKE_A_READING)
 _UNIT_NAMES = {
     "kwh": "kWh", "wh": "Wh", "mwh": "MWh", "kw": "kW", "w": "W", "mg/dl": "mg/dL", "mmol/l": "mmol/L", "bpm": "bpm",
 }  # fmt: skip
@@ -139,12 +144,12 @@ def parse_columns(text: str | None) -> dict[str, str]:
 
 def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> Layout:
     """The layout of a table with these column names; what `columns` says wins."""
-    listing = _listing(header)
+    shown = listing(header)
     absent = {role for role, column in columns.items() if column == NONE and column not in header}
     columns = {role: column for role, column in columns.items() if role not in absent}
     for role, column in columns.items():
         if column not in header:
-            raise InputError(f"{where}: no column {column!r} for {role}; the columns are {listing}")
+            raise InputError(f"{where}: no column {column!r} for {role}; the columns are {shown}")
     found = dict(columns)
     free = [c for c in header if c not in columns.values()]
     for role, names in ROLES.items():
@@ -154,32 +159,31 @@ def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> L
                 found[role] = guess
                 free.remove(guess)
     if "time" not in found:
-        raise InputError(f"{where}: no time column among {listing}; name it with `columns='time=COLUMN'`")
+        raise InputError(f"{where}: no time column among {shown}; name it with `columns='time=COLUMN'`")
     if "lat" in found and "lon" in found:
         return Layout(found["time"], found["lat"], found["lon"], stream=found.get("stream"), trace=found.get("trace"))
     half = ("lat" in found) != ("lon" in found)
     if half and ("lat" in columns or "lon" in columns or "value" not in found):
         missing = "lon" if "lat" in found else "lat"
-        raise InputError(f"{where}: no {missing} column among {listing}; name it with `columns='{missing}=COLUMN'`")
+        raise InputError(f"{where}: no {missing} column among {shown}; name it with `columns='{missing}=COLUMN'`")
     if "value" not in found:
-        united = [c for c in free if _UNIT.search(c)]
-        if len(united) == 1:
-            found["value"] = united[0]
+        united = [c for c in free if guess_unit(c)]
+        named = [c for c in free if len(free) == 1 and _plain(c) in NAMED]
+        if len(united or named) == 1:
+            found["value"] = (united or named)[0]
     if "value" in found:
         value, stream, trace = found["value"], found.get("stream"), found.get("trace")
         return Layout(found["time"], value=value, stream=stream, trace=trace, unit=guess_unit(value))
     wide = tuple(c for c in header if c not in (found["time"], found.get("trace"), found.get("stream")))
     if not wide:
         raise InputError(
-            f"{where}: a reading needs lat and lon, or a value; there is {listing} only: name it with "
+            f"{where}: a reading needs lat and lon, or a value; there is {shown} only: name it with "
             "`columns='value=COLUMN'`"
         )
     if "stream" not in found:
         return Layout(time=found["time"], trace=found.get("trace"), wide=wide)
     if len(wide) > 1:
-        raise InputError(
-            f"{where}: which of {_listing(list(wide))} is the value? name it with `columns='value=COLUMN'`"
-        )
+        raise InputError(f"{where}: which of {listing(list(wide))} is the value? name it with `columns='value=COLUMN'`")
     return Layout(found["time"], value=wide[0], stream=found["stream"], trace=found.get("trace"))
 
 
@@ -212,7 +216,7 @@ def check_one_person(splits: Iterable[Split], where: str) -> None:
     """Raises where a column that nobody named tells people apart: they are never merged without a word."""
     for split in splits:
         if split.tells_apart:
-            name = _listing([split.column])
+            name = listing([split.column])
             raise InputError(
                 f"{where}: column {name} tells {split.values} streams apart that have readings at the same times; say "
                 f"`columns='stream={name}'`, or `columns='stream={NONE}'` if all of it is one stream's"
@@ -221,18 +225,20 @@ def check_one_person(splits: Iterable[Split], where: str) -> None:
 
 def guess_unit(column: str) -> str:
     """ "KWH/hh (per half hour)" -> "kWh"; "" if the name says nothing."""
-    match = _UNIT.search(column)
+    match = _UNIT.search(column) if len(column) <= LONGEST_NAME else None
     return _UNIT_NAMES[match[1].lower()] if match else ""
 
 
-def _listing(header: list[str]) -> str:
+def listing(header: list[str], most: int = 8) -> str:
     """The names of the columns; of what may be readings (a file without a header, a quote left open) the form only."""
-    names = [form(c) if _READING.search(c) or not c.isprintable() else c[:LONGEST] for c in header[:8]]
-    return ", ".join(names) + (", ..." if len(header) > 8 else "")
+    names = [form(c) if _READING.search(c) or not c.isprintable() else c[:LONGEST] for c in header[:most]]
+    return ", ".join(names) + (", ..." if len(header) > most else "")
 
 
 def _bare(column: str) -> str:
     """The same without what stands in brackets behind it, or a unit: "Historic Glucose mg/dL" is historic_glucose."""
+    if len(column) > LONGEST_NAME:
+        return ""
     bare = _ASIDE.sub("", column)
     return _plain(_UNIT.sub("", bare) if bare == column else bare)
 

@@ -68,9 +68,22 @@ class Cost:
         x = self.states.encode(readings)
         if self.table is None:
             return np.asarray(PERCENT * (x[:, None] != self.at))
+        return self._costs[x][:, self.at]
+
+    def distance_to(self, readings: ArrayLike, releases: NDArray[np.int64]) -> Array:
+        """From each reading to one release each: `distances_from` at these."""
+        if self.measure in ("absolute", "squared"):
+            far = self.shown.distance_to(readings, releases)
+            return far if self.measure == "absolute" else np.asarray(far**2)
+        x = self.states.encode(readings)
+        at = self.at[releases]
+        return np.asarray(PERCENT * (x != at)) if self.table is None else np.asarray(self._costs[x, at])
+
+    @property
+    def _costs(self) -> Array:
+        assert self.table is not None
         finite = np.isfinite(self.table)
-        costs: Array = np.where(finite, self.table, self.table[finite].max(initial=0.0))
-        return costs[x][:, self.at]
+        return np.where(finite, self.table, self.table[finite].max(initial=0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +96,9 @@ class ByState:
     def distances_from(self, readings: ArrayLike) -> Array:
         return np.asarray(self.costs[self.states.encode(readings)])
 
+    def distance_to(self, readings: ArrayLike, releases: NDArray[np.int64]) -> Array:
+        return np.asarray(self.costs[self.states.encode(readings), releases])
+
 
 @dataclass(frozen=True, eq=False)
 class Signed:
@@ -92,6 +108,9 @@ class Signed:
 
     def distances_from(self, readings: ArrayLike) -> Array:
         return np.asarray(self.shown.coordinates[:, 0] - np.asarray(readings, dtype=float).reshape(-1, 1))
+
+    def distance_to(self, readings: ArrayLike, releases: NDArray[np.int64]) -> Array:
+        return np.asarray(self.shown.coordinates[releases, 0] - np.asarray(readings, dtype=float).ravel())
 
 
 def read_table(path: str | Path, names: tuple[str, ...]) -> tuple[Array, str]:

@@ -164,11 +164,15 @@ def grid_cells(points: NDArray[np.float64], cell_m: float) -> StateSpace:
         raise InputError(f"`grid_m={cell_m:g}` gives {len(cells):,} cells; at most {MAX_STATES}: make them larger")
     if len(cells) < 2:
         raise InputError(f"`grid_m={cell_m:g}` puts everything into one cell; a chain needs 2: make them smaller")
+    names = tuple(f"cell {r} {c}" for r, c in cells - cells.min(0))
+    return StateSpace("grid", lattice_centres(cells, cell_m), names, "km")
+
+
+def lattice_centres(cells: NDArray[np.int64], cell_m: float) -> NDArray[np.float64]:
+    """The middle of each (row, column) of the grid."""
     lat = (cells[:, 0] + 0.5) * cell_m / METRES_PER_DEGREE
     lon = (cells[:, 1] + 0.5) * cell_m / (METRES_PER_DEGREE * np.maximum(np.cos(np.radians(lat)), 1e-6))
-    centres = np.stack([np.clip(lat, -90, 90), np.clip(lon, -180, 180)], axis=1)
-    names = tuple(f"cell {r} {c}" for r, c in cells - cells.min(0))
-    return StateSpace("grid", centres, names, "km")
+    return np.stack([np.clip(lat, -90, 90), np.clip(lon, -180, 180)], axis=1)
 
 
 def value_bins(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,17 +13,17 @@ from veilstream.core.cyclic import CyclicChain
 from veilstream.data.card import THIN_ROW, ModelCard, describe
 from veilstream.data.cover import RESOLUTION_M, stops_and_cells
 from veilstream.data.crossval import CrossValidation, Smoothing, blocks_of, cross_validate, pseudo_counts, select_order
-from veilstream.data.cycle import NONE, CycleChoice, renewed, with_clock
+from veilstream.data.cycle import NONE, renewed, with_clock
 from veilstream.data.dead_ends import link_dead_ends
-from veilstream.data.distances import Distances, distances_of
+from veilstream.data.distances import distances_of
 from veilstream.data.encode import encode_steps
 from veilstream.data.find import Stops, find_stops, fitting_bins, given_places, grid_cells, value_bins
 from veilstream.data.hold_out import Later, earlier, split
+from veilstream.data.model import FittedModel, GapChoice
 from veilstream.data.moves import smoothing_of
 from veilstream.data.readings import Account, Readings
-from veilstream.data.record import Record
 from veilstream.data.recording import Recording
-from veilstream.data.states import StateSpace
+from veilstream.data.states import StateSpace, named
 from veilstream.data.steps import DEFAULT_MAX_GAP_S, Runs, make_runs, to_steps
 from veilstream.errors import InputError
 from veilstream.units import format_duration
@@ -63,114 +62,6 @@ class FitOptions:
             return None
         resolution_m = self.resolution_m or self.cells_m or RESOLUTION_M
         return resolution_m, self.cells_m or resolution_m
-
-
-@dataclass(frozen=True)
-class GapChoice:
-    """What another way with gaps would have given, on the same states."""
-
-    name: str
-    transitions: int
-    entropy_data: float
-    entropy_rate: float
-    chosen: bool
-
-
-@dataclass(frozen=True)
-class FittedModel:
-    """States and chain, how the data behind them was recorded, and everything there is to say about them."""
-
-    states: StateSpace
-    chain: MarkovChain
-    recording: Recording
-    runs: Runs
-    account: Account
-    card: ModelCard
-    held_out: CrossValidation | None
-    orders: list[CrossValidation]
-    gap_choices: list[GapChoice]
-    distances: Distances
-    traces: int
-    points: int
-    streams: int
-    resolution_m: float
-    notes: list[str] = field(default_factory=list)
-    later: Later | None = None  # what was held out
-    cycle: CycleChoice = NONE
-
-    @property
-    def period_s(self) -> float | None:
-        return self.recording.period_s
-
-    @property
-    def record(self) -> Record | None:
-        """The readings behind it, a row a step, for the file; None where there are none (all is known from others)."""
-        steps = self.runs.source
-        return Record.of(steps.stream, steps.step, steps.points, self.runs.symbols) if len(steps) else None
-
-    @property
-    def within_resolution(self) -> float | None:
-        """Share of the recorded steps whose reading is within the resolution of its state; None for values."""
-        if not self.states.is_map or not len(self.runs.source):
-            return None
-        away = self.states.distance_to(self.runs.source.points, self.runs.symbols)
-        return float((away * 1000 <= self.resolution_m).mean())
-
-    def figures(self) -> dict[str, Any]:
-        """What there was to learn from, for the file: whoever solves, audits or reports can say how sure it is."""
-        steps = len(self.runs.source) + self.account.count("no stop") * (self.recording.noise == "drop")
-        return {
-            "states": len(self.states),
-            "effective_sample": self.card.effective_sample,
-            "steps": steps,
-            "no_stop": self.account.count("no stop") / max(steps, 1),
-            "raw_p95": self.distances.raw_p95,
-            "held_out_bits": self.held_out.loss if self.held_out else None,
-            "held_out_se": self.held_out.loss_se if self.held_out else None,
-            "last_step": int(self.runs.source.step.max()) if len(self.runs.source) else None,
-            "later_bits": self.later.loss.value if self.later else None,
-            "later_low": self.later.loss.low if self.later else None,
-            "later_high": self.later.loss.high if self.later else None,
-        }
-
-    def to_json(self) -> dict[str, Any]:
-        card, held = self.card, self.held_out
-        return {
-            "traces": self.traces,
-            "points": self.points,
-            "streams": self.streams,
-            "steps": self.runs.steps,
-            "transitions": self.runs.transitions,
-            "states": len(self.states),
-            "kind": self.states.kind,
-            "unit": self.states.unit,
-            "order": self.chain.order,
-            "period_s": self.period_s,
-            "recording": self.recording.export(),
-            "entropy_rate": card.entropy_rate,
-            "entropy_data": card.entropy_data,
-            "held_out_bits": held.loss if held else None,
-            "held_out_se": held.loss_se if held else None,
-            "held_out": None if self.later is None else self.later.to_json(),
-            "cycle": self.cycle.to_json(),
-            "orders": [{"order": cv.order, "held_out_bits": cv.loss, "se": cv.loss_se} for cv in self.orders],
-            "self_transition": card.self_transition,
-            "moves": card.moves,
-            "effective_sample": card.effective_sample,
-            "row_count_min": float(card.row_counts.min()),
-            "row_count_median": float(np.median(card.row_counts)),
-            "thin_rows": card.thin_rows,
-            "never_left": [self.states.names[i] for i in card.never_left],
-            "never_entered": [self.states.names[i] for i in card.never_entered],
-            "drift": card.drift,
-            "gap_choices": [asdict(c) for c in self.gap_choices],
-            "distances": asdict(self.distances),
-            "resolution_m": self.resolution_m if self.states.is_map else None,
-            "within_resolution": self.within_resolution,
-            "study_only": list(self.recording.study_only),
-            "account": self.account.to_json(),
-            "notes": self.notes,
-        }
 
 
 def fit_model(
@@ -247,6 +138,8 @@ def fit_model(
         [*_merged(readings), *_warnings(card, states, recording)],
         later,
         cycle,
+        options.seed,
+        readings.sha256,
     )
 
 
@@ -264,10 +157,19 @@ def find_states(
     """The states of these points, which of the points are stops where that was asked, and a note."""
     if space is not None:
         return space, None, "states given, shared with others or from before"
+    if readings.kind == "name":
+        return _name_states(readings, options), None, "names of the data, each a state"
     if readings.kind == "value":
         states, note = _value_states(points, readings.unit, options)
         return states, None, note
     return _position_states(points, options)
+
+
+def _name_states(readings: Readings, options: FitOptions) -> StateSpace:
+    for what in ("n_states", "grid_m", "width", "edges", "places", "cells_m", "resolution_m"):
+        if getattr(options, what):
+            raise InputError(f"`{what}` is for numbers; these readings are names, and each is a state")
+    return named(readings.names)
 
 
 def _value_states(points: NDArray[np.float64], unit: str, options: FitOptions) -> tuple[StateSpace, str]:

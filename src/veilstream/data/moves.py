@@ -68,7 +68,7 @@ def smoothing_of(
 
     stops: so many states, the first, are where people stay. moves: asked for, refused, or (None) cells and bins only.
     """
-    if moves is False or (moves is None and states.kind in ("stops", "places")):
+    if moves is False or (moves is None and states.kind in ("stops", "places", "names")):
         return uniform
     choice = choose_moves(sequences, states, uniform, seed, (np.arange(len(states)) >= stops).astype(np.int64))
     if choice is None or not (moves or choice.gains):

@@ -34,8 +34,10 @@ def points_of(states: StateSpace, show: str | None = None) -> StateSpace | None:
 
     Two points a state made solving 2-3 times slower and saved 0.0-0.6 % of the bits (user 016, three households).
     """
-    if show == STATES:
+    if show == STATES or (states.kind == "names" and show is None):
         return None
+    if states.kind == "names":
+        raise InputError(f"`show` is for places and values; names are shown as they are, found {show!r}")
     if not states.is_map:
         return _round(states) if show is None else _every(states, show)
     metres = 1000 * parse_quantity(show or SHOW, "km", "`show`")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from veilstream.errors import InputError
 
 MICROSECONDS = 1_000_000
-VALUE_COLUMNS = {"position": ["lat", "lon"], "value": ["value"]}
+VALUE_COLUMNS = {"position": ["lat", "lon"], "value": ["value"], "name": ["value"]}
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Readings:
 
     frame    columns stream (u32), trace (u32), t (i64, microseconds UTC), then lat, lon or value (f64)
     streams  names by stream code
-    kind     "position" (degrees) or "value"
+    kind     "position" (degrees), "value", or "name": numbers that stand for `names` (`states.name_code`)
     unit     of the value; "km" for positions (distances are in km)
     stepped  True if `t` counts steps (small integers) rather than time
     files    the files read, for error messages and the data hash
@@ -67,6 +67,7 @@ class Readings:
     sha256: str = ""
     bad_streams: tuple[str, ...] = ()
     iso: bool = True
+    names: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:

@@ -28,6 +28,8 @@ class Far(Protocol):
 
     def distances_from(self, readings: ArrayLike) -> NDArray[np.float64]: ...
 
+    def distance_to(self, readings: ArrayLike, releases: NDArray[np.int64], /) -> NDArray[np.float64]: ...
+
 
 MOST_STEPS = 100_000  # kept of a record, the latest
 

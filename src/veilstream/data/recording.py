@@ -34,6 +34,12 @@ class Recording:
     noise          steps that are no stop: nearest (given to the nearest state), or drop
     eps_m          with min_samples: what a stop is
     max_speed_kmh  a point faster than this from both its neighbours is dropped
+
+        >>> import veilstream as vs
+        >>> vs.Recording(period_s=300).steps_in("day", "feedback")
+        288
+        >>> vs.Recording(bin="mean").study_only
+        ("`bin='mean'`: a step has the mean of its readings, not the first",)
     """
 
     period_s: float | None = None

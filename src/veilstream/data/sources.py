@@ -15,14 +15,15 @@ from pathlib import Path
 import polars as pl
 
 from veilstream.data.columns import parse_columns
-from veilstream.data.readers import READERS
+from veilstream.data.readers import ENDINGS, READERS
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
 from veilstream.data.readers.times import check_zone
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings, hash_files
+from veilstream.data.unpack import ending, parts_of
 from veilstream.errors import InputError
 
-ENDINGS = {ending: reader for reader in READERS for ending in reader.endings}
 STDIN = "stdin"
+LOOSE = {".json", ".xml", ".db", ".sqlite"}  # endings that much else has; a database is read when it is named
 HEAD = 8192  # bytes looked at to tell the format
 Progress = Callable[[int, int], None]
 
@@ -53,12 +54,16 @@ def read(
         found = expand(sources, Path(folder))
         files = []
         for i, (path, name) in enumerate(found):
-            reader = reader_of(path, name)
-            stream = name if name == STDIN else reader.stream(path, len(found) == 1)
-            files.append(File(name, stream, _read_one(reader, path, name, options)))
+            parts = parts_of(path, name, Path(folder) / "unpacked")
+            alone = len(found) == len(parts) == 1
+            for part in parts:
+                reader = reader_of(part.path, part.name)
+                stream = name if name == STDIN else reader.stream(part.called, alone)
+                files.append(File(part.name, stream, _read_one(reader, part.path, part.name, options)))
+            shutil.rmtree(Path(folder) / "unpacked", ignore_errors=True)
             if progress:
                 progress(i + 1, len(found))
-        return _join(files, unit, hash_files([p for p, _ in found]))
+        return joined(files, unit, hash_files([p for p, _ in found]))
 
 
 def expand(sources: Sequence[str], folder: Path) -> list[tuple[Path, str]]:
@@ -80,7 +85,7 @@ def _expand_one(source: str, folder: Path) -> list[tuple[Path, str]]:
         return [(spool, STDIN)]
     path = Path(source).expanduser()
     if path.is_dir():
-        files = sorted(p for p in path.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file())
+        files = sorted(p for p in path.rglob("*") if in_folder(p))
         if not files:
             raise InputError(f"{source}: a folder without traces; it must hold {', '.join(sorted(ENDINGS))} files")
         return [(p, str(p)) for p in files]
@@ -93,8 +98,21 @@ def _expand_one(source: str, folder: Path) -> list[tuple[Path, str]]:
     return [pair for match in matches for pair in _expand_one(match, folder)]
 
 
+def in_folder(path: Path) -> bool:
+    """Whether a file of a folder is read: by its ending; where much else has the same, by its beginning too."""
+    if ending(path) not in ENDINGS or not path.is_file():
+        return False
+    if ending(path) not in LOOSE:
+        return True
+    try:
+        reader = reader_of(path, path.name)
+    except InputError:
+        return False
+    return not (reader.rank or reader.magic)
+
+
 def reader_of(path: Path, name: str) -> Reader:
-    """Who reads a file; empty and binary files end here."""
+    """Who reads a file; empty, binary and unknown files end here."""
     try:
         with path.open("rb") as stream:
             head = stream.read(HEAD)
@@ -102,6 +120,12 @@ def reader_of(path: Path, name: str) -> Reader:
         raise InputError(f"{name}: cannot be read ({problem.strerror})") from None
     if not head.strip():
         raise InputError(f"{name}: empty file")
+    binary = next((r for r in READERS if r.magic and head.startswith(r.magic)), None)
+    return binary or _reader_of_text(_text(head, name), path.suffix.lower(), name)
+
+
+def _text(head: bytes, name: str) -> str:
+    """How a file begins, as text."""
     try:
         text = head.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -110,8 +134,20 @@ def reader_of(path: Path, name: str) -> Reader:
         text = head[: problem.start].decode("utf-8-sig")
     if "\0" in text:
         raise InputError(_binary(name, head))
-    text = text.lstrip()
-    return ENDINGS.get(path.suffix.lower()) or next(reader for reader in READERS if reader.takes(text))
+    return text.lstrip()
+
+
+def _reader_of_text(text: str, suffix: str, name: str) -> Reader:
+    """By ending: the one that takes it, or that is alone or takes whatever has this ending. Then by content alone."""
+    own = [reader for reader in READERS if suffix in reader.endings and not reader.magic]
+    takes = [reader for reader in (*own, *READERS) if not reader.magic and reader.takes(text)]
+    if takes and takes[0] in own:
+        return takes[0]
+    general = own if len(own) == 1 else [reader for reader in own if reader.rank]
+    if general or takes:
+        return (general or takes)[0]
+    kind = "XML" if text.startswith("<") else "text"
+    raise InputError(f"{name}: {kind} of no format that is known: {', '.join(r.name for r in READERS)}")
 
 
 def _binary(name: str, head: bytes) -> str:
@@ -129,7 +165,9 @@ def _read_one(reader: Reader, path: Path, name: str, options: ReadOptions) -> Ta
     except (csv.Error, pl.exceptions.PolarsError):
         raise InputError(f"{name}: not readable as {reader.name}") from None
     except OSError as problem:
-        raise InputError(f"{name}: cannot be read ({problem.strerror})") from None
+        raise InputError(f"{name}: cannot be read ({problem.strerror or 'damaged'})") from None
+    except pl.exceptions.PanicException:  # of a damaged file with types; no Exception
+        raise InputError(f"{name}: not readable as {reader.name}, damaged") from None
 
 
 def _first_bad_line(path: Path) -> str:
@@ -142,7 +180,7 @@ def _first_bad_line(path: Path) -> str:
     return ""
 
 
-def _join(files: Sequence[File], unit: str | None, sha256: str) -> Readings:
+def joined(files: Sequence[File], unit: str | None, sha256: str) -> Readings:
     """One frame with stream and trace as codes."""
     kind = _one_kind(files)
     units = {file.table.unit for file in files} - {""}
@@ -153,7 +191,8 @@ def _join(files: Sequence[File], unit: str | None, sha256: str) -> Readings:
     bad = tuple(dict.fromkeys(s for file in files for s in file.table.bad_streams))
     names = tuple(file.name for file in files)
     iso = files[0].table.iso
-    readings = Readings(frame, streams, kind, unit, Account(), files[0].table.stepped, names, sha256, bad, iso)
+    known = tuple(dict.fromkeys(n for file in files for n in file.table.names.values()))
+    readings = Readings(frame, streams, kind, unit, Account(), files[0].table.stepped, names, sha256, bad, iso, known)
     _account(readings, [file.table for file in files])
     return readings
 
@@ -211,6 +250,11 @@ def _account(readings: Readings, tables: list[Table]) -> None:
         account.add("unreadable", bad, "rows that cannot be read, dropped as asked")
     if missing:
         account.add("missing", missing, "readings with an empty value or time left out")
+    said: dict[tuple[str, str], int] = {}
+    for entry in (entry for t in tables for entry in t.notes):
+        said[entry.step, entry.note] = said.get((entry.step, entry.note), 0) + entry.count
+    for (step, note), count in said.items():
+        account.add(step, count, note)
     aside = dict.fromkeys(c for t in tables for c in t.aside)
     if aside:
         note = f"left aside: {', '.join(aside)}; if one tells people apart, say `columns='stream={next(iter(aside))}'`"

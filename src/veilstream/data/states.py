@@ -2,12 +2,14 @@
 
     encode(reading) = nearest state,   the same in fit, release and audit, and defined for every finite reading
 
-Positions are (latitude, longitude) in degrees with distances in km; values are bins with their own unit. How the
-states were found (stops, grid, bins, places) is in `find`; this file needs numpy only, as a gateway does.
+Positions are (latitude, longitude) in degrees with distances in km; values are bins with their own unit; a name (of a
+zone) is a number, `name_code`, and two names are 1 apart. How the states were found (stops, grid, bins, places) is in
+`find`; this file needs numpy only, as a gateway does.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from veilstream.core.distortion import EARTH_RADIUS_KM, absolute, haversine
 from veilstream.errors import InputError
 
-KINDS = ("stops", "stops and cells", "grid", "places", "bins")
+KINDS = ("stops", "stops and cells", "grid", "places", "bins", "names")
+FLAT = ("bins", "names")  # kinds of one coordinate, which are on no map
 CHUNK = 4_000_000  # distances held at once
 MAX_STATES = 4096
 MAX_NAME = 80
@@ -29,10 +32,15 @@ class StateSpace:
     """States 0..n-1 with a place each.
 
     kind         one of KINDS
-    coordinates  n x 2 (latitude, longitude), or n x 1 levels of value bins
+    coordinates  n x 2 (latitude, longitude), n x 1 levels of value bins, or n x 1 rising codes of names
     names        n distinct names
     unit         of distances: "km" for positions, the value's own unit for bins
-    edges        n - 1 inner edges of value bins, else None
+    edges        n - 1 inner edges of value bins or between codes, else None
+
+        >>> import veilstream as vs
+        >>> places = vs.StateSpace("places", [[-47.0, -125.0], [-47.0, -124.9]], ("home", "work"), "km")
+        >>> places.encode([[-47.01, -124.91]]).tolist(), places.distances().round(1).tolist()
+        ([1], [[0.0, 7.6], [7.6, 0.0]])
     """
 
     kind: str
@@ -45,7 +53,7 @@ class StateSpace:
         coordinates = np.array(self.coordinates, dtype=float)
         if self.kind not in KINDS:
             raise InputError(f"states must be one of {', '.join(KINDS)}, found {self.kind!r}")
-        width = 1 if self.kind == "bins" else 2
+        width = 1 if self.kind in FLAT else 2
         if coordinates.ndim != 2 or coordinates.shape[1] != width or not len(coordinates):
             raise InputError(f"{self.kind} need n x {width} coordinates, found shape {coordinates.shape}")
         if len(coordinates) > MAX_STATES:
@@ -56,7 +64,7 @@ class StateSpace:
             raise InputError("a state lies outside latitude -90..90 or longitude -180..180")
         object.__setattr__(self, "coordinates", coordinates)
         object.__setattr__(self, "names", _checked_names(self.names, len(coordinates)))
-        if self.kind == "bins":
+        if self.kind in FLAT:
             edges = np.array(self.edges if self.edges is not None else [], dtype=float)
             if edges.shape != (len(coordinates) - 1,) or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
                 raise InputError(
@@ -77,7 +85,7 @@ class StateSpace:
 
     @property
     def is_map(self) -> bool:
-        return self.kind != "bins"
+        return self.kind not in FLAT
 
     def encode(self, readings: ArrayLike) -> NDArray[np.int64]:
         """Nearest state of each reading: (lat, lon) rows, or values. Ties go to the lower number.
@@ -111,11 +119,15 @@ class StateSpace:
     def distances_from(self, readings: ArrayLike) -> NDArray[np.float64]:
         """len(readings) x n distances from raw readings to every state, in `unit`."""
         points = np.asarray(readings, dtype=float).reshape(-1, self.coordinates.shape[1])
+        if self.kind == "names":
+            return np.asarray(self.encode(points)[:, None] != np.arange(len(self)), float)
         return haversine(points, self.coordinates) if self.is_map else absolute(points, self.coordinates)
 
     def distance_to(self, readings: ArrayLike, states: ArrayLike) -> NDArray[np.float64]:
         """Distance from each raw reading to one state each, in `unit`: what a release costs in the end."""
         points = np.asarray(readings, dtype=float).reshape(-1, self.coordinates.shape[1])
+        if self.kind == "names":
+            return np.asarray(self.encode(points) != np.asarray(states), float)
         places = self.decode(states)
         return apart_km(points, places) if self.is_map else np.abs(points[:, 0] - places[:, 0])
 
@@ -130,6 +142,18 @@ class StateSpace:
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[np.float64]]) -> StateSpace:
         names, unit = tuple(meta["names"]), str(meta["unit"])
         return cls(str(meta["kind"]), arrays["coordinates"], names, unit, arrays.get("edges"))
+
+
+def name_code(name: str) -> float:
+    """The number that stands for a name wherever readings are numbers: 48 bits of its SHA-256, exact in a float."""
+    return float(int.from_bytes(hashlib.sha256(name.strip().encode("utf-8", "surrogatepass")).digest()[:6], "big"))
+
+
+def named(names: Sequence[str]) -> StateSpace:
+    """Names as states. A name that is none of them is taken for one, always the same, as every reading has a state."""
+    codes = sorted((name_code(name), name) for name in set(names))
+    code = np.array([c for c, _ in codes])
+    return StateSpace("names", code[:, None], tuple(name for _, name in codes), "", (code[1:] + code[:-1]) / 2)
 
 
 def apart_km(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

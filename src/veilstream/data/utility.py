@@ -78,6 +78,8 @@ class Utility:
     ) -> Utility:
         """quantile: of the readings of a state that a limit at every step is for. show: how far apart releases are."""
         about, measure = meaning(distortion)
+        if states.kind == "names" and measure in MEASURES:
+            measure = "zero-one"  # two names are as far apart as any
         points, names = points_of(states, show or ("states" if about == "states" else None)), tuple(states.names)
         table = (None, "") if measure in MEASURES else read_table(measure, names)
         cost = Cost(states, points or states, measure if table[0] is None else TABLE, *table)
@@ -101,7 +103,7 @@ class Utility:
 
     def total(self) -> Total:
         """What releases are to add up to: the readings of the record."""
-        if self.record is None or self.cost is None or self.cost.states.is_map:
+        if self.record is None or self.cost is None or self.cost.states.kind != "bins":
             raise InputError("`keep_total` is for values with their readings in the model, as `veil fit` writes it")
         errors = self.record.course(Signed(self.cost.shown), self.chain)
         return Total(self.cost.shown.coordinates[:, 0], errors, float(self.record.points.mean()))

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from veilstream.core.release import Uniforms
+from veilstream.gateway.about import ABOUT, About
 from veilstream.gateway.kept import Batch, Key, StoreError, Stream
 from veilstream.gateway.outcome import Message, Outcome, Receipt
 from veilstream.gateway.settle import Serving, Settler
@@ -52,6 +53,8 @@ class Core:
         self.spaces, self.store, self.serving = self.settler.spaces, store, serving
         self.keep = serving.keep if store.durable else min(serving.keep or MEMORY_LOG, MEMORY_LOG)
         try:
+            for name, space in spaces.items():
+                store.note(f"{ABOUT} {name}", About.of(space).to_json())
             for stream in store.streams(limit=1):  # the meter is the same for all of them
                 if stream.space in spaces:
                     spaces[stream.space].check(stream)

@@ -8,7 +8,9 @@ in the same browser must not get in: the Host must be local and a POST must say 
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from typing import Any
 
@@ -82,6 +84,7 @@ class HttpGateway:
         except OSError as error:
             await runner.cleanup()
             raise InputError(f"cannot listen on {self.settings.host}:{self.settings.port}: {error.strerror}") from None
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # the store takes one at a time anyway
         self.port = server.sockets[0].getsockname()[1]
         log.info("http_listening", extra={"host": self.settings.host, "port": self.port})
         self.started.set()
@@ -182,9 +185,13 @@ class HttpGateway:
         if isinstance(parcel.found, Refusal):
             self.core.stats.refused[parcel.found.name] += 1
             return body, parcel.found, None
+        start = time.perf_counter()
         self._waiting.append(parcel)
         self._wake.set()
-        return body, parcel.found, await answer
+        outcomes = await answer
+        if any(o.status is Status.released for o in outcomes or ()):
+            self.core.stats.request.add(time.perf_counter() - start)
+        return body, parcel.found, outcomes
 
     def _read(self, body: bytes | bytearray, stream: str | None = None) -> Found:
         space, serving = self.core.spaces[""], self.core.serving
@@ -274,7 +281,9 @@ class HttpGateway:
         return response
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        return web.Response(text=self.core.stats.prometheus(), content_type="text/plain", charset="utf-8")
+        from veilstream.gateway.metrics import text  # nobody may ever ask
+
+        return web.Response(text=text(self.core.stats), content_type="text/plain", charset="utf-8")
 
     async def _health(self, request: web.Request) -> web.Response:
         """503 while the store cannot be written. Whoever has the token makes us try; others are told what is known."""

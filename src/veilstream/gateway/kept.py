@@ -31,13 +31,14 @@ class Stream:
     excess: float = 0.0  # private: felt distance over the limit so far, where feedback keeps it
     mark: float = 0.0  # private: the same at the last boundary
     pending_point: bytes | None = None  # private: the waiting reading itself, where feedback needs it
+    drift: bytes | None = None  # private: how its readings go with the model, as `drift.Watched` packs it
 
     @property
     def key(self) -> Key:
         return self.space, self.name
 
 
-_KEPT = "last_step total memory belief state pending_step pending_symbol faults excess mark pending_point"
+_KEPT = "last_step total memory belief state pending_step pending_symbol faults excess mark pending_point drift"
 state_of = attrgetter(*_KEPT.split())
 
 

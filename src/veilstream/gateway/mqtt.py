@@ -15,6 +15,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -34,6 +35,7 @@ from veilstream.gateway.wire import Reading, Refusal, parse, together
 log = logging.getLogger("veilstream.mqtt")
 FIRST_DELAY_S, LAST_DELAY_S = 0.1, 30.0
 MAX_IN_FLIGHT = 1000  # releases sent and not yet confirmed
+AT_ONCE = 1000  # messages in one transaction: a flood must not fill the memory
 IDLE_S = 0.05
 DRAIN_S = 5.0
 PAUSE_S = 1.0  # after a reading that could not be kept
@@ -181,11 +183,11 @@ class MqttGateway:
             for topic, payload in compose(receipt.outcomes, Status.repeated) if again else ():
                 connection.publish(topic, payload, self.retain)
 
-        parcels = [self._parcel(m) for m in connection.inbox]
+        parcels = [self._parcel(m) for m in islice(connection.inbox, AT_ONCE)]
         handle(self.core, parcels, work)
         for parcel in parcels:
             connection.ack(parcel.note.message)
-        connection.inbox.clear()
+            connection.inbox.popleft()
         self._took = True
 
     def _body(self, reading: Reading | Refusal, outcome: Outcome, form: OutFormat) -> bytes:

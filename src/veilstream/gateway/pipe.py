@@ -130,7 +130,7 @@ def _reading(
 ) -> Reading | Refusal:
     if grid.period_s is not None and abs(number(t)) >= LAST_SECOND:
         t = number(t) / 1000
-    return reading(name, t, point(value, lat, lon), grid)
+    return reading(name, t, point(value, lat, lon, grid.names), grid)
 
 
 def _splits(names: Sequence[str], layout: Layout, rows: Sequence[Sequence[str]]) -> Iterator[Split]:
@@ -200,9 +200,7 @@ class Sink:
 
     def release(self, readings: list[Reading | Refusal]) -> None:
         """One batch that came from no message."""
-        parcels = [Parcel(b"", readings)]
-        handle(self.core, parcels, _process(self.core))
-        self.write(parcels)
+        self.write([settled(self.core, readings)])
 
     def write(self, parcels: Sequence[Parcel]) -> None:
         """What became of one batch, which is committed."""
@@ -296,6 +294,13 @@ def run(
         if out is not None:
             out.write(parcels)
     return Tally(core.spaces[""].states, core.store.total_bits()) if out is None else out.tally
+
+
+def settled(core: Core, readings: list[Reading | Refusal]) -> Parcel:
+    """What became of readings that came from no message; committed."""
+    parcel = Parcel(b"", readings)
+    handle(core, [parcel], _process(core))
+    return parcel
 
 
 def _process(core: Core) -> Callable[[Sequence[Parcel]], None]:

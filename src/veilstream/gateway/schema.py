@@ -1,6 +1,7 @@
 """The tables of the store. What is private is called so; the checksums are `seal.py`'s."""
 
-SCHEMA = 3
+SCHEMA = 4
+UPGRADES = {"3": "ALTER TABLE streams ADD COLUMN private_drift BLOB"}  # of older stores: checksums stay right
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE spaces (name TEXT PRIMARY KEY, policy TEXT NOT NULL, chain TEXT NOT NULL,
@@ -10,7 +11,7 @@ CREATE TABLE streams (id INTEGER PRIMARY KEY, space TEXT NOT NULL, name TEXT NOT
                       private_pending_step INTEGER, private_pending_symbol INTEGER NOT NULL,
                       private_faults INTEGER NOT NULL, private_excess REAL NOT NULL, private_mark REAL NOT NULL,
                       private_pending_point BLOB, serial INTEGER NOT NULL, checksum INTEGER NOT NULL,
-                      UNIQUE (space, name));
+                      private_drift BLOB, UNIQUE (space, name));
 CREATE TABLE releases (step INTEGER NOT NULL, stream INTEGER NOT NULL, total REAL NOT NULL, message BLOB,
                        checksum INTEGER NOT NULL, PRIMARY KEY (step, stream)) WITHOUT ROWID;
 CREATE TABLE outbox (id INTEGER PRIMARY KEY, topic TEXT NOT NULL, payload BLOB NOT NULL, checksum INTEGER NOT NULL);
@@ -21,13 +22,13 @@ CREATE TABLE probe (filling BLOB)
 """
 SELECT_STREAM = (
     "SELECT space, name, id, last_step, total, memory, belief, private_state, private_pending_step, "
-    "private_pending_symbol, private_faults, private_excess, private_mark, private_pending_point, serial, checksum "
-    "FROM streams "
+    "private_pending_symbol, private_faults, private_excess, private_mark, private_pending_point, private_drift, "
+    "serial, checksum FROM streams "
 )
-NEW_STREAM = "INSERT INTO streams VALUES (NULL, ?, ?, NULL, 0, NULL, NULL, -1, NULL, -1, 0, 0, 0, NULL, 0, 0)"
+KNOWN = "substr(name, 1, 1) <> char(1)"  # not forgotten: see `seal.tomb`
+NEW_STREAM = "INSERT INTO streams VALUES (NULL, ?, ?, NULL, 0, NULL, NULL, -1, NULL, -1, 0, 0, 0, NULL, 0, 0, NULL)"
 UPDATE_STREAM = (
     "UPDATE streams SET last_step = ?, total = ?, memory = ?, belief = ?, private_state = ?, private_pending_step = ?, "
     "private_pending_symbol = ?, private_faults = ?, private_excess = ?, private_mark = ?, private_pending_point = ?, "
-    "serial = ?, "
-    "checksum = ? WHERE id = ?"
+    "private_drift = ?, serial = ?, checksum = ? WHERE id = ?"
 )

@@ -2,14 +2,19 @@
 
 rows      CRC-32 over what a row says, beside it: a flipped bit is a line, never another state
 count     the number of commits, in a small file beside the store, written after each of them: a write-ahead log
-          that vanished, or an old copy put back, has fewer
+          that vanished, or an old copy put back, has fewer. Who writes the store has this file locked
 place     device and inode of the file and of its log: one that was deleted or replaced while in use
 """
 
+import fcntl
+import hashlib
 import os
 import struct
+from pathlib import Path
 from typing import Any
 from zlib import crc32
+
+from veilstream.gateway.kept import StoreError
 
 _NONE = -(1 << 63)
 _STATE = struct.Struct("<qdqqqqddq").pack
@@ -18,11 +23,11 @@ _COUNT = struct.Struct("<12sqI")
 
 def of_stream(space: str, name: str, state: tuple[Any, ...], serial: int) -> int:
     """state: as `store.state_of` gives it."""
-    last, total, memory, belief, z, waiting, symbol, faults, excess, mark, point = state
+    last, total, memory, belief, z, waiting, symbol, faults, excess, mark, point, drift = state
     since, due = (_NONE if step is None else step for step in (last, waiting))
     numbers = _STATE(since, total, z, due, symbol, faults, excess, mark, serial)
     check = crc32(numbers, crc32(f"{space}\0{name}".encode()))
-    for part in (memory, belief, point):
+    for part in (memory, belief, point, drift):
         check = crc32(part or b"", check)
     return check
 
@@ -40,11 +45,20 @@ def of_space(name: str, policy: str, chain: str) -> int:
     return crc32(f"{name}\0{policy}\0{chain}".encode())
 
 
+def tomb(store: str, space: str, name: str) -> str:
+    """The name of a stream that is forgotten: found by who knows its name, and no name that a stream can have."""
+    return "\x01" + hashlib.sha256("\0".join((store, space, name)).encode()).hexdigest()
+
+
 class Count:
     """The number of commits of one store, outside of it. Survives the process; never ahead of the store."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+    def lock(self) -> None:
+        """For as long as it is open; raises BlockingIOError while another process has it."""
+        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def read(self) -> tuple[str, int] | None:
         """Whose it is, and how many; None where it says nothing."""
@@ -82,3 +96,21 @@ class Place:
             if self._of(path) != at:
                 return path
         return None
+
+
+def make_private(path: str) -> None:
+    """Create the file for its owner only; SQLite gives its companions the same mode."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise StoreError(f"cannot open the store {path}: {error.strerror}; `store=FILE` puts it elsewhere") from None
+    check_private(path)
+
+
+def check_private(path: str) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise StoreError(f"cannot read the store {path}: {error.strerror}") from None
+    if mode & 0o077:
+        raise StoreError(f"the store {path} is open to other users; run: chmod 600 {Path(path).name}")

@@ -74,7 +74,6 @@ class Settler:
         for key, waiting in queues.items():
             s = stream_of(key)
             turn, last, held = Turn(s, [], [], []), s.last_step, False
-            rule = self.spaces[key[0]].rule
             decided: dict[int, int] = {}  # step -> which reading decides it
             for i in waiting:
                 r = readings[i]
@@ -91,7 +90,7 @@ class Settler:
                     decided[r.step] = i
                     turn.places.append(i)
                     turn.times.append((r.step, r.t))
-                    turn.points.extend([] if rule is None else [r.point])
+                    turn.points.append(r.point)
                     last = r.step
             if turn.places or held:
                 room -= s.id is None
@@ -161,10 +160,10 @@ class Settler:
         symbols = np.array([self._clocked(S, s, step) for s in streams], dtype=np.int64)
         outcomes: list[Outcome] = [None] * len(streams)  # type: ignore[list-item]
         batch = Batch(streams=streams)
-        turns = [
-            Turn(s, [i], [(step, S.grid.time(step))], [] if S.rule is None else [_waiting(s, step)])
-            for i, s in enumerate(streams)
-        ]
+        at, turns = (step, S.grid.time(step)), []
+        for i, s in enumerate(streams):
+            points = [] if S.rule is None else [_waiting(s, step)]
+            turns.append(Turn(s, [i], [at], points, [s.pending_symbol if s.pending_step == step else BLIND]))
         self._draw(space, turns, symbols, outcomes, batch)
         return outcomes, batch
 

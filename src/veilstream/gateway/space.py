@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.artefact import is_guess
 from veilstream.core.chain import MarkovChain
 from veilstream.core.cyclic import CyclicChain
 from veilstream.core.feedback import Excess
 from veilstream.core.histories import BLIND
 from veilstream.core.release import SILENT, Mechanism, MeterName, Streams, Uniforms
 from veilstream.errors import InputError
+from veilstream.gateway.drift import Watch
 from veilstream.gateway.fields import Columns
 from veilstream.gateway.kept import Binding, Stream
 from veilstream.gateway.outcome import Outcome, OutFormat, Status
@@ -25,6 +27,7 @@ from veilstream.gateway.wire import Grid, Point, Release, encode
 if TYPE_CHECKING:
     from veilstream.artefact import Artefact
 
+WILD = 10  # times the farthest that the policy knows: a reading beyond it counts no more than that
 Time = tuple[int, int | float | str]  # a step and the t it is released with
 LogRow = tuple[Stream, int, float, bytes | None]  # as a Batch takes it: step, total, message
 
@@ -35,7 +38,8 @@ class Turn(NamedTuple):
     stream: Stream
     places: list[int]
     times: list[Time]
-    points: list[Point]  # of these readings; empty where no feedback needs them
+    points: list[Point]  # of these readings; empty where none are kept
+    read: list[int] | None = None  # under a clock: the symbols that were read, BLIND where none was
 
 
 class Space:
@@ -43,35 +47,44 @@ class Space:
         self,
         artefact: "Artefact",
         ceiling: float | None = None,
-        meter: MeterName = "exact",
+        meter: MeterName | None = None,
         force: bool = False,
         seals: Seals | None = None,
     ) -> None:
-        """seals: encrypts OwnTracks messages that go out."""
+        """meter: None is exact; the worst case where the chain is a guess. seals: encrypts OwnTracks that goes out."""
         if artefact.policy is None or artefact.problem is None:
             raise InputError("this file is a model without a policy; run `veil solve` on it first")
         if artefact.study_only and not force:
             raise InputError(
                 f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
             )
+        guess = is_guess(artefact.provenance)
+        if guess and meter not in (None, "capacity") and not force:
+            raise InputError(
+                f"`meter={meter!r}` believes the chain, and that of this policy is a public guess (veil start): leave "
+                "it out, bits are then counted at their worst case"
+            )
         policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
         self.points, self.provenance = artefact.shown, artefact.provenance
         self.cost = None if self.states is None else artefact.cost
         self.seals, self.problem = seals, problem
+        self.unit = artefact.unit  # of distances
         self._in_km = artefact.measure == "absolute" and artefact.unit == "km"  # the distortion
         self.columns: Columns = {}  # names of the fields of its messages, where they are not ours
         if self.points is not None and len(self.points) < policy.n_outputs:
             raise InputError(
                 f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.points)}"
             )
-        self.mechanism = Mechanism(policy, problem, ceiling, meter)
-        self.grid = Grid(artefact.period_s, artefact.epoch_s)
+        self.mechanism = Mechanism(policy, problem, ceiling, meter or ("capacity" if guess else "exact"))
+        self.grid = Grid(artefact.period_s, artefact.epoch_s, self.states is not None and self.states.kind == "names")
         if artefact.period_s is not None and self.grid.step(time.time()) is None:
             raise InputError("the file's period and epoch count no steps of our time; fit it again")
         self.ceiling = ceiling
         self.symbols = problem.chain.symbols
         self.n_symbols = problem.chain.n_symbols
         self.rule, self.distances = policy.moves_by, problem.distortion
+        self._farthest = float(problem.distortion.max())
+        self.watch = Watch(problem.chain, artefact.recording, self.mechanism.true_states)
         self.keeps_state = self.mechanism.true_states.following is not None
         self.shown = [self._show(y) for y in range(policy.n_outputs)]
         self.binding = Binding(artefact.sha256, self._chain_hash(problem.chain, artefact))
@@ -80,11 +93,13 @@ class Space:
         self._start = one.memory.tobytes(), one.belief.tobytes()
         self.state_bytes = len(self._start[0]) + len(self._start[1])
 
-    def _show(self, y: int) -> tuple[int | float, float | None, float | None]:
+    def _show(self, y: int) -> tuple[int | float | str, float | None, float | None]:
         """released, lat, lon"""
         if self.points is None:
             return y, None, None
         place = self.points.decode(y)
+        if self.points.kind == "names":
+            return self.points.names[y], None, None
         if self.points.is_map:
             return y, float(place[0]), float(place[1])
         return float(place[0]), None, None
@@ -111,6 +126,20 @@ class Space:
         xy, readable = self._coordinates(points)
         far = self.distances[self.encode(points)] if self.cost is None else self.cost.distances_from(xy)
         return np.where(readable[:, None], far, np.nan)
+
+    def _off(self, turns: list[Turn], x: NDArray[np.int64], y: NDArray[np.int64]) -> list[float]:
+        """How far each reading is from its release; NaN where nothing was read or shown.
+
+        By the state where the reading itself is not kept until its release.
+        """
+        if self.cost is None or not turns[0].points:
+            far, readable = self.distances[self.mechanism.true_states.first[x], y], x != BLIND
+        else:
+            xy, readable = self._coordinates([p for turn in turns for p in turn.points])
+            with np.errstate(over="ignore"):
+                far = np.minimum(self.cost.distance_to(xy, y), WILD * self._farthest)
+        found: list[float] = np.where(readable & (y != SILENT), far, np.nan).tolist()
+        return found
 
     def _coordinates(self, points: Sequence[Point]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """The points as rows of numbers, and which of them can be read; the others are 0."""
@@ -206,10 +235,13 @@ class Space:
         out: list[tuple[int, Outcome, LogRow]] = []
         first = 0
         readable, shown_by, total_by, rung_by = (x != BLIND).tolist(), y.tolist(), totals.tolist(), rungs.tolist()
-        for (s, places, times, _), z in zip(turns, last.tolist(), strict=True):
+        read = x if turns[0].read is None else np.array([symbol for turn in turns for symbol in turn.read or ()])
+        read_by, off_by = read.tolist(), self._off(turns, read, y)
+        for (s, places, times, *_), z in zip(turns, last.tolist(), strict=True):
             end = first + len(places)
             s.last_step = times[-1][0]
             s.state = z if self.keeps_state or clock else BLIND
+            s.drift = self.watch.follow(s.drift, read_by[first:end], [at for at, _ in times], off_by[first:end])
             s.faults += 0 if clock else len(places) - sum(readable[first:end])  # under a clock: when they come in
             for place, (step, t), shown, total, rung in zip(
                 places, times, shown_by[first:end], total_by[first:end], rung_by[first:end], strict=True
@@ -278,7 +310,7 @@ class Space:
 def _gaps(turns: list[Turn]) -> list[int]:
     """Steps that were skipped before each one."""
     gaps = []
-    for stream, _, times, _ in turns:
+    for stream, _, times, *_ in turns:
         last = times[0][0] - 1 if stream.last_step is None else stream.last_step
         for step, _ in times:
             gaps.append(step - last - 1)

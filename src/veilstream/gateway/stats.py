@@ -4,6 +4,7 @@ One thread at a time counts (the core holds a lock); any thread may look.
 """
 
 import time
+from bisect import bisect_left
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,21 @@ from veilstream.gateway.wire import Refusal, Release
 
 RATE_WINDOW_S = 10
 PRIVATE = {Refusal.not_a_location.name, Refusal.sealed.name}  # a phone sends more of them at a border
+
+
+class Latency:
+    """How long something took, in a fixed number of classes."""
+
+    EDGES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(self.EDGES) + 1)
+        self.n, self.seconds = 0, 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(self.EDGES, seconds)] += 1
+        self.n += 1
+        self.seconds += seconds
 
 
 class Stats:
@@ -27,18 +43,18 @@ class Stats:
         self.refused: Counter[str] = Counter({r.name: 0 for r in Refusal})
         self.store_errors = self.outbox = self.republished = 0
         self.connected: bool | None = None  # to the broker, if there is one
-        self.commit_seconds = 0.0
-        self.commits = 0
+        self.commit, self.request = Latency(), Latency()
         self.recent: OrderedDict[str, Release] = OrderedDict((r.stream, r) for r in reversed(recent))
         self._ticks: deque[tuple[float, int]] = deque()
         self._taken: Counter[str] = Counter()
 
     @contextmanager
     def commit_time(self) -> Iterator[None]:
-        start = time.perf_counter()
+        """Of a transaction that releases something: one of refusals alone may say that someone crosses a border."""
+        start, released = time.perf_counter(), self.released + self.silent
         yield
-        self.commit_seconds += time.perf_counter() - start
-        self.commits += 1
+        if self.released + self.silent > released:
+            self.commit.add(time.perf_counter() - start)
 
     def count(self, outcomes: Sequence[Outcome]) -> None:
         """After a commit."""
@@ -100,16 +116,3 @@ class Stats:
             "unit": unit,
             "recent": list(self.recent.values())[::-1],
         }
-
-    def prometheus(self) -> str:
-        counters: dict[str, int | str] = {"releases": self.released, "silent_steps": self.silent}
-        if not self.clock:
-            counters |= {"repeats": self.repeated, "store_errors": self.store_errors, "republished": self.republished}
-            counters |= {"commits": self.commits, "commit_seconds": f"{self.commit_seconds:.6f}"}
-        lines = [f"# TYPE veil_{name}_total counter\nveil_{name}_total {n}" for name, n in counters.items()]
-        refused = sorted(self.shown_refusals.items())
-        lines += ["# TYPE veil_refused_total counter"] if refused else []
-        lines += [f'veil_refused_total{{reason="{reason}"}} {n}' for reason, n in refused]
-        gauges = {"streams": self.streams, "outbox": self.outbox, "broker_connected": int(bool(self.connected))}
-        lines += [f"# TYPE veil_{name} gauge\nveil_{name} {n}" for name, n in gauges.items()]
-        return "\n".join(lines) + "\n"

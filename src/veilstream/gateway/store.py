@@ -1,16 +1,17 @@
 """What a gateway must not forget: per-stream state, a log of releases, an outbox. SQLite, durable.
 
 One transaction commits the new state of the streams, their releases and what is to be published, before anyone sees a
-release. WAL with synchronous=FULL: what was committed survives `kill -9` and power loss. The file is opened by one
-process at a time (exclusive lock) and is readable by its owner only (mode 0600).
+release. WAL with synchronous=FULL: what was committed survives `kill -9` and power loss. One process at a time writes
+it (it holds a lock on the count beside it); its owner may look meanwhile (`look.py`), nobody else (mode 0600).
 
 What is read back is what was written, or it is refused (`seal.py`): a stream that cannot be read is never taken for a
 new one.
 
 The only true data is in the columns `private_*` of `streams`: the last true state (kept for order m > 1 or a clock
 only, else -1), a reading that waits for its tick, how many readings were no numbers, and under feedback how far the
-felt distance is over its limit; and in the tables `private_*`: what could not be handled, as reason, length and hash,
-and under a clock what became of readings.
+felt distance is over its limit, and how its readings go with the model (`drift.py`: sums, and the last true state); and
+in the tables `private_*`: what could not be handled, as reason, length and hash, and under a clock what became of
+readings.
 """
 
 import hashlib
@@ -20,12 +21,11 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 from veilstream.gateway import seal
 from veilstream.gateway.kept import FORWARD, Batch, Binding, StoreError, Stream, state_of
-from veilstream.gateway.schema import NEW_STREAM, SCHEMA, SELECT_STREAM, TABLES, UPDATE_STREAM
+from veilstream.gateway.schema import KNOWN, NEW_STREAM, SCHEMA, SELECT_STREAM, TABLES, UPDATE_STREAM, UPGRADES
 
 MEMORY = ":memory:"
 LOCK_WAIT_S = 1.0
@@ -33,28 +33,28 @@ PAGE = 4096  # streams read at once
 MAIL = 1000  # outbox entries read at once
 MOST_UNHANDLED = 10_000  # messages of which something is kept
 PROBE_BYTES = 1 << 18  # as a large commit
-_DAMAGED = (TypeError, ValueError, AttributeError, OverflowError, struct.error)  # of a row that is not as it was
+DAMAGED = (TypeError, ValueError, AttributeError, OverflowError, struct.error)  # of a row that is not as it was
 
 
 class Store:
     """Not for several threads at once: the gateway's core holds a lock."""
 
     def __init__(
-        self, path: str | os.PathLike[str], bindings: Mapping[str, Binding], idle: Collection[str] = ()
+        self, path: str | os.PathLike[str], bindings: Mapping[str, Binding], idle: Collection[str] | None = ()
     ) -> None:
-        """idle: spaces it holds that are not served this time."""
+        """idle: spaces it holds that are not served this time; None: whatever it holds."""
         self.path = str(path)
         self.durable = self.path != MEMORY
         self._gone: str | None = None  # why it cannot be used any more
         self._count: seal.Count | None = None
         self._place = seal.Place()
+        self._back = False  # whether readings have come again for a forgotten stream
         if self.durable:
-            _make_private(self.path)
+            seal.make_private(self.path)
         with self._errors():
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=LOCK_WAIT_S)
         try:
             with self._errors():
-                self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = FULL")
                 self._db.execute("PRAGMA secure_delete = ON")  # pruned rows and old private states are overwritten
@@ -84,9 +84,12 @@ class Store:
                 db.execute(statement)
             db.execute("INSERT INTO meta VALUES ('schema', ?), ('id', ?)", (str(SCHEMA), os.urandom(6).hex()))
         found = dict(db.execute("SELECT key, value FROM meta"))
-        if found.get("schema") != str(SCHEMA):
+        if found.get("schema") in UPGRADES:
+            db.execute(UPGRADES[found["schema"]])
+            db.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(SCHEMA),))
+        elif found.get("schema") != str(SCHEMA):
             raise StoreError(f"{self.path} has schema {found.get('schema')}, this version reads {SCHEMA}")
-        self._closed_at = found.get("closed")
+        self._closed_at, self.has_forgotten = found.get("closed"), "forgotten" in found
         if not str(found.get("id", "")).isalnum():
             raise self._damaged("meta")
         return str(found["id"])
@@ -103,6 +106,9 @@ class Store:
             return
         try:
             self._count = seal.Count(self.path + "-count")
+            self._count.lock()
+        except BlockingIOError:
+            raise StoreError(_line(self.path, "locked")) from None
         except OSError as error:
             raise StoreError(f"cannot open the store's count {self.path}-count: {error.strerror}") from None
         found = self._count.read()
@@ -117,9 +123,9 @@ class Store:
                 "another `store` and treat the streams as new people"
             )
 
-    def _check_served(self, bindings: Mapping[str, Binding], idle: Collection[str]) -> None:
+    def _check_served(self, bindings: Mapping[str, Binding], idle: Collection[str] | None) -> None:
         for (name,) in self._db.execute("SELECT name FROM spaces ORDER BY name").fetchall():
-            if name not in bindings and name not in idle:
+            if idle is not None and name not in bindings and name not in idle:
                 n = self._db.execute("SELECT count(*) FROM streams WHERE space = ?", (name,)).fetchone()[0]
                 if n:
                     raise StoreError(
@@ -144,7 +150,7 @@ class Store:
             after = found[-1].id or 0
             changed = [s for s in found if s.space == space]
             for s in changed:
-                s.memory, s.excess, s.mark = None, 0.0, 0.0
+                s.memory, s.excess, s.mark, s.drift = None, 0.0, 0.0, None
                 if row[1] != new.chain:
                     s.belief, s.state, s.pending_step, s.pending_symbol = None, -1, None, -1
             self._update(changed)
@@ -163,12 +169,18 @@ class Store:
     # --- reading -------------------------------------------------------------------------------------
 
     def load(self, space: str, name: str) -> Stream | None:
-        found = self._streams(SELECT_STREAM + "WHERE space = ? AND name = ?", (space, name))
-        return found[0] if found else None
+        query = SELECT_STREAM + "WHERE space = ? AND name = ?"
+        if found := self._streams(query, (space, name)):
+            return found[0]
+        # a forgotten stream goes on from where it was: its steps stay closed, its bits count on
+        for s in self._streams(query, (space, seal.tomb(self.id, space, name))) if self.has_forgotten else ():
+            s.name, self._back = name, True
+            return s
+        return None
 
     def streams(self, after: int = 0, limit: int = PAGE) -> list[Stream]:
-        """Streams with an id beyond `after`, in order of id."""
-        return self._streams(SELECT_STREAM + "WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+        """Streams with an id beyond `after`, in order of id, without those that are forgotten."""
+        return self._streams(SELECT_STREAM + f"WHERE id > ? AND {KNOWN} ORDER BY id LIMIT ?", (after, limit))
 
     def _streams(self, query: str, values: Sequence[object]) -> list[Stream]:
         found = []
@@ -179,7 +191,7 @@ class Store:
         return found
 
     def count_streams(self) -> int:
-        return int(self._read("SELECT count(*) FROM streams")[0][0])
+        return int(self._read(f"SELECT count(*) FROM streams WHERE {KNOWN}")[0][0])
 
     def total_bits(self) -> float:
         """What all streams together have leaked."""
@@ -221,7 +233,7 @@ class Store:
         """Whether a row, its checksum last, is not what was written."""
         try:
             return bool(checksum(*row[:-1]) != row[-1])
-        except _DAMAGED:
+        except DAMAGED:
             return True
 
     def _damaged(self, table: str) -> StoreError:
@@ -242,6 +254,8 @@ class Store:
             with self._transaction():
                 for s in new:
                     s.id = db.execute(NEW_STREAM, s.key).lastrowid
+                for s in batch.streams if self._back else ():
+                    db.execute("UPDATE streams SET name = ? WHERE id = ? AND name <> ?", (s.name, s.id, s.name))
                 self._update(batch.streams)
                 rows = [(step, s.id, total, message) for s, step, total, message in batch.releases]
                 rows.sort(key=itemgetter(0, 1))
@@ -304,8 +318,12 @@ class Store:
         """The filter that named the streams of a space; `new` from now on, if there are none yet."""
         found = self._read("SELECT value FROM meta WHERE key = ?", (f"filter {space}",))
         if not found:
-            self._write("INSERT INTO meta VALUES (?, ?)", [(f"filter {space}", new)])
+            self.note(f"filter {space}", new)
         return str(found[0][0]) if found else new
+
+    def note(self, key: str, value: str) -> None:
+        """What is to be known of the store beside its streams."""
+        self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(key, value)])
 
     def prune(self, keep: int) -> None:
         """Forget releases more than `keep` steps old; their steps stay closed."""
@@ -373,17 +391,7 @@ def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
     return out
 
 
-def _make_private(path: str) -> None:
-    """Create the file for its owner only; SQLite gives its companions the same mode."""
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    except OSError as error:
-        raise StoreError(f"cannot open the store {path}: {error.strerror}; `store=FILE` puts it elsewhere") from None
-    if os.stat(path).st_mode & 0o077:
-        raise StoreError(f"the store {path} is open to other users; run: chmod 600 {Path(path).name}")
-
-
-def _line(path: str, error: Exception) -> str:
+def _line(path: str, error: Exception | str) -> str:
     if "locked" in str(error):
         return f"the store {path} is in use by another process; two gateways must not share one"
     says = "".join(c if c.isprintable() else " " for c in str(error))

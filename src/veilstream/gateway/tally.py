@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilstream.data.states import StateSpace, apart_km
+from veilstream.data.states import StateSpace, apart_km, name_code
 from veilstream.gateway.wire import Point, Release
 
 
@@ -29,8 +29,9 @@ class Tally:
             at = np.array(pairs, dtype=float).reshape(-1, 4)
             far = apart_km(at[:, :2], at[:, 2:])
         else:
-            values = [(p, r.released) for p, r in steps if isinstance(p, float)]
+            values = [(p, _level(r.released)) for p, r in steps if isinstance(p, float)]
             far = np.abs(np.subtract(*np.array(values, dtype=float).reshape(-1, 2).T))
+            far = np.minimum(far, 1.0) if self.states.kind == "names" else far
         far = far[np.isfinite(far)]
         self._far += float(far.sum())
         self._measured += len(far)
@@ -39,3 +40,8 @@ class Tally:
     def felt(self) -> float | None:
         """Mean distance from reading to release, in the states' unit; None where no reading has one."""
         return self._far / self._measured if self._measured else None
+
+
+def _level(released: int | float | str | None) -> float:
+    """What was released as the number that a reading is; names have one too."""
+    return name_code(released) if isinstance(released, str) else np.nan if released is None else released

@@ -17,6 +17,7 @@ from enum import Enum
 
 import msgspec
 
+from veilstream.data.states import name_code
 from veilstream.gateway.fields import Columns, layout_of
 
 MAX_BYTES = 1 << 20
@@ -101,6 +102,7 @@ class Grid(msgspec.Struct, frozen=True):
 
     period_s: float | None = None
     epoch_s: float = 0.0
+    names: bool = False  # whether readings are names (zones), which stand for numbers from here on
 
     def step(self, t: int | float | str | None) -> tuple[int, int | float | str] | None:
         """(step, its grid time in the manner of t), or None if t is no time."""
@@ -192,7 +194,14 @@ def number(value: object) -> float:
     return x if math.isfinite(x) else math.nan
 
 
-def point(value: object, lat: object, lon: object) -> Point:
+def name_point(value: object) -> float:
+    """The number that stands for a name, or NaN for what is none."""
+    return name_code(value) if isinstance(value, str) and value.strip() and len(value) <= MAX_NAME else math.nan
+
+
+def point(value: object, lat: object, lon: object, names: bool = False) -> Point:
+    if names:
+        return name_point(value)
     if value is None and (lat is not None or lon is not None):
         return number(lat), number(lon)
     return number(value)
@@ -218,7 +227,7 @@ def _reading(w: _Wire | Refusal, grid: Grid, stream: str | None, space: str) -> 
     if stream is not None and w.stream is not None and w.stream != stream:
         return Refusal.stream
     t = w.tst if w.type is not None or w.t is None else w.t  # OwnTracks' t says what triggered the message
-    found = reading(name, t, _point(w), grid, space)
+    found = reading(name, t, _point(w, grid.names), grid, space)
     if isinstance(found, Reading):
         found.owntracks = w.type is not None
     return found
@@ -262,10 +271,20 @@ def _by_name(
     return _Wire(None if name is None else str(name), t, value, lat, lon)
 
 
-def _point(w: _Wire) -> Point:
+def _point(w: _Wire, names: bool = False) -> Point:
+    if names:
+        return _named_point(w.value)
     if (w.lat is _NOTHING and w.lon is _NOTHING) or bytes(w.value) != _NULL:
         return _number(w.value)
     return _number(w.lat), _number(w.lon)
+
+
+def _named_point(json: msgspec.Raw) -> float:
+    """Of a text; NaN for anything else."""
+    try:
+        return name_point(_text.decode(json))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return math.nan
 
 
 def _number(json: msgspec.Raw) -> float:

@@ -19,6 +19,7 @@ from veilstream.solvers import search
 from veilstream.solvers.baselines import SHAPES, Baseline
 from veilstream.solvers.belief_greedy import BeliefGreedy
 from veilstream.solvers.causal_ba import CausalBA, envelope
+from veilstream.solvers.held import Held
 from veilstream.solvers.ladder import climb
 from veilstream.solvers.myopic import myopic
 from veilstream.solvers.solution import Level, Point, Progress, Solution, Solver, Status
@@ -29,6 +30,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "causal-ba": CausalBA,
     "myopic": myopic,
     "belief-greedy": BeliefGreedy,
+    "held": Held,
 }
 LEARNED = {  # by mode, the first unless told
     "a2c": {"fast": ("veilstream.learning.a2c", "A2C"), "paper": ("veilstream.learning.algorithm1", "Algorithm1")},
@@ -102,7 +104,7 @@ def solve(
 ) -> Solution:
     """The policy that leaks least under the problem's constraint. method: a name, or a solver of your own.
 
-    window: released symbols the policy remembers; None raises it while that gains more than 0.1 %.
+    window: released symbols the policy remembers; None: a memory made to measure, as large as pays.
     course: recorded streams that a mean limit is about, and that the policy is tried on; else it is about the long run
     of the chain. held_out: later streams that nothing was fitted to, for figures that do not believe the chain.
     feedback: a mean limit is kept by public moves between rungs, every so many steps, whatever the person does; no rung

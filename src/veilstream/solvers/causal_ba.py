@@ -21,14 +21,20 @@ from veilstream.core.steady import long_run, rates, startup_bits
 from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
 from veilstream.solvers.cyclic import CyclicSweep
+from veilstream.solvers.memory import window_memory
+from veilstream.solvers.memory_sweep import MemorySweep
 from veilstream.solvers.runs import Runs
 from veilstream.solvers.size import Layout, dense_bytes, fitting, free_bytes, layout_of
 from veilstream.solvers.solution import Point, Progress, Solver, Status
 from veilstream.solvers.sparse_sweep import SparseSweep, sparse_starts
-from veilstream.solvers.sweep import Sweep, Sweeping
+from veilstream.solvers.sweep import Sweep, Sweeping, Tables
 
 LARGE_TABLE = 20_000  # numbers in one alpha beyond which three starts must do
 LARGEST_TABLE = 200_000  # numbers in alpha, over the batch, up to which the window is raised by itself
+LARGEST_MEMORY = 4_000_000  # numbers in a table S x Y x Z, over the batch, up to which a memory grows by itself
+LARGEST_PRODUCTS = 3_000  # states of a memory
+GROWTH = 1.5  # of a memory, from one to the next
+LEAST_GROWTH = 2e-4  # relative: a memory that gains less is the last
 MANY = 40  # states from which a first look around takes one start
 MIXED = 0.05  # of the uniform law, in an output model to start from
 
@@ -38,7 +44,8 @@ class CausalBA(Solver):
     """Hyper-parameters; `points` runs it."""
 
     clocks: ClassVar[bool] = True
-    window: int | None = None  # None: raise it while that gains more than min_gain
+    window: int | None = None  # None: as many as the chain's order, at first
+    grow: bool = True  # without a window: a memory made to measure; else the window is raised while that gains min_gain
     tolerance: float = 1e-5  # relative change of the value between two looks
     max_sweeps: int = 3000
     random_starts: int = 2
@@ -92,7 +99,7 @@ class CausalBA(Solver):
             found += self.run(problem, weights[first : first + at_once], how, starts, progress)
         best = envelope(found, weights)
         rising = np.arange(len(weights))  # weights at which the last raise of the window paid
-        while self.window is None and rising.size:
+        while self.window is None and rising.size and (how.pattern is not None or not self.grow):
             raised = self._raised(problem, how, len(weights))
             if raised is None:
                 break
@@ -105,7 +112,60 @@ class CausalBA(Solver):
             for i in rising:
                 best[i] = better[i]
             found += [best[i] for i in rising]
+        if self.grow:
+            best = [self._grown(problem, w, p, len(weights)) for w, p in zip(weights.tolist(), best, strict=True)]
+            best = envelope(best, weights)
         return [with_startup(problem, p) for p in best]
+
+    def windowed(self) -> "CausalBA":
+        return replace(self, grow=False)
+
+    def near(self, problem: Problem, weight: float, point: Point) -> Point:
+        if point.warm is None or self.drop is not None:
+            return super().near(problem, weight, point)
+        how, tables = point.warm
+        problem = within_reach(problem, self.reach)
+        return with_startup(problem, self._onwards(problem, weight, how, tables))
+
+    def grown(self, problem: Problem, weight: float, point: Point) -> Point:
+        if not self.grow or self.drop is not None:
+            return point
+        problem = within_reach(problem, self.reach)
+        return with_startup(problem, self._grown(problem, weight, point))
+
+    def _onwards(self, problem: Problem, weight: float, how: Layout, tables: Tables) -> Point:
+        """One run, from where another has settled."""
+        sweep, tables = self._sweep(problem, np.array([weight]), how), tables.take(np.zeros(1, dtype=int))
+        batch = Runs(sweep, tables, np.ones(1), np.zeros(1, dtype=int), self.tolerance, warm=True)
+        batch.converge(self.max_sweeps)
+        return point_of(batch, how, 0)
+
+    def _grown(self, problem: Problem, weight: float, point: Point, batch: int = 1) -> Point:
+        """The same with ever finer memories, split where they forget most, while that gains enough."""
+        if self.window is not None or point.warm is None or problem.n_outputs == 1 or not self.look_ahead:
+            return point
+        how, tables = point.warm
+        if how.pattern is not None or problem.chain.phases > 1 or how.window == 0:
+            return point
+        if how.memory is None:
+            S = problem.n_outputs**how.window
+            how = replace(how, memory=window_memory(problem.n_outputs, how.window))
+            tables = Tables(*(x.swapaxes(1, 2).reshape(1, S, -1) for x in (tables.r, tables.alpha, tables.mu)))
+        while True:
+            S = len(how.memory)
+            finer = max(S + 1, int(GROWTH * S))
+            if finer * problem.n_outputs * problem.n_states * batch > LARGEST_MEMORY or finer > LARGEST_PRODUCTS:
+                return point
+            coarse = MemorySweep(problem, problem.cost(np.array([weight])), how.memory, self.dtype)
+            memory, tables = coarse.finer(tables, finer)
+            if len(memory) == S:
+                return point
+            how = replace(how, memory=memory)
+            new = self._onwards(problem, weight, how, tables)
+            tables, gained = new.warm[1], gain(point, new, weight)
+            point = new if gained > 0 else point
+            if gained < LEAST_GROWTH:
+                return point
 
     def _around(self, problem: Problem, weights: Array, window: int, progress: Progress | None) -> list[Point]:
         """With a public clock, from the best for the chain that does not look at it: other starts led to the same."""
@@ -173,23 +233,28 @@ class CausalBA(Solver):
         r = np.broadcast_to(starts, (len(weights), *starts.shape[1:])).reshape(-1, *starts.shape[2:])
         anneal = np.tile(annealing(n_starts), len(weights))
         every = np.repeat(weights, n_starts)
-        sweep: Sweeping
-        if how.pattern is None:
-            dense = Sweep if problem.chain.phases == 1 else CyclicSweep
-            sweep = dense(problem, problem.cost(every), how.window, self.look_ahead, self.dtype)
-        else:
-            sweep = SparseSweep(problem, every, how.pattern, self.look_ahead, self.dtype)
+        sweep = self._sweep(problem, every, how)
         tables = sweep.start(r.copy())
         group = np.repeat(np.arange(len(weights)), n_starts)
         batch = Runs(sweep, tables, anneal, group, self.tolerance)
         batch.converge(self.max_sweeps, progress)
-        points = []
-        for i in np.flatnonzero(batch.kept):
-            policy, found = sweep.result(tables, int(i))
-            status = Status.CONVERGED if batch.done[i] else Status.STOPPED
-            history = [{"sweep": k, "value": float(v[i])} for k, v in batch.history]
-            points.append(Point(policy, *found, status=status, history=history))
-        return points
+        return [point_of(batch, how, int(i)) for i in np.flatnonzero(batch.kept)]
+
+    def _sweep(self, problem: Problem, weights: Array, how: Layout) -> Sweeping:
+        if how.memory is not None:
+            return MemorySweep(problem, problem.cost(weights), how.memory, self.dtype)
+        if how.pattern is not None:
+            return SparseSweep(problem, weights, how.pattern, self.look_ahead, self.dtype)
+        dense = Sweep if problem.chain.phases == 1 else CyclicSweep
+        return dense(problem, problem.cost(weights), how.window, self.look_ahead, self.dtype)
+
+
+def point_of(batch: Runs, how: Layout, i: int) -> Point:
+    """What run i has found, and where it can go on from."""
+    policy, found = batch.sweep.result(batch.tables, i)
+    status = Status.CONVERGED if batch.done[i] else Status.STOPPED
+    history = [{"sweep": k, "value": float(v[i])} for k, v in batch.history]
+    return Point(policy, *found, status=status, history=history, warm=(how, batch.tables.take(np.array([i]))))
 
 
 def starting_models(problem: Problem, window: int, random: int, seed: int) -> Array:

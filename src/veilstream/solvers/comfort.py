@@ -1,71 +1,32 @@
-"""No false comfort: the lines that must stand beside a result, each starting with what is wrong.
-
-What is known of the data behind a model is the card in its provenance, as `veil fit` writes it; a file may lack it.
-"""
+"""No false comfort: the lines that must stand beside a result, each starting with what is wrong."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
+from veilstream.artefact import is_guess
 from veilstream.core.chain import MarkovChain
-from veilstream.core.interval import Z95, Interval
+from veilstream.core.data_card import PER_STATE, DataCard
 from veilstream.core.problem import Average, Problem
 from veilstream.solvers.solution import Level, Point, Solution
 from veilstream.units import convert
 
 SAME = 0.01  # share of the truth's bits within which a policy hides nothing, or everything
-PER_STATE = 10  # independent visits a state below which a model is thin
 MOST = 0.5  # of steps at no stop
 SMALLER = {"km": "m", "kWh": "Wh", "MWh": "kWh", "kW": "W", "MW": "kW", "h": "min"}  # what a bare number may have meant
+GUESS = (
+    "model only: nobody's readings are behind this model, a public guess at how anyone moves (veil start); what is "
+    "proved of you is the worst case, which the gateway's meter counts; veil refit takes over after two weeks of "
+    "readings"
+)
 LOSS_FACTOR, LOSS_BITS = 2.0, 0.2  # data is strange beyond this many times the model's own loss, and this much more
 
 
-@dataclass(frozen=True)
-class DataCard:
-    """What there was to learn from."""
-
-    states: int
-    effective_sample: float  # independent visits
-    steps: int = 0
-    no_stop: float = 0.0  # share of steps that are at no stop
-    raw_p95: float | None = None  # 95 % of readings lie within this of their state
-    held_out_bits: float | None = None
-    held_out_se: float | None = None
-    later_bits: float | None = None  # log-loss on what was held out, with its interval
-    later_low: float | None = None
-    later_high: float | None = None
-    last_step: int | None = None  # that was fitted
-
-    @classmethod
-    def of(cls, provenance: Mapping[str, Any]) -> "DataCard | None":
-        """From a file, which may say anything."""
-        said = provenance.get("card")
-        if not isinstance(said, dict):
-            return None
-        known = {k: said.get(k) for k in cls.__dataclass_fields__}
-        numbers = {k: v for k, v in known.items() if isinstance(v, int | float) and np.isfinite(v)}
-        return cls(**numbers) if {"states", "effective_sample"} <= set(numbers) else None  # type: ignore[arg-type]
-
-    @property
-    def loss(self) -> Interval | None:
-        """Bits per step of data that was not fitted: held out, or else by folds."""
-        if self.later_bits is not None and self.later_low is not None and self.later_high is not None:
-            return Interval(self.later_bits, self.later_low, self.later_high)
-        if self.held_out_bits is None:
-            return None
-        wide = Z95 * (self.held_out_se or 0.0)
-        return Interval(self.held_out_bits, self.held_out_bits - wide, self.held_out_bits + wide)
-
-    @property
-    def thin(self) -> bool:
-        return self.effective_sample < PER_STATE * self.states
-
-
 def about_data(provenance: Mapping[str, Any]) -> list[str]:
-    """Too little of it, or states that do not cover it."""
-    card, found = DataCard.of(provenance), []
+    """None, too little of it, or states that do not cover it."""
+    card, found = DataCard.of(provenance), list[str]()
+    if is_guess(provenance):
+        return [GUESS]
     if card is None:
         return []
     if card.thin:
@@ -84,7 +45,7 @@ def about_data(provenance: Mapping[str, Any]) -> list[str]:
 def level(found: Level, provenance: Mapping[str, Any]) -> Level:
     """How sure a figure is about the person, given the data behind the model."""
     card = DataCard.of(provenance)
-    return Level.MODEL_ONLY if card is not None and card.thin else found
+    return Level.MODEL_ONLY if is_guess(provenance) or (card is not None and card.thin) else found
 
 
 def honest(solution: Solution, provenance: Mapping[str, Any]) -> Solution:

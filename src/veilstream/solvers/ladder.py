@@ -18,6 +18,7 @@ from veilstream.solvers.search import exact_end, first_weights, slope
 from veilstream.solvers.solution import Point, Progress, Solver
 
 SHARES = (0.4, 0.6, 0.75, 0.82, 0.88, 0.92, 0.96, 1.0, 1.04, 1.08, 1.12, 1.18, 1.25, 1.35, 1.5, 1.8)  # of the limit
+LOOKS = 20  # weights of a first look at what is felt at each
 APART = 1.015  # neighbours differ by this factor at least
 LARGEST = 30_000_000  # entries in the table of one rung
 CLIPPED = 0.999  # of the distances on the highest rung count in full
@@ -109,13 +110,14 @@ def climb(
     def felt(p: Point) -> float:
         return p.distortion if course is None else course.felt(p.policy)
 
+    solver = solver.windowed()
     [bottom] = exact_end(problem, solver)
     floor = felt(bottom)
     if floor >= limit:
         raise InputError(
             f"a ladder cannot keep {limit:g}: the most accurate release there is, is felt at {floor:g} on average"
         )
-    weights = first_weights(problem)
+    weights = first_weights(problem, LOOKS)
     rough = [felt(p) for p in solver.rough(problem).points(problem, weights, progress)]
     wanted = [share * limit for share in SHARES if floor * APART < share * limit < max(rough)]
     points = [bottom, *solver.points(problem, _weights_at(wanted, weights, np.array(rough)), progress)]

@@ -13,6 +13,7 @@ from veilstream.solvers.sweep import Sweeping, Tables, extrapolate
 
 LOOK_EVERY = 50  # sweeps between looks at convergence
 ANNEAL_SWEEPS = 100
+WARM_SWEEPS = 20  # before the first look, from where another weight had settled
 CYCLE = 3, 2  # sweeps of a cycle: before its extrapolation is judged, and those the next is made from
 HARM = 1.5  # an extrapolation after which the slack is this many times larger is taken back
 HELP = 1.02  # one after which it is less than this many times larger helped
@@ -25,8 +26,11 @@ ALIKE = 0.02  # total variation under which two output models are the same
 class Runs:
     """`tables` change in place. After `converge`: the `history` of values, which runs are `done`, which to keep."""
 
-    def __init__(self, sweep: Sweeping, tables: Tables, anneal: Array, group: Index, tolerance: float) -> None:
+    def __init__(
+        self, sweep: Sweeping, tables: Tables, anneal: Array, group: Index, tolerance: float, warm: bool = False
+    ) -> None:
         n = len(tables)
+        self.first_look = WARM_SWEEPS if warm else ANNEAL_SWEEPS
         self.sweep, self.tables, self.anneal, self.group, self.tolerance = sweep, tables, anneal, group, tolerance
         self.history: list[tuple[int, Array]] = []  # sweep, value of every run
         self.done, self.kept = np.zeros(n, dtype=bool), np.ones(n, dtype=bool)
@@ -38,7 +42,7 @@ class Runs:
 
     def converge(self, max_sweeps: int, progress: Progress | None = None) -> None:
         annealed = ANNEAL_SWEEPS if (self.anneal != 1).any() else 0
-        every, next_look = self.sweep.settle_every, ANNEAL_SWEEPS
+        every, next_look = self.sweep.settle_every, self.first_look
         next_settle = 4 * ANNEAL_SWEEPS if every is None else ANNEAL_SWEEPS - 10  # just before a look
         k = 0
         while self.live.size and k < max_sweeps:
@@ -58,7 +62,8 @@ class Runs:
                 self.look(k, now, left)
                 if progress:
                     share = 1 - len(self.live) / len(self.tables)
-                    progress(share, f"window {self.sweep.window}, sweep {k}: {len(self.live)} runs live")
+                    memory = "memory" if self.sweep.window is None else f"window {self.sweep.window}"
+                    progress(share, f"{memory}, sweep {k}: {len(self.live)} runs live")
         if self.live.size:
             self.tables.put(self.live, self.now)
 

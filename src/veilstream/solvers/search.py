@@ -17,14 +17,19 @@ from veilstream.core.problem import Average, Budget, Problem
 from veilstream.core.schedule import Schedule
 from veilstream.core.steady import rates
 from veilstream.errors import InputError
-from veilstream.solvers.causal_ba import constants
+from veilstream.solvers.causal_ba import MANY, constants
 from veilstream.solvers.solution import Level, Point, Progress, Solver
 
-ROUNDS = 5
-WEIGHTS_A_ROUND = 10
-FEW, NEAR = 5, 1.5  # weights of the first round with a public clock, around the one without it
-CLOSE_BY_CLOCK = 5e-3  # the same with a public clock, where there is no sharing of time
-CLOSE = 2e-3  # a single policy this close (relative) to the curve is taken as it is
+LOOKS = 10  # weights of the first look around
+FEW, NEAR = 5, 1.5  # of them with a public clock, around the one without it
+ROUGHLY, ROUNDS = 3, 8  # weights tried one by one after it: to find the region, and in full
+RIGHT = 3e-4, 5e-3  # a policy this close (relative) to the limit is taken; with a public clock, where weights take long
+ROUGH = 2e-2  # the same while the region is looked for
+SAME = 1e-3  # of the weight: ends nearer than this to each other lie on one straight piece
+ELASTIC = 0.7  # of the limited quantity to the weight, before it is known
+LONGEST = 4.0  # factor of the weight, in one step outwards
+BESIDE = np.array([0.93, 1.0, 1.07])  # weights solved in full, where that is quick
+CLOSE = 1e-3  # a single policy this close (relative) to the curve is taken as it is
 SWITCHING = 1e-2  # what switching may add to the leakage of a schedule, relative
 LONGEST_BLOCK = 1024
 STEPS_OF_A_BLOCK = 64  # in which its share is raised until the limit holds
@@ -38,17 +43,21 @@ class Axis:
     of: Callable[[Point], float]
     other: Callable[[Point], float]
     unit: str
+    far: Callable[[Point], float]  # the distortion: one of the two
     least: float = 0.0  # of the limited quantity, for any policy
+
+    def within(self, p: Point) -> bool:
+        return self.of(p) <= self.limit * (1 + 1e-9) + 1e-12
 
 
 def axis_of(constraint: Average | Budget, problem: Problem, course: Course | None = None) -> Axis:
     """course: a limit on the mean distortion is about these recorded streams, not about the long run of the chain."""
     if isinstance(constraint, Budget):
-        return Axis(constraint.bits, lambda p: p.leakage, lambda p: p.distortion, "bits")
+        return Axis(constraint.bits, bits_of, distortion_of, "bits", distortion_of)
     assert constraint.limit is not None
     if course is None:
         least = least_distortion(problem)
-        return Axis(constraint.limit, lambda p: p.distortion, lambda p: p.leakage, "distortion", least)
+        return Axis(constraint.limit, distortion_of, bits_of, "distortion", distortion_of, least)
     known: dict[int, tuple[Point, float]] = {}  # the point too, or its id might be another's one day
 
     def felt(p: Point) -> float:
@@ -56,7 +65,15 @@ def axis_of(constraint: Average | Budget, problem: Problem, course: Course | Non
             known[id(p)] = p, course.felt(p.policy)
         return known[id(p)][1]
 
-    return Axis(constraint.limit, felt, lambda p: p.leakage, "distortion", course.least(problem.allowed))
+    return Axis(constraint.limit, felt, bits_of, "distortion", felt, course.least(problem.allowed))
+
+
+def bits_of(p: Point) -> float:
+    return p.leakage
+
+
+def distortion_of(p: Point) -> float:
+    return p.distortion
 
 
 def meet(
@@ -72,47 +89,157 @@ def meet(
     enough = [p for p in silent if axis.of(p) <= axis.limit + 1e-7 and p.leakage <= 1e-7]
     if enough and (isinstance(constraint, Average) or axis.limit <= 1e-7):
         return replace(min(enough, key=lambda p: p.distortion), startup_bits=0.0), 0.0
-    rough = solver.rough(problem)
-    found = silent + exact_end(problem, rough if problem.chain.phases > 1 else solver)
+    plain, clocked = solver.windowed(), problem.chain.phases > 1
+    rough = plain.rough(problem)
+    end = exact_end(problem, rough)
     if axis.limit < axis.least * (1 - 1e-9):
         raise InputError(
             f"infeasible limit: no release has a mean distortion below {axis.least:g}, {axis.limit:g} was asked for; "
             "allow more, or make a model with finer states"
         )
-    clocked = problem.chain.phases > 1  # every weight takes long: fewer of them, chosen with more care
+    tell = progress or (lambda share, what: None)
+    many = len(problem.chain) >= MANY  # one weight and on from there: each takes long
     weights = nearby_weights(problem, rough, constraint, course) if clocked else first_weights(problem)
-    tried = list[tuple[float, Point]]()
-    for i in range(ROUNDS):
-        tell = (lambda f, what, i=i: progress((i + f) / ROUNDS, what)) if progress else None
-        was, points = rough, rough.points(problem, weights, tell)
-        found, tried = found + points, tried + list(zip(weights.tolist(), points, strict=True))
-        within, beyond = bracket(found, axis)
-        done = beyond is None or close_enough(within, beyond, axis, CLOSE_BY_CLOCK if clocked else CLOSE)
-        done = done or (clocked and axis.of(within) > (1 - CLOSE_BY_CLOCK) * axis.limit)
-        if done and rough is solver:
-            break
-        if done or (clocked and i > 0):
-            rough = solver  # the region is found: now in full
-        if beyond is not None and clocked:
-            here = [w for w, p in tried if p.policy is within.policy]
-            weights = np.mean(here) * np.array([0.985, 1.0, 1.015]) if done and here else closer(tried, axis)
-            tried = [] if rough is solver and was is not solver else tried  # a rough point may be a little off
-        elif beyond is not None:
-            weights = narrower(weights, within, beyond)
-            weights = weights if rough is not solver else weights[len(weights) // 2 - 1 :][:3]
-    if beyond is None:
-        return within, 0.0 if within.leakage <= 1e-9 else float(weights[0])
-    weight = slope(within, beyond)
-    if close_enough(within, beyond, axis) or not can_share(problem, within, beyond):
-        return within, weight
-    return share_time(problem, within, beyond, axis), weight
+    weights = weights[len(weights) // 2 :][:1] if many and not clocked else weights
+    looked = rough.points(problem, weights, lambda share, what: tell(share / 3, what))
+    trail = Trail(axis, [*silent, *end], list(zip(weights.tolist(), looked, strict=True)))
+    trail.close_in(problem, rough, ROUNDS if many else ROUGHLY, ROUGH, lambda share, what: tell((1 + share) / 3, what))
+    if trail.ends[1] is None:
+        best = trail.best
+        return best, 0.0 if best.leakage <= 1e-9 else trail.weight_of(best)
+    # in full, around where the limit is met
+    if any(p is trail.ends[0] for p in end):
+        end = exact_end(problem, plain)
+    weights = trail.next_weight() * (np.ones(1) if clocked or many else BESIDE)
+    points = plain.points(problem, weights, lambda share, what: tell((2 + share) / 3, what))
+    full = Trail(axis, [*silent, *end, *trail.points], list(zip(weights.tolist(), points, strict=True)), trail.elastic)
+    full.close_in(problem, plain, ROUNDS, RIGHT[clocked])
+    best, (left, right) = full.best, full.ends
+    found = [finer(problem, solver, full, best)]
+    worth = CLOSE * axis.other(best)  # less than the chord saves
+    if (
+        right is not None
+        and axis.other(best) - on_chord(left, right, axis)[1] > worth
+        and can_share(problem, left, right)
+    ):
+        found.append((share_time(problem, left, right, axis), slope(left, right)))
+    return min(found, key=lambda one: axis.other(one[0]))
 
 
-def first_weights(problem: Problem) -> Array:
+def finer(problem: Problem, solver: Solver, trail: "Trail", best: Point) -> tuple[Point, float]:
+    """The point with a memory made to measure, the weight moved until it meets the limit again."""
+    weight = trail.weight_of(best)
+    grown = solver.grown(problem, weight, best)
+    if grown.policy is best.policy:
+        return best, weight
+    own = Trail(trail.axis, [best], [(weight, grown)], trail.elastic, exactly=True)
+    own.close_in(problem, solver, ROUNDS, RIGHT[0])
+    return own.best, weight if own.best is best else own.weight_of(own.best)
+
+
+class Trail:
+    """Weights tried and what was found at each; `others` are points at no weight. Closes in on the limit."""
+
+    def __init__(
+        self,
+        axis: Axis,
+        others: list[Point],
+        tried: list[tuple[float, Point]],
+        elastic: float | None = None,
+        exactly: bool = False,
+    ) -> None:
+        self.axis, self.others, self.tried = axis, others, tried
+        self.exactly = exactly  # whether the limit is to be met by a point that was tried
+        self._elastic = elastic  # d log (limited quantity) / d log (weight), as another trail knew it
+
+    @property
+    def points(self) -> list[Point]:
+        return [p for _, p in self.tried]
+
+    @property
+    def ends(self) -> tuple[Point, Point | None]:
+        return bracket([*self.others, *self.points], self.axis)
+
+    @property
+    def best(self) -> Point:
+        """Of all points within the limit, on the hull or not."""
+        points = [p for p in (*self.others, *self.points) if self.axis.within(p)]
+        return min(points, key=self.axis.other) if points else self.ends[0]
+
+    def weight_of(self, point: Point) -> float:
+        """The one it was found at, else by the slope of the hull there."""
+        left, right = self.ends
+        own = [w for w, p in self.tried if p is point]
+        return own[0] if own else slope(left, right) if right is not None else self.tried[0][0]
+
+    def right(self, close: float) -> bool:
+        """Whether the limit is met: nearly, or so that a chord of the hull would hardly be better."""
+        if any(self.axis.within(p) and self.axis.of(p) >= (1 - close) * self.axis.limit for p in self.points):
+            return True
+        left, right = self.ends
+        if self.exactly:
+            return False
+        return right is None or (left in self.points and close_enough(left, right, self.axis))
+
+    def close_in(
+        self, problem: Problem, solver: Solver, rounds: int, close: float, progress: Progress | None = None
+    ) -> None:
+        for k in range(rounds):
+            if self.right(close) or self.straight:
+                return
+            weight = self.next_weight()
+            near = min(self.tried, key=lambda one: abs(np.log(one[0] / weight)))[1]
+            self.tried.append((weight, solver.near(problem, weight, near)))
+            if progress:
+                progress((k + 1) / rounds, f"weight {weight:.4g}")
+
+    @property
+    def crossing(self) -> tuple[float, float, float, float] | None:
+        """Two neighbouring weights, on logarithms, and how far they are over the limit: one is, the other is not."""
+        tried = sorted(self.tried, key=lambda one: one[0])
+        at = np.log([w for w, _ in tried])
+        over = np.array([self.axis.of(p) for _, p in tried]) - self.axis.limit
+        crossed = np.flatnonzero((over[1:] > 0) != (over[:-1] > 0))
+        if not crossed.size:
+            return None
+        k = min(crossed, key=lambda k: at[k + 1] - at[k])
+        return float(at[k]), float(at[k + 1]), float(over[k]), float(over[k + 1])
+
+    @property
+    def straight(self) -> bool:
+        """Whether the limit falls into a jump between two weights that are as good as one."""
+        found = self.crossing
+        return found is not None and found[1] - found[0] < SAME
+
+    @property
+    def elastic(self) -> float:
+        """d log (limited quantity) / d log (weight) around the limit."""
+        found, limit = self.crossing, self.axis.limit
+        if found is not None and limit > 0:
+            a, b, over_a, over_b = found
+            rise = (np.log(max(limit + over_b, 1e-9 * limit)) - np.log(max(limit + over_a, 1e-9 * limit))) / (b - a)
+            return float(np.sign(rise) * np.clip(abs(rise), 0.2, 5.0))
+        known = ELASTIC if self.axis.unit == "bits" else -ELASTIC
+        return known if self._elastic is None else self._elastic
+
+    def next_weight(self) -> float:
+        """Where the limit should be met: between the nearest weights on both sides of it, or further out."""
+        found = self.crossing
+        if found is not None:
+            a, b, over_a, over_b = found
+            return float(np.exp(a + (b - a) * np.clip(over_a / (over_a - over_b), 0.1, 0.9)))
+        weight, point = min(self.tried, key=lambda one: abs(self.axis.of(one[1]) - self.axis.limit))
+        ratio = self.axis.limit / max(self.axis.of(point), 1e-9 * self.axis.limit, 1e-300)
+        far = float(np.log(max(ratio, 1e-9))) / self.elastic
+        far += np.sign(far) * 0.3 * RIGHT[0] / abs(self.elastic)  # a little over, so that it is crossed
+        return weight * float(np.exp(np.clip(far, -np.log(LONGEST), np.log(LONGEST))))
+
+
+def first_weights(problem: Problem, n: int = LOOKS) -> Array:
     """A wide geometric grid around (bits at stake) / (distortion at stake)."""
     stake = float((problem.chain.stationary @ problem.distortion).min()) - least_distortion(problem)
     scale = max(problem.chain.entropy_rate, 0.01) / max(stake, 1e-9)
-    return scale * np.geomspace(1 / 32, 64, 2 * WEIGHTS_A_ROUND)
+    return np.asarray(scale * np.geomspace(1 / 32, 64, n))
 
 
 def nearby_weights(problem: Problem, rough: Solver, constraint: Average | Budget, course: Course | None) -> Array:
@@ -137,16 +264,20 @@ def exact_end(problem: Problem, solver: Solver) -> list[Point]:
     return solver.points(problem.only(d <= d.min(1, keepdims=True) * (1 + 1e-12), average=False), np.zeros(1))
 
 
-def hull(points: list[Point]) -> list[Point]:
+def hull(points: list[Point], far: Callable[[Point], float] = distortion_of) -> list[Point]:
     """The lower left convex hull, by rising distortion (and so by falling leakage)."""
-    kept: list[Point] = []
-    for p in sorted(points, key=lambda p: (p.distortion, p.leakage)):
-        if kept and p.leakage >= kept[-1].leakage - 1e-12:
+    kept: list[tuple[float, Point]] = []
+
+    def steep(a: tuple[float, Point], b: tuple[float, Point]) -> float:
+        return (a[1].leakage - b[1].leakage) / (b[0] - a[0]) if b[0] > a[0] else np.inf
+
+    for one in sorted(((far(p), p) for p in points), key=lambda one: (one[0], one[1].leakage)):
+        if kept and one[1].leakage >= kept[-1][1].leakage - 1e-12:
             continue
-        while len(kept) > 1 and slope(kept[-2], kept[-1]) <= slope(kept[-1], p):
+        while len(kept) > 1 and steep(kept[-2], kept[-1]) <= steep(kept[-1], one):
             kept.pop()
-        kept.append(p)
-    return kept
+        kept.append(one)
+    return [p for _, p in kept]
 
 
 def slope(p: Point, q: Point) -> float:
@@ -157,15 +288,15 @@ def slope(p: Point, q: Point) -> float:
 
 def bracket(points: list[Point], axis: Axis) -> tuple[Point, Point | None]:
     """Neighbours on the hull, one within the limit and one beyond it (None: the best of all is within)."""
-    curve = hull(points)
-    within = [p for p in curve if axis.of(p) <= axis.limit * (1 + 1e-9) + 1e-12]
+    curve = hull(points, axis.far)
+    within = [p for p in curve if axis.within(p)]
     if not within:
         raise InputError(
             f"infeasible limit: the least {axis.unit} found is {min(map(axis.of, curve)):g}, "
             f"{axis.limit:g} was asked for"
         )
     best = min(within, key=axis.other)
-    beyond = [p for p in curve if p not in within and axis.other(p) < axis.other(best)]
+    beyond = [p for p in curve if not axis.within(p) and axis.other(p) < axis.other(best)]
     return best, min(beyond, key=axis.of) if beyond else None
 
 
@@ -178,31 +309,6 @@ def on_chord(within: Point, beyond: Point, axis: Axis) -> tuple[float, float]:
 def close_enough(within: Point, beyond: Point, axis: Axis, close: float = CLOSE) -> bool:
     _, best = on_chord(within, beyond, axis)
     return axis.other(within) - best <= close * axis.other(within)
-
-
-def narrower(weights: Array, within: Point, beyond: Point) -> Array:
-    """New weights around the chord's own: a straight piece is confirmed, a curved one is split."""
-    centre = slope(within, beyond)
-    reach = (weights[-1] / weights[0]) ** (1 / 4)
-    return centre * np.geomspace(1 / reach, reach, WEIGHTS_A_ROUND + 1)
-
-
-def closer(tried: list[tuple[float, Point]], axis: Axis) -> Array:
-    """Three weights around the one at which the limit should be met, between the nearest tried on both sides of it."""
-    tried = sorted(tried, key=lambda one: one[0])
-    at = np.log([weight for weight, _ in tried])
-    over = np.array([axis.of(p) for _, p in tried]) - axis.limit
-    crossed = np.flatnonzero((over[1:] > 0) != (over[:-1] > 0))
-    if not crossed.size:  # further out, as far as the last two say
-        end = np.array([0, 1] if abs(over[0]) < abs(over[-1]) else [-1, -2])
-        width = at[end[0]] - at[end[1]]
-        rise = (over[end[0]] - over[end[1]]) / width
-        ahead = np.clip(-over[end[0]] / (rise * width) if rise else 1.0, 0.5, 10.0)
-        return np.asarray(np.exp(at[end[0]] + width * ahead * np.array([0.75, 1.0, 1.5])))
-    k = min(crossed, key=lambda k: at[k + 1] - at[k])
-    width = at[k + 1] - at[k]
-    centre = at[k] + width * np.clip(over[k] / (over[k] - over[k + 1]), 0.1, 0.9)
-    return np.asarray(np.exp(centre + width * np.array([-0.1, 0.0, 0.1])))
 
 
 def can_share(problem: Problem, within: Point, beyond: Point) -> bool:

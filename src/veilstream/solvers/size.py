@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
+from veilstream.core.information import Index
 from veilstream.core.local.pattern import Pattern, Rows, TooLarge, pattern_of
 from veilstream.core.problem import Problem
 from veilstream.core.steady import VECTORS
@@ -26,13 +27,14 @@ SPARSE_ARRAYS = 15  # arrays of entries and outputs alive at the worst moment, f
 SHARE = 0.9  # of the memory that is free
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layout:
     """How one window will be solved."""
 
     window: int
     pattern: Pattern | None  # None: dense
     bytes: int
+    memory: Index | None = None  # s' = next(s, y), where the memory is made to measure and no window
 
 
 def layout_of(

@@ -1,6 +1,7 @@
 """What a solver knows when it is done."""
 
 import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from veilstream.artefact import Artefact, dumps, provenance, save
 from veilstream.core import held_out
 from veilstream.core.any_law import worst_rate
 from veilstream.core.course import Course, OnCourse
@@ -19,6 +21,7 @@ from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Budget, Problem
 from veilstream.core.steady import long_run
+from veilstream.shown import Rows, Shown, picture
 
 Progress = Callable[[float, str], None]  # fraction done, what is going on
 
@@ -56,6 +59,7 @@ class Point:
     startup_bits: float | None = None
     status: Status = Status.CONVERGED
     history: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    warm: Any = field(default=None, repr=False, compare=False)  # where its solver can go on from, at another weight
 
     def objective(self, weight: float) -> float:
         return self.leakage + weight * self.distortion
@@ -107,6 +111,18 @@ class Solver(ABC):
         """The same for a first look around."""
         return self
 
+    def windowed(self) -> "Solver":
+        """The same, with policies that remember releases and can share time or a ladder."""
+        return self
+
+    def near(self, problem: Problem, weight: float, point: Point) -> Point:
+        """The best point for this weight, from one found at another."""
+        return self.points(problem, np.array([weight]))[0]
+
+    def grown(self, problem: Problem, weight: float, point: Point) -> Point:
+        """The point found at this weight, with a memory made to measure where that leaks less."""
+        return point
+
     def left_out(self, problem: Problem) -> list[str]:
         """What the search did not look at, and what that means for the result."""
         return []
@@ -125,9 +141,17 @@ class Kept:
         return {"off": self.off, "sd": self.spread, "extra_bits": self.bits, "off_without": self.off_before}
 
 
-@dataclass(frozen=True)
-class Solution:
-    """The answer of `solve`. Leakage in bits per step in the steady state; lower bounds hold for every policy."""
+@dataclass(frozen=True, repr=False)
+class Solution(Shown):
+    """The answer of `solve`. Leakage in bits per step in the steady state; lower bounds hold for every policy.
+
+    >>> import veilstream as vs
+    >>> solution = vs.solve("builtin:grid2x3-toy", avg=0.6, certify=True, certify_seconds=1)
+    >>> solution
+    <Solution grid2x3-toy: 0.1570 bits per step at distortion 0.6, causal-ba>
+    >>> solution.leakage_lower <= solution.leakage, 0 <= solution.gap < 0.05
+    (True, True)
+    """
 
     problem: Problem = field(repr=False)
     method: str
@@ -150,6 +174,7 @@ class Solution:
     held_out: HeldOut | None = None  # and on later ones that nothing was fitted to
     ladder: Any = field(default=None, repr=False)  # `solvers.ladder.Climb`: what keeps the limit, where feedback does
     total: Kept | None = None  # where what is released is to add up
+    asked: Any = field(default=None, repr=False)  # `solvers.ask.Asked`: the model and its limits, where it is of one
 
     @property
     def objective(self) -> float:
@@ -199,6 +224,51 @@ class Solution:
             **({} if later is None and self.record is None else {"worst_leakage": self.worst_leakage}),
             **({} if self.total is None else {"total": self.total.to_json()}),
         }
+
+    # --- as a file, a line, a picture --------------------------------------------------------------------
+
+    @property
+    def unit(self) -> str:
+        """Of the distortion; "" where it has none."""
+        return "" if self.asked is None else str(self.asked.unit)
+
+    def parts(self, command: str = "veilstream.solve") -> dict[str, Any]:
+        """What its policy file holds, as `save` takes it; command: what made it."""
+        if self.asked is not None:
+            return {"policy": self.policy, **self.asked.parts(self, command)}
+        return {
+            "policy": self.policy,
+            "problem": self.problem,
+            "provenance": provenance(command, solution=self.to_json()),
+        }
+
+    @cached_property
+    def artefact(self) -> Artefact:
+        """The same as its policy file holds it: what `audit`, `report` and `release` go on with."""
+        return dumps(**self.parts())[0]
+
+    def save(self, path: str | os.PathLike[str], command: str = "veilstream.solve") -> Artefact:
+        """Write the policy file, as `veil solve -o` does, for `veil release`, `veil serve` and `vs.load`."""
+        return save(path, **self.parts(command))
+
+    def plot(self, seed: int = 0) -> Any:
+        """A matplotlib Figure: where it lies between truth and nothing, and a day drawn from the chain, released."""
+        return picture("solution", self, seed)
+
+    def about(self) -> tuple[str, Rows]:
+        far = f"{self.distortion:.3g} {self.unit}".rstrip()
+        line = f"{self.problem.chain.name}: {self.leakage:.4f} bits per step at distortion {far}, {self.method}"
+        rows = [("limit", str(self.problem.constraint)), ("leakage", f"{self.leakage:.4f} bits per step, {self.level}")]
+        if self.leakage_lower is not None:
+            rows.append(("at least", f"{self.leakage_lower:.4f} bits for any policy this accurate, proved"))
+        if self.record is not None:
+            rows.append(("felt", f"{self.record.felt:.3g} {self.unit} from reading to release, on the record"))
+            rows.append(("on the record", f"{self.record.bits:.4f} bits per step, starts and gaps in it"))
+        if self.held_out is not None:
+            later = self.held_out.leakage
+            rows.append(("on later data", f"{later.value:.4f} [{later.low:.4f}, {later.high:.4f}] bits per step"))
+        rows.append(("the truth", f"{self.problem.chain.entropy_rate:.4f} bits per step if nothing were hidden"))
+        return line, [*rows, ("status", str(self.status)), *(("!", warning) for warning in self.warnings)]
 
     def with_bound(self, bound: float, certificate: Any, elsewhere: float = 0.0) -> "Solution":
         """With a proved lower bound on the objective; `elsewhere`: one on leakage from other weights."""

@@ -48,8 +48,12 @@ class Tables:
 class Sweeping(Protocol):
     """What the driver in `causal_ba` needs of a sweep, dense or sparse."""
 
-    window: int
     settle_every: int | None  # sweeps; None: ever more rarely
+
+    @property
+    def window(self) -> int | None:
+        """None: a memory made to measure."""
+        ...
 
     def start(self, r: Array) -> Tables: ...
     def __call__(self, t: Tables, index: Index, stretch: Array | float = 1.0) -> tuple[Tables, Array, Array]: ...
@@ -107,7 +111,7 @@ class Sweep:
         return np.asarray(mu.sum(-1, keepdims=True))
 
     def normalised(self, r: Array) -> Array:
-        return normalised(np.maximum(normalised(r), FLOOR))
+        return floored(r)
 
     def kernel(self, t: Tables, index: Index, stretch: Array | float = 1.0) -> tuple[Array, Array]:
         """K as B x S' x Y x Z, scaled to a largest entry of 1 for each (s', z), and that scale in bits."""
@@ -187,6 +191,11 @@ class Sweep:
         [step] = policy.law_steps(chain)
         law = stationary_law(step, chain, mu.astype(float) / mu.sum())
         return policy, step.rates(law, self.problem.distortion)
+
+
+def floored(r: Array, sums: bool = True) -> Array:
+    """r with no entry below FLOOR, normalised; sums: whether it still has to be."""
+    return normalised(np.maximum(normalised(r) if sums else r, FLOOR))
 
 
 def gains(mu: Array, change: Array, absorption: Array) -> Array:

@@ -13,7 +13,8 @@ import numpy as np
 from veilstream.apps.bench.records import NONE, everybody
 from veilstream.core.meter import Unmetered
 from veilstream.core.problem import Average, Constraint, Instantaneous
-from veilstream.data.fitting import FitOptions, FittedModel, fit_model
+from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.model import FittedModel
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.solvers import solve

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from veilstream.apps.bench.records import NONE, everybody
 from veilstream.core.problem import Average
 from veilstream.data.encode import encode
-from veilstream.data.fitting import FitOptions, FittedModel, fit_model
+from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.hold_out import WEEK_S, units_of
+from veilstream.data.model import FittedModel
 from veilstream.data.readings import MICROSECONDS, Account
 from veilstream.data.record import Record
 from veilstream.data.utility import Utility

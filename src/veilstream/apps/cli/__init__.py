@@ -1,14 +1,17 @@
 """The command `veil`: one file per verb. Parse, call, print.
 
-Verb modules import heavy libraries where they use them, so that `veil --help` is quick.
+Verb modules import heavy libraries where they use them, and flags are made of the verb that is asked for alone, so that
+`veil --help` is quick.
 """
 
+import inspect
+import os
 import sys
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 import veilstream
 from veilstream.apps.cli.common import in_flags
@@ -17,15 +20,49 @@ from veilstream.errors import InputError
 # the base of click's errors, from whichever click typer carries
 UsageProblem: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
-VERBS = ["demo", "fit", "advise", "solve", "curve", "release", "serve", "audit", "report"]
-VERBS += ["refit", "strip", "fleet", "paper", "plan", "bench"]
+VERBS = ["demo", "start", "fit", "advise", "solve", "curve", "release", "serve", "audit", "report"]
+VERBS += ["refit", "status", "forget", "strip", "fleet", "paper", "plan", "bench"]
+QUIET = (["serve"],)  # prints no tables; it stays for years, and should be small
 READER_GONE = 141  # as a shell reports a pipe that was closed
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-)
+STYLE: dict[str, Any] = {"rich_markup_mode": "markdown", "pretty_exceptions_enable": False}
+
+
+class Verbs(Mapping[str, Any]):
+    """Each verb by its name, made when it is asked for."""
+
+    listed = False  # then its first words are enough
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(VERBS)
+
+    def __len__(self) -> int:
+        return len(VERBS)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in VERBS:
+            raise KeyError(name)
+        module = import_module(f"veilstream.apps.cli.{name}")
+        verb = getattr(module, name)
+        if self.listed:
+            return typer.core.TyperCommand(name, help=inspect.getdoc(verb))
+        alone = typer.Typer(add_completion=False, **STYLE)
+        alone.command(name, cls=getattr(module, "Command", None), epilog=module.EXAMPLES)(verb)
+        return typer.main.get_command(alone)
+
+
+class Veil(typer.core.TyperGroup):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands: Any = Verbs()
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.commands.listed = True
+        super().format_help(ctx, formatter)
+        self.commands.listed = False
+
+
+app = typer.Typer(cls=Veil, no_args_is_help=True, **STYLE)
 
 
 def _print_version(asked: bool) -> None:
@@ -43,14 +80,13 @@ def _options(
     """Share a time series and reveal as little as possible."""
 
 
-for _verb in VERBS:
-    _module = import_module(f"veilstream.apps.cli.{_verb}")
-    app.command(_verb, cls=getattr(_module, "Command", None), epilog=_module.EXAMPLES)(getattr(_module, _verb))
-
-
 def main() -> None:
     """Exit codes: 0 done, 1 a check or claim failed, 2 bad input or usage, 130 interrupted, 141 nobody read on."""
-    Console.on_broken_pipe = _reader_gone  # type: ignore[assignment,method-assign]  # rich would end with 1: a failed claim
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "true")  # typer's: they read the whole environment's metadata
+    if sys.argv[1:2] not in QUIET:
+        from rich.console import Console
+
+        Console.on_broken_pipe = _reader_gone  # type: ignore[assignment,method-assign]  # rich would end with 1: a failed claim
     try:
         code = app(standalone_mode=False)
     except InputError as error:
@@ -68,7 +104,7 @@ def main() -> None:
     sys.exit(code)
 
 
-def _reader_gone(console: Console) -> None:
+def _reader_gone(console: Any) -> None:
     raise BrokenPipeError
 
 

@@ -75,27 +75,33 @@ def audit(
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show what an adversary learns from the releases, on data from the chain and on recorded traces."""
-    from veilstream.apps.cli.common import need, print_json, progress_bar, read_like
-    from veilstream.audit import Options
-    from veilstream.audit.assemble import audit_artefact
+    from veilstream.apps.cli.common import print_json, progress_bar
+    from veilstream.apps.verbs.audit import audit as run
 
-    options = Options(
-        numbers(lookback, "--lookback"), current, numbers(orders, "--orders"), seeds, streams, steps, copies, seed=seed
-    )
-    options = options.quick() if quick else options
     artefact = read_policy(policy)
-    if options.learn:
-        for library in ("jax", "optax"):
-            need(library, "deep", "; or --quick, which trains no network")
-    readings = None
-    if data:
-        told = {"columns": columns, "tz": tz, "unit": unit, "time_format": time_format, "skip_bad": skip_bad}
-        readings = read_like(artefact.provenance, data, **told)
-        readings = readings.only(stream) if stream else readings
-    recording = recording_of(artefact, gaps, noise, bin, max_gap, eps, min_samples)
-    methods = [m.strip() for m in against.split(",") if m.strip()]
+    size = {} if quick else {"streams": streams, "steps": steps}
     with progress_bar("auditing", quiet=json_out) as progress:
-        found = audit_artefact(artefact, readings, recording, against=methods, options=options, progress=progress)
+        found = run(
+            artefact,
+            data or None,
+            against=[m.strip() for m in against.split(",") if m.strip()],
+            quick=quick,
+            stream=stream,
+            columns=columns,
+            unit=unit,
+            tz=tz,
+            time_format=time_format,
+            skip_bad=skip_bad,
+            recording=recording_of(artefact, gaps, noise, bin, max_gap, eps, min_samples),
+            seed=seed,
+            progress=progress or False,
+            lookbacks=numbers(lookback, "--lookback"),
+            orders=numbers(orders, "--orders"),
+            current=current,
+            seeds=seeds,
+            copies=copies,
+            **size,
+        )
     if json_out:
         print_json(as_json(found, policy))
     else:

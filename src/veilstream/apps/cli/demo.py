@@ -53,11 +53,11 @@ def demo(
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """An invented commuter: model, policies at three accuracies, a week released, an audit, a report to open."""
-    from veilstream.apps.cli.common import check_writable, need, print_json, progress_bar
-    from veilstream.apps.cli.report import write
+    from veilstream.apps.cli.common import need, print_json, progress_bar
     from veilstream.apps.report.card import chain_card, data_card
     from veilstream.apps.report.content import Options, collect
     from veilstream.apps.report.page import render
+    from veilstream.apps.verbs.report import check_writable, write
     from veilstream.artefact import load
     from veilstream.core.chain import MarkovChain
     from veilstream.data.synthetic import city

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +14,7 @@ from veilstream.errors import InputError
 from veilstream.units import parse_duration, parse_length_m, parse_quantity
 
 if TYPE_CHECKING:
-    from veilstream.data.fitting import FitOptions, FittedModel
+    from veilstream.data.model import FittedModel
     from veilstream.data.readings import Readings
     from veilstream.data.synthetic import Source
     from veilstream.solvers.solution import Progress
@@ -29,6 +28,8 @@ Examples:
   veil fit meter.csv --unit kWh --states 6 -o meter.veil
 
   veil fit people.csv -o 'out/{stream}.veil'         one model per stream
+
+  veil fit export.zip --columns value=HeartRate -o heart.veil       of many series, one: the message lists them
 
   veil fit meter.csv --unit kWh --zone Europe/London -o meter.veil      what the hour tells is no secret
 
@@ -204,56 +205,46 @@ def fit(
 ) -> None:
     """Learn states and a Markov chain from time series, and say what was done to the data."""
     from veilstream.apps.cli.common import print_json, progress_bar, share_of
-    from veilstream.data.fitting import FitOptions
-    from veilstream.data.recording import Recording
 
-    if order != "auto" and not (order.isdecimal() and int(order) >= 1):
-        raise InputError(f"--order must be a number from 1 or auto, found {order!r}")
-    recording = Recording(
-        period_s=parse_duration(period, "--period") if period else None,
-        bin=bin,
-        gaps=gaps,
-        max_gap_s=parse_duration(max_gap, "--max-gap") if max_gap else None,
-        fill=fill,
-        noise=noise,
-        eps_m=parse_length_m(eps, "--eps"),
-        min_samples=min_samples,
-        max_speed_kmh=parse_quantity(max_speed, "km/h", "--max-speed"),
-    )
-    options = FitOptions(
-        recording,
-        n_states=states,
-        grid_m=parse_length_m(grid, "--grid") if grid else None,
-        places=places,
-        cells_m=0.0 if cells == "none" else parse_length_m(cells, "--cells") if cells else None,
-        resolution_m=parse_length_m(resolution, "--resolution") if resolution else None,
-        names=_names(name or []),
-        order=None if order == "auto" else int(order),
-        max_order=max_order,
-        hold_out=share_of(hold_out),
-        moves=None if smoothing is None else smoothing == "moves",
-        cycle=cycle,
-        zone=zone or (None if tz == "own" else tz),
-        seed=seed,
-    )
-    if smoothing not in (None, "moves"):
-        options = replace(options, smoothing=parse_quantity(smoothing, "", "--smoothing"))
+    options: dict[str, Any] = {
+        "period_s": parse_duration(period, "--period") if period else None,
+        "bin": bin,
+        "gaps": gaps,
+        "max_gap_s": parse_duration(max_gap, "--max-gap") if max_gap else None,
+        "fill": fill,
+        "noise": noise,
+        "max_speed_kmh": parse_quantity(max_speed, "km/h", "--max-speed"),
+        "n_states": states,
+        "eps_m": parse_length_m(eps, "--eps"),
+        "min_samples": min_samples,
+        "grid_m": parse_length_m(grid, "--grid") if grid else None,
+        "cells_m": 0.0 if cells == "none" else parse_length_m(cells, "--cells") if cells else None,
+        "resolution_m": parse_length_m(resolution, "--resolution") if resolution else None,
+        "places": places,
+        "names": _names(name or []),
+        "order": int(order) if order.isdecimal() and int(order) else order,
+        "max_order": max_order,
+        "smoothing": smoothing if smoothing in (None, "moves") else parse_quantity(smoothing, "", "--smoothing"),
+        "hold_out": share_of(hold_out),
+        "cycle": cycle,
+        "zone": zone,
+        "seed": seed,
+    }
     told = {"columns": columns, "tz": tz, "time_format": time_format, "unit": unit}
     truth = None
     if synthetic is not None:
         if sources:
             raise InputError("give either sources or --synthetic, not both")
-        readings, truth, options = _synthetic(synthetic, length, seed, options)
+        readings, truth = _synthetic(synthetic, length, seed)
+        if truth.states.edges is not None and states is None and edges is None:
+            options["edges"] = tuple(truth.states.edges)
     else:
         with progress_bar("reading", json_out) as progress:
             readings = _read(sources or [], told, skip_bad, progress)
     if width is not None:
-        options = replace(options, width=parse_quantity(width, readings.unit, "--width"))
+        options["width"] = parse_quantity(width, readings.unit, "--width")
     if edges is not None:
-        if width is not None or states is not None:
-            raise InputError("--edges says where bins begin: leave out --width and --states")
-        inner = tuple(parse_quantity(e, readings.unit, "--edges") for e in edges.split(","))
-        options = replace(options, edges=inner)
+        options["edges"] = tuple(parse_quantity(e, readings.unit, "--edges") for e in edges.split(","))
     if stream is not None:
         readings = readings.only(stream)
     jobs = [(readings, out, plot)]
@@ -262,13 +253,12 @@ def fit(
             (readings.only(s), out and out.replace("{stream}", _safe(s)), _per_stream(plot, s))
             for s in readings.streams
         ]
-    reading = {k: v for k, v in told.items() if v}
     found: list[tuple[FittedModel, dict[str, Any]]] = []
     try:
         with progress_bar("fitting", json_out) as progress:
             for i, (own, path, picture) in enumerate(jobs):
                 tell = _part(progress, i, [own.streams[0] if len(own.streams) == 1 else "" for own, _, _ in jobs])
-                found.append(_one(own, options, path, picture, truth, reading, tell))
+                found.append(_one(own, told | options, path, picture, truth, tell))
     finally:  # what was written is told, whatever became of the rest
         if not json_out:
             from veilstream.apps.cli.fit_view import show
@@ -292,20 +282,18 @@ def _part(progress: Progress | None, i: int, names: list[str]) -> Progress:
 
 def _one(
     readings: Readings,
-    options: FitOptions,
+    options: dict[str, Any],
     out: str | None,
     plot: Path | None,
     truth: Source | None,
-    reading: dict[str, Any],
     progress: Progress,
 ) -> tuple[FittedModel, dict[str, Any]]:
     """Fit, write and draw one model; returns it with its JSON."""
     from veilstream.apps.cli.common import in_flags
-    from veilstream.artefact import provenance, save
-    from veilstream.data.fitting import fit_model
+    from veilstream.data.fit import fit as run
     from veilstream.solvers.comfort import about_data
 
-    model = fit_model(readings, options, progress=progress)
+    model = run(readings, progress=progress, **options)
     result = {"chain": model.chain.name, **model.to_json(), "data_sha256": readings.sha256}
     result["notes"] = [*result["notes"], *about_data({"card": model.figures()})]
     result |= {key: [in_flags(line) for line in result[key]] for key in ("study_only", "notes")}
@@ -313,21 +301,7 @@ def _one(
     if truth is not None:
         result["truth"] = truth_report(model, truth)
     if out is not None:
-        try:
-            Path(out).parent.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise InputError(f"{out}: cannot be written ({problem.strerror})") from None
-        more = {"card": model.figures()} | ({"reading": reading} if reading else {})
-        made = provenance(shlex.join(["veil", *sys.argv[1:]]), options.seed, readings.sha256, **more)
-        artefact = save(
-            out,
-            chain=model.chain,
-            states=model.states,
-            recording=model.recording,
-            record=model.record,
-            held_out=None if model.later is None else model.later.record,
-            provenance=made,
-        )
+        artefact = model.save(out, shlex.join(["veil", *sys.argv[1:]]))
         result |= {"model": out, "sha256": artefact.sha256}
     if plot is not None:
         from veilstream.apps.cli.fit_view import draw
@@ -352,23 +326,21 @@ def _read(sources: list[str], told: dict[str, str | None], skip_bad: bool, progr
     return read(sources, **told, skip_bad=skip_bad, progress=tell)
 
 
-def _names(pairs: list[str]) -> tuple[tuple[str, str], ...]:
-    """(found, wanted) of each --name 'stop 4=home'."""
+def _names(pairs: list[str]) -> dict[str, str]:
+    """{found: wanted} of each --name 'stop 4=home'."""
     found = [tuple(part.strip() for part in pair.rpartition("=")[::2]) for pair in pairs]
     for pair, (old, new) in zip(pairs, found, strict=True):
         if not (old and new):
             raise InputError(f"--name takes a state and its new name, as in 'stop 4=home', found {pair!r}")
-    return tuple((old, new) for old, new in found)
+    return dict(found)  # type: ignore[arg-type]  # pairs
 
 
-def _synthetic(name: str, length: int, seed: int, options: FitOptions) -> tuple[Readings, Source, FitOptions]:
+def _synthetic(name: str, length: int, seed: int) -> tuple[Readings, Source]:
     from veilstream.data.readings import from_arrays
     from veilstream.data.synthetic import synthetic
 
     source = synthetic(name, length, seed)
-    if source.states.edges is not None and options.n_states is None:
-        options = replace(options, edges=tuple(source.states.edges))
-    return from_arrays(source.t_s, source.points, source.unit, f"synthetic {name}"), source, options
+    return from_arrays(source.t_s, source.points, source.unit, f"synthetic {name}"), source
 
 
 def truth_report(model: FittedModel, source: Source) -> dict[str, Any]:

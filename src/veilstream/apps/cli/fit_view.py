@@ -14,7 +14,9 @@ from veilstream.units import format_duration
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from veilstream.data.fitting import FittedModel
+    from veilstream.data.model import FittedModel
+
+UNTOLD = "the value (no unit told: --unit)"
 
 
 def show(model: FittedModel, result: dict[str, Any]) -> None:
@@ -58,7 +60,8 @@ def _summary(model: FittedModel, result: dict[str, Any]) -> Table:
         ("steps", f"{model.runs.steps:,} of {period} in {len(model.runs.sequences):,} runs"),
         (
             "states",
-            f"{len(model.states)} {model.states.kind}, distances in {unit or 'the value (no unit told: --unit)'}",
+            f"{len(model.states)} {model.states.kind}, "
+            + ("right or wrong" if model.states.kind == "names" else f"distances in {unit or UNTOLD}"),
         ),
         ("chain", f"order {model.chain.order}, {len(model.chain)} rows, {model.runs.transitions:,} transitions"),
         ("entropy rate", f"{card.entropy_rate:.4f} bits per step"),
@@ -138,14 +141,8 @@ def _gaps(model: FittedModel) -> Table:
 
 def draw(model: FittedModel, path: Path) -> None:
     try:
-        from veilstream.apps.report.fit_plots import fit_figure
-    except ImportError:
-        raise InputError("--plot needs matplotlib; install it with: pip install 'veilstream[plot]'") from None
-    from veilstream.data.card import newest_symbol_chain
-
-    law, transition = newest_symbol_chain(model.chain)
-    rate = f"{model.card.entropy_rate:.3f} bits per step"
-    try:
-        fit_figure(model.states, transition, law, f"{model.chain.name}: entropy rate {rate}").savefig(path, dpi=120)
+        model.plot().savefig(path, dpi=120)
     except (OSError, ValueError) as problem:
+        if isinstance(problem, InputError):
+            raise
         raise InputError(f"{path}: the picture cannot be written ({problem})") from None

@@ -36,7 +36,13 @@ class Promise:
     store: Annotated[Path | None, Option(help="Where releases are remembered (default: POLICY.db).")] = None
     no_store: Annotated[bool, Option("--no-store", help="Remember nothing after this run.")] = False
     ceiling: Annotated[float | None, Option(help="Bits per stream beyond which releases do not look.")] = None
-    meter: Annotated[str, Option(help="exact (belief), or table (faster; window policies).")] = "exact"
+    meter: Annotated[
+        str | None,
+        Option(
+            help="exact (belief), table (faster; window policies), or capacity (worst case, whatever the data is). "
+            "[default: exact; capacity after veil start]"
+        ),
+    ] = None
     max_ahead: Annotated[int | None, Option(help="Steps a reading may lie ahead.")] = None
     force: Annotated[bool, Option("--force", help="Run a model marked study only.")] = False
     idle: Annotated[list[str] | None, Option(metavar="SPACE", help="In the store, not served this time.")] = None
@@ -46,7 +52,7 @@ class Promise:
         from veilstream.gateway.space import Space
 
         try:
-            meter: MeterName = self.meter  # type: ignore[assignment]  # it is checked
+            meter: MeterName | None = self.meter  # type: ignore[assignment]  # it is checked
             return Space(load(policy), self.ceiling, meter, self.force, seals)
         except InputError as error:
             raise InputError(str(error) if str(policy) in str(error) else f"{policy}: {error}") from None

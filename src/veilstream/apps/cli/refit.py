@@ -16,6 +16,8 @@ Examples:
 
   veil solve me-2.veil --avg 500m -o policy.veil      over the old policy: its store keeps steps and meter
 
+  veil refit ann.veil two-weeks.csv -o ann-2.veil     ann.veil from veil start: her own chain from now on
+
   veil refit meter.veil 2014.csv --unit kWh -o meter-2014.veil --json
 """
 
@@ -38,19 +40,21 @@ def refit(
 ) -> None:
     """Make a model anew when its person has changed (veil audit says so): states, steps and names stay as they are.
 
+    After veil start it takes over when there are two weeks of readings: from then on the meter believes the chain.
     The old chain counts for as many transitions a row as held-out log-loss says. A policy solved from it into the old
     policy's file goes on with that file's store: no step is drawn twice, the meter counts on.
     """
     from veilstream.apps.cli.common import in_flags, need, print_json, progress_bar, read_like, remembered, share_of
-    from veilstream.artefact import load, provenance, save
+    from veilstream.artefact import is_guess, load, provenance, save
 
     need("polars", "data")
     from veilstream.audit.source import check_kind
-    from veilstream.data.refit import refit_model
+    from veilstream.data.refit import check_enough, refit_model
 
     if not Path(old).is_file():
         raise InputError(f"no model file {old!r}; make one with veil fit")
     before = load(old)
+    guess = is_guess(before.provenance)
     if before.states is None:
         raise InputError(f"{old} has no states, so readings cannot be told apart; make a model with veil fit")
     if unit is None and not before.states.is_map:
@@ -60,6 +64,8 @@ def refit(
         readings = read_like(before.provenance, sources, **told, skip_bad=skip_bad)
         readings = readings.only(stream) if stream else readings
         check_kind(readings, before.states)
+        if guess:
+            check_enough(readings)
         made = refit_model(before, readings, share_of(hold_out), seed)
     model = made.model
     command = shlex.join(["veil", *sys.argv[1:]])
@@ -72,6 +78,13 @@ def refit(
     result |= {"model": str(out), "sha256": artefact.sha256}
     result["notes"] = [in_flags(note) for note in result["notes"]]
     result["account"] = [{**entry, "note": in_flags(entry["note"])} for entry in result["account"]]
+    if guess:
+        been = len(set(model.runs.symbols.tolist()))
+        result["notes"].append(
+            f"her readings are in {been} of the {len(model.states)} states that veil start was told; veil fit finds "
+            "states of her own, and its policy goes on with the same store too (of so many as these: veil solve "
+            "--method held)"
+        )
     if json_out:
         print_json(result)
         return

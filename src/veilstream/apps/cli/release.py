@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from veilstream.gateway.pipe import Format
     from veilstream.gateway.space import Space
     from veilstream.gateway.tally import Tally
-    from veilstream.gateway.wire import Reading, Refusal
 
 EXAMPLES = """
 Examples:
@@ -34,7 +33,6 @@ Examples:
 Without a SOURCE standard input is released line by line as it comes; - reads it to its end first, as veil fit does.
 The same step again gets the same release, also in a later run: the store beside the policy remembers.
 """
-BATCH = 4096
 READ = "Reading"
 
 
@@ -99,6 +97,8 @@ def release(
         else:
             auto: Format = "csv" if readings.iso else "jsonl"
             sink = pipe.Sink(core, out, auto if form == "auto" else form, per_reading)  # type: ignore[arg-type]
+            from veilstream.apps.verbs.release import batches
+
             for batch in batches(readings, spaces[""]):
                 sink.release(batch)
             tally = sink.tally
@@ -110,39 +110,13 @@ def release(
             print(line, file=sys.stderr)
 
 
-# --- from files ------------------------------------------------------------------------------------------
-
-
 def read(sources: list[str], columns: dict[str, str], options: dict[str, Any], space: "Space") -> "Readings":
     """What `veil fit` would read, and that it is what the policy is about."""
-    text = ",".join(f"{role}={column}" for role, column in columns.items())
-    readings = read_like(space.provenance, sources, columns=text, **options)
-    from veilstream.audit.source import check_kind
+    readings = read_like(space.provenance, sources, columns=columns, **options)
+    from veilstream.apps.verbs.release import check_fits
 
-    check_kind(readings, space.states)
-    if readings.stepped != (space.grid.period_s is None):
-        own, other = ("step numbers", "times") if readings.stepped else ("times", "step numbers")
-        raise InputError(f"{readings.where}: its times are {own}, those of the policy {other}")
+    check_fits(readings, space)
     return readings
-
-
-def batches(readings: "Readings", space: "Space") -> "Iterator[list[Reading | Refusal]]":
-    """The readings in order of time, as a gateway takes them."""
-    from veilstream.data.readings import MICROSECONDS
-    from veilstream.gateway.wire import Reading, reading
-
-    frame = readings.frame.sort("t", maintain_order=True)
-    iso = readings.iso and space.grid.period_s is not None
-    for part in frame.iter_slices(BATCH):
-        found: list[Reading | Refusal] = []
-        for code, t, *at in part.select("stream", "t", *readings.columns).iter_rows():
-            seconds = t // MICROSECONDS if t % MICROSECONDS == 0 else t / MICROSECONDS
-            point = at[0] if len(at) == 1 else (at[0], at[1])
-            one = reading(readings.streams[code], seconds, point, space.grid)
-            if iso and isinstance(one, Reading):
-                one.t = space.grid.time(one.step, iso=True)
-            found.append(one)
-        yield found
 
 
 # --- what it came to -------------------------------------------------------------------------------------

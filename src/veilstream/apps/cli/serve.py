@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from veilstream.apps.cli.common import grouped, need
+from veilstream.apps.cli.config import with_config
 from veilstream.apps.cli.gateway_flags import Access, Broker, Cluster, Extent, Onward, Page, Promise
 from veilstream.errors import InputError
 
@@ -28,6 +29,10 @@ Examples:
 
   veil serve policy.veil --nats nats://n1:4222,nats://n2:4222    (as many of these workers as wanted)
 
+  veil serve --config veil.toml                   every flag as a key; --show-config prints what holds
+
+  VEIL_SERVE_CEILING=50 veil serve --config veil.toml --http 8081       the environment, then the command line, win
+
 Secrets come from the environment or a file: VEIL_TOKEN or --token-file, VEIL_MQTT_PASSWORD or VEIL_NATS_PASSWORD or
 --password-file, VEIL_OWNTRACKS_KEY or --owntracks-key (and _OUT, -out); a URL that holds one from VEIL_FORWARD.
 """
@@ -35,7 +40,15 @@ Secrets come from the environment or a file: VEIL_TOKEN or --token-file, VEIL_MQ
 
 @grouped
 def serve(
-    policy: Annotated[Path, typer.Argument(help="The policy file (.veil).")],
+    policy: Annotated[Path | None, typer.Argument(help="The policy file (.veil).")] = None,
+    *,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="veil.toml", help="Take flags from this file (or VEIL_SERVE_CONFIG); none unless told."),
+    ] = None,
+    show_config: Annotated[
+        bool, typer.Option("--show-config", help="Print the flags that hold, as such a file, and stop.")
+    ] = False,
     broker: Broker,
     page: Page,
     onward: Onward,
@@ -44,10 +57,12 @@ def serve(
     promise: Promise,
     extent: Extent,
     json_out: Annotated[
-        bool, typer.Option("--json", help="Logs are JSON lines on stderr already; kept for uniformity.")
+        bool, typer.Option("--json", help="--show-config as JSON; logs are JSON lines on stderr already.")
     ] = False,
 ) -> None:
     """Run the gateway: only releases get out. MQTT, HTTP with a status page, or both; or a worker on NATS."""
+    if policy is None:
+        raise InputError("which policy? give its file: veil serve policy.veil, or policy = ... in --config veil.toml")
     if cluster.nats is not None:
         others = {"--mqtt": broker.mqtt, "--http": page.http, "--store": promise.store, "--no-store": promise.no_store}
         others |= {"--forward": onward.forward}
@@ -63,6 +78,9 @@ def serve(
     if broker.mqtt is None and (broker.route or broker.homeassistant):
         raise InputError(f"{'--route' if broker.route else '--homeassistant'} needs --mqtt HOST")
     _serve(policy, broker, page, access, promise, extent, onward)
+
+
+Command = with_config(serve, "VEIL_SERVE_")
 
 
 def _serve(

@@ -1,7 +1,9 @@
 """`veil solve`: from a model to a release policy."""
 
+import shlex
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +13,6 @@ from veilstream.errors import InputError
 
 if TYPE_CHECKING:
     from veilstream.apps.headline import Guess
-    from veilstream.artefact import Artefact
     from veilstream.core.interval import Interval
     from veilstream.data.utility import Utility
     from veilstream.solvers.solution import Solution
@@ -39,11 +40,12 @@ Examples:
 
   veil solve builtin:grid32x32-local --lambda 0.3 --reach 3
 
+  veil solve ann.veil --avg 1km -o policy.veil              ann.veil from veil start: no history yet
+
   veil solve builtin:grid4x4-q2 --lambda 1 --method a2c --option width=128 --option steps=1000000
 
   veil solve builtin:grid2x3-toy --avg 0.6 --pairs --method a2c --option mode=paper --option width=64
 """
-
 
 LATER = (
     "later data was kept out of the fit; its bits are an upper bound on what releases tell of such data, whatever its "
@@ -76,11 +78,17 @@ def solve(
     keep_total: Annotated[
         bool, typer.Option("--keep-total", help="Values: releases add up to the readings in the mean (a bill).")
     ] = False,
-    method: Annotated[str, typer.Option(help="causal-ba, myopic, belief-greedy, planar-laplace, ...")] = "causal-ba",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="causal-ba, myopic, belief-greedy, planar-laplace, held (quick), ... "
+            "[default: causal-ba; held for large models of veil start]"
+        ),
+    ] = None,
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Let a release look at the last true state too: the paper's form.")
     ] = False,
-    window: Annotated[int | None, typer.Option(help="Releases it remembers; raised by itself.")] = None,
+    window: Annotated[int | None, typer.Option(help="Releases it remembers; else a memory made to measure.")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Prove how close to the best possible it is.")] = False,
     seconds: Annotated[float, typer.Option(help="Time for the certificate.")] = 30.0,
     reach: Annotated[
@@ -93,127 +101,82 @@ def solve(
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Find the release policy that leaks least for the utility asked for."""
-    from veilstream.apps.cli.common import (
-        check_writable,
-        constraint_of,
-        options_of,
-        print_json,
-        progress_bar,
-        quantile_of,
-    )
+    from dataclasses import replace
+
+    from veilstream.apps.cli.common import in_flags, options_of, print_json, progress_bar
     from veilstream.apps.headline import Guess
+    from veilstream.apps.verbs.report import check_writable
+    from veilstream.artefact import is_guess
+    from veilstream.core.capacity import most_bits
     from veilstream.core.held_out import FIGURES
-    from veilstream.data.recording import Recording
+    from veilstream.data.limits import quantile_of
     from veilstream.solvers import Level
-    from veilstream.solvers import solve as run
-    from veilstream.solvers.comfort import about_forbidden, about_later, honest
-    from veilstream.solvers.totals import solve_total
-    from veilstream.units import parse_quantity
+    from veilstream.solvers.ask import solve as run
 
     if out is not None:
         check_writable(out, "policy.veil")
-    at_most, quantile = quantile_of(at_most)
-    source, artefact = meaning.read(model, quantile, pairs)
+    if max_bits is not None and feedback is None:
+        raise InputError("--max-bits bounds the rungs of --feedback: give that too, or --budget for a plain policy")
     options = options_of(option)
     if reach is not None:
-        options["reach"] = parse_quantity(reach, source.unit, "--reach")
+        options["reach"] = reach
     if float32:
         options["dtype"] = "float32"
     if memory is not None:
         options["memory_gb"] = memory
-    problem = source.problem(constraint_of(source, avg, at_most, weight, budget))
-    recording = Recording() if artefact is None else artefact.recording
-    if max_bits is not None and feedback is None:
-        raise InputError("--max-bits bounds the rungs of --feedback: give that too, or --budget for a plain policy")
-    total = source.total() if keep_total else None
-    if total is not None and feedback is not None:
-        raise InputError("--keep-total and --feedback cannot be had together; give one of them")
-    options |= {"method": method, "window": window, "certify": certify, "seed": seed, "certify_seconds": seconds}
-    options |= {"held_out": source.held_out}
     with progress_bar("solving", quiet=json_out) as progress:
-        if total is None or source.course is None:
-            solution = run(
-                problem,
-                progress=progress,
-                course=source.course,
-                feedback=None if feedback is None else recording.steps_in(feedback, "--feedback"),
-                max_bits=max_bits,
-                **options,
-            )
-        else:
-            solution = solve_total(problem, total, source.course, progress, **options)
-    solution = honest(solution, {} if artefact is None else artefact.provenance)
-    solution.warnings[:0] = [
-        *limit_warnings(source, avg, at_most),
-        *about_later(solution),
-        *about_forbidden(problem),
-    ]
-    guess = Guess.of(source.chain, solution.policy, seed)
-    result = as_json(solution, source) | ({} if guess is None else guess.to_json())
-    if artefact is not None:
+        solution = run(
+            model,
+            method,
+            window,
+            certify,
+            seed,
+            progress,
+            avg=avg,
+            at_most=at_most,
+            weight=weight,
+            budget=budget,
+            feedback=feedback,
+            max_bits=max_bits,
+            distortion=meaning.distortion,
+            show=meaning.show,
+            keep_total=keep_total,
+            pairs=pairs,
+            certify_seconds=seconds,
+            **options,
+        )
+    solution = replace(solution, warnings=[in_flags(line) for line in solution.warnings])
+    asked = solution.asked
+    guess = Guess.of(asked.utility.chain, solution.policy, seed)
+    guess_only = asked.model is not None and is_guess(asked.model.provenance)
+    most = most_bits(solution.policy) if guess_only else None
+    result = asked.to_json(solution) | ({} if guess is None else guess.to_json())
+    if most is not None:
+        result["worst_leakage"] = most
+    if asked.model is not None:
         result.setdefault("held_out", {"traces": 0, "level": str(Level.MODEL_ONLY)} | dict.fromkeys(FIGURES))
     if out is not None:
-        write(out, solution, source, artefact, seed, meaning.asked)
+        solution.save(out, shlex.join(["veil", *sys.argv[1:]]))
         result["policy"] = str(out)
     if json_out:
         print_json(result)
     else:
-        print_solution(solution, source, quantile, guess, out)
-
-
-def limit_warnings(source: "Utility", avg: str | None, at_most: str | None) -> list[str]:
-    """A limit without a unit that was likely meant in another."""
-    from veilstream.solvers.comfort import about_limit
-
-    given = {"--avg": avg, "--max": at_most}
-    return [w for flag, text in given.items() if text for w in about_limit(flag, text, source.unit, source.blind)]
-
-
-def as_json(solution: "Solution", source: "Utility") -> dict[str, Any]:
-    """The solution, and its mean distance between states where the limit is about another."""
-    between = between_states(solution, source)
-    found = solution.to_json() | ({} if between is None else {"state_distortion": between})
-    return found | {"releases": solution.problem.n_outputs, "public_points": source.points is not None}
-
-
-def between_states(solution: "Solution", source: "Utility") -> float | None:
-    """The mean distance from state to release in the long run, where the distortion is another."""
-    if source.between is None:
-        return None
-    from veilstream.core.problem import Average, Problem
-    from veilstream.solvers import Point
-
-    return Point.of(Problem(source.chain, source.between, Average(weight=0.0)), solution.policy).distortion
+        print_solution(solution, asked.utility, quantile_of(at_most)[1], guess, out, most)
 
 
 def spans(figure: "Interval") -> str:
     return f"{figure.value:.4f} [{figure.low:.4f}, {figure.high:.4f}]"
 
 
-def write(
-    path: Path, solution: "Solution", source: "Utility", model: "Artefact | None", seed: int, asked: dict[str, str]
-) -> None:
-    """The policy file, with the states it speaks about and where it came from; the readings stay with the model."""
-    import shlex
-    import sys
-
-    from veilstream.artefact import provenance, save
-
-    data = "" if model is None else model.provenance.get("data_sha256", "")
-    command = shlex.join(["veil", *sys.argv[1:]])
-    made = provenance(command, seed, data, solution=as_json(solution, source), asked=asked)
-    if model is not None:
-        made |= {k: model.provenance[k] for k in ("card", "reading") if k in model.provenance}
-    extra: dict[str, Any] = {} if model is None else {"states": model.states, "recording": model.recording}
-    extra["points"] = source.points
-    if source.cost is not None:
-        extra |= {"measure": source.cost.measure, "cost_unit": source.cost.unit}
-    save(path, solution.policy, problem=solution.problem, provenance=made, **extra)
-
-
 def print_solution(
-    solution: "Solution", source: "Utility", quantile: float, guess: "Guess | None", out: Path | None
+    solution: "Solution",
+    source: "Utility",
+    quantile: float,
+    guess: "Guess | None",
+    out: Path | None,
+    most: float | None = None,
 ) -> None:
+    """most: bits whatever the data is, where nobody's data is behind the model."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -251,11 +214,13 @@ def print_solution(
         table.add_row("  felt on later data", spans(later.raw_distortion), f"{unit}, {told}")
     if (later is not None or tried is not None) and solution.worst_leakage is not None:
         table.add_row("  at most", f"{solution.worst_leakage:.4f}", "bits whatever the data is, proved")
+    if most is not None:
+        table.add_row("  at most", f"{most:.4f}", "bits whatever the data is, proved: its meter counts no more")
     if solution.ladder is not None and tried is not None:
         table.add_row("  charged", f"{tried.charged:.4f}", "bits, what its meter will say: proved under the chain")
     if far is not None:
         table.add_row(*far)
-    between = between_states(solution, source)
+    between = solution.asked.between_states(solution)
     if between is not None:
         table.add_row("between states", f"{between:.4f}", f"{unit} {wrong}from state to release")
     table.add_row("objective", f"{solution.objective:.4f}", f"leakage + {solution.weight:g} x distortion")
@@ -277,7 +242,7 @@ def print_solution(
     console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
     if later is not None:
         console.print(f"[dim]{LATER}[/]", soft_wrap=True)
-    elif source.fitted:
+    elif source.fitted and most is None:
         console.print(f"[dim]{NO_LATER}[/]", soft_wrap=True)
     if quantile < 1 and solution.problem.worst is not None:
         console.print(f"the limit at every step is for {quantile:.4g} of the readings of each state")

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 import veilstream
 from veilstream.apps.fleet.settings import Settings
 from veilstream.artefact import Artefact, dumps, provenance
-from veilstream.data.fitting import FitOptions, FittedModel, fit_model
+from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.model import FittedModel
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import Runs

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from veilstream.data.columns import Layout, parse_columns
-from veilstream.data.readers import csv_table
+from veilstream.data.readers import ENDINGS, csv_table
 from veilstream.data.readers.geolife import TRAJECTORY
 from veilstream.data.readings import Readings
-from veilstream.data.sources import ENDINGS, read, reader_of
+from veilstream.data.sources import in_folder, read, reader_of
 from veilstream.errors import InputError
 
 
@@ -91,12 +91,12 @@ def _people(folder: Path) -> list[Path]:
     inside = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
     if folder.name.lower() == TRAJECTORY or any(p.name.lower() == TRAJECTORY for p in inside if p.is_dir()):
         return [folder]
-    files = [p for p in inside if p.is_file() and p.suffix.lower() in ENDINGS]
+    files = [p for p in inside if in_folder(p)]
     return [*(p for p in inside if p.is_dir() and _holds_traces(p)), *files]
 
 
 def _holds_traces(folder: Path) -> bool:
-    return any(p.suffix.lower() in ENDINGS or p.name.lower() == TRAJECTORY for p in folder.rglob("*"))
+    return any(in_folder(p) or p.name.lower() == TRAJECTORY for p in folder.rglob("*"))
 
 
 def _of(path: Path, reading: dict[str, Any]) -> Iterator[tuple[str, Readings] | Broken]:
@@ -123,7 +123,10 @@ def _of(path: Path, reading: dict[str, Any]) -> Iterator[tuple[str, Readings] | 
 
 def _layout(path: Path, reading: dict[str, Any]) -> Layout | None:
     """Which column is what, of a table in CSV."""
-    if reader_of(path, str(path)) is not csv_table.READER:
+    try:
+        if reader_of(path, str(path)) is not csv_table.READER:
+            return None
+    except InputError:  # packed; what is wrong with it, the reading tells
         return None
     return csv_table.layout_of(path, str(path), parse_columns(reading.get("columns")))
 

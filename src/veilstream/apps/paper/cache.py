@@ -1,7 +1,8 @@
 """What has been computed, point by point, one small file each: an interrupted item goes on where it was.
 
 The name of a file is a hash of its key, which is everything the figures depend on: problem, method, options, seed,
-version. What a file holds are figures, never a policy or a trace.
+version. What a file holds are figures; beside those of a training its policy stands (.policy), for the items that share
+it. Never a trace.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from veilstream.apps.paper.item import NO, PART, YES, Budget, Desk, Finding, Item
-from veilstream.apps.paper.learned import AS_PUBLISHED, LIBRARY, trained
+from veilstream.apps.paper.learned import AS_PUBLISHED, LIBRARY, told_of, trained
 from veilstream.apps.paper.points import solved
 from veilstream.apps.report.plots import STYLES
 from veilstream.core.builtin import builtin_problem
@@ -61,6 +61,8 @@ def judge(bands: dict[str, Band], best: Solution, budget: Budget) -> Finding:
         "the paper, and decide (docs/errata.md). Its limit of 0.8 only shifts the cost.",
         published=verdicts[AS_PUBLISHED],
         better=verdicts["a2c"],
+        ran=f"{told_of(AS_PUBLISHED, budget)} and {told_of('a2c', budget)}, {budget.a2c_runs} seeds each; the exact "
+        f"solver with {budget.certify_s:g} s of certificate.",
     )
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 from matplotlib.figure import Figure
 
-from veilstream.apps.paper.item import NO, PART, YES, Desk, Finding, Item, too_few
-from veilstream.apps.paper.learned import AS_PUBLISHED, draw_points, said, trained
+from veilstream.apps.paper.fig_idc import short
+from veilstream.apps.paper.item import NO, PART, YES, Budget, Desk, Finding, Item, too_few
+from veilstream.apps.paper.learned import AS_PUBLISHED, said, swept, told_of, trained
 from veilstream.apps.paper.learned import METHODS as LEARNED
+from veilstream.apps.paper.one_axis import draw_method, draw_optimum, legends, panels
 from veilstream.apps.paper.points import curved, today
 from veilstream.apps.report.layout import lower_curve
-from veilstream.apps.report.plots import STYLES, draw_trade_off
+from veilstream.apps.report.plots import STYLES
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Problem
@@ -35,7 +40,10 @@ def make(desk: Desk) -> Finding:
         curves["myopic"] = curved(desk, problem, WEIGHTS, "myopic")
         curves["belief-greedy"] = curved(desk, problem, GREEDY, "belief-greedy")
         families = {shape: today(desk, problem, shape) for shape in TODAY}
-        for method in (*LEARNED, AS_PUBLISHED):
+        desk.tell((i + 0.5) / 3, f"{chain}, a2c at every weight")
+        if not desk.budget.everywhere and (fast := swept(desk, problem, "a2c", WEIGHTS, **short("a2c", desk.budget))):
+            curves["a2c"] = [s for _, s in fast]
+        for method in (*LEARNED, AS_PUBLISHED) if desk.budget.everywhere else ("actor-critic", AS_PUBLISHED):
             points = []
             for weight in WEIGHTS if desk.budget.everywhere else [PLACED]:
                 if desk.budget.everywhere or method == "actor-critic" or chain == "q2":
@@ -50,7 +58,19 @@ def make(desk: Desk) -> Finding:
         [row for chain, result in found.items() for row in rows(chain, result)],
     )
     desk.figure(draw(found))
-    return judge(found)
+    return replace(judge(found), ran=ran(found, desk.budget))
+
+
+def ran(found: dict[str, Result], budget: Budget) -> str:
+    """What was run, at how many of the points."""
+    count = {m: sum(len(r[1].get(m, [])) for r in found.values()) for m in ("causal-ba", "myopic", "belief-greedy")}
+    count |= {m: sum(len(r[1].get(m, [])) for r in found.values()) for m in (*LEARNED, AS_PUBLISHED)}
+    exact = f"the exact solver with {budget.certify_s:g} s of certificate a point"
+    names = {"causal-ba": exact, **{m: told_of(m, budget, **short(m, budget)) for m in (*LEARNED, AS_PUBLISHED)}}
+    if not budget.everywhere:
+        names["a2c"] += ", after the first weight a quarter of it, each on from the networks of the one before"
+    of = len(CHAINS) * len(WEIGHTS)
+    return "; ".join(f"{names.get(m, STYLES[m][2])}: {n} of {of} points" for m, n in count.items()) + "."
 
 
 def rows(chain: str, result: Result) -> list[list[object]]:
@@ -152,17 +172,21 @@ def best_at(ours: list[Solution], weight: float) -> float:
 
 
 def draw(found: dict[str, Result]) -> Figure:
-    figure = Figure(figsize=(15, 5.4), layout="constrained")
-    for ax, (chain, (problem, curves, families)) in zip(figure.subplots(1, 3, sharey=True), found.items(), strict=True):
-        draw_trade_off(ax, {m: curves[m] for m in ("causal-ba", "myopic")}, families, "cells", problem)
-        draw_points(ax, curves)
-        ax.set_title(f"4x4 grid, {chain.upper()}", loc="left", fontsize=11)
-        ax.set_ylim(-0.1, 4.3)
-        ax.get_legend().remove()
-        if chain != "q0":
-            ax.set_ylabel("")
-    handles, labels = ax.get_legend_handles_labels()  # of Q2, which has all methods
-    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=5, fontsize=9)
+    figure, top, bottom = panels("4x4 grid, a limit on average, weights 0 to 20", "mean Manhattan distance (cells)")
+    shown = ("myopic", "belief-greedy", *LEARNED, AS_PUBLISHED, "planar-laplace")
+    drawn = [m for m in shown if any(m in (r[1] | r[2]) for r in found.values())]
+    for chain, (_, curves, families) in found.items():
+        ours = curves["causal-ba"]
+        x, bits = _ordered(ours)
+        grid = np.linspace(0, x.max(), 300)
+        draw_optimum(top, bottom, chain, grid, np.interp(grid, x, bits), lower_curve(ours, grid))
+        for method in drawn:
+            points: list[Any] = (curves | families).get(method, [])
+            at = np.array([p.distortion for p in points])
+            low = lower_curve(ours, at) if len(at) else at
+            draw_method(top, bottom, chain, method, at, [p.leakage for p in points], low)
+    top.set(xlim=(-0.03, 2.6), ylim=(-0.1, 4.3))
+    legends(top, "PDRP-ADC", drawn)
     return figure
 
 

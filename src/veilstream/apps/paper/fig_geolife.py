@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from veilstream.apps.paper.geolife import WHY, model
-from veilstream.apps.paper.item import NO, PART, YES, Desk, Finding, Item, too_few
-from veilstream.apps.paper.learned import AS_PUBLISHED, MARKS, draw_learned, draw_points, said, trained
+from veilstream.apps.paper.item import NO, PART, YES, Budget, Desk, Finding, Item, too_few
+from veilstream.apps.paper.learned import AS_PUBLISHED, MARKS, draw_learned, draw_points, said, swept, told_of, trained
 from veilstream.apps.paper.learned import METHODS as LEARNED
 from veilstream.apps.paper.points import curved, rolled, solved, today
 from veilstream.apps.report.layout import lower_curve
 from veilstream.apps.report.plots import STYLES, draw_trade_off
 from veilstream.core.evaluate import Evaluation
+from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Instantaneous, Problem
 from veilstream.solvers import default_weights
 from veilstream.solvers.solution import Point, Solution
@@ -30,7 +31,13 @@ PAPER_ADC = {9.0: 0.11, 5.7: 0.20, 1.7: 0.35}  # km on average: bits
 PAPER_MYOPIC = {9.0: 0.27, 5.7: 0.33, 1.7: 0.50}
 STEPS, ROLL_OUTS = 600, 1000
 AS_THERE: dict[str, Any] = {"activation": "relu", "episode": STEPS}  # the paper's networks on GeoLife
+AS_PUBLISHED_WEIGHTS = (0.0, 0.03, 1.0)  # for its 9, 5.7 and 1.7 km
 TODAY = "planar-laplace"
+
+
+def swept_as_published(desk: Desk, problem: Problem) -> list[tuple[Policy, Solution]]:
+    """The paper's method on average: trained at rising weights, each on from the networks before."""
+    return swept(desk, problem, AS_PUBLISHED, AS_PUBLISHED_WEIGHTS, shorter=False, **AS_THERE)
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,18 @@ def make(desk: Desk) -> Finding:
     head = ["constraint", "method", "limit_km", "distortion_km", "leakage_bits", "standard_error", "lower_bound_bits"]
     desk.table([*head, "level"], rows(limits, curves, family))
     desk.figure(draw(problem, limits, curves, family))
-    return judge(problem, limits, curves)
+    return replace(judge(problem, limits, curves), ran=ran(limits, curves, desk.budget))
+
+
+def ran(limits: Limits, curves: Curves, budget: Budget) -> str:
+    """What was run, at how many limits and weights."""
+    parts = []
+    for m in ("causal-ba", "myopic", "belief-greedy", *LEARNED, AS_PUBLISHED):
+        name = told_of(m, budget) if m in (*LEARNED, AS_PUBLISHED) else STYLES[m][2]
+        there = sum(m in point.found for point in limits.values())
+        parts.append(f"{name}: {there} of {len(limits)} limits, {len(curves.get(m, []))} weights")
+    how = f"Certificates: {budget.certify_s:g} s a point. A2C as published with ReLU, roll-outs of 600."
+    return f"{'; '.join(parts)}. {how}"
 
 
 def at_every_step(desk: Desk, problem: Problem, km: float) -> AtEveryStep:
@@ -96,6 +114,9 @@ def on_average(desk: Desk, problem: Problem) -> Curves:
             points.append(trained(desk, at, method))
         if there := [s for s in points if s is not None]:
             curves[method] = there
+    desk.tell(0.9, "A2C as published, on average")
+    if there := [s for _, s in swept_as_published(desk, problem)]:
+        curves[AS_PUBLISHED] = there
     return curves
 
 
@@ -210,10 +231,14 @@ def draw(problem: Problem, limits: Limits, curves: Curves, family: list[Point]) 
     draw_limits(left, limits)
     draw_trade_off(right, {m: curves[m] for m in ("causal-ba", "myopic")}, {TODAY: family}, "km", problem)
     draw_points(right, curves)
-    right.plot([1.7], [PAPER_ADC[1.7]], "v", color="#000000", label="the paper's proposed (1.7 km)")
-    right.plot([1.7], [PAPER_MYOPIC[1.7]], "v", color="#000000", fillstyle="none", label="the paper's myopic (1.7 km)")
+    for told, fill, label in (
+        (PAPER_ADC, "full", "the paper's PDRP-ADC"),
+        (PAPER_MYOPIC, "none", "the paper's myopic"),
+    ):
+        right.plot(list(told), list(told.values()), "v", color="#000000", fillstyle=fill, label=label)
+    right.set_xlim(-0.15, 9.4)
     right.legend(frameon=False, fontsize=8.5, loc="upper right", bbox_to_anchor=(1, 0.84))
-    right.set_title("A limit on average", loc="left", fontsize=11)
+    right.set_title("A limit on average (PDRP-ADC)", loc="left", fontsize=11)
     figure.suptitle(f"GeoLife user 016: {problem.n_outputs} stops, steps of 5 minutes", fontsize=12)
     return figure
 
@@ -224,7 +249,7 @@ def draw_limits(ax: Axes, limits: Limits) -> None:
     ax.fill_between(
         LIMITS_KM, [s.leakage_lower or 0 for s in ours], [s.leakage for s in ours], color=colour, alpha=0.2, lw=0
     )
-    ax.plot(LIMITS_KM, [s.leakage for s in ours], f"o{line}", color=colour, label=f"{label}, certified band")
+    ax.plot(LIMITS_KM, [s.leakage for s in ours], f"o{line}", color=colour, label=f"PDRP-IDC, {label}, certified band")
     colour, line, label = STYLES["myopic"]
     bits = [point.found["myopic"].leakage for point in limits.values()]
     ax.plot(LIMITS_KM, bits, line, marker="x", color=colour, lw=1.2, label=label)
@@ -244,7 +269,7 @@ def draw_limits(ax: Axes, limits: Limits) -> None:
     ax.plot(list(PAPER_IDC), list(PAPER_IDC.values()), "v", color="#000000", label="the paper's table")
     ax.set(xlabel="distance allowed at every step (km)", ylabel="leakage (bits per step)", xlim=(0, 15.5))
     ax.set_ylim(0, 0.6)
-    ax.set_title("A limit at every step", loc="left", fontsize=11)
+    ax.set_title("A limit at every step (PDRP-IDC)", loc="left", fontsize=11)
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize=8.5, loc="upper right")
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from veilstream.apps.paper.item import NO, YES, Desk, Finding, Item, too_few
-from veilstream.apps.paper.learned import AS_PUBLISHED, MARKS, draw_learned, said, trained
+from veilstream.apps.paper.item import NO, YES, Budget, Desk, Finding, Item, too_few
+from veilstream.apps.paper.learned import AS_PUBLISHED, said, told_of, trained
 from veilstream.apps.paper.learned import METHODS as LEARNED
+from veilstream.apps.paper.one_axis import MARKS, draw_method, draw_optimum, legends, panels
 from veilstream.apps.paper.points import rolled, solved, today
 from veilstream.apps.report.plots import STYLES
 from veilstream.core.builtin import builtin_problem
@@ -21,7 +24,7 @@ CHAINS = ("q0", "q1", "q2")
 LIMITS = (1, 2, 3, 4)
 METHODS = ("causal-ba", "myopic", "belief-greedy")
 TODAY = ("planar-laplace", "rounding")  # cut to the limit, in their least leaking setting
-ASIDE = 0.09  # marks that lie on the curve are drawn beside it
+BESIDE = {"myopic": -0.09, "belief-greedy": 0.09, "a2c": 0.05, AS_PUBLISHED: 0.05}  # so that all can be seen
 SAME = 0.005  # bits within which computed figures count as equal
 Found = dict[tuple[str, int, str], Solution]
 
@@ -42,7 +45,7 @@ def make(desk: Desk) -> Finding:
         for method in (*LEARNED, AS_PUBLISHED):
             if desk.budget.everywhere or learned_here(chain, limit, method):
                 desk.tell((i + 0.5) / len(jobs), f"{chain}, limit {limit}, {method}")
-                if (s := trained(desk, problem, method)) is not None:
+                if (s := trained(desk, problem, method, **short(method, desk.budget))) is not None:
                     found[chain, limit, method] = s
     head = ["chain", "limit", "method", "leakage_bits", "standard_error", "lower_bound_bits", "distortion", "level"]
     rows: list[list[object]] = [
@@ -55,12 +58,26 @@ def make(desk: Desk) -> Finding:
     rows += [[*at, p.leakage, p.leakage_se, "", p.distortion, p.level] for at, p in used.items()]
     desk.table(head, rows)
     desk.figure(draw(found, used))
-    return judge(found)
+    return replace(judge(found), ran=ran(found, desk.budget))
+
+
+def ran(found: Found, budget: Budget) -> str:
+    """What was run, at how many of the points."""
+    of = len(CHAINS) * len(LIMITS)
+    count = {m: sum(at[2] == m for at in found) for m in (*METHODS, *LEARNED, AS_PUBLISHED)}
+    exact = f"the exact solver with {budget.certify_s:g} s of certificate a point"
+    names = {"causal-ba": exact, **{m: told_of(m, budget, **short(m, budget)) for m in (*LEARNED, AS_PUBLISHED)}}
+    return "; ".join(f"{names.get(m, STYLES[m][2])}: {n} of {of} points" for m, n in count.items()) + "."
+
+
+def short(method: str, budget: Budget) -> dict[str, Any]:
+    """Fast a2c at many points: half the steps, and no learning curve is drawn."""
+    return {"steps": budget.a2c_steps // 2, "segments": 5} if method == "a2c" and not budget.everywhere else {}
 
 
 def learned_here(chain: str, limit: int, method: str) -> bool:
-    """Within the small budget: actor-critic at limit 2, a2c in both modes at one point."""
-    return limit == 2 and (method == "actor-critic" or chain == "q2")
+    """Within the small budget: fast a2c at every point, actor-critic at limit 2, a2c as published at one point."""
+    return method == "a2c" or (limit == 2 and (method == "actor-critic" or chain == "q2"))
 
 
 def judge(found: Found) -> Finding:
@@ -75,8 +92,11 @@ def judge(found: Found) -> Finding:
     learned = "".join(
         f" {STYLES[m][2]} at {c.upper()}, limit {k}: {said(s)} (optimum {found[c, k, 'causal-ba'].leakage:.3f})."
         for (c, k, m), s in found.items()
-        if m in (*LEARNED, AS_PUBLISHED) and learned_here(c, k, m)
+        if m in (*LEARNED, AS_PUBLISHED) and k == 2 and learned_here(c, k, m)
     )
+    fast = [s.leakage - found[c, k, "causal-ba"].leakage for (c, k, m), s in found.items() if m == "a2c"]
+    if fast:
+        learned += f" Over its {len(fast)} points fast A2C leaks {min(fast):.3f} to {max(fast):.3f} bits more."
     return Finding.judged(
         f"bits at limits 1 / 2 / 3 / 4: {text}. Order Q2 < Q1 < Q0: {'holds' if order else 'does not hold'}. "
         f"Every exact point is within {max(above):.3f} bits of its proved bound; "
@@ -114,43 +134,21 @@ def under_the_bound(found: Found) -> list[str]:
 
 
 def draw(found: Found, used: dict[tuple[str, int, str], Point]) -> Figure:
-    figure = Figure(figsize=(13, 5), layout="constrained")
-    axes = figure.subplots(1, 3, sharey=True)
-    for ax, chain in zip(axes, CHAINS, strict=True):
-        draw_chain(ax, chain, found, used)
-        ax.set(xlabel="Manhattan distance allowed at every step", ylim=(-0.05, None), xlim=(0.8, 4.2))
-        ax.set_xticks(LIMITS)
-        ax.set_title(f"4x4 grid, {chain.upper()}", loc="left", fontsize=11)
-        ax.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel("leakage (bits per step)")
-    axes[-1].legend(frameon=False, fontsize=8.5, loc="upper right")
+    figure, top, bottom = panels("4x4 grid, a limit at every step", "Manhattan distance allowed at every step")
+    drawn = dict.fromkeys(m for _, _, m in (*found, *used) if m in MARKS)
+    for shift, chain in zip((-0.02, 0.0, 0.02), CHAINS, strict=True):
+        ours = [found[chain, k, "causal-ba"] for k in LIMITS]
+        low = {k: s.leakage_lower or 0 for k, s in zip(LIMITS, ours, strict=True)}
+        draw_optimum(top, bottom, chain, LIMITS, np.array([s.leakage for s in ours]), np.array(list(low.values())))
+        for method in drawn:
+            points = {k: s for (c, k, m), s in (found | used).items() if (c, m) == (chain, method)}
+            at = [k + shift + BESIDE.get(method, 0.0) for k in points]
+            draw_method(top, bottom, chain, method, at, [s.leakage for s in points.values()], [low[k] for k in points])
+    top.set_xticks(LIMITS)
+    top.set(ylim=(-0.05, None), xlim=(0.8, 4.2))
+    within = {m: f"{STYLES[m][2]}, within the limit" for m in TODAY}
+    legends(top, "PDRP-IDC", list(drawn), within)
     return figure
-
-
-def draw_chain(ax: Axes, chain: str, found: Found, used: dict[tuple[str, int, str], Point]) -> None:
-    ours = [found[chain, k, "causal-ba"] for k in LIMITS]
-    colour, line, label = STYLES["causal-ba"]
-    high = [s.leakage for s in ours]
-    ax.fill_between(LIMITS, [s.leakage_lower or 0 for s in ours], high, color=colour, alpha=0.25, lw=0)
-    ax.plot(LIMITS, high, f"o{line}", color=colour, label=f"PDRP-IDC, {label}, certified band")
-    colour, _, label = STYLES["myopic"]
-    near = [found[chain, k, "myopic"].leakage for k in LIMITS]
-    ax.plot(np.array(LIMITS) - ASIDE, near, "x", color=colour, markersize=7, label=label)
-    for method in MARKS:
-        at = {k: found[chain, k, method] for k in LIMITS if (chain, k, method) in found}
-        aside = ASIDE if method == "belief-greedy" else 0.0
-        if at:
-            draw_learned(ax, method, [k + aside for k in at], at.values())
-    for shape in TODAY:
-        colour, mark, label = STYLES[shape]
-        ax.plot(
-            LIMITS,
-            [used[chain, k, shape].leakage for k in LIMITS],
-            mark,
-            color=colour,
-            ms=5,
-            label=f"{label}, within the limit",
-        )
 
 
 ITEM = Item(

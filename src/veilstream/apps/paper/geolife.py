@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
-    from veilstream.data.fitting import FittedModel
+    from veilstream.data.model import FittedModel
 
 USER = "016"
 WHY = (

@@ -50,10 +50,12 @@ def _section(outcome: Ran) -> str:
         f'<dt>{escape(who)}</dt><dd class="{CLASS.get(word, "part")}">{escape(word)}</dd>'
         for who, word in found.verdicts.items()
     )
+    took = "" if outcome.cpu_s is None else f" Took {outcome.cpu_s:,.0f} s of processor time."
+    ran = f"<dt>what was run</dt><dd>{escape(found.ran + took)}</dd>" if found.ran else ""
     why = f"<dt>note</dt><dd>{escape(found.why)}</dd>" if found.why else ""
     links = " ".join(f'<a href="{item.name}.{ending}">{ending.upper()}</a>' for ending in ("csv", "png", "svg"))
     picture = f'<a href="{item.name}.svg"><img src="{item.name}.png" alt="{escape(item.title)}"></a>'
     return (
-        f"{head}<dt>veilstream</dt><dd>{escape(found.ours)}</dd><dt>{answers}</dt>{agree}{why}"
+        f"{head}<dt>veilstream</dt><dd>{escape(found.ours)}</dd><dt>{answers}</dt>{agree}{why}{ran}"
         f"<dt>files</dt><dd>{links}</dd></dl>{picture}</section>"
     )

@@ -30,8 +30,9 @@ class Budget:
     paper_steps: int = 300_000  # of Algorithm 1 as published, an update each; the paper's: 1,500,000
     paper_width: int = 64  # the paper's: 3000, which takes 0.2 s an update here, 3 days and more a point
     critic_updates: int = 500  # of actor-critic
-    everywhere: bool = False  # learned methods at every point; else at one or a few a figure
-    lstm_s: float = 20.0  # seconds of one training of the adversary, at most
+    everywhere: bool = False  # every learned method at every point; else fast A2C alone on the grids
+    lstm_rounds: int = 60  # of the adversary scored on what it learned from: no privacy then gives the paper's figures
+    lstm_s: float = 20.0  # seconds of processor time of one training of the adversary, at most
     lstm_seeds: int = 3
     lstm_copies: int = 20  # releases of every trace
     seed: int = 0
@@ -48,6 +49,7 @@ class Budget:
             paper_steps=1_500_000,
             critic_updates=2000,
             everywhere=True,
+            lstm_rounds=80,
             lstm_s=300.0,
             lstm_seeds=5,
             seed=seed,
@@ -66,17 +68,24 @@ class Finding:
     agrees: str  # yes, in part, no
     why: str = ""
     verdicts: dict[str, str] = field(default_factory=dict)  # whether what the paper states holds of each by itself
+    ran: str = ""  # methods, at how many points, with what budget
 
     @classmethod
     def judged(
-        cls, ours: str, why: str, published: str = NOT_RUN, better: str = NOT_RUN, optimum: str = NOT_RUN
+        cls,
+        ours: str,
+        why: str,
+        published: str = NOT_RUN,
+        better: str = NOT_RUN,
+        optimum: str = NOT_RUN,
+        ran: str = "",
     ) -> Finding:
         """With a verdict for each; together they are never more than was run as published."""
         together = published
         if published not in (YES, PART, NO):  # the paper's method was not run, or not at enough points
             others = [v for v in (optimum, better) if v in (YES, PART, NO)]
             together = PART if others and others[0] == YES else others[0] if others else NOT_RUN
-        return cls(ours, together, why, {PUBLISHED: published, BETTER: better, OPTIMUM: optimum})
+        return cls(ours, together, why, {PUBLISHED: published, BETTER: better, OPTIMUM: optimum}, ran)
 
 
 def too_few(there: int, of: int) -> str:
@@ -137,8 +146,9 @@ class Desk:
         cache.write(self.folder / f"{self.name}.csv", out.getvalue())
 
 
-def as_json(finding: Finding, settings: dict[str, Any]) -> str:
-    return json.dumps({"settings": settings, **asdict(finding)}, indent=1, ensure_ascii=False) + "\n"
+def as_json(finding: Finding, settings: dict[str, Any], cpu_s: float) -> str:
+    told = {"settings": settings, **asdict(finding), "cpu_s": round(cpu_s, 1)}
+    return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
 
 
 @dataclass(frozen=True)
@@ -148,3 +158,4 @@ class Ran:
     item: Item
     state: str  # made, kept, or why it was skipped
     finding: Finding | None
+    cpu_s: float | None = None  # processor time it took when it was made; less where points were there already

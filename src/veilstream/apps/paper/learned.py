@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from veilstream import container
 from veilstream.apps.paper.cache import ready
 from veilstream.apps.paper.item import Budget, Desk
 from veilstream.apps.paper.points import key_of, of_json, to_json
 from veilstream.apps.report.plots import STYLES
-from veilstream.core.problem import Problem
-from veilstream.solvers import solve
+from veilstream.core.belief import BeliefPolicy
+from veilstream.core.information import Array
+from veilstream.core.policy import Policy, restore
+from veilstream.core.problem import Average, Problem
+from veilstream.core.sampled import SampledPolicy
+from veilstream.solvers import _solution, make_solver, solve
 from veilstream.solvers.solution import Solution
 
 if TYPE_CHECKING:
@@ -20,6 +27,8 @@ if TYPE_CHECKING:
 LIBRARY = "jax"
 METHODS = ("actor-critic", "a2c")
 AS_PUBLISHED = "a2c-paper"  # a2c in the paper's mode, its sampled actions deployed
+MEAN = "a2c-paper-mean"  # the same training, the mean of its Dirichlet deployed
+POLICY = "policy"  # ending of a file
 MARKS = {"belief-greedy": "^", "actor-critic": "P", "a2c": "*", AS_PUBLISHED: "d"}
 
 
@@ -36,6 +45,29 @@ def options_of(method: str, budget: Budget) -> dict[str, Any]:
     return {"steps": budget.a2c_steps, "width": budget.a2c_width, "segments": budget.a2c_segments}
 
 
+def told_of(method: str, budget: Budget, **more: Any) -> str:
+    """The method and its budget, in a word."""
+    if not available():
+        return f"{STYLES[method][2]} (needs the extra deep)"
+    o = options_of(method, budget) | more
+    if method == "actor-critic":
+        return f"actor-critic ({o['updates']:,} updates)"
+    what = "updates, one a step" if method == AS_PUBLISHED else "steps"
+    name = STYLES[method][2] + ("" if method == AS_PUBLISHED else ", fast")
+    return f"{name} ({o['steps']:,} {what}, width {o['width']})"
+
+
+def name_of(method: str) -> str:
+    return "a2c" if method == AS_PUBLISHED else method
+
+
+def key_and_options(
+    desk: Desk, problem: Problem, method: str, run: int, more: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    options = options_of(method, desk.budget) | more
+    return key_of(problem, method, seed=desk.budget.seed + run, options=options), options
+
+
 def trained(desk: Desk, problem: Problem, method: str, run: int = 0, **more: Any) -> Solution | None:
     """One training with one seed, kept; a cut one goes on from its last checkpoint. None without the extra `deep`.
 
@@ -43,18 +75,100 @@ def trained(desk: Desk, problem: Problem, method: str, run: int = 0, **more: Any
     """
     if not available():
         return None
-    options, seed = options_of(method, desk.budget) | more, desk.budget.seed + run
-    key = key_of(problem, method, seed=seed, options=options)
+    key, options = key_and_options(desk, problem, method, run, more)
     checkpoint = desk.place(key, "safetensors")
 
     def compute() -> dict[str, Any]:
         before: dict[str, Any] = {"checkpoint": str(ready(checkpoint)), "resume": checkpoint.exists()}
-        return to_json(solve(problem, "a2c" if method == AS_PUBLISHED else method, seed=seed, **options, **before))
+        solution = solve(problem, name_of(method), seed=desk.budget.seed + run, **options, **before)
+        if method == AS_PUBLISHED:  # what tables share; others may have hidden layers of 3000
+            keep_policy(desk.place(key, POLICY), solution.policy)
+        return to_json(solution)
 
     figures = desk.kept(key, compute)
+    _clear(checkpoint)
+    return of_json(problem, figures)
+
+
+def trained_policy(desk: Desk, problem: Problem, method: str, **more: Any) -> tuple[Policy, Solution]:
+    """What `trained` gave as published, with its policy; trained again where that file is gone."""
+    key, _ = key_and_options(desk, problem, method, 0, more)
+    path = desk.place(key, POLICY)
+    if not path.exists():
+        desk.place(key, "json").unlink(missing_ok=True)
+    solution = trained(desk, problem, method, **more)
+    assert solution is not None  # asked for only where there is JAX
+    return read_policy(path, problem), solution
+
+
+def swept(
+    desk: Desk, problem: Problem, method: str, weights: Sequence[float] | Array, shorter: bool = True, **more: Any
+) -> list[tuple[Policy, Solution]]:
+    """Trained at one weight after the other, each on from the networks before; after the first a quarter as long.
+
+    Kept as a whole; a cut sweep goes on from the checkpoint of every weight.
+    """
+    if not available():
+        return []
+    at = [float(w) for w in weights]
+    key, options = key_and_options(desk, problem, method, 0, more)
+    key |= {"swept": at, "shorter": shorter}
+    checkpoints = [desk.place({**key, "at": k}, "safetensors") for k in range(len(at))]
+    policies = [desk.place({**key, "at": k}, POLICY) for k in range(len(at))]
+    problems = [Problem(problem.chain, problem.distortion, Average(weight=w)) for w in at]
+
+    def compute() -> list[dict[str, Any]]:
+        from veilstream.learning.training import estimated
+
+        learner: Any = make_solver(name_of(method), seed=desk.budget.seed, **options)
+        figures, networks = [], None
+        for k, (here, weight) in enumerate(zip(problems, at, strict=True)):
+            desk.tell(k / len(at), f"{STYLES[method][2]}, weight {weight:.2g}")
+            place = ready(checkpoints[k])
+            files: dict[str, Any] = {"checkpoint": str(place), "resume": place.exists()}
+            now = replace(learner.shorter() if k and shorter else learner, **files)
+            policy, curve, networks = now.trained(here, weight, None, networks)
+            point = estimated(here, policy, desk.budget.seed, [{**row, "weight": weight} for row in curve])
+            keep_policy(policies[k], policy)
+            figures.append(to_json(_solution(here, method, point, weight)))
+        return figures
+
+    if not all(path.exists() for path in policies):
+        desk.place(key, "json").unlink(missing_ok=True)
+    figures = desk.kept(key, compute)
+    for path in checkpoints:
+        _clear(path)
+    rows = zip(policies, problems, figures, strict=True)
+    return [(read_policy(path, here), of_json(here, told)) for path, here, told in rows]
+
+
+def mean_of(desk: Desk, policy: Policy, sampled: Solution) -> tuple[Policy, Solution]:
+    """The same actor deployed by the mean of its Dirichlet, and its figures."""
+    assert isinstance(policy, SampledPolicy)
+    problem, mean = sampled.problem, BeliefPolicy(policy.chain, policy.rule)
+    key = key_of(problem, MEAN, weight=sampled.weight, sampled=[sampled.leakage, sampled.distortion])
+
+    def compute() -> dict[str, Any]:
+        from veilstream.learning.training import estimated
+
+        point = estimated(problem, mean, desk.budget.seed, [])
+        return to_json(_solution(problem, MEAN, point, sampled.weight))
+
+    return mean, of_json(problem, desk.kept(key, compute))
+
+
+def keep_policy(path: Path, policy: Policy) -> None:
+    meta, arrays = policy.export()
+    container.write(ready(path), container.pack(meta, arrays))
+
+
+def read_policy(path: Path, problem: Problem) -> Policy:
+    return restore(*container.unpack(path, path.name), problem.chain)
+
+
+def _clear(checkpoint: Path) -> None:
     for left in (checkpoint, *checkpoint.parent.glob(f".{checkpoint.name}.*.part")):
         left.unlink(missing_ok=True)  # large, and of no use once the figures are there
-    return of_json(problem, figures)
 
 
 def said(s: Solution) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from veilstream.data.fitting import FittedModel
+    from veilstream.data.model import FittedModel
     from veilstream.data.readings import Readings
 
 BINS = 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib import import_module
@@ -28,6 +29,7 @@ MODULES = (
     "fig_geolife",
     "table_idc",
     "table_adc",
+    "geolife_settings",
     "map_geolife",
     "beyond_users",
     "beyond_meters",
@@ -96,15 +98,17 @@ def _one(item: Item, desk: Desk) -> Ran:
         settings["meters"] = f"{desk.meters.name} {desk.meters.stat().st_size}"
     done = read(desk.folder, item)
     if done is not None and done[1] == settings:
-        return Ran(item, "kept", done[0])
+        return Ran(item, "kept", done[0], done[2])
     mark = desk.folder / f"{item.name}.json"
     mark.unlink(missing_ok=True)  # written last: a half-made item counts as not there
+    began = time.process_time()
     finding = item.make(desk)
-    write(mark, as_json(finding, settings))
-    return Ran(item, "made", finding)
+    cpu_s = time.process_time() - began
+    write(mark, as_json(finding, settings, cpu_s))
+    return Ran(item, "made", finding, cpu_s)
 
 
-def read(folder: Path, item: Item) -> tuple[Finding, dict[str, Any]] | None:
+def read(folder: Path, item: Item) -> tuple[Finding, dict[str, Any], float] | None:
     """What an earlier run found, if it ended and its files are there."""
     wanted = [folder / f"{item.name}.{ending}" for ending in ("json", "csv", "png", "svg")]
     if not all(path.is_file() for path in wanted):
@@ -112,7 +116,8 @@ def read(folder: Path, item: Item) -> tuple[Finding, dict[str, Any]] | None:
     try:
         told = json.loads(wanted[0].read_text(encoding="utf-8"))
         verdicts = {str(k): str(v) for k, v in told["verdicts"].items()}
-        return Finding(str(told["ours"]), str(told["agrees"]), str(told["why"]), verdicts), told["settings"]
+        ours, agrees, why, ran = (str(told[name]) for name in ("ours", "agrees", "why", "ran"))
+        return Finding(ours, agrees, why, verdicts, ran), told["settings"], float(told["cpu_s"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -125,7 +130,7 @@ def _all(folder: Path, outcomes: Sequence[Ran]) -> list[Ran]:
         if item.name in ran and ran[item.name].finding is not None:
             every.append(ran[item.name])
         elif (done := read(folder, item)) is not None:
-            every.append(Ran(item, "kept", done[0]))
+            every.append(Ran(item, "kept", done[0], done[2]))
         elif item.name in ran:
             every.append(ran[item.name])
         else:

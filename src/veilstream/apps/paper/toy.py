@@ -9,6 +9,7 @@ what the exact solver's policy of memory 1 costs from there on: Blahut-Arimoto a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from veilstream.apps.paper.item import NO, NOT_RUN, PART, YES, Desk, Finding, Item
-from veilstream.apps.paper.learned import AS_PUBLISHED, available, options_of
+from veilstream.apps.paper.learned import AS_PUBLISHED, available, options_of, told_of
 from veilstream.apps.paper.points import key_of, solved
 from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.builtin import builtin_problem
@@ -78,7 +79,10 @@ def make(desk: Desk) -> Finding:
     step = (float(leakage(b, ahead)), float(expected_distortion(b, ahead, problem.distortion)))
     row_of = None if published is None else dict(zip(names, published, strict=True))
     as_published = None if row_of is None else np.array([row_of[at] for at in PAPER])
-    return judge(problem, now, ahead, printed, spread, step, best, reached, learned, as_published)
+    found = judge(problem, now, ahead, printed, spread, step, best, reached, learned, as_published)
+    of_pairs = told_of(AS_PUBLISHED, desk.budget)
+    ran = f"the exact solver (memory 1, states and pairs); {told_of('actor-critic', desk.budget)}; {of_pairs} on pairs."
+    return replace(found, ran=ran)
 
 
 def lookahead(problem: Problem, seed: int) -> GreedyRule:

@@ -315,7 +315,7 @@ def payload(content: Content) -> dict[str, Any]:
         "law": _r(content.law),
         "places": None if places is None else _r(places),
         "near": None if near is None else near.tolist(),
-        "levels": None if states is None or states.is_map else _r(states.coordinates[:, 0]),
+        "levels": None if states is None or states.is_map else _r(_levels(states)),
         "shown": None if states is None or points is None else _shown(states, points),
         "true": content.path.tolist(),
         "record_level": str(content.record_level),
@@ -346,6 +346,11 @@ def payload(content: Content) -> dict[str, Any]:
             for s in content.spots
         ],
     }
+
+
+def _levels(states: StateSpace) -> Array:
+    """Of values; names have none, and stand one above the other."""
+    return np.arange(len(states), dtype=float) if states.kind == "names" else states.coordinates[:, 0]
 
 
 def _shown(states: StateSpace, points: StateSpace) -> dict[str, Any]:

@@ -150,11 +150,11 @@ def draw_levels(ax: Axes, states: StateSpace, law: NDArray[np.float64]) -> None:
     unit = f" ({states.unit})" if states.unit else ""
     at = np.arange(len(states))
     ax.bar(at, law, color=FLOW)
-    label_ticks(
-        ax.xaxis, [f"{level:.3g}" for level in states.coordinates[:, 0]], rotation=90 if len(states) > 10 else 0
-    )
-    ax.set(xlabel=f"mean level of the bin{unit}", ylabel="share of time")
-    ax.set_title(f"{len(states)} bins", fontsize=10)
+    names = states.kind == "names"
+    levels = list(states.names) if names else [f"{level:.3g}" for level in states.coordinates[:, 0]]
+    label_ticks(ax.xaxis, levels, rotation=90 if len(states) > 10 else 0)
+    ax.set(xlabel="name" if names else f"mean level of the bin{unit}", ylabel="share of time")
+    ax.set_title(f"{len(states)} {states.kind}", fontsize=10)
 
 
 def draw_transitions(ax: Axes, transition: NDArray[np.float64], states: StateSpace) -> None:

@@ -25,6 +25,7 @@ STYLES = {
     "belief-greedy": ("#009E73", "-.", "belief-greedy"),
     "a2c": ("#882255", ":", "A2C"),
     "a2c-paper": ("#332288", ":", "A2C as published"),
+    "a2c-paper-mean": ("#AA4499", ":", "A2C as published, mean"),
     "actor-critic": ("#56B4E9", ":", "actor-critic"),
     "planar-laplace": ("#CC79A7", "s", "planar Laplace"),
     "randomised-response": ("#E69F00", "^", "randomised response"),

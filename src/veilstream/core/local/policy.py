@@ -80,7 +80,13 @@ class Sparse:
 
 @dataclass(frozen=True, eq=False)
 class LocalPolicy(Policy, kind="local"):
-    """A table over the last w released symbols, in base |Y|, kept where it is not zero."""
+    """A table over the last w released symbols, in base |Y|, kept where it is not zero.
+
+    >>> import veilstream as vs
+    >>> solution = vs.solve("builtin:grid16x16-local", weight=2.0, reach=1, window=1)
+    >>> type(solution.policy).__name__, solution.policy.window
+    ('LocalPolicy', 1)
+    """
 
     output_model: Sparse  # r: rows START and windows s, columns y
     kernel: Sparse  # K: rows z (base, all of them) and, for w > 1, (s' + 1) |Z| + z; columns y

@@ -1,17 +1,18 @@
-"""CSV with a header: long (a row per reading) or wide (a column per stream)."""
+"""CSV with a header: long (a row per reading) or wide (a column per stream); semicolons and decimal commas too."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 
 import polars as pl
 
-from veilstream.data.columns import Layout, form, guess_layout, has_time
+from veilstream.data.columns import Layout, form, guess_layout, has_time, listing
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
 from veilstream.data.readers.table import TextTable, typed
+from veilstream.data.readings import Entry
 from veilstream.errors import InputError
 
 _EXAMPLE = """stream,time,lat,lon
@@ -21,56 +22,94 @@ alice,2024-01-01T08:00:15Z,-47.334455,-125.667788
 """
 
 
+MARKS = (",", ";", "\t", "|")
+_COMMA = r"^\s*[+-]?[\d.]*,\d+\s*$"
 ABOVE = 5  # lines that may stand above the header: a title, who made the file
 
 
 def read_csv(path: Path, name: str, options: ReadOptions) -> Table:
-    above, header = table_header(path, name)
-    layout = guess_layout(header, options.columns, f"{name} line {above + 1}")
-    rows = pl.scan_csv(path, infer_schema=False, row_index_name="__row", encoding="utf8", skip_lines=above)
-    table = TextTable(rows, layout, name, above + 2, lambda line, column: _field(path, header, line, column))
     try:
-        return typed(table, options)
+        return typed(text_table(path, name, options.columns), options)
     except pl.exceptions.PolarsError:
-        raise InputError(_ragged(path, name, above, len(header)) or f"{name}: not a CSV table") from None
+        raise InputError(_ragged(path, name, options.columns) or f"{name}: not a CSV table") from None
+
+
+def text_table(path: Path, name: str, columns: Mapping[str, str], layout: Layout | None = None) -> TextTable:
+    """The table as it is written; layout: which column is what, where that is known."""
+    above, header, mark = table_header(path, name, columns)
+    layout = layout or guess_layout(header, columns, f"{name} line {above + 1}")
+    rows = pl.scan_csv(
+        path, infer_schema=False, row_index_name="__row", encoding="utf8", skip_lines=above, separator=mark
+    )
+    notes: tuple[Entry, ...] = ()
+    commas = _decimal_commas(rows, list(layout.numbers)) if mark != "," else []
+    if commas:
+        dotted = (pl.col(c).str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True) for c in commas)
+        rows = rows.with_columns(dotted)
+        notes = (Entry("decimal commas", len(commas), f"columns of numbers like 0,5: {listing(commas)}"),)
+    return TextTable(rows, layout, name, above + 2, _field_of(path, header, mark), notes=notes)
+
+
+def _decimal_commas(rows: pl.LazyFrame, columns: list[str]) -> list[str]:
+    """Columns in which some number has one comma, and nothing but digits after it."""
+    found = [pl.col(c).str.contains(_COMMA).any().alias(c) for c in columns]
+    any_of = rows.select(found).collect(engine="streaming").row(0, named=True) if columns else {}
+    return [c for c in columns if any_of[c]]
 
 
 def layout_of(path: Path, name: str, columns: Mapping[str, str]) -> Layout:
     """Which column is what."""
-    above, header = table_header(path, name)
+    above, header, _ = table_header(path, name, columns)
     return guess_layout(header, columns, f"{name} line {above + 1}")
 
 
-def table_header(path: Path, name: str) -> tuple[int, list[str]]:
-    """How many lines stand above the names of the columns, and these: the first line, unless only a later one names a
-    time."""
+def table_header(path: Path, name: str, columns: Mapping[str, str]) -> tuple[int, list[str], str]:
+    """How many lines stand above the names of the columns, these, and what stands between them: the first line, unless
+    only a later one names a time; a comma, unless another mark finds more names and one of a time among them."""
+
+    def timed(header: list[str]) -> bool:
+        return has_time(header) or columns.get("time") in header
+
     with path.open(encoding="utf-8-sig", newline="") as lines:
-        found = list(islice(csv.reader(lines), ABOVE + 1))
-    if not found or not found[0]:
+        top = list(islice(lines, ABOVE + 1))
+    best: tuple[int, list[str], str] | None = None
+    for mark in MARKS:
+        found = list(csv.reader(top, delimiter=mark))
+        above = next((i for i, fields in enumerate(found) if timed(fields)), 0)
+        header = found[above] if found else []
+        if best is None or (timed(header) and (len(header) > len(best[1]) or not timed(best[1]))):
+            best = above, header, mark
+    assert best is not None
+    above, header, mark = best
+    if not header:
         raise InputError(f"{name} line 1: no header; the first line must name the columns, as in stream,time,lat,lon")
-    above = next((i for i, fields in enumerate(found) if has_time(fields)), 0)
-    header = found[above]
     if len(set(header)) < len(header):
         double = next(c for c in header if header.count(c) > 1)
         raise InputError(f"{name} line {above + 1}: two columns are called {form(double)}; give each its own name")
-    return above, header
+    return best
 
 
-def _field(path: Path, header: list[str], line: int, column: str) -> str:
+def _field_of(path: Path, header: list[str], mark: str) -> Callable[[int, str], str]:
     """One field, read again only to word an error."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
-        text = next((text for i, text in enumerate(lines, 1) if i == line), "")
-    fields = next(csv.reader([text.rstrip("\r\n")]), [])
-    return fields[header.index(column)] if header.index(column) < len(fields) else ""
+
+    def field(line: int, column: str) -> str:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+            text = next((text for i, text in enumerate(lines, 1) if i == line), "")
+        fields = next(csv.reader([text.rstrip("\r\n")], delimiter=mark), [])
+        return fields[header.index(column)] if header.index(column) < len(fields) else ""
+
+    return field
 
 
-def _ragged(path: Path, name: str, above: int, width: int) -> str | None:
+def _ragged(path: Path, name: str, columns: Mapping[str, str]) -> str | None:
     """The first row with more fields than the header, as an error line."""
+    above, header, mark = table_header(path, name, columns)
+    width = len(header)
     with path.open(encoding="utf-8-sig", newline="", errors="replace") as lines:
-        for number, fields in enumerate(csv.reader(lines), 1):
+        for number, fields in enumerate(csv.reader(lines, delimiter=mark), 1):
             if number > above and len(fields) > width:
                 return f"{name} line {number}: {len(fields)} fields where the header names {width}; correct the line"
     return None
 
 
-READER = Reader("CSV", (".csv",), read_csv, lambda text: True, _EXAMPLE)
+READER = Reader("CSV", (".csv", ".tsv"), read_csv, lambda text: not text.startswith("<"), _EXAMPLE, rank=2)

@@ -77,4 +77,4 @@ def track_folder(path: Path, alone: bool) -> str:
     return path.stem if alone else path.absolute().parent.name
 
 
-READER = Reader("GPX", (".gpx",), read_gpx, lambda text: text.startswith("<"), _EXAMPLE, track_folder)
+READER = Reader("GPX", (".gpx",), read_gpx, lambda text: "<gpx" in text, _EXAMPLE, track_folder)

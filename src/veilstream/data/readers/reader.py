@@ -12,6 +12,8 @@ from pathlib import Path
 
 import polars as pl
 
+from veilstream.data.readings import Entry
+
 RANGES = {"lat": 90.0, "lon": 180.0}
 SKIP = "correct it, or drop and count such rows with `skip_bad=True`"
 
@@ -35,7 +37,7 @@ class Table:
     """
 
     frame: pl.DataFrame
-    kind: str  # position or value
+    kind: str  # position, value, or name: a number for each name, see `names`
     unit: str = ""
     stepped: bool = False
     naive_zone: str | None = None  # how stamps without a zone were read, if there are any
@@ -44,6 +46,8 @@ class Table:
     bad_streams: tuple[str, ...] = ()  # whose rows were dropped, in a long table with a key
     iso: bool = True  # times are written as dates, not as numbers
     aside: tuple[str, ...] = ()  # columns left aside whose few values might tell people apart
+    notes: tuple[Entry, ...] = ()  # what else the account is to say
+    names: Mapping[float, str] = field(default_factory=dict)  # of kind name: what stands behind each number
 
 
 def own_name(path: Path, alone: bool) -> str:
@@ -58,6 +62,10 @@ class Reader:
     takes    whether a text that begins like this is of this format
     example  a small good file: three readings of one stream, the second earlier than the first
     stream   (path, whether it is the only file) -> whose readings they are, where the file does not say
+    rank     readers that take much are asked after those that take little: 0, then 1, ...
+    magic    what a file begins with that is no text
+    packed   the bytes of such a file that says what a text does, such as the example
+    inside   where in a zip its files are; such a zip holds nothing else that is read
     """
 
     name: str
@@ -66,6 +74,10 @@ class Reader:
     takes: Callable[[str], bool]
     example: str
     stream: Callable[[Path, bool], str] = own_name
+    rank: int = 0
+    magic: tuple[bytes, ...] = ()
+    packed: Callable[[str], bytes] = str.encode
+    inside: tuple[str, ...] = ()
 
 
 def outside(role: str) -> str:

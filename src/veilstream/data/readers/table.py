@@ -7,20 +7,26 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from veilstream.data.columns import NONE, Layout, Split, check_one_person, form
+from veilstream.data.columns import LIKE_A_READING, NONE, Layout, Split, check_one_person, form
 from veilstream.data.readers.reader import RANGES, SKIP, ReadOptions, Table, outside
 from veilstream.data.readers.times import (
     OWN,
     TimeStyle,
+    day_first_format,
+    day_or_month,
     has_zone,
     lacks_zone,
     offsets_fit_one_place,
+    set_back,
     time_expr,
     time_style,
     zone_expr,
 )
+from veilstream.data.readings import Entry
+from veilstream.data.states import MAX_NAME, name_code
 from veilstream.errors import InputError
 
+MOST_NAMES, LOOK = 256, 100  # that values may be; rows looked at first
 MANY_ROWS, MANY = 20, 10  # more bad rows than this, and than one in so many, are another format
 
 
@@ -33,6 +39,8 @@ class TextTable:
     name: str
     first_line: int  # of row 0 in the file
     field: Callable[[int, str], str]  # line, column -> the text there, to word an error
+    row: str = "line"  # what a row is called
+    notes: tuple[Entry, ...] = ()  # what the account is to say of it
 
     def line(self, row: int) -> int:
         return row + self.first_line
@@ -40,8 +48,8 @@ class TextTable:
 
 def typed(table: TextTable, options: ReadOptions) -> Table:
     """Text columns -> numbers and times, checked; in long form, missing readings counted and left out."""
-    layout, style = table.layout, _style(table, options)
-    frame = table.rows.select("__row", *_expressions(layout, style)).collect(engine="streaming")
+    layout, style, names = table.layout, _style(table, options), _names(table)
+    frame = table.rows.select("__row", *_expressions(layout, style, names)).collect(engine="streaming")
     if style.kind == "aware" and options.tz is None:
         _check_zones(frame, table)
     bad = _bad_rows(frame, table, style, options.skip_bad)
@@ -53,9 +61,37 @@ def typed(table: TextTable, options: ReadOptions) -> Table:
             whose = tuple(frame.filter(is_bad)["stream"].unique(maintain_order=True).cast(pl.String).to_list())
         frame = frame.filter(~is_bad)
     naive = style.zone if style.kind == "naive" else None
+    notes = table.notes
+    if naive:
+        frame, notes = set_back(frame, style, options.tz is None, notes)
     long, missing = _long(frame, layout)
-    iso = style.kind != "number"
-    return Table(long, layout.kind, layout.unit, style.stepped, naive, missing, bad.len(), whose, iso, aside)
+    iso, kind = style.kind != "number", "name" if names else layout.kind
+    codes = {code: name for name, code in names.items()}
+    return Table(long, kind, layout.unit, style.stepped, naive, missing, bad.len(), whose, iso, aside, notes, codes)
+
+
+def _names(table: TextTable) -> dict[str, float]:
+    """The code of every name, where the value is one of a few names and never a number; else nothing."""
+    column = table.layout.value
+    if column is None:
+        return {}
+    rows = table.rows.filter(_given(column)).select(pl.col(column).str.strip_chars())
+    number = pl.col(column).cast(pl.Float64, strict=False).is_not_null().any()
+    if rows.head(LOOK).select(number).collect().item():  # most tables end here
+        return {}
+    counts = rows.select(
+        pl.len().alias("rows"),
+        pl.col(column).str.contains(LIKE_A_READING).any().alias("read"),
+        number.alias("number"),
+        pl.col(column).n_unique().alias("names"),
+        pl.col(column).str.len_chars().max().alias("length"),
+    )
+    found = counts.collect(engine="streaming").row(0, named=True)
+    few = 2 <= found["names"] <= min(MOST_NAMES, max(2, found["rows"] // 2))
+    if found["read"] or found["number"] or not few or found["length"] > MAX_NAME:
+        return {}
+    every = rows.unique().collect().to_series().sort().to_list()
+    return {name: name_code(name) for name in every} if all(map(str.isprintable, every)) else {}
 
 
 def _aside(table: TextTable) -> tuple[str, ...]:
@@ -80,23 +116,40 @@ def _style(table: TextTable, options: ReadOptions) -> TimeStyle:
     first = table.rows.select(time).filter(_given(time)).head(1).collect()
     if first.height == 0:
         raise InputError(f"{table.name}: no rows of data under the header; it needs at least two readings")
-    where = f"{table.name} line {table.first_line}"
-    return time_style(str(first.item()), options.tz, options.time_format, where)
+    where = f"{table.name} {table.row} {table.first_line}"
+    told = options.time_format or (None if not day_or_month(str(first.item())) else _day_or_month(table))
+    return time_style(str(first.item()), options.tz, told, where)
 
 
-def _expressions(layout: Layout, style: TimeStyle) -> list[pl.Expr]:
-    """t, t_missing, zone, and for every column c of numbers n:c and bad:c; stream and trace."""
+def _day_or_month(table: TextTable) -> str | None:
+    """The format of stamps like 13/01/2024 10:00 where one of them tells day from month."""
+    parts = pl.col(table.layout.time).str.strip_chars().str.extract_groups(r"^(\d{1,2})[-/.](\d{1,2})[-/.]")
+    most = [parts.struct.field(k).cast(pl.Int64).max().alias(k) for k in ("1", "2")]
+    first, second = table.rows.select(most).collect(engine="streaming").row(0)
+    sample = str(table.rows.select(table.layout.time).filter(_given(table.layout.time)).head(1).collect().item())
+    return day_first_format(sample, first or 0, second or 0)
+
+
+def _expressions(layout: Layout, style: TimeStyle, names: dict[str, float]) -> list[pl.Expr]:
+    """t, t_missing, zone or t_late, and for every column c of numbers n:c and bad:c; stream and trace."""
     found = [time_expr(layout.time, style).alias("t"), (~_given(layout.time)).alias("t_missing")]
+    if style.repeats:
+        found.append(time_expr(layout.time, style, "latest").alias("t_late"))
     if style.kind == "aware":
         found.append(zone_expr(layout.time).cast(pl.Categorical).alias("zone"))
     for column in layout.numbers:
-        number = pl.col(column).str.strip_chars().cast(pl.Float64, strict=False)
+        text = pl.col(column).str.strip_chars()
+        number = _codes(text, names) if names else text.cast(pl.Float64, strict=False)
         bad = (number.is_null() & _given(column)) | number.is_infinite()
         found += [number.fill_nan(None).alias(f"n:{column}"), bad.alias(f"bad:{column}")]
     for role, key in (("stream", layout.stream), ("trace", layout.trace)):
         if key:
             found.append(pl.col(key).fill_null("").cast(pl.Categorical).alias(role))
     return found
+
+
+def _codes(text: pl.Expr, names: dict[str, float]) -> pl.Expr:
+    return text.replace_strict(list(names), list(names.values()), default=None, return_dtype=pl.Float64)
 
 
 def _bad_rows(frame: pl.DataFrame, table: TextTable, style: TimeStyle, skip: bool) -> pl.Series:
@@ -113,7 +166,7 @@ def _bad_rows(frame: pl.DataFrame, table: TextTable, style: TimeStyle, skip: boo
             line = table.line(int(found.min()))  # type: ignore[arg-type]
             text = table.field(line, column)
             advice = _advice(column, what, text, found.len(), frame.height)
-            raise InputError(f"{table.name} line {line}: {_fault(column, what, text, style, advice)}")
+            raise InputError(f"{table.name} {table.row} {line}: {_fault(column, what, text, style, advice)}")
         rows.append(found)
     return pl.concat(rows).unique()
 
@@ -152,7 +205,7 @@ def _check_zones(frame: pl.DataFrame, table: TextTable) -> None:
         if z != first
     )
     raise InputError(
-        f"{table.name} line {table.line(row)}: mixed time zones: {', '.join(sorted(zones))}; "
+        f"{table.name} {table.row} {table.line(row)}: mixed time zones: {', '.join(sorted(zones))}; "
         f"if every stamp's own offset is right, say `tz='{OWN}'`"
     )
 

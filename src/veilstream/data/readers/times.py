@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import polars as pl
 
 from veilstream.data.columns import form
+from veilstream.data.readings import Entry
 from veilstream.errors import InputError
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
-_ZONE = r"(Z|z|[+-]\d{2}:?\d{2})$"
+_ZONE = r"(Z|z|[+-]\d{2}(?::?\d{2})?)$"
 _DATED = re.compile(r"\d{4}-\d{2}-\d{2}([T ])\d{2}:\d{2}(:\d{2}([.,]\d+)?)?")
-_DAY_FIRST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})( )(\d{1,2}:\d{2})(:\d{2})?")
+_DAY_FIRST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(,? )(\d{1,2}:\d{2})(:\d{2})?( [AP]M)?")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 OWN = "own"  # as a time zone: every stamp's own offset is trusted, however many there are
 STEP_LIMIT = 1e8  # numbers below this are steps, not seconds since 1970
@@ -29,6 +31,11 @@ class TimeStyle:
     scale: float = 1.0  # microseconds per unit, for numbers
     stepped: bool = False
     zone: str = "UTC"  # for naive stamps
+
+    @property
+    def repeats(self) -> bool:
+        """Whether an hour may come twice: stamps of a local clock."""
+        return self.kind == "naive" and self.zone != "UTC"
 
 
 def check_zone(tz: str | None) -> None:
@@ -57,9 +64,8 @@ def time_style(sample: str, tz: str | None, time_format: str | None, where: str)
         return TimeStyle("aware", pattern + gap + "%#z") if aware else TimeStyle("naive", pattern, zone=str(zone))
     if _DATE.fullmatch(text):
         return TimeStyle("naive", "%Y-%m-%d", zone=str(zone))
-    if match := _DAY_FIRST.fullmatch(text):
-        mark, clock = match[2], "%H:%M" + (":%S" if match[7] else "")
-        first, second = (f"%d{mark}%m{mark}%Y {clock}", f"%m{mark}%d{mark}%Y {clock}")
+    if day_or_month(text):
+        first, second = _day_first(text)
         raise InputError(
             f"{where}: cannot tell day from month in {form(sample)}; say `time_format='{first}'`, or "
             f"`time_format='{second}'`"
@@ -68,6 +74,31 @@ def time_style(sample: str, tz: str | None, time_format: str | None, where: str)
         f"{where}: cannot read the time {form(sample)}; use ISO 8601 (2013-01-01T00:30:00Z), seconds since 1970, "
         "or tell the format with `time_format`"
     )
+
+
+def day_or_month(sample: str) -> bool:
+    """Whether a stamp is one like 03/04/2024 10:00."""
+    return _DAY_FIRST.fullmatch(sample.strip()) is not None
+
+
+def _day_first(sample: str) -> tuple[str, str]:
+    """Its format with the day first, and with the month first."""
+    match = _DAY_FIRST.fullmatch(sample.strip())
+    assert match is not None
+    half = match[8] is not None
+    mark, clock = match[2], ("%I" if half else "%H") + ":%M" + (":%S" if match[7] else "") + (" %p" if half else "")
+    return f"%d{mark}%m{mark}%Y{match[5]}{clock}", f"%m{mark}%d{mark}%Y{match[5]}{clock}"
+
+
+def day_first_format(sample: str, first: int, second: int) -> str | None:
+    """The format of stamps in which these are the largest numbers in the first and second place; None: either may be.
+
+    With dots between them the day is first everywhere.
+    """
+    day, month = _day_first(sample)
+    if first > 12 or "." in sample.split()[0]:
+        return day
+    return month if second > 12 else None
 
 
 def _number_style(size: float) -> TimeStyle:
@@ -80,8 +111,8 @@ def _number_style(size: float) -> TimeStyle:
     return TimeStyle("number", scale=1e-3)
 
 
-def time_expr(column: str, style: TimeStyle) -> pl.Expr:
-    """Text column -> i64 microseconds UTC; null where it does not fit the style."""
+def time_expr(column: str, style: TimeStyle, repeated: Literal["earliest", "latest"] = "earliest") -> pl.Expr:
+    """Text column -> i64 microseconds UTC; null where it does not fit the style. repeated: which of two equal hours."""
     text = pl.col(column).str.strip_chars()
     if style.kind == "number":
         number = text.cast(pl.Float64, strict=False)
@@ -93,7 +124,7 @@ def time_expr(column: str, style: TimeStyle) -> pl.Expr:
         return stamp.dt.epoch("us")
     stamp = text.str.to_datetime(style.format, time_unit="us", strict=False)
     if style.zone != "UTC":
-        stamp = stamp.dt.replace_time_zone(style.zone, ambiguous="earliest", non_existent="null")
+        stamp = stamp.dt.replace_time_zone(style.zone, ambiguous=repeated, non_existent="null")
         stamp = stamp.dt.convert_time_zone("UTC")
     return stamp.dt.epoch("us")
 
@@ -116,7 +147,7 @@ def offset_minutes(zone: str) -> int:
     if zone in ("Z", "z"):
         return 0
     digits = zone[1:].replace(":", "")
-    minutes = int(digits[:2]) * 60 + int(digits[2:])
+    minutes = int(digits[:2]) * 60 + int(digits[2:] or 0)
     return -minutes if zone[0] == "-" else minutes
 
 
@@ -124,3 +155,56 @@ def offsets_fit_one_place(zones: list[str]) -> bool:
     """One offset, or two an hour apart (summer time)."""
     offsets = sorted({offset_minutes(z) for z in zones})
     return len(offsets) == 1 or (len(offsets) == 2 and offsets[1] - offsets[0] == 60)
+
+
+# --- the hour that comes twice ----------------------------------------------------------------------------
+
+_HALF_HOUR, _HOUR, _DAY = 1_800_000_000, 3_600_000_000, 86_400_000_000  # microseconds
+
+
+def set_back(
+    frame: pl.DataFrame, style: TimeStyle, guessed: bool, notes: tuple[Entry, ...]
+) -> tuple[pl.DataFrame, tuple[Entry, ...]]:
+    """Local stamps of the hour that autumn repeats, told apart by their order; what cannot be told is said.
+
+    frame: t, and t_late where a stamp may be an hour later. In each stream the second round begins where stamps go back
+    by half an hour or more, or (hourly readings) where one comes again. guessed: nobody told the zone, and it is UTC.
+    """
+    own = ["stream"] if "stream" in frame.columns else []
+    if not style.repeats:
+        again = frame.filter(_goes_back(own) & _autumn_night()).height if guessed else 0
+        said = "stamps that come again on a night when clocks are set back; if a local clock wrote them, say its `tz`"
+        return frame, (*notes, Entry("clock change", again, said)) if again else notes
+    twice = frame.filter(pl.col("t") != pl.col("t_late"))
+    if not twice.height:
+        return frame.drop("t_late"), notes
+    steps = frame.select(pl.col("t").diff().sign().sum()).item() or 0
+    newest_first = steps < 0
+    night = [*own, "night"]
+    twice = (twice.reverse() if newest_first else twice).with_columns((pl.col("t") // _DAY).alias("night"))
+    back = pl.col("t").shift() - pl.col("t")
+    begins = (back >= _HALF_HOUR) | ((back == 0) & (pl.col("t").n_unique() == 1))
+    twice = twice.with_columns(begins.fill_null(False).cast(pl.Int8).cum_max().over(night).alias("second"))
+    whole = twice.with_columns(pl.col("second").max().over(night).alias("told"))
+    late = whole.filter(pl.col("second") == 1)["__row"]
+    untold = whole.filter(pl.col("told") == 0).height
+    if late.len():
+        said = "stamps of the hour that comes twice in autumn, the second time told by their order"
+        notes = (*notes, Entry("clock change", late.len(), said))
+    if untold:
+        said = "stamps of the hour that comes twice in autumn, once in the file: taken for the first time"
+        notes = (*notes, Entry("clock change", untold, said))
+    is_late = pl.col("__row").is_in(late.implode())
+    return frame.with_columns(pl.when(is_late).then("t_late").otherwise("t").alias("t")).drop("t_late"), notes
+
+
+def _goes_back(own: list[str]) -> pl.Expr:
+    back = pl.col("t").shift() - pl.col("t")
+    gone = back.is_between(_HALF_HOUR, _HOUR) | (back == 0)
+    return (gone.over(own) if own else gone).fill_null(False)
+
+
+def _autumn_night() -> pl.Expr:
+    """The first hours of a Sunday in October or November."""
+    stamp = pl.from_epoch("t", time_unit="us")
+    return stamp.dt.month().is_in([10, 11]) & (stamp.dt.weekday() == 7) & (stamp.dt.hour() < 3)

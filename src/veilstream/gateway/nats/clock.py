@@ -12,9 +12,9 @@ from collections.abc import Collection, Sequence
 
 from veilstream.gateway.kept import Key
 from veilstream.gateway.nats.layout import DUPLICATES_S
-from veilstream.gateway.nats.link import Rejected, Unavailable
+from veilstream.gateway.nats.link import Link, Rejected, Unavailable
 from veilstream.gateway.nats.members import GONE_S
-from veilstream.gateway.nats.names import partition_of, text
+from veilstream.gateway.nats.names import Names, partition_of, text
 from veilstream.gateway.nats.session import Mail, Session
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.wire import decode
@@ -79,25 +79,18 @@ class Clock:
                 await asyncio.sleep(AGAIN_S)
 
     async def _keys(self, partitions: Collection[int]) -> list[Key]:
-        layout, keys = self._session.layout, list[Key]()
-        call, subjects = f"STREAM.INFO.{layout.names.memory}", layout.names.key(self._space, "") + "*"
-        while True:
-            info = await self._session.link.api(call, LIST_S, subjects_filter=subjects, offset=len(keys))
-            found = [text(s.rpartition(".")[2]) for s in info["state"].get("subjects") or {}]
-            keys += [(self._space, name) for name in found if name is not None]
-            if not found or len(keys) >= info.get("total", 0):
-                break
+        layout = self._session.layout
+        keys = await keys_of(self._session.link, layout.names, self._space)
         return [key for key in keys if partition_of(*key, layout.partitions) in partitions]
 
     async def _tick(self, step: int, keys: Sequence[Key]) -> tuple[list[Key], list[Key]]:
         """The streams that could not be committed, and those that were and may not be published."""
         session = self._session
-        with session.stats.commit_time():
-            loan = await session.ledger.lend(keys)
-            streams = [loan.stream(key) for key in loan.records]
-            due = [s for s in streams if s.last_step is None or s.last_step < step]
-            outcomes, batch = session.settler.tick(self._space, step, due)
-            failed = await session.ledger.commit(loan, batch)
+        loan = await session.ledger.lend(keys)
+        streams = [loan.stream(key) for key in loan.records]
+        due = [s for s in streams if (s.last_step is None or s.last_step < step) and not loan.forgotten(s)]
+        outcomes, batch = session.settler.tick(self._space, step, due)
+        failed = await session.ledger.commit(loan, batch)
         done = {s.key: o for s, o in zip(due, outcomes, strict=True) if s.key not in failed}
         session.stats.count(list(done.values()))
         for s in streams:
@@ -108,3 +101,14 @@ class Clock:
         unsent = await session.send({key: Mail(key, step, o) for key, o in done.items()})
         unread = [k for k in keys if k not in loan.records and k not in loan.refused]
         return [*unread, *failed], list(unsent)
+
+
+async def keys_of(link: Link, names: Names, space: str) -> list[Key]:
+    """Every stream of the space that the bucket has."""
+    keys, call, subjects = list[Key](), f"STREAM.INFO.{names.memory}", names.key(space, "") + "*"
+    while True:
+        info = await link.api(call, LIST_S, subjects_filter=subjects, offset=len(keys))
+        found = [text(s.rpartition(".")[2]) for s in info["state"].get("subjects") or {}]
+        keys += [(space, name) for name in found if name is not None]
+        if not found or len(keys) >= info.get("total", 0):
+            return keys

@@ -17,6 +17,7 @@ The log is also the outbox: it holds all releases of the last commit and the `ke
 stream again only after what it committed before was published.
 """
 
+import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Collection
@@ -32,7 +33,7 @@ from veilstream.gateway.nats.names import Names
 from veilstream.gateway.nats.seal import Seal
 
 log = logging.getLogger("veilstream.nats")
-SCHEMA = 2
+SCHEMA = 3
 KEEP = 32  # releases of a stream that the log keeps
 MOST = 256  # releases of a stream in one commit
 MAX_CACHED = 50_000
@@ -50,14 +51,22 @@ class Record:
 
 
 _State = tuple[
-    int | None, float, bytes | None, bytes | None, int, int | None, int, int, float, float, bytes | None
+    int | None, float, bytes | None, bytes | None, int, int | None, int, int, float, float, bytes | None, bytes | None
 ]  # as state_of gives it
+_Old = tuple[
+    int | None, float, bytes | None, bytes | None, int, int | None, int, int, float, float, bytes | None
+]  # of schema 2: without drift
 _decoder = msgspec.msgpack.Decoder(tuple[int, str, str, _State, Log])  # schema, policy, chain, state, log
+_older = msgspec.msgpack.Decoder(tuple[int, str, str, _Old, Log])
 _encoder = msgspec.msgpack.Encoder()
 
 
 def encode(record: Record, binding: Binding) -> bytes:
-    return _encoder.encode((SCHEMA, binding.policy, binding.chain, state_of(record.stream), record.log))
+    return body_of(binding.policy, binding.chain, record.stream, record.log)
+
+
+def body_of(policy: str, chain: str, stream: Stream, log: Log) -> bytes:
+    return _encoder.encode((SCHEMA, policy, chain, state_of(stream), log))
 
 
 def decode(key: Key, revision: int, body: bytes, binding: Binding) -> Record | None:
@@ -65,18 +74,25 @@ def decode(key: Key, revision: int, body: bytes, binding: Binding) -> Record | N
 
     None if this version cannot read it.
     """
-    try:
-        schema, policy, chain, state, log = _decoder.decode(body)
-    except msgspec.MsgspecError:
+    found = _decoded(body)
+    if found is None:
         return None
-    if schema != SCHEMA:
-        return None
-    s = Stream(*key, revision, *state)  # type: ignore[arg-type]  # each in its place
+    _, policy, chain, state, log = found
+    s = Stream(*key, revision, *state)  # each in its place
     if policy != binding.policy:
-        s.memory, s.excess, s.mark = None, 0.0, 0.0
+        s.memory, s.excess, s.mark, s.drift = None, 0.0, 0.0, None
     if chain != binding.chain:
         s.belief, s.state, s.pending_step, s.pending_symbol = None, -1, None, -1
     return Record(s, revision, log)
+
+
+def _decoded(body: bytes) -> tuple[Any, ...] | None:
+    found: tuple[Any, ...]
+    for schema, decode in ((SCHEMA, _decoder.decode), (SCHEMA - 1, _older.decode)):
+        with contextlib.suppress(msgspec.MsgspecError):
+            found = decode(body)
+            return found if found[0] == schema else None
+    return None
 
 
 @dataclass(frozen=True)
@@ -88,6 +104,11 @@ class Loan:
 
     def stream(self, key: Key) -> Stream:
         return self.records[key].stream
+
+    def forgotten(self, stream: Stream) -> bool:
+        """Whether nothing but its last step and its bits is there: a clock does not tick for it."""
+        empty = stream.memory is None and stream.pending_step is None and not self.records[stream.key].log
+        return empty and stream.last_step is not None
 
     def find(self, stream: Stream, step: int) -> tuple[bytes | None] | None:
         """As `Store.find`."""

@@ -90,15 +90,14 @@ class Session:
         left = part
         for attempt in range(ATTEMPTS):
             keys = {key for i in left if (key := _key(readings[i])) is not None}
-            with self.stats.commit_time():
-                loan = await self.ledger.lend(keys)
-                failed = keys - loan.records.keys() - loan.refused
-                these = [i for i in left if _key(readings[i]) not in failed]
-                given = [Refusal.memory if _key(r := readings[i]) in loan.refused else r for i in these]
-                room = self.settler.serving.max_streams - self.stats.streams
-                outcomes, batch = self.settler.settle(given, loan.stream, loan.find, room)
-                new = {s.key for s in batch.streams if s.id is None}
-                failed |= await self.ledger.commit(loan, batch)
+            loan = await self.ledger.lend(keys)
+            failed = keys - loan.records.keys() - loan.refused
+            these = [i for i in left if _key(readings[i]) not in failed]
+            given = [Refusal.memory if _key(r := readings[i]) in loan.refused else r for i in these]
+            room = self.settler.serving.max_streams - self.stats.streams
+            outcomes, batch = self.settler.settle(given, loan.stream, loan.find, room)
+            new = {s.key for s in batch.streams if s.id is None}
+            failed |= await self.ledger.commit(loan, batch)
             self.stats.streams += len(new - failed)
             held = {i: o for i, o in zip(these, outcomes, strict=True) if _key(readings[i]) not in failed}
             self.stats.count(list(held.values()))

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
 from veilstream.solvers.bounds import alternation, interior
-from veilstream.solvers.bounds.memory import attained, split, window_memory
 from veilstream.solvers.bounds.witness import NATS, SparseMatrix, Witness, improve, reverse_cost, weights_of
+from veilstream.solvers.memory import attained, split, window_memory
 from veilstream.solvers.solution import Progress
 
 LOOK_EVERY, MOST_SWEEPS, MOST_STEPS = 50, 2000, 100

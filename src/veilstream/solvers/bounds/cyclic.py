@@ -18,8 +18,8 @@ from veilstream.core.problem import Problem
 from veilstream.core.steady import LawStep, law_at_phases
 from veilstream.solvers.bounds.alternation import SMALLEST_LAW
 from veilstream.solvers.bounds.certify import LEAST_BITS, Certificate, Ending
-from veilstream.solvers.bounds.memory import window_memory
 from veilstream.solvers.bounds.witness import NATS, CycleWitness, reverse_cost, weights_of
+from veilstream.solvers.memory import window_memory
 from veilstream.solvers.solution import Progress
 
 LOOK_EVERY, WHILE, MOST_SWEEPS = 10, 50, 600

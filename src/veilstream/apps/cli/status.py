@@ -1,0 +1,170 @@
+"""`veil status`: how a gateway's streams are, for their owner alone."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from veilstream.apps.cli.gateway_flags import Access, Cluster
+    from veilstream.gateway.about import About
+    from veilstream.gateway.look import Owned
+
+EXAMPLES = """
+Examples:
+
+  veil status policy.veil                      the store beside the policy, also while its gateway runs
+
+  veil status /var/lib/veil/store.db --json
+
+  veil status policy.veil --nats nats://n1:4222 --user worker     the workers' memory; needs their key (POLICY.key)
+"""
+
+
+def status(
+    file: Annotated[Path, typer.Argument(metavar="STORE|POLICY", help="The store, or the policy it lies beside.")],
+    nats: Annotated[str | None, typer.Option(metavar="URL[,URL]", help="Look at the memory of the workers.")] = None,
+    nats_key: Annotated[Path | None, typer.Option(help="The workers' key (default: POLICY.key).")] = None,
+    nats_creds: Annotated[Path | None, typer.Option(help="Credentials file.")] = None,
+    user: Annotated[str | None, typer.Option(help="User name at NATS.")] = None,
+    password_file: Annotated[Path | None, typer.Option(help="Its password (or VEIL_NATS_PASSWORD).")] = None,
+    ca: Annotated[Path | None, typer.Option(help="Certificate authority of NATS.")] = None,
+    prefix: Annotated[str, typer.Option(help="Of subjects, streams and bucket.")] = "veil",
+    space: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=POLICY", help="One more policy, as in veil serve.")
+    ] = None,
+    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """PRIVATE, for the owner: last step, bits leaked, felt distance and drift of every stream of a gateway.
+
+    Drift: whether the person still is who the model says, by the rule of veil audit --data, from sums that the gateway
+    keeps. It reads the store's file, or on NATS the records that the key opens; nothing of it is ever published.
+    """
+    from veilstream.apps.cli.common import print_json
+
+    if nats is None:
+        views, refused = _in_store(file), list[str]()
+    else:
+        from veilstream.apps.cli.gateway_flags import Access, Cluster
+
+        access = Access(user=user, password_file=password_file, ca=ca)
+        cluster = Cluster(nats=nats, nats_creds=nats_creds, nats_key=nats_key, prefix=prefix, space=space)
+        views, refused = _on_nats(file, nats, cluster, access)
+    if json_out:
+        print_json({"private": True, "streams": [v.to_json() for v in views], "refused": refused})
+        return
+    _show(views, refused)
+
+
+def _in_store(file: Path) -> "list[Owned]":
+    from veilstream.gateway.look import is_store, look
+
+    if not file.exists():
+        raise InputError(f"no store or policy {str(file)!r}")
+    if not is_store(file):
+        beside = Path(f"{file}.db")
+        if not beside.exists():
+            raise InputError(f"{file} is no store, and there is none beside it ({beside.name}); name the store")
+        file = beside
+    return list(look(file))
+
+
+def _on_nats(policy: Path, urls: str, cluster: "Cluster", access: "Access") -> "tuple[list[Owned], list[str]]":
+    from veilstream.apps.cli.common import need
+    from veilstream.artefact import load
+    from veilstream.gateway.about import About
+    from veilstream.gateway.space import Space
+
+    need("nats", "nats")
+    from veilstream.gateway.nats.look import look
+
+    about: dict[str, About] = {}
+    for name, path in cluster.policies(policy).items():
+        if not path.is_file():
+            raise InputError(f"no policy file {str(path)!r}")
+        about[name] = About.of(Space(load(path), force=True))
+    return look(cluster.settings(urls, access, policy), about)
+
+
+def _show(views: "list[Owned]", refused: list[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(
+        "PRIVATE: for the owner of the streams. Felt distances and drift are about true readings.", style="bold"
+    )
+    if not views:
+        console.print("no streams yet")
+    many = len({v.stream.space for v in views}) > 1
+    table = Table(*(["space"] if many else []), "stream", "last step", "bits leaked", "rung", "felt", "drift", box=None)
+    for v in views:
+        s, about = v.stream, v.about
+        bits = f"{s.total:.2f}" + ("" if about is None or about.ceiling is None else f" of {about.ceiling:g}")
+        at_rung = "" if v.last is None or v.last.rung is None else str(v.last.rung)
+        cells = [s.name, _when(v), bits, at_rung, _felt(v), _verdict(v)]
+        table.add_row(*(map(_plain, [s.space] if many else [])), *map(_plain, cells))
+    if views:
+        console.print(table)
+    for line in _to_do(views):
+        console.print(_plain(line), highlight=False)
+    for name in refused:
+        console.print(_plain(f"{name}: what is kept is not sealed with this key; it is not shown, and not released"))
+
+
+def _when(v: "Owned") -> str:
+    last, about = v.stream.last_step, v.about
+    if last is None:
+        return "none"
+    return str(last if about is None else about.grid.time(last, iso=about.grid.period_s is not None))
+
+
+def _felt(v: "Owned") -> str:
+    from veilstream.core.drift import span
+
+    found, about = v.kept.felt.interval, v.about
+    if found is None:
+        return ""
+    unit = "" if about is None or not about.unit else f" {about.unit}"
+    return span(found) + unit + ("" if about is None or about.limit is None else f", limit {about.limit:.3g}")
+
+
+def _verdict(v: "Owned") -> str:
+    kept, drift = v.kept, v.drift
+    if v.about is None:
+        return "this version's gateway has not served it yet"
+    lacks = _lacks(v.about)
+    if drift is None or not drift.enough:
+        so_far = f"{kept.loss.of} {v.about.drift_unit}, {kept.loss.steps:,} transitions so far"
+        return f"too little to say ({so_far})" + (f"; {lacks}" if lacks else "")
+    return str(drift.same) if not lacks else f"{drift.same} ({lacks})"
+
+
+def _lacks(about: "About") -> str:
+    """What the policy's file does not say, so that it cannot be compared."""
+    missing = [
+        *(["how well its chain foresaw data held out"] if about.loss_fitted is None else []),
+        *(["how far off releases were felt"] if about.felt_claimed is None else []),
+    ]
+    return "" if not missing else f"the policy's file does not say {' or '.join(missing)}"
+
+
+def _to_do(views: "list[Owned]") -> list[str]:
+    lines = []
+    for v in views:
+        drift = v.drift
+        if drift is not None and v.about is not None and drift.enough and (drift.moved or drift.farther):
+            lines.append(
+                f"{v.stream.name} HAS CHANGED: {drift.found(v.about.unit or 'units')}. Make the model anew with veil "
+                "refit MODEL NEW and solve again into the same policy file; the store goes on counting."
+            )
+    return lines
+
+
+def _plain(text: str) -> str:
+    """Names come from devices: no markup, nothing that moves the terminal."""
+    from rich.markup import escape
+
+    return escape("".join(c if c.isprintable() else "?" for c in text))

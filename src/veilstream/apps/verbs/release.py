@@ -1,0 +1,226 @@
+"""`vs.release`: a table of readings to a table of releases, through the gateway's own core."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from veilstream.audit.source import check_kind
+from veilstream.core.release import uniforms
+from veilstream.data.columns import Layout
+from veilstream.data.frames import NAME, Mould, is_table, of_stream, tabled
+from veilstream.data.like import read_like, remembered
+from veilstream.data.readers.times import TimeStyle
+from veilstream.data.readings import MICROSECONDS, Readings
+from veilstream.errors import InputError
+from veilstream.gateway import pipe
+from veilstream.gateway.core import Core
+from veilstream.gateway.outcome import Outcome
+from veilstream.gateway.settle import Serving
+from veilstream.gateway.space import Space
+from veilstream.gateway.store import MEMORY, Store
+from veilstream.gateway.wire import Reading, Refusal, reading
+from veilstream.solvers.ask import artefact_of
+
+if TYPE_CHECKING:
+    from veilstream.core.release import MeterName
+
+BATCH = 4096
+AGAIN = (
+    "nothing is remembered: a second call draws again, and two draws of one step leak more; give store='FILE.db', or "
+    "store=False to say that you know"
+)
+
+
+def release(
+    data: Any,
+    policy: Any,
+    *,
+    store: str | os.PathLike[str] | bool | None = None,
+    stream: str | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    unit: str | None = None,
+    tz: str | None = None,
+    time_format: str | None = None,
+    skip_bad: bool = False,
+    ceiling: float | None = None,
+    meter: MeterName = "exact",
+    max_ahead: int | None = None,
+    force: bool = False,
+    seed: int | None = None,
+) -> Any:
+    """What may be shown instead of these readings: a DataFrame in, a DataFrame of the same make out.
+
+    data is what `fit` takes, policy a `Solution`, an `Artefact` or the path of a policy file. One row comes out for
+    every step that has a reading, in order of time: the time of the step (not of the reading), its stream where the
+    table tells streams apart, the release under the names that the readings had, and `leaked_bits`, the public meter of
+    the stream so far. No other column passes. Draws come from the operating system's secure generator.
+
+        >>> import tempfile, veilstream as vs
+        >>> from veilstream.data.synthetic import household
+        >>> home = household(600)
+        >>> df = {"time": home.t_s.astype(int), "kWh": home.points[:, 0]}
+        >>> solution = vs.solve(vs.fit(df, n_states=3), avg="0.2kWh")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     shared = vs.release(df, solution, store=f"{folder}/home.db")
+        ...     again = vs.release(df, solution, store=f"{folder}/home.db")
+        >>> list(shared), len(shared["kWh"])
+        (['time', 'kWh', 'leaked_bits'], 600)
+        >>> again == shared                            # one draw per step, ever: the store remembers
+        True
+
+    **A second call draws again and leaks again, unless a store is given.** Two independent draws of one step let
+    whoever sees both average the noise away, and no meter counts it. `store` is the file that remembers (SQLite, mode
+    0600), the same that `veil release` and `veil serve` keep: a step that it knows gets the release it had, a step
+    before the last one that it does not know is refused, and `leaked_bits` goes on counting. Unless told it lies beside
+    the policy file (POLICY.db); a policy that is no file has none, which is warned of, and store=False says that you
+    know. A step is known by its stream and its number: give every copy of the data the same store and the same name (a
+    table without a column of streams is called "stream" unless told, a file by its own name).
+
+        stream      this stream of the table only; the name of a table that does not tell streams apart
+        columns, unit, tz, time_format, skip_bad    how to read, as `fit` takes them; as the model's data unless told
+        ceiling     bits per stream beyond which releases do not look at the data
+        meter       exact (the belief), or table (faster; window policies)
+        max_ahead   steps that a reading may lie ahead of the clock
+        force       release with a model that is marked study only
+        seed        for tests: draws that can be repeated protect nobody
+    """
+    artefact = artefact_of(policy, "no policy file {!r}; make one with veil solve MODEL -o policy.veil")
+    space = Space(artefact, ceiling, meter, force)
+    told = {"columns": columns, "unit": unit, "tz": tz, "time_format": time_format, "skip_bad": skip_bad}
+    readings, shape = _read(data, space, told)
+    readings = of_stream(readings, stream)
+    check_fits(readings, space)
+    if seed is not None:
+        warnings.warn("a seed makes the noise repeatable; whoever knows it can remove it", stacklevel=2)
+    opened = _store(store, policy, space)
+    draws = None if seed is None else uniforms(seed)
+    with closing(Core({"": space}, opened, Serving(max_ahead=max_ahead), uniforms=draws)) as core:
+        found = releases(core, readings)
+    _say_refused(found.refused)
+    return shape.like(*found.columns(space, shape.layout, found.steps))
+
+
+def _read(data: Any, space: Space, told: dict[str, Any]) -> tuple[Readings, Mould]:
+    if is_table(data):
+        known = remembered(space.provenance)
+        named = {k: v for k, v in told.items() if v}
+        try:
+            return tabled(data, **(known | named))
+        except InputError:
+            if not known.keys() - named.keys():
+                raise
+            return tabled(data, **named)
+    readings = read_like(space.provenance, data, **told)
+    return readings, as_polars(readings)
+
+
+def as_polars(readings: Readings) -> Mould:
+    """How releases of files are given."""
+    import polars as pl
+
+    places = {"lat": "lat", "lon": "lon"} if readings.kind == "position" else {"value": "value"}
+    layout = Layout("time", stream="stream", **places)  # type: ignore[arg-type]  # columns of numbers
+    style = TimeStyle("number", scale=1e6, stepped=True) if readings.stepped else TimeStyle("aware")
+    dtype = pl.Int64() if readings.stepped else pl.Datetime("us", "UTC")
+    return Mould(pl.DataFrame, layout, None, style, dtype, readings.iso)
+
+
+def _store(store: str | os.PathLike[str] | bool | None, policy: Any, space: Space) -> Store:
+    """The store that was told, or that of the policy file; in memory where there is none."""
+    if store is True:
+        raise InputError("`store` is the path of a file, or False")
+    if store is None and isinstance(policy, str | os.PathLike):
+        store = f"{os.fspath(policy)}.db"
+    if store is None:
+        warnings.warn(AGAIN, stacklevel=3)
+    opened = Store(MEMORY if store is None or store is False else store, {"": space.binding})
+    if opened.changed:
+        warnings.warn("the policy changed since the last run; steps and the meter are kept", stacklevel=3)
+    return opened
+
+
+def check_fits(readings: Readings, space: Space) -> None:
+    """Raises unless the readings are what the policy is about."""
+    check_kind(readings, space.states)
+    if readings.stepped != (space.grid.period_s is None):
+        own, other = ("step numbers", "times") if readings.stepped else ("times", "step numbers")
+        raise InputError(f"{readings.where}: its times are {own}, those of the policy {other}")
+
+
+def batches(readings: Readings, space: Space) -> Iterator[list[Reading | Refusal]]:
+    """The readings in order of time, as a gateway takes them."""
+    frame = readings.frame.sort("t", maintain_order=True)
+    iso = readings.iso and space.grid.period_s is not None
+    for part in frame.iter_slices(BATCH):
+        found: list[Reading | Refusal] = []
+        for code, t, *at in part.select("stream", "t", *readings.columns).iter_rows():
+            seconds = t // MICROSECONDS if t % MICROSECONDS == 0 else t / MICROSECONDS
+            point = at[0] if len(at) == 1 else (at[0], at[1])
+            one = reading(readings.streams[code], seconds, point, space.grid)
+            if iso and isinstance(one, Reading):
+                one.t = space.grid.time(one.step, iso=True)
+            found.append(one)
+        yield found
+
+
+@dataclass(frozen=True, eq=False)
+class Releases:
+    """What became of every reading, in order of time."""
+
+    told: list[tuple[Reading, Outcome]]  # with a release
+    places: list[int]  # of these, among all readings
+    refused: dict[str, int]
+
+    @property
+    def steps(self) -> list[int]:
+        """The first of every step of a stream."""
+        first: dict[tuple[str, int], int] = {}
+        for i, (given, _) in enumerate(self.told):
+            first.setdefault((given.stream, given.step), i)
+        return list(first.values())
+
+    def columns(self, space: Space, layout: Layout, which: list[int]) -> tuple[list[str], Any, dict[str, Any]]:
+        """Streams, grid times in microseconds, and what is released: nothing of a reading but its stream and step."""
+        import numpy as np
+
+        chosen = [(self.told[i][0].step, self.told[i][1].release) for i in which]
+        shown = [r for _, r in chosen if r is not None]
+        t_us = [round(float(space.grid.time(step)) * MICROSECONDS) for step, _ in chosen]
+        out: dict[str, Any] = {}
+        if space.points is not None and space.points.is_map:
+            out = {layout.lat or "lat": [r.lat for r in shown], layout.lon or "lon": [r.lon for r in shown]}
+        else:
+            out = {layout.value or "value": [r.released for r in shown]}
+        out["leaked_bits"] = [r.leaked_bits for r in shown]
+        if space.rule is not None:
+            out["rung"] = [r.rung for r in shown]
+        return [r.stream for r in shown], np.array(t_us, np.int64), {k: np.array(v) for k, v in out.items()}
+
+
+def releases(core: Core, readings: Readings) -> Releases:
+    """All of them through the core, committed."""
+    told: list[tuple[Reading, Outcome]] = []
+    places: list[int] = []
+    refused: dict[str, int] = {}
+    at = 0
+    for batch in batches(readings, core.spaces[""]):
+        outcomes = pipe.settled(core, batch).outcomes or [Outcome(Refusal.unhandled)] * len(batch)
+        for i, (given, outcome) in enumerate(zip(batch, outcomes, strict=True)):
+            if isinstance(outcome.status, Refusal):
+                refused[outcome.status.name] = refused.get(outcome.status.name, 0) + 1
+            elif outcome.release is not None and isinstance(given, Reading):
+                told.append((given, outcome))
+                places.append(at + i)
+        at += len(batch)
+    return Releases(told, places, refused)
+
+
+def _say_refused(refused: dict[str, int]) -> None:
+    if refused:
+        reasons = "; ".join(f"{n:,} {name} ({Refusal[name].value})" for name, n in refused.items())
+        warnings.warn(f"refused {sum(refused.values()):,} readings of {NAME}: {reasons}", stacklevel=3)

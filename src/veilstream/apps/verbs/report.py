@@ -1,0 +1,166 @@
+"""`vs.report`: one page about a policy that a person can open, read and print."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from veilstream.apps.extras import need
+from veilstream.apps.flags import in_flags
+from veilstream.apps.report.audit_part import DEPTHS
+from veilstream.apps.report.card import chain_card, data_card
+from veilstream.apps.report.content import Content, Options, collect
+from veilstream.apps.report.page import render
+from veilstream.apps.report.words import verdict
+from veilstream.artefact import Artefact
+from veilstream.container import write as write_bytes
+from veilstream.data.like import read_like
+from veilstream.errors import InputError
+from veilstream.shown import Progress, Rows, Shown, watching
+from veilstream.solvers.ask import artefact_of
+
+if TYPE_CHECKING:
+    from numpy import int64
+    from numpy.typing import NDArray
+
+    from veilstream.audit.later import LaterData
+    from veilstream.core.course import Course
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Report(Shown):
+    """A page that was written, and what is on it; `report` makes it.
+
+    >>> import tempfile, veilstream as vs
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     solution = vs.solve("builtin:binary", avg=0.1)
+    ...     page = vs.report(solution, out=f"{folder}/a.html", shareable=True, points=3, seconds=0, audit="none")
+    >>> page.private, page.size < 10**6
+    (False, True)
+    """
+
+    path: Path
+    size: int  # bytes
+    private: bool
+    content: Content
+    later: LaterData | None = None
+
+    @property
+    def verdict(self) -> str:
+        return verdict(self.content)[0]
+
+    def about(self) -> tuple[str, Rows]:
+        kind = "PRIVATE" if self.private else "shareable"
+        rows = [("verdict", self.verdict), *(("!", line) for line in self.content.warnings)]
+        return f"{kind}, {self.size / 1e6:.1f} MB in {self.path}; open it in a browser", rows
+
+
+def report(
+    policy: Any,
+    data: Any = None,
+    out: str | os.PathLike[str] = "report.html",
+    *,
+    shareable: bool = False,
+    stream: str | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    tz: str | None = None,
+    time_format: str | None = None,
+    skip_bad: bool = False,
+    points: int = 16,
+    seconds: float = 20.0,
+    audit: str = "quick",
+    seed: int = 0,
+    progress: Progress | bool | None = None,
+) -> Report:
+    """Write one self-contained page: what the policy reveals, what it costs, and how sure that is.
+
+    policy is a `Solution`, an `Artefact` or the path of a policy file; data what `fit` takes. A page with data shows
+    recorded traces and is PRIVATE; shareable draws its traces from the chain instead.
+
+        >>> import tempfile, veilstream as vs
+        >>> solution = vs.solve("builtin:binary", avg=0.1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     page = vs.report(solution, out=f"{folder}/page.html", shareable=True, points=3, seconds=0, audit="none")
+        ...     page.path.read_text()[:15]
+        '<!doctype html>'
+
+        stream, columns, tz, time_format, skip_bad    how to read the data, as `fit` takes them
+        points      weights on the curve
+        seconds     of work on its certificates, in all
+        audit       quick: exact adversaries; full: the learned one too, minutes (needs JAX); none
+    """
+    if data is None and not shareable:
+        raise InputError(
+            "the report shows recorded traces: give `data='SOURCE'`, or `shareable=True` for traces of the chain"
+        )
+    artefact = artefact_of(policy, "no policy file {!r}; make one with veil solve MODEL --avg 1km -o FILE")
+    path = Path(out)
+    check_writable(path)
+    if audit not in DEPTHS:
+        raise InputError(f"`audit` must be one of {', '.join(DEPTHS)}, found {audit!r}")
+    if audit == "full":
+        for library in ("jax", "optax"):
+            need(library, "deep", "; or `audit='quick'`, which trains no network")
+    options = Options(shareable, points, seconds, seed, audit)
+    told = {"columns": columns, "tz": tz, "time_format": time_format, "skip_bad": skip_bad, "unit": unit_of(artefact)}
+    with watching("report", progress) as tell:
+        sequences, first, card, account, course, later = recorded(artefact, data, stream, told, shareable)
+        content = collect(artefact, sequences, options, card, account, tell, course, first)
+    return Report(path, write(path, render(content)), not shareable, content, later)
+
+
+def unit_of(artefact: Artefact) -> str | None:
+    return artefact.states.unit if artefact.states is not None and not artefact.states.is_map else None
+
+
+def recorded(
+    artefact: Artefact, data: Any, stream: str | None, reading: dict[str, Any], shareable: bool
+) -> tuple[
+    list[NDArray[int64]] | None,
+    NDArray[int64] | None,
+    list[tuple[str, str]],
+    list[dict[str, Any]],
+    Course | None,
+    LaterData | None,
+]:
+    """Recorded symbols and their first steps, the data card, the account of the cleaning, the streams with their
+    readings, and what became of them later."""
+    if data is None:
+        return None, None, chain_card(artefact), [], None, None
+    readings = read_like(artefact.provenance, data, **reading)
+    from veilstream.audit.later import later_data
+    from veilstream.audit.source import course_of, recorded_runs
+    from veilstream.data.frames import of_stream
+
+    readings = of_stream(readings, stream)
+    runs = recorded_runs(readings, artefact)
+    sequences = runs.sequences
+    later = None if shareable else later_data(artefact, runs)
+    card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences, later), *chain_card(artefact)]
+    account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
+    return sequences, runs.first, card, account, course_of(artefact, runs), later
+
+
+def check_writable(out: Path, name: str = "report.html") -> None:
+    """Say now, not after the work, that the page has nowhere to go."""
+    folder = out.parent
+    if out.is_dir():
+        raise InputError(f"{out} is a folder; name a file, as in {out / name}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written ({error.strerror})") from None
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{out}: cannot be written (no permission in {folder})")
+
+
+def write(out: Path, page: str) -> int:
+    """The page in one move, readable by its owner only; returns its size in bytes."""
+    try:
+        write_bytes(out, page.encode())
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written ({error.strerror})") from None
+    return out.stat().st_size

@@ -1,0 +1,42 @@
+"""Data read as that behind a model or policy was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from veilstream.data.readings import Readings
+
+# how `veil fit` was told to read; its files remember it, so that the other verbs read alike. What may be dropped is
+# not remembered: that is for whoever releases to say.
+READING = ("columns", "tz", "time_format", "unit")
+
+
+def remembered(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """How the data behind a file was read; a file may say anything."""
+    said = provenance.get("reading")
+    known = said if isinstance(said, dict) else {}
+    return {k: known[k] for k in READING if isinstance(known.get(k), str) and known[k]}
+
+
+def read_like(provenance: Mapping[str, Any], data: Any, **told: Any) -> Readings:
+    """Data read as that behind the file was, but for what is told; in the common way where that does not fit."""
+    try:
+        from veilstream.data.frames import readings_of
+    except ImportError as missing:
+        raise InputError(f"this needs {missing.name}: pip install 'veilstream[data]'") from None
+    told = {k: v for k, v in told.items() if v}
+    try:
+        return readings_of(data, **(remembered(provenance) | told))
+    except InputError as fault:
+        if not remembered(provenance).keys() - told.keys():
+            raise
+        try:
+            return readings_of(data, **told)
+        except InputError:
+            if ": no column " in str(fault):  # another file, with names of its own: what is wrong with it is the second
+                raise
+            raise fault from None

@@ -1,0 +1,78 @@
+"""Limits as people say them: "500m", "25%" of what revealing nothing costs, "home=5km,*=500m", "500m@99%"."""
+
+from __future__ import annotations
+
+from veilstream.core.problem import Average, Both, Budget, Constraint, Instantaneous
+from veilstream.data.utility import Utility
+from veilstream.errors import InputError
+from veilstream.units import parse_quantity
+
+Quantity = str | float | None  # with a unit, or in the unit of the distortion
+
+
+def quantile_of(text: Quantity) -> tuple[Quantity, float]:
+    """A limit with the share of readings it is for: "500m@99%" is ("500m", 0.99); for all of them unless told."""
+    if not isinstance(text, str) or "@" not in text:
+        return text, 1.0
+    limit, _, share = text.rpartition("@")
+    try:
+        part = float(share.removesuffix("%")) / 100
+    except ValueError:
+        part = 0.0
+    if not share.endswith("%") or not 0 < part <= 1:
+        raise InputError(f"`at_most`: {share!r} is no share of the readings; write it like 500m@99%")
+    return limit, part
+
+
+def constraint_of(
+    model: Utility, avg: Quantity, at_most: Quantity, weight: float | None, budget: float | None
+) -> Constraint:
+    """`avg`, `weight` or `budget`, alone or with `at_most`."""
+    given = [name for name, v in (("`avg`", avg), ("`weight`", weight), ("`budget`", budget)) if v is not None]
+    if len(given) > 1:
+        raise InputError(f"give one of {', '.join(given)}, not several")
+    average: Average | Budget | None = None
+    if avg is not None:
+        average = Average(limit=mean_limit(model, avg))
+    elif weight is not None:
+        average = Average(weight=weight)
+    elif budget is not None:
+        average = Budget(budget)
+    if at_most is None:
+        if average is None:
+            raise InputError(
+                "say how much utility is needed: `avg='2km'`, `at_most='5km'`, `weight=1.0` or `budget=0.1`"
+            )
+        return average
+    limit = Instantaneous(limits(model, at_most))
+    return limit if average is None else Both(average, limit)
+
+
+def mean_limit(model: Utility, text: str | float) -> float:
+    """2km, or 25%: of what revealing nothing costs."""
+    if isinstance(text, str) and text.strip().endswith("%") and model.unit != "%":
+        return parse_quantity(text.strip().removesuffix("%"), "", "`avg`") / 100 * model.blind
+    return parse_quantity(text, model.unit, "`avg`")
+
+
+def limits(model: Utility, text: str | float) -> float | tuple[float, ...]:
+    """One limit for all, or name=limit pairs with * for the rest: home=5km,*=500m."""
+    if not isinstance(text, str) or "=" not in text:
+        return parse_quantity(text, model.unit, "`at_most`")
+    by_name: dict[str, float] = {}
+    for part in text.split(","):
+        given, _, value = part.partition("=")
+        name = _as_shown(given.strip(), model.names)
+        if name not in (*model.names, "*"):
+            raise InputError(f"`at_most` names the unknown state {name!r}; states: {', '.join(model.names)}, or *")
+        by_name[name] = parse_quantity(value, model.unit, f"`at_most` {name}")
+    missing = [n for n in model.names if n not in by_name and "*" not in by_name]
+    if missing:
+        raise InputError(f"`at_most` says nothing about {missing[0]!r}; add it, or *=LIMIT for the rest")
+    return tuple(by_name.get(n, by_name.get("*", 0.0)) for n in model.names)
+
+
+def _as_shown(name: str, names: tuple[str, ...]) -> str:
+    """A state by the number that plots show for it: 4 is "stop 4", where no state is called 4."""
+    meant = [n for n in names if n in (f"stop {name}", f"cell {name}")]
+    return meant[0] if name not in names and len(meant) == 1 else name

@@ -1,0 +1,194 @@
+"""What a fit gives: states and chain, how the data behind them was recorded, and everything there is to say."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veilstream.artefact import Artefact, dumps, provenance, save
+from veilstream.core.chain import MarkovChain
+from veilstream.data.card import ModelCard
+from veilstream.data.crossval import CrossValidation
+from veilstream.data.cycle import NONE, CycleChoice
+from veilstream.data.distances import Distances
+from veilstream.data.hold_out import Later
+from veilstream.data.readings import Account
+from veilstream.data.record import Record
+from veilstream.data.recording import Recording
+from veilstream.data.states import StateSpace
+from veilstream.data.steps import Runs
+from veilstream.errors import InputError
+from veilstream.shown import Rows, Shown, picture
+from veilstream.units import format_duration
+
+
+@dataclass(frozen=True)
+class GapChoice:
+    """What another way with gaps would have given, on the same states."""
+
+    name: str
+    transitions: int
+    entropy_data: float
+    entropy_rate: float
+    chosen: bool
+
+
+@dataclass(frozen=True, repr=False)
+class FittedModel(Shown):
+    """States and chain, how the data behind them was recorded, and everything there is to say about them.
+
+    PRIVATE, like its file: it holds the readings. `account` counts what was done to them, `notes` warns.
+
+        >>> import veilstream as vs
+        >>> days = [0.1, 0.1, 0.3, 1.2, 0.4, 0.1] * 60
+        >>> model = vs.fit({"time": [1800 * 10**6 + 1800 * i for i in range(360)], "kWh": days}, n_states=3)
+        >>> model
+        <FittedModel stream: 3 bins, steps of 30 min, order 1, 0.22 bits per step>
+        >>> model.states.unit, len(model.chain)
+        ('kWh', 3)
+    """
+
+    states: StateSpace
+    chain: MarkovChain
+    recording: Recording
+    runs: Runs
+    account: Account
+    card: ModelCard
+    held_out: CrossValidation | None
+    orders: list[CrossValidation]
+    gap_choices: list[GapChoice]
+    distances: Distances
+    traces: int
+    points: int
+    streams: int
+    resolution_m: float
+    notes: list[str] = field(default_factory=list)
+    later: Later | None = None  # what was held out
+    cycle: CycleChoice = NONE
+    seed: int = 0
+    data_sha256: str = ""
+    reading: dict[str, str] = field(default_factory=dict)  # what was told of how to read the data
+
+    @property
+    def period_s(self) -> float | None:
+        return self.recording.period_s
+
+    @property
+    def record(self) -> Record | None:
+        """The readings behind it, a row a step, for the file; None where there are none (all is known from others)."""
+        steps = self.runs.source
+        return Record.of(steps.stream, steps.step, steps.points, self.runs.symbols) if len(steps) else None
+
+    @property
+    def within_resolution(self) -> float | None:
+        """Share of the recorded steps whose reading is within the resolution of its state; None for values."""
+        if not self.states.is_map or not len(self.runs.source):
+            return None
+        away = self.states.distance_to(self.runs.source.points, self.runs.symbols)
+        return float((away * 1000 <= self.resolution_m).mean())
+
+    def figures(self) -> dict[str, Any]:
+        """What there was to learn from, for the file: whoever solves, audits or reports can say how sure it is."""
+        steps = len(self.runs.source) + self.account.count("no stop") * (self.recording.noise == "drop")
+        return {
+            "states": len(self.states),
+            "effective_sample": self.card.effective_sample,
+            "steps": steps,
+            "no_stop": self.account.count("no stop") / max(steps, 1),
+            "raw_p95": self.distances.raw_p95,
+            "held_out_bits": self.held_out.loss if self.held_out else None,
+            "held_out_se": self.held_out.loss_se if self.held_out else None,
+            "last_step": int(self.runs.source.step.max()) if len(self.runs.source) else None,
+            "later_bits": self.later.loss.value if self.later else None,
+            "later_low": self.later.loss.low if self.later else None,
+            "later_high": self.later.loss.high if self.later else None,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        card, held = self.card, self.held_out
+        return {
+            "traces": self.traces,
+            "points": self.points,
+            "streams": self.streams,
+            "steps": self.runs.steps,
+            "transitions": self.runs.transitions,
+            "states": len(self.states),
+            "kind": self.states.kind,
+            "unit": self.states.unit,
+            "order": self.chain.order,
+            "period_s": self.period_s,
+            "recording": self.recording.export(),
+            "entropy_rate": card.entropy_rate,
+            "entropy_data": card.entropy_data,
+            "held_out_bits": held.loss if held else None,
+            "held_out_se": held.loss_se if held else None,
+            "held_out": None if self.later is None else self.later.to_json(),
+            "cycle": self.cycle.to_json(),
+            "orders": [{"order": cv.order, "held_out_bits": cv.loss, "se": cv.loss_se} for cv in self.orders],
+            "self_transition": card.self_transition,
+            "moves": card.moves,
+            "effective_sample": card.effective_sample,
+            "row_count_min": float(card.row_counts.min()),
+            "row_count_median": float(np.median(card.row_counts)),
+            "thin_rows": card.thin_rows,
+            "never_left": [self.states.names[i] for i in card.never_left],
+            "never_entered": [self.states.names[i] for i in card.never_entered],
+            "drift": card.drift,
+            "gap_choices": [asdict(c) for c in self.gap_choices],
+            "distances": asdict(self.distances),
+            "resolution_m": self.resolution_m if self.states.is_map else None,
+            "within_resolution": self.within_resolution,
+            "study_only": list(self.recording.study_only),
+            "account": self.account.to_json(),
+            "notes": self.notes,
+        }
+
+    # --- as a file, a line, a picture --------------------------------------------------------------------
+
+    def parts(self, command: str, **more: Any) -> dict[str, Any]:
+        """What its file holds, as `save` takes it; command: what made it."""
+        told = {"card": self.figures()} | ({"reading": self.reading} if self.reading else {}) | more
+        return {
+            "chain": self.chain,
+            "states": self.states,
+            "recording": self.recording,
+            "record": self.record,
+            "held_out": None if self.later is None else self.later.record,
+            "provenance": provenance(command, self.seed, self.data_sha256, **told),
+        }
+
+    @cached_property
+    def artefact(self) -> Artefact:
+        """The same as its file holds it: what `solve`, `audit` and `report` go on with."""
+        return dumps(None, **self.parts("veilstream.fit"))[0]
+
+    def save(self, path: str | os.PathLike[str], command: str = "veilstream.fit", **more: Any) -> Artefact:
+        """Write the model file, as `veil fit -o` does, and return what it holds; more: for its provenance."""
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise InputError(f"{path}: cannot be written ({problem.strerror})") from None
+        return save(path, None, **self.parts(command, **more))
+
+    def plot(self) -> Any:
+        """A matplotlib Figure: its states with the moves between them, and the transition probabilities."""
+        return picture("model", self.states, self.chain)
+
+    def about(self) -> tuple[str, Rows]:
+        period = "step numbers" if self.period_s is None else f"steps of {format_duration(self.period_s)}"
+        rate = f"{self.card.entropy_rate:.2f} bits per step"
+        line = f"{self.chain.name}: {len(self.states)} {self.states.kind}, {period}, order {self.chain.order}, {rate}"
+        held = "nothing" if self.later is None else f"the latest {self.later.units} {self.later.record.unit}"
+        rows = [
+            ("data", f"{self.streams:,} streams, {self.traces:,} traces, {self.points:,} readings"),
+            ("chain", f"{self.runs.transitions:,} transitions in {len(self.runs.sequences):,} runs"),
+            ("raw reading to its state", f"{self.distances.raw_mean:.3g} {self.states.unit} on average".rstrip()),
+            ("held out", held),
+            *(("!", note) for note in self.notes),
+        ]
+        return line, rows

@@ -1,0 +1,94 @@
+"""Apple Health, `export.xml` (also in `export.zip`): one type of record, such as HeartRate, BloodGlucose, StepCount.
+
+Read as a stream: such files have gigabytes. What Apple calls categories (sleep) are names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from veilstream.data.readers.choice import chosen
+from veilstream.data.readers.reader import Reader, ReadOptions, Table
+from veilstream.data.readers.records import VALUES, Record, table_of
+from veilstream.data.readers.xml_stream import fed, feed
+from veilstream.errors import InputError
+
+FIRST = ("HeartRate", "BloodGlucose", "StepCount")
+UNITS = {"count/min": "bpm", "count": ""}
+_TYPE = re.compile(r"HK(?:Quantity|Category|Data)Type(?:Identifier)?")
+_CATEGORY = re.compile(r"HKCategoryValue(?:SleepAnalysis)?")
+_MOLAR = re.compile(r"mmol<[^>]*>/L")
+_NONE = "no record of this type with a startDate in it"
+_EXAMPLE = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE HealthData [
+<!-- HealthKit Export Version: 12 -->
+<!ELEMENT HealthData (ExportDate,Me,(Record)*)>
+]>
+<HealthData locale="en_GB">
+ <ExportDate value="2024-01-02 08:00:00 +0000"/>
+ <Record type="HKQuantityTypeIdentifierHeartRate" sourceName="Watch" unit="count/min"
+  startDate="2024-01-01 08:00:10 +0000" endDate="2024-01-01 08:00:10 +0000" value="61.112233"/>
+ <Record type="HKQuantityTypeIdentifierHeartRate" sourceName="Watch" unit="count/min"
+  startDate="2024-01-01 08:00:04 +0000" endDate="2024-01-01 08:00:04 +0000" value="62.223344"/>
+ <Record type="HKQuantityTypeIdentifierHeartRate" sourceName="Watch" unit="count/min"
+  startDate="2024-01-01 08:00:15 +0000" endDate="2024-01-01 08:00:15 +0000" value="63.334455"/>
+</HealthData>
+"""
+
+
+def read_health(path: Path, name: str, options: ReadOptions) -> Table:
+    told = options.columns.get("value")
+    kind = None if told is None else _TYPE.sub("", told)
+    if kind is None:  # one look at what there is, one at it
+        kinds: Counter[str] = Counter()
+        feed(path, name, "Apple Health", lambda tag, a: _count(kinds, tag, a))
+        kind = chosen(kinds, None, name, "type of record", FIRST)
+    kinds, units, records = Counter(), set[str](), list[Record]()
+
+    def take(tag: str, attributes: dict[str, str]) -> None:
+        if tag == "Record":
+            kinds[_short(attributes)] += 1
+            if _short(attributes) == kind:
+                units.add(attributes.get("unit", ""))
+                records.append((attributes.get("startDate"), _CATEGORY.sub("", attributes.get("value", ""))))
+
+    def taken() -> Iterator[Record]:
+        for _ in fed(path, name, "Apple Health", take):
+            yield from records
+            records.clear()
+        yield from records
+
+    try:
+        table = table_of(taken(), VALUES, name, options, _NONE)
+    except InputError as fault:
+        if str(fault).endswith(_NONE):
+            chosen(kinds, kind, name, "type of record", FIRST)
+        raise
+    if len(units) > 1:
+        raise InputError(f"{name}: its records of this type are in {len(units)} different units; convert it first")
+    unit = _MOLAR.sub("mmol/L", units.pop())
+    return replace(table, unit=UNITS.get(unit, unit))
+
+
+def _count(kinds: Counter[str], tag: str, attributes: dict[str, str]) -> None:
+    if tag == "Record":
+        kinds[_short(attributes)] += 1
+
+
+def _short(attributes: dict[str, str]) -> str:
+    return _TYPE.sub("", attributes.get("type", ""))
+
+
+READER = Reader(
+    "Apple Health",
+    (".xml",),
+    read_health,
+    lambda text: text.startswith("<") and "HealthData" in text,
+    _EXAMPLE,
+    lambda path, alone: "health" if path.stem.lower().startswith("export") else path.stem,
+    inside=("*apple_health_export/export.xml",),
+)

@@ -1,0 +1,120 @@
+"""Home Assistant, its recorder's database (`home-assistant_v2.db`, SQLite), one entity of it, opened for reading only.
+
+`columns`: value=ENTITY reads its states (numbers, or names such as zones); lat=ENTITY reads where it was.
+Known by the tables that it has since 2023.4 (states_meta), and before that (states.entity_id).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from veilstream.data.columns import listing
+from veilstream.data.readers.choice import chosen
+from veilstream.data.readers.home_assistant import state
+from veilstream.data.readers.json_stream import text_of
+from veilstream.data.readers.reader import Reader, ReadOptions, Table
+from veilstream.data.readers.records import PLACES, VALUES, Record, moment, table_of
+from veilstream.errors import InputError
+
+MAGIC = b"SQLite format 3\0"
+MOVERS = ("device_tracker.", "person.")
+_EXAMPLE = """CREATE TABLE states_meta (metadata_id INTEGER PRIMARY KEY, entity_id TEXT);
+CREATE TABLE state_attributes (attributes_id INTEGER PRIMARY KEY, shared_attrs TEXT);
+CREATE TABLE states (state_id INTEGER PRIMARY KEY, metadata_id INTEGER, state TEXT, last_updated_ts REAL,
+ attributes_id INTEGER);
+INSERT INTO states_meta VALUES (1, 'sensor.power');
+INSERT INTO states VALUES (1, 1, '101.112233', 1704096010.0, NULL);
+INSERT INTO states VALUES (2, 1, '102.223344', 1704096004.0, NULL);
+INSERT INTO states VALUES (3, 1, '103.334455', 1704096015.0, NULL);
+"""
+
+
+def read_recorder(path: Path, name: str, options: ReadOptions) -> Table:
+    try:
+        with closing(_opened(path)) as db:
+            return _read(db, name, options)
+    except (sqlite3.Error, UnicodeDecodeError, OverflowError):
+        raise InputError(f"{name}: not readable as a database of Home Assistant; copy it while it is stopped") from None
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Nothing is written, not even beside it: what waits in a -wal file is read only where there is one."""
+    waiting = path.with_name(path.name + "-wal").exists()
+    db = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro{'' if waiting else '&immutable=1'}", uri=True)
+    db.execute("PRAGMA query_only = 1")
+    db.execute("PRAGMA trusted_schema = 0")
+    return db
+
+
+def _read(db: sqlite3.Connection, name: str, options: ReadOptions) -> Table:
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    has = {row[1] for row in db.execute("PRAGMA table_info(states)")} if "states" in tables else set()
+    if not has or not ({"states_meta", "metadata_id"} <= tables | has or "entity_id" in has):
+        raise InputError(f"{name}: a database without the tables of a Home Assistant recorder")
+    new = "states_meta" in tables and "metadata_id" in has
+    whose = "m.entity_id" if new else "s.entity_id"
+    source = "states s" + (" JOIN states_meta m ON m.metadata_id = s.metadata_id" if new else "")
+    counts = db.execute(f"SELECT {whose}, count(*) FROM {source} GROUP BY 1")
+    found = {str(entity): int(n) for entity, n in counts if entity is not None}
+    places = options.columns.get("lat")
+    entity = _entity(found, options, name)
+    if "state_attributes" in tables and "attributes_id" in has:
+        source += " LEFT JOIN state_attributes a ON a.attributes_id = s.attributes_id"
+    shared = "a.shared_attrs" if " a " in source else "s.attributes" if "attributes" in has else "NULL"
+    time = "s.last_updated_ts" if "last_updated_ts" in has else "s.last_updated"
+    rows = db.execute(f"SELECT {time}, s.state, {shared} FROM {source} WHERE {whose} = ? ORDER BY s.state_id", [entity])
+    if places is not None or (options.columns.get("value") is None and entity.startswith(MOVERS)):
+        return table_of(_places(rows), PLACES, name, options, "no states with a time and a place in it")
+    records = ((_when(t), state(None if said is None else str(said))) for t, said, _ in rows)
+    return table_of(records, VALUES, name, options, "no states with a time in it")
+
+
+def _entity(found: dict[str, int], options: ReadOptions, name: str) -> str:
+    told = options.columns.get("lat") or options.columns.get("value")
+    movers = [entity for entity in found if entity.startswith(MOVERS)]
+    try:
+        return chosen(found, told, name, "entity")
+    except InputError as fault:
+        if told is not None or not movers:
+            raise
+        where = listing(sorted(movers, key=lambda entity: -found[entity])[:1])
+        raise InputError(f"{fault}; where a tracker was: `columns='lat={where}'`") from None
+
+
+def _places(rows: Iterator[tuple[object, object, object]]) -> Iterator[Record]:
+    for t, _, attributes in rows:
+        try:
+            said = json.loads(attributes) if isinstance(attributes, str) else {}
+        except (ValueError, RecursionError):
+            said = {}
+        said = said if isinstance(said, dict) else {}
+        yield _when(t), text_of(said.get("latitude")), text_of(said.get("longitude"))
+
+
+def _when(t: object) -> str | None:
+    """Seconds since 1970, or before 2023 a text without an offset, in UTC."""
+    if isinstance(t, float | int):
+        return str(round(t * 1e6))
+    return None if t is None else moment(f"{str(t).strip()}+00:00")
+
+
+def _packed(script: str) -> bytes:
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(script)
+        return db.serialize()
+
+
+READER = Reader(
+    "Home Assistant recorder",
+    (".db", ".sqlite"),
+    read_recorder,
+    lambda text: False,
+    _EXAMPLE,
+    magic=(MAGIC,),
+    packed=_packed,
+)

@@ -1,0 +1,42 @@
+"""Parquet: a table with types, long or wide, as one in CSV is. Polars reads it; nothing else need be installed."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import polars as pl
+
+from veilstream.data.readers.frame import check_width, table_of_frame
+from veilstream.data.readers.reader import Reader, ReadOptions, Table
+from veilstream.errors import InputError
+
+LONGEST_FOOTER = 4 << 20
+EXAMPLE = """time,value
+2024-01-01T08:00:10,101.112233
+2024-01-01T08:00:04,102.223344
+2024-01-01T08:00:15,103.334455
+"""
+
+
+def read_parquet(path: Path, name: str, options: ReadOptions) -> Table:
+    with path.open("rb") as stream:
+        stream.seek(-8, 2)
+        footer = int.from_bytes(stream.read(4), "little")
+    if footer > LONGEST_FOOTER:
+        raise InputError(f"{name}: a description of {footer:,} bytes, of very many columns, or damaged; write it anew")
+    check_width(len(pl.read_parquet_schema(path)), name)
+    return table_of_frame(pl.scan_parquet(path, glob=False), name, options)
+
+
+def frame_of(text: str) -> pl.DataFrame:
+    """The frame that a CSV is."""
+    return pl.read_csv(text.encode(), try_parse_dates=True)
+
+
+def _packed(text: str) -> bytes:
+    frame_of(text).write_parquet(out := io.BytesIO())
+    return out.getvalue()
+
+
+READER = Reader("Parquet", (".parquet",), read_parquet, lambda text: False, EXAMPLE, magic=(b"PAR1",), packed=_packed)

@@ -1,0 +1,125 @@
+"""Forgetting a person: what a store keeps of a stream goes, and its steps stay closed.
+
+Of the stream a row stays, under a hash of its name: the number of its last step and its bits. Without these a step
+that was released would be drawn a second time, and the meter would start from nothing: both tell more, not less. A
+reading of a later step, should one come, goes on from there, with a fresh memory.
+
+Deleted rows are overwritten (secure_delete), the file is written anew (VACUUM) and its log emptied, so that no byte of
+what was there is left in the files. What the disk beneath still holds is the disk's.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from veilstream.gateway.kept import FORWARD, StoreError, Stream
+from veilstream.gateway.schema import SELECT_STREAM
+from veilstream.gateway.seal import tomb
+from veilstream.gateway.store import Store
+
+REMAINS = (
+    "what was released before is with whoever received it: nobody can take it back",
+    "a hash of the name, its last step and its bits stay in the store, so that no step is drawn a second time and the "
+    "meter is not reset; whoever has the store can try whether a name was in it",
+    "a reading for a later step would go on from there: stop the device, or its stream begins again",
+    "copies and backups of the store, what a broker retains, and files made of her readings (models, policies, "
+    "reports) are not touched: delete them",
+)
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What was there of one stream; counts alone."""
+
+    space: str
+    last_step: int | None
+    leaked_bits: float
+    releases: int  # in the log
+    unsent: int  # in the outbox
+    private: bool  # whether a true state or reading was kept
+    before: bool = False  # it had been forgotten already
+
+    def to_json(self) -> dict[str, Any]:
+        return {k: getattr(self, k) for k in self.__dataclass_fields__}
+
+
+def forget(store: Store, name: str) -> list[Forgotten]:
+    """The stream of this name is forgotten in every space of the store, which must be open for nobody else."""
+    spaces = [space for (space,) in store._read("SELECT name FROM spaces ORDER BY name")]
+    found = [gone for space in spaces if (gone := _forget(store, space, name)) is not None]
+    if found:
+        _clean(store)
+    return found
+
+
+def _forget(store: Store, space: str, name: str) -> Forgotten | None:
+    s = next(iter(store._streams(SELECT_STREAM + "WHERE space = ? AND name = ?", (space, name))), None)
+    grave = tomb(store.id, space, name)
+    if s is None or s.id is None:
+        old = store._streams(SELECT_STREAM + "WHERE space = ? AND name = ?", (space, grave))
+        return None if not old else Forgotten(space, old[0].last_step, old[0].total, 0, 0, False, True)
+    mail = [i for i, topic, payload in _outbox(store) if _hers(name, topic, payload)]
+    rows = store._read("SELECT count(*) FROM releases WHERE stream = ?", (s.id,))[0][0]
+    kept = s.state != -1 or s.pending_step is not None or s.pending_point is not None or bool(s.faults)
+    empty = Stream(space, grave, s.id, s.last_step, s.total)
+    with store._transaction():
+        db = store._db
+        db.execute("UPDATE streams SET name = ? WHERE id = ?", (grave, s.id))
+        store._update([empty])
+        db.execute("DELETE FROM releases WHERE stream = ?", (s.id,))
+        db.executemany("DELETE FROM outbox WHERE id = ?", [(i,) for i in mail])
+        db.execute("DELETE FROM private_unhandled")  # nobody knows whose they are, and a hash of little can be guessed
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('forgotten', '1')")
+    store._settle(store._serial + 1)
+    store.has_forgotten = True
+    return Forgotten(space, s.last_step, s.total, int(rows), len(mail), kept)
+
+
+def _outbox(store: Store) -> list[tuple[int, str, bytes]]:
+    return [mail for forward in (False, True) for mail in _pages(store, forward)]
+
+
+def _pages(store: Store, forward: bool) -> list[tuple[int, str, bytes]]:
+    out: list[tuple[int, str, bytes]] = []
+    while more := store.unsent(out[-1][0] if out else 0, forward=forward):
+        out += more
+    return out
+
+
+def _hers(name: str, topic: str, payload: bytes) -> bool:
+    """Whether a message that was not yet sent is of this stream: by its topic, or by what it says."""
+    if topic.startswith(FORWARD):
+        return topic == FORWARD + name
+    levels, own = topic.split("/"), name.split("/")
+    if levels[-len(own) :] == own or (len(own) > 1 and _inside(own, levels)):
+        return True
+    try:
+        said = json.loads(payload)
+    except (ValueError, RecursionError):
+        return False
+    rows = said if isinstance(said, list) else [said]
+    return any(isinstance(r, dict) and (r.get("stream") == name or _device(r) == name) for r in rows)
+
+
+def _device(row: dict[str, Any]) -> object:
+    """Whom an announcement to Home Assistant is about."""
+    about = row.get("device")
+    return about.get("name") if isinstance(about, dict) else None
+
+
+def _inside(own: list[str], levels: list[str]) -> bool:
+    """Whether these levels are among the others, in their order."""
+    left = iter(levels)
+    return all(level in left for level in own)
+
+
+def _clean(store: Store) -> None:
+    """No byte of what was deleted stays in the file or in its log."""
+    if not store.durable:
+        return
+    with store._errors():
+        store._db.execute("PRAGMA temp_store = MEMORY")
+        store._db.execute("VACUUM")
+        busy = store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    if busy:
+        raise StoreError(f"the log of {store.path} could not be emptied; run it again when nobody reads the file")

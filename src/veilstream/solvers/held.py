@@ -1,0 +1,115 @@
+"""Held: a policy that needs no solving, for models that are a guess.
+
+    a_s(y|z) = r(y|s) 2^(-w d(z,y)) / N(s,z)         r: what publishing the nearest release would show under the chain
+
+One release is remembered. On a chain that mostly stays, r mostly says s again, so a release is held while it is near
+enough, and drawn anew near the truth when it is not. It is where causal Blahut-Arimoto starts, not where it ends: there
+are no sweeps, so that hundreds of states take seconds. w is the weight, or found for a limit on the mean.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from veilstream.core.information import Array
+from veilstream.core.problem import Average, Budget, Problem
+from veilstream.core.steady import long_run
+from veilstream.core.window import WindowPolicy
+from veilstream.errors import InputError
+from veilstream.solvers.causal_ba import constants
+from veilstream.solvers.search import first_weights, least_distortion
+from veilstream.solvers.solution import Point, Progress, Solver, Status
+
+MIXED = 0.01  # of the uniform law, in r
+BELOW = 0.995  # of the limit that is aimed at
+SETTLED, ROUNDS = 1e-4, 400  # of the mean distortion
+HALVINGS = 9
+TRIES = 4  # if the long run is beyond the limit after all
+
+
+@dataclass(frozen=True)
+class Held(Solver):
+    window: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.window not in (None, 1):
+            raise InputError(f"method held remembers one release; `window={self.window}` cannot be had")
+
+    def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
+        look = Look(problem)
+        return [look.point(float(w)) for w in weights]
+
+    def at_limit(self, problem: Problem, constraint: Average | Budget) -> Point | None:
+        if not isinstance(constraint, Average) or constraint.limit is None:
+            return None
+        limit, least = constraint.limit, least_distortion(problem)
+        if limit < least * (1 - 1e-9):
+            raise InputError(
+                f"infeasible limit: no release has a mean distortion below {least:g}, {limit:g} was asked for"
+            )
+        for silent in constants(problem, 1):
+            if silent.distortion <= limit and silent.leakage <= 1e-7:
+                return silent
+        look, tried = Look(problem), first_weights(problem)
+        low, high = tried[0], tried[0]
+        while look.distortion(high) > BELOW * limit and high < 1e6 * tried[-1]:
+            low, high = high, 4 * high
+        for _ in range(HALVINGS if high > low else 0):
+            middle = float(np.sqrt(low * high))
+            low, high = (middle, high) if look.distortion(middle) > BELOW * limit else (low, middle)
+        for _ in range(TRIES):
+            found = look.point(high)
+            if found.distortion <= limit * (1 + 1e-9):
+                return found
+            high *= 1.1
+        raise InputError(
+            f"infeasible limit: the least distortion found is {found.distortion:g}, {limit:g} was asked for"
+        )
+
+    def left_out(self, problem: Problem) -> list[str]:
+        return [
+            "nothing was optimised (method held): what is claimed holds, but others leak less: causal-ba finds them"
+        ]
+
+
+class Look:
+    """A problem, and the law of (release, state) that the last weight led to: the next one starts from it."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, n = problem, problem.n_outputs
+        chain = problem.chain
+        if chain.phases > 1 or chain.order > 1:
+            raise InputError("method held is for chains of order 1 without a clock")
+        nearest = np.eye(n)[np.where(problem.allowed, problem.distortion, np.inf).argmin(1)]
+        flow = nearest.T @ (chain.stationary[:, None] * chain.transition) @ nearest + 1e-12
+        self.r = (1 - MIXED) * flow / flow.sum(1, keepdims=True) + MIXED / n
+        self.fixed = chain.transition, problem.distortion, self.r
+        self.mu = ((nearest * chain.stationary[:, None]).T @ chain.transition).astype(np.float32)  # S x Z
+
+    def kernel(self, weight: float) -> Array:
+        cost = self.problem.cost(weight)
+        K: Array = np.exp2(cost.min(1, keepdims=True) - cost)
+        return K
+
+    def distortion(self, weight: float) -> float:
+        """In the long run, nearly: in single precision, and until it hardly changes."""
+        K, P, d, r = (x.astype(np.float32) for x in (self.kernel(weight), *self.fixed))
+        N, last = r @ K.T, np.inf
+        for _ in range(ROUNDS):
+            joint = (r.T @ (self.mu / N)) * K.T  # Y x Z
+            self.mu = joint @ P
+            mean = float((joint * d.T).sum())
+            if abs(mean - last) < SETTLED * mean:
+                break
+            last = mean
+        return mean
+
+    def point(self, weight: float) -> Point:
+        problem = self.problem
+        first = int((problem.chain.stationary @ problem.distortion).argmin())
+        policy = WindowPolicy(self.r, self.kernel(weight)[None], 1, first=first)
+        found, startup = long_run(problem, policy)
+        known: dict[str, Any] = {"startup_bits": startup, "status": Status.GIVEN}
+        return Point(policy, found.leakage, found.distortion, **known)
