@@ -82,3 +82,13 @@ def format_duration(seconds: float) -> str:
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:g} {name}"
     return f"{seconds:g} s"
+
+
+def off(amount: str, unit: str, each: str = " on average") -> str:
+    """How far off a release is: "0.5 km off on average"; of a distortion that counts steps, "wrong in 5 % of steps"."""
+    return f"wrong in {amount} % of steps" if unit == "%" else f"{amount} {unit or 'units'} off{each}"
+
+
+def noun(unit: str) -> str:
+    """What a state is, in a word, by the unit of its readings."""
+    return {"km": "place", "": "state"}.get(unit, "level")

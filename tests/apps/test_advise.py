@@ -40,6 +40,35 @@ def test_the_table_speaks_of_people_before_bits(model):
     assert printed.index("names the level in") < printed.index("off on average") < printed.index("bits per step.")
 
 
+def test_what_matters_is_asked_as_of_solve_and_goes_into_the_command(model, tmp_path):
+    told = json.loads(veil("advise", model, "--distortion", "zero-one", "--show", "states", "--json").stdout)
+    assert told["unit"] == "%"
+    row = told["points"][0]
+    words = shlex.split(row["command"])
+    assert words[3:7] == ["--distortion", "zero-one", "--show", "states"] and words[8].endswith("%")
+    solved = json.loads(veil(*words[1:-1], tmp_path / "p.veil", "--window", 1, "--json").stdout)
+    assert solved["raw_distortion"] == pytest.approx(row["felt"], rel=1e-6)
+    assert not solved["public_points"]
+    said = veil("advise", model, "--distortion", "zero-one").stdout
+    assert "level named" in said and "wrong in" in said and "% off" not in said
+
+
+def test_a_curve_has_the_meaning_that_solve_has(model):
+    asked = ["--distortion", "squared", "--methods", "causal-ba,planar-laplace", "--points", 3]
+    told = json.loads(veil("curve", model, *asked, "--json").stdout)
+    assert told["unit"].endswith("²")
+    plain = json.loads(veil("curve", model, *asked[2:], "--json").stdout)
+    assert all(p["raw_distortion"] >= 0 for name in ("causal-ba", "planar-laplace") for p in told[name])
+    assert {p["distortion"] for p in told["causal-ba"]} != {p["distortion"] for p in plain["causal-ba"]}
+    point = told["causal-ba"][1]
+    words = ["--lambda", point["weight"], "--distortion", "squared", "--json"]
+    solved = json.loads(veil("solve", model, *words).stdout)
+    assert solved["raw_distortion"] == pytest.approx(point["raw_distortion"], rel=1e-2)
+    said = veil("curve", model, *asked).stdout
+    assert "felt" in said and "kWh²" in said
+    assert veil("curve", model, "--distortion", "cubed").returncode == 2
+
+
 def test_builtin_models_have_advice_too():
     rows = json.loads(veil("advise", "builtin:binary", "--json").stdout)["points"]
     assert len(rows) >= 2
@@ -55,7 +84,10 @@ def test_limits_are_round_and_carry_their_unit(value, unit, text):
 
 
 def test_a_headline_without_an_adversary_is_a_sentence_too():
-    assert headline(None, 0.5, -0.001, "km") == "A release is 0.5 km off on average, and tells 0.000 bits per step."
-    assert headline(Guess(0.5, 0.1, 0.4), 2, 0.1, "").startswith(
+    assert (
+        headline(None, 0.5, -0.001, "km", "place")
+        == "A release is 0.5 km off on average, and tells 0.000 bits per step."
+    )
+    assert headline(Guess(0.5, 0.1, 0.4), 2, 0.1, "", "state").startswith(
         "Someone who sees every release names the state in 50%"
     )

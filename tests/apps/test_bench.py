@@ -9,7 +9,9 @@ import pytest
 import veilstream as vs
 from fleetkit import meter_table
 from gatewaykit import NEEDS_MOSQUITTO
-from veilstream.apps.bench import core, data, fleet, gateway, large, survive
+from veilstream.apps.bench import core, data, felt, fleet, gateway, large, survive
+from veilstream.core.course import Course
+from veilstream.data.fitting import FitOptions
 
 
 @pytest.mark.slow
@@ -87,3 +89,24 @@ def test_what_survives_is_told_of_everybody(tmp_path, monkeypatch):
     assert "kept" not in found["bob"] and found["all"]["people and meters"] == 1
     monkeypatch.setenv("VEIL_DATA", str(tmp_path / "none"))
     assert "VEIL_DATA" in survive.run()["data"]["note"]
+
+
+def test_what_is_felt_is_within_the_limit_for_everybody(tmp_path, monkeypatch):
+    """Mean over repeats, and no reading beyond --max; the earlier meaning tells less and is felt farther off."""
+    (tmp_path / "smartmeter").mkdir()
+    meter_table(tmp_path / "smartmeter" / "m.csv", {"ann": 24 * 60, "bob": 30})
+    monkeypatch.setenv("VEIL_DATA", str(tmp_path))
+    monkeypatch.setattr(felt, "OPTIONS", FitOptions(n_states=6))
+    found = felt.run()
+    row = found["ann"]
+    assert row["felt/limit"] == pytest.approx(1, abs=4 * row["felt/limit, of one repeat ±"] / felt.REPEATS**0.5)
+    assert row["max: beyond it"] == row["max: beyond it, repeats"] == 0
+    assert row["max@99%: beyond it"] <= 0.01 and row["max@99%"] <= row["max"]
+    assert row["states: felt/limit"] > 1
+    assert "note" in found["bob"]
+    assert found["all"]["verdict"] == "ok" and found["all"]["people and meters"] == 1
+
+
+def test_a_course_beyond_a_limit_counts_releases():
+    course = Course([np.array([0, 1])], [np.zeros(2, int)], [np.array([[0.0, 2.0], [1.0, 0.5]])])
+    assert [d.tolist() for d in felt.beyond(course, 1.0).distances] == [[[0, 1], [0, 0]]]

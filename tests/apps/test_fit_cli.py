@@ -81,7 +81,7 @@ def test_bins_with_edges_of_ones_own(tmp_path):
     states = load(model).states
     assert states.names == ("low", "70-180 mg/dL", ">= 180 mg/dL")
     assert states.encode([69.9, 70, 179, 180]).tolist() == [0, 1, 1, 2]
-    refused("fit", table, "--edges", "180,70", says="rising inner edges")
+    refused("fit", table, "--edges", "180,70", says="each above the last")
     refused("fit", table, "--edges", "70,high", says="--edges 'high' is not a number")
     refused("fit", table, "--edges", "70", "--states", "3", says="leave out --width and --states")
     refused("fit", table, "--name", "home", says="--name takes a state and its new name")

@@ -38,7 +38,7 @@ FLAGS = [
     "--certify",
     "0",
     "--audit",
-    "off",
+    "none",
     "--json",
 ]
 VEIL = [sys.executable, "-c", "from veilstream.apps.cli import main; main()", "fleet"]

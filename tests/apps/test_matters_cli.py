@@ -107,9 +107,44 @@ def test_a_table_forbids_and_says_so(folder):
         ("m.veil --avg 1 --distortion cubed", "--distortion must be one of felt, states, absolute, squared"),
         ("m.veil --avg 1 --distortion none.csv", "none.csv: the table of --distortion cannot be read"),
         ("m.veil --avg 1kWh --distortion squared", "it must be 'kWh²'"),
+        ("m.veil --avg 1 --max-bits 1", "--max-bits bounds the rungs of --feedback"),
+        ("m.veil --avg 1 --feedback day --max-bits -1", "'--max-bits'"),
+        ("m.veil --avg 1 --feedback fortnight", "--feedback must be day, week, month, or a time like 6h"),
+        ("m.veil --avg 1 --seed -1", "'--seed'"),
+        ("m.veil --avg 1 -o .", ". is a folder; name a file, as in policy.veil"),
+        ("m.veil --avg 0.0001", "allow more, or make a model with finer states"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(folder, words, line):
     model, *rest = shlex.split(words)
     ran = veil("solve", folder / model, *rest)
     assert ran.returncode == 2 and line in ran.stderr and ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("fit meter.csv --order auto --max-order 0", "'--max-order'"),
+        ("fit meter.csv --states 0", "'--states'"),
+        ("fit meter.csv --smoothing -1", "--smoothing must be a number >= 0"),
+        ("curve m.veil --methods ,", "--methods names none"),
+        ("curve m.veil --show 5km", "--show '5km' has the unit 'km'"),
+        ("advise m.veil --distortion cubed", "--distortion must be one of"),
+        ("fleet meter.csv --unit kWh -o out --show 3km", "--show 3km: no user has values in that unit ('kWh')"),
+        ("fleet meter.csv --unit kWh -o out --audit deep", "--audit must be quick or none"),
+    ],
+)
+def test_other_verbs_refuse_in_one_line_too(folder, words, line, monkeypatch):
+    monkeypatch.chdir(folder)
+    ran = veil(*shlex.split(words))
+    assert ran.returncode == 2 and line in ran.stderr and ran.stderr.count("\n") == 1
+
+
+def test_a_report_of_a_zero_one_distortion_counts_steps(folder):
+    words = shlex.split("--distortion zero-one --avg 30% --window 1")
+    veil("solve", folder / "m.veil", *words, "-o", folder / "z.veil")
+    few = ["--points", 3, "--seconds", 0, "--audit", "none", "-o", folder / "z.html"]
+    said = veil("report", folder / "z.veil", "--data", folder / "meter.csv", *few).stdout
+    assert "names the level in" in said and "releases are wrong in 30 % of steps on the record (" in said
+    page = (folder / "z.html").read_text()
+    assert '"levels_in":"kWh"' in page and "wrong in 30 % of steps (" in page and "% off" not in page

@@ -194,3 +194,15 @@ def test_the_command_takes_cycle_and_zone(veil, tmp_path):
     assert veil(*options, "--cycle", "none").code == 0
     wrong = veil(*options, "--cycle", "month")
     assert (wrong.code, "--cycle" in wrong.err) == (2, True)
+
+
+@pytest.mark.parametrize("states", [72, 60])
+def test_with_many_states_phases_that_do_not_divide_each_other_are_tried_all_the_same(states):
+    """So many states leave 12, 8 and 6 phases a day, or 8 and 6."""
+    rng = np.random.default_rng(0)
+    t = WINTER + 300.0 * np.arange(12 * 24 * 8)
+    x = rng.integers(0, states, len(t)).astype(float)
+    readings = from_arrays(t, x[:, None], "kWh", "meter")
+    model = fit_model(readings, FitOptions(edges=tuple(np.arange(states - 1) + 0.5), cycle="day", hold_out=0.0))
+    assert model.chain.phases in (6, 8, 12)
+    assert np.allclose(model.chain.cycle.sum(-1), 1)

@@ -276,3 +276,10 @@ def test_dropping_rows_is_not_advised_where_the_whole_file_is_written_otherwise(
     path.write_text("time,value\n" + "".join(f"{1.7e9 + 60 * i:.0f},{'x1' if i == 7 else i}\n" for i in range(40)))
     with pytest.raises(InputError, match=r"line 9: .*`skip_bad=True`"):
         read([str(path)])
+
+
+def test_a_meters_date_and_time_are_one_column(tmp_path):
+    path = tmp_path / "m.csv"
+    path.write_text("Date/Time,Consumption (kWh)\n2024-01-01 00:00,0.2\n2024-01-01 00:30,0.3\n")
+    readings = read([str(path)])
+    assert readings.unit == "kWh" and readings.frame["value"].to_list() == [0.2, 0.3]

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from veilstream.apps.report.points import guessed
-from veilstream.audit.verdict import noun
 from veilstream.core.chain import MarkovChain
 from veilstream.core.policy import Policy
 from veilstream.data.card import commonest
 from veilstream.solvers.solution import Solution
+from veilstream.units import off
 
 MOST_STATES = 512  # beyond, the adversary's beliefs take longer than the solution
 
@@ -44,13 +44,12 @@ def bits_of(solution: Solution) -> float:
     return solution.leakage if solution.record is None else solution.record.bits
 
 
-def headline(guess: Guess | None, felt: float, bits: float, unit: str) -> str:
-    """One sentence for someone who has never heard of bits."""
-    off = f"wrong in {felt:.3g} % of steps" if unit == "%" else f"{felt:.3g} {unit or 'units'} off on average"
-    said = f"a release is {off}, and tells {max(bits, 0.0):.3f} bits per step."
+def headline(guess: Guess | None, felt: float, bits: float, unit: str, thing: str) -> str:
+    """One sentence for someone who has never heard of bits. thing: what is hidden, a place or a level."""
+    said = f"a release is {off(f'{felt:.3g}', unit)}, and tells {max(bits, 0.0):.3f} bits per step."
     if guess is None:
         return said[0].upper() + said[1:]
     return (
-        f"Someone who sees every release names the {noun(unit)} in {guess.right:.0%} of steps ({guess.blind:.0%} "
+        f"Someone who sees every release names the {thing} in {guess.right:.0%} of steps ({guess.blind:.0%} "
         f"without any release); {said}"
     )

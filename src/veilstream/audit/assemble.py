@@ -15,6 +15,7 @@ from veilstream.core.course import OnCourse
 from veilstream.errors import InputError
 from veilstream.shown import Rows, Shown
 from veilstream.solvers.comfort import about_data, about_policy
+from veilstream.units import off
 
 if TYPE_CHECKING:
     from veilstream.audit.later import LaterData
@@ -116,8 +117,10 @@ def audit_artefact(
 
 
 def felt_words(record: OnCourse, unit: str) -> str:
+    away = f"{record.felt:.3g}"
+    far = off(away, unit) if unit == "%" else f"{away} {unit} from the reading on average"
     words = (
-        f"On the recorded streams a release was {record.felt:.3g} {unit} from the reading on average, and told "
+        f"On the recorded streams a release was {far}, and told "
         f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
     )
     if record.rungs and record.charged is not None:

@@ -19,6 +19,7 @@ from veilstream.data.hold_out import loss_of, units_of
 from veilstream.data.record import Record
 from veilstream.data.steps import Runs
 from veilstream.solvers.solution import Level
+from veilstream.units import off
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,10 @@ class LaterData:
         most = (
             "" if self.worst is None else f"; no data whatever can make it more than {self.worst:.3f} ({Level.PROVED})"
         )
+        far = off(span(f.raw_distortion), unit, "")
         text = (
-            f"On {f.units} {f.unit} later than what was fitted a release was {span(f.raw_distortion)} {unit} off and "
-            f"told at most {span(f.leakage)} bits per step, whatever the law of such data ({f.level}{most}). "
+            f"On {f.units} {f.unit} later than what was fitted a release was {far} and told at most "
+            f"{span(f.leakage)} bits per step, whatever the law of such data ({f.level}{most}). "
         )
         if d.same == Same.UNKNOWN:
             return text + f"With fewer than {LEAST_UNITS} {f.unit} that says little about the person."

@@ -17,6 +17,7 @@ from veilstream.core.problem import Problem
 from veilstream.core.steady import holds_all, long_run
 from veilstream.errors import InputError
 from veilstream.solvers.solution import Level
+from veilstream.units import noun
 
 SURE = 3.3  # standard errors from which a claim is contradicted: once in 2000 audits by chance
 SLACK = 0.005  # of the claim
@@ -157,11 +158,6 @@ def _exact_words(s: Setting, unit: str) -> str:
             f"; the time at the most visited {thing} is found to {whole.home:.0%}, at the second to {whole.work:.0%}"
         )
     return text + " (estimated)."
-
-
-def noun(unit: str) -> str:
-    """What a state is, in a word."""
-    return {"km": "place", "km²": "place", "": "state", "%": "state"}.get(unit, "level")
 
 
 def _learner_words(s: Setting) -> str:

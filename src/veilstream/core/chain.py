@@ -302,7 +302,7 @@ class MarkovChain:
             raise InputError(f"order must be at least 1, found {order}")
         pseudo = np.asarray(smoothing, dtype=float)
         if pseudo.shape not in ((), (n, n)) or not (pseudo >= 0).all() or not np.isfinite(pseudo).all():
-            raise InputError(f"smoothing must be a number >= 0, or {n} x {n} of them, found {smoothing}")
+            raise InputError(f"`smoothing` must be a number >= 0, or {n} x {n} of them, found {smoothing}")
         seen = context_counts(data, n, order)
         contexts = sorted({c for c, _ in seen} | {(x,) for x in range(n)}, key=lambda c: (len(c), c))
         index = {c: i for i, c in enumerate(contexts)}

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from veilstream.core.interval import Z95, Interval
+from veilstream.units import off
 
 
 class Same(StrEnum):
@@ -56,7 +57,9 @@ class Drift:
                 f"the chain foresees a step to {span(self.loss)} bits, {span(self.loss_fitted)} when it was fitted"
             )
         if self.farther and self.felt_claimed is not None:
-            out.append(f"releases are felt {span(self.felt)} {unit} off, {self.felt_claimed:.3g} when it was solved")
+            out.append(
+                f"releases are felt {off(span(self.felt), unit, '')}, {self.felt_claimed:.3g} when it was solved"
+            )
         return ", and ".join(out)
 
     def to_json(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ ROLES: dict[str, tuple[str, ...]] = {
         "timestamp",
         "datetime",
         "date_time",
+        "date/time",
         "ts",
         "tst",
         "date",

@@ -10,6 +10,7 @@ clock stays only where it gains more than (twice) the standard error of its gain
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -133,7 +134,7 @@ def with_clock(
     steps = steps_a_day(recording.period_s)
     assert steps is not None
     numbers = [k for k in divided(steps) if k * len(chain) ** 2 <= LARGEST] or divided(steps)[-1:]
-    fine = Clock("week", numbers[0], recording.period_s, recording.epoch_s, zone)
+    fine = Clock("week", math.lcm(*numbers), recording.period_s, recording.epoch_s, zone)  # what each can be made of
     choice, counts = choose(Timed.of(runs, len(chain), fine, seed), numbers, fine, smoothing, cycle)
     if choice.clock is None:
         return chain, held_out, choice

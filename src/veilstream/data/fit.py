@@ -151,4 +151,6 @@ def fit(
         seed=seed,
     )
     told = dict(zip(READING, (as_text(columns), tz, time_format, unit), strict=True))
-    return replace(fit_model(readings, options), reading={k: v for k, v in told.items() if v})
+    with watching("fitting", progress) as tell:
+        model = fit_model(readings, options, progress=tell or (lambda done, what: None))
+    return replace(model, reading={k: v for k, v in told.items() if v})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -70,6 +70,7 @@ def fit_model(
     space: StateSpace | None = None,
     prior: NDArray[np.float64] | None = None,
     clocked: tuple[CyclicChain, float] | None = None,
+    progress: Callable[[float, str], None] = lambda done, what: None,
 ) -> FittedModel:
     """The whole way, with the account of every step.
 
@@ -82,6 +83,7 @@ def fit_model(
     streams = readings.frame["stream"].n_unique()
     if points < 2 and prior is None:
         raise InputError(f"{readings.where}: one point only; a chain needs at least two consecutive steps")
+    progress(0.0, "steps")
     readings, whole, recording = to_steps(readings, options.recording)
     account, length = readings.account, format_duration(recording.step_s)
     cut = split(whole, recording, options.hold_out)
@@ -89,6 +91,7 @@ def fit_model(
     account.add("held out", int(cut.later.sum()), cut.told)
     if len(steps) < 2 and prior is None:
         raise InputError(f"{readings.where}: one step of {length} only; a chain needs at least two in a row")
+    progress(0.25, "states")
     states, stops, note = find_states(steps.points, readings, options, space)
     states = states.renamed(dict(options.names))
     recording = recording if stops is None else replace(recording, eps_m=stops.eps_m)
@@ -99,6 +102,7 @@ def fit_model(
             f"{readings.where}: no two steps of {length} in a row (all {len(runs.source)} stand alone); "
             "choose a longer `period_s` or `max_gap_s`"
         )
+    progress(0.55, "chain")
     sequences = _with_links(runs, len(states), recording.gaps, account)
     smoothing: Smoothing = options.smoothing
     if prior is None:
@@ -106,12 +110,14 @@ def fit_model(
         smoothing = smoothing_of(sequences, states, stay, options.smoothing, options.moves, options.seed, account)
     chain, held_out, orders = _fit_chain(sequences, len(states), options, smoothing, prior, _name(readings))
     cycle = NONE
+    progress(0.6, "hour of the day")
     if clocked is not None:
         chain = renewed(*clocked, runs, chain.name)
     elif prior is None:
         chain, held_out, cycle = with_clock(
             chain, held_out, runs, recording, smoothing, options.cycle, options.zone, options.seed
         )
+    progress(0.95, "figures")
     card = describe(chain, sequences)
     later = Later.of(encode_steps(whole.keep(cut.later), recording, states), cut, chain) if cut.held else None
     return FittedModel(

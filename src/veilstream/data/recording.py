@@ -101,6 +101,8 @@ class Recording:
             if not stretch.isdecimal() or int(stretch) < 1:
                 raise InputError(f"{what} must be a number of steps, since this model counts steps; found {stretch!r}")
             return int(stretch)
+        if stretch not in STRETCHES and not any(c.isdigit() for c in stretch):
+            raise InputError(f"{what} must be {', '.join(STRETCHES)}, or a time like 6h, found {stretch[:20]!r}")
         steps = parse_duration(STRETCHES.get(stretch, stretch), what) / self.period_s
         if steps < 1:
             raise InputError(f"{what} {stretch} is shorter than a step of {format_duration(self.period_s)}")

@@ -67,7 +67,9 @@ class StateSpace:
         if self.kind in FLAT:
             edges = np.array(self.edges if self.edges is not None else [], dtype=float)
             if edges.shape != (len(coordinates) - 1,) or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
-                raise InputError(f"{len(coordinates)} bins need {len(coordinates) - 1} rising inner edges")
+                raise InputError(
+                    f"{len(coordinates)} bins need {len(coordinates) - 1} inner edges (`edges`), each above the last"
+                )
             object.__setattr__(self, "edges", edges)
 
     def __len__(self) -> int:

@@ -27,6 +27,7 @@ from veilstream.data.points import points_of
 from veilstream.data.record import Record
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
+from veilstream.units import noun
 
 ABOUT = ("felt", "states")
 LEAST_STEPS = 50  # of a record that says how readings lie around their states; with fewer, states stand for them
@@ -106,6 +107,11 @@ class Utility:
             raise InputError("`keep_total` is for values with their readings in the model, as `veil fit` writes it")
         errors = self.record.course(Signed(self.cost.shown), self.chain)
         return Total(self.cost.shown.coordinates[:, 0], errors, float(self.record.points.mean()))
+
+    @property
+    def thing(self) -> str:
+        """What is hidden, in a word."""
+        return noun("" if self.cost is None else self.cost.states.unit)
 
     @property
     def blind(self) -> float:

@@ -94,7 +94,8 @@ def meet(
     end = exact_end(problem, rough)
     if axis.limit < axis.least * (1 - 1e-9):
         raise InputError(
-            f"infeasible limit: no release has a mean distortion below {axis.least:g}, {axis.limit:g} was asked for"
+            f"infeasible limit: no release has a mean distortion below {axis.least:g}, {axis.limit:g} was asked for; "
+            "allow more, or make a model with finer states"
         )
     tell = progress or (lambda share, what: None)
     many = len(problem.chain) >= MANY  # one weight and on from there: each takes long

@@ -5,12 +5,11 @@ Meters (London): fitted on the first half of the year, a quarter of what reveali
 Both are checked on all the rest.
 """
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from veilstream.apps.bench.records import NONE, everybody
 from veilstream.core.course import Course
 from veilstream.core.problem import Average
 from veilstream.data.fitting import FitOptions, fit_model
@@ -66,26 +65,16 @@ def _one_rung(felt: float, climbed: Climb, later: Course) -> float:
 
 
 def run() -> dict[str, Row]:
-    """Everybody in $VEIL_DATA/geolife and $VEIL_DATA/smartmeter/*.csv, one row each, then the counts."""
-    from veilstream.data.sources import read
-
-    folder = Path(os.environ.get("VEIL_DATA", "data"))
+    """Everybody, one row each, then the counts."""
     rows: dict[str, Row] = {}
-
-    def add(name: str, readings: "Readings", hold_out: float, every: str, limit: float | None) -> None:
+    for name, readings in everybody():
+        hold_out, *how = (0.5, "week", None) if readings.kind == "value" else (1 / 3, "day", LIMIT_KM)
         try:
-            rows[name] = kept(readings, FitOptions(hold_out=hold_out, cycle="none"), every, limit)
+            rows[name] = kept(readings, FitOptions(hold_out=hold_out, cycle="none"), *how)
         except InputError as fault:
             rows[name] = {"note": str(fault)}
-
-    for user in sorted(p for p in folder.glob("geolife/*") if p.is_dir()):
-        add(user.name, read([str(user)]), 1 / 3, "day", LIMIT_KM)
-    for table in sorted(folder.glob("smartmeter/*.csv")):
-        readings = read([str(table)], unit="kWh")
-        for name in readings.streams:
-            add(name, readings.only(name), 0.5, "week", None)
     if not rows:
-        return {"data": {"note": "none: name a folder with geolife/ and smartmeter/ in VEIL_DATA"}}
+        return NONE
     told = [r for r in rows.values() if "kept" in r]
     able = [r for r in told if r["kept"] != "rung 0 cannot"]
     rows["all"] = {

@@ -5,12 +5,11 @@ Meters (London): fitted on the first half of the year, 8 bins, a limit halfway b
 nothing, checked on the second half. With --full also fitted on every other week and checked on those between.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from veilstream.apps.bench.records import NONE, everybody
 from veilstream.core.problem import Average
 from veilstream.data.encode import encode
 from veilstream.data.fitting import FitOptions, fit_model
@@ -100,26 +99,22 @@ def _span(figure: "Interval") -> str:
 
 
 def run(full: bool = False) -> dict[str, Row]:
-    """Everybody in $VEIL_DATA/geolife and $VEIL_DATA/smartmeter/*.csv, one row each, then the counts.
+    """Everybody, one row each, then the counts.
 
     full: meters once more by alternate weeks.
     """
-    from veilstream.data.sources import read
-
-    folder = Path(os.environ.get("VEIL_DATA", "data"))
     rows: dict[str, Row] = {}
     mixed: dict[str, Row] = {}
-    for user in sorted(p for p in folder.glob("geolife/*") if p.is_dir()):
-        rows[user.name] = tried(survives, read([str(user)]), FitOptions(hold_out=1 / 3), LIMIT_KM, 1)
-    for table in sorted(folder.glob("smartmeter/*.csv")):
-        readings = read([str(table)], unit="kWh")
-        for name in readings.streams:
-            own, options = readings.only(name), FitOptions(n_states=BINS, hold_out=0.5)
-            rows[name] = tried(survives, own, options)
-            if full:
-                mixed[f"{name}, alternate weeks"] = tried(alternate, own, options)
+    for name, own in everybody():
+        if own.kind != "value":
+            rows[name] = tried(survives, own, FitOptions(hold_out=1 / 3), LIMIT_KM)
+            continue
+        options = FitOptions(n_states=BINS, hold_out=0.5)
+        rows[name] = tried(survives, own, options)
+        if full:
+            mixed[f"{name}, alternate weeks"] = tried(alternate, own, options)
     if not rows:
-        return {"data": {"note": "none: name a folder with geolife/ and smartmeter/ in VEIL_DATA"}}
+        return NONE
     counted = {"all": counts(rows)} | ({"all, alternate weeks": counts(mixed)} if mixed else {})
     return rows | mixed | counted
 

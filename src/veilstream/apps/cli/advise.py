@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilstream.apps.cli.common import grouped
+from veilstream.apps.cli.meaning import Meaning
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ Examples:
   veil advise me.veil
 
   veil advise meter.veil --json
+
+  veil advise me.veil --show 1km --distortion zero-one
 
   veil advise builtin:grid4x4-q2
 """
@@ -44,19 +48,22 @@ class Advice:
         return own | ({} if self.guess is None else self.guess.to_json())
 
 
+@grouped
 def advise(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
-    seed: Annotated[int, typer.Option(help="For random starts and estimates.")] = 0,
+    meaning: Meaning,
+    seed: Annotated[int, typer.Option(help="For random starts and estimates.", min=0)] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Three to five operating points: how often an adversary is right, how far off it is felt, bits, the command."""
-    from veilstream.apps.cli.common import print_json, progress_bar, read_model
+    from veilstream.apps.cli.common import print_json, progress_bar
+    from veilstream.apps.report.content import asked_words
     from veilstream.solvers.comfort import about_data
 
-    source, artefact = read_model(model)
+    source, artefact = meaning.read(model)
     known = {} if artefact is None else artefact.provenance
     with progress_bar("advising", quiet=json_out) as progress:
-        rows = points(source, model, known, seed, progress)
+        rows = points(source, [model, *asked_words(meaning.asked)], known, seed, progress)
     if not rows:
         raise InputError(f"{model}: there is nothing to choose; no limit is both useful and hides something")
     warnings = about_data(known)
@@ -68,9 +75,12 @@ def advise(
 
 
 def points(
-    source: "Utility", model: str, provenance: dict[str, Any], seed: int, progress: "Progress | None"
+    source: "Utility", asked: list[str], provenance: dict[str, Any], seed: int, progress: "Progress | None"
 ) -> list[Advice]:
-    """At shares of the distance that revealing nothing costs, above what nobody can avoid; each once."""
+    """At shares of the distance that revealing nothing costs, above what nobody can avoid; each once.
+
+    asked: the model, and the flags that say what matters.
+    """
     from veilstream.apps.headline import Guess, bits_of, felt_of
     from veilstream.core.problem import Average
     from veilstream.solvers import solve
@@ -95,7 +105,7 @@ def points(
         felt, bits = felt_of(s), bits_of(s)
         if any(abs(felt - r.felt) < SAME * blind and abs(bits - r.bits) < SAME * truth for r in found):
             continue
-        command = shlex.join(["veil", "solve", model, "--avg", text, "-o", "policy.veil"])
+        command = shlex.join(["veil", "solve", *asked, "--avg", text, "-o", "policy.veil"])
         guess = Guess.of(source.chain, s.policy, seed)
         sure = s.level if s.record is None else Level.ESTIMATED  # felt is exact, bits on the record are not
         found.append(Advice(text, guess, felt, bits, str(level(sure, provenance)), command))
@@ -114,20 +124,21 @@ def show(source: "Utility", rows: list[Advice], warnings: list[str]) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from veilstream.audit.verdict import noun
+    from veilstream.units import off
 
     console = Console(highlight=False, soft_wrap=True)
-    unit, thing = source.unit or "units", noun(source.unit)
+    thing = source.thing
     told = rows[0].guess
     without = "" if told is None else f"names the {thing} in {told.blind:.0%} of steps, and "
+    truth = f"The truth would tell {source.chain.entropy_rate:.3f} bits per step."
     console.print(
         f"[bold]{escape(source.chain.name)}[/]: without any release an adversary {without}the one best guess is "
-        f"{source.blind:.3g} {unit} off. The truth would tell {source.chain.entropy_rate:.3f} bits per step."
+        f"{off(f'{source.blind:.3g}', source.unit)}. {truth}"
     )
     lines = [(f"{thing} named", "felt", "bits per step", "command")]
     for r in rows:
         named = "" if r.guess is None else f"{r.guess.right:.0%} of steps"
-        lines.append((named, f"{r.felt:.3g} {unit} off", f"{r.bits:.3f}", r.command))
+        lines.append((named, off(f"{r.felt:.3g}", source.unit, ""), f"{r.bits:.3f}", r.command))
     widths = [max(len(line[i]) for line in lines) for i in range(3)]
     for *cells, command in lines:  # no table: a command must not be cut, however narrow the terminal
         print("  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)), "", command)

@@ -51,7 +51,7 @@ def audit(
     copies: Annotated[int, typer.Option(help="Releases of each recorded trace.", rich_help_panel=WORK)] = 40,
     streams: Annotated[int, typer.Option(help="Streams drawn from the chain.", rich_help_panel=WORK)] = 240,
     steps: Annotated[int, typer.Option(help="Steps of each of them.", rich_help_panel=WORK)] = 300,
-    seed: Annotated[int, typer.Option(help="For draws and networks.", rich_help_panel=WORK)] = 0,
+    seed: Annotated[int, typer.Option(help="For draws and networks.", min=0, rich_help_panel=WORK)] = 0,
     gaps: Annotated[str | None, typer.Option(help="split or bridge, as in veil fit.", rich_help_panel=DATA)] = None,
     noise: Annotated[str | None, typer.Option(help="nearest or drop, as in veil fit.", rich_help_panel=DATA)] = None,
     bin: Annotated[str | None, typer.Option(help="first, mean or sum, as in veil fit.", rich_help_panel=DATA)] = None,

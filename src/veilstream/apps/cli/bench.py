@@ -7,7 +7,7 @@ import typer
 from veilstream.errors import InputError
 
 GROUPS = ["core", "large", "cycle", "data", "gateway", "nats", "fleet", "deep"]
-ASKED = ["survive", "feedback"]  # only when named: it needs recorded data
+ASKED = ["survive", "feedback", "felt"]  # only when named: they need recorded data
 EXAMPLES = """
 Examples:
 

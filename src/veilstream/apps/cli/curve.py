@@ -1,9 +1,17 @@
 """`veil curve`: the trade-off between utility and privacy."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from veilstream.apps.cli.common import grouped
+from veilstream.apps.cli.meaning import Meaning
+from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from veilstream.core.policy import Policy
+    from veilstream.data.utility import Utility
 
 EXAMPLES = """
 Examples:
@@ -13,32 +21,39 @@ Examples:
   veil curve me.veil --methods causal-ba,myopic,planar-laplace --plot curve.svg
 
   veil curve me.veil --certify --seconds 120 --json
+
+  veil curve meter.veil --distortion squared --show states
 """
 
 
+@grouped
 def curve(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
+    meaning: Meaning,
     methods: Annotated[str, typer.Option(help="Separated by commas.")] = "causal-ba,myopic,planar-laplace",
     points: Annotated[int, typer.Option(help="Weights on the curve.", min=2, max=200)] = 24,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (.png, .svg or .pdf).")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Prove a lower bound and draw the band.")] = False,
     seconds: Annotated[float, typer.Option(help="Time for the certificates, in all.")] = 60.0,
-    seed: Annotated[int, typer.Option(help="For random starts and estimates.")] = 0,
+    seed: Annotated[int, typer.Option(help="For random starts and estimates.", min=0)] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Leakage against distortion, with what cannot be beaten."""
-    from veilstream.apps.cli.common import need, print_json, progress_bar, read_model
+    from veilstream.apps.cli.common import need, print_json, progress_bar
     from veilstream.core.problem import Average
     from veilstream.solvers import curve as run
     from veilstream.solvers import default_weights
     from veilstream.solvers.baselines import SHAPES, Baseline
 
-    source, _ = read_model(model)
+    asked = [m.strip() for m in methods.split(",") if m.strip()]
+    if not asked:
+        raise InputError("--methods names none; give some, as in causal-ba,planar-laplace")
+    source, _ = meaning.read(model)
     problem = source.problem(Average(weight=1.0))
     weights = default_weights(problem, points)
     curves, families = {}, {}
     with progress_bar("curve", quiet=json_out) as progress:
-        for method in [m.strip() for m in methods.split(",") if m.strip()]:
+        for method in asked:
             if method in SHAPES:
                 families[method] = Baseline(method, seed=seed).family(problem, progress)
             else:
@@ -54,22 +69,36 @@ def curve(
         save_figure(trade_off(curves, families, source.unit, problem), plot)
     if json_out:
         others = {
-            name: [{"leakage": p.leakage, "leakage_se": p.leakage_se, "distortion": p.distortion} for p in family]
+            name: [
+                {"leakage": p.leakage, "leakage_se": p.leakage_se, "distortion": p.distortion} | felt(source, p.policy)
+                for p in family
+            ]
             for name, family in families.items()
         }
-        print_json({"chain": source.chain.name, **{m: [s.to_json() for s in c] for m, c in curves.items()}, **others})
+        ours = {m: [s.to_json() | felt(source, s.policy) for s in c] for m, c in curves.items()}
+        print_json({"chain": source.chain.name, "unit": source.unit, **ours, **others})
         return
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("lambda", "method", f"distortion ({source.unit or 'units'})", "bits per step", "at least", box=None)
+    unit = source.unit or "units"
+    heads = ["lambda", "method", f"distortion ({unit})", "bits per step", "at least"]
+    table = Table(*heads[:2], *([] if source.course is None else [f"felt ({unit})"]), *heads[2:], box=None)
     for method, solutions in curves.items():
         for s in solutions:
             low = "" if s.leakage_lower is None else f"{s.leakage_lower:.4f}"
-            table.add_row(f"{s.weight:.4g}", method, f"{s.distortion:.4f}", f"{s.leakage:.4f}", low)
+            far = [f"{v:.4f}" for v in felt(source, s.policy).values()]
+            table.add_row(f"{s.weight:.4g}", method, *far, f"{s.distortion:.4f}", f"{s.leakage:.4f}", low)
     for method, family in families.items():
         for p in family:
-            table.add_row("", method, f"{p.distortion:.4f}", f"{p.leakage:.4f} ± {1.96 * p.leakage_se:.4f}", "")
+            far = [f"{v:.4f}" for v in felt(source, p.policy).values()]
+            told = f"{p.leakage:.4f} ± {1.96 * p.leakage_se:.4f}"
+            table.add_row("", method, *far, f"{p.distortion:.4f}", told, "")
     Console(highlight=False).print(table)
     if plot is not None:
         print(f"picture written to {plot}")
+
+
+def felt(source: "Utility", policy: "Policy") -> dict[str, Any]:
+    """The mean distance from reading to release, on the record where there is one; the rest is the long run's."""
+    return {} if source.course is None else {"raw_distortion": source.course.felt(policy)}

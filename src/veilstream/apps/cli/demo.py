@@ -49,7 +49,7 @@ class Row:
 def demo(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for what it makes.")] = Path("out/demo"),
     seconds: Annotated[float, typer.Option(help="Time for the certificates, in all.")] = 20.0,
-    seed: Annotated[int, typer.Option(help="Of the invented commuter and the example day.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the invented commuter and the example day.", min=0)] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """An invented commuter: model, policies at three accuracies, a week released, an audit, a report to open."""
@@ -67,7 +67,7 @@ def demo(
     from veilstream.apps.report.plots import demo_figure, save_figure
 
     report, picture = out / "report.html", out / "demo.png"
-    check_writable(report)
+    check_writable(report, "report.html")
     source = city(20_000, seed)
     chain = MarkovChain.fit([source.path], n_states=len(source.states), name="a commuter's city")
     with progress_bar("veil demo", quiet=json_out) as progress:

@@ -84,7 +84,7 @@ def fit(
     length: Annotated[
         int, typer.Option("--steps", help="Steps of the synthetic source.", rich_help_panel=DATA)
     ] = 20_000,
-    seed: Annotated[int, typer.Option(help="For the synthetic source and the folds.", rich_help_panel=DATA)] = 0,
+    seed: Annotated[int, typer.Option(help="For the synthetic source and the folds.", min=0, rich_help_panel=DATA)] = 0,
     stream: Annotated[str | None, typer.Option(help="Fit this stream only.", rich_help_panel=DATA)] = None,
     columns: Annotated[
         str | None,
@@ -136,6 +136,7 @@ def fit(
         int | None,
         typer.Option(
             help="Wanted number: the radius is searched; for values, bins of equal counts (default 8).",
+            min=1,
             rich_help_panel=STATES,
         ),
     ] = None,
@@ -168,7 +169,7 @@ def fit(
     order: Annotated[
         str, typer.Option(help="Order of the chain, or auto: by held-out log-loss.", rich_help_panel=CHAIN)
     ] = "1",
-    max_order: Annotated[int, typer.Option(help="Highest order that auto tries.", rich_help_panel=CHAIN)] = 3,
+    max_order: Annotated[int, typer.Option(help="Highest order that auto tries.", min=1, rich_help_panel=CHAIN)] = 3,
     hold_out: Annotated[
         str,
         typer.Option(
@@ -252,9 +253,31 @@ def fit(
             (readings.only(s), out and out.replace("{stream}", _safe(s)), _per_stream(plot, s))
             for s in readings.streams
         ]
-    results = [_one(own, told | options, path, picture, truth, json_out) for own, path, picture in jobs]
+    found: list[tuple[FittedModel, dict[str, Any]]] = []
+    try:
+        with progress_bar("fitting", json_out) as progress:
+            for i, (own, path, picture) in enumerate(jobs):
+                tell = _part(progress, i, [own.streams[0] if len(own.streams) == 1 else "" for own, _, _ in jobs])
+                found.append(_one(own, told | options, path, picture, truth, tell))
+    finally:  # what was written is told, whatever became of the rest
+        if not json_out:
+            from veilstream.apps.cli.fit_view import show
+
+            for model, result in found:
+                show(model, result)
     if json_out:
+        results = [result for _, result in found]
         print_json(results[0] if len(results) == 1 else {"models": results})
+
+
+def _part(progress: Progress | None, i: int, names: list[str]) -> Progress:
+    """Progress of the i-th of these models, as that of all of them."""
+
+    def tell(done: float, what: str) -> None:
+        if progress:
+            progress((i + done) / len(names), f"{names[i]}, {what}" if names[i] else what)
+
+    return tell
 
 
 def _one(
@@ -263,15 +286,14 @@ def _one(
     out: str | None,
     plot: Path | None,
     truth: Source | None,
-    quiet: bool,
-) -> dict[str, Any]:
-    """Fit, write, draw and print one model; returns its JSON."""
-    from veilstream.apps.cli.common import in_flags, progress_bar
+    progress: Progress,
+) -> tuple[FittedModel, dict[str, Any]]:
+    """Fit, write and draw one model; returns it with its JSON."""
+    from veilstream.apps.cli.common import in_flags
     from veilstream.data.fit import fit as run
     from veilstream.solvers.comfort import about_data
 
-    with progress_bar(f"fitting {readings.streams[0] if len(readings.streams) == 1 else 'all streams'}", quiet):
-        model = run(readings, **options)
+    model = run(readings, progress=progress, **options)
     result = {"chain": model.chain.name, **model.to_json(), "data_sha256": readings.sha256}
     result["notes"] = [*result["notes"], *about_data({"card": model.figures()})]
     result |= {key: [in_flags(line) for line in result[key]] for key in ("study_only", "notes")}
@@ -282,13 +304,11 @@ def _one(
         artefact = model.save(out, shlex.join(["veil", *sys.argv[1:]]))
         result |= {"model": out, "sha256": artefact.sha256}
     if plot is not None:
-        _draw(model, plot)
-        result["plot"] = str(plot)
-    if not quiet:
-        from veilstream.apps.cli.fit_view import show
+        from veilstream.apps.cli.fit_view import draw
 
-        show(model, result)
-    return result
+        draw(model, plot)
+        result["plot"] = str(plot)
+    return model, result
 
 
 def _read(sources: list[str], told: dict[str, str | None], skip_bad: bool, progress: Progress | None) -> Readings:
@@ -333,15 +353,6 @@ def truth_report(model: FittedModel, source: Source) -> dict[str, Any]:
         error = np.abs(model.chain.transition[np.ix_(match, match)] - source.chain.transition)
         report |= {"max_error": float(error.max()), "mean_error": float(error.mean())}
     return report
-
-
-def _draw(model: FittedModel, path: Path) -> None:
-    try:
-        model.plot().savefig(path, dpi=120)
-    except (OSError, ValueError) as problem:
-        if isinstance(problem, InputError):
-            raise
-        raise InputError(f"{path}: the picture cannot be written ({problem})") from None
 
 
 def _safe(stream: str) -> str:

@@ -8,9 +8,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from veilstream.errors import InputError
 from veilstream.units import format_duration
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from veilstream.data.model import FittedModel
 
 UNTOLD = "the value (no unit told: --unit)"
@@ -134,3 +137,12 @@ def _gaps(model: FittedModel) -> Table:
             c.name, f"{c.transitions:,}", f"{c.entropy_data:.4f}", f"{c.entropy_rate:.4f}", "chosen" if c.chosen else ""
         )
     return table
+
+
+def draw(model: FittedModel, path: Path) -> None:
+    try:
+        model.plot().savefig(path, dpi=120)
+    except (OSError, ValueError) as problem:
+        if isinstance(problem, InputError):
+            raise
+        raise InputError(f"{path}: the picture cannot be written ({problem})") from None

@@ -82,7 +82,7 @@ def fleet(
     certify: Annotated[
         float, typer.Option(help="Seconds of proof per user; 0: none.", min=0, rich_help_panel=LIMITS)
     ] = 5.0,
-    audit: Annotated[str, typer.Option(help="quick (exact adversaries) or off.", rich_help_panel=LIMITS)] = "quick",
+    audit: Annotated[str, typer.Option(help="quick (exact adversaries) or none.", rich_help_panel=LIMITS)] = "quick",
     pool: Annotated[
         str,
         typer.Option(
@@ -91,7 +91,7 @@ def fleet(
     ] = "auto",
     period: Annotated[str | None, typer.Option(help="Length of a step, as in veil fit.", rich_help_panel=MODEL)] = None,
     states: Annotated[
-        int | None, typer.Option(help="States: bins of values, or stops searched for.", rich_help_panel=MODEL)
+        int | None, typer.Option(help="States: bins of values, or stops searched for.", min=1, rich_help_panel=MODEL)
     ] = None,
     grid: Annotated[
         str | None,
@@ -121,7 +121,7 @@ def fleet(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.", rich_help_panel=DATA)
     ] = False,
-    seed: Annotated[int, typer.Option(help="Each user's own seed follows from it and her name.")] = 0,
+    seed: Annotated[int, typer.Option(help="Each user's own seed follows from it and her name.", min=0)] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print the content of fleet.json.")] = False,
 ) -> None:
     """One model, policy, curve and audit per user, and a page over all of them. Exit code 1: some failed."""
@@ -138,7 +138,8 @@ def fleet(
     from veilstream.data.fitting import FitOptions
     from veilstream.data.recording import Recording
 
-    for what, value, known in (("--pool", pool, ("auto", "off")), ("--audit", audit, ("quick", "off"))):
+    audit = "none" if audit == "off" else audit  # what it was called
+    for what, value, known in (("--pool", pool, ("auto", "off")), ("--audit", audit, ("quick", "none"))):
         if value not in known:
             raise InputError(f"{what} must be {' or '.join(known)}, found {value!r}")
     if order != "auto" and not (order.isdecimal() and int(order) >= 1):
@@ -209,7 +210,8 @@ def show(summary: Summary, out: Path) -> None:
         far, bits = f"({r['distortion']:.3g}) {r['unit']}", f"({r['leakage']:.4f})"
         if r["raw_distortion"] is not None:
             far, bits = f"{r['raw_distortion']:.3g} {far}", f"{max(r['raw_leakage'], 0.0):.4f} {bits}"
-        table.add_row(escape(r["user"]), f"{r['steps']:,}", far, bits, low, f"{r['entropy_rate']:.3f}", verdict)
+        steps = f"{r['steps']:,}" + (f", by {r['cycle']['kind']}" if r["cycle"] else "")
+        table.add_row(escape(r["user"]), steps, far, bits, low, f"{r['entropy_rate']:.3f}", verdict)
     console.print(table)
     thin = [r["user"] for r in told["rows"] if r["level"] == Level.MODEL_ONLY]
     if thin:

@@ -34,7 +34,7 @@ def paper(
     only: Annotated[str | None, typer.Option(help="These items only, separated by commas.")] = None,
     seconds: Annotated[float, typer.Option(help="Time for the certificate of a point.", min=0.0)] = 3.0,
     full: Annotated[bool, typer.Option("--full", help="The paper's budgets, a2c at every point: days.")] = False,
-    seed: Annotated[int, typer.Option(help="For random starts, examples and estimates.")] = 0,
+    seed: Annotated[int, typer.Option(help="For random starts, examples and estimates.", min=0)] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make the paper's figures and say where our numbers agree; a run that was interrupted goes on where it was."""

@@ -35,7 +35,7 @@ def refit(
     tz: Annotated[str | None, typer.Option(help="Time zone of stamps that have none.")] = None,
     time_format: Annotated[str | None, typer.Option(help="Format of the stamps, as in veil fit.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.")] = False,
-    seed: Annotated[int, typer.Option(help="For the folds.")] = 0,
+    seed: Annotated[int, typer.Option(help="For the folds.", min=0)] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make a model anew when its person has changed (veil audit says so): states, steps and names stay as they are.

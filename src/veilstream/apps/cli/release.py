@@ -65,7 +65,9 @@ def release(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.", rich_help_panel=READ)
     ] = False,
-    seed: Annotated[int | None, typer.Option(help="For tests only: draws that can be repeated protect nobody.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="For tests only: draws that can be repeated protect nobody.", min=0)
+    ] = None,
     json_out: Annotated[bool, typer.Option("--json", help="The account on stderr as JSON.")] = False,
 ) -> None:
     """Read true readings, write releases to standard output: one line a step, as CSV or JSON lines."""

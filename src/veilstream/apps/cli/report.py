@@ -35,7 +35,7 @@ def report(
     audit: Annotated[
         str, typer.Option(help="quick: exact adversaries; full: learned ones too, minutes (needs JAX); none.")
     ] = "quick",
-    seed: Annotated[int, typer.Option(help="Of the released examples and estimates.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the released examples and estimates.", min=0)] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write one self-contained page: what the policy reveals, what it costs, and how sure that is."""

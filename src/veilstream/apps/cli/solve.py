@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from veilstream.apps.cli.common import grouped
+from veilstream.apps.cli.meaning import Meaning
+from veilstream.errors import InputError
+
 if TYPE_CHECKING:
     from veilstream.apps.headline import Guess
     from veilstream.core.interval import Interval
@@ -50,8 +54,10 @@ LATER = (
 NO_LATER = "model only: no data was held out when the model was fitted, so nothing here is checked on later data"
 
 
+@grouped
 def solve(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
+    meaning: Meaning,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="The policy file to write.")] = None,
     avg: Annotated[
         str | None, typer.Option(help="Mean distortion at most, as in 2km, or 25%: of what revealing nothing costs.")
@@ -67,20 +73,7 @@ def solve(
     ] = None,
     max_bits: Annotated[
         float | None,
-        typer.Option(help="Under --feedback: never leak more than this per step, even if the limit fails."),
-    ] = None,
-    distortion: Annotated[
-        str,
-        typer.Option(
-            help="felt: from readings to releases; states: between states, the paper's meaning. And what of it: "
-            "absolute, squared, zero-one, or a FILE.csv of costs with names (inf: never)."
-        ),
-    ] = "felt",
-    show: Annotated[
-        str | None,
-        typer.Option(
-            "--show", help="Release points of a public grid this far apart, or states. [default: 250m; round levels]"
-        ),
+        typer.Option(help="Under --feedback: never leak more than this per step, even if the limit fails.", min=0),
     ] = None,
     keep_total: Annotated[
         bool, typer.Option("--keep-total", help="Values: releases add up to the readings in the mean (a bill).")
@@ -103,7 +96,7 @@ def solve(
     ] = None,
     float32: Annotated[bool, typer.Option("--float32", help="Sweep in single precision: half the memory.")] = False,
     memory: Annotated[float | None, typer.Option(help="GB it may use; what is free unless told.")] = None,
-    seed: Annotated[int, typer.Option(help="For random starts and estimates.")] = 0,
+    seed: Annotated[int, typer.Option(help="For random starts and estimates.", min=0)] = 0,
     option: Annotated[list[str] | None, typer.Option(help="Of the method, as in steps=1000000; repeatable.")] = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -112,6 +105,7 @@ def solve(
 
     from veilstream.apps.cli.common import in_flags, options_of, print_json, progress_bar
     from veilstream.apps.headline import Guess
+    from veilstream.apps.verbs.report import check_writable
     from veilstream.artefact import is_guess
     from veilstream.core.capacity import most_bits
     from veilstream.core.held_out import FIGURES
@@ -119,6 +113,10 @@ def solve(
     from veilstream.solvers import Level
     from veilstream.solvers.ask import solve as run
 
+    if out is not None:
+        check_writable(out, "policy.veil")
+    if max_bits is not None and feedback is None:
+        raise InputError("--max-bits bounds the rungs of --feedback: give that too, or --budget for a plain policy")
     options = options_of(option)
     if reach is not None:
         options["reach"] = reach
@@ -140,8 +138,8 @@ def solve(
             budget=budget,
             feedback=feedback,
             max_bits=max_bits,
-            distortion=distortion,
-            show=show,
+            distortion=meaning.distortion,
+            show=meaning.show,
             keep_total=keep_total,
             pairs=pairs,
             certify_seconds=seconds,
@@ -188,6 +186,7 @@ def print_solution(
 
     console = Console(highlight=False)
     unit, tried, later = source.unit or "units", solution.record, solution.held_out
+    wrong = "of steps wrong, " if unit == "%" else ""
     told = "" if later is None else f"{later.level}: {later.units} {later.unit}"
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
@@ -197,9 +196,9 @@ def print_solution(
     rate = f"{solution.leakage:.4f}{spread}", f"bits per step, {solution.level}"
     if tried is None:
         table.add_row("leakage", *rate)
-        far = "distortion", f"{solution.distortion:.4f}", f"{unit} on average"
+        far = "distortion", f"{solution.distortion:.4f}", f"{unit} {wrong}on average"
     else:
-        table.add_row("felt", f"{tried.felt:.4f}", f"{unit} from reading to release, mean over the record")
+        table.add_row("felt", f"{tried.felt:.4f}", f"{unit} {wrong}from reading to release, mean over the record")
         table.add_row("  long run", f"{solution.distortion:.4f}", f"{unit}, the same under the chain")
         table.add_row(
             "leakage",
@@ -223,7 +222,7 @@ def print_solution(
         table.add_row(*far)
     between = solution.asked.between_states(solution)
     if between is not None:
-        table.add_row("between states", f"{between:.4f}", f"{unit} from state to release")
+        table.add_row("between states", f"{between:.4f}", f"{unit} {wrong}from state to release")
     table.add_row("objective", f"{solution.objective:.4f}", f"leakage + {solution.weight:g} x distortion")
     if solution.lower_bound is not None:
         table.add_row("  at least", f"{solution.lower_bound:.4f}", f"for any policy, proved: gap {solution.gap:.2%}")
@@ -238,7 +237,7 @@ def print_solution(
         table.add_row("releases", f"{solution.problem.n_outputs}", described(source.points))
     table.add_row("the truth", f"{truth:.4f}", "bits per step if nothing were hidden")
     console.print(f"[bold]{escape(solution.problem.chain.name)}[/], {solution.problem.constraint}, {solution.method}")
-    console.print(headline(guess, felt_of(solution), bits_of(solution), source.unit))
+    console.print(headline(guess, felt_of(solution), bits_of(solution), source.unit, source.thing))
     console.print(table)
     console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
     if later is not None:

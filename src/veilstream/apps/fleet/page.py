@@ -151,7 +151,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     """Most revealing first; `data-v` is what a click on the head sorts by."""
     heads = (
         "user", "felt", "bits felt", "error", "leakage", "of the truth", "at least", "gap", "entropy rate", "states",
-        "steps", "helped by", "named", "later: error", "later: bits", "at most", "moves", "level", "audit",
+        "steps", "clock", "helped by", "named", "later: error", "later: bits", "at most", "moves", "level", "audit",
     )  # fmt: skip
     body = []
     for r in rows:
@@ -170,6 +170,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
             (number(r["entropy_rate"]), r["entropy_rate"]),
             (str(r["states"]), r["states"]),
             (f"{r['steps']:,}", r["steps"]),
+            _clock(r.get("cycle")),
             ("" if not pool else f"{pool['helpers']:.0f} x {pool['strength']:g}", pool and pool["strength"]),
             (f"{named['nothing']:.0%} → {named['released']:.0%}" if named else "", named.get("released")),
             *_later(r),
@@ -187,7 +188,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         "<section><h2>User by user</h2><p>A click on a head sorts. <em>felt</em>, <em>bits felt</em>: from reading to "
         "release, and per step, on her own record, starts and gaps included; <em>error</em>, <em>leakage</em>: the "
         "same in the long run of her chain. <em>at least</em>: no policy this accurate tells "
-        "less (proved). <em>helped by</em>: how many others, and the transitions per state they count for. "
+        "less (proved). <em>clock</em>: her chain knows the hour, as everybody does. <em>helped by</em>: how many "
+        "others, and the transitions per state they count for. "
         "<em>named</em>: how often someone who knows chain and policy names her state right on her own traces, without "
         "the releases → with them (estimated). <em>later</em>: on her own latest traces or weeks, which nothing was "
         "fitted to (held out, 95 % interval); bits are an upper bound whatever the law of that data, <em>at most</em> "
@@ -196,6 +198,11 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(body)}</tbody></table></div></section>"
     )
+
+
+def _clock(cycle: dict[str, Any] | None) -> tuple[str, Any]:
+    """By day or by week, and its phases."""
+    return ("", None) if not cycle else (f"{cycle['kind']}, {cycle['phases']} phases", cycle["phases"])
 
 
 def _moves(climbed: dict[str, Any] | None) -> tuple[str, Any]:

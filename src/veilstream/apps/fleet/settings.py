@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from veilstream.core.problem import Average, Both, Budget, Constraint, Instantaneous
 from veilstream.errors import InputError
@@ -55,10 +55,14 @@ class Settings:
 
     def check_units(self, units: Iterable[str]) -> None:
         """Every unit met has its limit, before any work begins."""
-        for unit in sorted(set(units)):
+        units = sorted(set(units))
+        for unit in units:
             for what, texts in (("`avg`", self.avg), ("`at_most`", self.at_most)):
                 if texts:
                     _for_unit(texts, unit, what, 1.0)
+        for text in self.show:
+            if not any(replace(self, show=(text,)).shown(unit) for unit in units):
+                raise InputError(f"`show` {text}: no user has values in that unit ({', '.join(map(repr, units))})")
 
     def shown(self, unit: str) -> str | None:
         """What of `show` is for users in this unit."""

@@ -31,7 +31,7 @@ from veilstream.data.utility import Utility
 if TYPE_CHECKING:
     from veilstream.solvers.solution import Solution
 
-WORK = 2  # raised whenever the same task gives other files
+WORK = 3  # raised whenever the same task gives other files
 TIMED = ("seconds", "lower_bound", "leakage_lower", "gap")  # of a solution: what depends on how fast the machine is
 LONGEST_AUDIT = 20_000  # recorded steps that are released anew; beyond, the first so many
 
@@ -190,6 +190,7 @@ def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> di
         "steps": model.runs.steps,
         "transitions": model.runs.transitions,
         "period_s": model.period_s,
+        "cycle": model.cycle.to_json(),
         "entropy_rate": model.chain.entropy_rate,
         "blind_distortion": blind,
         "raw_distortion": None if record is None else record.felt,

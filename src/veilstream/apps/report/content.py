@@ -24,7 +24,6 @@ from veilstream.apps.report.points import (
 )
 from veilstream.apps.report.rivals import Elsewhere, Rival, at_policy, felt_of, modest
 from veilstream.artefact import Artefact
-from veilstream.audit.verdict import noun
 from veilstream.core.course import DRAWS, Course, OnCourse
 from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array
@@ -38,7 +37,7 @@ from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.bounds import certify_curve
 from veilstream.solvers.comfort import about_data, about_policy, honest_point, level
 from veilstream.solvers.solution import Level, Point, Progress, Solution
-from veilstream.units import format_duration
+from veilstream.units import format_duration, noun
 
 MAX_STEPS = 288
 MAX_CELLS = 1_500_000  # bytes of posteriors and channels in a page, over all operating points
@@ -102,6 +101,11 @@ class Content:
     def blind(self) -> float:
         """How often an adversary who sees no release is right."""
         return commonest(self.artefact.chain)
+
+    @property
+    def thing(self) -> str:
+        """What a state is, in a word."""
+        return noun("" if self.artefact.states is None else self.artefact.states.unit)
 
     @property
     def own(self) -> Spot:
@@ -235,7 +239,7 @@ def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str
     if weight is None:
         told = artefact.provenance.get("command")
         return told if isinstance(told, str) and told and not shareable else f"that of this policy ({constraint})"
-    words = ["veil", "solve", "MODEL", "--lambda", f"{weight:.4g}", *_asked(artefact)]
+    words = ["veil", "solve", "MODEL", "--lambda", f"{weight:.4g}", *asked_words(artefact.provenance.get("asked"))]
     if isinstance(constraint, Both | Instantaneous):
         limit = constraint.limit if isinstance(constraint, Instantaneous) else constraint.instantaneous.limit
         unit = artefact.unit
@@ -248,9 +252,8 @@ def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str
     return shlex.join([*words, "-o", "policy.veil"])
 
 
-def _asked(artefact: Artefact) -> list[str]:
-    """The flags that say what the distortion and the releases are, where they were told."""
-    said = artefact.provenance.get("asked")
+def asked_words(said: Any) -> list[str]:
+    """The flags that say what the distortion and the releases are, where they were told; a file may say anything."""
     told = said if isinstance(said, dict) else {}
     pairs = [(flag, told.get(flag)) for flag in ("--distortion", "--show")]
     return [word for flag, v in pairs if isinstance(v, str) and v != "felt" and v.isprintable() for word in (flag, v)]
@@ -305,7 +308,8 @@ def payload(content: Content) -> dict[str, Any]:
         "unit": content.unit,
         "hours": (content.artefact.period_s or 0) / 3600,
         "names": content.names,
-        "thing": noun("" if states is None else states.unit),
+        "thing": content.thing,
+        "levels_in": "" if states is None else states.unit,
         "blind": _r(content.blind),
         "truth": _r(content.artefact.chain.entropy_rate),
         "law": _r(content.law),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from veilstream.apps.report.content import Content, number
-from veilstream.audit.verdict import noun
 from veilstream.solvers.solution import Level
+from veilstream.units import off
 
 LEVELS = {
     Level.PROVED: "holds for every adversary and every other policy, if the fitted chain is the truth",
@@ -47,10 +47,13 @@ def felt_row(content: Content) -> list[tuple[str, str]]:
     if own.record is None:
         return []
     record, long = own.record, amount(content, own.point.distortion)
+    far = f"{amount(content, record.felt)} from reading to release on average"
+    if content.unit == "%":
+        far = off(f"{record.felt:.3g}", content.unit)
     return [
         (
             "felt",
-            f"{amount(content, record.felt)} from reading to release on average ({long} in the chain's long run); "
+            f"{far} ({long} in the chain's long run); "
             f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step as released, starts and gaps "
             f"included ({number(own.point.leakage)} in the long run)",
         )
@@ -61,17 +64,17 @@ def verdict(content: Content) -> tuple[str, list[str]]:
     """A headline, and the sentences that back it, each with its guarantee level."""
     own, truth = content.own, content.artefact.chain.entropy_rate
     point = own.point
-    off = amount(content, point.distortion) + " off on average"
+    far = off(f"{point.distortion:.3g}", content.unit)
     if own.felt is not None:
         long = amount(content, point.distortion)
-        off = f"{amount(content, own.felt)} off on average on the record ({long} in the long run)"
+        far = f"{off(f'{own.felt:.3g}', content.unit)} on the record ({long} in the long run)"
     if own.less > 1 - 5e-4:
-        told = f"releases are {off} and tell next to nothing."
+        told = f"releases are {far} and tell next to nothing."
     else:
         share = f"{100 * own.less:.1f}" if own.less > 0.99 else f"{100 * own.less:.0f}"
-        told = f"releases are {off} and tell {share} % less than the truth would."
+        told = f"releases are {far} and tell {share} % less than the truth would."
     headline = (
-        f"Someone who sees every release names the {noun(content.unit)} in {100 * own.example.right:.0f} % of steps "
+        f"Someone who sees every release names the {content.thing} in {100 * own.example.right:.0f} % of steps "
         f"({100 * content.blind:.0f} % without any release); {told}"
     )
     spread = f" ± {1.96 * point.leakage_se:.4f}" if point.leakage_se else ""

@@ -144,11 +144,11 @@ def recorded(
     return sequences, runs.first, card, account, course_of(artefact, runs), later
 
 
-def check_writable(out: Path) -> None:
+def check_writable(out: Path, name: str = "report.html") -> None:
     """Say now, not after the work, that the page has nowhere to go."""
     folder = out.parent
     if out.is_dir():
-        raise InputError(f"{out} is a folder; name a file, as in {out / 'report.html'}")
+        raise InputError(f"{out} is a folder; name a file, as in {out / name}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

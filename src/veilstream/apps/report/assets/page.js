@@ -43,9 +43,9 @@
   }
   const widest = (names) => Math.max(...names.map((s) => s.length)) * 6.6;
   // names as labels: the unit stands beside the axis, and so does what all of them are
-  const bare = (name) => (data.unit && name.endsWith(unit) ? name.slice(0, -unit.length) : name).replace(/^(stop|cell) /, "");
+  const bare = (name) => (data.levels_in && name.endsWith(" " + data.levels_in) ? name.slice(0, -data.levels_in.length - 1) : name).replace(/^(stop|cell) /, "");
   const brief = (name) => (bare(name).length > 14 ? bare(name).slice(0, 13) + "\u2026" : bare(name));
-  const kind = data.levels !== null ? data.unit : data.names.some((name) => /^stop /.test(name)) ? "stop" : "";
+  const kind = data.levels !== null ? data.levels_in : data.names.some((name) => /^stop /.test(name)) ? "stop" : "";
   const names = data.names.map(brief);
   // the row of a state: values have the low ones at the bottom
   const line = (i) => (data.levels === null ? i : n - 1 - i);
@@ -334,8 +334,9 @@
     const own = index === data.own ? "This policy" : "Operating point " + (index + 1) + " of " + data.spots.length;
     const long = amount(spot.d), felt = spot.felt === null ? null : amount(spot.felt), off = felt === null ? long : felt;
     const told = spot.bits === null ? spot.l : Math.max(0, spot.bits);
-    const both = felt === null ? `${long} off on average` : `${felt} off on average on the record (${long} in the long run)`;
-    document.getElementById("short").textContent = `${off} off, ${number(told)} bits per step`;
+    const far = (amount, each) => (data.unit === "%" ? `wrong in ${amount} of steps` : `${amount} off${each}`);
+    const both = far(off, " on average") + (felt === null ? "" : ` on the record (${long} in the long run)`);
+    document.getElementById("short").textContent = `${far(off, "")}, ${number(told)} bits per step`;
     document.getElementById("now").textContent =
       `${own}: ${both}, ` +
       (spot.bits === null ? "" : `${number(told)} \u00b1 ${(1.96 * spot.bits_se).toFixed(4)} bits per step on the record (${data.record_level}), in the long run `) +
@@ -349,7 +350,7 @@
     document.getElementById("command").textContent = spot.command;
     for (const part of document.querySelectorAll(".own-only")) part.hidden = index === data.own;
     drawRivals(spot);
-    slider.setAttribute("aria-valuetext", `${off} off on average, ${number(told)} bits per step`);
+    slider.setAttribute("aria-valuetext", `${far(off, " on average")}, ${number(told)} bits per step`);
     document.getElementById("back").disabled = index === data.own;
     drawCurve(spot, index);
     drawTrace(spot);

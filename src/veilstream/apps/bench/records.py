@@ -1,0 +1,25 @@
+"""Real records to try promises on: $VEIL_DATA/geolife/USER and the households of $VEIL_DATA/smartmeter/*.csv."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from veilstream.data.readings import Readings
+
+NONE: dict[str, dict[str, float | str]] = {
+    "data": {"note": "none: name a folder with geolife/ and smartmeter/ in VEIL_DATA"}
+}
+
+
+def everybody() -> "Iterator[tuple[str, Readings]]":
+    """People by their folder, then households by their column."""
+    from veilstream.data.sources import read
+
+    folder = Path(os.environ.get("VEIL_DATA", "data"))
+    for user in sorted(p for p in folder.glob("geolife/*") if p.is_dir()):
+        yield user.name, read([str(user)])
+    for table in sorted(folder.glob("smartmeter/*.csv")):
+        readings = read([str(table)], unit="kWh")
+        yield from ((name, readings.only(name)) for name in readings.streams)
