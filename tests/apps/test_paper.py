@@ -20,7 +20,17 @@ from veilstream.core.problem import Average, Instantaneous
 from veilstream.errors import InputError
 from veilstream.solvers import curve, solve
 
-QUICK = Budget(certify_s=0.1, streams=32, steps=50, critic_updates=10, paper_steps=400, paper_width=8)
+QUICK = Budget(
+    certify_s=0.1,
+    streams=32,
+    steps=50,
+    a2c_steps=4000,
+    a2c_width=8,
+    a2c_segments=2,
+    critic_updates=10,
+    paper_steps=400,
+    paper_width=8,
+)
 
 
 def test_every_module_has_an_item_of_its_own_name():

@@ -297,7 +297,7 @@ def test_every_uniform_is_53_bits_of_the_systems_and_is_used_once(monkeypatch):
         asked.append(n)
         return b"".join((((7 * i + len(asked)) << 11) | 5).to_bytes(8, "little") for i in range(n // 8))
 
-    monkeypatch.setattr("veilstream.core.release.os.urandom", counting)
+    monkeypatch.setattr("veilstream.core.uniforms.os.urandom", counting)
     source = SecureUniforms(block=4)
     drawn = [source(n).tolist() for n in (1, 3, 2, 6, 4)]
     expected = [[(7 * i + k) * 2.0**-53 for i in which] for k, which in ((1, [0]), (1, [1, 2, 3]), (2, [0, 1]))]

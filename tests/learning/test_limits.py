@@ -24,8 +24,9 @@ def grid(constraint):
 
 
 @pytest.mark.parametrize("method", SHORT)
-@pytest.mark.parametrize("constraint", [vs.Average(limit=0.4), vs.Budget(bits=0.4)], ids=str)
+@pytest.mark.parametrize("constraint", [vs.Average(limit=0.5), vs.Budget(bits=0.4)], ids=str)
 def test_a_limit_is_met_at_little_more_than_the_exact_solver_pays(method, constraint):
+    """At limits that one policy meets; where the curve jumps, as at 0.4, a learner ends on either side of it."""
     exact, learned = vs.solve(grid(constraint)), vs.solve(grid(constraint), method, **SHORT[method])
     limited, other = ("distortion", "leakage") if isinstance(constraint, vs.Average) else ("leakage", "distortion")
     bound = getattr(constraint, "limit", None) or constraint.bits

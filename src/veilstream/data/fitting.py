@@ -166,9 +166,10 @@ def find_states(
 
 
 def _name_states(readings: Readings, options: FitOptions) -> StateSpace:
-    for what in ("n_states", "grid_m", "width", "edges", "places", "cells_m", "resolution_m"):
-        if getattr(options, what):
-            raise InputError(f"`{what}` is for numbers; these readings are names, and each is a state")
+    fields = ("`n_states`", "`grid_m`", "`width`", "`edges`", "`places`", "`cells_m`", "`resolution_m`")
+    for what in fields:
+        if getattr(options, what.strip("`")):
+            raise InputError(f"{what} is for numbers; these readings are names, and each is a state")
     return named(readings.names)
 
 

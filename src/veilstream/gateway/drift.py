@@ -54,7 +54,7 @@ class Watch:
         self._first, self._following, self._symbols = states.first.tolist(), states.following, chain.symbols.tolist()
         longest = (recording.max_gap_s or recording.step_s) * (1 + 1e-9)
         self._filled = int(longest / recording.step_s) - 1 if recording.holds else 0  # steps, at most
-        self._week = None if recording.period_s is None else WEEK_S / recording.period_s
+        self._week = None if recording.period_s is None else max(WEEK_S / recording.period_s, 1.0)
         self.unit = "runs" if self._week is None else "weeks"
 
     def follow(self, kept: bytes | None, x: Sequence[int], step: Sequence[int], far: Sequence[float]) -> bytes:

@@ -138,7 +138,7 @@ def judge(
     ]
     there = f"{told_of(AS_PUBLISHED, desk.budget)}, ReLU, roll-outs of 600, at 3 limits, one seed."
     if not learned:
-        there = "A2C not run here without --full."
+        there = "A2C not run here: that takes `veil paper --full`."
     return Finding.judged(
         f"{len(ways)} ways give 16 stops. Over all the optimum leaks, at {spread(np.array([f.bits for f in ways]))}"
         f"; over the {len(near)} whose trace has 0.36 ± {NEAR_NATS:g} nats, at "

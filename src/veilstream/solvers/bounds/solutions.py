@@ -13,7 +13,7 @@ import numpy as np
 from veilstream.solvers.bounds.certify import Certificate, certify
 from veilstream.solvers.bounds.cyclic import certify_cycle
 from veilstream.solvers.bounds.local import certify_locally, local_pattern
-from veilstream.solvers.search import first_weights
+from veilstream.solvers.search import LOOKS, first_weights
 from veilstream.solvers.solution import Progress, Solution
 
 CLOSE = 0.99  # a bound on leakage this near to it needs no other weight
@@ -35,7 +35,7 @@ def certify_solution(solution: Solution, seconds: float, progress: Progress | No
 def leakage_elsewhere(solution: Solution, seconds: float, progress: Progress | None = None) -> float:
     """LB(w) - w D for the weight that says most about leakage at this distortion, by a quick look at a few."""
     problem, D = solution.problem, solution.distortion
-    weights = solution.weight * FACTORS if solution.weight > 0 else first_weights(problem)
+    weights = solution.weight * FACTORS if solution.weight > 0 else first_weights(problem, 2 * LOOKS)
 
     def at(weight: float, seconds: float, progress: Progress | None = None) -> float:
         other = replace(solution, weight=float(weight))
