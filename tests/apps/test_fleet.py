@@ -302,6 +302,7 @@ def test_bad_usage_is_one_line(tmp_path, veil):
         (["--pool", "maybe"], "auto or off"),
         (["--method", "nonsense"], "unknown method"),
         (["--max", "home=5km"], "one limit per unit"),
+        (["--avg", "25%", "--feedback", "sometimes"], "--feedback must be day, week"),
     ):
         code, _, err = veil("fleet", table, "-o", tmp_path / "out", *args)
         assert code == 2 and said in err and len(err.splitlines()) == 1

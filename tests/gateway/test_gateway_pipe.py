@@ -248,6 +248,7 @@ def test_the_command_resumes_and_says_what_it_did(tmp_path, veil):
         (["release", "{p}", "--store", "/nowhere/s.db"], "/nowhere/s.db"),
         (["release", "{p}", "--store", "s.db", "--no-store"], "exclude"),
         (["serve", "{p}"], "nothing to serve"),
+        (["serve", "{p}", "--mqtt", ""], "the broker's name"),
         (["serve", "{p}", "--http", "0.0.0.0:8080"], "token"),
         (["serve", "{p}", "--http", "eighty"], "port"),
         (["serve", "{p}", "--mqtt", "localhost", "--in", "a/+", "--out", "a/+"], "come back"),

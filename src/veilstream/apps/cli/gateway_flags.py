@@ -166,6 +166,8 @@ class Broker:
     def settings(self, address: str, access: Access, store_id: str) -> "BrokerSettings":
         from veilstream.gateway.broker import BrokerSettings
 
+        if not address.strip():
+            raise InputError("--mqtt: give the broker's name, as in localhost or broker:8883")
         tls, password = access.encryption(self.tls), secret("VEIL_MQTT_PASSWORD", access.password_file)
         host, port = host_and_port(address, "localhost", MQTT_PORT if tls is None else MQTT_TLS_PORT)
         name = self.client_id or f"veil-{store_id}"

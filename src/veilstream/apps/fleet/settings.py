@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from veilstream.core.problem import Average, Both, Budget, Constraint, Instantaneous
+from veilstream.data.recording import Recording
 from veilstream.errors import InputError
 from veilstream.units import parse_quantity
 
@@ -38,6 +39,8 @@ class Settings:
             object.__setattr__(self, "avg", (DEFAULT_AVG,))
         if self.feedback is not None and not self.avg:
             raise InputError("`feedback` keeps a mean limit: give one (`avg`)")
+        if self.feedback is not None and not self.feedback.isdecimal():
+            Recording(period_s=1.0).steps_in(self.feedback, "`feedback`")  # whether it is a stretch of time at all
         if self.points < 2:
             raise InputError(f"`points` must be at least 2, found {self.points}")
         for text in (*self.avg, *self.at_most):
