@@ -6,9 +6,6 @@ BIN := $(VENV)/bin
 
 # one more than cores: tests that wait for servers leave them idle
 JOBS := $(shell $(PYTHON) -c "import os; print(min((os.cpu_count() or 1) + 1, 8))")
-# each process of the tests is alone with its core: threads of BLAS would fight over it
-PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-
 QUICK := not slow and not service and not browser
 
 .PHONY: cover demo test check fix lint clean attack
@@ -18,14 +15,14 @@ demo: $(VENV)/.demo
 
 # everything
 test: $(VENV)/.dev services lint
-	$(PYTEST) -n $(JOBS) --durations 10
+	$(BIN)/python -m pytest -n $(JOBS) --durations 10
 
 # the same, a third slower: coverage of src, at least 90 %, also of the Python processes that tests start
 cover: $(VENV)/.dev services
-	$(PYTEST) -n $(JOBS) --cov --cov-report term
+	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report term
 
 check: $(VENV)/.dev lint
-	$(PYTEST) -n $(JOBS) -m "$(QUICK)"
+	$(BIN)/python -m pytest -n $(JOBS) -m "$(QUICK)"
 
 # tries to break the promises (docs/security.md): 10 minutes; LONG=1 an hour; SEED=... [DRILL=... [TRIAL=...]] the same again
 attack: $(VENV)/.dev services
