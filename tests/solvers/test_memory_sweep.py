@@ -64,14 +64,14 @@ def test_a_finer_memory_starts_as_good_as_the_coarse_one(seed):
     assert isinstance(policy, MemoryPolicy)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_memory_made_to_measure_beats_the_last_release_and_keeps_above_the_proof(seed):
     problem = sticky(seed)
     one = vs.solve(problem, window=1)
     grown = vs.solve(problem)
     assert grown.objective <= one.objective * (1 + 1e-9)
     assert grown.leakage == pytest.approx(rates(problem, grown.policy).leakage, abs=1e-9)
-    proved = certify(problem.chain.transition, problem.cost(4.0), upper=grown.objective, seconds=3.0)
+    proved = certify(problem.chain.transition, problem.cost(4.0), upper=grown.objective, seconds=1.0)
     assert proved.lower_bound <= grown.objective
     wide = vs.solve(problem, window=3)
     assert grown.objective <= wide.objective * (1 + 5e-4)
@@ -91,7 +91,7 @@ def test_from_another_weight_the_same_is_found(seed):
     assert near.objective(4.0) == pytest.approx(afresh.objective(4.0), rel=2e-3)
 
 
-@pytest.mark.parametrize("row", REFERENCE["average"], ids=lambda r: f"{r['chain']} {r['lam']}")
+@pytest.mark.parametrize("row", REFERENCE["average"][::3], ids=lambda r: f"{r['chain']} {r['lam']}")
 def test_a_limit_leads_back_to_the_weight_it_came_from(row):
     """At the distortion of a reference point no more leaks than there: the limit is met, and well."""
     free = vs.solve(vs.builtin_problem(row["chain"], vs.Average(weight=row["lam"])))
