@@ -14,7 +14,15 @@ from veilstream.gateway.store import Store
 from veilstream.gateway.wire import Reading, Refusal
 
 ONE = {"": Binding("policy 1", "chain 1")}
-CANARIES = [b"canary-name", b"canary-memory", b"canary-belief", b"canary-release", b"canary-mail", b"canary-point"]
+CANARIES = [
+    b"canary-drift",
+    b"canary-name",
+    b"canary-memory",
+    b"canary-belief",
+    b"canary-release",
+    b"canary-mail",
+    b"canary-point",
+]
 
 
 def filled(path, other="bob"):
@@ -22,6 +30,7 @@ def filled(path, other="bob"):
     store = Store(path, ONE)
     ann = Stream("", "canary-name", None, 7, 2.5, b"canary-memory", b"canary-belief", 5, 8, 3, 1, 0.5, 0.25)
     ann.pending_point = b"canary-point"
+    ann.drift = b"canary-drift"
     bob = Stream("", other, None, 7, 1.5, b"m", b"b", 5)
     mail = [(f"out/{ann.name}", b"canary-mail"), (FORWARD + ann.name, b"canary-mail"), ("out/bob", b"bob-mail")]
     store.commit(Batch([ann, bob], [(ann, 7, 2.5, b"canary-release"), (bob, 7, 1.5, b"bob-release")], mail))
