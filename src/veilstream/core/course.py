@@ -21,7 +21,7 @@ from veilstream.core.any_law import density
 from veilstream.core.chain import MarkovChain
 from veilstream.core.feedback import Excess
 from veilstream.core.information import Array, Index
-from veilstream.core.meter import HistoryMeter, Listener, Meter, Unmetered
+from veilstream.core.meter import Channels, HistoryMeter, Listener, Meter, Unmetered
 from veilstream.core.policy import Policy
 from veilstream.core.release import Mechanism
 
@@ -173,7 +173,9 @@ class Course:
         Of a ladder each move costs what it can tell; what its meter charges, which believes the chain, is beside it.
         """
         policy = policy.made_for(chain)
-        meter = Listener(chain) if chain.order == 1 else HistoryMeter.of(chain, Listener)
+        table = policy.table()
+        channels = None if table is None else Channels.of(table)
+        meter = Listener(chain, channels=channels) if chain.order == 1 else HistoryMeter.of(chain, Listener)
         found = self.run(policy, meter, draws=draws, beside=beside)
         if policy.moves_by is None:
             return found
@@ -207,33 +209,38 @@ class Course:
     ) -> OnCourse:
         """Every stream released several times, memory and belief going on over gaps."""
         copies = int(np.clip(draws // max(self.steps, 1), LEAST_COPIES, MOST_COPIES))
-        mechanism, rng, rule = Mechanism(policy, meter=meter), np.random.default_rng(seed), policy.moves_by
+        mechanism = Mechanism(policy, meter=meter, sighted=True)
+        channels, rng, rule = mechanism.channels, np.random.default_rng(seed), policy.moves_by
         totals, charged, each = np.zeros((2 if beside is None else 3, copies)), 0.0, list[Array]()
         rungs, moves = np.zeros(policy.rungs), 0
         for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
             s = mechanism.start(copies, first)
             account = None if rule is None else Excess.new(rule, s.step)
+            uniforms, told = rng.random((len(z), copies)), np.zeros((len(z), copies))
+            shown = np.empty((len(z), copies), dtype=np.int64)
             for t, x in enumerate(z.tolist()):
                 if gaps[t]:
                     s = mechanism.skip(s, int(gaps[t]))
-                told = np.zeros(copies)
                 if account is not None:
                     before, s = s, mechanism.move(s, account)
-                    told += s.total - before.total
+                    told[t] += s.total - before.total
                     moves += int((s.memory != before.memory).sum())
                 now, z_t = mechanism.look(s), np.full(copies, x)
-                y = mechanism.draw(s, now, z_t, rng.random(copies))
-                if now.law is not None and now.channel is not None:
-                    told += density(now, z_t, y)
+                y = shown[t] = mechanism.draw(s, now, z_t, uniforms[t])
+                if channels is not None:
+                    told[t] += channels.density(s.belief, s.memory, z_t, y)
+                elif now.law is not None and now.channel is not None:
+                    told[t] += density(now, z_t, y)
                 if account is not None:
                     account.count(distance[t, y], s.step)
                     np.add.at(rungs, policy.rung(s.memory), 1)
-                figures = np.stack([distance[t, y], told, *([] if beside is None else [beside[x, y]])])
-                totals += figures
-                each.append(figures.mean(1))
                 s = mechanism.after(s, now, y)
             charged += float(s.total.mean())
-        means = np.stack(each, 1)
+            far = np.take_along_axis(distance, shown, 1)
+            figures = np.stack([far, told, *([] if beside is None else [beside[z[:, None], shown]])])
+            totals += figures.sum(1)
+            each.append(figures.mean(2))
+        means = np.concatenate(each, 1)
         far_se, bits_se = totals[:2].std(1, ddof=1) / self.steps / np.sqrt(copies)
         found = OnCourse(float(means[0].mean()), float(far_se), float(means[1].mean()), float(bits_se), copies, means)
         if rule is None:

@@ -120,14 +120,6 @@ class Follower(Plain):
 
 
 @dataclass(frozen=True, eq=False)
-class Listener(Follower):
-    """The output law at the belief, for whoever reckons the bits of a release himself."""
-
-    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
-        return np.zeros(len(belief)), output_law(belief, self.seen(a))
-
-
-@dataclass(frozen=True, eq=False)
 class Channels:
     """The channels of a policy that is a table, by memory."""
 
@@ -162,6 +154,22 @@ class Channels:
         S, Y, Z = self.columns.shape
         found: Array = self.columns.reshape(S * Y, Z).take(memory * Y + y, 0)
         return found
+
+    def density(self, b: Array, memory: Memory, z: Index, y: Index) -> Array:
+        """log2 a_s(y|z) / p(y), p the output law at b."""
+        a_y = self.column(memory, y)
+        bits: Array = np.log2(a_y[np.arange(len(y)), z] / dot(b, a_y))
+        return bits
+
+
+@dataclass(frozen=True, eq=False)
+class Listener(Follower):
+    """The output law at the belief, for whoever reckons the bits of a release himself; `channels` can do without it."""
+
+    channels: Channels | None = None  # where the policy is a table
+
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
+        return np.zeros(len(belief)), None if a is None else output_law(belief, self.seen(a))
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ from veilstream.core.chain import draw
 from veilstream.core.feedback import DOWN, STAY, UP, Excess
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.information import Array, Index
-from veilstream.core.meter import Channels, ExactMeter, HistoryMeter, Meter, TableMeter
+from veilstream.core.meter import Channels, ExactMeter, HistoryMeter, Listener, Meter, TableMeter
 from veilstream.core.policy import Memory, Policy
 from veilstream.core.problem import Problem
 from veilstream.core.uniforms import uniforms
@@ -100,7 +100,7 @@ class Mechanism:
         self.channels: Channels | None = None  # then nobody asks for a channel of every stream
         if self.safe is None and self.table is not None and isinstance(self.meter, TableMeter):
             self.drawn = cumulative_rows(self.table, self.meter.law)
-        elif sighted and self.positive and self.safe is None and isinstance(self.meter, ExactMeter):
+        elif sighted and self.positive and self.safe is None and isinstance(self.meter, ExactMeter | Listener):
             self.channels = self.meter.channels
             if self.channels is not None:
                 self.drawn = cumulative_rows(self.channels.table, self.channels.table[:, 0])
@@ -197,7 +197,7 @@ class Mechanism:
     def after(self, s: Streams, view: View, y: Index) -> Streams:
         memory = self.policy.update(s.memory, y, view.used)
         if self.channels is not None and view.used is None:
-            assert isinstance(self.meter, ExactMeter)
+            assert isinstance(self.meter, ExactMeter | Listener)
             belief = self.meter.heard(s.belief, self.channels.column(s.memory, y), s.step)
         else:
             belief = self.meter.after(s.belief, view.used, y, s.step)
@@ -240,7 +240,7 @@ def cumulative_rows(table: Array, law: Array) -> Array:
     rows = np.where(law[:, None, :] > 0, table, 0)  # nothing the model calls impossible
     rows = np.where(rows.any(-1, keepdims=True), rows, law[:, None, :])
     sums = np.cumsum(np.concatenate([rows, law[:, None, :]], 1), -1)
-    return np.where(sums >= sums[..., -1:], np.inf, sums / sums[..., -1:])
+    return np.ascontiguousarray(np.where(sums >= sums[..., -1:], np.inf, sums / sums[..., -1:]))  # looked up by row
 
 
 def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | None) -> Meter:
