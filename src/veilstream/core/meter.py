@@ -216,7 +216,7 @@ class HistoryMeter(Plain):
                 a = np.where(now[:, None, None], a[:, phi], a)
         return a
 
-    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
         return self.exact.read(belief[:, :-1], memory, a, step)
 
     def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:
