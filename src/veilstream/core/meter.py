@@ -119,16 +119,25 @@ class Follower(Plain):
         return self.skip(belief, 1, step)
 
 
+class ByParts:
+    """The channels of a policy whose table is too large: one row and one column a step."""
+
+    table = None
+
+    def __init__(self, policy: Policy) -> None:
+        self.row, self.column = policy.rows, policy.columns
+
+
 @dataclass(frozen=True, eq=False)
 class Channels:
     """The channels of a policy that is a table, by memory."""
 
     table: Array  # a_s(y|z), S x |Z| x |Y|
-    noise: Array  # H(a_s(.|z)), S x |Z|
 
-    @classmethod
-    def of(cls, table: Array) -> "Channels":
-        return cls(table, entropy(table))
+    @cached_property
+    def noise(self) -> Array:
+        """H(a_s(.|z)), S x |Z|."""
+        return entropy(self.table)
 
     @cached_property
     def columns(self) -> Array:
@@ -155,18 +164,12 @@ class Channels:
         found: Array = self.columns.reshape(S * Y, Z).take(memory * Y + y, 0)
         return found
 
-    def density(self, b: Array, memory: Memory, z: Index, y: Index) -> Array:
-        """log2 a_s(y|z) / p(y), p the output law at b."""
-        a_y = self.column(memory, y)
-        bits: Array = np.log2(a_y[np.arange(len(y)), z] / dot(b, a_y))
-        return bits
-
 
 @dataclass(frozen=True, eq=False)
 class Listener(Follower):
-    """The output law at the belief, for whoever reckons the bits of a release himself; `channels` can do without it."""
+    """The output law at the belief, for whoever reckons the bits of a release himself; he may do with a column."""
 
-    channels: Channels | None = None  # where the policy is a table
+    channels: Channels | ByParts | None = None
 
     def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
         return np.zeros(len(belief)), None if a is None else output_law(belief, self.seen(a))
