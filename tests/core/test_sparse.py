@@ -434,3 +434,12 @@ def test_weights_are_run_in_turn_where_they_do_not_fit_at_once():
     assert [s.objective for s in apart] == pytest.approx([s.objective for s in together], rel=1e-5)
     with pytest.raises(vs.InputError, match="GB may be used"):
         vs.curve(problem, weights, window=1, memory_gb=0.5 * one)
+
+
+def test_rows_and_columns_of_a_local_policy_are_those_of_its_channels():
+    policy = vs.solve("builtin:grid5x5-local", weight=1.0, reach=1.5, window=2, sparse=True).policy
+    rng = np.random.default_rng(0)
+    s = np.array([-1, 0, 7, 7, 30, 30, 31])
+    z, y, channel = rng.integers(0, 25, len(s)), rng.integers(0, 25, len(s)), policy.channel(s)
+    np.testing.assert_allclose(policy.rows(s, z), channel[np.arange(len(s)), z])
+    np.testing.assert_allclose(policy.columns(s, y), channel[np.arange(len(s)), :, y])

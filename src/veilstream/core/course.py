@@ -21,7 +21,7 @@ from veilstream.core.any_law import density, density_at
 from veilstream.core.chain import MarkovChain
 from veilstream.core.feedback import Excess
 from veilstream.core.information import Array, Index
-from veilstream.core.meter import ByParts, Channels, HistoryMeter, Listener, Meter, Unmetered
+from veilstream.core.meter import ByParts, Channels, Follower, HistoryMeter, Listener, Meter, Unmetered
 from veilstream.core.policy import Policy
 from veilstream.core.release import Mechanism
 
@@ -172,8 +172,8 @@ class Course:
         Of a ladder each move costs what it can tell; what its meter charges, which believes the chain, is beside it.
         """
         policy = policy.made_for(chain)
-        table = policy.table()
-        channels = ByParts(policy) if table is None else Channels(table)
+        table, parts = policy.table(), ByParts(policy) if policy.by_parts else None
+        channels = parts if table is None else Channels(table)
         meter = Listener(chain, channels=channels) if chain.order == 1 else HistoryMeter.of(chain, Listener)
         found = self.run(policy, meter, draws=draws, beside=beside)
         if policy.moves_by is None:
@@ -226,7 +226,7 @@ class Course:
                     moves += int((s.memory != before.memory).sum())
                 now, z_t = mechanism.look(s), np.full(copies, x)
                 y = shown[t] = mechanism.draw(s, now, z_t, uniforms[t])
-                if channels is not None:
+                if channels is not None and isinstance(meter, Follower):
                     told[t] += density_at(s.belief, channels.column(s.memory, y), z_t)
                 elif now.law is not None and now.channel is not None:
                     told[t] += density(now, z_t, y)

@@ -6,6 +6,7 @@ all that a step of one stream asks for.
 
 from abc import abstractmethod
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from veilstream.errors import InputError
 class FactoredPolicy(Policy):
     """What is the same for windows and for memories made to measure."""
 
+    by_parts: ClassVar[bool] = True
     output_model: Array  # r: |S| x |Y|
     kernel: Array  # its axis of states is the second
     first: int  # the public memory a stream starts from

@@ -122,8 +122,6 @@ class Follower(Plain):
 class ByParts:
     """The channels of a policy whose table is too large: one row and one column a step."""
 
-    table = None
-
     def __init__(self, policy: Policy) -> None:
         self.row, self.column = policy.rows, policy.columns
 

@@ -27,7 +27,7 @@ from veilstream.core.chain import MarkovChain, draw
 from veilstream.core.feedback import DOWN, STAY, UP, Excess
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.information import Array, Index
-from veilstream.core.meter import ByParts, Channels, ExactMeter, HistoryMeter, Listener, Meter, TableMeter
+from veilstream.core.meter import ByParts, Channels, ExactMeter, HistoryMeter, Listener, Meter, TableMeter, Unmetered
 from veilstream.core.policy import Memory, Policy
 from veilstream.core.problem import Problem
 from veilstream.core.uniforms import uniforms
@@ -102,10 +102,12 @@ class Mechanism:
             self.drawn = cumulative_rows(self.table, self.meter.law)
         elif sighted and self.safe is None and isinstance(self.meter, ExactMeter | Listener):
             found = self.meter.channels
-            if found is not None and found.table is None:
+            if isinstance(found, ByParts):
                 self.channels = found if chain is not None and every_state_possible(chain) else None
             elif found is not None and self.positive:
                 self.channels, self.drawn = found, cumulative_rows(found.table, found.table[:, 0])
+        elif sighted and self.table is None and policy.by_parts and isinstance(self.meter, Unmetered):
+            self.channels = ByParts(policy)
         self.true_states = TrueStates.plain(policy.n_states) if chain is None else TrueStates.of(chain)
         self.open = np.ones(policy.n_outputs, bool) if problem is None else problem.allowed.all(0)
 
@@ -200,8 +202,7 @@ class Mechanism:
 
     def after(self, s: Streams, view: View, y: Index) -> Streams:
         memory = self.policy.update(s.memory, y, view.used)
-        if self.channels is not None and view.used is None:
-            assert isinstance(self.meter, ExactMeter | Listener)
+        if self.channels is not None and view.used is None and isinstance(self.meter, ExactMeter | Listener):
             belief = self.meter.heard(s.belief, self.channels.column(s.memory, y), s.step)
         else:
             belief = self.meter.after(s.belief, view.used, y, s.step)

@@ -35,7 +35,7 @@ LARGEST_MEMORY = 4_000_000  # numbers in a table S x Y x Z, over the batch, up t
 LARGEST_PRODUCTS = 3_000  # states of a memory
 GROWTH = 1.5  # of a memory, from one to the next
 LEAST_GROWTH = 2e-4  # relative: a memory that gains less is the last
-MANY = 40  # states from which a first look around takes one start
+MANY = 20  # states from which a first look around takes one start
 MIXED = 0.05  # of the uniform law, in an output model to start from
 
 

@@ -11,7 +11,7 @@ for the whole window.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -88,6 +88,7 @@ class LocalPolicy(Policy, kind="local"):
     ('LocalPolicy', 1)
     """
 
+    by_parts: ClassVar[bool] = True
     output_model: Sparse  # r: rows START and windows s, columns y
     kernel: Sparse  # K: rows z (base, all of them) and, for w > 1, (s' + 1) |Z| + z; columns y
     shape: tuple[int, int]  # |Z|, |Y|
@@ -171,6 +172,26 @@ class LocalPolicy(Policy, kind="local"):
             z, y, a = self.entries(int(memory[i]))
             out[i][z, y] = a
         return out
+
+    def rows(self, memory: Memory, z: Index) -> Array:
+        rows, start = np.zeros((len(z), self.n_outputs)), self.allowed[0]
+        for m in np.unique(memory).tolist():
+            _, y, a = self.entries(m)
+            here = np.flatnonzero(memory == m)
+            for x in np.unique(z[here]).tolist():
+                part = slice(start[x], start[x + 1])
+                rows[np.ix_(here[z[here] == x], y[part])] = a[part]
+        return rows
+
+    def columns(self, memory: Memory, y: Index) -> Array:
+        columns = np.zeros((len(y), self.n_states))
+        for m in np.unique(memory).tolist():
+            z, shown, a = self.entries(m)
+            here = np.flatnonzero(memory == m)
+            for v in np.unique(y[here]).tolist():
+                part = shown == v
+                columns[np.ix_(here[y[here] == v], z[part])] = a[part]
+        return columns
 
     def update(self, memory: Memory, y: ArrayLike, channel: Array | None = None) -> Memory:
         Y, w, y = self.n_outputs, self.window, np.asarray(y, np.int64)
