@@ -1,23 +1,31 @@
 """`veil bench`: how fast it is, as ratios in one run."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from veilstream.errors import InputError
 
-GROUPS = ["core", "large", "cycle", "data", "gateway", "nats", "fleet", "deep"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from veilstream.apps.bench.results import Change
+
+GROUPS = ["core", "limits", "large", "cycle", "data", "gateway", "nats", "fleet", "deep"]
 ASKED = ["survive", "feedback", "felt"]  # only when named: they need recorded data
 EXAMPLES = """
 Examples:
 
   veil bench
 
-  veil bench core --json
+  veil bench core limits --compare bench/results.json     what got worse since that file was written
+
+  veil bench core -o ""                                   keep no file
 
   veil bench large --full
 
-  VEIL_DATA=data veil bench survive                   promises of the earlier part on the later part of real records
+  VEIL_DATA=data veil bench survive                       promises of the earlier part on the later part of real records
 """
 
 
@@ -26,8 +34,19 @@ def bench(
         list[str] | None, typer.Argument(help=f"Which: {', '.join(GROUPS)}; all unless told. Or {' or '.join(ASKED)}.")
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="What takes longer, too: large up to 4,096 states, cycle on every household.")
+        bool,
+        typer.Option(
+            "--full",
+            help="What takes longer, too: large up to 4,096 states, limits of 1,024, cycle on every household.",
+        ),
     ] = False,
+    out: Annotated[
+        str, typer.Option("--out", "-o", help="Where the figures are kept, with facts of the machine; '' keeps none.")
+    ] = "bench/results.json",
+    compare: Annotated[
+        Path | None,
+        typer.Option("--compare", help="A file of earlier figures: say which got worse, exit with 1 if any did."),
+    ] = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """The benchmarks, as ratios against the plainest program that does the same."""
@@ -36,22 +55,40 @@ def bench(
 
     from rich.console import Console
 
+    from veilstream.apps.bench import results as file
     from veilstream.apps.cli.common import print_json
 
     unknown = [g for g in groups or [] if g not in [*GROUPS, *ASKED]]
     if unknown:
         raise InputError(f"unknown benchmark {unknown[0]!r}; known: {', '.join([*GROUPS, *ASKED])}")
-    results, console = {}, Console(highlight=False)
+    earlier = None if compare is None else file.read(compare)  # before anything is written: it may be the same file
+    facts, found, console = file.machine(), {}, Console(highlight=False)
     for group in groups or GROUPS:
         run = import_module(f"veilstream.apps.bench.{group}").run
-        results[group] = run(full=True) if full and "full" in signature(run).parameters else run()
+        found[group] = run(full=True) if full and "full" in signature(run).parameters else run()
+        if out:
+            file.kept(Path(out), found, facts)
         if json_out:
             continue
-        for name, figures in results[group].items():
+        for name, figures in found[group].items():
             console.print(f"[bold]{group} {name}[/]")
             for what, value in figures.items():
                 console.print(f"  {what:32} {value:,.4g}" if isinstance(value, int | float) else f"  {what:32} {value}")
+    changed = [] if earlier is None else list(file.changes(earlier["results"], found))
     if json_out:
-        print_json(results)
-    if any(f.get("verdict", "ok") != "ok" for found in results.values() for f in found.values()):
+        told = [{"figure": c.name, "before": c.before, "after": c.after, "worse": c.worse} for c in changed]
+        print_json(found if earlier is None else {**found, "changes": told})
+    elif earlier is not None:
+        _print_changes(console, changed, earlier["machine"] | {"load_at_start": 0} == facts | {"load_at_start": 0})
+    failed = any(f.get("verdict", "ok") != "ok" for part in found.values() for f in part.values())
+    if failed or any(c.worse for c in changed):
         raise typer.Exit(1)
+
+
+def _print_changes(console: "Console", changed: "list[Change]", same_machine: bool) -> None:
+    if not same_machine:
+        console.print("! another machine or other versions: compare ratios, not seconds")
+    worse = [c for c in changed if c.worse]
+    for c in sorted(worse, key=lambda c: -abs(c.times - 1)):
+        console.print(f"worse: {c.name}  {c.before:,.4g} -> {c.after:,.4g}  ({c.times:.2f} times)")
+    console.print(f"{len(worse)} of {len(changed)} figures got worse" if changed else "no figure is in both")
