@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FIGURES, PAGE = ROOT / "bench" / "results.json", ROOT / "docs" / "bench.md"
 HEAD = """# Measured
 
-Written by `tools/bench_page.py` from `bench/results.json`, which `veil bench` keeps; with `--compare bench/results.json` it
+Written by `tools/bench_page.py` from `bench/results.json`, which `veil bench` keeps; `--compare bench/results.json`
 says what got worse since. Ratios are of one run and travel; seconds are of this machine:
 
 {machine}

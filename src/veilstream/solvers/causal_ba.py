@@ -30,6 +30,7 @@ from veilstream.solvers.sparse_sweep import SparseSweep, sparse_starts
 from veilstream.solvers.sweep import Sweep, Sweeping, Tables
 
 LARGE_TABLE = 20_000  # numbers in one alpha beyond which three starts must do
+HUGE_TABLE = 200_000  # the same beyond which one must do, in single precision
 LARGEST_TABLE = 200_000  # numbers in alpha, over the batch, up to which the window is raised by itself
 LARGEST_MEMORY = 4_000_000  # numbers in a table S x Y x Z, over the batch, up to which a memory grows by itself
 LARGEST_PRODUCTS = 3_000  # states of a memory
@@ -56,7 +57,7 @@ class CausalBA(Solver):
     reach: float | None = None  # releases further off than this are not considered: an upper bound, and sparse
     drop: float | None = None  # transitions rarer than this per step are left out of the search, not of the result
     sparse: bool | None = None  # None: by the size of the problem
-    dtype: str = "float64"  # of the sweeps; what they find is judged in double precision
+    dtype: str | None = None  # of the sweeps (None: by the size); what they find is judged in double precision
     memory_gb: float | None = None  # None: what the machine has free
 
     def __post_init__(self) -> None:
@@ -66,7 +67,7 @@ class CausalBA(Solver):
             raise InputError(f"max_sweeps must be at least 1, found {self.max_sweeps}")
         if not self.tolerance > 0:
             raise InputError(f"tolerance must be positive, found {self.tolerance}")
-        if self.dtype not in ("float32", "float64"):
+        if self.dtype not in (None, "float32", "float64"):
             raise InputError(f"dtype must be float32 or float64, found {self.dtype!r}")
         if self.reach is not None and not self.reach >= 0:
             raise InputError(f"reach must be a distance >= 0, found {self.reach}")
@@ -76,6 +77,8 @@ class CausalBA(Solver):
     def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
         """The best point found for each weight."""
         weights = np.asarray(weights, dtype=float)
+        if self.dtype is None:
+            return self._in_precision(problem).points(problem, weights, progress)
         if self.drop is None:
             return self._points(within_reach(problem, self.reach), weights, progress)
         thin = replace(problem, chain=problem.chain.thinned(self.drop))
@@ -87,13 +90,15 @@ class CausalBA(Solver):
         if problem.chain.phases > 1:
             return self._around(problem, weights, window, progress)
         few = problem.n_states * problem.n_outputs**window > LARGE_TABLE
-        n_starts = min(3 if few else 5 + self.random_starts, self.most_starts)
+        huge = problem.n_states * problem.n_outputs**window > HUGE_TABLE
+        n_starts = min(1 if huge else 3 if few else 5 + self.random_starts, self.most_starts)
         how = self._layout(problem, window, n_starts)  # one weight must fit; several are run at once where they do
         at_once = max(1, int(min(free_bytes(self.memory_gb) // how.bytes, len(weights))))
         if how.pattern is None:
-            starts = starting_models(problem, window, 0 if few else self.random_starts, self.seed)[:, :n_starts]
+            starts = starting_models(problem, window, 0 if few else self.random_starts, self.seed)
         else:
-            starts = sparse_starts(problem, how.pattern, 0 if few else self.random_starts, self.seed)[None, :n_starts]
+            starts = sparse_starts(problem, how.pattern, 0 if few else self.random_starts, self.seed)[None]
+        starts = starts[:, 1:2] if n_starts == 1 and huge else starts[:, :n_starts]  # the truth's model is the nearest
         found = constants(problem, window if how.pattern is None else 0)
         for first in range(0, len(weights), at_once):
             found += self.run(problem, weights[first : first + at_once], how, starts, progress)
@@ -123,6 +128,8 @@ class CausalBA(Solver):
     def near(self, problem: Problem, weight: float, point: Point) -> Point:
         if point.warm is None or self.drop is not None:
             return super().near(problem, weight, point)
+        if self.dtype is None:
+            return self._in_precision(problem).near(problem, weight, point)
         how, tables = point.warm
         problem = within_reach(problem, self.reach)
         return with_startup(problem, self._onwards(problem, weight, how, tables))
@@ -130,8 +137,14 @@ class CausalBA(Solver):
     def grown(self, problem: Problem, weight: float, point: Point) -> Point:
         if not self.grow or self.drop is not None:
             return point
+        if self.dtype is None:
+            return self._in_precision(problem).grown(problem, weight, point)
         problem = within_reach(problem, self.reach)
         return with_startup(problem, self._grown(problem, weight, point))
+
+    def _in_precision(self, problem: Problem) -> "CausalBA":
+        huge = problem.n_states * problem.n_outputs ** self._first_window(problem) > HUGE_TABLE
+        return replace(self, dtype="float32" if huge else "float64")
 
     def _onwards(self, problem: Problem, weight: float, how: Layout, tables: Tables) -> Point:
         """One run, from where another has settled."""
@@ -171,7 +184,7 @@ class CausalBA(Solver):
         """With a public clock, from the best for the chain that does not look at it: other starts led to the same."""
         chain, n = problem.chain, problem.n_outputs
         mean = MarkovChain(chain.transition, chain.initial, chain.histories)
-        bytes_each = chain.phases * dense_bytes(problem, window, 1, self.dtype)
+        bytes_each = chain.phases * dense_bytes(problem, window, 1, self.dtype or "float64")
         at_once = max(1, int(min(free_bytes(self.memory_gb) // bytes_each, len(weights))))
         how = fitting(Layout(window, None, bytes_each), problem, free_bytes(self.memory_gb))
         plain = replace(self, window=window, reach=None, sparse=False)
@@ -210,7 +223,7 @@ class CausalBA(Solver):
         return max(1, problem.chain.order) if self.window is None else self.window
 
     def _layout(self, problem: Problem, window: int, batch: int) -> Layout:
-        return layout_of(problem, window, batch, self.dtype, self.sparse, free_bytes(self.memory_gb))
+        return layout_of(problem, window, batch, self.dtype or "float64", self.sparse, free_bytes(self.memory_gb))
 
     def _raised(self, problem: Problem, how: Layout, batch: int) -> Layout | None:
         """One release more, if that is quick enough to try unasked."""
