@@ -2,7 +2,6 @@
 
 import os
 import sys
-from typing import NamedTuple
 
 import pytest
 
@@ -31,27 +30,3 @@ def pytest_runtest_setup(item):
         command, how = servers[mark.args[0]]
         if command() is None:
             pytest.skip(f"needs {mark.args[0]}: {how}")
-
-
-class Done(NamedTuple):
-    """How a command ended: exit code, what it printed, what it complained about."""
-
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def veil(monkeypatch, capsys):
-    """The command, run in this process: quicker than starting one."""
-
-    def run(*args) -> Done:
-        from veilstream.apps.cli import main
-
-        monkeypatch.setattr(sys, "argv", ["veil", *map(str, args)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Done(ended.value.code or 0, *capsys.readouterr())
-
-    return run

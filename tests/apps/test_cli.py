@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import veilstream as vs
+from veilcli import veil
 from veilstream.apps.cli import VERBS, app
 
 
@@ -92,10 +93,10 @@ def test_curve_and_its_picture(tmp_path):
         (["solve"], "Missing argument"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_two(args, says, veil):
+def test_bad_input_is_one_line_and_exit_code_two(args, says):
     done = veil(*args)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.count("\n") == 1 and says in done.err, done.err
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
 
 
 def test_help_is_light_and_has_examples():
@@ -110,7 +111,7 @@ def test_help_is_light_and_has_examples():
         assert f"veil {verb}" in CliRunner().invoke(app, [verb, "--help"]).stdout, verb
 
 
-def test_the_version_is_printed(veil):
+def test_the_version_is_printed():
     assert veil("--version") == (0, f"veil {vs.__version__}\n", "")
 
 

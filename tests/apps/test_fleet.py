@@ -14,6 +14,7 @@ import pytest
 
 import veilstream as vs
 from fleetkit import meter_table
+from veilcli import veil
 from veilstream.apps.fleet import folder as disk
 from veilstream.apps.fleet.charts import median_curve, shares
 from veilstream.apps.fleet.run import Plan, run_fleet
@@ -260,7 +261,7 @@ def test_one_state_or_one_step_alone_is_a_line(tmp_path):
 # --- the folder and the command --------------------------------------------------------------------------
 
 
-def test_two_fleets_in_one_folder_is_one_line(tmp_path, veil):
+def test_two_fleets_in_one_folder_is_one_line(tmp_path):
     table = meter_table(tmp_path / "m.csv", {"a": 40, "b": 40})
     with disk.claimed(tmp_path / "out"):
         code, out, err = veil("fleet", table, "-o", tmp_path / "out", *FLAGS)
@@ -287,14 +288,14 @@ def test_a_killed_fleet_frees_its_folder_and_goes_on(tmp_path):
     assert {r["user"] for r in told["rows"] if r.get("kept")} == done
 
 
-def test_exit_code_one_and_a_line_for_each_that_failed(tmp_path, veil):
+def test_exit_code_one_and_a_line_for_each_that_failed(tmp_path):
     table = meter_table(tmp_path / "m.csv", {"a": 40, "b": 40}, columns={"bad": ["oops"]})
     code, out, _ = veil("fleet", table, "-o", tmp_path / "out", *FLAGS[:-1])
     assert code == 1
     assert re.search(r"^failed bad: .*m\.csv line 2", out, re.M) and "2 users done, 1 failed" in out
 
 
-def test_bad_usage_is_one_line(tmp_path, veil):
+def test_bad_usage_is_one_line(tmp_path):
     table = meter_table(tmp_path / "m.csv", {"a": 40, "b": 40})
     for args, said in (
         (["--engine", "spark"], "serial, joblib, dask"),

@@ -9,6 +9,7 @@ import pytest
 
 import veilstream as vs
 from real_data import GEOLIFE, needs_geolife
+from veilcli import veil
 from veilstream.container import pack, unpack
 
 
@@ -125,15 +126,15 @@ def test_recorded_traces_with_the_learned_adversary(folder):
         ("newer", (), "made by a newer veilstream"),
     ],
 )
-def test_bad_input_is_one_clear_line(folder, policy, args, says, veil, monkeypatch):
+def test_bad_input_is_one_clear_line(folder, policy, args, says, monkeypatch):
     if policy == "newer":
         meta, arrays = unpack(folder / "honest.veil", "honest")
         (folder / "newer.veil").write_bytes(pack({**meta, "version": 99}, arrays))
     monkeypatch.chdir(folder)
     done = veil("audit", f"{policy}.veil", "--quick", *args)
-    assert (done.code, done.out) == (2, "")
-    assert says in done.err
-    assert done.err.count("\n") == 1
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_the_data_of_another_city_is_not_this_policys(tmp_path):

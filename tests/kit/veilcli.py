@@ -3,14 +3,22 @@
 import io
 import sys
 from contextlib import redirect_stderr, redirect_stdout
-from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
 from veilstream.apps.cli import main
 
 
-def veil(*args, input=""):
+class Done(NamedTuple):
+    """How a command ended: exit code, what it printed, what it complained about."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def veil(*args, input="") -> Done:
     """The command, in this process: loading scikit-learn anew each time would take most of the test."""
     out, err = io.StringIO(), io.StringIO()
     stdin = io.TextIOWrapper(io.BytesIO(input.encode()))
@@ -19,7 +27,7 @@ def veil(*args, input=""):
         patch.setattr(sys, "stdin", stdin)
         with pytest.raises(SystemExit) as end:
             main()
-    return SimpleNamespace(returncode=end.value.code or 0, stdout=out.getvalue(), stderr=err.getvalue())
+    return Done(end.value.code or 0, out.getvalue(), err.getvalue())
 
 
 def refused(*args, says):
