@@ -25,7 +25,7 @@ SLOW = ("kill http", "kill pipe", "openapi", "store")
 ELSEWHERE = {  # drills that have a test of their own, where their promise is
     "veil files": "test_hostile_files.py",
     "flipped bytes": "gateway/test_second_draws.py",
-    "two workers": "gateway/test_gateway_nats.py",
+    "two workers": "gateway/test_nats_faults.py",
     "kill mqtt": "gateway/test_gateway_mqtt.py",
     "kill nats": "gateway/test_gateway_nats.py",
 }
