@@ -7,8 +7,8 @@ import pytest
 
 # the tests compile many small programs and run each for a moment
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
-# one process a core (pytest -n): threads of BLAS inside them would only wait for each other
-for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+# one process a core (pytest -n): threads inside them would only wait for each other
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ.setdefault(name, "1")
 # what has been compiled is kept, also where the environment says not to: a test may start a dozen processes
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

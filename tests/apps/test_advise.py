@@ -4,8 +4,8 @@ import json
 import shlex
 
 import pytest
-from tests.apps.test_fit_cli import veil
 
+from veilcli import veil
 from veilstream.apps.cli.advise import rounded
 from veilstream.apps.headline import Guess, headline
 

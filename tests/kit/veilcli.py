@@ -20,14 +20,13 @@ class Done(NamedTuple):
 
 def veil(*args, input="") -> Done:
     """The command, in this process: loading scikit-learn anew each time would take most of the test."""
-    out, err = io.StringIO(), io.StringIO()
-    stdin = io.TextIOWrapper(io.BytesIO(input.encode()))
+    out, err, stdin = (io.TextIOWrapper(io.BytesIO(text), write_through=True) for text in (b"", b"", input.encode()))
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["veil", *map(str, args)])
         patch.setattr(sys, "stdin", stdin)
         with pytest.raises(SystemExit) as end:
             main()
-    return Done(end.value.code or 0, out.getvalue(), err.getvalue())
+    return Done(end.value.code or 0, *(stream.buffer.getvalue().decode() for stream in (out, err)))
 
 
 def refused(*args, says):
