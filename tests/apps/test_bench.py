@@ -74,6 +74,7 @@ def test_the_command_prints_figures_and_a_failed_verdict_is_exit_code_1(monkeypa
     assert veil("bench", "data").returncode == 1
 
 
+@pytest.mark.slow
 def test_what_survives_is_told_of_everybody(tmp_path, monkeypatch):
     """A household that stays as it is keeps its limit and its bits; one too short to try is listed too."""
     monkeypatch.setattr(survive, "BINS", 3)
@@ -92,6 +93,7 @@ def test_what_survives_is_told_of_everybody(tmp_path, monkeypatch):
     assert "VEIL_DATA" in survive.run()["data"]["note"]
 
 
+@pytest.mark.slow
 def test_what_is_felt_is_within_the_limit_for_everybody(tmp_path, monkeypatch):
     """Mean over repeats, and no reading beyond --max; the earlier meaning tells less and is felt farther off."""
     (tmp_path / "smartmeter").mkdir()

@@ -209,6 +209,7 @@ def test_each_user_has_a_policy_that_meets_the_limit_and_can_be_served(ran):
         assert (place / "policy.veil").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_a_second_run_keeps_and_a_change_makes_anew(ran, tmp_path):
     root, sources, plan, first = ran
     again = run_fleet(sources, root / "out", plan)
@@ -333,6 +334,7 @@ def test_the_page_holds_no_markup_of_a_name_and_asks_for_nothing(ran):
 # --- later data ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", [True, False])
 def test_what_was_held_out_of_a_user_shapes_neither_her_states_nor_the_pool(tmp_path, pool):
     """The last third of a year may hold anything: model and policy are the same, only what is said of it differs."""

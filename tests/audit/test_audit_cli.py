@@ -46,6 +46,7 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_without_jax_the_error_names_the_way_round(folder):
     done = process("audit", folder / "honest.veil", before="import sys; sys.modules.update(jax=None, optax=None)")
     assert done.returncode == 2
@@ -53,6 +54,7 @@ def test_without_jax_the_error_names_the_way_round(folder):
     assert "--quick" in done.stderr
 
 
+@pytest.mark.slow
 def test_quick_needs_no_jax_and_says_it_in_words(folder):
     hide = "import sys; sys.modules.update(jax=None, optax=None)"
     done = process("audit", folder / "honest.veil", "--quick", "--against", "planar-laplace", "--json", before=hide)
@@ -73,6 +75,7 @@ def test_quick_needs_no_jax_and_says_it_in_words(folder):
     assert other["settings"][0]["leakage"]["value"] > setting["leakage"]["value"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "word"), [("liar", "measured leakage"), ("vague", "measured distortion")])
 def test_a_claim_that_fails_is_exit_code_1(folder, name, word):
     done = process("audit", folder / f"{name}.veil", "--quick")
@@ -81,6 +84,7 @@ def test_a_claim_that_fails_is_exit_code_1(folder, name, word):
     assert word in " ".join(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_a_file_without_a_claim_is_held_to_what_its_table_gives(folder):
     done = process("audit", folder / "silent.veil", "--quick", "--json")
     assert done.returncode == 0

@@ -82,6 +82,7 @@ def test_an_audit_stands_and_a_wrong_hour_costs_the_adversary(solved):
     assert -np.log2(right.filter[mask]).mean() < -np.log2(wrong.filter[mask]).mean()
 
 
+@pytest.mark.slow
 def test_the_report_draws_one_day(solved, tmp_path):
     day = Day.of(solved.problem, solved.policy)
     assert day.bits.mean() == pytest.approx(solved.leakage, rel=1e-3)

@@ -41,6 +41,7 @@ def law_by_protocol(problem, policy, steps):
         now = new
 
 
+@pytest.mark.slow
 def test_rates_and_startup_by_brute_force(solved):
     problem, policy = solved.problem, solved.policy
     steps = list(law_by_protocol(problem, policy, 60))
@@ -78,6 +79,7 @@ def test_startup_is_not_claimed_where_it_is_not_known():
     assert startup_bits(problem, policy, 0.0) == pytest.approx(2, abs=1e-3)  # where it is, once
 
 
+@pytest.mark.slow
 def test_saved_loaded_and_released(solved, tmp_path):
     path = tmp_path / "local.veil"
     vs.save(path, solved.policy, problem=solved.problem)
@@ -143,6 +145,7 @@ def smoothed(problem, mass=1e-4):
     return vs.Problem(vs.MarkovChain(P), problem.distortion, problem.constraint)
 
 
+@pytest.mark.slow
 def test_rare_transitions_are_left_out_of_the_search_and_not_of_the_result():
     problem = smoothed(grid(6, vs.Instantaneous(2)))
     whole = vs.solve(problem, window=1)
@@ -158,6 +161,7 @@ def test_rare_transitions_are_left_out_of_the_search_and_not_of_the_result():
     assert thin.distortion == pytest.approx(ev.distortion, abs=4 * ev.distortion_se)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [1, 2])
 def test_judged_densely_where_everything_is_possible(window, monkeypatch):
     problem = smoothed(grid(3, vs.Instantaneous(1)), 0.01)

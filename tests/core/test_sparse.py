@@ -145,6 +145,7 @@ def test_the_window_is_raised_by_itself():
     assert raised.leakage == pytest.approx(vs.solve(problem, sparse=False).leakage, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_single_precision():
     problem = grid(8, both(0.3, 2))
     double = vs.solve(problem, window=1, sparse=True)
@@ -229,6 +230,7 @@ def test_what_does_not_fit_is_refused_before_it_starts():
     assert layout_of(local, 2, 3, free=0.2 * 2**30).pattern is not None
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path):
     run = CliRunner().invoke(app, ["solve", "builtin:grid8x8-q1", "--lambda", "1", "--window", "3", "--memory", "4"])
     assert run.exit_code == 2 or isinstance(run.exception, vs.InputError)

@@ -147,6 +147,7 @@ def test_the_pair_form_has_the_optimum_of_the_single_form(constraint):
     assert pair.objective == pytest.approx(single.objective, rel=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "weight"), [("grid2x3-toy", 3.0), ("grid4x4-q2", 1.0)])
 def test_the_sequential_myopic_policy_from_a_uniform_start_settles_at_ours(name, weight):
     """Alternating minimisation at each of n = 300 steps, as in the paper, by the law of (x_t, y_{t-1}) at that step."""
