@@ -2,11 +2,14 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
-# the tests compile many small programs and run each for a moment
+# the tests compile many small programs and run each for a moment; the next run finds them compiled
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 # one process a core (pytest -n): threads inside them would only wait for each other
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ.setdefault(name, "1")
