@@ -89,7 +89,7 @@ def test_the_report_draws_one_day(solved, tmp_path):
     assert day.distance.mean() == pytest.approx(solved.distortion, rel=1e-3)
     states = vs.StateSpace("bins", np.arange(3.0)[:, None], ("low", "mid", "high"), "kWh", np.array([0.5, 1.5]))
     vs.save(tmp_path / "p.veil", solved.policy, problem=solved.problem, states=states, period_s=3600.0)
-    options = ReportOptions(shareable=True, points=4, seconds=2.0, audit="none")
+    options = ReportOptions(shareable=True, points=3, seconds=0.1, audit="none")
     page = render(collect(vs.load(tmp_path / "p.veil"), None, options))
     assert "One day" in page
     assert "24 phases a day, Europe/London" in page

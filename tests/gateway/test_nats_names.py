@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilstream.errors import InputError
@@ -12,6 +12,7 @@ from veilstream.gateway.nats.members import owners
 from veilstream.gateway.nats.names import Names, text, token
 
 
+@settings(deadline=None)  # of a loaded machine
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=20))
 def test_tokens_are_one_to_one_and_safe(name):
     found = token(name)
@@ -19,6 +20,7 @@ def test_tokens_are_one_to_one_and_safe(name):
     assert found.isascii() and not set(found) & set(" .*>\t\r\n") and found
 
 
+@settings(deadline=None)  # of a loaded machine
 @given(st.text(alphabet="ab=4061FfG.é ", max_size=8))
 def test_a_token_of_two_names_does_not_exist(found):
     name = text(found)
@@ -34,6 +36,7 @@ def test_the_partition_is_stripped_and_odd_subjects_are_refused():
         Names("a.b")
 
 
+@settings(deadline=None)  # of a loaded machine
 @given(st.integers(1, 64), st.sets(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=9))
 def test_partitions_are_shared_evenly_and_the_same_by_all(partitions, workers):
     found = owners(partitions, sorted(workers))
