@@ -119,12 +119,13 @@ class Follower(Plain):
         return self.skip(belief, 1, step)
 
 
-@dataclass(frozen=True, eq=False)
-class Listener(Follower):
-    """The output law at the belief, for whoever reckons the bits of a release himself."""
+class ByParts:
+    """The channels of a policy whose table is too large: one row and one column a step."""
 
-    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
-        return np.zeros(len(belief)), output_law(belief, self.seen(a))
+    table = None
+
+    def __init__(self, policy: Policy) -> None:
+        self.row, self.column = policy.rows, policy.columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,11 +133,11 @@ class Channels:
     """The channels of a policy that is a table, by memory."""
 
     table: Array  # a_s(y|z), S x |Z| x |Y|
-    noise: Array  # H(a_s(.|z)), S x |Z|
 
-    @classmethod
-    def of(cls, table: Array) -> "Channels":
-        return cls(table, entropy(table))
+    @cached_property
+    def noise(self) -> Array:
+        """H(a_s(.|z)), S x |Z|."""
+        return entropy(self.table)
 
     @cached_property
     def columns(self) -> Array:
@@ -162,6 +163,16 @@ class Channels:
         S, Y, Z = self.columns.shape
         found: Array = self.columns.reshape(S * Y, Z).take(memory * Y + y, 0)
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class Listener(Follower):
+    """The output law at the belief, for whoever reckons the bits of a release himself; he may do with a column."""
+
+    channels: Channels | ByParts | None = None
+
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
+        return np.zeros(len(belief)), None if a is None else output_law(belief, self.seen(a))
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +219,7 @@ class HistoryMeter(Plain):
                 a = np.where(now[:, None, None], a[:, phi], a)
         return a
 
-    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
         return self.exact.read(belief[:, :-1], memory, a, step)
 
     def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:
