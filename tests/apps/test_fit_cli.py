@@ -155,6 +155,7 @@ def test_the_command_of_the_paper(tmp_path):
     assert solved["distortion"] <= 0.8 + 1e-3
 
 
+@pytest.mark.slow
 @needs_meter
 def test_all_households_in_one_command(tmp_path):
     done = veil("fit", METER, "--unit", "kWh", "-o", tmp_path / "{stream}.veil", "--json")

@@ -106,6 +106,7 @@ def test_what_is_found_is_counted_told_and_found_again(capsys):
     assert table(results).splitlines()[-2].split()[:4] == ["all", str(told["trials"]), str(told["attacks"]), "5"]
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_what_it_found(tmp_path):
     """As `make attack` runs it, for one drill and no time: every drill is tried once at least."""
     tests = Path(__file__).parents[1]

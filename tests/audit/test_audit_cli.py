@@ -182,6 +182,7 @@ def test_a_file_is_audited_in_one_call_whoever_encoded_its_data(folder):
         audit_artefact(vs.load(folder / "model.veil"))
 
 
+@pytest.mark.slow
 @needs_geolife
 def test_geolife_is_encoded_as_it_was_fitted(tmp_path):
     from veilstream.audit import Options

@@ -153,6 +153,7 @@ def test_every_geolife_user_fits(user):
     assert model.within_resolution >= 0.95
 
 
+@pytest.mark.slow
 @needs_meter
 def test_all_households_fit_alone_and_together():
     readings = read([str(METER)], unit="kWh")

@@ -95,6 +95,7 @@ def test_a_line_without_end_is_read_or_refused(reader, file):
         read_or_refused(file, reader.example.replace(field, field * (length // 6)), reader)
 
 
+@pytest.mark.slow
 @every_reader
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
