@@ -2,15 +2,20 @@
 
 import os
 import sys
-from typing import NamedTuple
+from pathlib import Path
 
 import pytest
 
-# the tests compile many small programs and run each for a moment
+# the tests compile many small programs and run each for a moment; the next run finds them compiled
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
-# one process a core (pytest -n): threads of BLAS inside them would only wait for each other
-for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+# one process a core (pytest -n): threads inside them would only wait for each other
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ.setdefault(name, "1")
+# what has been compiled is kept, also where the environment says not to: a test may start a dozen processes
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_runtest_setup(item):
@@ -28,27 +33,3 @@ def pytest_runtest_setup(item):
         command, how = servers[mark.args[0]]
         if command() is None:
             pytest.skip(f"needs {mark.args[0]}: {how}")
-
-
-class Done(NamedTuple):
-    """How a command ended: exit code, what it printed, what it complained about."""
-
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def veil(monkeypatch, capsys):
-    """The command, run in this process: quicker than starting one."""
-
-    def run(*args) -> Done:
-        from veilstream.apps.cli import main
-
-        monkeypatch.setattr(sys, "argv", ["veil", *map(str, args)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Done(ended.value.code or 0, *capsys.readouterr())
-
-    return run

@@ -84,6 +84,7 @@ def program(name):
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in TEXT if "```python" in TEXT[n]])
 def test_what_is_fenced_as_python_runs(name, tmp_path):
     code = f"exec(compile({program(name)!r}, {name!r}, 'exec'))"

@@ -12,6 +12,7 @@ import veilstream
 from attack import files
 from attack.drill import Drill
 from gatewaykit import artefact
+from veilcli import veil
 from veilstream.apps.cli import fail
 from veilstream.apps.cli.gateway_flags import secret
 from veilstream.container import write
@@ -95,10 +96,10 @@ def test_names_cannot_move_the_terminal_or_be_formulas(tmp_path, capsys):
     ]
 
 
-def test_a_file_name_with_brackets_is_shown_as_it_is(tmp_path, veil):
+def test_a_file_name_with_brackets_is_shown_as_it_is(tmp_path):
     out = tmp_path / "p[bold].veil"
     done = veil("solve", "builtin:grid2x3-toy", "--lambda", "1", "--method", "myopic", "-o", out)
-    assert done.code == 0 and "[bold]" in done.out.replace("\n", "")
+    assert done.returncode == 0 and "[bold]" in done.stdout.replace("\n", "")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes")

@@ -27,12 +27,13 @@ ROOT = Path(__file__).parents[1]
 TESTS = {
     "core/problem": ["core/test_problem.py", "core/test_policy.py"],
     "core/policy": ["core/test_policy.py", "core/test_new_policy.py", "core/test_ladder.py"],
-    "core/release": ["core/test_history_meter.py", "gateway/test_release.py"],
-    "core/meter": ["core/test_history_meter.py", "gateway/test_release.py"],
+    "core/release": ["core/test_history_meter.py", "gateway/test_release.py", "gateway/test_meter.py"],
+    "core/meter": ["core/test_history_meter.py", "gateway/test_release.py", "gateway/test_meter.py"],
     "gateway/store": ["gateway/test_store.py", "gateway/test_second_draws.py", "gateway/test_poison.py"],
     "gateway/settle": [
         "gateway/test_presence.py",
         "gateway/test_gateway_core.py",
+        "gateway/test_gateway_values.py",
         "gateway/test_gateway_conformance.py",
     ],
 }

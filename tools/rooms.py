@@ -9,6 +9,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from html import escape
 from pathlib import Path
 
@@ -67,7 +68,9 @@ def imports(path: Path) -> Iterator[str]:
             yield from (a.name.removeprefix("veilstream.") for a in node.names if a.name.startswith("veilstream."))
 
 
-GRAPH = {name: sorted(set(imports(path)) - {name, ""}) for name, path in MODULES.items()}
+@cache
+def graph() -> dict[str, list[str]]:
+    return {name: sorted(set(imports(path)) - {name, ""}) for name, path in MODULES.items()}
 
 
 def room(name: str) -> str:
@@ -79,7 +82,7 @@ def room(name: str) -> str:
 def needs() -> dict[str, set[str]]:
     """Room -> the rooms its modules import from; the rooms of one level are drawn as one, named by its first."""
     found: dict[str, set[str]] = {level[0]: set() for level in ROOMS}
-    for module, others in GRAPH.items():
+    for module, others in graph().items():
         own = ROOMS[RANK[room(module)]][0]
         found[own] |= {ROOMS[RANK[room(other)]][0] for other in others} - {own}
     return found

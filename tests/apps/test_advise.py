@@ -4,8 +4,8 @@ import json
 import shlex
 
 import pytest
-from tests.apps.test_fit_cli import veil
 
+from veilcli import veil
 from veilstream.apps.cli.advise import rounded
 from veilstream.apps.headline import Guess, headline
 
@@ -17,6 +17,7 @@ def model(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_every_point_comes_with_a_command_that_keeps_its_limit(model, tmp_path):
     told = json.loads(veil("advise", model, "--json").stdout)
     rows = told["points"]
@@ -32,6 +33,7 @@ def test_every_point_comes_with_a_command_that_keeps_its_limit(model, tmp_path):
     assert solved["hit_rate_blind"] == rows[0]["hit_rate_blind"]
 
 
+@pytest.mark.slow
 def test_the_table_speaks_of_people_before_bits(model):
     said = veil("advise", model).stdout
     assert said.index("level named") < said.index("felt") < said.index("command")
@@ -40,6 +42,7 @@ def test_the_table_speaks_of_people_before_bits(model):
     assert printed.index("names the level in") < printed.index("off on average") < printed.index("bits per step.")
 
 
+@pytest.mark.slow
 def test_what_matters_is_asked_as_of_solve_and_goes_into_the_command(model, tmp_path):
     told = json.loads(veil("advise", model, "--distortion", "zero-one", "--show", "states", "--json").stdout)
     assert told["unit"] == "%"
@@ -53,6 +56,7 @@ def test_what_matters_is_asked_as_of_solve_and_goes_into_the_command(model, tmp_
     assert "level named" in said and "wrong in" in said and "% off" not in said
 
 
+@pytest.mark.slow
 def test_a_curve_has_the_meaning_that_solve_has(model):
     asked = ["--distortion", "squared", "--methods", "causal-ba,planar-laplace", "--points", 3]
     told = json.loads(veil("curve", model, *asked, "--json").stdout)

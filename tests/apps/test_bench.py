@@ -9,6 +9,7 @@ import pytest
 import veilstream as vs
 from fleetkit import meter_table
 from gatewaykit import NEEDS_MOSQUITTO
+from veilcli import veil
 from veilstream.apps.bench import core, data, felt, fleet, gateway, large, survive
 from veilstream.core.course import Course
 from veilstream.data.fitting import FitOptions
@@ -64,15 +65,16 @@ def test_a_fleets_tasks_are_timed(monkeypatch):
     assert found["users"] == 1 and 0 < found["one_worker_cpu_s"] <= found["one_worker_s"] * 1.1
 
 
-def test_the_command_prints_figures_and_a_failed_verdict_is_exit_code_1(veil, monkeypatch):
+def test_the_command_prints_figures_and_a_failed_verdict_is_exit_code_1(monkeypatch):
     told = {"drill": {"releases": 1234567, "verdict": "ok"}}
     monkeypatch.setattr(data, "run", lambda: told)
-    assert json.loads(veil("bench", "data", "--json").out) == {"data": told}
-    assert veil("bench", "data").out.split() == ["data", "drill", "releases", "1.235e+06", "verdict", "ok"]
+    assert json.loads(veil("bench", "data", "--json").stdout) == {"data": told}
+    assert veil("bench", "data").stdout.split() == ["data", "drill", "releases", "1.235e+06", "verdict", "ok"]
     monkeypatch.setattr(data, "run", partial(dict, drill={"verdict": "FAILED"}))
-    assert veil("bench", "data").code == 1
+    assert veil("bench", "data").returncode == 1
 
 
+@pytest.mark.slow
 def test_what_survives_is_told_of_everybody(tmp_path, monkeypatch):
     """A household that stays as it is keeps its limit and its bits; one too short to try is listed too."""
     monkeypatch.setattr(survive, "BINS", 3)
@@ -91,6 +93,7 @@ def test_what_survives_is_told_of_everybody(tmp_path, monkeypatch):
     assert "VEIL_DATA" in survive.run()["data"]["note"]
 
 
+@pytest.mark.slow
 def test_what_is_felt_is_within_the_limit_for_everybody(tmp_path, monkeypatch):
     """Mean over repeats, and no reading beyond --max; the earlier meaning tells less and is felt farther off."""
     (tmp_path / "smartmeter").mkdir()

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import veilstream as vs
+from veilcli import veil
 from veilstream.apps.cli import VERBS, app
 
 
@@ -30,6 +31,7 @@ KEYS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_solve_json_has_the_contract_and_the_reference_value():
     done = process("solve", "builtin:grid4x4-q2", "--lambda", "1", "--json")
     result = json.loads(done.stdout)
@@ -39,6 +41,7 @@ def test_solve_json_has_the_contract_and_the_reference_value():
     assert result["level"] == "computed exactly" and result["lower_bound"] is None
 
 
+@pytest.mark.slow
 def test_certify_prints_gap_and_leakage_bound():
     result = json.loads(process("solve", "builtin:grid4x4-q2", "--lambda", "1", "--certify", "--json").stdout)
     assert result["lower_bound"] <= result["objective"]
@@ -46,12 +49,14 @@ def test_certify_prints_gap_and_leakage_bound():
     assert 0 < result["leakage_lower"] <= result["leakage"]
 
 
+@pytest.mark.slow
 def test_limits_from_the_command_line():
     result = json.loads(process("solve", "builtin:grid2x3-toy", "--avg", "0.5", "--max", "0=1,*=2", "--json").stdout)
     assert result["distortion"] <= 0.5 + 1e-6
     assert "at every step" in result["constraint"]
 
 
+@pytest.mark.slow
 def test_a_policy_file_round_trips(tmp_path):
     path = tmp_path / "p.veil"
     done = process("solve", "builtin:grid2x3-toy", "--lambda", "2", "-o", str(path))
@@ -92,12 +97,13 @@ def test_curve_and_its_picture(tmp_path):
         (["solve"], "Missing argument"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_two(args, says, veil):
+def test_bad_input_is_one_line_and_exit_code_two(args, says):
     done = veil(*args)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.count("\n") == 1 and says in done.err, done.err
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 def test_help_is_light_and_has_examples():
     heavy = ("jax", "sklearn", "polars", "matplotlib", "scipy", "paho", "uvicorn")
     code = "import sys; sys.argv=['veil','--help']\nfrom veilstream.apps.cli import main\n"
@@ -110,10 +116,11 @@ def test_help_is_light_and_has_examples():
         assert f"veil {verb}" in CliRunner().invoke(app, [verb, "--help"]).stdout, verb
 
 
-def test_the_version_is_printed(veil):
+def test_the_version_is_printed():
     assert veil("--version") == (0, f"veil {vs.__version__}\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_complete_verbs_and_options(shell):
     """As the shell's own function asks: words typed so far in the environment, one proposal a line."""
@@ -135,6 +142,7 @@ def test_interrupt_is_130():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 130
 
 
+@pytest.mark.slow
 def test_a_reader_who_stops_reading_is_no_failed_claim():
     """rich would end with 1, which means that a claim failed."""
     command = [

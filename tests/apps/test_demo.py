@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import veilstream as vs
+from veilcli import veil
 from veilstream.apps.cli.demo import DAY_STEPS, LIMITS_KM, SHOWN_KM, WEEK_STEPS
 from veilstream.data.synthetic import city
 
@@ -20,13 +21,13 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def said(folder, veil, monkeypatch):
+def said(folder, monkeypatch):
     """What it printed; made once."""
     monkeypatch.setenv("COLUMNS", "200")
     if not (folder / "said").exists():
         done = veil("demo", "-o", folder, "--seconds", "1")
-        assert (done.code, done.err) == (0, "")
-        (folder / "said").write_text(done.out)
+        assert (done.returncode, done.stderr) == (0, "")
+        (folder / "said").write_text(done.stdout)
     return (folder / "said").read_text()
 
 
@@ -51,9 +52,9 @@ def test_the_released_week_is_as_far_off_as_allowed(said, folder):
     assert off.mean() == pytest.approx(SHOWN_KM, abs=5 * days.std(ddof=1) / np.sqrt(len(days)))
 
 
-def test_its_report_opens_and_its_advice_works(said, folder, veil):
+def test_its_report_opens_and_its_advice_works(said, folder):
     assert "PRIVATE" in (folder / "report.html").read_text() and (folder / "demo.png").stat().st_size > 10_000
     advised = re.search(r"^  veil (solve .*--avg 500m)", said, re.M)
     assert advised
     done = veil(*advised[1].split(), "--json")
-    assert done.code == 0 and json.loads(done.out)["distortion"] <= 0.5 + 1e-6
+    assert done.returncode == 0 and json.loads(done.stdout)["distortion"] <= 0.5 + 1e-6

@@ -62,6 +62,7 @@ def test_fit_to_solve_in_the_units_of_the_user(table, tmp_path):
     refused("solve", model, "--avg", "1kWh", says="must be one of")
 
 
+@pytest.mark.slow
 def test_a_household_in_kwh(tmp_path):
     model = tmp_path / "h.veil"
     done = veil("fit", "--synthetic", "household", "--steps", "5000", "-o", model)
@@ -90,6 +91,7 @@ def test_bins_with_edges_of_ones_own(tmp_path):
     refused("fit", table, "--smoothing", "much", says="--smoothing 'much' is not a number")
 
 
+@pytest.mark.slow
 def test_cells_beside_stops_or_none(table):
     def kind(*args):
         return json.loads(veil("fit", table, "--stream", "a", "--json", *args).stdout)
@@ -108,6 +110,7 @@ def test_one_model_per_stream_and_standard_input(table, tmp_path):
     assert json.loads(piped.stdout)["points"] == 1_500
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_line_and_exit_code_2(table, tmp_path):
     def put(name, text):
         (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
@@ -152,6 +155,7 @@ def test_the_command_of_the_paper(tmp_path):
     assert solved["distortion"] <= 0.8 + 1e-3
 
 
+@pytest.mark.slow
 @needs_meter
 def test_all_households_in_one_command(tmp_path):
     done = veil("fit", METER, "--unit", "kWh", "-o", tmp_path / "{stream}.veil", "--json")
@@ -159,6 +163,7 @@ def test_all_households_in_one_command(tmp_path):
     assert len(list(tmp_path.glob("*.veil"))) == 20
 
 
+@pytest.mark.slow
 def test_a_thin_model_is_called_so_from_fit_to_audit(tmp_path):
     """A short walk: the card goes from the model into the policy, and every verb says what it means."""
     track, model, policy = tmp_path / "t.csv", tmp_path / "m.veil", tmp_path / "p.veil"

@@ -42,12 +42,14 @@ def texts(path):
             yield node.value
 
 
+@pytest.mark.slow
 def test_every_field_that_the_library_names_is_a_flag_of_some_verb():
     named = {f for path in SOURCE.rglob("*.py") for text in texts(path) for f in FIELD.findall(text)}
     unknown = {f for f in named for word in in_flags(f).split() if word.startswith("--") and word not in OPTIONS}
     assert not unknown
 
 
+@pytest.mark.slow
 def test_flags_are_spoken_by_the_command_line_alone():
     """Commands quoted whole (`veil solve MODEL --avg 1km`) may hold them; lines about fields may not."""
     lone = re.compile(r"(?<![\w-])--[a-z][a-z-]+")

@@ -14,6 +14,7 @@ import pytest
 
 import veilstream as vs
 from fleetkit import meter_table
+from veilcli import veil
 from veilstream.apps.fleet import folder as disk
 from veilstream.apps.fleet.charts import median_curve, shares
 from veilstream.apps.fleet.run import Plan, run_fleet
@@ -208,6 +209,7 @@ def test_each_user_has_a_policy_that_meets_the_limit_and_can_be_served(ran):
         assert (place / "policy.veil").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_a_second_run_keeps_and_a_change_makes_anew(ran, tmp_path):
     root, sources, plan, first = ran
     again = run_fleet(sources, root / "out", plan)
@@ -260,7 +262,7 @@ def test_one_state_or_one_step_alone_is_a_line(tmp_path):
 # --- the folder and the command --------------------------------------------------------------------------
 
 
-def test_two_fleets_in_one_folder_is_one_line(tmp_path, veil):
+def test_two_fleets_in_one_folder_is_one_line(tmp_path):
     table = meter_table(tmp_path / "m.csv", {"a": 40, "b": 40})
     with disk.claimed(tmp_path / "out"):
         code, out, err = veil("fleet", table, "-o", tmp_path / "out", *FLAGS)
@@ -287,14 +289,14 @@ def test_a_killed_fleet_frees_its_folder_and_goes_on(tmp_path):
     assert {r["user"] for r in told["rows"] if r.get("kept")} == done
 
 
-def test_exit_code_one_and_a_line_for_each_that_failed(tmp_path, veil):
+def test_exit_code_one_and_a_line_for_each_that_failed(tmp_path):
     table = meter_table(tmp_path / "m.csv", {"a": 40, "b": 40}, columns={"bad": ["oops"]})
     code, out, _ = veil("fleet", table, "-o", tmp_path / "out", *FLAGS[:-1])
     assert code == 1
     assert re.search(r"^failed bad: .*m\.csv line 2", out, re.M) and "2 users done, 1 failed" in out
 
 
-def test_bad_usage_is_one_line(tmp_path, veil):
+def test_bad_usage_is_one_line(tmp_path):
     table = meter_table(tmp_path / "m.csv", {"a": 40, "b": 40})
     for args, said in (
         (["--engine", "spark"], "serial, joblib, dask"),
@@ -332,6 +334,7 @@ def test_the_page_holds_no_markup_of_a_name_and_asks_for_nothing(ran):
 # --- later data ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", [True, False])
 def test_what_was_held_out_of_a_user_shapes_neither_her_states_nor_the_pool(tmp_path, pool):
     """The last third of a year may hold anything: model and policy are the same, only what is said of it differs."""

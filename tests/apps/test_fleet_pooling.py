@@ -109,6 +109,7 @@ def test_likeness_finds_the_two_kinds_of_people():
     assert pooled < population and pooled < own
 
 
+@pytest.mark.slow
 @needs_meter
 def test_with_fifty_steps_of_a_real_meter():
     """Each London household cut to 50 of its steps, the rest held out."""

@@ -4,15 +4,15 @@ import csv
 import io
 import json
 import shlex
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from tests.apps.test_fit_cli import veil
 
+from veilcli import veil
 from veilstream.artefact import load
 from veilstream.data.synthetic import city, household
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +31,9 @@ def folder(tmp_path_factory):
 
 
 def released(folder, policy, source):
-    code = "from veilstream.apps.cli import main; main()"
-    words = [sys.executable, "-c", code, "release", folder / policy, folder / source, "--no-store", "--format", "csv"]
-    text = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    return list(csv.DictReader(io.StringIO(text)))
+    done = veil("release", folder / policy, folder / source, "--no-store", "--format", "csv")
+    assert done.returncode == 0, done.stderr
+    return list(csv.DictReader(io.StringIO(done.stdout)))
 
 
 def test_a_walk_is_released_at_public_points(folder):

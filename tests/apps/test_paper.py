@@ -126,6 +126,7 @@ def test_without_memory_myopic_is_the_optimum():
     assert fig_adc.excess(curve(problem, weights), curve(problem, weights, "myopic")) < 0.01
 
 
+@pytest.mark.slow
 @needs_geolife
 def test_the_map_keeps_its_limit(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(map_geolife, "available", lambda: False)

@@ -63,6 +63,7 @@ def counted(monkeypatch, module, stop_at=None):
     return calls
 
 
+@pytest.mark.slow
 def test_an_item_cut_in_the_middle_goes_on_where_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr(fig_idc, "LIMITS", (2, 3))
     monkeypatch.setattr(fig_idc, "today", lambda *_: [Point(None, 1.0, 1.0, Level.ESTIMATED)])
@@ -450,6 +451,7 @@ def test_the_floor_under_a_schedule_is_its_parts_by_time():
     assert adversary.least(chain, both, 1) == pytest.approx(0.75 * parts[0] + 0.25 * parts[1])
 
 
+@pytest.mark.slow
 def test_look_ahead_at_the_toys_uniform_belief():
     """Better in the long run than the best for each step alone, and the pair form does not look at x_t-1."""
     from veilstream.core.belief import BeliefPolicy

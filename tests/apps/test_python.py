@@ -112,6 +112,7 @@ def test_what_is_missing_is_left_out_and_counted_and_what_is_wrong_is_said_witho
 # --- solve ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_solve_of_a_model_is_what_veil_solve_prints(from_file, tmp_path):
     path = from_file[0].with_suffix(".veil")
     out = tmp_path / "policy.veil"
@@ -190,6 +191,7 @@ def test_one_draw_per_step_ever_and_the_meter_goes_on(solution, tmp_path):
     assert again["leaked_bits"].iloc[400] >= first["leaked_bits"].iloc[-1]
 
 
+@pytest.mark.slow
 def test_python_and_the_command_line_share_the_store_of_a_policy_file(solution, tmp_path):
     policy, csv = tmp_path / "p.veil", tmp_path / "m.csv"
     solution.save(policy)
@@ -232,6 +234,7 @@ def test_late_steps_are_refused_and_counted(solution, tmp_path):
 # --- audit and report ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_audit_and_report_take_tables(solution, tmp_path):
     found = vs.audit(solution, meter(), copies=1, streams=12, steps=40)
     assert found.check.stands and "the recorded streams" in found.words
@@ -265,6 +268,7 @@ def test_everything_is_short_and_escaped(solution):
     assert "&lt;b&gt;ann" in home._repr_html_()
 
 
+@pytest.mark.slow
 def test_plots_are_figures_that_show_themselves(solution):
     figures = [
         vs.fit(meter(), n_states=3).plot(),
@@ -348,6 +352,7 @@ def test_a_row_for_every_row_in_its_order_and_one_draw_per_step(step):
     assert out.equals(step.transform(double))
 
 
+@pytest.mark.slow
 def test_what_is_not_honest_is_refused(step, tmp_path):
     step.fit(meter())
     step.transform(meter().iloc[500:])
@@ -363,6 +368,7 @@ def test_what_is_not_honest_is_refused(step, tmp_path):
         step.fit(meter()).transform(gap)
 
 
+@pytest.mark.slow
 def test_with_a_store_every_clone_gives_the_same_releases(step, tmp_path):
     from sklearn.base import clone
 

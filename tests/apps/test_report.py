@@ -11,6 +11,7 @@ import pytest
 
 import report_pages
 from real_data import GEOLIFE, needs_geolife
+from veilcli import veil
 from veilstream.apps.report.audit_part import audit_part
 from veilstream.apps.report.card import chain_card
 from veilstream.apps.report.content import Options, collect, command_of, payload
@@ -174,7 +175,7 @@ def test_names_cannot_become_markup(name):
     assert "<" not in text and ">" not in text and json.loads(text)["name"] == name
 
 
-def test_the_command_and_its_refusals(town, folder, veil):
+def test_the_command_and_its_refusals(town, folder):
     out = folder / "out" / "report.html"
     args = ["report", folder / "city.veil", "--shareable", "-o", out, "--points", "3", "--seconds", "0.1", "--json"]
     args += ["--audit", "none"]
@@ -196,7 +197,7 @@ def test_the_command_and_its_refusals(town, folder, veil):
 
 
 @needs_geolife
-def test_a_page_of_real_traces_is_small(folder, veil):
+def test_a_page_of_real_traces_is_small(folder):
     """The paper's model of user 016, with the account of its cleaning; study-only choices are followed."""
     data, model, policy = GEOLIFE / "016", folder / "g.veil", folder / "gp.veil"
     study = ["--gaps", "bridge", "--noise", "drop", "--bin", "mean"]

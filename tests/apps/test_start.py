@@ -50,6 +50,7 @@ def test_what_it_says_and_writes(made, tmp_path):
     assert GUESS in shown and "nothing written" in shown
 
 
+@pytest.mark.slow
 def test_model_only_stands_wherever_figures_are(made):
     told = json.loads(ok("solve", made / "ann.veil", "--avg", "0.4kW", "--json"))
     assert told["level"] == "model only" and GUESS in told["warnings"]

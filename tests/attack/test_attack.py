@@ -25,7 +25,7 @@ SLOW = ("kill http", "kill pipe", "openapi", "store")
 ELSEWHERE = {  # drills that have a test of their own, where their promise is
     "veil files": "test_hostile_files.py",
     "flipped bytes": "gateway/test_second_draws.py",
-    "two workers": "gateway/test_gateway_nats.py",
+    "two workers": "gateway/test_nats_faults.py",
     "kill mqtt": "gateway/test_gateway_mqtt.py",
     "kill nats": "gateway/test_gateway_nats.py",
 }
@@ -106,6 +106,7 @@ def test_what_is_found_is_counted_told_and_found_again(capsys):
     assert table(results).splitlines()[-2].split()[:4] == ["all", str(told["trials"]), str(told["attacks"]), "5"]
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_what_it_found(tmp_path):
     """As `make attack` runs it, for one drill and no time: every drill is tried once at least."""
     tests = Path(__file__).parents[1]

@@ -50,6 +50,7 @@ def chain_of(rng, order=1):
 KINDS = ["window0", "window1", "window2", "belief", "schedule"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("order", [1, 2])
 def test_filter_predictor_smoother_and_viterbi_equal_brute_force(kind, order):

@@ -9,6 +9,7 @@ import pytest
 
 import veilstream as vs
 from real_data import GEOLIFE, needs_geolife
+from veilcli import veil
 from veilstream.container import pack, unpack
 
 
@@ -45,6 +46,7 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_without_jax_the_error_names_the_way_round(folder):
     done = process("audit", folder / "honest.veil", before="import sys; sys.modules.update(jax=None, optax=None)")
     assert done.returncode == 2
@@ -52,6 +54,7 @@ def test_without_jax_the_error_names_the_way_round(folder):
     assert "--quick" in done.stderr
 
 
+@pytest.mark.slow
 def test_quick_needs_no_jax_and_says_it_in_words(folder):
     hide = "import sys; sys.modules.update(jax=None, optax=None)"
     done = process("audit", folder / "honest.veil", "--quick", "--against", "planar-laplace", "--json", before=hide)
@@ -72,6 +75,7 @@ def test_quick_needs_no_jax_and_says_it_in_words(folder):
     assert other["settings"][0]["leakage"]["value"] > setting["leakage"]["value"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "word"), [("liar", "measured leakage"), ("vague", "measured distortion")])
 def test_a_claim_that_fails_is_exit_code_1(folder, name, word):
     done = process("audit", folder / f"{name}.veil", "--quick")
@@ -80,6 +84,7 @@ def test_a_claim_that_fails_is_exit_code_1(folder, name, word):
     assert word in " ".join(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_a_file_without_a_claim_is_held_to_what_its_table_gives(folder):
     done = process("audit", folder / "silent.veil", "--quick", "--json")
     assert done.returncode == 0
@@ -125,15 +130,15 @@ def test_recorded_traces_with_the_learned_adversary(folder):
         ("newer", (), "made by a newer veilstream"),
     ],
 )
-def test_bad_input_is_one_clear_line(folder, policy, args, says, veil, monkeypatch):
+def test_bad_input_is_one_clear_line(folder, policy, args, says, monkeypatch):
     if policy == "newer":
         meta, arrays = unpack(folder / "honest.veil", "honest")
         (folder / "newer.veil").write_bytes(pack({**meta, "version": 99}, arrays))
     monkeypatch.chdir(folder)
     done = veil("audit", f"{policy}.veil", "--quick", *args)
-    assert (done.code, done.out) == (2, "")
-    assert says in done.err
-    assert done.err.count("\n") == 1
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_the_data_of_another_city_is_not_this_policys(tmp_path):
@@ -177,6 +182,7 @@ def test_a_file_is_audited_in_one_call_whoever_encoded_its_data(folder):
         audit_artefact(vs.load(folder / "model.veil"))
 
 
+@pytest.mark.slow
 @needs_geolife
 def test_geolife_is_encoded_as_it_was_fitted(tmp_path):
     from veilstream.audit import Options

@@ -82,13 +82,14 @@ def test_an_audit_stands_and_a_wrong_hour_costs_the_adversary(solved):
     assert -np.log2(right.filter[mask]).mean() < -np.log2(wrong.filter[mask]).mean()
 
 
+@pytest.mark.slow
 def test_the_report_draws_one_day(solved, tmp_path):
     day = Day.of(solved.problem, solved.policy)
     assert day.bits.mean() == pytest.approx(solved.leakage, rel=1e-3)
     assert day.distance.mean() == pytest.approx(solved.distortion, rel=1e-3)
     states = vs.StateSpace("bins", np.arange(3.0)[:, None], ("low", "mid", "high"), "kWh", np.array([0.5, 1.5]))
     vs.save(tmp_path / "p.veil", solved.policy, problem=solved.problem, states=states, period_s=3600.0)
-    options = ReportOptions(shareable=True, points=4, seconds=2.0, audit="none")
+    options = ReportOptions(shareable=True, points=3, seconds=0.1, audit="none")
     page = render(collect(vs.load(tmp_path / "p.veil"), None, options))
     assert "One day" in page
     assert "24 phases a day, Europe/London" in page

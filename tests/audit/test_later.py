@@ -59,6 +59,7 @@ def audited(folder, name):
     return audit_artefact(load(folder / "p.veil"), from_arrays(t, values[:, None], "kWh"), options=QUICK)
 
 
+@pytest.mark.slow
 def test_on_the_old_record_only_what_was_held_out_counts(made):
     folder, solved = made
     found = audited(folder, "old.csv")
@@ -70,6 +71,7 @@ def test_on_the_old_record_only_what_was_held_out_counts(made):
     assert found.later.worst == pytest.approx(solved["worst_leakage"])
 
 
+@pytest.mark.slow
 def test_the_same_person_stays_the_same(made):
     folder, solved = made
     found = audited(folder, "same.csv")
@@ -81,6 +83,7 @@ def test_the_same_person_stays_the_same(made):
     assert drift["raw_distortion_claimed"] == solved["raw_distortion"]
 
 
+@pytest.mark.slow
 def test_another_life_is_said_with_what_to_do(made):
     folder, _ = made
     found = audited(folder, "other.csv")
@@ -91,6 +94,7 @@ def test_another_life_is_said_with_what_to_do(made):
     assert found.check.stands  # the claim is about the chain, and holds for it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["same.csv", "other.csv"])
 def test_a_gateway_that_releases_the_same_readings_comes_to_the_same_verdict(made, tmp_path, name):
     """The loss is the same number; what is felt depends on the draws."""
@@ -108,6 +112,7 @@ def test_a_gateway_that_releases_the_same_readings_comes_to_the_same_verdict(mad
     assert (own.moved, own.same) == (later.moved, later.same)
 
 
+@pytest.mark.slow
 def test_few_weeks_say_little_and_fitted_ones_nothing(made):
     folder, _ = made
     t, values = person(3, FITTED, 2, shuffled)
@@ -160,6 +165,7 @@ def test_little_new_data_leans_on_the_old_chain(made):
         refit_model(old, from_arrays(t[:60], values[:60], "kWh"), hold_out=0.5)
 
 
+@pytest.mark.slow
 def test_the_store_of_the_old_policy_goes_on(made, tmp_path):
     """A step that was drawn stays drawn, and the meter counts on from where it was."""
     folder, _ = made

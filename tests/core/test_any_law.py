@@ -51,6 +51,7 @@ def enumerated(law, policy, chain, gaps):
     return float(mutual_information(joint)), mean
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), window=st.integers(0, 2), order=st.integers(1, 2), spread=st.floats(0.05, 2))
 def test_whatever_the_law_the_bound_is_never_below_what_is_told(seed, window, order, spread):

@@ -56,6 +56,7 @@ def test_lift_is_the_same_process():
     assert law == pytest.approx(chain.stationary)
 
 
+@pytest.mark.slow
 def test_fit_recovers_the_chain_as_one_over_root_n():
     chain = vs.builtin("grid2x3-toy")
     errors = []

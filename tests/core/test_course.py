@@ -45,6 +45,7 @@ def test_the_felt_mean_is_that_of_every_sequence_of_releases(window):
     assert on.felt(table(window)) == pytest.approx(enumerated(on, table(window)))
 
 
+@pytest.mark.slow
 def test_draws_agree_with_the_exact_mean():
     on = course((60, 40))
     found = on.run(table(1), Unmetered())
@@ -58,6 +59,7 @@ def test_draws_agree_with_the_exact_mean():
     assert on.felt(greedy.policy) == on.run(greedy.policy, Unmetered()).felt  # no numbered memory: drawn, one seed
 
 
+@pytest.mark.slow
 def test_bits_on_data_of_the_chain_itself_are_its_leakage():
     """From the stationary law, without gaps, the mean of log2 a/q is start-up plus rate."""
     problem = vs.Problem(CHAIN, 1 - np.eye(3), vs.Average(weight=2.0))

@@ -116,6 +116,7 @@ def test_a_policy_that_does_not_look_at_the_clock_has_the_rates_of_one_that_does
     assert found.distortion == pytest.approx(rates(problem, blind).distortion, abs=5 * found.distortion_se)
 
 
+@pytest.mark.slow
 def test_gaps_are_skipped_segment_by_segment_for_any_length():
     chain = cyclic(48, 3, clock=HALF_HOURS)
     b = np.random.default_rng(0).dirichlet(np.ones(3), 2)

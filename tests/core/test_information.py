@@ -31,6 +31,7 @@ def test_inequalities(p, q):
     assert divergence(p, p) == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_against_dit():
     dit = pytest.importorskip("dit")
     rng = np.random.default_rng(1)

@@ -111,6 +111,7 @@ def test_a_numbered_memory_is_all_that_exact_figures_need(whole):
     assert exact.distortion == pytest.approx(solution.distortion, abs=5 * solution.distortion_se)
 
 
+@pytest.mark.slow
 def test_it_is_audited_and_reported(whole):
     source, problem, solution, loaded = whole
     quick = Options(streams=20, steps=40, copies=2).quick()

@@ -108,6 +108,7 @@ def test_rows_and_columns_of_a_table_may_be_in_any_order(tmp_path, hypo):
 # --- what is forbidden -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("constraint", [Average(weight=0.3), Average(limit=0.8), Budget(0.6)], ids=str)
 def test_no_method_ever_shows_what_is_forbidden(hypo, method, constraint):

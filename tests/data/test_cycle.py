@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from veilcli import veil
 from veilstream.core.clock import Clock
 from veilstream.core.cyclic import CyclicChain
 from veilstream.data.crossval import losses
@@ -183,17 +184,17 @@ def test_step_numbers_have_no_hour():
         fit_model(readings, FitOptions(edges=(0.5, 1.5), cycle="day"))
 
 
-def test_the_command_takes_cycle_and_zone(veil, tmp_path):
+def test_the_command_takes_cycle_and_zone(tmp_path):
     t, x = levels(24 * 30)
     pl.DataFrame({"time": t.astype(int), "value": x}).write_csv(tmp_path / "m.csv")
     options = ("fit", tmp_path / "m.csv", "--edges", "0.5,1.5", "--unit", "kWh")
     said = veil(*options, "--zone", "Europe/London", "-o", tmp_path / "m.veil")
-    assert said.code == 0
-    assert "phases a day, Europe/London" in " ".join(said.out.split())
-    assert veil(*options, "--zone", "Nowhere/Town").code == 2
-    assert veil(*options, "--cycle", "none").code == 0
+    assert said.returncode == 0
+    assert "phases a day, Europe/London" in " ".join(said.stdout.split())
+    assert veil(*options, "--zone", "Nowhere/Town").returncode == 2
+    assert veil(*options, "--cycle", "none").returncode == 0
     wrong = veil(*options, "--cycle", "month")
-    assert (wrong.code, "--cycle" in wrong.err) == (2, True)
+    assert (wrong.returncode, "--cycle" in wrong.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("states", [72, 60])

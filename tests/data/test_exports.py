@@ -549,6 +549,7 @@ READER = Reader("Dots", (".dots",), read_dots, lambda text: ".." in text, "")
 '''
 
 
+@pytest.mark.slow
 def test_a_new_reader_is_one_file_and_nothing_else(tmp_path):
     shutil.copytree(
         Path(veilstream.__file__).parent, tmp_path / "veilstream", ignore=shutil.ignore_patterns("__pycache__")

@@ -84,6 +84,7 @@ def test_nothing_is_dropped_without_being_counted():
     assert account.count("transitions") == model.runs.transitions == model.runs.steps - len(model.runs.sequences)
 
 
+@pytest.mark.slow
 def test_a_large_table_is_read_quickly(tmp_path):
     """The five million rows of the bench, made smaller."""
     path = tmp_path / "large.csv"
@@ -152,6 +153,7 @@ def test_every_geolife_user_fits(user):
     assert model.within_resolution >= 0.95
 
 
+@pytest.mark.slow
 @needs_meter
 def test_all_households_fit_alone_and_together():
     readings = read([str(METER)], unit="kWh")

@@ -89,6 +89,7 @@ def by_the_hour(weeks, seed=0, first=0):
     return from_arrays(t, (((t // 3600) % 24 >= 12) ^ wrong).astype(float)[:, None], "", "a")
 
 
+@pytest.mark.slow
 def test_under_a_chain_with_a_clock_later_steps_are_told_by_their_hour():
     model = fit_model(by_the_hour(40), FitOptions(edges=(0.5,), cycle="day"))
     record, chain, loss = model.later.record, model.chain, model.later.loss
@@ -158,6 +159,7 @@ def model(tmp_path_factory):
     return folder / "m.veil"
 
 
+@pytest.mark.slow
 def test_solve_says_the_same_figures_on_later_data(model, tmp_path):
     out = tmp_path / "p.veil"
     told = json.loads(veil("solve", model, "--avg", LIMIT, "--json", "-o", out).stdout)

@@ -69,6 +69,7 @@ def test_what_is_empty_binary_or_a_folder_is_refused(reader, file, tmp_path):
         read([str(folder)])
 
 
+@pytest.mark.slow
 @every_reader
 def test_cut_off_anywhere_it_is_read_or_refused(reader, file):
     text = reader.packed(reader.example)
@@ -83,6 +84,7 @@ def test_what_is_not_utf8_far_into_the_file_is_refused(reader, file):
         assert read_or_refused(file, reader.example.encode() + far + b"\xff\n", reader) is None
 
 
+@pytest.mark.slow
 @every_reader
 def test_a_line_without_end_is_read_or_refused(reader, file):
     lines, length = reader.example.splitlines(), 3_000 if reader.magic else 300_000
@@ -93,6 +95,7 @@ def test_a_line_without_end_is_read_or_refused(reader, file):
         read_or_refused(file, reader.example.replace(field, field * (length // 6)), reader)
 
 
+@pytest.mark.slow
 @every_reader
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
@@ -143,6 +146,7 @@ def no_canary(path, content, reader=None):
         assert CANARY.partition(".")[2][:5] not in said
 
 
+@pytest.mark.slow
 @every_reader
 def test_a_true_coordinate_in_a_broken_line_is_in_no_message(reader, file):
     lines = reader.example.splitlines()

@@ -79,6 +79,7 @@ def test_fit_and_audit_of_the_same_data_give_the_same_symbols(kind, bin, gaps, f
     assert bool(model.recording.study_only) != deployable
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @example(Recording(period_s=3600.0, bin="mean", gaps="bridge", max_gap_s=7200.0, fill="hold", noise="drop", eps_m=51.0,
                    min_samples=11, max_speed_kmh=1000.0, epoch_s=1.0), False)  # fmt: skip
@@ -118,6 +119,7 @@ def test_one_stop_alone_is_refused_in_a_line_that_says_what_to_do():
         fit_model(fresh(PLACES), FitOptions(alone))
 
 
+@pytest.mark.slow
 def test_a_radius_that_was_searched_for_is_kept():
     asked = Recording(noise="drop", eps_m=40.0)
     model, audited = fit_and_audit(PLACES, FitOptions(asked, n_states=5))

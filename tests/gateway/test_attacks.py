@@ -31,6 +31,7 @@ TOKEN = "a token of decent length"
 # --- memory ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_long_stream_among_many_takes_memory_as_its_readings_do(tmp_path):
     """Streams x longest was 5,000 x 5,000 numbers, several times over: more than 600 MB."""
     readings = [Reading(f"s{i}", 0, 0, 1.0) for i in range(5000)] + [Reading("long", t, t, 1.0) for t in range(5000)]

@@ -11,7 +11,6 @@ import pytest
 
 from gatewaykit import artefact, core_of, places, problem_of
 from natskit import NEEDS_SERVER, released_through_a_kill
-from veilstream.apps.bench.nats_server import NatsCluster
 from veilstream.artefact import save
 from veilstream.core.by_clock import ClockPolicy
 from veilstream.core.clock import Clock
@@ -256,13 +255,6 @@ def test_killed_at_random_moments_no_move_is_lost_or_made_twice(tmp_path, by_clo
     out = [json.loads(seen[t]) for t in range(len(given))]
     assert kills >= 4 and len({o["rung"] for o in out}) >= 3
     assert moves_as_the_rule_says(given, out) and bits_as_the_meter_says(art, out)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    cluster = NatsCluster(tmp_path_factory.mktemp("server"), 1)
-    yield cluster
-    cluster.stop()
 
 
 @NEEDS_SERVER

@@ -58,6 +58,7 @@ def test_what_no_name_says_is_not_guessed(rest):
     assert isinstance(found, Reading) and found.step == 2 and str(found.point) in ("nan", "(3.0, nan)")
 
 
+@pytest.mark.slow
 @given(st.one_of(st.none(), st.booleans(), st.floats(), st.text(), st.lists(st.integers())))
 def test_what_is_in_the_value_never_decides_which_field_it_is(value):
     for names in (("stream", "t", "value"), ("patient", "time", "glucose")):

@@ -14,6 +14,7 @@ from forked import Gateways
 from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
 from httpkit import Receiver, Server, forwarding
 from mqttkit import Client
+from veilcli import veil
 from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
 from veilstream.gateway.forward import ForwardSettings
@@ -264,21 +265,21 @@ def test_killed_at_random_moments_nothing_is_lost_on_the_way_on(tmp_path, receiv
 # --- the command -----------------------------------------------------------------------------------------
 
 
-def test_the_command_says_what_is_missing(veil, tmp_path, art):
+def test_the_command_says_what_is_missing(tmp_path, art):
     policy, key = tmp_path / "p.veil", tmp_path / "secret.txt"
-    assert "--owntracks needs --http" in veil("serve", policy, "--mqtt", "x", "--owntracks", "/pub").err
-    assert "--owntracks must be a path" in veil("serve", policy, "--http", "0", "--owntracks", "/v1").err
-    assert "--forward must be a URL" in veil("serve", policy, "--http", "0", "--forward", "recorder").err
-    assert "--forward does not go with --nats" in veil("serve", policy, "--nats", "x", "--forward", "http://x").err
+    assert "--owntracks needs --http" in veil("serve", policy, "--mqtt", "x", "--owntracks", "/pub").stderr
+    assert "--owntracks must be a path" in veil("serve", policy, "--http", "0", "--owntracks", "/v1").stderr
+    assert "--forward must be a URL" in veil("serve", policy, "--http", "0", "--forward", "recorder").stderr
+    assert "--forward does not go with --nats" in veil("serve", policy, "--nats", "x", "--forward", "http://x").stderr
     key.write_text("x" * 33)
     key.chmod(0o644)
-    assert "open to other users" in veil("serve", policy, "--http", "0", "--owntracks-key", key).err
+    assert "open to other users" in veil("serve", policy, "--http", "0", "--owntracks-key", key).stderr
     key.chmod(0o600)
     both = ("--owntracks-key", key, "--owntracks-key-out", key)
     key.write_text("phone")
-    assert "must be another secret" in veil("serve", policy, "--http", "0", *both).err
+    assert "must be another secret" in veil("serve", policy, "--http", "0", *both).stderr
     key.write_text("x" * 33)
     assert (
         "--owntracks-key must hold one secret a line"
-        in veil("serve", policy, "--http", "0", "--owntracks-key", key).err
+        in veil("serve", policy, "--http", "0", "--owntracks-key", key).stderr
     )

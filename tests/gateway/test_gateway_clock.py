@@ -14,7 +14,6 @@ import veilstream as vs
 from gatewaykit import core_of
 from natskit import NEEDS_SERVER, released_through_a_kill
 from oracles import random_chain
-from veilstream.apps.bench.nats_server import NatsCluster
 from veilstream.artefact import save
 from veilstream.core.clock import Clock
 from veilstream.core.cyclic import CyclicChain
@@ -37,13 +36,6 @@ def made(tmp_path_factory):
     problem = vs.Problem(chain, distance, vs.Average(weight=1.5))
     policy = vs.solve(problem).policy
     return save(tmp_path_factory.mktemp("clock") / "p.veil", policy, problem=problem, period_s=PERIOD)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    cluster = NatsCluster(tmp_path_factory.mktemp("server"), 1)
-    yield cluster
-    cluster.stop()
 
 
 def streams(when, n=70, seed=1):

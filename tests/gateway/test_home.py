@@ -8,6 +8,7 @@ import pytest
 from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, levels, places, wait_until
 from httpkit import Server
 from mqttkit import Client, serving
+from veilcli import veil
 from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
 from veilstream.gateway.home import Home
@@ -220,5 +221,5 @@ def test_what_would_come_back_or_cannot_be_is_refused(tmp_path, art):
                 home_of(core, prefix=prefix)
 
 
-def test_the_command_needs_a_broker(veil, tmp_path, art):
-    assert "--homeassistant needs --mqtt" in veil("serve", tmp_path / "p.veil", "--http", "0", "--homeassistant").err
+def test_the_command_needs_a_broker(tmp_path, art):
+    assert "--homeassistant needs --mqtt" in veil("serve", tmp_path / "p.veil", "--http", "0", "--homeassistant").stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gatewaykit import artefact, places
+from veilcli import veil
 from veilstream.gateway.guard import HttpSettings
 
 yaml = pytest.importorskip("yaml")
@@ -47,7 +48,7 @@ def test_no_secret_is_on_the_command_line():
 
 
 @pytest.mark.parametrize("options", [CONFIG["options"], FULL])
-def test_the_command_is_one_that_veil_takes(veil, tmp_path, monkeypatch, options):
+def test_the_command_is_one_that_veil_takes(tmp_path, monkeypatch, options):
     """With the policy of another folder, and a broker that is nowhere: it comes as far as the store."""
     artefact(tmp_path / "policy.veil", states=places(), period_s=60.0)
     arguments, secrets = RUN["command"](options, {k: v for k, v in BROKER.items() if k != "ssl"})
@@ -55,7 +56,7 @@ def test_the_command_is_one_that_veil_takes(veil, tmp_path, monkeypatch, options
         monkeypatch.setenv(name, value)
     text = [a.replace("/config/", f"{tmp_path}/").replace("/data/", f"{tmp_path}/none/") for a in arguments[1:]]
     done = veil(*text)
-    assert done.code == 2 and "cannot open the store" in done.err
+    assert done.returncode == 2 and "cannot open the store" in done.stderr
 
 
 def test_what_the_proxy_needs_is_what_the_app_asks_for():

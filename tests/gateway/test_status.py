@@ -145,6 +145,7 @@ with core_of(load({art!r}), {store!r}) as core:
 """
 
 
+@pytest.mark.slow
 def test_kills_leave_every_step_counted_once(tmp_path):
     art, n = artefact(tmp_path / "p.veil"), 900
     where = {"path": sys.path, "art": str(tmp_path / "p.veil"), "store": str(tmp_path / "s.db"), "n": n}

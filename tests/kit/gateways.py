@@ -160,7 +160,7 @@ class Mqtt(Place):
 
 class Nats(Place):
     needs: ClassVar[list] = [NEEDS_SERVER]
-    rebinds = False  # all workers must agree: test_gateway_nats.py
+    rebinds = False  # all workers must agree: test_nats_settings.py
     names_streams = True
 
     def __init__(self, folder: Path) -> None:

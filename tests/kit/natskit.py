@@ -29,6 +29,8 @@ from veilstream.gateway.stats import Stats
 
 SEAL = Seal(bytes(range(32)))
 NEEDS_SERVER = pytest.mark.service("nats-server")
+VEIL = Names()
+ANN, META = VEIL.key(DEFAULT_SPACE, "ann"), VEIL.meta
 
 
 _folder = tempfile.TemporaryDirectory()
@@ -64,6 +66,22 @@ def message(stream: str, body: object, reply: str = "1"):
     """A reading as the queue delivers it."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     return SimpleNamespace(subject=f"veil.part.0.default.{stream}", data=data, reply=reply)
+
+
+async def stored(link, names: Names = VEIL) -> dict[str, bytes]:
+    """What the bucket holds, but for the probe."""
+    return {m["subject"]: m["data"] for m in await everything(link, names.memory) if m["subject"] != names.probe}
+
+
+async def send(link, names: Names, stream: str, steps, value: float = 3.0) -> None:
+    bodies = [json.dumps({"t": t, "value": value}).encode() for t in steps]
+    for body in bodies:
+        (answer,) = await link.ask([(names.reading(DEFAULT_SPACE, stream), body, None)])
+        assert isinstance(answer, dict)
+
+
+async def released(link, names: Names, stream: str) -> list[bytes]:
+    return [m["data"] for m in await everything(link, names.releases) if m["subject"].endswith(f".{stream}")]
 
 
 class Running:

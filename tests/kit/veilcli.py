@@ -3,23 +3,30 @@
 import io
 import sys
 from contextlib import redirect_stderr, redirect_stdout
-from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
 from veilstream.apps.cli import main
 
 
-def veil(*args, input=""):
+class Done(NamedTuple):
+    """How a command ended: exit code, what it printed, what it complained about."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def veil(*args, input="") -> Done:
     """The command, in this process: loading scikit-learn anew each time would take most of the test."""
-    out, err = io.StringIO(), io.StringIO()
-    stdin = io.TextIOWrapper(io.BytesIO(input.encode()))
+    out, err, stdin = (io.TextIOWrapper(io.BytesIO(text), write_through=True) for text in (b"", b"", input.encode()))
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["veil", *map(str, args)])
         patch.setattr(sys, "stdin", stdin)
         with pytest.raises(SystemExit) as end:
             main()
-    return SimpleNamespace(returncode=end.value.code or 0, stdout=out.getvalue(), stderr=err.getvalue())
+    return Done(end.value.code or 0, *(stream.buffer.getvalue().decode() for stream in (out, err)))
 
 
 def refused(*args, says):

@@ -76,6 +76,7 @@ def test_total_reward_is_minus_the_leakage_that_evaluate_finds():
     assert np.mean(rewards[1:]) == pytest.approx(-problem.chain.entropy_rate, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_jax_twin_takes_the_same_steps():
     pytest.importorskip("jax")
     import jax.numpy as jnp

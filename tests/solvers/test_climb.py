@@ -32,6 +32,7 @@ def test_rungs_rise_in_distance_and_fall_in_leakage_and_the_first_keeps_the_limi
     assert solution.to_json()["feedback"]["every"] == 48
 
 
+@pytest.mark.slow
 def test_the_limit_is_kept_for_people_the_chain_knows_nothing_of():
     """Alternating extremes, a stay in the dearest state, a cycle: without feedback these are felt far beyond it."""
     solution = solved()
@@ -79,6 +80,7 @@ def test_a_limit_below_the_floor_is_refused_by_name():
         vs.solve(vs.Problem(CHAIN, D, vs.Average(weight=1.0)), feedback=48)
 
 
+@pytest.mark.slow
 def test_the_first_rung_is_chosen_on_the_earlier_half_of_what_was_held_out():
     """Her later data is dearer at first: the ladder starts lower, and figures are of the other half."""
     z, at = RNG.integers(0, 5, 300), np.zeros(300, int)

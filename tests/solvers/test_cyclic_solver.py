@@ -80,6 +80,7 @@ def test_no_policy_is_below_a_bound_whatever_the_witness(seed):
     assert found.lower_bound > 0.97 * best
 
 
+@pytest.mark.slow
 def test_limits_at_every_step_and_in_the_mean_are_met():
     problem = vs.Problem(cyclic(), DISTANCE, vs.Average(limit=0.4))
     mean = vs.solve(problem)
@@ -93,6 +94,7 @@ def test_limits_at_every_step_and_in_the_mean_are_met():
     assert silent.leakage == 0
 
 
+@pytest.mark.slow
 def test_weekends_apart_and_phases_of_several_steps_are_judged_on_the_true_week():
     clock = Clock("week", 2, 21600.0, 0.0, "Europe/London")  # four steps a day, two to a phase
     chain = cyclic(4, 3, 1, clock)

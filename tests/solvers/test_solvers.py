@@ -86,6 +86,7 @@ def test_window_zero_is_one_channel_for_ever():
     assert s.objective >= vs.solve(problem, window=1).objective - 1e-6
 
 
+@pytest.mark.slow
 def test_brute_force_optimum_of_a_tiny_horizon_is_not_beaten():
     """Theorems 1 and 2 of the paper: looking at x_(t-1), or at all of x^t, gains nothing over q(y|x_t, y^(t-1))."""
     P = np.array([[0.8, 0.2], [0.3, 0.7]])
@@ -188,6 +189,7 @@ def test_an_average_limit_is_met(limit):
     assert s.objective <= at_weight.objective * 1.005 + 1e-6
 
 
+@pytest.mark.slow
 def test_time_is_shared_between_two_points_of_the_curve():
     """Two far apart towns, rarely left: what a schedule costs is computed, and one policy at the limit costs less."""
     P = np.array([[0.99, 0.01], [0.01, 0.99]])
@@ -231,6 +233,7 @@ def test_leakage_falls_as_the_limit_grows_and_rises_with_entropy():
     assert leak[3] == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_curve_is_concave_in_the_weight():
     curve = vs.curve(vs.builtin_problem("grid4x4-q2", vs.Average(weight=1)), weights=np.linspace(0.2, 5, 25))
     objective = np.array([s.objective for s in curve])
@@ -241,6 +244,7 @@ def test_the_curve_is_concave_in_the_weight():
     assert (np.diff([p.leakage for p in points]) < 0).all()
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000))
 @settings(max_examples=12, deadline=None)
 def test_true_leakage_lies_between_nothing_and_the_promise(seed):
@@ -309,6 +313,7 @@ def test_startup_bits_are_what_the_first_steps_add():
     assert startup_bits(problem, s.policy, s.leakage) == recomputed(s.startup_bits)
 
 
+@pytest.mark.slow
 def test_what_people_use_today_leaks_more_at_equal_distortion():
     chain = vs.MarkovChain(random_chain(np.random.default_rng(1), 8, sticky=0.9, floor=1e-4))
     d = euclidean(np.random.default_rng(2).random((8, 2)))

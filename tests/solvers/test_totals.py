@@ -1,5 +1,7 @@
 """Releases that add up in the mean."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,9 @@ from veilstream.solvers.totals import CLOSE, solve_total, tilted
 P = np.array([[0.8, 0.15, 0.05], [0.3, 0.6, 0.1], [0.2, 0.3, 0.5]])
 METER = StateSpace("bins", [[0.11], [0.42], [1.61]], ("low", "middle", "high"), "kWh", [0.25, 0.9])
 N = 900
+LIMIT = Average(limit=0.22)
+
+pytestmark = pytest.mark.slow
 
 
 def meter(distortion="felt"):
@@ -24,6 +29,15 @@ def meter(distortion="felt"):
     steps = np.arange(N) + (np.arange(N) > 400) * 50  # with a gap
     record = Record.of(np.zeros(N, int), steps, values, METER.encode(values))
     return Utility.of(vs.MarkovChain.fit([record.symbols], 3), METER, record, distortion), values[:, 0]
+
+
+@cache
+def keeping(constraint):
+    """What the meter tells, and a policy that keeps its total: found once, looked at by several tests."""
+    utility, values = meter()
+    problem = utility.problem(constraint)
+    more = {"certify": True, "certify_seconds": 2.0} if constraint == LIMIT else {}
+    return utility, values, problem, solve_total(problem, utility.total(), utility.course, window=1, **more)
 
 
 def mean_release(policy, symbols, levels):
@@ -42,15 +56,13 @@ def mean_release(policy, symbols, levels):
 
 @pytest.mark.parametrize(
     "constraint",
-    [Average(limit=0.22), Average(weight=3.0), Budget(0.3), Instantaneous(1.4),
+    [LIMIT, Average(weight=3.0), Budget(0.3), Instantaneous(1.4),
      Both(Average(limit=0.25), Instantaneous(1.4))],
     ids=str,
 )  # fmt: skip
 def test_the_mean_total_is_that_of_the_readings(constraint):
-    utility, values = meter()
+    utility, values, problem, kept = keeping(constraint)
     total = utility.total()
-    problem = utility.problem(constraint)
-    kept = solve_total(problem, total, utility.course, window=1)
     assert abs(kept.total.off) <= 5 * CLOSE and kept.problem is problem
     assert kept.total.off == pytest.approx(total.off(kept.policy))
     if kept.policy.period == 1:
@@ -64,8 +76,7 @@ def test_the_mean_total_is_that_of_the_readings(constraint):
 
 
 def test_single_releases_spread_as_is_said():
-    utility, values = meter()
-    kept = solve_total(utility.problem(Average(limit=0.22)), utility.total(), utility.course, window=1)
+    utility, values, _, kept = keeping(LIMIT)
     mechanism, rng, n = Mechanism(kept.policy, kept.problem), np.random.default_rng(1), 60
     s, sums = mechanism.start(n), np.zeros(n)
     path, gaps = utility.course.states[0], utility.course.gaps[0]
@@ -79,10 +90,8 @@ def test_single_releases_spread_as_is_said():
 
 
 def test_what_it_costs_and_what_it_mends_is_told():
-    utility, _ = meter()
-    problem = utility.problem(Average(limit=0.22))
+    utility, _, problem, kept = keeping(LIMIT)
     plain = vs.solve(problem, window=1, course=utility.course)
-    kept = solve_total(problem, utility.total(), utility.course, window=1, certify=True, certify_seconds=2.0)
     assert kept.total.off_before == pytest.approx(utility.total().off(plain.policy))
     assert abs(kept.total.off_before) > 20 * CLOSE
     assert kept.total.bits == pytest.approx(kept.record.bits - plain.record.bits)
