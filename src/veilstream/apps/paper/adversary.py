@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from veilstream.apps.paper.geolife import model
 from veilstream.apps.paper.item import NO, NOT_RUN, PART, YES, Budget, Desk
 from veilstream.apps.paper.learned import AS_PUBLISHED, MEAN, available
-from veilstream.apps.paper.points import SETTINGS, key_of
+from veilstream.apps.paper.points import key_of, within
 from veilstream.audit.lookback import least_cross_entropy, window_law
 from veilstream.audit.measures import NATS
 from veilstream.audit.traces import Ints, release
@@ -31,7 +31,6 @@ from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Instantaneous, Problem
 from veilstream.core.window import WindowPolicy
 from veilstream.solvers import solve
-from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.solution import Solution
 
 LOOK_BACKS = (1, 5)
@@ -194,7 +193,7 @@ def policy_of(problem: Problem, method: str, seed: int) -> tuple[Policy, float, 
         chain = problem.chain
         return WindowPolicy.of_table(np.eye(chain.n_symbols)[chain.symbols]), chain.entropy_rate, 0.0
     if method == "planar-laplace" and isinstance(problem.constraint, Instantaneous):
-        point = Baseline(method, settings=SETTINGS, seed=seed).within(problem)
+        point = within(problem, method, seed)
         return point.policy, point.leakage, point.distortion
     solution = solve(problem, method, seed=seed)
     return solution.policy, solution.leakage, solution.distortion

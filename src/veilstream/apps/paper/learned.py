@@ -17,7 +17,6 @@ from veilstream.core.belief import BeliefPolicy
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy, restore
 from veilstream.core.problem import Average, Problem
-from veilstream.core.sampled import SampledPolicy
 from veilstream.solvers import _solution, make_solver, solve
 from veilstream.solvers.solution import Solution
 
@@ -29,6 +28,7 @@ METHODS = ("actor-critic", "a2c")
 AS_PUBLISHED = "a2c-paper"  # a2c in the paper's mode, its sampled actions deployed
 MEAN = "a2c-paper-mean"  # the same training, the mean of its Dirichlet deployed
 POLICY = "policy"  # ending of a file
+LEAST_SHOWN = 1e-3  # bits: three decimals are shown
 MARKS = {"belief-greedy": "^", "actor-critic": "P", "a2c": "*", AS_PUBLISHED: "d"}
 
 
@@ -144,8 +144,8 @@ def swept(
 
 def mean_of(desk: Desk, policy: Policy, sampled: Solution) -> tuple[Policy, Solution]:
     """The same actor deployed by the mean of its Dirichlet, and its figures."""
-    assert isinstance(policy, SampledPolicy)
-    problem, mean = sampled.problem, BeliefPolicy(policy.chain, policy.rule)
+    problem = sampled.problem
+    mean = BeliefPolicy.restore(*policy.export(), problem.chain)  # the same rule, nothing drawn
     key = key_of(problem, MEAN, weight=sampled.weight, sampled=[sampled.leakage, sampled.distortion])
 
     def compute() -> dict[str, Any]:
@@ -172,7 +172,8 @@ def _clear(checkpoint: Path) -> None:
 
 
 def said(s: Solution) -> str:
-    return f"{s.leakage:.3f} ± {1.96 * s.leakage_se:.2g}"
+    within = 1.96 * s.leakage_se
+    return f"{s.leakage:.3f} ± {within:.2g}" if within >= LEAST_SHOWN else f"{s.leakage:.3f}, ± below {LEAST_SHOWN:g}"
 
 
 def draw_learned(ax: Axes, method: str, at: Iterable[float], solutions: Iterable[Solution]) -> None:
