@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from veilstream.apps.paper.item import NO, PART, YES, Budget, Desk, Finding, Item
-from veilstream.apps.paper.learned import AS_PUBLISHED, LIBRARY, told_of, trained
+from veilstream.apps.paper.learned import AS_PUBLISHED, LIBRARY, called, told_of, trained
 from veilstream.apps.paper.points import solved
 from veilstream.apps.report.plots import STYLES
 from veilstream.core.builtin import builtin_problem
@@ -34,7 +34,7 @@ def make(desk: Desk) -> Finding:
         learned = []
         for run in range(desk.budget.a2c_runs):
             done = (i + run / desk.budget.a2c_runs) / 2
-            desk.tell(done, f"{STYLES[method][2]}, seed {run + 1} of {desk.budget.a2c_runs}")
+            desk.tell(done, f"{called(method)}, seed {run + 1} of {desk.budget.a2c_runs}")
             learned.append(trained(desk, problem, method, run))
         bands[method] = by_seed([row for s in learned if s is not None for row in s.history])
     desk.table(
@@ -69,7 +69,7 @@ def judge(bands: dict[str, Band], best: Solution, budget: Budget) -> Finding:
 def told(method: str, steps: Array, runs: Array, best: float) -> str:
     above, gained = runs[:, -1] / best - 1, still(runs) / best
     return (
-        f"{STYLES[method][2]}: after {steps[-1]:,.0f} steps {len(runs)} seeds are {100 * above.min():.1f} to "
+        f"{called(method)}: after {steps[-1]:,.0f} steps {len(runs)} seeds are {100 * above.min():.1f} to "
         f"{100 * above.max():.1f} % above the optimum; the last quarter gained {100 * gained:.1f} %."
     )
 
@@ -96,10 +96,10 @@ def draw(bands: dict[str, Band], best: Solution) -> Figure:
     figure = Figure(figsize=(7.5, 4.6), layout="constrained")
     ax = figure.subplots()
     for method, (steps, runs) in bands.items():
-        colour, _, label = STYLES[method]
-        span = f"{label}, range of {len(runs)} seeds"
+        colour = STYLES[method][0]
+        span = f"{called(method)}, range of {len(runs)} seeds"
         ax.fill_between(steps, runs.min(0), runs.max(0), color=colour, alpha=0.3, lw=0, label=span)
-        ax.plot(steps, runs.mean(0), color=colour, label=f"{label}, mean")
+        ax.plot(steps, runs.mean(0), color=colour, label=f"{called(method)}, mean of seeds")
     ax.axhline(best.objective, color=STYLES["causal-ba"][0], label=STYLES["causal-ba"][2])
     if best.lower_bound is not None:
         ax.axhline(best.lower_bound, color="#000000", ls=":", lw=1, label="no policy can be below (proved)")
@@ -118,4 +118,5 @@ ITEM = Item(
     "The cost settles after about 2500 iterations, with a band over runs.",
     make,
     needs=LIBRARY,
+    after=("fig-adc",),
 )

@@ -11,7 +11,17 @@ from matplotlib.figure import Figure
 
 from veilstream.apps.paper.geolife import WHY, model
 from veilstream.apps.paper.item import NO, PART, YES, Budget, Desk, Finding, Item, too_few
-from veilstream.apps.paper.learned import AS_PUBLISHED, MARKS, draw_learned, draw_points, said, swept, told_of, trained
+from veilstream.apps.paper.learned import (
+    AS_PUBLISHED,
+    MARKS,
+    called,
+    draw_learned,
+    draw_points,
+    said,
+    swept,
+    told_of,
+    trained,
+)
 from veilstream.apps.paper.learned import METHODS as LEARNED
 from veilstream.apps.paper.points import curved, rolled, solved, today
 from veilstream.apps.report.layout import lower_curve
@@ -210,7 +220,7 @@ def learned_said(limits: Limits, curves: Curves) -> str:
     names = [m for m in (*LEARNED, AS_PUBLISHED) if m in here.found]
     if not names:
         return ""
-    text = " and ".join(f"{STYLES[m][2]} {said(here.found[m])}" for m in names)
+    text = " and ".join(f"{called(m)} {said(here.found[m])}" for m in names)
     as_published = [f"{said(s)} at {km:g} km" for km in PAPER_IDC if (s := limits[km].found.get(AS_PUBLISHED))]
     points = (
         "; a part of the difference must lie in the data" if min(here.found[m].leakage for m in names) < told else ""

@@ -105,6 +105,7 @@ class Item:
     needs_meters: bool = False
     beyond: bool = False  # not in the paper: `paper` is the question asked, `agrees` its answer
     needs: str | None = None  # a library of an extra, without which it is skipped
+    after: tuple[str, ...] = ()  # items whose points it shares: side by side with them it would make them again
 
 
 @dataclass(frozen=True)

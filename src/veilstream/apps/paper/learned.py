@@ -53,8 +53,11 @@ def told_of(method: str, budget: Budget, **more: Any) -> str:
     if method == "actor-critic":
         return f"actor-critic ({o['updates']:,} updates)"
     what = "updates, one a step" if method == AS_PUBLISHED else "steps"
-    name = STYLES[method][2] + ("" if method == AS_PUBLISHED else ", fast")
-    return f"{name} ({o['steps']:,} {what}, width {o['width']})"
+    return f"{called(method)} ({o['steps']:,} {what}, width {o['width']})"
+
+
+def called(method: str) -> str:
+    return STYLES[method][2] + (", fast" if method == "a2c" else "")
 
 
 def name_of(method: str) -> str:
@@ -123,7 +126,7 @@ def swept(
         learner: Any = make_solver(name_of(method), seed=desk.budget.seed, **options)
         figures, networks = [], None
         for k, (here, weight) in enumerate(zip(problems, at, strict=True)):
-            desk.tell(k / len(at), f"{STYLES[method][2]}, weight {weight:.2g}")
+            desk.tell(k / len(at), f"{called(method)}, weight {weight:.2g}")
             place = ready(checkpoints[k])
             files: dict[str, Any] = {"checkpoint": str(place), "resume": place.exists()}
             now = replace(learner.shorter() if k and shorter else learner, **files)
@@ -178,18 +181,17 @@ def said(s: Solution) -> str:
 
 def draw_learned(ax: Axes, method: str, at: Iterable[float], solutions: Iterable[Solution]) -> None:
     """Marks with their 95 % intervals (often smaller than the mark)."""
-    colour, _, label = STYLES[method]
     points = list(solutions)
     ax.errorbar(
         list(at),
         [s.leakage for s in points],
         [1.96 * s.leakage_se for s in points],
         fmt=MARKS[method],
-        color=colour,
+        color=STYLES[method][0],
         markersize=7 if method == "belief-greedy" else 10,
         fillstyle="none" if method == "belief-greedy" else "full",
         zorder=4,
-        label=f"{label}, estimated ± 95 %",
+        label=f"{called(method)}, estimated ± 95 %",
     )
 
 

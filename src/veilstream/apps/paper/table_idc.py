@@ -98,4 +98,5 @@ ITEM = Item(
     "without privacy; 1.05 / 0.46, 0.66 / 0.40, 0.52 / 0.35 at 15, 5, 3 km. It falls as the leakage grows.",
     make,
     needs_geolife=True,
+    after=("fig-geolife",),
 )
