@@ -128,7 +128,8 @@ def test_verdicts_survive_the_file_and_stand_on_the_page(tmp_path, monkeypatch):
         desk.table(["a"], [[1.0]])
         for ending in ("png", "svg"):
             (desk.folder / f"{desk.name}.{ending}").write_text("x")
-        return Finding.judged("ours", "", optimum=YES, ran="the exact solver: 3 of 3 points.")
+        told = Finding.judged("ours", "", optimum=YES, ran="the exact solver: 3 of 3 points.")
+        return replace(told, table=[["policy", "bits"], ["myopic", "< 1"]])
 
     item = replace(items()[0], name="fits", make=made)
     monkeypatch.setattr("veilstream.apps.paper.run.items", lambda: [item])
@@ -139,3 +140,5 @@ def test_verdicts_survive_the_file_and_stand_on_the_page(tmp_path, monkeypatch):
     assert '<dt>the optimum</dt><dd class="yes">yes</dd>' in page
     assert "<dt>what was run</dt><dd>the exact solver: 3 of 3 points. Took 0 s of processor time.</dd>" in page
     assert again.cpu_s == round(first.cpu_s, 1)
+    assert "<th>policy</th><th>bits</th></tr><tr><td>myopic</td><td>&lt; 1</td></tr></table>" in page
+    assert '<td class="part">not run</td><td class="part">not run</td><td class="yes">yes</td><td>0</td></tr>' in page

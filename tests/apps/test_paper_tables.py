@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paperkit import TINY, quick
-from veilstream.apps.paper import adversary, cache, clusterings, geolife_settings, table_adc, table_idc
+from veilstream.apps.paper import adversary, adversary_told, cache, clusterings, geolife_settings, table_adc, table_idc
 from veilstream.apps.paper.item import BETTER, NOT_RUN, OPTIMUM, PART, PUBLISHED, YES, Desk
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.chain import MarkovChain
@@ -116,8 +116,8 @@ def test_a_way_to_16_stops_is_described_by_its_own_trace():
 def test_an_average_that_was_not_reached_is_said_and_not_judged():
     near, far = (row("a2c-paper", 1.7, 0.3, (1.0, 0.7), (0.9, 0.67)) for _ in range(2))
     far = replace(far, km=3.5)
-    assert "does not reach (3.5 km)" in adversary.said(far) and "does not reach" not in adversary.said(near)
-    assert adversary.adc_verdict([far], []) == NOT_RUN != adversary.adc_verdict([near], [])
+    assert "does not reach (3.5 km)" in adversary_told.said(far) and "does not reach" not in adversary_told.said(near)
+    assert adversary_told.adc_verdict([far], []) == NOT_RUN != adversary_told.adc_verdict([near], [])
     families = [(None, quick(builtin_problem("binary", Average(weight=1.0))))]
     points_at = [(k, replace(families[0][1], distortion=d, leakage=b)) for k, (d, b) in enumerate(((6, 0.2), (4, 0.3)))]
     assert [table_adc.within(points_at, km)[0] for km in (9.0, 5.7, 1.7)] == [0, 1, 1]

@@ -236,7 +236,7 @@ def learned_said(limits: Limits, curves: Curves) -> str:
 
 
 def draw(problem: Problem, limits: Limits, curves: Curves, family: list[Point]) -> Figure:
-    figure = Figure(figsize=(13, 5.6), layout="constrained")
+    figure = Figure(figsize=(15.5, 5.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     draw_limits(left, limits)
     draw_trade_off(right, {m: curves[m] for m in ("causal-ba", "myopic")}, {TODAY: family}, "km", problem)
@@ -247,7 +247,7 @@ def draw(problem: Problem, limits: Limits, curves: Curves, family: list[Point]) 
     ):
         right.plot(list(told), list(told.values()), "v", color="#000000", fillstyle=fill, label=label)
     right.set_xlim(-0.15, 9.4)
-    right.legend(frameon=False, fontsize=8.5, loc="upper right", bbox_to_anchor=(1, 0.84))
+    right.legend(frameon=False, fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1))  # points stand everywhere
     right.set_title("A limit on average (PDRP-ADC)", loc="left", fontsize=11)
     figure.suptitle(f"GeoLife user 016: {problem.n_outputs} stops, steps of 5 minutes", fontsize=12)
     return figure

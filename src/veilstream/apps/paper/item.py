@@ -69,6 +69,7 @@ class Finding:
     why: str = ""
     verdicts: dict[str, str] = field(default_factory=dict)  # whether what the paper states holds of each by itself
     ran: str = ""  # methods, at how many points, with what budget
+    table: list[list[str]] = field(default_factory=list)  # for the page, its heads first
 
     @classmethod
     def judged(

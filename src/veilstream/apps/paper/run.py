@@ -122,7 +122,8 @@ def read(folder: Path, item: Item) -> tuple[Finding, dict[str, Any], float] | No
         told = json.loads(wanted[0].read_text(encoding="utf-8"))
         verdicts = {str(k): str(v) for k, v in told["verdicts"].items()}
         ours, agrees, why, ran = (str(told[name]) for name in ("ours", "agrees", "why", "ran"))
-        return Finding(ours, agrees, why, verdicts, ran), told["settings"], float(told["cpu_s"])
+        table = [[str(cell) for cell in row] for row in told["table"]]
+        return Finding(ours, agrees, why, verdicts, ran, table), told["settings"], float(told["cpu_s"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
