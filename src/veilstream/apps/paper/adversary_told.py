@@ -68,7 +68,7 @@ def shown(rows: Sequence[Row]) -> list[list[str]]:
             ce = r.lstm[m, "step"]["cross_entropy"] if (m, "step") in r.lstm else None
             line.append("" if ce is None else f"{ce['value']:.2f} [{ce['low']:.2f}, {ce['high']:.2f}]")
         for pair in ([r.in_sample(m) for m in LOOK_BACKS], r.paper or (), [r.least[m] for m in LOOK_BACKS]):
-            line.append(" / ".join(f"{v:.2f}" for v in pair if v is not None))
+            line.append(" / ".join("–" if v is None else f"{v:.2f}" for v in pair) if any(pair) else "")
         out.append(line)
     return out
 
@@ -206,7 +206,11 @@ def draw(rows: Sequence[Row], title: str) -> Figure:
         ax.plot(seen, y, "x", color=colour, ms=6, label=f"LSTM scored on what it learned from, look-back {m}")
         told = np.array([np.nan if r.paper is None else r.paper[k] for r in rows])
         ax.plot(told, y, mark, color=colour, fillstyle="none", label=f"the paper's LSTM, look-back {m}")
-    ax.set_yticks(at, [f"{r.name} ({r.bits:.3f} bits)" for r in rows], fontsize=9)
+    ax.set_yticks(
+        at,
+        [f"{r.name}{f', not reached: {r.km:.1f} km' if r.missed else ''} ({r.bits:.3f} bits)" for r in rows],
+        fontsize=9,
+    )
     ax.invert_yaxis()
     ax.set(xlabel="cross-entropy of the adversary's guess (nats); more is more private", xlim=(0, None))
     ax.set_title(title, loc="left", fontsize=11)

@@ -59,14 +59,14 @@ def _overview(outcomes: Sequence[Ran]) -> str:
         words = [found.verdicts.get(who, "") for who in heads[1:4]]
         cells = "".join(_cell(word) for word in words)
         if not any(words):
-            cells = _cell(found.agrees, ' colspan="3"')
+            cells = f'<td colspan="3">beyond the paper; the answer to what is asked there: {escape(found.agrees)}</td>'
         took = "" if o.cpu_s is None else f"{o.cpu_s:,.0f}"
         rows.append(f"<tr><td>{name}</td>{cells}<td>{took}</td></tr>")
     return f"<p>Whether what the paper states holds of each method by itself:</p>{_framed(heads, rows)}"
 
 
-def _cell(word: str, more: str = "") -> str:
-    return f'<td class="{CLASS.get(word, "part")}"{more}>{escape(word)}</td>'
+def _cell(word: str) -> str:
+    return f'<td class="{CLASS.get(word, "part")}">{escape(word)}</td>'
 
 
 def _framed(heads: Sequence[str], rows: Sequence[str]) -> str:
