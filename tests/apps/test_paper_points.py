@@ -1,4 +1,4 @@
-"""Points of the paper's figures: kept one by one, resumed inside an item, judged by rules that can fail."""
+"""Points of the paper's figures: kept one by one, resumed inside an item, trained where they should be."""
 
 import json
 from dataclasses import replace
@@ -8,59 +8,18 @@ import numpy as np
 import pytest
 
 from oracles import recomputed, same_curve
-from veilstream.apps.paper import (
-    adversary,
-    cache,
-    fig_adc,
-    fig_geolife,
-    fig_idc,
-    learned,
-    points,
-    table_adc,
-    table_idc,
-    toy,
-)
+from paperkit import TINY, counted, quick
+from veilstream.apps.paper import cache, fig_idc, learned, points, toy
 from veilstream.apps.paper.geolife import digest
-from veilstream.apps.paper.item import BETTER, NO, NOT_RUN, OPTIMUM, PART, PUBLISHED, YES, Budget, Desk, Finding
+from veilstream.apps.paper.item import Budget, Desk, Finding
 from veilstream.apps.paper.run import chosen, items, run
 from veilstream.core.belief import GreedyRule
 from veilstream.core.builtin import builtin_problem
-from veilstream.core.chain import MarkovChain
 from veilstream.core.problem import Average, Instantaneous, Problem
-from veilstream.core.schedule import Schedule
-from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
 from veilstream.solvers import solve
 from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.solution import Level, Point
-
-TINY = Budget(certify_s=0.1, streams=16, steps=20, a2c_steps=2048, a2c_width=8, a2c_runs=2, a2c_segments=4,
-              critic_updates=10, paper_steps=400, paper_width=8, lstm_s=0.0, lstm_seeds=2, lstm_copies=2,
-              lstm_rounds=2)  # fmt: skip
-
-
-QUICK = {}
-
-
-def quick(problem):
-    key = problem.chain.name, repr(problem.constraint)
-    if key not in QUICK:
-        QUICK[key] = solve(problem, "myopic")
-    return QUICK[key]
-
-
-def counted(monkeypatch, module, stop_at=None):
-    """A `solve` that only counts (myopic, once for each problem); at the call `stop_at` a key is pressed."""
-    calls = []
-
-    def asked(problem, method="causal-ba", **_):
-        calls.append((problem.chain.name, repr(problem.constraint), method))
-        if len(calls) == stop_at:
-            raise KeyboardInterrupt
-        return replace(quick(problem), method=method)
-
-    monkeypatch.setattr(module, "solve", asked)
-    return calls
 
 
 @pytest.mark.slow
@@ -199,145 +158,6 @@ def test_today_within_a_limit_keeps_it_and_leaks_more():
     assert np.abs(weak.policy.channel(weak.policy.start()) - uniform).max() < 0.2
 
 
-def solutions_idc():
-    found = {}
-    for chain in fig_idc.CHAINS:
-        for limit in fig_idc.LIMITS:
-            s = quick(builtin_problem(f"grid4x4-{chain}", Instantaneous(limit)))
-            s = replace(s, leakage_lower=0.98 * s.leakage)
-            found |= {(chain, limit, m): s for m in ("causal-ba", "myopic", "belief-greedy")}
-    return found
-
-
-def test_the_judge_of_limits_sees_what_is_wrong():
-    found = solutions_idc()
-    assert fig_idc.judge(found).verdicts[OPTIMUM] == "yes"
-    swapped = {({"q0": "q2", "q2": "q0"}.get(c, c), k, m): s for (c, k, m), s in found.items()}
-    assert fig_idc.judge(swapped).verdicts[OPTIMUM] == "no"
-    worse = replace(found["q0", 2, "myopic"], leakage=found["q0", 2, "myopic"].leakage + 0.01)
-    unequal = fig_idc.judge({**found, ("q0", 2, "myopic"): worse})
-    assert unequal.verdicts[OPTIMUM] == "no" and "not equal" in unequal.why
-    low = replace(found["q1", 3, "belief-greedy"], leakage=0.9 * found["q1", 3, "belief-greedy"].leakage)
-    below = fig_idc.judge({**found, ("q1", 3, "a2c"): low})
-    assert below.verdicts[OPTIMUM] == "no" and "Q1 3 a2c" in below.ours
-    wide = replace(low, leakage_se=0.1 * low.leakage)  # an estimate whose interval holds the bound is no contradiction
-    assert fig_idc.judge({**found, ("q1", 3, "a2c"): wide}).verdicts[OPTIMUM] == "yes"
-
-
-def test_the_judge_of_averages_sees_what_is_wrong():
-    found = {}
-    for chain in fig_adc.CHAINS:
-        problem = builtin_problem(f"grid4x4-{chain}", Average(weight=1.0))
-        row = []
-        for weight in (0.5, 1.0, 2.0, 4.0):
-            s = solve(replace(problem, constraint=Average(weight=weight)), "myopic")
-            row.append(s.with_bound(0.98 * s.objective, None))
-        found[chain] = problem, {"causal-ba": row, "myopic": row}, {}
-    assert fig_adc.judge(found).verdicts[OPTIMUM] == "in part"  # all holds but that myopic leaks much more for Q2
-    p, curves, _ = found["q2"]
-    much = [replace(s, leakage=1.3 * s.leakage) for s in curves["myopic"]]
-    assert fig_adc.judge({**found, "q2": (p, {**curves, "myopic": much}, {})}).verdicts[OPTIMUM] == "yes"
-    assert fig_adc.judge({**found, "q0": found["q2"], "q2": found["q0"]}).verdicts[OPTIMUM] == "no"
-    p, curves, _ = found["q0"]
-    much = [replace(s, leakage=1.3 * s.leakage) for s in curves["myopic"]]
-    assert fig_adc.judge({**found, "q0": (p, {**curves, "myopic": much}, {})}).verdicts[OPTIMUM] == "no"
-    cheat = Point(None, curves["causal-ba"][0].leakage * 0.5, curves["causal-ba"][0].distortion, Level.ESTIMATED)
-    told = fig_adc.judge({**found, "q0": (p, curves, {"rounding": [cheat]})})
-    assert told.verdicts[OPTIMUM] == "no" and "Q0 rounding" in told.ours
-
-
-def test_the_judge_of_geolife_sees_the_bound_and_the_order():
-    chain = MarkovChain(np.full((2, 2), 0.5))
-    problem = Problem(chain, 1 - np.eye(2), Average(weight=1.0))
-    s = solve(problem, "myopic").with_bound(0.0, None)
-
-    def limits(bits, low=0.0):
-        got = {}
-        for km, leak in zip(fig_geolife.LIMITS_KM, bits, strict=True):
-            at = replace(s, leakage=leak, leakage_lower=low)
-            ev = fig_geolife.Evaluation(leak, 0.1, 0.01, 0.01, 1.0, 10, 10, 3)
-            got[km] = fig_geolife.AtEveryStep({"causal-ba": at, "myopic": at}, None, ev)
-        return got
-
-    curves = {"causal-ba": [s]}
-    paper = (0.8, 0.6, 0.53, 0.39, 0.3, 0.18)
-    assert fig_geolife.judge(problem, limits(paper), curves).verdicts[OPTIMUM] == "yes"
-    assert fig_geolife.judge(problem, limits(np.array(paper) / 3), curves).verdicts[OPTIMUM] == "in part"
-    assert fig_geolife.judge(problem, limits(paper[::-1]), curves).verdicts[OPTIMUM] == "no"
-    assert fig_geolife.judge(problem, limits(paper, low=0.2), curves).verdicts[OPTIMUM] == "no"
-
-
-def row(method, limit, bits, nats, paper=None):
-    least = dict(zip((1, 5), nats, strict=True))
-    got = {
-        (m, by): {
-            "cross_entropy": {"value": v, "low": v - 0.2, "high": v + 0.2},
-            "per_seed": [v, v],
-            "stopped_by_the_clock": 0,
-        }
-        for m, v in least.items()
-        for by in adversary.HELD_OUT
-    }
-    return adversary.Row(method, limit, limit / 2, bits, least, got, paper)
-
-
-def test_the_judges_of_the_tables_see_what_is_wrong():
-    rows = [row("truth", 0, 0.5, (0.4, 0.4), (0.36, 0.28))]
-    for km, bits, nats in ((15.0, 0.03, (1.1, 0.5)), (5.0, 0.1, (0.7, 0.45)), (3.0, 0.2, (0.5, 0.41))):
-        rows.append(row("causal-ba", km, bits, nats, table_idc.PAPER[km]))
-    assert table_idc.judge(rows, TINY).verdicts[OPTIMUM] == "yes"
-    assert (
-        table_idc.judge([*rows[:3], row("causal-ba", 3.0, 0.2, (0.5, 0.9), (0.52, 0.35))], TINY).verdicts[OPTIMUM]
-        == "no"
-    )
-    assert (
-        table_idc.judge([*rows[:3], row("causal-ba", 3.0, 0.2, (0.3, 0.3), (0.52, 0.35))], TINY).verdicts[OPTIMUM]
-        == "no"
-    )
-    assert table_idc.judge([*rows[:3], replace(rows[3], paper=(0.1, 0.1))], TINY).verdicts[OPTIMUM] == "in part"
-    learnt = [replace(r, method="a2c-paper") for r in rows[1:]]
-    assert table_idc.judge(rows, TINY).verdicts[PUBLISHED] == NOT_RUN  # no yes for what was not run
-    assert table_idc.judge([*rows, *learnt], TINY).verdicts[PUBLISHED] == YES
-    average = [replace(rows[0], paper=None), row("causal-ba", 5.7, 0.0, (1.3, 0.8))]
-    for km, bits, nats in ((1.7, 0.1, (1.0, 0.7)), (0.8, 0.2, (0.9, 0.6)), (0.4, 0.3, (0.8, 0.5))):
-        average.append(row("causal-ba", km, bits, nats))
-        average.append(row("myopic", km, bits + 0.1, (nats[0] - 0.1, nats[1] - 0.1)))
-    assert (
-        table_adc.judge(average, TINY).verdicts[OPTIMUM] == "in part"
-    )  # no figure of the paper to compare the level with
-    assert "at 3 of 3 limits" in table_adc.judge(average, TINY).ours
-    swapped = [replace(r, method={"causal-ba": "myopic", "myopic": "causal-ba"}[r.method])
-               if r.method != "truth" and r.limit < 5 else r for r in average]  # fmt: skip
-    assert (
-        table_adc.judge(swapped, TINY).verdicts[OPTIMUM] == "no"
-        and "at 0 of 3 limits" in table_adc.judge(swapped, TINY).ours
-    )
-    bare = [replace(r, lstm={}) for r in rows]
-    assert "no LSTM was trained" in table_idc.judge(bare, TINY).ours.replace("no  LSTM", "no LSTM")
-
-
-@pytest.mark.slow
-def test_rows_of_the_tables_on_a_tiny_chain(tmp_path, monkeypatch):
-    """Both ways of holding out, each kept; the floor is the chain's; without JAX it stands alone."""
-    pytest.importorskip("jax")
-    chain = MarkovChain(np.full((3, 3), 0.05) + 0.85 * np.eye(3))
-    desk = Desk("table-idc", tmp_path, TINY)
-    paths = list(chain.sample(40, 12))
-    bench = adversary.Bench(desk, chain, 1 - np.eye(3), paths)
-    monkeypatch.setattr(adversary, "LOOK_BACKS", (1,))
-    truth, quiet = bench.row("truth", Average(limit=0.0)), bench.row("causal-ba", Average(limit=0.3))
-    assert set(truth.lstm) == {(1, "step"), (1, "trace"), (1, "none")}
-    assert truth.bits == pytest.approx(chain.entropy_rate) and truth.bits > quiet.bits
-    assert truth.least[1] == pytest.approx(chain.entropy_rate * np.log(2), abs=1e-9) and truth.least[1] < quiet.least[1]
-    files = sorted((tmp_path / cache.FOLDER).iterdir())
-    monkeypatch.setattr(adversary, "solve", None)  # what is there is not solved again
-    assert bench.row("causal-ba", Average(limit=0.3)) == quiet
-    assert sorted((tmp_path / cache.FOLDER).iterdir()) == files
-    monkeypatch.setattr(adversary, "available", lambda: False)
-    bare = bench.row("causal-ba", Average(limit=0.3))
-    assert bare.lstm == {} and bare.least == quiet.least
-
-
 @pytest.mark.slow
 def test_a_sweep_goes_on_from_the_networks_before_and_deploys_both_ways(tmp_path, monkeypatch):
     """Cut after the first weight it trains the second only; what is read back is what was trained."""
@@ -375,83 +195,6 @@ def test_a_sweep_goes_on_from_the_networks_before_and_deploys_both_ways(tmp_path
     assert files == {".json", ".policy"}
 
 
-@pytest.mark.slow
-def test_in_sample_is_easier_than_held_out_and_is_scored_on_all(tmp_path):
-    pytest.importorskip("jax")
-    from veilstream.audit.learned import lstm
-    from veilstream.audit.lstm import Lstm
-    from veilstream.audit.traces import release
-
-    chain = MarkovChain(np.full((4, 4), 0.1) + 0.6 * np.eye(4))
-    data = release(WindowPolicy.of_table(np.eye(4)), [chain.sample(300, seed=1)[0]], seed=1)
-    net = Lstm(units=16, dense=16, max_rounds=30, patience=30)
-    seen, unseen = (lstm(data, data.z, data.y, 4, 4, 3, 5, 2, net=net, hold_out=by) for by in ("none", "step"))
-    assert seen.cross_entropy.value < unseen.cross_entropy.value
-    assert seen.count.sum() == 2 * unseen.count.sum() == 2 * 295  # each of two networks on every step
-
-
-def test_a_way_to_16_stops_is_described_by_its_own_trace():
-    """H(X_t | X_t-1) of the trace itself, against counting by hand; and the best single stop."""
-    from veilstream.apps.paper import clusterings
-
-    path = np.concatenate([np.repeat(np.arange(16), 3)] * 4)
-    d = np.abs(np.subtract.outer(np.arange(16.0), np.arange(16.0)))
-    made = clusterings.Joined(path, MarkovChain.fit([path], 16), d)
-    told = clusterings.describe(clusterings.Way(10, "first", "file", 1000.0, 2), made)
-    stay, go = 2 / 3, 1 / 3
-    assert told.nats == pytest.approx(-(stay * np.log(stay) + go * np.log(go)), abs=0.01)
-    assert (told.blind_km, told.uniform_km) == (4.0, pytest.approx(d.mean()))
-    assert list(told.bits) == sorted(told.bits) and told.bits[0] == pytest.approx(0, abs=1e-6)
-
-
-def test_an_average_that_was_not_reached_is_said_and_not_judged():
-    near, far = (row("a2c-paper", 1.7, 0.3, (1.0, 0.7), (0.9, 0.67)) for _ in range(2))
-    far = replace(far, km=3.5)
-    assert "does not reach (3.5 km)" in adversary.said(far) and "does not reach" not in adversary.said(near)
-    assert adversary.adc_verdict([far], []) == NOT_RUN != adversary.adc_verdict([near], [])
-    families = [(None, quick(builtin_problem("binary", Average(weight=1.0))))]
-    points_at = [(k, replace(families[0][1], distortion=d, leakage=b)) for k, (d, b) in enumerate(((6, 0.2), (4, 0.3)))]
-    assert [table_adc.within(points_at, km)[0] for km in (9.0, 5.7, 1.7)] == [0, 1, 1]
-
-
-def test_the_choice_of_stops_looks_at_no_privacy_alone_and_lists_what_is_left(tmp_path):
-    from veilstream.apps.paper import clusterings, geolife_settings
-
-    way = clusterings.Way(10, "first", "clock", 500.0, 3)
-    ways = [clusterings.Found(way, 600, nats, 4.0, 8.0, bits) for nats, bits in
-            ((0.36, (0.02, 0.38, 0.5)), (0.5, (0.18, 0.39, 0.53)))]  # fmt: skip
-    near, far = (row("truth", 0, 0.5, v, (0.36, 0.28)) for v in ((0.38, 0.29), (0.5, 0.45)))
-
-    def seen(r):
-        return replace(r, lstm={(m, "none"): got for (m, by), got in r.lstm.items() if by == "step"})
-
-    assert geolife_settings.distance(seen(near)) == pytest.approx(0.03)
-    assert geolife_settings.distance(seen(far)) > 0.03
-    best = []
-    for km, bits, nats in zip((15.0, 5.0, 3.0), ways[0].bits, ((1.0, 0.5), (0.7, 0.4), (0.5, 0.1)), strict=True):
-        own = row("causal-ba", km, bits, nats, table_idc.PAPER[km])
-        best.append(seen(replace(own, paper_bits=table_idc.PAPER_BITS[km])))
-    desk = Desk("geolife-settings", tmp_path, TINY)
-    told = geolife_settings.judge(desk, ways, [(ways[0], seen(near))], ways[0], None, [seen(near), *best])
-    assert told.verdicts == {PUBLISHED: NOT_RUN, BETTER: NOT_RUN, OPTIMUM: PART}  # two of three leakages
-    left = told.why.split("with the chosen way: ")[1]
-    assert "15 km: 0.020 bits (paper 0.18)" in left and "5 km: 0.380" not in left
-    assert "3 km, look-back 5: 0.10 nats in sample (paper 0.35)" in left
-    assert "9 km on average, which uniform release does not reach (8.0 km)" in left
-    assert "All three of the paper's leakages within a fifth: 1 ways; two: 1." in told.ours
-    geolife_settings.draw(ways, ways[0], ways[1], [seen(near), *best])
-
-
-def test_the_floor_under_a_schedule_is_its_parts_by_time():
-    chain = MarkovChain(np.full((2, 2), 0.1) + 0.8 * np.eye(2))
-    loud, quiet = WindowPolicy.of_table(np.eye(2)), WindowPolicy.of_table(np.full((2, 2), 0.5))
-    both = Schedule((loud, quiet), (300, 100))
-    parts = [adversary.least(chain, p, 1) for p in (loud, quiet)]
-    assert parts[1] == pytest.approx(np.log(2))
-    assert adversary.least(chain, both, 1) == pytest.approx(0.75 * parts[0] + 0.25 * parts[1])
-
-
-@pytest.mark.slow
 def test_look_ahead_at_the_toys_uniform_belief():
     """Better in the long run than the best for each step alone, and the pair form does not look at x_t-1."""
     from veilstream.core.belief import BeliefPolicy
@@ -497,65 +240,3 @@ def test_learned_methods_stand_everywhere_when_asked(tmp_path, monkeypatch):
         assert len(asked) == count
     assert "a2c" in (tmp_path / "fig-idc.csv").read_text()
     assert json.loads(next(Path(tmp_path / cache.FOLDER).glob("*.json")).read_text())["key"]["veilstream"]
-
-
-# --- each method by itself -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("published", "better", "optimum", "together"),
-    [
-        (YES, NO, NO, YES),
-        (NO, YES, YES, NO),
-        (NOT_RUN, YES, YES, PART),
-        ("not judged: run at 1 of 12 points", NOT_RUN, YES, PART),
-        (NOT_RUN, NOT_RUN, NO, NO),
-        (NOT_RUN, PART, NOT_RUN, PART),
-        (NOT_RUN, NOT_RUN, NOT_RUN, NOT_RUN),
-    ],
-)
-def test_together_there_is_no_yes_unless_the_paper_s_method_was_run(published, better, optimum, together):
-    assert Finding.judged("", "", published, better, optimum).agrees == together
-
-
-def test_a_learned_method_is_judged_by_its_own_points_and_only_if_it_has_them_all():
-    found = solutions_idc()
-    told = fig_idc.judge(found)
-    assert told.agrees == PART and told.verdicts == {PUBLISHED: NOT_RUN, BETTER: NOT_RUN, OPTIMUM: YES}
-    one = fig_idc.judge({**found, ("q2", 2, "a2c-paper"): found["q2", 2, "causal-ba"]})
-    assert one.verdicts[PUBLISHED] == "not judged: run at 1 of 12 points" and one.agrees == PART
-    every = {(c, k, "a2c-paper"): replace(s, leakage=2 * s.leakage) for (c, k, m), s in found.items() if m == "myopic"}
-    assert fig_idc.judge({**found, **every}).agrees == YES  # far from the optimum, and the order holds of it
-    level = {at: replace(s, leakage=9.0 if at[0] == "q2" else 5.0) for at, s in every.items()}
-    other = fig_idc.judge({**found, **level})
-    assert other.agrees == NO and other.verdicts[OPTIMUM] == YES  # it does not hold of it, whatever the optimum does
-
-
-def test_the_judge_of_convergence_sees_each_band():
-    from veilstream.apps.paper import convergence
-
-    best = quick(builtin_problem("grid4x4-q2", Average(weight=1.0)))
-    steps, start = np.arange(1.0, 9.0), np.linspace(2.0, 1.0, 8)
-    there = best.objective * np.array([[1.5, 1.3, 1.1, *[1.01] * 5]] * 2)
-    moving, stuck = best.objective * (start + 0.5)[None], best.objective * np.full((2, 8), 1.6)
-    for runs, word in ((there, YES), (moving, PART), (stuck, NO)):
-        told = convergence.judge({"a2c-paper": (steps, runs), "a2c": (steps, there)}, best, TINY)
-        assert (told.agrees, told.verdicts[BETTER], told.verdicts[OPTIMUM]) == (word, YES, NOT_RUN)
-
-
-def test_verdicts_survive_the_file_and_stand_on_the_page(tmp_path, monkeypatch):
-    def made(desk):
-        desk.table(["a"], [[1.0]])
-        for ending in ("png", "svg"):
-            (desk.folder / f"{desk.name}.{ending}").write_text("x")
-        return Finding.judged("ours", "", optimum=YES, ran="the exact solver: 3 of 3 points.")
-
-    item = replace(items()[0], name="fits", make=made)
-    monkeypatch.setattr("veilstream.apps.paper.run.items", lambda: [item])
-    first, again = (run(tmp_path, [item], TINY)[0] for _ in range(2))
-    assert again.state == "kept" and again.finding == first.finding and first.finding.agrees == PART
-    page = (tmp_path / "index.html").read_text()
-    assert '<dt>the system as published</dt><dd class="part">not run</dd>' in page
-    assert '<dt>the optimum</dt><dd class="yes">yes</dd>' in page
-    assert "<dt>what was run</dt><dd>the exact solver: 3 of 3 points. Took 0 s of processor time.</dd>" in page
-    assert again.cpu_s == round(first.cpu_s, 1)

@@ -28,9 +28,9 @@ NOTHING = 1e-12  # weight of a row that only fills up a shape
 CHUNK = 4096  # windows predicted at once
 
 
-def padded(rows: int) -> int:
-    """The next power of 4 from 64 on: equal shapes compile once."""
-    return int(4 ** max(3, math.ceil(math.log2(max(rows, 1)) / 2)))
+def padded(rows: int, doublings: int = 2) -> int:
+    """The next power of 4 (of 2, for 1 doubling) from 64 on: equal shapes compile once."""
+    return int(64 * 2 ** (doublings * max(0, math.ceil((math.log2(max(rows, 1)) - 6) / doublings))))
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Table(NamedTuple):
     cumulative: jax.Array  # K, of how often each window occurs
 
     @classmethod
-    def of(cls, data: Windows, n_symbols: int) -> "Table":
-        rows = padded(len(data.counts))
+    def of(cls, data: Windows, n_symbols: int, doublings: int = 2) -> "Table":
+        rows = padded(len(data.counts), doublings)
         windows = np.zeros((rows, data.windows.shape[1]), np.int32)
         counts = np.zeros((rows, n_symbols))
         windows[: len(data.windows)], counts[: len(data.counts)] = data.windows, data.counts
@@ -91,16 +91,21 @@ def initial(key: jax.Array, n_outputs: int, n_symbols: int, net: Lstm) -> Params
 
 def log_law(params: Params, windows: jax.Array, kept: jax.Array) -> jax.Array:
     """log q(x | window) in nats, batch x X; `kept` multiplies the last hidden state (dropout; 1 when it is off)."""
-    h = c = jnp.zeros((windows.shape[0], params["Wh"].shape[0]))
 
-    def cell(state: tuple[jax.Array, jax.Array], y: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
-        h, c = state
-        gates = jax.nn.one_hot(y, params["Wx"].shape[0]) @ params["Wx"] + h @ params["Wh"] + params["b"]
+    def seen(y: jax.Array) -> jax.Array:
+        return jax.nn.one_hot(y, params["Wx"].shape[0]) @ params["Wx"] + params["b"]
+
+    def cell(gates: jax.Array, c: jax.Array | float) -> tuple[jax.Array, jax.Array]:
         i, f, g, o = jnp.split(gates, 4, axis=-1)
         c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-        return (jax.nn.sigmoid(o) * jnp.tanh(c), c), None
+        return jax.nn.sigmoid(o) * jnp.tanh(c), c
 
-    (h, _), _ = jax.lax.scan(cell, (h, c), windows.T)
+    def step(state: tuple[jax.Array, jax.Array], y: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
+        h, c = state
+        return cell(seen(y) + h @ params["Wh"], c), None
+
+    first = cell(seen(windows[:, 0]), 0.0)  # h_0 = c_0 = 0
+    (h, _), _ = jax.lax.scan(step, first, windows.T[1:])
     hidden = jax.nn.relu((h * kept) @ params["W1"] + params["b1"])
     return jax.nn.log_softmax(hidden @ params["W2"] + params["b2"], -1)
 
@@ -170,7 +175,7 @@ def train(
     """Early stopping: the parameters of the round with the least loss on `held_out`."""
     net = Lstm() if net is None else net
     compiled = replace(net, max_seconds=math.inf)
-    table, check = Table.of(training, n_symbols), Table.of(held_out, n_symbols)
+    table, check = Table.of(training, n_symbols), Table.of(held_out, n_symbols, doublings=1)  # read whole every round
     k_init, k_run = jax.random.split(jax.random.key(seed))
     params = initial(k_init, n_outputs, n_symbols, net)
     state = State(params, optax.adam(net.learning_rate).init(params), k_run)

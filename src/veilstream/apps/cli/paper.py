@@ -34,6 +34,7 @@ def paper(
     only: Annotated[str | None, typer.Option(help="These items only, separated by commas.")] = None,
     seconds: Annotated[float, typer.Option(help="Time for the certificate of a point.", min=0.0)] = 3.0,
     full: Annotated[bool, typer.Option("--full", help="The paper's budgets, a2c at every point: days.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Items at once; as many as cores, up to 4.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="For random starts, examples and estimates.", min=0)] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -43,6 +44,7 @@ def paper(
     need("matplotlib", "plot")
     from veilstream.apps.paper.item import Budget
     from veilstream.apps.paper.run import chosen, run
+    from veilstream.apps.paper.together import cores
 
     def tell(outcome: Ran) -> None:
         if json_out:
@@ -52,7 +54,7 @@ def paper(
 
     budget = Budget.full(seed) if full else Budget(certify_s=seconds, seed=seed)
     with progress_bar("paper", quiet=json_out) as progress:
-        outcomes = run(out, chosen(only), budget, geolife, progress, tell, meters)
+        outcomes = run(out, chosen(only), budget, geolife, progress, tell, meters, workers or cores())
     if json_out:
         made = [
             {"item": o.item.name, "state": o.state, **({} if o.finding is None else o.finding.__dict__)}

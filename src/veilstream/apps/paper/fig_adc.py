@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from veilstream.apps.paper.fig_idc import short
 from veilstream.apps.paper.item import NO, PART, YES, Budget, Desk, Finding, Item, too_few
-from veilstream.apps.paper.learned import AS_PUBLISHED, said, swept, told_of, trained
+from veilstream.apps.paper.learned import AS_PUBLISHED, called, said, swept, told_of, trained
 from veilstream.apps.paper.learned import METHODS as LEARNED
 from veilstream.apps.paper.one_axis import draw_method, draw_optimum, legends, panels
 from veilstream.apps.paper.points import curved, today
@@ -24,6 +24,7 @@ from veilstream.solvers.solution import Point, Solution
 CHAINS = ("q0", "q1", "q2")
 PLACED = 1.0  # the weight at which learned methods are run without --full
 WEIGHTS = np.sort([0.0, PLACED, *np.geomspace(0.1, 20, 13)])
+FINE = np.unique([*WEIGHTS, *np.geomspace(0.1, 20, 62)])  # of the exact curve: between them its bounds are looser
 GREEDY = WEIGHTS[1::3]
 TODAY = ("planar-laplace", "randomised-response", "rounding", "constant")
 SAME, MUCH = 0.02, 0.1  # shares of the bits: what counts as equal, what as much more
@@ -35,7 +36,7 @@ def make(desk: Desk) -> Finding:
     for i, chain in enumerate(CHAINS):
         problem = builtin_problem(f"grid4x4-{chain}", Average(weight=PLACED))
         desk.tell(i / 3, f"{chain}, curve and certificates")
-        curves = {"causal-ba": curved(desk, problem, WEIGHTS, certify=True)}
+        curves = {"causal-ba": curved(desk, problem, FINE, certify=True)}
         desk.tell((i + 0.4) / 3, f"{chain}, others")
         curves["myopic"] = curved(desk, problem, WEIGHTS, "myopic")
         curves["belief-greedy"] = curved(desk, problem, GREEDY, "belief-greedy")
@@ -70,7 +71,8 @@ def ran(found: dict[str, Result], budget: Budget) -> str:
     if not budget.everywhere:
         names["a2c"] += ", after the first weight a quarter of it, each on from the networks of the one before"
     of = len(CHAINS) * len(WEIGHTS)
-    return "; ".join(f"{names.get(m, STYLES[m][2])}: {n} of {of} points" for m, n in count.items()) + "."
+    told = [f"{names.pop('causal-ba')}: {count.pop('causal-ba')} points, among them all {of} weights and chains below"]
+    return "; ".join(told + [f"{names.get(m, STYLES[m][2])}: {n} of {of} points" for m, n in count.items()]) + "."
 
 
 def rows(chain: str, result: Result) -> list[list[object]]:
@@ -91,8 +93,8 @@ def excess(ours: list[Solution], others: list[Solution]) -> float:
     At the same weight the difference of the objectives is no less than that of the leakages at the others' distortion:
     our objective at a weight is a line under our curve.
     """
-    pairs = zip(ours, others, strict=True)
-    return max([(b.objective - a.objective) / b.leakage for a, b in pairs if b.leakage > 0.05], default=0.0)
+    least = {s.weight: s.objective for s in ours}
+    return max([(s.objective - least[s.weight]) / s.leakage for s in others if s.leakage > 0.05], default=0.0)
 
 
 def _ordered(solutions: list[Solution]) -> tuple[Array, Array]:
@@ -126,7 +128,7 @@ def judge(found: dict[str, Result]) -> Finding:
     text = ", ".join(f"{c.upper()} {100 * v:.1f} %" for c, v in over.items())
     band = "no point is below its band" if inside else f"below the proved bound: {', '.join(below)}"
     learned = "".join(
-        f" {STYLES[m][2]} at {c.upper()}, lambda {PLACED:g}: {said(s)} bits at {s.distortion:.2f} cells, objective "
+        f" {called(m)} at {c.upper()}, lambda {PLACED:g}: {said(s)} bits at {s.distortion:.2f} cells, objective "
         f"{100 * (s.objective / best_at(ours[c], s.weight) - 1):+.1f} % from the best found."
         for c, (_, curves, _) in found.items()
         for m in (*LEARNED, AS_PUBLISHED)
@@ -178,8 +180,7 @@ def draw(found: dict[str, Result]) -> Figure:
     for chain, (_, curves, families) in found.items():
         ours = curves["causal-ba"]
         x, bits = _ordered(ours)
-        grid = np.linspace(0, x.max(), 300)
-        draw_optimum(top, bottom, chain, grid, np.interp(grid, x, bits), lower_curve(ours, grid))
+        draw_optimum(top, bottom, chain, x, bits, lower_curve(ours, x))
         for method in drawn:
             points: list[Any] = (curves | families).get(method, [])
             at = np.array([p.distortion for p in points])

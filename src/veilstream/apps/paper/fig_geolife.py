@@ -11,7 +11,17 @@ from matplotlib.figure import Figure
 
 from veilstream.apps.paper.geolife import WHY, model
 from veilstream.apps.paper.item import NO, PART, YES, Budget, Desk, Finding, Item, too_few
-from veilstream.apps.paper.learned import AS_PUBLISHED, MARKS, draw_learned, draw_points, said, swept, told_of, trained
+from veilstream.apps.paper.learned import (
+    AS_PUBLISHED,
+    MARKS,
+    called,
+    draw_learned,
+    draw_points,
+    said,
+    swept,
+    told_of,
+    trained,
+)
 from veilstream.apps.paper.learned import METHODS as LEARNED
 from veilstream.apps.paper.points import curved, rolled, solved, today
 from veilstream.apps.report.layout import lower_curve
@@ -210,7 +220,7 @@ def learned_said(limits: Limits, curves: Curves) -> str:
     names = [m for m in (*LEARNED, AS_PUBLISHED) if m in here.found]
     if not names:
         return ""
-    text = " and ".join(f"{STYLES[m][2]} {said(here.found[m])}" for m in names)
+    text = " and ".join(f"{called(m)} {said(here.found[m])}" for m in names)
     as_published = [f"{said(s)} at {km:g} km" for km in PAPER_IDC if (s := limits[km].found.get(AS_PUBLISHED))]
     points = (
         "; a part of the difference must lie in the data" if min(here.found[m].leakage for m in names) < told else ""
@@ -226,7 +236,7 @@ def learned_said(limits: Limits, curves: Curves) -> str:
 
 
 def draw(problem: Problem, limits: Limits, curves: Curves, family: list[Point]) -> Figure:
-    figure = Figure(figsize=(13, 5.6), layout="constrained")
+    figure = Figure(figsize=(15.5, 5.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     draw_limits(left, limits)
     draw_trade_off(right, {m: curves[m] for m in ("causal-ba", "myopic")}, {TODAY: family}, "km", problem)
@@ -237,7 +247,7 @@ def draw(problem: Problem, limits: Limits, curves: Curves, family: list[Point]) 
     ):
         right.plot(list(told), list(told.values()), "v", color="#000000", fillstyle=fill, label=label)
     right.set_xlim(-0.15, 9.4)
-    right.legend(frameon=False, fontsize=8.5, loc="upper right", bbox_to_anchor=(1, 0.84))
+    right.legend(frameon=False, fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1))  # points stand everywhere
     right.set_title("A limit on average (PDRP-ADC)", loc="left", fontsize=11)
     figure.suptitle(f"GeoLife user 016: {problem.n_outputs} stops, steps of 5 minutes", fontsize=12)
     return figure

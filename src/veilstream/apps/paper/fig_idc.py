@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from veilstream.apps.paper.item import NO, YES, Budget, Desk, Finding, Item, too_few
-from veilstream.apps.paper.learned import AS_PUBLISHED, said, told_of, trained
+from veilstream.apps.paper.learned import AS_PUBLISHED, called, said, told_of, trained
 from veilstream.apps.paper.learned import METHODS as LEARNED
 from veilstream.apps.paper.one_axis import MARKS, draw_method, draw_optimum, legends, panels
 from veilstream.apps.paper.points import rolled, solved, today
@@ -90,13 +90,15 @@ def judge(found: Found) -> Finding:
     equal = abs(over["q0"]) <= SAME
     text = "; ".join(f"{c.upper()}: " + " / ".join(f"{v:.3f}" for v in leak[c]) for c in CHAINS)
     learned = "".join(
-        f" {STYLES[m][2]} at {c.upper()}, limit {k}: {said(s)} (optimum {found[c, k, 'causal-ba'].leakage:.3f})."
+        f" {called(m)} at {c.upper()}, limit {k}: {said(s)} (optimum {found[c, k, 'causal-ba'].leakage:.3f})."
         for (c, k, m), s in found.items()
         if m in (*LEARNED, AS_PUBLISHED) and k == 2 and learned_here(c, k, m)
     )
     fast = [s.leakage - found[c, k, "causal-ba"].leakage for (c, k, m), s in found.items() if m == "a2c"]
     if fast:
         learned += f" Over its {len(fast)} points fast A2C leaks {min(fast):.3f} to {max(fast):.3f} bits more."
+    if wrong := out_of_order(found):
+        learned += f" The least of the better learners is out of order at {', '.join(wrong)}."
     return Finding.judged(
         f"bits at limits 1 / 2 / 3 / 4: {text}. Order Q2 < Q1 < Q0: {'holds' if order else 'does not hold'}. "
         f"Every exact point is within {max(above):.3f} bits of its proved bound; "
@@ -117,11 +119,30 @@ def ordered(leak: dict[str, Array]) -> bool:
 
 def by_itself(found: Found, methods: tuple[str, ...], inside: bool) -> str:
     """The same of learned methods, the best of them at each point; they must have been run at every one."""
-    least = {at: min(s.leakage for s in there) for at in ((c, k) for c in CHAINS for k in LIMITS)
-             if (there := [found[*at, m] for m in methods if (*at, m) in found])}  # fmt: skip
+    least = least_of(found, methods)
     if len(least) < len(CHAINS) * len(LIMITS):
         return too_few(len(least), len(CHAINS) * len(LIMITS))
     return YES if inside and ordered({c: np.array([least[c, k] for k in LIMITS]) for c in CHAINS}) else NO
+
+
+def least_of(found: Found, methods: tuple[str, ...]) -> dict[tuple[str, int], float]:
+    """The least leakage at each point where one of the methods was run."""
+    out: dict[tuple[str, int], float] = {}
+    for (c, k, m), s in found.items():
+        if m in methods:
+            out[c, k] = min(s.leakage, out.get((c, k), s.leakage))
+    return out
+
+
+def out_of_order(found: Found) -> list[str]:
+    """Limits at which the better learners leak more for a chain that is easier to foretell, and their bits."""
+    least = least_of(found, LEARNED)
+    rows = {k: [least[c, k] for c in CHAINS] for k in LIMITS if all((c, k) in least for c in CHAINS)}
+    return [
+        f"limit {k} ({', '.join(f'{c.upper()} {v:.3f}' for c, v in zip(CHAINS, row, strict=True))})"
+        for k, row in rows.items()
+        if not ordered({c: np.array([v]) for c, v in zip(CHAINS, row, strict=True)})
+    ]
 
 
 def under_the_bound(found: Found) -> list[str]:

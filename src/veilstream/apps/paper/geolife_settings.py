@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from veilstream.apps.paper.adversary import IN_SAMPLE, LOOK_BACKS, Bench, Row, off_in_sample, said
+from veilstream.apps.paper.adversary import IN_SAMPLE, LOOK_BACKS, Bench, Row
+from veilstream.apps.paper.adversary_told import off_in_sample, said
 from veilstream.apps.paper.clusterings import LIMITS_KM, Found, Joined, Way, all_ways, describe, setting
 from veilstream.apps.paper.fig_geolife import AS_THERE, PAPER_ADC, SAME_LEVEL
 from veilstream.apps.paper.item import NO, NOT_RUN, PART, YES, Desk, Finding, Item

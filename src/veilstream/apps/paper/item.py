@@ -69,6 +69,7 @@ class Finding:
     why: str = ""
     verdicts: dict[str, str] = field(default_factory=dict)  # whether what the paper states holds of each by itself
     ran: str = ""  # methods, at how many points, with what budget
+    table: list[list[str]] = field(default_factory=list)  # for the page, its heads first
 
     @classmethod
     def judged(
@@ -105,6 +106,7 @@ class Item:
     needs_meters: bool = False
     beyond: bool = False  # not in the paper: `paper` is the question asked, `agrees` its answer
     needs: str | None = None  # a library of an extra, without which it is skipped
+    after: tuple[str, ...] = ()  # items whose points it shares: side by side with them it would make them again
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from veilstream.core.belief import BeliefPolicy
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy, restore
 from veilstream.core.problem import Average, Problem
-from veilstream.core.sampled import SampledPolicy
 from veilstream.solvers import _solution, make_solver, solve
 from veilstream.solvers.solution import Solution
 
@@ -29,6 +28,7 @@ METHODS = ("actor-critic", "a2c")
 AS_PUBLISHED = "a2c-paper"  # a2c in the paper's mode, its sampled actions deployed
 MEAN = "a2c-paper-mean"  # the same training, the mean of its Dirichlet deployed
 POLICY = "policy"  # ending of a file
+LEAST_SHOWN = 1e-3  # bits: three decimals are shown
 MARKS = {"belief-greedy": "^", "actor-critic": "P", "a2c": "*", AS_PUBLISHED: "d"}
 
 
@@ -53,8 +53,11 @@ def told_of(method: str, budget: Budget, **more: Any) -> str:
     if method == "actor-critic":
         return f"actor-critic ({o['updates']:,} updates)"
     what = "updates, one a step" if method == AS_PUBLISHED else "steps"
-    name = STYLES[method][2] + ("" if method == AS_PUBLISHED else ", fast")
-    return f"{name} ({o['steps']:,} {what}, width {o['width']})"
+    return f"{called(method)} ({o['steps']:,} {what}, width {o['width']})"
+
+
+def called(method: str) -> str:
+    return STYLES[method][2] + (", fast" if method == "a2c" else "")
 
 
 def name_of(method: str) -> str:
@@ -123,7 +126,7 @@ def swept(
         learner: Any = make_solver(name_of(method), seed=desk.budget.seed, **options)
         figures, networks = [], None
         for k, (here, weight) in enumerate(zip(problems, at, strict=True)):
-            desk.tell(k / len(at), f"{STYLES[method][2]}, weight {weight:.2g}")
+            desk.tell(k / len(at), f"{called(method)}, weight {weight:.2g}")
             place = ready(checkpoints[k])
             files: dict[str, Any] = {"checkpoint": str(place), "resume": place.exists()}
             now = replace(learner.shorter() if k and shorter else learner, **files)
@@ -144,8 +147,8 @@ def swept(
 
 def mean_of(desk: Desk, policy: Policy, sampled: Solution) -> tuple[Policy, Solution]:
     """The same actor deployed by the mean of its Dirichlet, and its figures."""
-    assert isinstance(policy, SampledPolicy)
-    problem, mean = sampled.problem, BeliefPolicy(policy.chain, policy.rule)
+    problem = sampled.problem
+    mean = BeliefPolicy.restore(*policy.export(), problem.chain)  # the same rule, nothing drawn
     key = key_of(problem, MEAN, weight=sampled.weight, sampled=[sampled.leakage, sampled.distortion])
 
     def compute() -> dict[str, Any]:
@@ -172,23 +175,23 @@ def _clear(checkpoint: Path) -> None:
 
 
 def said(s: Solution) -> str:
-    return f"{s.leakage:.3f} ± {1.96 * s.leakage_se:.2g}"
+    within = 1.96 * s.leakage_se
+    return f"{s.leakage:.3f} ± {within:.2g}" if within >= LEAST_SHOWN else f"{s.leakage:.3f}, ± below {LEAST_SHOWN:g}"
 
 
 def draw_learned(ax: Axes, method: str, at: Iterable[float], solutions: Iterable[Solution]) -> None:
     """Marks with their 95 % intervals (often smaller than the mark)."""
-    colour, _, label = STYLES[method]
     points = list(solutions)
     ax.errorbar(
         list(at),
         [s.leakage for s in points],
         [1.96 * s.leakage_se for s in points],
         fmt=MARKS[method],
-        color=colour,
+        color=STYLES[method][0],
         markersize=7 if method == "belief-greedy" else 10,
         fillstyle="none" if method == "belief-greedy" else "full",
         zorder=4,
-        label=f"{label}, estimated ± 95 %",
+        label=f"{called(method)}, estimated ± 95 %",
     )
 
 

@@ -123,4 +123,5 @@ ITEM = Item(
     "PDRP-ADC with weight 1 and at most 5 km on average: the released path differs from the true one, the limit holds.",
     make,
     needs_geolife=True,
+    after=("fig-geolife",),
 )

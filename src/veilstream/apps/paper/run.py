@@ -1,4 +1,4 @@
-"""Run the items, one after the other; what is there already, made with the same settings, is kept."""
+"""Run the items, some side by side; what is there already, made with the same settings, is kept."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from veilstream.apps.paper.geolife import digest, folder_of
 from veilstream.apps.paper.index import page
 from veilstream.apps.paper.item import Budget, Desk, Finding, Item, Ran, as_json
 from veilstream.apps.paper.learned import available
+from veilstream.apps.paper.together import together
 from veilstream.errors import InputError
 from veilstream.solvers.solution import Progress
 
@@ -61,8 +62,10 @@ def run(
     progress: Progress | None = None,
     tell: Callable[[Ran], None] | None = None,
     meters: Path | None = None,
+    workers: int = 1,
 ) -> list[Ran]:
-    """Every item in turn; the index is written anew after each, so an interrupted run leaves a whole one."""
+    """Every item, `workers` of them at once; the index is written anew after each: an interrupted run leaves a whole
+    one."""
     if geolife is not None:
         geolife = Path(geolife)
         folder_of(geolife)
@@ -74,13 +77,15 @@ def run(
         raise InputError(f"{folder}: cannot be written ({error.strerror})") from None
     outcomes: list[Ran] = []
     write(folder / "index.html", page(_all(folder, outcomes)))  # before any work: it may not be writable
-    for item in wanted:
-        outcome = _one(item, Desk(item.name, folder, budget, geolife, progress, meters))
+    jobs = [(item, Desk(item.name, folder, budget, geolife, progress, meters)) for item in wanted]
+    several = min(workers, len(jobs)) > 1
+    for outcome in together(_one, jobs, workers, progress) if several else (_one(*job) for job in jobs):
         outcomes.append(outcome)
         write(folder / "index.html", page(_all(folder, outcomes)))
         if tell:
             tell(outcome)
-    return outcomes
+    place = {item.name: i for i, item in enumerate(wanted)}
+    return sorted(outcomes, key=lambda o: place[o.item.name])
 
 
 def _one(item: Item, desk: Desk) -> Ran:
@@ -117,7 +122,8 @@ def read(folder: Path, item: Item) -> tuple[Finding, dict[str, Any], float] | No
         told = json.loads(wanted[0].read_text(encoding="utf-8"))
         verdicts = {str(k): str(v) for k, v in told["verdicts"].items()}
         ours, agrees, why, ran = (str(told[name]) for name in ("ours", "agrees", "why", "ran"))
-        return Finding(ours, agrees, why, verdicts, ran), told["settings"], float(told["cpu_s"])
+        table = [[str(cell) for cell in row] for row in told["table"]]
+        return Finding(ours, agrees, why, verdicts, ran, table), told["settings"], float(told["cpu_s"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

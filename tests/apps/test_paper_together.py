@@ -1,0 +1,66 @@
+"""Items side by side: in processes of their own, none before those it shares points with."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from paperkit import TINY
+from veilstream.apps.paper import together
+from veilstream.apps.paper.item import Desk, Ran
+from veilstream.apps.paper.run import MODULES, chosen, items, run
+from veilstream.errors import InputError
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    monkeypatch.setattr(together, "ProcessPoolExecutor", lambda workers, *_: ThreadPoolExecutor(workers))
+
+
+def jobs(folder, **after):
+    return [(replace(items()[0], name=n, after=a), Desk(n, folder, TINY)) for n, a in after.items()]
+
+
+def test_no_item_begins_before_those_it_comes_after_and_no_more_run_than_asked(tmp_path, threads):
+    log = []
+
+    def make(item, desk):
+        log.append((item.name, "begins"))
+        time.sleep(0.02)
+        log.append((item.name, "ends"))
+        return Ran(item, "made", None)
+
+    wanted = jobs(tmp_path, a=(), b=("a",), c=(), d=("a", "c"), e=("not asked for",))
+    ended = [o.item.name for o in together.together(make, wanted, 2)]
+    assert sorted(ended) == list("abcde")
+    for item, _ in wanted:
+        for other in set(item.after) & set("abcde"):
+            assert log.index((other, "ends")) < log.index((item.name, "begins"))
+    at_once = [sum(1 if what == "begins" else -1 for _, what in log[: i + 1]) for i in range(len(log))]
+    assert max(at_once) == 2
+
+
+def test_what_an_item_complains_of_is_raised(tmp_path, threads):
+    def make(item, desk):
+        raise InputError("no such thing")
+
+    with pytest.raises(InputError, match="no such thing"):
+        list(together.together(make, jobs(tmp_path, a=(), b=()), 2))
+
+
+def test_items_come_after_items_that_there_are():
+    names = [name.replace("_", "-") for name in MODULES]
+    for item in items():
+        assert all(names.index(other) < names.index(item.name) for other in item.after)
+
+
+@pytest.mark.slow
+def test_in_processes_items_are_made_told_in_order_and_kept(tmp_path):
+    wanted = chosen("grid-trajectory,fig-geolife")
+    told = []
+    first = run(tmp_path, wanted, TINY, workers=2, tell=lambda o: told.append(o.item.name))
+    assert [o.state for o in first] == ["made", "skipped: needs GeoLife's folder"]
+    assert sorted(told) == ["fig-geolife", "grid-trajectory"]
+    assert (tmp_path / "grid-trajectory.png").exists()
+    assert run(tmp_path, wanted, TINY, workers=2)[0].state == "kept"

@@ -1,0 +1,33 @@
+"""What the tests of the paper's items share: a tiny budget, and a `solve` that only counts."""
+
+from dataclasses import replace
+
+from veilstream.apps.paper.item import Budget
+from veilstream.solvers import solve
+
+TINY = Budget(certify_s=0.1, streams=16, steps=20, a2c_steps=2048, a2c_width=8, a2c_runs=2, a2c_segments=4,
+              critic_updates=10, paper_steps=400, paper_width=8, lstm_s=0.0, lstm_seeds=2, lstm_copies=2,
+              lstm_rounds=2)  # fmt: skip
+
+QUICK = {}
+
+
+def quick(problem):
+    key = problem.chain.name, repr(problem.constraint)
+    if key not in QUICK:
+        QUICK[key] = solve(problem, "myopic")
+    return QUICK[key]
+
+
+def counted(monkeypatch, module, stop_at=None):
+    """A `solve` that only counts (myopic, once for each problem); at the call `stop_at` a key is pressed."""
+    calls = []
+
+    def asked(problem, method="causal-ba", **_):
+        calls.append((problem.chain.name, repr(problem.constraint), method))
+        if len(calls) == stop_at:
+            raise KeyboardInterrupt
+        return replace(quick(problem), method=method)
+
+    monkeypatch.setattr(module, "solve", asked)
+    return calls
