@@ -38,7 +38,7 @@ TESTS = {
 }
 QUICK = "not service and not slow and not browser"
 HEAVY = ["hypothesis", "msgspec", "numpy", "pytest", "safetensors.numpy", "scipy.optimize", "scipy.sparse"]
-HEAVY += ["scipy.stats", "typer", "rich.console", "aiohttp.web", "paho.mqtt.client", "nats", "polars"]  # imported once
+HEAVY += ["scipy.stats", "typer", "rich.console", "aiohttp.web", "nats", "polars"]  # imported once
 PATIENCE = 4  # times what the tests take on the module as it is, and ten seconds
 SWAPS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
