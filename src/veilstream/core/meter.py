@@ -23,7 +23,7 @@ from veilstream.core.feedback import MOVE_BITS
 from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array, Index, divergence, dot, entropy
 from veilstream.core.policy import Memory, Policy
-from veilstream.core.problem import leakage, output_law, posterior, posterior_of
+from veilstream.core.problem import leakage, output_law, posterior
 from veilstream.core.steady import stationary_law, steps_of
 
 LEAST = 1e-300  # p log2 p is 0 there
@@ -108,9 +108,11 @@ class Follower(Plain):
     def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:
         return self.chain.moved(posterior(belief, self.seen(a), y), step)
 
-    def heard(self, belief: Array, a_y: Array, step: Index) -> Array:
-        """`after`, where only the column a(y|.) of the release is known."""
-        return self.chain.moved(posterior_of(belief, a_y), step)
+    def heard(self, belief: Array, a_y: Array, p_y: Array, step: Index) -> Array:
+        """`after`, from the column a(y|.) of the release and its probability, which is not 0."""
+        b = belief * a_y
+        b /= p_y[:, None]
+        return self.chain.moved(b, step)
 
     def skip(self, belief: Array, k: int, step: Index) -> Array:
         return self.chain.later(belief, k, step)
@@ -143,19 +145,26 @@ class Channels:
         """a_s(y|.), S x |Y| x |Z|."""
         return np.ascontiguousarray(np.swapaxes(self.table, 1, 2))
 
-    def output_law(self, b: Array, memory: Memory) -> Array:
-        """sum_z b(z) a_s(y|z): many streams together by memory, one product each; few of them one by one."""
-        S = len(self.table)
+    @cached_property
+    def _beside(self) -> Array:
+        """The table with the noise as one more output, S x |Z| x (|Y| + 1)."""
+        return np.concatenate([self.table, self.noise[..., None]], -1)
+
+    def outputs(self, b: Array, memory: Memory) -> tuple[Array, Array]:
+        """p(y) = sum_z b(z) a_s(y|z) and H(Y|Z): many streams together by memory, one product each; few one by one."""
+        S, table = len(self.table), self._beside
         if len(b) < FEW * S:
-            return output_law(b, self.table[memory])
+            found = output_law(b, table[memory])
+            return found[:, :-1], found[:, -1]
         order = np.argsort(memory.astype(np.uint16 if S <= 1 << 16 else np.int64), kind="stable")
-        p, at = np.empty((len(b), self.table.shape[2])), b.take(order, 0)
+        sums, at = np.empty((len(b), table.shape[2])), b.take(order, 0)
         ends = np.cumsum(np.bincount(memory, minlength=S)).tolist()
         for s, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-            np.matmul(at[start:end], self.table[s], out=p[start:end])
+            np.matmul(at[start:end], table[s], out=sums[start:end])
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        return p.take(back, 0)
+        found = sums.take(back, 0)
+        return found[:, :-1], found[:, -1]
 
     def column(self, memory: Memory, y: Index) -> Array:
         """a_s(y|.), n x |Z|."""
@@ -174,9 +183,13 @@ class ExactMeter(Follower):
         if self.channels is None:
             seen = self.seen(a)
             return leakage(belief, seen), output_law(belief, seen)
-        p = self.channels.output_law(belief, memory) if a is None else output_law(belief, self.seen(a))
-        given = dot(belief, self.channels.noise.take(memory, 0))
-        return np.maximum(-dot(p, np.log2(np.maximum(p, LEAST))) - given, 0), p  # I = H(Y) - H(Y|Z)
+        if a is None:
+            p, given = self.channels.outputs(belief, memory)
+        else:
+            p, given = output_law(belief, self.seen(a)), dot(belief, self.channels.noise.take(memory, 0))
+        logs = np.maximum(p, LEAST)
+        np.log2(logs, out=logs)
+        return np.maximum(-dot(p, logs) - given, 0), p  # I = H(Y) - H(Y|Z)
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,6 +34,7 @@ from veilstream.core.uniforms import uniforms
 from veilstream.errors import InputError
 
 MOST_CELLS = 1 << 24  # channel entries held at once: streams beyond that go in turn
+AT_HAND, AHEAD = 1 << 16, 16  # belief entries that stay in a processor's cache; steps that streams take meanwhile
 SILENT = -1  # as a release: nothing was released at this step
 
 MeterName = Literal["exact", "table", "capacity"]
@@ -197,8 +198,9 @@ class Mechanism:
     def after(self, s: Streams, view: View, y: Index) -> Streams:
         memory = self.policy.update(s.memory, y, view.used)
         if self.channels is not None and view.used is None:
-            assert isinstance(self.meter, ExactMeter)
-            belief = self.meter.heard(s.belief, self.channels.column(s.memory, y), s.step)
+            assert isinstance(self.meter, ExactMeter) and view.law is not None
+            p_y = view.law[np.arange(len(y)), y]
+            belief = self.meter.heard(s.belief, self.channels.column(s.memory, y), p_y, s.step)
         else:
             belief = self.meter.after(s.belief, view.used, y, s.step)
         return Streams(self._at(memory, s.step + 1), belief, s.total + view.bits, s.step + 1)
@@ -351,11 +353,19 @@ def release_many(
         raise InputError(f"x must be streams x steps, found {x.ndim} axes")
     x = _checked_symbols(x, len(mechanism.true_states.first), 0)
     streams, z = mechanism.start(len(x), step), np.full(len(x), BLIND)
-    feeling = Feeling(mechanism, problem, streams)
     y = np.empty(x.shape, dtype=np.int64)
-    for t in range(x.shape[1]):
-        z = mechanism.true_states(z, x[:, t])
-        streams, y[:, t] = feeling.step(streams, z, source(len(x)))
+    most = max(1, AT_HAND // policy.n_states)
+    parts = [slice(i, i + most) for i in range(0, len(x), most)]
+    feelings = [Feeling(mechanism, problem, streams[part]) for part in parts]
+    for first in range(0, x.shape[1], AHEAD):
+        u = [source(len(x)) for _ in range(first, min(first + AHEAD, x.shape[1]))]
+        for part, feeling in zip(parts, feelings, strict=True):
+            now, at = streams[part], z[part]
+            for t, drawn in enumerate(u, first):
+                at = mechanism.true_states(at, x[part, t])
+                now, y[part, t] = feeling.step(now, at, drawn[part])
+            streams.put(part, now)
+            z[part] = at
     return Released(y, streams.total)
 
 
