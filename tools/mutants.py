@@ -27,8 +27,8 @@ ROOT = Path(__file__).parents[1]
 TESTS = {
     "core/problem": ["core/test_problem.py", "core/test_policy.py"],
     "core/policy": ["core/test_policy.py", "core/test_new_policy.py", "core/test_ladder.py"],
-    "core/release": ["core/test_history_meter.py", "gateway/test_release.py"],
-    "core/meter": ["core/test_history_meter.py", "gateway/test_release.py"],
+    "core/release": ["core/test_history_meter.py", "core/test_release_parts.py", "gateway/test_release.py"],
+    "core/meter": ["core/test_history_meter.py", "core/test_release_parts.py", "gateway/test_release.py"],
     "gateway/store": ["gateway/test_store.py", "gateway/test_second_draws.py", "gateway/test_poison.py"],
     "gateway/settle": [
         "gateway/test_presence.py",
