@@ -8,7 +8,7 @@ import pytest
 import veilstream as vs
 from oracles import random_chain
 from veilstream.core.course import Course, OnCourse
-from veilstream.core.meter import Unmetered
+from veilstream.core.meter import Listener, Unmetered
 from veilstream.core.release import Mechanism
 from veilstream.core.steady import holds_all
 
@@ -146,3 +146,26 @@ def test_leakage_given_the_memory_is_the_rate_only_where_the_memory_is_a_belief(
     assert holds_all(CHAIN, truth)  # the last release is the last state
     assert not holds_all(CHAIN, table(1))  # older releases still tell something
     assert not holds_all(CHAIN, vs.Schedule((table(1), table(0, 5)), (3, 2)))
+
+
+@pytest.mark.parametrize("window", [0, 1, 2])
+def test_a_policy_too_large_for_a_table_is_read_by_rows_and_columns(window, monkeypatch):
+    on, policy = course((30, 20)), table(window)
+    channel = policy.channel(np.arange(policy.n_memories))
+    s, z, y = np.arange(len(channel)), RNG.integers(0, 3, len(channel)), RNG.integers(0, 2, len(channel))
+    np.testing.assert_allclose(policy.rows(s, z), channel[s, z], atol=1e-12)
+    np.testing.assert_allclose(policy.columns(s, y), channel[s, :, y], atol=1e-12)
+    felt, told = on.felt(policy), on.leakage(policy, CHAIN)
+    monkeypatch.setattr(vs.WindowPolicy, "table", lambda *_: None)
+    monkeypatch.setattr(vs.WindowPolicy, "channel", None)  # nobody asks for a whole one
+    assert on.felt(policy) == pytest.approx(felt)
+    large = on.leakage(policy, CHAIN)
+    assert (large.bits, large.felt) == pytest.approx((told.bits, told.felt))
+
+
+def test_the_bits_of_a_release_are_those_of_the_whole_output_law():
+    """A listener that was told of no channels looks at all of every one."""
+    on, policy = course((30, 20)), table(1)
+    by_columns = on.leakage(policy, CHAIN)
+    whole = on.run(policy.made_for(CHAIN), Listener(CHAIN))
+    assert (by_columns.bits, by_columns.felt) == pytest.approx((whole.bits, whole.felt))

@@ -117,3 +117,12 @@ def test_what_the_last_releases_tell_is_what_enumeration_says(current):
                         else:
                             expected[2 * y + y1] += p * P[z1]
     assert window_law(chain, policy, 2, current) == pytest.approx(expected, abs=1e-9)
+
+
+def test_its_rows_and_columns_are_those_of_its_channels():
+    rng = np.random.default_rng(3)
+    policy = MemoryPolicy(*some_memory(rng))
+    s = np.arange(policy.n_memories)
+    z, y, channel = rng.integers(0, 4, len(s)), rng.integers(0, 3, len(s)), policy.channel(s)
+    np.testing.assert_allclose(policy.rows(s, z), channel[s, z], atol=1e-12)
+    np.testing.assert_allclose(policy.columns(s, y), channel[s, :, y], atol=1e-12)

@@ -24,7 +24,7 @@ largest of the channels' capacities, gap or not; V counts that a memory which te
 import numpy as np
 
 from veilstream.core.feedback import MOVE_BITS
-from veilstream.core.information import Array, Index, divergence
+from veilstream.core.information import Array, Index, divergence, dot
 from veilstream.core.meter import capacity
 from veilstream.core.policy import Policy
 from veilstream.core.problem import output_law
@@ -45,6 +45,12 @@ def density(view: View, z: Index, y: Index) -> Array:
     q = view.law[each, y]
     # a row that is all impossible is drawn from the law itself, and tells nothing
     bits: Array = np.log2(np.where(total > 0, row[each, y] / np.where(total > 0, total, 1), q) / q)
+    return bits
+
+
+def density_at(b: Array, a_y: Array, z: Index) -> Array:
+    """The same from the columns a(y|.) of the releases, at beliefs b that hold every state possible."""
+    bits: Array = np.log2(a_y[np.arange(len(z)), z] / dot(b, a_y))
     return bits
 
 

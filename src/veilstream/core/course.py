@@ -11,17 +11,17 @@ For others it is the mean over draws with the same random numbers every time.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.any_law import density
+from veilstream.core.any_law import density, density_at
 from veilstream.core.chain import MarkovChain
 from veilstream.core.feedback import Excess
 from veilstream.core.information import Array, Index
-from veilstream.core.meter import HistoryMeter, Listener, Meter, Unmetered
+from veilstream.core.meter import ByParts, Channels, HistoryMeter, Listener, Meter, Unmetered
 from veilstream.core.policy import Policy
 from veilstream.core.release import Mechanism
 
@@ -124,40 +124,39 @@ class Course:
 
     def costs(self, policy: Policy) -> list[Array]:
         """Mean distance at every step, stream by stream."""
-        tables = policy.phase_tables()
-        if tables is None:
+        tables, Y = policy.phase_tables(), policy.n_outputs
+        n = policy.n_memories if tables is None else len(tables[0])
+        if n is None or (tables is None and (policy.period > 1 or policy.moves_by is not None)):
             drawn = self.run(policy, Unmetered()).each
             assert drawn is not None
             return np.split(drawn[0], np.cumsum([len(z) for z in self.states])[:-1])
-        n, Y = len(tables[0]), policy.n_outputs
+        every = np.arange(n)
+        at = [0] if tables is None else [next(k for k, other in enumerate(tables) if other is a) for a in tables]
+
+        @lru_cache(max(1, MOST_MOVES // (n * Y)))
+        def rows(k: int, x: int) -> Array:
+            """a_s(.|x) of every memory, S x |Y|, from the k-th table."""
+            return policy.rows(every, np.full(n, x)) if tables is None else np.ascontiguousarray(tables[k][:, x])
+
         s, y = np.divmod(np.arange(n * Y), Y)
         to = policy.next_memory(s, y)
-        kinds = {id(table): table for table in tables}
-        moves = {}  # |Z| x S x S of each table
-        small = n * n * policy.n_states <= MOST_MOVES
-        for k, table in kinds.items() if small else ():
-            moves[k] = np.zeros((policy.n_states, n, n))
-            for each in range(Y):
-                moves[k][:, np.arange(n), to[each::Y]] += table[:, :, each].T
+        plain = np.array_equal(to, y)  # the memory is the last release
 
         def moved(p: Array, k: int, x: int) -> Array:
-            if small:
-                return np.asarray(p @ moves[k][x])
-            return np.asarray(np.bincount(to, (p[:, None] * kinds[k][:, x]).ravel(), n), float)
+            a = rows(k, x)
+            return p @ a if plain else np.bincount(to, (p[:, None] * a).ravel(), n).astype(float)
 
         found, start = [], np.eye(n)[first_memory(policy)]
         for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
-            phase = policy.phase(np.arange(len(z)) + np.cumsum(gaps), first)
-            active = [id(tables[i]) for i in phase.tolist()]
+            which = np.array(at)[policy.phase(np.arange(len(z)) + np.cumsum(gaps), first)]
             laws, p = np.empty((len(z), n)), start
-            for t, (k, x) in enumerate(zip(active, z.tolist(), strict=True)):
+            for t, (k, x) in enumerate(zip(which.tolist(), z.tolist(), strict=True)):
                 laws[t] = p
                 p = moved(p, k, x)
-            which, cost = np.array(active), np.empty(len(z))
-            for k, table in kinds.items():
-                for x in np.unique(z[which == k]):
-                    here = (which == k) & (z == x)
-                    cost[here] = ((laws[here] @ table[:, x]) * distance[here]).sum(1)
+            cost = np.empty(len(z))
+            for k, x in np.unique(np.stack([which, z], 1), axis=0).tolist():
+                here = (which == k) & (z == x)
+                cost[here] = ((laws[here] @ rows(k, x)) * distance[here]).sum(1)
             found.append(cost)
         return found
 
@@ -173,7 +172,9 @@ class Course:
         Of a ladder each move costs what it can tell; what its meter charges, which believes the chain, is beside it.
         """
         policy = policy.made_for(chain)
-        meter = Listener(chain) if chain.order == 1 else HistoryMeter.of(chain, Listener)
+        table = policy.table()
+        channels = ByParts(policy) if table is None else Channels(table)
+        meter = Listener(chain, channels=channels) if chain.order == 1 else HistoryMeter.of(chain, Listener)
         found = self.run(policy, meter, draws=draws, beside=beside)
         if policy.moves_by is None:
             return found
@@ -207,33 +208,38 @@ class Course:
     ) -> OnCourse:
         """Every stream released several times, memory and belief going on over gaps."""
         copies = int(np.clip(draws // max(self.steps, 1), LEAST_COPIES, MOST_COPIES))
-        mechanism, rng, rule = Mechanism(policy, meter=meter), np.random.default_rng(seed), policy.moves_by
+        mechanism = Mechanism(policy, meter=meter, sighted=True)
+        channels, rng, rule = mechanism.channels, np.random.default_rng(seed), policy.moves_by
         totals, charged, each = np.zeros((2 if beside is None else 3, copies)), 0.0, list[Array]()
         rungs, moves = np.zeros(policy.rungs), 0
         for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
             s = mechanism.start(copies, first)
             account = None if rule is None else Excess.new(rule, s.step)
+            uniforms, told = rng.random((len(z), copies)), np.zeros((len(z), copies))
+            shown = np.empty((len(z), copies), dtype=np.int64)
             for t, x in enumerate(z.tolist()):
                 if gaps[t]:
                     s = mechanism.skip(s, int(gaps[t]))
-                told = np.zeros(copies)
                 if account is not None:
                     before, s = s, mechanism.move(s, account)
-                    told += s.total - before.total
+                    told[t] += s.total - before.total
                     moves += int((s.memory != before.memory).sum())
                 now, z_t = mechanism.look(s), np.full(copies, x)
-                y = mechanism.draw(s, now, z_t, rng.random(copies))
-                if now.law is not None and now.channel is not None:
-                    told += density(now, z_t, y)
+                y = shown[t] = mechanism.draw(s, now, z_t, uniforms[t])
+                if channels is not None:
+                    told[t] += density_at(s.belief, channels.column(s.memory, y), z_t)
+                elif now.law is not None and now.channel is not None:
+                    told[t] += density(now, z_t, y)
                 if account is not None:
                     account.count(distance[t, y], s.step)
                     np.add.at(rungs, policy.rung(s.memory), 1)
-                figures = np.stack([distance[t, y], told, *([] if beside is None else [beside[x, y]])])
-                totals += figures
-                each.append(figures.mean(1))
                 s = mechanism.after(s, now, y)
             charged += float(s.total.mean())
-        means = np.stack(each, 1)
+            far = np.take_along_axis(distance, shown, 1)
+            figures = np.stack([far, told, *([] if beside is None else [beside[z[:, None], shown]])])
+            totals += figures.sum(1)
+            each.append(figures.mean(2))
+        means = np.concatenate(each, 1)
         far_se, bits_se = totals[:2].std(1, ddof=1) / self.steps / np.sqrt(copies)
         found = OnCourse(float(means[0].mean()), float(far_se), float(means[1].mean()), float(bits_se), copies, means)
         if rule is None:

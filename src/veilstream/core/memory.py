@@ -8,14 +8,16 @@ one is finer where that tells more, coarser elsewhere, and is stored as two tabl
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilstream.core.chain import MarkovChain
+from veilstream.core.factored import FactoredPolicy
 from veilstream.core.information import Array, Index, normalised, xlog2
-from veilstream.core.policy import NO_LAW, Export, Memory, Policy
+from veilstream.core.policy import Export, Memory
 from veilstream.core.steady import LawStep, Moves, Opening, Rates
 from veilstream.errors import InputError
 
@@ -86,7 +88,7 @@ def spread(r: Array, next: Index) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryPolicy(Policy, kind="memory"):
+class MemoryPolicy(FactoredPolicy, kind="memory"):
     """A table over the states of a memory made to measure."""
 
     output_model: Array  # r: |S| x |Y|
@@ -105,20 +107,15 @@ class MemoryPolicy(Policy, kind="memory"):
         for name, x in (("output_model", r), ("kernel", B), ("next", to.astype(np.int64))):
             object.__setattr__(self, name, x)
 
-    @property
-    def n_states(self) -> int:
-        return int(self.kernel.shape[1])
+    @cached_property
+    def normaliser(self) -> Array:
+        return np.asarray(spread(self.output_model, self.next) @ self.kernel)
 
-    @property
-    def n_outputs(self) -> int:
-        return int(self.output_model.shape[1])
+    def kernel_rows(self, memory: Memory, z: Index) -> Array:
+        return np.asarray(self.kernel[self.next[memory], z[:, None]])
 
-    @property
-    def n_memories(self) -> int:
-        return len(self.output_model)
-
-    def start(self, n: int | None = None) -> Memory:
-        return np.full((() if n is None else (n,)), self.first, dtype=np.int64)
+    def kernel_columns(self, memory: Memory, y: Index) -> Array:
+        return np.asarray(self.kernel[self.next[memory, y]])
 
     def channel(self, memory: Memory) -> Array:
         memory = np.asarray(memory, dtype=np.int64)
@@ -135,12 +132,6 @@ class MemoryPolicy(Policy, kind="memory"):
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> "MemoryPolicy":
         return cls(arrays["output_model"], arrays["kernel"], arrays["next"], int(meta["first"]), chain)
-
-    def check(self) -> None:
-        r, B = self.output_model, self.kernel
-        N = spread(r, self.next) @ B
-        if (r < 0).any() or (B < 0).any() or not np.isfinite(N).all() or not (N > 0).all():
-            raise InputError(NO_LAW)
 
     def law_steps(self, chain: MarkovChain) -> Sequence[LawStep]:
         each = [

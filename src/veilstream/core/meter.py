@@ -23,7 +23,7 @@ from veilstream.core.feedback import MOVE_BITS
 from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array, Index, divergence, dot, entropy
 from veilstream.core.policy import Memory, Policy
-from veilstream.core.problem import leakage, output_law, posterior
+from veilstream.core.problem import leakage, output_law, posterior, posterior_of
 from veilstream.core.steady import stationary_law, steps_of
 
 LEAST = 1e-300  # p log2 p is 0 there
@@ -108,11 +108,9 @@ class Follower(Plain):
     def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:
         return self.chain.moved(posterior(belief, self.seen(a), y), step)
 
-    def heard(self, belief: Array, a_y: Array, p_y: Array, step: Index) -> Array:
-        """`after`, from the column a(y|.) of the release and its probability, which is not 0."""
-        b = belief * a_y
-        b /= p_y[:, None]
-        return self.chain.moved(b, step)
+    def heard(self, belief: Array, a_y: Array, step: Index) -> Array:
+        """`after`, where only the column a(y|.) of the release is known."""
+        return self.chain.moved(posterior_of(belief, a_y), step)
 
     def skip(self, belief: Array, k: int, step: Index) -> Array:
         return self.chain.later(belief, k, step)
@@ -121,12 +119,13 @@ class Follower(Plain):
         return self.skip(belief, 1, step)
 
 
-@dataclass(frozen=True, eq=False)
-class Listener(Follower):
-    """The output law at the belief, for whoever reckons the bits of a release himself."""
+class ByParts:
+    """The channels of a policy whose table is too large: one row and one column a step."""
 
-    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
-        return np.zeros(len(belief)), output_law(belief, self.seen(a))
+    table = None
+
+    def __init__(self, policy: Policy) -> None:
+        self.row, self.column = policy.rows, policy.columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,43 +133,46 @@ class Channels:
     """The channels of a policy that is a table, by memory."""
 
     table: Array  # a_s(y|z), S x |Z| x |Y|
-    noise: Array  # H(a_s(.|z)), S x |Z|
 
-    @classmethod
-    def of(cls, table: Array) -> "Channels":
-        return cls(table, entropy(table))
+    @cached_property
+    def noise(self) -> Array:
+        """H(a_s(.|z)), S x |Z|."""
+        return entropy(self.table)
 
     @cached_property
     def columns(self) -> Array:
         """a_s(y|.), S x |Y| x |Z|."""
         return np.ascontiguousarray(np.swapaxes(self.table, 1, 2))
 
-    @cached_property
-    def _beside(self) -> Array:
-        """The table with the noise as one more output, S x |Z| x (|Y| + 1)."""
-        return np.concatenate([self.table, self.noise[..., None]], -1)
-
-    def outputs(self, b: Array, memory: Memory) -> tuple[Array, Array]:
-        """p(y) = sum_z b(z) a_s(y|z) and H(Y|Z): many streams together by memory, one product each; few one by one."""
-        S, table = len(self.table), self._beside
+    def output_law(self, b: Array, memory: Memory) -> Array:
+        """sum_z b(z) a_s(y|z): many streams together by memory, one product each; few of them one by one."""
+        S = len(self.table)
         if len(b) < FEW * S:
-            found = output_law(b, table[memory])
-            return found[:, :-1], found[:, -1]
+            return output_law(b, self.table[memory])
         order = np.argsort(memory.astype(np.uint16 if S <= 1 << 16 else np.int64), kind="stable")
-        sums, at = np.empty((len(b), table.shape[2])), b.take(order, 0)
+        p, at = np.empty((len(b), self.table.shape[2])), b.take(order, 0)
         ends = np.cumsum(np.bincount(memory, minlength=S)).tolist()
         for s, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-            np.matmul(at[start:end], table[s], out=sums[start:end])
+            np.matmul(at[start:end], self.table[s], out=p[start:end])
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        found = sums.take(back, 0)
-        return found[:, :-1], found[:, -1]
+        return p.take(back, 0)
 
     def column(self, memory: Memory, y: Index) -> Array:
         """a_s(y|.), n x |Z|."""
         S, Y, Z = self.columns.shape
         found: Array = self.columns.reshape(S * Y, Z).take(memory * Y + y, 0)
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class Listener(Follower):
+    """The output law at the belief, for whoever reckons the bits of a release himself; he may do with a column."""
+
+    channels: Channels | ByParts | None = None
+
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
+        return np.zeros(len(belief)), None if a is None else output_law(belief, self.seen(a))
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,13 +185,9 @@ class ExactMeter(Follower):
         if self.channels is None:
             seen = self.seen(a)
             return leakage(belief, seen), output_law(belief, seen)
-        if a is None:
-            p, given = self.channels.outputs(belief, memory)
-        else:
-            p, given = output_law(belief, self.seen(a)), dot(belief, self.channels.noise.take(memory, 0))
-        logs = np.maximum(p, LEAST)
-        np.log2(logs, out=logs)
-        return np.maximum(-dot(p, logs) - given, 0), p  # I = H(Y) - H(Y|Z)
+        p = self.channels.output_law(belief, memory) if a is None else output_law(belief, self.seen(a))
+        given = dot(belief, self.channels.noise.take(memory, 0))
+        return np.maximum(-dot(p, np.log2(np.maximum(p, LEAST))) - given, 0), p  # I = H(Y) - H(Y|Z)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +219,7 @@ class HistoryMeter(Plain):
                 a = np.where(now[:, None, None], a[:, phi], a)
         return a
 
-    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
+    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
         return self.exact.read(belief[:, :-1], memory, a, step)
 
     def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:

@@ -153,6 +153,14 @@ class Policy(ABC):
             return None
         return self.channel(np.arange(n))
 
+    def rows(self, memory: Memory, z: Index) -> Array:
+        """a_s(.|z) of n streams, each with its own memory and state, n x |Y|."""
+        return np.asarray(self.channel(memory)[np.arange(len(z)), z])
+
+    def columns(self, memory: Memory, y: Index) -> Array:
+        """a_s(y|.) of n streams, each with its own memory and release, n x |Z|."""
+        return np.asarray(self.channel(memory)[np.arange(len(y)), :, y])
+
     def phase(self, steps: Index, first: int = 0) -> Index:
         """Its public phase that many steps after the start of a stream; the start has the public number `first`."""
         return steps % self.period

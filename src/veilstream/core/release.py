@@ -23,18 +23,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from veilstream.core.capacity import CapacityMeter
-from veilstream.core.chain import draw
+from veilstream.core.chain import MarkovChain, draw
 from veilstream.core.feedback import DOWN, STAY, UP, Excess
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.information import Array, Index
-from veilstream.core.meter import Channels, ExactMeter, HistoryMeter, Meter, TableMeter
+from veilstream.core.meter import ByParts, Channels, ExactMeter, HistoryMeter, Listener, Meter, TableMeter
 from veilstream.core.policy import Memory, Policy
 from veilstream.core.problem import Problem
 from veilstream.core.uniforms import uniforms
 from veilstream.errors import InputError
 
-MOST_CELLS = 1 << 24  # channel entries held at once: streams beyond that go in turn
-AT_HAND, AHEAD = 1 << 16, 16  # belief entries that stay in a processor's cache; steps that streams take meanwhile
+MOST_CELLS, AT_HAND = 1 << 24, 1 << 16  # channel entries held at once; belief entries that stay in a processor's cache
 SILENT = -1  # as a release: nothing was released at this step
 
 MeterName = Literal["exact", "table", "capacity"]
@@ -94,17 +93,19 @@ class Mechanism:
         self.positive = (
             self.table is not None
             and chain is not None
-            and bool((self.table > 0).all() and (chain.rarest > 0).all() and (chain.initial > 0).all())
+            and bool((self.table > 0).all() and every_state_possible(chain))
         )
         self.safe = None if problem is None or problem.forbidden is None else problem.open  # without looking
         self.drawn: Array | None = None
-        self.channels: Channels | None = None  # then nobody asks for a channel of every stream
+        self.channels: Channels | ByParts | None = None  # then nobody asks for a channel of every stream
         if self.safe is None and self.table is not None and isinstance(self.meter, TableMeter):
             self.drawn = cumulative_rows(self.table, self.meter.law)
-        elif sighted and self.positive and self.safe is None and isinstance(self.meter, ExactMeter):
-            self.channels = self.meter.channels
-            if self.channels is not None:
-                self.drawn = cumulative_rows(self.channels.table, self.channels.table[:, 0])
+        elif sighted and self.safe is None and isinstance(self.meter, ExactMeter | Listener):
+            found = self.meter.channels
+            if found is not None and found.table is None:
+                self.channels = found if chain is not None and every_state_possible(chain) else None
+            elif found is not None and self.positive:
+                self.channels, self.drawn = found, cumulative_rows(found.table, found.table[:, 0])
         self.true_states = TrueStates.plain(policy.n_states) if chain is None else TrueStates.of(chain)
         self.open = np.ones(policy.n_outputs, bool) if problem is None else problem.allowed.all(0)
 
@@ -171,7 +172,7 @@ class Mechanism:
 
     def look(self, s: Streams) -> View:
         a = None
-        if self.drawn is None:
+        if self.drawn is None and self.channels is None:
             a = self.table[s.memory] if self.table is not None else self.policy.channel(s.memory)
         used = self.meter.used(s.belief, a)
         bits, law = self.meter.read(s.belief, s.memory, used, s.step)
@@ -183,6 +184,8 @@ class Mechanism:
             S, rows, Y = self.drawn.shape
             row = self.drawn.reshape(S * rows, Y).take(s.memory * rows + z % rows, 0)
             return np.asarray((row <= u[:, None]).sum(-1))
+        if isinstance(self.channels, ByParts):
+            return draw(self.channels.row(s.memory, z), u)
         assert view.channel is not None
         seen = self.table[s.memory, z] if self.table is not None else view.channel[np.arange(len(z)), z]
         if view.law is None:
@@ -198,9 +201,8 @@ class Mechanism:
     def after(self, s: Streams, view: View, y: Index) -> Streams:
         memory = self.policy.update(s.memory, y, view.used)
         if self.channels is not None and view.used is None:
-            assert isinstance(self.meter, ExactMeter) and view.law is not None
-            p_y = view.law[np.arange(len(y)), y]
-            belief = self.meter.heard(s.belief, self.channels.column(s.memory, y), p_y, s.step)
+            assert isinstance(self.meter, ExactMeter | Listener)
+            belief = self.meter.heard(s.belief, self.channels.column(s.memory, y), s.step)
         else:
             belief = self.meter.after(s.belief, view.used, y, s.step)
         return Streams(self._at(memory, s.step + 1), belief, s.total + view.bits, s.step + 1)
@@ -210,7 +212,7 @@ class Mechanism:
         over = s.total + view.bits > (np.inf if self.ceiling is None else self.ceiling)
         if not over.any():
             return self.after(s, view, y), y
-        a, law = view.used if self.channels is None else self.channels.table[s.memory], view.law
+        a, law = view.used if self.channels is None else self.policy.channel(s.memory), view.law
         assert law is not None
         silent = over & ~(law[:, self.open] > 0).any(-1)
         shown = np.where(self.open, law, 0)
@@ -224,6 +226,11 @@ class Mechanism:
         if self.policy.moves_by is not None and self.ceiling is not None:  # its charge is one sum: it ends for good
             after.total[over] = np.maximum(after.total[over], self.ceiling)
         return after, np.where(silent, SILENT, y)
+
+
+def every_state_possible(chain: MarkovChain) -> bool:
+    """At every step, whatever was released: then no release can be impossible."""
+    return bool((chain.rarest > 0).all() and (chain.initial > 0).all())
 
 
 def check_fits(policy: Policy, problem: Problem) -> None:
@@ -242,7 +249,7 @@ def cumulative_rows(table: Array, law: Array) -> Array:
     rows = np.where(law[:, None, :] > 0, table, 0)  # nothing the model calls impossible
     rows = np.where(rows.any(-1, keepdims=True), rows, law[:, None, :])
     sums = np.cumsum(np.concatenate([rows, law[:, None, :]], 1), -1)
-    return np.where(sums >= sums[..., -1:], np.inf, sums / sums[..., -1:])
+    return np.ascontiguousarray(np.where(sums >= sums[..., -1:], np.inf, sums / sums[..., -1:]))  # looked up by row
 
 
 def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | None) -> Meter:
@@ -267,7 +274,7 @@ def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | N
     if chain is not None and chain.order > 1:
         return HistoryMeter.of(chain)
     if chain is not None:
-        return ExactMeter(chain, channels=None if table is None else Channels.of(table))
+        return ExactMeter(chain, channels=None if table is None else Channels(table))
     if table is None:
         raise InputError("the meter needs the chain: pass problem=...")
     return TableMeter.of_capacity(table)
@@ -352,20 +359,15 @@ def release_many(
     if x.ndim != 2:
         raise InputError(f"x must be streams x steps, found {x.ndim} axes")
     x = _checked_symbols(x, len(mechanism.true_states.first), 0)
-    streams, z = mechanism.start(len(x), step), np.full(len(x), BLIND)
-    y = np.empty(x.shape, dtype=np.int64)
-    most = max(1, AT_HAND // policy.n_states)
-    parts = [slice(i, i + most) for i in range(0, len(x), most)]
+    streams, z, most = mechanism.start(len(x), step), np.full(len(x), BLIND), max(1, AT_HAND // policy.n_states)
+    y, parts = np.empty(x.shape, dtype=np.int64), [slice(i, i + most) for i in range(0, len(x), most)]
     feelings = [Feeling(mechanism, problem, streams[part]) for part in parts]
-    for first in range(0, x.shape[1], AHEAD):
-        u = [source(len(x)) for _ in range(first, min(first + AHEAD, x.shape[1]))]
+    for t in range(x.shape[1]):
+        u = source(len(x))
         for part, feeling in zip(parts, feelings, strict=True):
-            now, at = streams[part], z[part]
-            for t, drawn in enumerate(u, first):
-                at = mechanism.true_states(at, x[part, t])
-                now, y[part, t] = feeling.step(now, at, drawn[part])
+            z[part] = mechanism.true_states(z[part], x[part, t])
+            now, y[part, t] = feeling.step(streams[part], z[part], u[part])
             streams.put(part, now)
-            z[part] = at
     return Released(y, streams.total)
 
 

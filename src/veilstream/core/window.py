@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilstream.core.chain import MarkovChain
+from veilstream.core.factored import FactoredPolicy
 from veilstream.core.information import Array, Index, normalised
-from veilstream.core.policy import NO_LAW, Export, Memory, Policy
+from veilstream.core.policy import Export, Memory
 from veilstream.core.steady import LawStep, WindowStep
 from veilstream.errors import InputError
 
@@ -17,7 +19,7 @@ MAX_WINDOW = 32
 
 
 @dataclass(frozen=True, eq=False)
-class WindowPolicy(Policy, kind="window"):
+class WindowPolicy(FactoredPolicy, kind="window"):
     """A table over the last w released symbols s = (oldest, ..., newest), written in base |Y|.
 
         a_s(y|z) = r(y|s) K_s(z,y) / N(s,z)
@@ -60,23 +62,21 @@ class WindowPolicy(Policy, kind="window"):
         return cls(np.ones((a.shape[-1] ** window, a.shape[-1])), a, window, first)
 
     @property
-    def n_states(self) -> int:
-        return int(self.kernel.shape[1])
-
-    @property
-    def n_outputs(self) -> int:
-        return int(self.kernel.shape[2])
-
-    @property
     def remembers(self) -> int:
         return self.window
 
-    @property
-    def n_memories(self) -> int:
-        return len(self.output_model)
+    @cached_property
+    def normaliser(self) -> Array:
+        N, n = np.empty((len(self.output_model), self.n_states)), len(self.kernel)
+        for k, K in enumerate(self.kernel):
+            N[k::n] = self.output_model[k::n] @ K.T
+        return N
 
-    def start(self, n: int | None = None) -> Memory:
-        return np.full((() if n is None else (n,)), self.first, dtype=np.int64)
+    def kernel_rows(self, memory: Memory, z: Index) -> Array:
+        return np.asarray(self.kernel[memory % len(self.kernel), z])
+
+    def kernel_columns(self, memory: Memory, y: Index) -> Array:
+        return np.asarray(self.kernel[memory % len(self.kernel), :, y])
 
     def channel(self, memory: Memory) -> Array:
         a = self.output_model[memory][..., None, :] * self.kernel[memory % len(self.kernel)]
@@ -94,13 +94,6 @@ class WindowPolicy(Policy, kind="window"):
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> "WindowPolicy":
         window = checked_window(meta)
         return cls(arrays["output_model"], arrays["kernel"], window, int(meta["first"]), chain)
-
-    def check(self) -> None:
-        r, K = self.output_model, self.kernel
-        n = len(K)
-        sums = [r[k::n] @ K[k].T for k in range(n)]  # the normaliser N(s, z)
-        if (r < 0).any() or (K < 0).any() or not all(np.isfinite(N).all() and (N > 0).all() for N in sums):
-            raise InputError(NO_LAW)
 
     def law_steps(self, chain: MarkovChain) -> Sequence[LawStep]:
         each = [
