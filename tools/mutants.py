@@ -27,8 +27,18 @@ ROOT = Path(__file__).parents[1]
 TESTS = {
     "core/problem": ["core/test_problem.py", "core/test_policy.py"],
     "core/policy": ["core/test_policy.py", "core/test_new_policy.py", "core/test_ladder.py"],
-    "core/release": ["core/test_history_meter.py", "gateway/test_release.py", "gateway/test_meter.py"],
-    "core/meter": ["core/test_history_meter.py", "gateway/test_release.py", "gateway/test_meter.py"],
+    "core/release": [
+        "core/test_history_meter.py",
+        "core/test_release_parts.py",
+        "gateway/test_release.py",
+        "gateway/test_meter.py",
+    ],
+    "core/meter": [
+        "core/test_history_meter.py",
+        "core/test_release_parts.py",
+        "gateway/test_release.py",
+        "gateway/test_meter.py",
+    ],
     "gateway/store": ["gateway/test_store.py", "gateway/test_second_draws.py", "gateway/test_poison.py"],
     "gateway/settle": [
         "gateway/test_presence.py",
@@ -39,7 +49,7 @@ TESTS = {
 }
 QUICK = "not service and not slow and not browser"
 HEAVY = ["hypothesis", "msgspec", "numpy", "pytest", "safetensors.numpy", "scipy.optimize", "scipy.sparse"]
-HEAVY += ["scipy.stats", "typer", "rich.console", "aiohttp.web", "paho.mqtt.client", "nats", "polars"]  # imported once
+HEAVY += ["scipy.stats", "typer", "rich.console", "aiohttp.web", "nats", "polars"]  # imported once
 PATIENCE = 4  # times what the tests take on the module as it is, and ten seconds
 SWAPS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

@@ -114,7 +114,7 @@ def http(t: Trial) -> int:
     ended, wrong = threading.Event(), []
     bodies: list[bytes] = []
 
-    def post(body: bytes, patience_s: float = 20) -> None:
+    def post(body: bytes, patience_s: float = 60) -> None:
         until = time.monotonic() + patience_s
         request = urllib.request.Request(
             f"http://127.0.0.1:{port}/v1/release", body, {"Content-Type": "application/json"}

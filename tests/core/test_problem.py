@@ -168,3 +168,10 @@ def test_what_is_no_problem_is_refused(d, constraint, worst):
     with pytest.raises(vs.InputError):
         vs.Problem(vs.MarkovChain([[0.5, 0.5], [0.25, 0.75]]), d, constraint, worst)
     assert vs.Problem(vs.MarkovChain([[0.5, 0.5], [0.25, 0.75]]), [[0.0], [1.0]], vs.Average(weight=1)).n_outputs == 1
+
+
+def test_blahut_arimoto_left_to_itself_gets_within_its_tolerance():
+    b, cost = np.array([0.9, 0.1]), 2.0 * (1 - np.eye(2))
+    r = blahut_arimoto(b, cost)[1]
+    K = np.exp2(-cost)
+    assert r[0] > 0.9 and np.log2(((b / (K @ r)) @ K).max()) < 1e-6  # Blahut's bound, and not where it began

@@ -33,7 +33,7 @@ from veilstream.core.problem import Problem
 from veilstream.core.uniforms import uniforms
 from veilstream.errors import InputError
 
-MOST_CELLS = 1 << 24  # channel entries held at once: streams beyond that go in turn
+MOST_CELLS, AT_HAND = 1 << 24, 1 << 16  # channel entries held at once; belief entries that stay in a processor's cache
 SILENT = -1  # as a release: nothing was released at this step
 
 MeterName = Literal["exact", "table", "capacity"]
@@ -360,12 +360,15 @@ def release_many(
     if x.ndim != 2:
         raise InputError(f"x must be streams x steps, found {x.ndim} axes")
     x = _checked_symbols(x, len(mechanism.true_states.first), 0)
-    streams, z = mechanism.start(len(x), step), np.full(len(x), BLIND)
-    feeling = Feeling(mechanism, problem, streams)
-    y = np.empty(x.shape, dtype=np.int64)
+    streams, z, most = mechanism.start(len(x), step), np.full(len(x), BLIND), max(1, AT_HAND // policy.n_states)
+    y, parts = np.empty(x.shape, dtype=np.int64), [slice(i, i + most) for i in range(0, len(x), most)]
+    feelings = [Feeling(mechanism, problem, streams[part]) for part in parts]
     for t in range(x.shape[1]):
-        z = mechanism.true_states(z, x[:, t])
-        streams, y[:, t] = feeling.step(streams, z, source(len(x)))
+        u = source(len(x))
+        for part, feeling in zip(parts, feelings, strict=True):
+            z[part] = mechanism.true_states(z[part], x[part, t])
+            now, y[part, t] = feeling.step(streams[part], z[part], u[part])
+            streams.put(part, now)
     return Released(y, streams.total)
 
 

@@ -1,27 +1,29 @@
 """A connection to an MQTT broker with its own small loop: read what is there, let the owner act, write.
 
 One thread, no callbacks into the owner: messages and confirmations are collected in `inbox` and `confirmed`.
-Acknowledgements are manual: `ack` when the message's effect is durable.
+Acknowledgements are manual: `ack` when the message's effect is durable. What is said waits until the next turn, and
+leaves in one piece.
 """
 
-import selectors
+import select
 import socket
 import ssl
 import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
-import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
-from paho.mqtt.reasoncodes import ReasonCode
-
+from veilstream.gateway import packets
+from veilstream.gateway.packets import Heard
 from veilstream.gateway.tls import Tls
 
 QUICKACK = getattr(socket, "TCP_QUICKACK", None)  # Linux; has to be said again and again
-MAX_READ = 256  # messages taken before the owner acts
+MAX_READ = 256  # messages; with as many in the inbox the owner acts before more are read
+AT_ONCE_BYTES = 1 << 16  # of one read
+LAST_MID = 0xFFFF
+LOST, SILENT = "The connection was lost.", "Client or broker did not communicate in the keepalive interval."
 FIRST_TURN_S, LAST_TURN_S, GOODBYE_S = 0.1, 0.05, 2.0
+_WAIT = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class BrokerLost(ConnectionError):
@@ -45,105 +47,137 @@ class Connection:
     """One session; when it breaks make another. The broker keeps what we have not acknowledged (clean_session off)."""
 
     def __init__(self, settings: BrokerSettings, filters: list[str]) -> None:
-        self.inbox: deque[paho.MQTTMessage] = deque()
+        self.inbox: deque[Heard] = deque()
         self.confirmed: deque[int] = deque()  # message ids the broker has taken over
         self.denied: list[str] = []
         self._filters, self._settings = filters, settings
         self._ready = False
-        self._failure: str | None = None
-        self._client = self._make_client(settings)
-        self._client.connect(settings.host, settings.port, settings.keepalive_s)
-        sock = self._client.socket()
-        if not isinstance(sock, socket.socket):
-            raise BrokerLost("no connection")
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # small packets must not wait for one another
-        self._sock = sock
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(sock, selectors.EVENT_READ)
+        self._read, self._unsent = bytearray(), bytearray()
+        self._mid = 0
+        self._last_in = self._last_out = time.monotonic()
+        self._pinged = False  # and no answer yet
+        self._sock = _connected(settings)
+        self._poll = select.poll()
+        self._poll.register(self._sock, select.POLLIN)
+        will = (settings.status_topic.encode(), b"offline") if settings.status_topic else None
+        user, password = settings.user, settings.password
+        self._unsent += packets.connect(settings.client_id, settings.keepalive_s, user, password, will)
         until = time.monotonic() + settings.timeout_s
-        while not self._ready:
-            if time.monotonic() > until:
-                raise BrokerLost("the broker did not answer in time")
-            self.turn(FIRST_TURN_S)
+        try:
+            while not self._ready:
+                if time.monotonic() > until:
+                    raise BrokerLost("the broker did not answer in time")
+                self.turn(FIRST_TURN_S)
+        except BaseException:
+            self.drop()
+            raise
         if settings.status_topic:
             self.publish(settings.status_topic, b"online", retain=True)
 
-    def _make_client(self, settings: BrokerSettings) -> paho.Client:
-        client = paho.Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=settings.client_id,
-            clean_session=not settings.client_id,
-            manual_ack=True,
-            reconnect_on_failure=False,
-        )
-        client.max_inflight_messages_set(0)
-        client.connect_timeout = settings.timeout_s
-        if settings.user is not None:
-            client.username_pw_set(settings.user, settings.password)
-        if settings.tls is not None:
-            client.tls_set_context(settings.tls.context())
-        if settings.status_topic:
-            client.will_set(settings.status_topic, b"offline", qos=1, retain=True)
-        client.on_connect, client.on_subscribe = self._on_connect, self._on_subscribe
-        client.on_message = lambda client, userdata, message: self.inbox.append(message)
-        client.on_publish = lambda client, userdata, mid, reason, properties: self.confirmed.append(mid)
-        client.on_socket_register_write = lambda client, userdata, sock: None  # we write when we are ready to
-        return client
-
-    def _on_connect(self, client: paho.Client, userdata: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
-        if reason.is_failure:
-            self._failure = f"the broker refused the connection: {reason}"
-        elif self._filters:
-            client.subscribe([(f, 1) for f in self._filters])
-        else:
-            self._ready = True
-
-    def _on_subscribe(self, client: Any, userdata: Any, mid: int, reasons: list[ReasonCode], properties: Any) -> None:
-        self.denied = [f for f, r in zip(self._filters, reasons, strict=False) if r.is_failure]
-        self._ready = True
+    # --- in --------------------------------------------------------------------------------------------
 
     def turn(self, timeout: float) -> None:
         """Write what waits, wait up to `timeout` for input, read what is there."""
         self.flush()
-        for _ in range(MAX_READ):
-            if not self._readable(0 if self.inbox else timeout):
-                break
-            self._check(self._client.loop_read())
+        while self._readable(0 if self.inbox else timeout):
             timeout = 0
+            try:
+                data = self._sock.recv(AT_ONCE_BYTES)
+            except _WAIT:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                raise BrokerLost(LOST)
+            self._read += data
+            self._last_in = time.monotonic()
+            self._take()
             if len(self.inbox) >= MAX_READ:
                 break
         self._acknowledge_at_once()
-        self._check(self._client.loop_misc())
+        self._stay_alive()
+
+    def _readable(self, timeout: float) -> bool:
+        if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+            return True
+        return bool(self._poll.poll(1000 * timeout))
+
+    def _take(self) -> None:
+        """Whole packets out of what was read."""
+        data, at = self._read, 0
+        try:
+            while (found := packets.split(data, at)) is not None:
+                kind, (start, end) = data[at], found
+                if kind & 0xF0 == packets.PUBLISH:
+                    self.inbox.append(packets.heard(kind, data, start, end))
+                elif kind == packets.PUBACK:
+                    self.confirmed.append(packets.number(data, start, end))
+                else:
+                    self._told(kind, bytes(data[start:end]))
+                at = end
+        except packets.Garbled as error:
+            raise BrokerLost(f"the broker does not speak MQTT: {error}") from None
+        del data[:at]
+
+    def _told(self, kind: int, rest: bytes) -> None:
+        """What comes seldom."""
+        if kind == packets.CONNACK and len(rest) == 2:
+            if rest[1]:
+                raise BrokerLost(f"the broker refused the connection: {packets.REFUSED.get(rest[1], rest[1])}")
+            if self._filters:
+                self._unsent += packets.subscribe(self._filters, self._next_mid())
+            self._ready = not self._filters
+        elif kind == packets.SUBACK:
+            granted = zip(self._filters, rest[2:], strict=False)
+            self.denied = [f for f, code in granted if code >= packets.FAILED]
+            self._ready = True
+        elif kind == packets.PONG:
+            self._pinged = False
+        else:
+            raise packets.Garbled("a packet that no broker sends")
+
+    def _stay_alive(self) -> None:
+        now, every = time.monotonic(), self._settings.keepalive_s
+        if not every or now - min(self._last_in, self._last_out) < every:
+            return
+        if self._pinged and now - self._last_in >= every:
+            raise BrokerLost(SILENT)
+        self._unsent += packets.PING
+        self._pinged, self._last_in, self._last_out = True, now, now
+
+    # --- out -------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        if self._client.want_write():
-            self._check(self._client.loop_write())
+        while self._unsent:
+            try:
+                sent = self._sock.send(self._unsent)
+            except _WAIT:
+                return
+            except OSError:
+                raise BrokerLost(LOST) from None
+            del self._unsent[:sent]
+            self._last_out = time.monotonic()
             self._acknowledge_at_once()
 
     def _acknowledge_at_once(self) -> None:
         """Else a broker that uses Nagle's algorithm (mosquitto does by default) waits up to 40 ms for us."""
         if QUICKACK is not None:
-            self._sock.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)
+            with suppress(OSError):  # the next read says what is wrong
+                self._sock.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)
 
-    def _readable(self, timeout: float) -> bool:
-        if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
-            return True
-        return bool(self._selector.select(timeout))
-
-    def _check(self, code: MQTTErrorCode) -> None:
-        if self._failure or code != paho.MQTT_ERR_SUCCESS:
-            raise BrokerLost(self._failure or paho.error_string(code))
+    def _next_mid(self) -> int:
+        self._mid = self._mid % LAST_MID + 1
+        return self._mid
 
     def publish(self, topic: str, payload: bytes, retain: bool = False) -> int:
         """Queue a message, QoS 1; its id turns up in `confirmed`."""
-        info = self._client.publish(topic, payload, qos=1, retain=retain)
-        if info.rc not in (paho.MQTT_ERR_SUCCESS, paho.MQTT_ERR_QUEUE_SIZE):
-            raise BrokerLost(paho.error_string(info.rc))
-        return info.mid
+        mid = self._next_mid()
+        self._unsent += packets.publish(topic.encode(), payload, mid, retain)
+        return mid
 
-    def ack(self, message: paho.MQTTMessage) -> None:
+    def ack(self, message: Heard) -> None:
         if message.qos:
-            self._client.ack(message.mid, message.qos)
+            self._unsent += packets.puback(message.mid)
 
     def close(self) -> None:
         """Say goodbye; the will is not sent, so the status is."""
@@ -153,7 +187,7 @@ class Connection:
                 until = time.monotonic() + GOODBYE_S
                 while mid not in self.confirmed and time.monotonic() < until:
                     self.turn(LAST_TURN_S)
-            self._client.disconnect()
+            self._unsent += packets.DISCONNECT
             self.flush()
         except (OSError, ValueError):
             pass  # it was gone already
@@ -162,6 +196,19 @@ class Connection:
 
     def drop(self) -> None:
         """Close without a word."""
-        self._selector.close()
         with suppress(OSError):
             self._sock.close()
+
+
+def _connected(settings: BrokerSettings) -> socket.socket:
+    """That does not wait, from here on."""
+    sock = socket.create_connection((settings.host, settings.port), settings.timeout_s)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # small packets must not wait for one another
+        if settings.tls is not None:
+            sock = settings.tls.context().wrap_socket(sock, server_hostname=settings.host)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

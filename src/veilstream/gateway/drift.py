@@ -23,6 +23,8 @@ WEEK_S = 7 * 86_400
 LEAST = 2.0**-64  # what a chain calls impossible counts as 64 bits
 _NOWHERE = -(1 << 62)  # as a step or a week: none yet
 _FORMAT = struct.Struct("<qqq16d")
+_LOSS, _FELT, _OVER = struct.Struct("<qqqdd"), struct.Struct("<dd"), struct.Struct("<6d")  # its parts, in turn
+_FELT_AT = _LOSS.size + _OVER.size
 
 
 class Watched(NamedTuple):
@@ -62,19 +64,22 @@ class Watch:
 
         far: NaN where there is no distance.
         """
-        z, at, unit, n, bits, *loss, m, off, f0, f1, f2, f3, f4, f5 = _FORMAT.unpack(_NEW if kept is None else kept)
-        felt = [f0, f1, f2, f3, f4, f5]
-        filled, week = self._filled, self._week
+        kept = _NEW if kept is None else kept
+        z, at, unit, n, bits = _LOSS.unpack_from(kept)
+        m, off = _FELT.unpack_from(kept, _FELT_AT)
+        over = kept[_LOSS.size : _FELT_AT], kept[_FELT_AT + _FELT.size :]  # weeks or runs that are over
+        filled, week, following, phased = self._filled, self._week, self._following, len(self._tables) > 1
+        table = self._tables[0]
         for symbol, now, distance in zip(x, step, far, strict=True):
             missing = now - at - 1
             known = z != BLIND and missing <= filled
             of = int(now // week) if week is not None else unit if known else now
             if of != unit:
-                loss, felt = (list(Sums(*sums).closed()[2:]) for sums in ((n, bits, *loss), (m, off, *felt)))
+                over = _closed(n, bits, over[0]), _closed(m, off, over[1])
                 unit, n, bits, m, off = of, 0.0, 0.0, 0.0, 0.0
-            measured = distance == distance
-            m += measured
-            off += distance if measured else 0.0
+            if distance == distance:
+                m += 1.0
+                off += distance
             if symbol == BLIND:
                 continue
             if known:
@@ -82,13 +87,15 @@ class Watch:
                     to = self._next(z, self._symbols[z])
                     bits += self._bits(at + k, z, to)
                     z = to
-                to = self._next(z, symbol)
-                bits += self._bits(now - 1, z, to)
+                to = symbol if following is None else int(following.item(z, symbol))
+                if phased:
+                    table = self._tables[self._phase(now - 1)]
+                bits -= log2(table.item(z, to) or LEAST)
                 n += missing + 1
             else:
                 to = self._first[symbol]
             z, at = to, now
-        return _FORMAT.pack(z, at, unit, n, bits, *loss, m, off, *felt)
+        return b"".join((_LOSS.pack(z, at, unit, n, bits), over[0], _FELT.pack(m, off), over[1]))
 
     def _next(self, z: int, symbol: int) -> int:
         return symbol if self._following is None else int(self._following.item(z, symbol))
@@ -96,6 +103,11 @@ class Watch:
     def _bits(self, step: int, z: int, to: int) -> float:
         table = self._tables[0] if len(self._tables) == 1 else self._tables[self._phase(step)]
         return -log2(table.item(z, to) or LEAST)
+
+
+def _closed(n: float, s: float, over: bytes) -> bytes:
+    """The sums of weeks or runs, with one more that is over."""
+    return _OVER.pack(*Sums(n, s, *_OVER.unpack(over)).closed()[2:])
 
 
 _NEW = Watched().pack()

@@ -19,7 +19,6 @@ from itertools import islice
 from typing import NamedTuple
 
 import msgspec
-from paho.mqtt.client import MQTTMessage
 
 from veilstream.errors import InputError
 from veilstream.gateway import topics
@@ -29,6 +28,7 @@ from veilstream.gateway.home import Home
 from veilstream.gateway.intake import Found, Parcel, handle
 from veilstream.gateway.kept import StoreError
 from veilstream.gateway.outcome import Message, Outcome, OutFormat, Status
+from veilstream.gateway.packets import Heard
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Reading, Refusal, parse, together
 
@@ -47,7 +47,7 @@ SMALL_PACKET = 4096  # bytes that almost every broker takes
 class Origin(NamedTuple):
     """Where a message came from, and where its releases go, in which form."""
 
-    message: MQTTMessage
+    message: Heard
     topic: str = ""
     form: OutFormat = "plain"
     limit: int = SMALL_PACKET  # bytes of a message with releases: the broker has carried one of that size
@@ -97,7 +97,7 @@ class MqttGateway:
                 connection = Connection(self.settings, [r.source for r in self.routes])
             except StoreError:
                 log.error("store_unavailable", extra={"retry_s": delay})
-            except (OSError, ValueError) as error:  # ValueError: paho's word for a bad host name
+            except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
                 log.warning("broker_unavailable", extra={"reason": type(error).__name__, "retry_s": delay})
             else:
                 if self._session(connection, stop):
@@ -194,7 +194,7 @@ class MqttGateway:
         assert isinstance(reading, Reading)
         return self.core.spaces[reading.space].body(outcome, form, reading.owntracks)
 
-    def _parcel(self, m: MQTTMessage) -> Parcel:
+    def _parcel(self, m: Heard) -> Parcel:
         try:
             topic = m.topic
         except UnicodeDecodeError:
@@ -205,7 +205,7 @@ class MqttGateway:
                 return self._routed(m, topic, route, stream)
         return Parcel(m.payload, Refusal.stream, Origin(m))
 
-    def _routed(self, m: MQTTMessage, topic: str, route: Route, stream: str) -> Parcel:
+    def _routed(self, m: Heard, topic: str, route: Route, stream: str) -> Parcel:
         def read(data: bytes | bytearray) -> Found:
             space, serving = self.core.spaces[route.space], self.core.serving
             return parse(data, space.grid, stream, route.space, serving.max_bytes, space.columns, serving.opens)

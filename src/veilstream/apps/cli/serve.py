@@ -101,7 +101,6 @@ def _serve(
         parts: dict[str, service.Run] = {}
         clocks = {name: service.Clock(core, name) for name in spaces if serving.clock}
         if broker.mqtt is not None:
-            need("paho.mqtt.client", "mqtt")
             from veilstream.gateway.mqtt import MqttGateway
 
             to = broker.settings(broker.mqtt, access, store.id)

@@ -1,0 +1,153 @@
+"""MQTT by hand, against the benchmark's client, which writes it in its own way, and against bad brokers."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veilstream.apps.bench import mosquitto
+from veilstream.gateway import packets
+from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
+
+TOPICS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="+#"), min_size=1, max_size=50)
+WELCOME, GRANTED = bytes((packets.CONNACK, 2, 0, 0)), bytes((packets.SUBACK, 3, 0, 1, 1))
+
+
+@given(topic=TOPICS, payload=st.binary(max_size=300), mid=st.integers(1, 65535))
+def test_a_message_is_written_as_another_client_writes_it_and_read_back(topic, payload, mid):
+    data = packets.publish(topic.encode(), payload, mid)
+    assert data == mosquitto.publish(topic, payload, mid - 1)
+    start, end = packets.split(data)
+    found = packets.heard(data[0], data, start, end)
+    assert found == (topic.encode(), payload, 1, mid, False) and found.topic == topic and end == len(data)
+
+
+@pytest.mark.parametrize("size", [0, 1, 120, 121, 127, 128, 16_379, 16_383, 16_384, 2_097_151, 2_097_152])
+def test_lengths_of_every_width_are_found_again_and_what_is_cut_is_not_there(size):
+    data = packets.packet(packets.PUBLISH, bytes(size))
+    assert packets.split(b"x" + data + b"more", 1) == (len(data) - size + 1, len(data) + 1)
+    assert packets.split(data[:-1]) is None and packets.split(data[:1]) is None
+
+
+def test_what_mqtt_cannot_carry_is_refused_before_it_is_sent():
+    for topic in (b"", b"in/+", b"in/#", b"x" * 65_536):
+        with pytest.raises(ValueError, match=r"topic|text"):
+            packets.publish(topic, b"", 1)
+
+
+class Broker:
+    """Accepts one connection, says what it is told to, and keeps what it hears."""
+
+    def __init__(self, *says: bytes, pause_s: float = 0.0, stays: bool = True) -> None:
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.heard, self.says, self.pause_s, self.stays = b"", says, pause_s, stays
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self) -> None:
+        sock, _ = self.listening.accept()
+        with sock:
+            sock.settimeout(0.05)
+            with contextlib.suppress(OSError):  # whoever was to hear it may be gone
+                for data in self.says:
+                    sock.sendall(data)
+                    time.sleep(self.pause_s)
+            until = time.monotonic() + 10
+            while self.stays and time.monotonic() < until:
+                try:
+                    self.heard += sock.recv(1000)
+                except TimeoutError:
+                    pass
+                except OSError:
+                    return
+
+    def connection(self, *filters: str, **settings) -> Connection:
+        port = self.listening.getsockname()[1]
+        return Connection(BrokerSettings("127.0.0.1", port, "me", status_topic="", **settings), list(filters))
+
+
+def turns(connection: Connection, seconds: float, done: Callable[[], object] = lambda: False) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not done():
+        connection.turn(0.02)
+
+
+def test_packets_that_come_byte_by_byte_are_whole_in_the_end():
+    message = packets.publish(b"in/a", b"x" * 200, 7)
+    broker = Broker(*[bytes([b]) for b in WELCOME + GRANTED + message + packets.puback(9)])
+    connection = broker.connection("in/+")
+    turns(connection, 10, lambda: connection.confirmed)
+    assert [(m.topic, m.payload, m.mid) for m in connection.inbox] == [("in/a", b"x" * 200, 7)]
+    assert list(connection.confirmed) == [9] and connection.denied == []
+    connection.drop()
+
+
+def test_what_it_says_first_is_a_connect_with_will_user_and_session():
+    broker = Broker(WELCOME)
+    port = broker.listening.getsockname()[1]
+    connection = Connection(
+        BrokerSettings("127.0.0.1", port, "me", "ann", "secret", status_topic="st", keepalive_s=30), []
+    )
+    turns(connection, 10, lambda: broker.heard.endswith(b"online"))
+    flags = 0x80 | 0x40 | 0x20 | 0x08 | 0x04  # user, password, will: retained, QoS 1; the session stays
+    said = [b"MQTT", bytes((4, flags, 0, 30)), b"me", b"st", b"offline", b"ann", b"secret"]
+    rest = b"".join(len(part).to_bytes(2) + part if i != 1 else part for i, part in enumerate(said))
+    assert broker.heard.startswith(bytes((0x10, len(rest))) + rest + packets.publish(b"st", b"online", 1, retain=True))
+    connection.drop()
+
+
+@pytest.mark.parametrize(
+    ("says", "line"),
+    [
+        (bytes((packets.CONNACK, 2, 0, 5)), "refused the connection: Not authorized"),
+        (bytes((packets.CONNACK, 2, 0, 4)), "refused the connection: Bad user name or password"),
+        (b"HTTP/1.1 400 Bad Request\r\n" + bytes(200), "does not speak MQTT"),
+        (b"\x30\xff\xff\xff\xff\xff", "does not speak MQTT: a length without an end"),
+        (WELCOME + b"\x34\x05\x00\x01a\x00\x01", "does not speak MQTT"),  # QoS 2, which nobody asked for
+        (WELCOME + b"\x30\x03\x00\x09a", "does not speak MQTT"),  # a topic longer than its packet
+        (WELCOME + b"\x40\x01\x00", "does not speak MQTT"),
+    ],
+)
+def test_a_broker_that_refuses_or_garbles_is_one_line(says, line):
+    broker = Broker(says)
+    with pytest.raises(BrokerLost, match=line):
+        broker.connection("in/+", timeout_s=3)
+
+
+@given(data=st.binary(max_size=200))
+def test_whatever_bytes_come_either_make_packets_or_are_no_mqtt(data):
+    connection = Connection.__new__(Connection)
+    connection.inbox, connection.confirmed, connection.denied = [], [], []
+    connection._read, connection._unsent, connection._filters = bytearray(data), bytearray(), ["in/+"]
+    connection._mid, connection._pinged = 0, False
+    try:
+        connection._take()
+    except BrokerLost:
+        return
+    assert len(connection._read) <= len(data) and packets.split(connection._read) is None
+
+
+def test_a_broker_that_says_nothing_is_asked_and_then_given_up():
+    broker = Broker(WELCOME)
+    connection = broker.connection(keepalive_s=1)
+    with pytest.raises(BrokerLost, match="keepalive"):
+        turns(connection, 5)
+    assert broker.heard.endswith(packets.PING)
+    connection.drop()
+
+
+def test_a_broker_that_answers_pings_is_kept():
+    broker = Broker(WELCOME, *[bytes((packets.PONG, 0))] * 7, pause_s=0.4)
+    connection = broker.connection(keepalive_s=1)
+    turns(connection, 2.5)
+    connection.drop()
+
+
+def test_a_connection_that_ends_is_lost():
+    broker = Broker(WELCOME, stays=False)
+    with pytest.raises(BrokerLost, match="lost"):
+        turns(broker.connection(), 3)
