@@ -15,9 +15,9 @@ N limit / 2 above it, but not below -B. The gateway moves
 
 The move is public; the excess is not. A gap that passes several boundaries makes one move.
 
-**For every sequence of readings and draws, S <= M + U at every step, M = max over i of theta_i-2 + k_i N (dmax - limit)**
-where k_i is the number of moves far down from rung i to rung 0, and U adds up what rung 0 itself exceeds the limit by:
-nothing, if no reading is farther from what rung 0 shows than the limit.
+**For every sequence of readings and draws, S <= M + U at every step, M = max over i of theta_i-2 + k_i N (dmax -
+limit)**, where k_i is the number of moves far down from rung i to rung 0, and U adds up what rung 0 itself exceeds the
+limit by: nothing, if no reading is farther from what rung 0 shows than the limit.
 
 Proof. Let A = N (dmax - limit), the most that a period can add, at its end and at every step in it. After the move at
 any boundary S + k_i A <= M + U: so it is at the start, where S = 0 = theta_i, and it stays so. If S has not grown and
@@ -120,7 +120,7 @@ class Excess:
         return Excess(self.rule, self.excess[which], self.mark[which], self.last[which])
 
     def way(self, due: NDArray[np.bool_], height: Index) -> Index:
-        """Where the streams that passed a boundary move, from so far above their first rung; they start a new period."""
+        """Where the streams that passed a boundary move, so far above their first rung; they start a new period."""
         way = self.rule.way(self.excess, self.excess - self.mark, height)
         self.mark[due] = self.excess[due]
         return np.where(due, way, STAY)

@@ -51,10 +51,8 @@ class Climb:
 
     def words(self, unit: str = "") -> list[str]:
         """What it promises, in sentences."""
-        rule, unit_ = self.ladder.feedback, f" {unit}" if unit else ""
-        lines = [
-            f"kept by feedback: {rule.words(len(self.points), self.ladder.first, unit)}; it starts on rung {self.ladder.first}"
-        ]
+        rule, first, unit_ = self.ladder.feedback, self.ladder.first, f" {unit}" if unit else ""
+        lines = [f"kept by feedback: {rule.words(len(self.points), first, unit)}; it starts on rung {first}"]
         if self.forbidden:
             lines = [
                 f"! {self.forbidden} rungs leak more than was allowed: the limit of {rule.limit:.4g}{unit_} is not "

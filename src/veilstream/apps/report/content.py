@@ -171,7 +171,7 @@ def collect(
         record = _record(artefact, point.policy, course, is_own)
         felt = record.felt if record is not None else felt_of(course, point.policy)
         rivals = (
-            at_policy(problem, point, course, artefact.provenance, options.seed)
+            at_policy(problem, point, elsewhere, artefact.provenance, options.seed)
             if is_own
             else elsewhere.at(point, felt)
         )
