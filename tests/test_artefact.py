@@ -3,7 +3,11 @@
 import gzip
 import json
 import pickle
+import re
+import subprocess
+import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -300,3 +304,12 @@ def test_what_cannot_be_loaded_is_not_written(tmp_path):
         save(tmp_path / "x.veil")
     with pytest.raises(InputError, match=r"x\.veil: .*must be a positive number"):
         save(tmp_path / "x.veil", chain=city(10).chain, period_s=0)
+
+
+def test_a_process_that_only_reads_files_knows_every_kind_of_policy():
+    """A gateway loads no solver: what is made in one process is released in another."""
+    core = Path(veil.__file__).parent / "core"
+    kinds = {k for p in core.rglob("*.py") for k in re.findall(r"^class .*kind=\"(\w+)\"\):", p.read_text(), re.M)}
+    code = "import veilstream.artefact, veilstream.core.policy as p; print(*p.KINDS)"
+    known = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"window", "memory"} <= kinds <= set(known)

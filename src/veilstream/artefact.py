@@ -25,6 +25,7 @@ from veilstream.container import pack, unpack, write
 from veilstream.core import belief as _belief  # noqa: F401  (every kind of policy a file may hold)
 from veilstream.core import by_clock as _by_clock  # noqa: F401
 from veilstream.core import ladder as _ladder  # noqa: F401
+from veilstream.core import memory as _memory  # noqa: F401
 from veilstream.core import sampled as _sampled  # noqa: F401
 from veilstream.core import schedule as _schedule  # noqa: F401
 from veilstream.core import window as _window  # noqa: F401

@@ -10,7 +10,7 @@ import veilstream as vs
 from fleetkit import meter_table
 from gatewaykit import NEEDS_MOSQUITTO
 from veilcli import veil
-from veilstream.apps.bench import core, data, felt, fleet, gateway, large, survive
+from veilstream.apps.bench import core, cycle, data, felt, fleet, gateway, large, survive
 from veilstream.core.course import Course
 from veilstream.data.fitting import FitOptions
 
@@ -68,10 +68,22 @@ def test_a_fleets_tasks_are_timed(monkeypatch):
 def test_the_command_prints_figures_and_a_failed_verdict_is_exit_code_1(monkeypatch):
     told = {"drill": {"releases": 1234567, "verdict": "ok"}}
     monkeypatch.setattr(data, "run", lambda: told)
-    assert json.loads(veil("bench", "data", "--json").stdout) == {"data": told}
-    assert veil("bench", "data").stdout.split() == ["data", "drill", "releases", "1.235e+06", "verdict", "ok"]
+    assert json.loads(veil("bench", "data", "--json", "-o", "").stdout) == {"data": told}
+    assert veil("bench", "data", "-o", "").stdout.split() == ["data", "drill", "releases", "1.235e+06", "verdict", "ok"]
     monkeypatch.setattr(data, "run", partial(dict, drill={"verdict": "FAILED"}))
-    assert veil("bench", "data").returncode == 1
+    assert veil("bench", "data", "-o", "").returncode == 1
+
+
+def test_the_table_of_the_documentation_is_that_of_the_figures(monkeypatch):
+    """Whoever has figures or a note has a line; what is about all of them stands under the table."""
+    row = dict.fromkeys(["plain_loss", "clock_loss", "plain_objective"], 2.0)
+    told = {"ann": {**row, "clock_objective": 1.0, "change": -0.5, "phases": 48}, "bob": {"note": "too short"}}
+    monkeypatch.setattr(cycle, "run", lambda full=False: {**told, "households": {"how many": 1}})
+    head, rule, ann, bob, *below = veil("bench", "cycle", "--table", "-o", "").stdout.splitlines()
+    assert ann == "| ann | 2.000 | 2.000 | 2.000 | 1.000 | -50.0% | 48 |"
+    assert bob == "| bob | too short |  |  |  |  |  |"
+    assert {line.count("|") for line in (head, rule, ann, bob)} == {8}
+    assert " ".join(below).split() == ["cycle", "households", "how", "many", "1"]
 
 
 @pytest.mark.slow
@@ -102,10 +114,10 @@ def test_what_is_felt_is_within_the_limit_for_everybody(tmp_path, monkeypatch):
     monkeypatch.setattr(felt, "OPTIONS", FitOptions(n_states=6))
     found = felt.run()
     row = found["ann"]
-    assert row["felt/limit"] == pytest.approx(1, abs=4 * row["felt/limit, of one repeat ±"] / felt.REPEATS**0.5)
-    assert row["max: beyond it"] == row["max: beyond it, repeats"] == 0
-    assert row["max@99%: beyond it"] <= 0.01 and row["max@99%"] <= row["max"]
-    assert row["states: felt/limit"] > 1
+    assert row["felt/limit"] == pytest.approx(1, abs=4 * row["spread"] / felt.REPEATS**0.5)
+    assert row["max, beyond it"] == row["max, beyond it, repeats"] == 0
+    assert row["max@99%, beyond it"] <= 0.01 and row["max@99%"] <= row["max"]
+    assert row["states, felt/limit"] > 1
     assert "note" in found["bob"]
     assert found["all"]["verdict"] == "ok" and found["all"]["people and meters"] == 1
 

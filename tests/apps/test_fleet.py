@@ -139,6 +139,20 @@ def test_limits_per_unit_and_as_a_share():
 # --- runs ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+def test_pooled_users_have_the_clock_that_was_asked_for_or_say_why_not(tmp_path):
+    """Both stand on the states and moves of each other; one record is shorter than a day."""
+    table = meter_table(tmp_path / "m.csv", {"much": 48 * 6, "little": 40})
+    plan = Plan(fit=FitOptions(n_states=2, cycle="day"), settings=LITTLE)
+    summary = run_fleet([table], tmp_path / "out", plan)
+    little, much = sorted(summary.rows, key=lambda r: r["user"])
+    assert little["pool"] and much["pool"]
+    assert much["cycle"]["kind"] == "day" and load(tmp_path / "out" / "users" / "much" / "policy.veil").chain.phases > 1
+    assert little["cycle"] is None
+    assert any("without a clock" in note and "at least 2 days, found 1" in note for note in little["notes"])
+    assert "1 of 2 users have no clock: their records are too short" in summary.notes
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     """A small fleet of two kinds of data, with a poisoned user and one of 12 steps; its folder and what it said."""

@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,10 +15,10 @@ from real_data import GEOLIFE, needs_geolife
 from veilcli import veil
 from veilstream.apps.report.audit_part import audit_part
 from veilstream.apps.report.card import chain_card
-from veilstream.apps.report.content import Options, collect, command_of, payload
+from veilstream.apps.report.content import Options, collect, command_of, payload, table_rows
 from veilstream.apps.report.page import embed, render
 from veilstream.apps.report.points import curve_constraint, mean_channel, stretch
-from veilstream.apps.report.rivals import Elsewhere
+from veilstream.apps.report.rivals import Elsewhere, Rival
 from veilstream.apps.report.words import verdict
 from veilstream.artefact import load, save
 from veilstream.core.builtin import builtin_problem
@@ -335,3 +336,11 @@ def test_public_points_are_on_the_map_and_have_columns_of_their_own(tmp_path):
     page = render(content)
     assert f"{n} points of a public grid" in page
     assert not any(name.split()[0] in page for name in utility.points.names)  # no coordinates on the earth
+
+
+def test_small_distances_keep_their_digits_in_the_table_of_rivals():
+    """Of a meter everything is a few Wh: three decimals of a kWh would make all rows alike."""
+    rival = Rival("this policy", 0.5, 0.0, 0.0154, "computed exactly", felt=0.01604)
+    spot = SimpleNamespace(point=SimpleNamespace(leakage=0.5), rivals=[rival])
+    [row] = table_rows(SimpleNamespace(own=SimpleNamespace(felt=0.016)), spot)
+    assert row[1:4] == ["0.0160", "0.0154", "0.500"]

@@ -69,9 +69,10 @@ def expected_rungs(steps, far):
     for t, d in zip(steps, far, strict=True):
         if last is not None and t // EVERY > last // EVERY:
             grown, mark = excess - mark, excess
-            if grown > 0 and excess + 3 * grown > 0:
-                rung = 3 * rung // 4
-            elif excess <= 0 and grown <= 0 and (grown <= -EVERY * LIMIT / 50 or excess <= -0.9 * 8.0):
+            room = {i: max(-8.0, (1 - i) * EVERY * LIMIT / (2 if i > 1 else 4)) for i in range(-2, 6)}
+            if grown > 0 and excess + 2 * grown > room[rung]:
+                rung = rung // 2 if excess + 2 * grown > room[rung - 2] else max(rung - 1, 0)
+            elif grown <= 0 and excess <= room[rung + 1]:
                 rung = min(rung + 1, 3)
         out.append(rung)
         excess, last = max(excess + min(d, 4.0) - LIMIT, -8.0), t
@@ -154,13 +155,14 @@ def test_under_a_clock_a_move_comes_at_every_boundary_reading_or_not(tmp_path):
     art = ladder_file(tmp_path / "p.veil", places(), period_s=60.0)
     now = [0.0]
     with core_of(art, now=lambda: now[0], clock=True, uniforms=uniforms_of(1)) as core:
-        core.process([Reading("ann", 0, 0, (39.9, 116.3), space="")])
         rungs = []
         for step in range(40):
             now[0] = step * 60.0 + 1
+            if step < EVERY:
+                core.process([Reading("ann", step, 0, (39.9, 116.3), space="")])
             [outcome] = core.tick("", step).outcomes
             rungs.append(outcome.release.rung)
-    assert rungs == [1] * 5 + [2] * 35  # one good reading, one move up; then nothing was read, and nothing grew
+    assert rungs == [1] * 5 + [0] * 35  # a bad period, one move down; then nothing was read, and nothing grew
 
 
 def test_the_excess_is_in_no_message_and_no_public_column(tmp_path):

@@ -95,7 +95,7 @@ def _against(found: Audit) -> Sheet:
             cells = (
                 one.name,
                 f"{setting.leakage.value:.4f}",
-                f"{setting.distortion.value:.2f}",
+                f"{setting.distortion.value:.3g}",
                 setting.name,
                 _span(m.cross_entropy.scaled(NATS)),
                 f"{m.top1:.0%}",

@@ -5,7 +5,7 @@ After a move the belief of `ExactMeter` is no longer the service provider's: the
 bits are told, where the filter would charge 2.25 with the bit of the move.) So the charge is made of numbers that do
 not depend on what was told. With q_i(y|s) any output model of rung i and f_i(s,z) = D( a_i,s(.|z) || q_i(.|s) ),
 
-    I(X; Y, moves) <= log2(3) boundaries + E sum_t f_{i_t}(s_t, z_t)        (chain rule, and p(y|past) replaced by q)
+    I(X; Y, moves) <= 2 boundaries + E sum_t f_{i_t}(s_t, z_t)        (chain rule, and p(y|past) replaced by q)
 
 and for any function h_i(s,z), with T_i the law of the next (s,z) on rung i and g_i = max over (s,z) of f + T h - h,
 

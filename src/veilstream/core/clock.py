@@ -78,6 +78,8 @@ class Clock:
         if self.kind == "steps":
             return step % self.n
         assert self.period_s is not None
+        if step.size > 1 and (step == step.flat[0]).all():  # many streams at one step
+            return np.full(step.shape, self.phase(step.flat[0]))
         t = self.epoch_s + step * self.period_s
         return self._phase_of(t + self._offset(t))
 

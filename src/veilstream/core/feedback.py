@@ -4,26 +4,31 @@ At a boundary, every N steps, the gateway looks at the private excess S, the sum
 
     min(felt distance, dmax) - limit,      kept above -B, so that thrift in spring is no licence for autumn,
 
-and at how much it has grown since the last boundary, dS. Of R rungs (0 is the most accurate) it moves
+and at how much it has grown since the last boundary, dS. Every rung i (0 is the most accurate) is for an excess of up
+to theta_i, which is 0 for the rung a stream starts from and falls from rung to rung: by N limit / 4 below it, and by
+N limit / 2 above it, but not below -B. The gateway moves
 
-    down, from i to floor(3 i / 4)     if dS > 0 and S + 3 dS > 0         (it grows, and is or soon will be too large)
-    up, to i + 1                       if S <= 0 and dS <= -N limit / 50, or S is near -B (there is room)
-    not at all                         otherwise
+    far down, to floor(i / 2)    if dS > 0 and S + 2 dS > theta_i-2       (it grows, and is or soon will be too large
+    down, to i - 1               if dS > 0 and S + 2 dS > theta_i          by far, or somewhat)
+    up, to i + 1                 if dS <= 0 and S <= theta_i+1            (there is room for the next)
+    not at all                   otherwise
 
 The move is public; the excess is not. A gap that passes several boundaries makes one move.
 
-**For every sequence of readings and draws, S <= k N (dmax - limit) + U at every step**, where k is the number of moves
-down from the top to rung 0, and U adds up what rung 0 itself exceeds the limit by: nothing, if no reading is farther
-from what rung 0 shows than the limit.
+**For every sequence of readings and draws, S <= M + U at every step, M = max over i of theta_i-2 + k_i N (dmax -
+limit)**, where k_i is the number of moves far down from rung i to rung 0, and U adds up what rung 0 itself exceeds the
+limit by: nothing, if no reading is farther from what rung 0 shows than the limit.
 
-Proof. Take the last boundary with S <= 0 (or the start). While S > 0 there is no move up, and every period in which S
-grows is followed by a move down, so after k of them the rung is 0 and stays there. A period adds at most N (dmax -
-limit), at its end and at every step in it; one that does not let S grow adds nothing by its end. On rung 0 only U is
-added.                                                                                                           QED
+Proof. Let A = N (dmax - limit), the most that a period can add, at its end and at every step in it. After the move at
+any boundary S + k_i A <= M + U: so it is at the start, where S = 0 = theta_i, and it stays so. If S has not grown and
+the rung stays, or goes up to j where S <= theta_j, that is plain. If it has grown and the rung goes far down, k_i falls
+by one and S rose by A at most; on rung 0 only U is added. If it has grown and the rung does not go far down, S is at
+most theta_i-2, and k_i does not rise. Inside a period S rises by A at most, and k_i >= 1 unless i = 0.            QED
 
-So the mean felt distance of n steps is at most limit + k N (dmax - limit) / n. It is attained: the worst at every step
-above rung 0. Looking at dS damps: with moves by the sign of S alone (down if S > 0, up otherwise) the rung swings, and
-since the curve is convex that costs bits: 3-9 % on four London meters, where this rule costs 1-2 %.
+So the mean felt distance of n steps is at most limit + (M + U) / n, and k N (dmax - limit) of M is attained, from the
+top: the worst at every step above rung 0. Because the curve is convex, a rung that swings costs bits; the best there is
+in hindsight is one rung for all time. So thrift is remembered for some periods, the rung follows the excess itself and
+not its sign, and it goes far down only where it is two rungs too high (`veil bench feedback` has what that costs).
 """
 
 from dataclasses import dataclass
@@ -34,11 +39,12 @@ from numpy.typing import NDArray
 from veilstream.core.information import Array, Index
 from veilstream.errors import InputError
 
-AHEAD = 3  # periods that the excess is thought on
-ROOM, FULL = 1 / 50, 0.9  # before a move up: how far the excess has fallen, of a period's limit; how full its debt is
-DOWN, STAY, UP = -1, 0, 1
+AHEAD = 2  # periods that the excess is thought on
+BELOW, ABOVE = 1 / 4, 1 / 2  # of a period's limit: excess between rungs, below and above the one a stream starts from
+FAR_OFF = 2  # rungs too high, from which on a move goes far down
+FAR, DOWN, STAY, UP = WAYS = -2, -1, 0, 1
 PERIODS = 52  # that the promise is put into words for
-MOVE_BITS = float(np.log2(3))  # what a move can tell
+MOVE_BITS = float(np.log2(len(WAYS)))  # what a move can tell
 
 
 @dataclass(frozen=True)
@@ -64,30 +70,33 @@ class Feedback:
         """S after one more felt distance."""
         return np.maximum(excess + np.minimum(far, self.most) - self.limit, -self.debt)
 
-    def way(self, excess: Array, grown: Array) -> Index:
-        """DOWN, STAY or UP."""
-        down = (grown > 0) & (excess + AHEAD * grown > 0)
-        room = (grown <= -ROOM * self.every * self.limit) | (excess <= -FULL * self.debt)
-        up = (excess <= 0) & (grown <= 0) & room
-        return np.where(down, DOWN, np.where(up, UP, STAY))
+    def room(self, height: Index) -> Array:
+        """theta of the rung so many above the one that a stream starts from."""
+        apart = np.where(height > 0, ABOVE, BELOW) * self.every * self.limit
+        return np.asarray(np.maximum(-apart * height, -self.debt))
+
+    def way(self, excess: Array, grown: Array, height: Index) -> Index:
+        """FAR, DOWN, STAY or UP."""
+        soon, grows = excess + AHEAD * grown, grown > 0
+        far, down = grows & (soon > self.room(height - FAR_OFF)), grows & (soon > self.room(height))
+        up = ~grows & (excess <= self.room(height + 1))
+        return np.select([far, down, up], [FAR, DOWN, UP], STAY)
 
     def moved(self, rung: Index, way: Index, rungs: int) -> Index:
-        return np.where(way == DOWN, 3 * rung // 4, np.minimum(rung + (way == UP), rungs - 1))
+        return np.where(way == FAR, rung // 2, np.clip(rung + way, 0, rungs - 1))
 
-    def overshoot(self, rungs: int) -> float:
-        """The most that S can reach, U apart."""
-        rung, k = np.array(rungs - 1), 0
-        while rung > 0:
-            rung, k = self.moved(rung, np.array(DOWN), rungs), k + 1
-        return k * self.every * (self.most - self.limit)
+    def overshoot(self, rungs: int, first: int) -> float:
+        """M: the most that S can reach, U apart."""
+        i = np.arange(rungs)
+        k = np.where(i > 0, np.floor(np.log2(np.maximum(i, 1))) + 1, 0)
+        return float((self.room(i - first - FAR_OFF) + k * self.every * (self.most - self.limit)).max())
 
-    def words(self, rungs: int, unit: str = "") -> str:
+    def words(self, rungs: int, first: int, unit: str = "") -> str:
         """What is promised, in a sentence."""
-        n, unit = PERIODS * self.every, f" {unit}" if unit else ""
-        most = self.limit + self.overshoot(rungs) / n
+        n, unit, over = PERIODS * self.every, f" {unit}" if unit else "", self.overshoot(rungs, first)
         return (
             f"{rungs} rungs, a public move every {self.every:,} steps; whatever the person does, the mean over {n:,} "
-            f"steps is at most {most:.4g}{unit} ({self.limit:.4g} + {self.overshoot(rungs):.4g} / steps), where a "
+            f"steps is at most {self.limit + over / n:.4g}{unit} ({self.limit:.4g} + {over:.4g} / steps), where a "
             f"distance counts as at most {self.most:.4g}{unit}"
         )
 
@@ -110,9 +119,9 @@ class Excess:
         """Some streams: a view, changed with the whole."""
         return Excess(self.rule, self.excess[which], self.mark[which], self.last[which])
 
-    def way(self, due: NDArray[np.bool_]) -> Index:
-        """Where the streams that passed a boundary move; they start a new period."""
-        way = self.rule.way(self.excess, self.excess - self.mark)
+    def way(self, due: NDArray[np.bool_], height: Index) -> Index:
+        """Where the streams that passed a boundary move, so far above their first rung; they start a new period."""
+        way = self.rule.way(self.excess, self.excess - self.mark, height)
         self.mark[due] = self.excess[due]
         return np.where(due, way, STAY)
 

@@ -65,12 +65,15 @@ class Ladder(Phased, kind="ladder"):
     def rung(self, memory: Memory) -> Index:
         return self.index(memory)
 
+    def height(self, memory: Memory) -> Index:
+        return self.index(memory) - self.first
+
     def moved(self, memory: Memory, way: Index) -> Memory:
         return self.with_index(memory, self.feedback.moved(self.index(memory), way, len(self.policies)))
 
     @property
     def overshoot(self) -> float:
-        return self.feedback.overshoot(len(self.policies))
+        return self.feedback.overshoot(len(self.policies), self.first)
 
     # --- what it can do, while it stays on its first rung ----------------------------------------------------
 

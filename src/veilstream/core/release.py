@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 
 from veilstream.core.capacity import CapacityMeter
 from veilstream.core.chain import MarkovChain, draw
-from veilstream.core.feedback import DOWN, STAY, UP, Excess
+from veilstream.core.feedback import WAYS, Excess
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.information import Array, Index
 from veilstream.core.meter import ByParts, Channels, ExactMeter, HistoryMeter, Listener, Meter, TableMeter, Unmetered
@@ -133,10 +133,10 @@ class Mechanism:
         if not due.any():
             return s
         if self.ceiling is not None:
-            ways = [self.policy.moved(s.memory, np.full(len(due), way)) for way in (DOWN, STAY, UP)]
+            ways = [self.policy.moved(s.memory, np.full(len(due), way)) for way in WAYS]
             dearest = np.max([self.meter.move_bits(s.memory, to) for to in ways], axis=0)
             due = due & (s.total + dearest <= self.ceiling)
-        memory = self.policy.moved(s.memory, account.way(due))
+        memory = self.policy.moved(s.memory, account.way(due, self.policy.height(s.memory)))
         total = s.total + np.where(due, self.meter.move_bits(s.memory, memory), 0)
         return Streams(memory, s.belief, total, s.step)
 

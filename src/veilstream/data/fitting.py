@@ -13,7 +13,7 @@ from veilstream.core.cyclic import CyclicChain
 from veilstream.data.card import THIN_ROW, ModelCard, describe
 from veilstream.data.cover import RESOLUTION_M, stops_and_cells
 from veilstream.data.crossval import CrossValidation, Smoothing, blocks_of, cross_validate, pseudo_counts, select_order
-from veilstream.data.cycle import NONE, renewed, with_clock
+from veilstream.data.cycle import NONE, no_clock, renewed, with_clock
 from veilstream.data.dead_ends import link_dead_ends
 from veilstream.data.distances import distances_of
 from veilstream.data.encode import encode_steps
@@ -109,13 +109,14 @@ def fit_model(
         stay = len(states) if stops is None else int(stops.labels.max(initial=-1)) + 1
         smoothing = smoothing_of(sequences, states, stay, options.smoothing, options.moves, options.seed, account)
     chain, held_out, orders = _fit_chain(sequences, len(states), options, smoothing, prior, _name(readings))
-    cycle = NONE
+    cycle, without = NONE, ""
     progress(0.6, "hour of the day")
     if clocked is not None:
         chain = renewed(*clocked, runs, chain.name)
-    elif prior is None:
+    elif prior is None or not (without := no_clock(chain, runs, recording, options.cycle)):
+        known = smoothing if prior is None else options.smoothing + prior
         chain, held_out, cycle = with_clock(
-            chain, held_out, runs, recording, smoothing, options.cycle, options.zone, options.seed
+            chain, held_out, runs, recording, known, options.cycle, options.zone, options.seed
         )
     progress(0.95, "figures")
     card = describe(chain, sequences)
@@ -135,7 +136,7 @@ def fit_model(
         points,
         streams,
         options.resolution_m or options.cells_m or RESOLUTION_M,
-        [*_merged(readings), *_warnings(card, states, recording)],
+        [*_merged(readings), *_clockless(without, options.cycle), *_warnings(card, states, recording)],
         later,
         cycle,
         options.seed,
@@ -276,6 +277,11 @@ def _merged(readings: Readings) -> list[str]:
         f"{len(names)} streams ({told}) make one model here, as if they were one person's; `out='{{stream}}.veil'` "
         f"makes one each, `stream={names[0]!r}` takes one"
     ]
+
+
+def _clockless(why: str, cycle: str) -> list[str]:
+    """Where others help somebody whose own record is too short for the clock that was asked for."""
+    return [f"without a clock, though `cycle={cycle!r}`: {why}"] if why and cycle in ("day", "week") else []
 
 
 def _warnings(card: ModelCard, states: StateSpace, recording: Recording) -> list[str]:

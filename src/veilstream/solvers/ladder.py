@@ -7,7 +7,7 @@ import numpy as np
 
 from veilstream.core.charge import Charge
 from veilstream.core.course import Course
-from veilstream.core.feedback import Feedback
+from veilstream.core.feedback import ABOVE, Feedback
 from veilstream.core.information import Array
 from veilstream.core.ladder import Ladder
 from veilstream.core.policy import Policy
@@ -22,7 +22,8 @@ LOOKS = 20  # weights of a first look at what is felt at each
 APART = 1.015  # neighbours differ by this factor at least
 LARGEST = 30_000_000  # entries in the table of one rung
 CLIPPED = 0.999  # of the distances on the highest rung count in full
-DEBT = 0.4  # of a period's limit: thrift that is remembered
+NEAR = 1.02  # of the limit: a mean that a stream may start with
+LEAST_DEBT = 2  # rungs above the first one that thrift is remembered for, though there may be fewer
 LEAST_ROOM = 1.001  # the largest distance is beyond the limit by this factor at least
 SHOWN = 1e-9  # a release is in the support of a rung where some memory shows it with more than this
 
@@ -50,8 +51,8 @@ class Climb:
 
     def words(self, unit: str = "") -> list[str]:
         """What it promises, in sentences."""
-        rule, unit_ = self.ladder.feedback, f" {unit}" if unit else ""
-        lines = [f"kept by feedback: {rule.words(len(self.points), unit)}; it starts on rung {self.ladder.first}"]
+        rule, first, unit_ = self.ladder.feedback, self.ladder.first, f" {unit}" if unit else ""
+        lines = [f"kept by feedback: {rule.words(len(self.points), first, unit)}; it starts on rung {first}"]
         if self.forbidden:
             lines = [
                 f"! {self.forbidden} rungs leak more than was allowed: the limit of {rule.limit:.4g}{unit_} is not "
@@ -130,10 +131,9 @@ def climb(
     policies = _alike([p.policy for _, p in allowed])
     judge = course if chosen_on is None else chosen_on
     means = [d for d, _ in allowed] if judge is None else [judge.felt(p) for p in policies]
-    first = max([i for i, d in enumerate(means) if d <= limit], default=0)
-    rule = Feedback(
-        every, limit, max(_largest(policies[-1], problem, course), limit * LEAST_ROOM), DEBT * every * limit
-    )
+    first = max([i for i, d in enumerate(means) if d <= NEAR * limit], default=0)
+    debt = ABOVE * max(len(policies) - 1 - first, LEAST_DEBT) * every * limit
+    rule = Feedback(every, limit, max(_largest(policies[-1], problem, course), limit * LEAST_ROOM), debt)
     ladder = Ladder(tuple(policies), rule, first).made_for(problem.chain).proved(problem.chain)
     served, unserved = _served(policies[0], problem, course, rule)
     kept = tuple(replace(p, policy=q) for (_, p), q in zip(allowed, policies, strict=True))

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from veilstream.apps.bench.records import NONE, everybody
+from veilstream.core.chain import MarkovChain
 from veilstream.core.course import Course
+from veilstream.core.information import Array
 from veilstream.core.problem import Average
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.utility import Utility
@@ -23,7 +25,19 @@ if TYPE_CHECKING:
 
 LIMIT_KM, SHARE = 1.0, 0.25
 MOST = 1.05  # felt over the limit that still counts as kept
+HINDSIGHT = 100_000  # draws of a rung that is looked at in hindsight
 Row = dict[str, float | str]
+TABLE = {
+    "limit": "{limit:.3g} {unit}",
+    "without: felt / limit": "{felt/limit without:.2f}",
+    "bits": "{bits without:.3f}",
+    "with: felt / limit": "{felt/limit:.2f}",
+    "with: bits": "{bits:.3f}",
+    "one rung in hindsight": "{bits in hindsight:.3f}",
+    "charged": "{charged:.3f}",
+    "moves": "{moves:.0f}",
+    "rung 0": "{felt/limit of rung 0:.2f}",
+}
 
 
 def kept(readings: "Readings", options: FitOptions, every: str, limit: float | None = None) -> Row:
@@ -40,28 +54,34 @@ def kept(readings: "Readings", options: FitOptions, every: str, limit: float | N
     plain = solve(problem, course=course).policy
     climbed = solve(problem, course=course, feedback=model.recording.steps_in(every, "`feedback`")).ladder
     without, found = later.whole(plain, chain), later.whole(climbed.ladder, chain)
-    floor = later.felt(climbed.points[0].policy) / limit
+    means = np.array([later.felt(p.policy) for p in climbed.points]) / limit
     assert found.charged is not None
     return {
         "states": len(model.states),
         "limit": limit,
-        "without: felt/limit": without.felt / limit,
-        "without: bits": without.bits,
+        "unit": model.states.unit,
+        "felt/limit without": without.felt / limit,
+        "bits without": without.bits,
         "felt/limit": found.felt / limit,
         "bits": found.bits,
-        "bits/without": found.bits / without.bits if without.bits > 0 else 0.0,
-        "charged/bits": found.charged / found.bits if found.bits > 0 else 0.0,
+        "bits in hindsight": hindsight(means, climbed, later, chain),
+        "charged": found.charged,
         "moves": found.moves,
-        "felt/limit of rung 0": floor,
-        "one rung with that mean: bits": _one_rung(found.felt, climbed, later),
-        "kept": "yes" if found.felt <= MOST * limit else "rung 0 cannot" if floor > 1 else "NO",
+        "felt/limit of rung 0": float(means[0]),
+        "overshoot/limit": climbed.ladder.overshoot / limit / climbed.ladder.feedback.every,
+        "kept": "yes" if found.felt <= MOST * limit else "rung 0 cannot" if means[0] > 1 else "NO",
     }
 
 
-def _one_rung(felt: float, climbed: Climb, later: Course) -> float:
-    """Bits per step in the long run where, in hindsight, one point of the curve would have had this mean."""
-    means = [later.felt(p.policy) for p in climbed.points]
-    return float(np.interp(felt, means, [p.leakage for p in climbed.points]))
+def hindsight(means: Array, climbed: Climb, later: Course, chain: MarkovChain) -> float:
+    """Bits per step of what would have been right from the start: one rung, or two by turns, with the limit as mean.
+
+    means: of every rung on the later part, over the limit. Any-law bits there, like those of the ladder.
+    """
+    above = int(np.searchsorted(means, 1.0))
+    pair = [i for i in (above - 1, above) if 0 <= i < len(means)]
+    bits = [later.leakage(climbed.points[i].policy, chain, HINDSIGHT).bits for i in pair]
+    return float(np.interp(1.0, means[pair], bits))
 
 
 def run() -> dict[str, Row]:
@@ -75,16 +95,32 @@ def run() -> dict[str, Row]:
             rows[name] = {"note": str(fault)}
     if not rows:
         return NONE
-    told = [r for r in rows.values() if "kept" in r]
-    able = [r for r in told if r["kept"] != "rung 0 cannot"]
-    rows["all"] = {
-        "people and meters": len(told),
-        "without: within the limit": sum(float(r["without: felt/limit"]) <= 1 for r in told),
-        "without: worst": max((float(r["without: felt/limit"]) for r in told), default=0.0),
-        f"within {MOST} times": sum(r["kept"] == "yes" for r in told),
-        "worst": max((float(r["felt/limit"]) for r in told), default=0.0),
-        "worst where rung 0 can": max((float(r["felt/limit"]) for r in able), default=0.0),
-        "bits": sum(float(r["bits"]) for r in told) / max(len(told), 1),
-        "without: bits": sum(float(r["without: bits"]) for r in told) / max(len(told), 1),
-    }
+    told = {k: r for k, r in rows.items() if "kept" in r}
+    for name, some in (
+        ("all people", [r for k, r in told.items() if r["unit"] == "km"]),
+        ("all meters", [r for k, r in told.items() if r["unit"] != "km"]),
+    ):
+        if some:
+            rows[name] = counts(some)
     return rows
+
+
+def counts(told: list[Row]) -> Row:
+    def mean(what: str) -> float:
+        return float(np.mean([float(r[what]) for r in told]))
+
+    able = [r for r in told if r["kept"] != "rung 0 cannot"]
+    return {
+        "how many": len(told),
+        "without: within the limit": sum(float(r["felt/limit without"]) <= 1 for r in told),
+        "without: worst": max(float(r["felt/limit without"]) for r in told),
+        f"within {MOST} times": sum(r["kept"] == "yes" for r in told),
+        "worst": max(float(r["felt/limit"]) for r in told),
+        "worst where rung 0 can": max((float(r["felt/limit"]) for r in able), default=0.0),
+        "mean bits without": mean("bits without"),
+        "mean bits": mean("bits"),
+        "mean bits in hindsight": mean("bits in hindsight"),
+        "mean bits charged": mean("charged"),
+        "bits / hindsight, median": float(np.median([float(r["bits"]) / float(r["bits in hindsight"]) for r in told])),
+        "charged / bits, median": float(np.median([float(r["charged"]) / float(r["bits"]) for r in told])),
+    }

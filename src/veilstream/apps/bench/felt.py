@@ -29,6 +29,17 @@ MORE, QUANTILE = 1.5, 0.99  # of --max
 NEAR = 0.03  # of the limit, within which felt error must be
 OPTIONS = FitOptions(cycle="auto")  # those of veil fit
 Row = dict[str, float | str]
+TABLE = {
+    "states x phases": "{states} x {phases}",
+    "limit": "{limit:.3g} {unit}",
+    "felt / limit": "{felt/limit:.3f} ± {spread:.3f}",
+    "bits": "{bits:.3f}",
+    "states: felt / limit": "{states, felt/limit:.2f}",
+    "states: bits": "{states, bits:.3f}",
+    "max": "{max:.2g} {unit}",
+    "max: bits": "{max, bits:.3f}",
+    "beyond max@99%": "{max@99%, beyond it:.2%}",
+}
 
 
 def felt(readings: "Readings") -> Row:
@@ -45,8 +56,9 @@ def felt(readings: "Readings") -> Row:
         "states": len(model.states),
         "phases": model.chain.phases,
         "limit": limit,
+        "unit": model.states.unit,
         "felt/limit": mean / limit,
-        "felt/limit, of one repeat ±": spread / limit,
+        "spread": spread / limit,  # of one repeat
         "bits": found.record.bits,
         "bits, long run": found.leakage,
         **_earlier(model, Average(limit=limit), limit),
@@ -78,9 +90,9 @@ def _earlier(model: FittedModel, constraint: Constraint, limit: float) -> Row:
     found = solve(about_states.problem(constraint))
     told = course.whole(found.policy, model.chain)
     return {
-        "states: felt/limit": told.felt / limit,
-        "states: bits": told.bits,
-        "states: bits, long run": found.leakage,
+        "states, felt/limit": told.felt / limit,
+        "states, bits": told.bits,
+        "states, bits, long run": found.leakage,
     }
 
 
@@ -95,10 +107,10 @@ def _at_every_step(model: FittedModel, quantile: float) -> Row:
     far = beyond(utility.course, limit)
     return {
         name: limit,
-        f"{name}: bits": found.record.bits,
-        f"{name}: beyond it": far.felt(found.policy),
-        f"{name}: beyond it, repeats": repeated(far, found.policy)[0],
-        f"{name}: felt": found.record.felt,
+        f"{name}, bits": max(found.record.bits, 0.0),
+        f"{name}, beyond it": far.felt(found.policy),
+        f"{name}, beyond it, repeats": repeated(far, found.policy)[0],
+        f"{name}, felt": found.record.felt,
     }
 
 
@@ -116,16 +128,16 @@ def run() -> dict[str, Row]:
     if not told:
         return rows
     off = [abs(float(r["felt/limit"]) - 1) for r in told]
-    share = [float(r[f"max@{QUANTILE:.0%}: beyond it"]) for r in told]
-    kept = max(off) <= NEAR and all(r["max: beyond it"] == 0 for r in told) and max(share) <= 1 - QUANTILE
+    share = [float(r[f"max@{QUANTILE:.0%}, beyond it"]) for r in told]
+    kept = max(off) <= NEAR and all(r["max, beyond it"] == 0 for r in told) and max(share) <= 1 - QUANTILE
     rows["all"] = {
         "people and meters": len(told),
         f"within {NEAR:.0%} of the limit": sum(o <= NEAR for o in off),
         "farthest from it": max(off),
-        "none beyond max": sum(r["max: beyond it"] == r["max: beyond it, repeats"] == 0 for r in told),
+        "none beyond max": sum(r["max, beyond it"] == r["max, beyond it, repeats"] == 0 for r in told),
         f"most beyond max@{QUANTILE:.0%}": max(share),
         "bits / states: bits, geometric mean": float(
-            np.exp(np.mean([np.log(float(r["bits"]) / float(r["states: bits"])) for r in told]))
+            np.exp(np.mean([np.log(float(r["bits"]) / float(r["states, bits"])) for r in told]))
         ),
         "verdict": "ok" if kept else "FAILED",
     }

@@ -25,6 +25,8 @@ Examples:
 
   veil bench large --full
 
+  VEIL_DATA=data veil bench felt --table                  as the documentation prints it
+
   VEIL_DATA=data veil bench survive                       promises of the earlier part on the later part of real records
 """
 
@@ -47,6 +49,9 @@ def bench(
         Path | None,
         typer.Option("--compare", help="A file of earlier figures: say which got worse, exit with 1 if any did."),
     ] = None,
+    table: Annotated[
+        bool, typer.Option("--table", help="cycle, felt and feedback as the tables of the documentation.")
+    ] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """The benchmarks, as ratios against the plainest program that does the same."""
@@ -56,6 +61,7 @@ def bench(
     from rich.console import Console
 
     from veilstream.apps.bench import results as file
+    from veilstream.apps.bench.table import in_table, markdown
     from veilstream.apps.cli.common import print_json
 
     unknown = [g for g in groups or [] if g not in [*GROUPS, *ASKED]]
@@ -64,13 +70,17 @@ def bench(
     earlier = None if compare is None else file.read(compare)  # before anything is written: it may be the same file
     facts, found, console = file.machine(), {}, Console(highlight=False)
     for group in groups or GROUPS:
-        run = import_module(f"veilstream.apps.bench.{group}").run
-        found[group] = run(full=True) if full and "full" in signature(run).parameters else run()
+        module = import_module(f"veilstream.apps.bench.{group}")
+        run, columns = module.run, getattr(module, "TABLE", {}) if table else {}
+        rows = found[group] = run(full=True) if full and "full" in signature(run).parameters else run()
         if out:
             file.kept(Path(out), found, facts)
         if json_out:
             continue
-        for name, figures in found[group].items():
+        if columns:
+            print(markdown(rows, columns))
+            rows = {k: row for k, row in rows.items() if not in_table(row, columns)}
+        for name, figures in rows.items():
             console.print(f"[bold]{group} {name}[/]")
             for what, value in figures.items():
                 console.print(f"  {what:32} {value:,.4g}" if isinstance(value, int | float) else f"  {what:32} {value}")

@@ -78,10 +78,17 @@ def run_fleet(sources: Sequence[str], out: Path, plan: Plan, tell: Tell | None =
                 if line not in (DIED.line, GONE.line):  # her data is at fault, not the machine
                     disk.set_aside(place[name])
         finally:  # also when interrupted: what is done is told
+            summary.notes = [*notes, *_clockless(rows, plan.fit.cycle)]
             summary.seconds = perf_counter() - began
             summary.missing = sorted({t.name for t in tasks} - {r["user"] for r in rows} - set(failed))
             write_summary(out, summary)
     return summary
+
+
+def _clockless(rows: Sequence[dict[str, Any]], cycle: str) -> list[str]:
+    """Who has no clock although one was asked for."""
+    without = sum(r["cycle"] is None for r in rows) if cycle in ("day", "week") else 0
+    return [f"{without} of {len(rows)} users have no clock: their records are too short"] if without else []
 
 
 def tasks_of(users: Sequence[User], plan: Plan) -> tuple[list[Task], list[Broken], list[str]]:

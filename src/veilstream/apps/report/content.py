@@ -171,7 +171,7 @@ def collect(
         record = _record(artefact, point.policy, course, is_own)
         felt = record.felt if record is not None else felt_of(course, point.policy)
         rivals = (
-            at_policy(problem, point, course, artefact.provenance, options.seed)
+            at_policy(problem, point, elsewhere, artefact.provenance, options.seed)
             if is_own
             else elsewhere.at(point, felt)
         )
@@ -280,9 +280,9 @@ def table_rows(content: Content, spot: Spot) -> list[list[str]]:
             continue
         spread = f" ± {1.96 * b.leakage_se:.4f}" if b.leakage_se else ""
         times = f"{b.leakage / own:.2f}" if own > 1e-6 else ""
-        felt = [] if content.own.felt is None else ["" if b.felt is None else f"{b.felt:.3f}"]
+        felt = [] if content.own.felt is None else ["" if b.felt is None else number(b.felt)]
         note = b.level + (f"; {b.note}" if b.note else "")
-        rows.append([b.label, *felt, f"{b.distortion:.3f}", number(b.leakage) + spread, times, note])
+        rows.append([b.label, *felt, number(b.distortion), number(b.leakage) + spread, times, note])
     return rows
 
 

@@ -26,7 +26,7 @@ BASELINES = {
     "constant": "always the same",
 }
 STEPS, STREAMS = 100, 64  # of a simulation at a point that is not the policy's
-WEIGHTS = 24  # on the curve of myopic policies, which is read off
+WEIGHTS, WEIGHTS_BY_CLOCK = 24, 10  # on the curve of myopic policies, which is read off
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,18 @@ def felt_of(course: Course | None, policy: Policy) -> float | None:
 
 
 def at_policy(
-    problem: Problem, own: Point, course: Course | None, provenance: Mapping[str, Any], seed: int
+    problem: Problem, own: Point, elsewhere: Elsewhere, provenance: Mapping[str, Any], seed: int
 ) -> list[Rival]:
-    """What else there is, at a mean distortion of at most the policy's."""
+    """What else there is, at a mean distortion of at most the policy's; around a clock myopic policies are read off."""
+    course = elsewhere.course
     first = Rival(
         "this policy", own.leakage, own.leakage_se, own.distortion, str(own.level), felt=felt_of(course, own.policy)
     )
     rows, limit, free = [first], Average(limit=own.distortion), curve_constraint(problem.constraint)
     for method, label in BASELINES.items():
+        if method == "myopic" and problem.chain.phases > 1:
+            rows.append(elsewhere.read_off(own.distortion))
+            continue
         keeps = method == "myopic" and isinstance(free, Both)
         constraint = Both(limit, free.instantaneous) if keeps and isinstance(free, Both) else limit
         try:
@@ -82,7 +86,8 @@ class Elsewhere:
     @classmethod
     def of(cls, problem: Problem, course: Course | None, seed: int) -> Elsewhere:
         within = problem.under(curve_constraint(problem.constraint))
-        found = curve(within, default_weights(within, WEIGHTS), "myopic", seed=seed)
+        weights = WEIGHTS if problem.chain.phases == 1 else WEIGHTS_BY_CLOCK
+        found = curve(within, default_weights(within, weights), "myopic", seed=seed)
         points = [(s.distortion, s.leakage, felt_of(course, s.policy)) for s in found]
         return cls(problem, course, seed, sorted(points, key=lambda p: p[:2]))
 
@@ -93,7 +98,7 @@ class Elsewhere:
     def _one(self, method: str, distortion: float) -> Rival:
         label, note = BASELINES[method], _note(self.problem, method)
         if method == "myopic":
-            return self._read_off(label, distortion)
+            return self.read_off(distortion)
         free = self.problem.under(Average(weight=1.0))
         try:
             found = Baseline(method, steps=STEPS, streams=STREAMS, seed=self.seed).at_limit(
@@ -106,8 +111,9 @@ class Elsewhere:
         felt = felt_of(self.course, found.policy)
         return Rival(label, found.leakage, found.leakage_se, found.distortion, str(found.level), note, felt)
 
-    def _read_off(self, label: str, distortion: float) -> Rival:
-        """Two neighbouring policies by turns, in public."""
+    def read_off(self, distortion: float) -> Rival:
+        """Two neighbouring myopic policies by turns, in public."""
+        label = BASELINES["myopic"]
         D, L, felt = (np.array([p[i] for p in self.myopic], float) for i in range(3))
         if distortion < D[0] * (1 - 1e-9):
             return Rival(label, None, 0, None, "", "cannot be this accurate")
