@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, Rectangle
+from numpy.typing import NDArray
 
 from veilstream.apps.paper.fig_geolife import swept_as_published
 from veilstream.apps.paper.geolife import WHY, model
@@ -21,7 +25,7 @@ from veilstream.data.states import StateSpace
 from veilstream.solvers import solve
 
 WEIGHT, LIMIT_KM, STEPS = 1.0, 5.0, 60
-CROWDED = 0.08  # of the map: nearer to another, an unvisited stop goes without its number
+CROWDED, MANY = 0.15, 4  # that many stops nearer to one than this part of half the map are drawn apart
 TRUE, SHOWN = "#0072B2", "#D55E00"
 OPTIMUM, PUBLISHED = "the optimum", "A2C as published"
 
@@ -76,13 +80,18 @@ def verdict(off: Array, km: float) -> str:
 
 def draw(states: StateSpace, true: Ints, paths: dict[str, Ints]) -> Figure:
     places = east_north_km(states)
-    figure = Figure(figsize=(15, 5.6 if len(paths) > 1 else 6.4), layout="constrained")
-    axes = figure.subplots(1, 1 + len(paths))
-    used = np.unique(np.concatenate([true, *paths.values()]))
+    used = places[np.unique(np.concatenate([true, *paths.values()]))]
+    whole = Frame((used.min(0) + used.max(0)) / 2, max(np.ptp(used, axis=0).max() * 0.6, 0.3))
+    crowd = crowded(places, whole)
+    figure = Figure(figsize=(15, 5.8 * (2 if crowd else 1)), layout="constrained")
+    axes = figure.subplots(2 if crowd else 1, 1 + len(paths), squeeze=False)
     shown = {"true": true, **{f"released, {name}": path for name, path in paths.items()}}
-    for ax, (name, path), colour in zip(axes, shown.items(), ("#000000", SHOWN, SHOWN), strict=False):
-        draw_path(ax, places, path, colour, used)
-        ax.set_title(name, loc="left", fontsize=11)
+    for column, (name, path), colour in zip(axes.T, shown.items(), ("#000000", SHOWN, SHOWN), strict=False):
+        draw_path(column[0], places, path, colour, whole, crowd)
+        column[0].set_title(name, loc="left", fontsize=11)
+        if crowd:
+            draw_path(column[1], places, path, colour, crowd)
+            column[1].set_title("the dashed part", loc="left", fontsize=11)
     figure.suptitle(
         f"GeoLife user 016, PDRP-ADC, lambda {WEIGHT:g}, at most {LIMIT_KM:g} km on average, {len(true)} steps of 5 "
         "minutes. Blue: number of the stop; black: steps spent there; red ring: the start",
@@ -91,28 +100,55 @@ def draw(states: StateSpace, true: Ints, paths: dict[str, Ints]) -> Figure:
     return figure
 
 
-def draw_path(ax: Axes, places: Array, path: Ints, colour: str, used: Ints) -> None:
-    """Numbered stops, how many steps are spent in each, where it starts, and the moves."""
+@dataclass(frozen=True)
+class Frame:
+    """A square part of the map."""
+
+    middle: Array
+    half: float
+
+    def holds(self, places: Array) -> NDArray[np.bool_]:
+        return np.asarray(np.abs(places - self.middle).max(1) <= self.half)
+
+
+def crowded(places: Array, whole: Frame) -> Frame | None:
+    """Where most stops lie close together, if they are too many to be told apart in the whole."""
+    near = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1)) < CROWDED * whole.half
+    most = places[near[near.sum(1).argmax()]]
+    if len(most) < MANY:
+        return None
+    middle = (most.min(0) + most.max(0)) / 2
+    return Frame(middle, 1.2 * float(np.abs(most - middle).max()))
+
+
+def draw_path(ax: Axes, places: Array, path: Ints, colour: str, frame: Frame, apart: Frame | None = None) -> None:
+    """Numbered stops, how many steps are spent in each, where it starts, and the moves; `apart` is drawn elsewhere."""
     ax.plot(*places.T, "o", color="#b4bec7", markersize=5, zorder=1)
     spent = np.bincount(path, minlength=len(places))
     for a, b in {(int(a), int(b)) for a, b in pairwise(path) if a != b}:
-        ax.annotate("", places[b], places[a], zorder=2, arrowprops={"arrowstyle": "->", "color": colour,
-                    "connectionstyle": "arc3,rad=0.15", "alpha": 0.7, "shrinkA": 7, "shrinkB": 7})  # fmt: skip
-    visited = np.flatnonzero(spent)
-    ax.plot(*places[visited].T, "o", color="#cfe3f3", mec=TRUE, markersize=11, zorder=3)
+        moved: dict[str, Any] = {"arrowstyle": "->", "color": colour, "alpha": 0.7, "mutation_scale": 10}
+        arc = FancyArrowPatch(places[a], places[b], connectionstyle="arc3,rad=0.15", shrinkA=7, shrinkB=7, **moved)
+        ax.add_patch(arc).set_zorder(2)
+    told = frame.holds(places) & ~(np.zeros(len(places), bool) if apart is None else apart.holds(places))
+    ax.plot(*places[told & (spent > 0)].T, "o", color="#cfe3f3", mec=TRUE, markersize=11, zorder=3)
     ax.plot(*places[path[0]], "o", color="none", mec="#c00000", mew=2.5, markersize=17, zorder=4)
-    middle = (places[used].min(0) + places[used].max(0)) / 2
-    half = max(np.ptp(places[used], axis=0).max() * 0.6, 0.3)
-    inside = np.abs(places - middle).max(1) <= half
-    apart = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1)) + np.where(np.eye(len(places)), np.inf, 0)
-    for k in np.flatnonzero(inside & ((spent > 0) | (apart.min(1) > CROWDED * half))):
-        ax.annotate(
-            str(k + 1), places[k], xytext=(-8, 7), textcoords="offset points", color=TRUE, fontsize=9, ha="right"
-        )
+    for k in np.flatnonzero(told):
+        beside: dict[str, Any] = {
+            "xytext": (-8, 7),
+            "textcoords": "offset points",
+            "ha": "right",
+            "annotation_clip": True,
+        }
+        ax.annotate(str(k + 1), places[k], color=TRUE, fontsize=9, zorder=6, **beside)
         if spent[k]:
             ax.annotate(str(spent[k]), places[k], ha="center", va="center", fontsize=8, zorder=5)
-    ax.set(xlabel="east (km)", ylabel="north (km)", aspect="equal")
-    ax.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half))
+    if apart is not None:
+        corner, side = apart.middle - apart.half, 2 * apart.half
+        ax.add_patch(Rectangle(tuple(corner), side, side, fill=False, ls="--", ec="#666666", zorder=6))
+    (x, y), half = frame.middle, frame.half
+    ax.set(
+        xlabel="east (km)", ylabel="north (km)", aspect="equal", xlim=(x - half, x + half), ylim=(y - half, y + half)
+    )
     ax.grid(color="#e5e9ed", linewidth=0.6)
     ax.set_axisbelow(True)
 
