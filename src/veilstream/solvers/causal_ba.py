@@ -33,7 +33,7 @@ LARGE_TABLE = 20_000  # numbers in one alpha beyond which three starts must do
 HUGE_TABLE = 200_000  # the same beyond which one must do, in single precision
 LARGEST_TABLE = 200_000  # numbers in alpha, over the batch, up to which the window is raised by itself
 LARGEST_MEMORY = 4_000_000  # numbers in a table S x Y x Z, over the batch, up to which a memory grows by itself
-LARGEST_PRODUCTS = 3_000  # states of a memory
+LARGEST_WORK = 20_000_000  # products S x S x Z in one of its sweeps
 GROWTH = 1.5  # of a memory, from one to the next
 LEAST_GROWTH = 2e-4  # relative: a memory that gains less is the last
 MANY = 20  # states from which a first look around takes one start
@@ -167,7 +167,8 @@ class CausalBA(Solver):
         while True:
             S = len(how.memory)
             finer = max(S + 1, int(GROWTH * S))
-            if finer * problem.n_outputs * problem.n_states * batch > LARGEST_MEMORY or finer > LARGEST_PRODUCTS:
+            too_large = finer * problem.n_outputs * problem.n_states * batch > LARGEST_MEMORY
+            if too_large or finer * finer * problem.n_states > LARGEST_WORK:
                 return point
             coarse = MemorySweep(problem, problem.cost(np.array([weight])), how.memory, self.dtype)
             memory, tables = coarse.finer(tables, finer)
