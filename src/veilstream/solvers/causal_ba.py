@@ -125,6 +125,13 @@ class CausalBA(Solver):
     def windowed(self) -> "CausalBA":
         return replace(self, grow=False)
 
+    def least(self, problem: Problem) -> "CausalBA":
+        window, dense = self._first_window(problem), problem.chain.phases == 1
+        if not self.grow or not dense or not self.look_ahead:
+            return self.windowed()
+        dense = self._layout(problem, window, 1).pattern is None
+        return replace(self, grow=False, window=window) if dense else self.windowed()
+
     def near(self, problem: Problem, weight: float, point: Point) -> Point:
         if point.warm is None or self.drop is not None:
             return super().near(problem, weight, point)

@@ -89,7 +89,7 @@ def meet(
     enough = [p for p in silent if axis.of(p) <= axis.limit + 1e-7 and p.leakage <= 1e-7]
     if enough and (isinstance(constraint, Average) or axis.limit <= 1e-7):
         return replace(min(enough, key=lambda p: p.distortion), startup_bits=0.0), 0.0
-    plain, clocked = solver.windowed(), problem.chain.phases > 1
+    plain, clocked = solver.least(problem), problem.chain.phases > 1
     rough = plain.rough(problem)
     end = exact_end(problem, rough)
     if axis.limit < axis.least * (1 - 1e-9):

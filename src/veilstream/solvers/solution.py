@@ -115,6 +115,10 @@ class Solver(ABC):
         """The same, with policies that remember releases and can share time or a ladder."""
         return self
 
+    def least(self, problem: Problem) -> "Solver":
+        """`windowed`, with the least memory that `grown` begins from."""
+        return self.windowed()
+
     def near(self, problem: Problem, weight: float, point: Point) -> Point:
         """The best point for this weight, from one found at another."""
         return self.points(problem, np.array([weight]))[0]
