@@ -1,6 +1,7 @@
 """The command line as a user types it, in this process."""
 
 import io
+import logging
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from typing import NamedTuple
@@ -26,6 +27,8 @@ def veil(*args, input="") -> Done:
         patch.setattr(sys, "stdin", stdin)
         with pytest.raises(SystemExit) as end:
             main()
+    log = logging.getLogger("veilstream")  # a command that logs writes to what was its standard error: closed now
+    log.handlers = [h for h in log.handlers if getattr(h, "stream", None) is not err]
     return Done(end.value.code or 0, *(stream.buffer.getvalue().decode() for stream in (out, err)))
 
 

@@ -90,11 +90,8 @@ class Mechanism:
         # with every entry positive no release is impossible, and that need not be looked after
         chain = policy.chain if problem is None else problem.chain
         self.clock = chain if chain is not None and chain.phases > 1 else None
-        self.positive = (
-            self.table is not None
-            and chain is not None
-            and bool((self.table > 0).all() and every_state_possible(chain))
-        )
+        possible = chain is not None and every_state_possible(chain)
+        self.positive = possible and self.table is not None and bool((self.table > 0).all())
         self.safe = None if problem is None or problem.forbidden is None else problem.open  # without looking
         self.drawn: Array | None = None
         self.channels: Channels | ByParts | None = None  # then nobody asks for a channel of every stream
@@ -103,7 +100,7 @@ class Mechanism:
         elif sighted and self.safe is None and isinstance(self.meter, ExactMeter | Listener):
             found = self.meter.channels
             if isinstance(found, ByParts):
-                self.channels = found if chain is not None and every_state_possible(chain) else None
+                self.channels = found if possible else None
             elif found is not None and self.positive:
                 self.channels, self.drawn = found, cumulative_rows(found.table, found.table[:, 0])
         elif sighted and self.table is None and policy.by_parts and isinstance(self.meter, Unmetered):
