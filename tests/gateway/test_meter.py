@@ -5,9 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from gatewaykit import problem_of, window_policy
+from gatewaykit import policies, problem_of, window_policy
 from oracles import recomputed
-from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.chain import MarkovChain
 from veilstream.core.distortion import hamming
@@ -16,21 +15,12 @@ from veilstream.core.meter import Listener, Unmetered, capacity
 from veilstream.core.policy import restore
 from veilstream.core.problem import Average, Problem, output_law
 from veilstream.core.release import Mechanism, Releaser, release_many
-from veilstream.core.schedule import Schedule
 from veilstream.core.steady import rates
 from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
 from veilstream.solvers import solve
 
 TINY = Problem(MarkovChain([[0.8, 0.2], [0.3, 0.7]]), hamming(2), Average(weight=1.0))
-
-
-def policies(problem: Problem) -> dict[str, object]:
-    chain = problem.chain
-    greedy = BeliefPolicy(chain, GreedyRule(problem.cost(1.0), tolerance=1e-3))
-    window = window_policy(problem)
-    other = window_policy(problem, 1)
-    return {"window": window, "belief": greedy, "schedule": Schedule((window, greedy, other), (2, 1, 3))}
 
 
 def forced(releaser: Releaser, policy, ys, xs) -> list[float]:

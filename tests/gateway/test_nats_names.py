@@ -1,7 +1,5 @@
 """Names, subjects and partitions on NATS: one to one, safe, shared evenly."""
 
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,16 +41,6 @@ def test_partitions_are_shared_evenly_and_the_same_by_all(partitions, workers):
     assert found == owners(partitions, sorted(workers, reverse=True))
     load = [found.count(w) for w in workers]
     assert sum(load) == partitions and max(load) <= -(-partitions // len(workers))
-
-
-async def partitions(link, names: Names, workers: int) -> list[int]:
-    """How many each worker owns, by their own word."""
-    inbox = "_INBOX.test"
-    answers = await link.nc.subscribe(inbox)
-    await link.nc.publish(f"{names.prefix}.status", b"", inbox)
-    found = [json.loads((await answers.next_msg(5)).data) for _ in range(workers)]
-    await answers.unsubscribe()
-    return [len(status["partitions"]) for status in found]
 
 
 def test_urls_are_shown_without_their_secrets():

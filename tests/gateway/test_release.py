@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, kstest
 
-from gatewaykit import problem_of, window_policy
-from veilstream.core.belief import BeliefPolicy, GreedyRule
+from gatewaykit import policies, problem_of, window_policy
 from veilstream.core.chain import MarkovChain
 from veilstream.core.distortion import hamming
 from veilstream.core.evaluate import evaluate
@@ -16,20 +15,11 @@ from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.meter import HistoryMeter
 from veilstream.core.problem import Average, Instantaneous, Problem, output_law
 from veilstream.core.release import SILENT, Mechanism, Releaser, release_many
-from veilstream.core.schedule import Schedule
 from veilstream.core.uniforms import SecureUniforms
 from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
 
 TINY = Problem(MarkovChain([[0.8, 0.2], [0.3, 0.7]]), hamming(2), Average(weight=1.0))
-
-
-def policies(problem: Problem) -> dict[str, object]:
-    chain = problem.chain
-    greedy = BeliefPolicy(chain, GreedyRule(problem.cost(1.0), tolerance=1e-3))
-    window = window_policy(problem)
-    other = window_policy(problem, 1)
-    return {"window": window, "belief": greedy, "schedule": Schedule((window, greedy, other), (2, 1, 3))}
 
 
 @pytest.mark.parametrize("kind", ["window", "belief", "schedule"])
