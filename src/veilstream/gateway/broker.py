@@ -5,7 +5,7 @@ Acknowledgements are manual: `ack` when the message's effect is durable. What is
 leaves in one piece.
 """
 
-import select
+import selectors
 import socket
 import ssl
 import time
@@ -57,8 +57,8 @@ class Connection:
         self._last_in = self._last_out = time.monotonic()
         self._pinged = False  # and no answer yet
         self._sock = _connected(settings)
-        self._poll = select.poll()
-        self._poll.register(self._sock, select.POLLIN)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._sock, selectors.EVENT_READ)
         will = (settings.status_topic.encode(), b"offline") if settings.status_topic else None
         user, password = settings.user, settings.password
         self._unsent += packets.connect(settings.client_id, settings.keepalive_s, user, password, will)
@@ -100,7 +100,7 @@ class Connection:
     def _readable(self, timeout: float) -> bool:
         if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
             return True
-        return bool(self._poll.poll(1000 * timeout))
+        return bool(self._selector.select(timeout))
 
     def _take(self) -> None:
         """Whole packets out of what was read."""
@@ -196,6 +196,7 @@ class Connection:
 
     def drop(self) -> None:
         """Close without a word."""
+        self._selector.close()
         with suppress(OSError):
             self._sock.close()
 
