@@ -19,16 +19,23 @@ class Done(NamedTuple):
     stderr: str
 
 
+def unlogged() -> None:
+    """As in a new process: a command that logs writes to what was its standard error, which is closed now."""
+    log = logging.getLogger("veilstream")
+    log.handlers, log.propagate = [], True
+    log.setLevel(logging.NOTSET)
+
+
 def veil(*args, input="") -> Done:
     """The command, in this process: loading scikit-learn anew each time would take most of the test."""
     out, err, stdin = (io.TextIOWrapper(io.BytesIO(text), write_through=True) for text in (b"", b"", input.encode()))
+    unlogged()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["veil", *map(str, args)])
         patch.setattr(sys, "stdin", stdin)
         with pytest.raises(SystemExit) as end:
             main()
-    log = logging.getLogger("veilstream")  # a command that logs writes to what was its standard error: closed now
-    log.handlers = [h for h in log.handlers if getattr(h, "stream", None) is not err]
+    unlogged()
     return Done(end.value.code or 0, *(stream.buffer.getvalue().decode() for stream in (out, err)))
 
 
