@@ -28,7 +28,7 @@ QUICK = Budget(
     a2c_width=8,
     a2c_runs=1,
     a2c_segments=2,
-    critic_updates=10,
+    critic_updates=3,
     paper_steps=400,
     paper_width=8,
 )
