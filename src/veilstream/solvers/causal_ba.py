@@ -12,7 +12,7 @@ import numpy as np
 
 from veilstream.core.by_clock import ClockPolicy
 from veilstream.core.chain import MarkovChain
-from veilstream.core.information import Array
+from veilstream.core.information import Array, Index
 from veilstream.core.local.pattern import Rows, TooLarge, pattern_of
 from veilstream.core.local.policy import FLOOR
 from veilstream.core.policy import Policy
@@ -37,6 +37,7 @@ LARGEST_WORK = 20_000_000  # products S x S x Z in one of its sweeps
 GROWTH = 1.5  # of a memory, from one to the next
 LEAST_GROWTH = 2e-4  # relative: a memory that gains less is the last
 MANY = 20  # states from which a first look around takes one start
+SPREAD = 1e-3  # of the uniform law, in the output model of a policy to go on from
 MIXED = 0.05  # of the uniform law, in an output model to start from
 
 
@@ -148,6 +149,25 @@ class CausalBA(Solver):
             return self._in_precision(problem).grown(problem, weight, point)
         problem = within_reach(problem, self.reach)
         return with_startup(problem, self._grown(problem, weight, point))
+
+    def least_point(self, problem: Problem, weight: float, policy: Policy) -> tuple[Index, Array, Array, Array] | None:
+        """The least memory (S x Y), and output model, potential in bits and law on it, from the model of a policy.
+
+        None where the chain has a clock, or the problem is so large that it is solved over what can occur.
+        """
+        window = self._first_window(problem)
+        if problem.chain.phases > 1 or problem.n_outputs == 1 or window == 0:
+            return None
+        how = self._layout(problem, window, 1)
+        if how.pattern is not None:
+            return None
+        S, Y = problem.n_outputs**window, problem.n_outputs
+        r = policy.output_model_at(np.arange(S)[:, None], np.arange(Y)[None])
+        starts = starting_models(problem, window, 0, self.seed)[:, 1:2] if r is None else r[None, None]
+        [point] = self.run(problem, np.array([weight]), how, (1 - SPREAD) * starts + SPREAD / Y, None)
+        _, tables = point.warm
+        r, alpha, mu = (x.swapaxes(1, 2).reshape(S, -1) for x in (tables.r, tables.alpha, tables.mu))
+        return window_memory(Y, window), r, alpha, mu
 
     def _in_precision(self, problem: Problem) -> "CausalBA":
         huge = problem.n_states * problem.n_outputs ** self._first_window(problem) > HUGE_TABLE
