@@ -44,8 +44,8 @@ RAISES = 10  # of the potential, by value iteration, before a bound is read off
 class Start:
     """Where a policy has settled: a memory, log occupancies, and the potential that goes with them, in nats.
 
-    With the policy's own potential beta, alpha_s(z) = beta_s(z) + log mu(z|s) and theta = log m, every f of a pair (s,y)
-    is the policy's value less what next(s,y) forgets, sum_z' P(z,z') log (b_sy P)(z') / mu(z'|next).
+    With the policy's own potential beta, alpha_s(z) = beta_s(z) + log mu(z|s) and theta = log m, every f of a pair
+    (s,y) is the policy's value less what next(s,y) forgets, sum_z' P(z,z') log (b_sy P)(z') / mu(z'|next).
     """
 
     next: NDArray[np.int64]  # S x Y

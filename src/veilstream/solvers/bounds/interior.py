@@ -8,13 +8,13 @@ with slacks F for V - g; Nocedal and Wright 2006, ch. 19) linearises
 
     sum p_i grad V_i = 0,  sum p_i = 1,      V_i - g - F_i = 0,      p_i F_i = tau
 
-and is one linear system in alpha and g, of the matrix sum_i L_i' (p_i E_i + p_i/F_i b_i b_i') L_i, where L_i takes alpha to
-P alpha_next - alpha_s.
+and is one linear system in alpha and g, of the matrix sum_i L_i' (p_i E_i + p_i/F_i b_i b_i') L_i, where L_i takes
+alpha to P alpha_next - alpha_s.
 
 Not all of it is worth a Newton step. A pair that the mechanism would hardly use is looked at only when it comes
-near the minimum (*active*). And where a state is rare in a memory (she was seen here and is now far off), the potentials
-of that state in all such memories move together: what comes depends on where she is, not on where she was thought to be.
-Any alpha on the way gives a valid bound: what is left out here is quality, not truth.
+near the minimum (*active*). And where a state is rare in a memory (she was seen here and is now far off), the
+potentials of that state in all such memories move together: what comes depends on where she is, not on where she was
+thought to be. Any alpha on the way gives a valid bound: what is left out here is quality, not truth.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -228,7 +228,7 @@ def newton(P: Array, x: Iterate, E: Array, pull: Array) -> tuple[Array, float]:
     full += full.T
     for here, states, sign in ((s, np.eye(Z), 1.0), (to, P, -1.0)):
         for t in np.unique(here).tolist():
-            among = np.flatnonzero(here == t)
+            among = np.flatnonzero(here == t).tolist()
             E_t, E1_t, pull_t = np.zeros((Z, Z)), np.zeros(Z), np.zeros(Z)
             for i in among:
                 at = x.pairs.at[i]
