@@ -1,9 +1,9 @@
 """Proved lower bounds on what any causal release mechanism can do, better the longer they may take.
 
-First the bound without memory, by `alternation`: a moment, at any size. Then the best that a memory can prove
-(`interior`): the last releases, from where a policy that remembers them has settled, if one is given (`Start`); else
-none. Then the memory is split where it forgets most (`memory`), and so on, until the bound is within the tolerance of
-what a mechanism attains or the time is up. The best bound so far stands.
+First the bound without memory, by `alternation`: a moment, at any size. Then, where one is given, from where a policy
+that remembers the last releases has settled (`potential`), unless that memory forgets more than is gained. Then
+memories made to measure: the best bound each can prove (`interior`), split where it forgets most (`memory`), and so on,
+until the bound is within the tolerance of what a mechanism attains or the time is up. The best bound so far stands.
 
 A chain with several closed classes is bounded class by class: to name the class costs bits once, but no rate, so
 
@@ -22,22 +22,25 @@ from numpy.typing import NDArray
 
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
-from veilstream.solvers.bounds import alternation, interior
+from veilstream.solvers.bounds import alternation, interior, potential
 from veilstream.solvers.bounds.pairs import Parts, weights
-from veilstream.solvers.bounds.witness import NATS, SparseMatrix, Witness, improve, reverse_cost
+from veilstream.solvers.bounds.witness import NATS, SparseMatrix, Witness, improve, reverse_cost, weights_of
 from veilstream.solvers.memory import attained, split, window_memory
 from veilstream.solvers.solution import Progress
 
-LOOK_EVERY, MOST_SWEEPS, MOST_STEPS = 50, 2000, 60
+LOOK_EVERY, MOST_SWEEPS, MOST_STEPS = 50, 2000, 100
 GROWTH = 1.5  # of the memory, from round to round
 ENOUGH = 0.003  # relative: how far a memory is exploited before it is split, while the gap is larger than that
+MARGIN = 0.5  # of the gap: how far inside a finer memory starts
 LEAST_BITS = 1e-6  # a gap below this is none
 LARGEST_PAIRS = 20_000_000  # numbers in an array S x Y x Z
 SECONDS_EACH = 5e-9  # of a product S x Y x Z x Z, from the start of a memory to its first bound
 LARGE_PAIRS = 3_000_000  # numbers S x Y x Z from which a look at all pairs waits ...
 WAITING = 0.02  # ... until the memory is this near to the most it can prove, relative
-LARGEST_ATTAINED = 3_000_000  # products S x Y x Z x Z in a step of the mechanism that a memory leads to
-RAISES = 10  # of the potential, by value iteration, before a bound is read off
+LARGEST_BLOCKS = 6_000_000  # numbers in an array S x Y x Z x Z
+LARGEST_SYSTEM = 4_000  # S x Z
+CENTRING = 0.3
+RAISES = 30  # of the potential, by value iteration, before a bound is read off
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,33 +163,58 @@ class Search:
 
     def run(self, until: float) -> Iterator[None]:
         """Yields after every piece of work; ends when the bound is tight, or nothing more can be done."""
-        table = window_memory(len(self.cost), 0)
-        log_m, alpha = yield from self.alternation(table, MOST_SWEEPS, until)
+        none = window_memory(len(self.cost), 0)
+        log_m, alpha = yield from self.alternation(none, MOST_SWEEPS, until)
         if not self.going(until):
             return
-        begin = Start(table, log_m, alpha)
-        if self.start is not None and self.fits(len(self.start.next), until):
-            begin = self.start
-        if not self.fits(len(begin.next), until):
-            self.outcome = Ending.SIZE
-            return
-        x = interior.start(self.P, Parts.of(self.P, self.cost), begin.next, begin.log_m, begin.alpha)
-        while True:
-            self.size, self.last = len(x.next), not self.fits(int(GROWTH * len(x.next)))
-            try:
-                x = yield from self.interior_point(x, until)
-            except np.linalg.LinAlgError:
-                self.outcome = Ending.PRECISION
-                return
-            finer = max(self.size + 1, int(GROWTH * self.size))
-            if not self.going(until) or not self.fits(finer, until):
-                self.outcome = Ending.SIZE if self.going(until) else self.outcome
-                return
-            parent, table, weight = split(self.P, x.next, x.m, finer)
-            if len(parent) == self.size:
-                self.outcome = Ending.PRECISION
-                return
-            x = interior.refined(self.P, x, parent, table, weight)
+        parts = Parts.of(self.P, self.cost)
+        x = interior.start(self.P, self.cost, none, np.exp(log_m), alpha)
+        try:
+            x = (yield from self.from_policy(parts, until)) or x
+            still = interior.gauge(parts, len(self.cost)) if self.going(until) and self.fits(len(x.next)) else alpha
+            while self.going(until):
+                if not self.fits(len(x.next)):
+                    self.outcome = Ending.SIZE
+                    return
+                self.size, self.last = len(x.next), not self.fits(len(x.next), GROWTH)
+                x = yield from self.interior_point(x, still, until)
+                x = self.split(x)
+        except np.linalg.LinAlgError:
+            self.outcome = Ending.PRECISION
+
+    def split(self, x: interior.Iterate) -> interior.Iterate:
+        """The same on a finer memory. Raises LinAlgError where nothing is left to split."""
+        parent, table, weight = split(self.P, x.next, x.m, max(len(x.next) + 1, int(GROWTH * len(x.next))))
+        if len(parent) == len(x.next):
+            raise np.linalg.LinAlgError("the memory forgets nothing that can be told")
+        margin = MARGIN * max(self.reachable - self.bound, LEAST_BITS) * NATS
+        return interior.refined(x, parent, table, weight, margin)
+
+    def from_policy(self, parts: Parts, until: float) -> Generator[None, None, interior.Iterate | None]:
+        """On the memory of a policy, from there; returns where finer memories may start, None: nowhere."""
+        if self.start is None or not self.in_time(len(self.start.next), until):
+            return None
+        Y = len(self.cost)
+        y = potential.start(self.P, parts, self.start.next, self.start.log_m, self.start.alpha)
+        if y.value < self.bound * NATS:  # it forgets too much
+            return None
+        self.size, self.last = len(y.next), not self.fits(len(y.next), GROWTH)
+        for _ in range(MOST_STEPS):
+            y = potential.step(self.P, y)
+            self.steps += 1
+            settled, late = False, perf_counter() > until
+            if late or y.theta.size <= LARGE_PAIRS or y.gap < WAITING * abs(y.g):
+                y = potential.looked(self.P, y)
+                w = weights(y.parts, y.theta, Y)
+                alpha = improve(self.P, y.next, reverse_cost(self.P, self.cost, w), y.alpha, RAISES)
+                settled = self.offer(Witness(y.next, w, alpha), y.g + y.gap)
+            yield
+            if settled or not self.going(until):
+                break
+        if not self.going(until) or not self.fits(len(y.next), GROWTH):
+            self.outcome = Ending.SIZE if self.going(until) else self.outcome
+            return None
+        return self.split(interior.start(self.P, self.cost, y.next, y.m, y.alpha))
 
     def alternation(
         self, table: NDArray[np.int64], sweeps: int, until: float
@@ -209,24 +237,23 @@ class Search:
                 break
         return log_m, witness.alpha
 
-    def interior_point(self, x: interior.Iterate, until: float) -> Generator[None, None, interior.Iterate]:
+    def interior_point(
+        self, x: interior.Iterate, still: Array, until: float
+    ) -> Generator[None, None, interior.Iterate]:
         """Interior-point steps on one memory; returns the last iterate."""
-        Y, Z = self.cost.shape
+        centring = CENTRING
         for _ in range(MOST_STEPS):
-            x = interior.step(self.P, x)
+            gap = max(centring * x.gap, 0.02 * self.tolerance * self.bound * NATS)  # no closer than needed
+            x = interior.step(self.P, self.cost, still, x, gap)
+            centring = CENTRING if x.length > CENTRING else min(1.0, 2 * centring)
             self.steps += 1
-            wait = x.theta.size > LARGE_PAIRS and x.gap > WAITING * abs(x.g)
-            settled = False
-            if not wait or perf_counter() > until:
-                x = interior.looked(self.P, x)
-                w = weights(x.parts, x.theta, Y)
-                alpha = improve(self.P, x.next, reverse_cost(self.P, self.cost, w), x.alpha, RAISES)
-                settled = self.offer(Witness(x.next, w, alpha), x.g + x.gap)
+            w = weights_of(x.theta, np.isfinite(self.cost))
+            alpha = improve(self.P, x.next, reverse_cost(self.P, self.cost, w), x.alpha, RAISES)
+            settled = self.offer(Witness(x.next, w, alpha), x.g + x.gap)
             yield
             if settled or not self.going(until):
                 break
-        if len(x.next) * Y * Z * Z <= LARGEST_ATTAINED:
-            self.reach(attained(self.P, self.cost, x.next, x.m))
+        self.reach(attained(self.P, self.cost, x.next, x.m))
         return x
 
     def offer(self, witness: Witness, value: float) -> bool:
@@ -246,8 +273,12 @@ class Search:
             self.outcome = Ending.TIGHT
         return self.outcome is not Ending.TIGHT and perf_counter() < until
 
-    def fits(self, states: int, until: float = np.inf) -> bool:
-        """Whether a memory of so many states can be looked at, and in time."""
+    def in_time(self, states: int, until: float) -> bool:
+        """Whether all pairs of a policy's memory can be looked at, before the time is up."""
         Y, Z = self.cost.shape
-        in_time = perf_counter() + SECONDS_EACH * states * Y * Z * Z < until
-        return bool(states * Y * Z <= LARGEST_PAIRS and in_time)
+        ready = perf_counter() + SECONDS_EACH * states * Y * Z * Z
+        return bool(states * Y * Z <= LARGEST_PAIRS and ready < until)
+
+    def fits(self, states: int, growth: float = 1) -> bool:
+        Y, Z = self.cost.shape
+        return bool(growth * states * Y * Z * Z <= LARGEST_BLOCKS and growth * states * Z <= LARGEST_SYSTEM)

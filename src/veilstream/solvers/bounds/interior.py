@@ -1,252 +1,168 @@
-"""The best bound for a given memory: a concave programme over the potential, solved by an interior-point method.
+"""The best bound for a given memory: a convex programme, solved by an interior-point method.
 
-    maximise g   subject to   V_i(alpha) >= g   for every pair i = (s,y)
+    maximise g   subject to   f_sy(z) >= g   for all s, z and allowed y, where
+    f_sy(z) = C(z,y) + theta_sy(z) - sum_z' P(z,z') log (e^theta_sy P)(z') + (P alpha_next(s,y))(z) - alpha_s(z)
 
-V_i is the most that weights can prove for the pair (`pairs`), concave in the potential. The multipliers p_i are the
-probabilities of the pairs under the mechanism that is hardest to bound. One step of the primal-dual method (infeasible,
-with slacks F for V - g; Nocedal and Wright 2006, ch. 19) linearises
+over theta = log w, alpha and g. f is concave in them, so this is convex. The multipliers m(s,y,z) of the
+constraints are the occupancies of the mechanism that is hardest to bound. One step of the primal-dual method
+(infeasible, with slacks F for f - g; Nocedal and Wright 2006, ch. 19) linearises
 
-    sum p_i grad V_i = 0,  sum p_i = 1,      V_i - g - F_i = 0,      p_i F_i = tau
+    sum m grad f = 0 in theta and alpha,  sum m = 1,      f - g - F = 0,      m F = tau.
 
-and is one linear system in alpha and g, of the matrix sum_i L_i' (p_i E_i + p_i/F_i b_i b_i') L_i, where L_i takes
-alpha to P alpha_next - alpha_s.
-
-Not all of it is worth a Newton step. A pair that the mechanism would hardly use is looked at only when it comes
-near the minimum (*active*). And where a state is rare in a memory (she was seen here and is now far off), the
-potentials of that state in all such memories move together: what comes depends on where she is, not on where she was
-thought to be. Any alpha on the way gives a valid bound: what is left out here is quality, not truth.
+Every pair (s,y) has its own theta, so these are eliminated pair by pair (|Z| x |Z| systems); one dense system in
+alpha and g is left. Any theta and alpha on the way give a valid bound: accuracy here is quality, not truth.
+(`potential` solves the same with theta at its best for every alpha: quicker from a good start and possible at a larger
+size, but on sticky chains that bends too much.)
 """
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from veilstream.core.information import Array, Index
-from veilstream.solvers.bounds.pairs import Parts, Solved, blocks, follow, solve
+from veilstream.core.information import Array
+from veilstream.solvers.bounds.pairs import Parts
+from veilstream.solvers.bounds.witness import reverse_cost, weights_of
 
+LONGEST_STEP = 3.0  # nats by which a theta may change in one step
 TO_THE_BOUNDARY = 0.9
-CENTRING = 0.2
-INSIDE = 0.1  # a first iterate has no product p F below this part of the mean
-BELOW = 0.02  # nats: where g starts, below the least V
-RIDGE = 1e-10  # relative
-SMALL = 1_000  # numbers in a potential up to which each moves by itself
-LARGE = 3_000  # numbers in a potential that may move by themselves
-RARE = 1e-3  # a state less likely than this in a memory moves with the others
-NEAR = 0.3  # a pair with less than this on states that are not rare ...
-FEW = 3  # ... is one of many alike: so many of a release are enough
-CLOSE = 0.03  # relative: a pair this far above the value is active from the start
-MARGIN = 3e-3  # relative: one this far above g becomes active
-USED = 1e-5  # and so is one that likely
-FIRST_ROUNDS, ROUNDS, FOLLOWING = 8, 3, 3  # of Newton's method at the start and after a step; of the other pairs
-TRIES = 4  # of a step, each half of the last
+INSIDE = 0.1  # a first iterate has no product m F below this part of the mean
+RIDGE = 1e-12  # relative
 
 
 @dataclass(frozen=True, eq=False)
 class Iterate:
-    next: Index  # S x Y
-    parts: Parts
-    theta: Array  # S x Q x Z
+    next: NDArray[np.int64]  # S x Y
+    theta: Array  # S x Y x Z
     alpha: Array  # S x Z
-    place: Index  # S x Z: which number of the system an entry of alpha moves with
     g: float
-    p: Array  # S x Q, multipliers
-    F: Array  # S x Q, slacks of active pairs
-    active: NDArray[np.bool_]  # S x Q
-    pairs: Solved  # the active ones
+    m: Array  # S x Y x Z, multipliers; 0 where forbidden
+    F: Array  # S x Y x Z, slacks; 1 where forbidden
+    length: float = 1.0  # of the step that led here
 
     @property
     def gap(self) -> float:
-        """sum p F: nats that this memory may still have to give."""
-        return float((self.p * self.F)[self.active].sum())
-
-    @property
-    def m(self) -> Array:
-        """The occupancies of the mechanism that is hardest to bound, S x Y x Z."""
-        return occupancies(self.parts, self.p / self.p.sum(), self.theta, self.next.shape[1])
+        """sum m F: nats that this memory may still have to give."""
+        return float((self.m * self.F).sum())
 
 
-def occupancies(parts: Parts, p: Array, theta: Array, n_outputs: int) -> Array:
-    m = np.zeros((len(theta), n_outputs, theta.shape[2]))
-    for q, y in enumerate(parts.release):
-        m[:, y] += p[:, q, None] * np.exp(theta[:, q])
-    return m
+def start(P: Array, cost: Array, next: NDArray[np.int64], m: Array, alpha: Array) -> Iterate:
+    """A first iterate from occupancies m (S x Y x Z) and a potential. cost: Y x Z, nats."""
+    allowed = np.broadcast_to(np.isfinite(cost), m.shape)
+    m = np.where(allowed, np.maximum(m, 1e-12), 0)
+    m /= m.sum()
+    theta = np.log(np.where(allowed, m, 1))
+    f = reverse_cost(P, cost, weights_of(theta, allowed)) + (alpha @ P.T)[next] - alpha[:, None]
+    g = float(f.min()) - 0.01
+    return inside(next, theta, alpha, g, m, np.where(allowed, f - g, 1))
 
 
-def start(P: Array, parts: Parts, next: Index, log_m: Array, alpha: Array) -> Iterate:
-    """A first iterate from occupancies (log m: S x Y x Z) and a potential."""
-    theta = np.where(np.isfinite(parts.cost), log_m[:, parts.release], -np.inf)
-    p = np.exp(theta).sum(2)
-    return begun(P, parts, next, theta, alpha, np.maximum(p / p.sum(), 1e-9))
+def refined(x: Iterate, parent: NDArray[np.int64], next: NDArray[np.int64], weight: Array, margin: float) -> Iterate:
+    """The same on a finer memory, `margin` nats further inside.
 
-
-def refined(P: Array, x: Iterate, parent: Index, next: Index, weight: Array) -> Iterate:
-    """The same on a finer memory: every state does as its parent did, and shares its multipliers by weight."""
+    Every state does as its parent did, and shares its multipliers by weight.
+    """
     n_children = np.bincount(parent)[parent]
     share = weight / np.maximum(np.bincount(parent, weight)[parent], 1e-300)
-    p = x.p[parent] * np.maximum(share, 0.1 / n_children)[:, None]
-    return begun(P, x.parts, next, x.theta[parent], x.alpha[parent], p / p.sum())
+    m = x.m[parent] * np.maximum(share, 0.1 / n_children)[:, None, None]
+    F = np.where(m > 0, x.F[parent] + margin, 1)
+    return inside(next, x.theta[parent], x.alpha[parent], x.g - margin, m, F)
 
 
-def begun(P: Array, parts: Parts, next: Index, theta: Array, alpha: Array, p: Array) -> Iterate:
-    theta, value, _ = others(P, parts, next, theta, alpha, np.ones(p.shape, dtype=bool), 2 * FOLLOWING)
-    place = places(p, theta)
-    mean = float((p * value).sum() / p.sum())
-    active = wanted(parts, place, theta, value, mean + CLOSE * abs(mean)) | (p > USED)
-    pairs = solved(P, parts, next, theta, alpha, active, FIRST_ROUNDS)
-    theta[active] = pairs.theta
-    F = np.ones(p.shape)
-    g = float(pairs.value.min()) - BELOW
-    F[active] = pairs.value - g
-    p = np.where(active, np.maximum(p, INSIDE * (p * F)[active].sum() / active.sum() / F), p)
-    return Iterate(next, parts, theta, alpha, place, g, p, F, active, pairs)
+def inside(next: NDArray[np.int64], theta: Array, alpha: Array, g: float, m: Array, F: Array) -> Iterate:
+    least = INSIDE * (m * F).sum() / (m > 0).sum() / F
+    return Iterate(next, theta, alpha, g, np.where(m > 0, np.maximum(m, least), 0), F)
 
 
-def solved(
-    P: Array, parts: Parts, next: Index, theta: Array, alpha: Array, active: NDArray[np.bool_], rounds: int
-) -> Solved:
-    s, q = np.nonzero(active)
-    return solve(P, parts.costs(P, next, alpha, s, q), theta[s, q], rounds)
+def gauge(parts: Parts, n_outputs: int) -> Array:
+    """The directions of theta_sy that change nothing, as projectors Y x Z x Z: a constant on all of a part."""
+    inside = np.isfinite(parts.cost).astype(float)
+    projectors = np.zeros((n_outputs, inside.shape[1], inside.shape[1]))
+    for y, part in zip(parts.release, inside, strict=True):
+        projectors[y] += part[:, None] * part / part.sum()
+    return projectors
 
 
-def others(
-    P: Array, parts: Parts, next: Index, theta: Array, alpha: Array, which: NDArray[np.bool_], rounds: int
-) -> tuple[Array, Array, Array]:
-    """theta with these pairs brought nearer to their best, and V of all pairs from above and from below."""
-    s, q = np.nonzero(which)
-    theta, value, least = theta.copy(), np.full(which.shape, np.inf), np.full(which.shape, np.inf)
-    for part in blocks(len(s), theta.shape[2]):
-        i, j = s[part], q[part]
-        x = follow(P, parts.costs(P, next, alpha, i, j), theta[i, j], rounds)
-        theta[i, j], value[i, j], least[i, j] = x.theta, x.value, x.least
-    return theta, value, least
-
-
-def places(p: Array, theta: Array) -> Index:
-    """Which numbers of a potential move by themselves: those of likely states; the others of a state move as one."""
-    S, _, Z = theta.shape
-    if S * Z <= SMALL:
-        return np.arange(S * Z).reshape(S, Z)
-    law = np.stack([p_s @ np.exp(theta_s) for p_s, theta_s in zip(p, theta, strict=True)])
-    law /= law.sum(1, keepdims=True)
-    rare = max(RARE, float(np.partition(law.ravel(), -min(LARGE, law.size))[-min(LARGE, law.size)]))
-    own = law >= rare
-    return np.asarray(np.where(own, np.cumsum(own).reshape(S, Z) - 1, own.sum() + np.arange(Z)))
-
-
-def wanted(parts: Parts, place: Index, theta: Array, value: Array, below: float) -> NDArray[np.bool_]:
-    """Pairs to look at among those with a V below this: all near ones, a few of each release that are far off."""
-    S, Q, Z = theta.shape
-    low = value < below
-    if place.max() == S * Z - 1:
-        return low
-    own = place < place.max() + 1 - Z
-    near = np.stack([np.exp(theta_s) @ own_s for theta_s, own_s in zip(theta, own, strict=True)]) > NEAR
-    far = np.where(low & ~near, value, np.inf)
-    few = np.argsort(far, axis=0)[:FEW]
-    lowest = np.zeros_like(low)
-    lowest[few, np.arange(Q)] = True
-    return np.asarray((low & near) | (lowest & np.isfinite(far)))
-
-
-def step(P: Array, x: Iterate) -> Iterate:
-    """One Newton step towards equal products p F, CENTRING times what they are.
+def step(P: Array, cost: Array, still: Array, x: Iterate, gap: float) -> Iterate:
+    """One Newton step towards equal products m F that add up to `gap`; `still` is the gauge.
 
     Raises LinAlgError when precision runs out.
     """
-    a, b = x.active, np.take_along_axis(x.pairs.b, x.pairs.at, 1)
-    p, F = x.p[a], x.F[a]
-    residual = x.pairs.value - x.g - F
-    tau = CENTRING * x.gap / len(p)
-    pull = tau / F - p / F * residual
-    E = p[:, None, None] * x.pairs.bend + (p / F)[:, None, None] * b[:, :, None] * b[:, None]
-    d_alpha, d_g = newton(P, x, E, pull[:, None] * b)
-    s, q = np.nonzero(a)
-    to = x.next[s, x.parts.release[q]]
-    u = (x.pairs.b * ((d_alpha @ P.T)[to] - d_alpha[s])).sum(1) - d_g
-    d_F = u + residual
-    d_p = (tau - p * d_F) / F - p
-    h, least = longest(F, d_F), min(float((x.pairs.value - x.g).min()), 0.0)
-    for _ in range(TRIES):  # V bends down: a step that leads far below g was too long
-        alpha, g = x.alpha + h * d_alpha, float(x.g + h * d_g)
-        if not (np.isfinite(alpha).all() and np.isfinite(d_p).all()):
-            raise np.linalg.LinAlgError("the interior-point step is not finite")
-        pairs = solved(P, x.parts, x.next, x.theta, alpha, a, ROUNDS)
-        if pairs.value.min() - g >= 2 * least - x.gap:
-            break
-        h /= 2
-    theta, all_p, all_F = x.theta.copy(), x.p.copy(), x.F.copy()
-    theta[a], all_p[a], all_F[a] = pairs.theta, p + longest(p, d_p) * d_p, F + h * d_F
-    return replace(x, theta=theta, alpha=alpha - alpha.mean(), g=g, p=all_p, F=all_F, pairs=pairs)
+    allowed = np.broadcast_to(np.isfinite(cost), x.m.shape)
+    i = np.arange(len(P))
+    w = weights_of(x.theta, allowed)
+    f = reverse_cost(P, cost, w) + (x.alpha @ P.T)[x.next] - x.alpha[:, None]
+    residual = np.where(allowed, f - x.g - x.F, 0)
+    tau = np.where(allowed, gap / allowed.sum(), 0)
+    D = x.m / x.F
+
+    # derivatives in theta, for every pair: A = df/dtheta = 1 - P B and H = A' D A - sum m d2f
+    wP = w @ P
+    B = w[:, :, None, :] * P.T / np.where(wP > 0, wP, 1)[..., None]  # S x Y x Z' x Z
+    A = -(P @ B)
+    A[..., i, i] += 1
+    DA = A * D[..., None]
+    nu = x.m @ P
+    H = DA.swapaxes(2, 3) @ A - (B * nu[..., None]).swapaxes(2, 3) @ B
+    H[..., i, i] += (nu[..., None, :] @ B)[..., 0, :]
+    size = np.trace(H, axis1=2, axis2=3)[..., None] / len(P)
+    H += size[..., None] * still
+    H[..., i, i] += np.where(allowed, RIDGE * (size + 1e3 * x.m.mean(-1, keepdims=True)) + 1e-100, 1)
+    scale = 1 / np.sqrt(H[..., i, i])
+    H *= scale[..., None] * scale[..., None, :]
+
+    # eliminate theta: what is left acts on u = P alpha_next - alpha - g, through a matrix E for every pair
+    pull = tau / x.F - D * residual
+    pull_theta = (pull[..., None, :] @ A)[..., 0, :]
+    right = np.concatenate([DA.swapaxes(2, 3), pull_theta[..., None]], -1)
+    X = np.linalg.solve(H, scale[..., None] * right) * scale[..., None]
+    X, theta_0 = X[..., :-1], X[..., -1]
+    E = -(DA @ X)
+    E[..., i, i] += D * (1 + 10 * RIDGE)  # what is lost to cancellation must not turn it indefinite
+    d_alpha, d_g = reduced(P, x.next, E, pull - (pull_theta[..., None, :] @ X)[..., 0, :])
+
+    # back to all variables, and as far as they stay positive
+    u = (d_alpha @ P.T)[x.next] - d_alpha[:, None] - d_g
+    d_theta = np.where(allowed, theta_0 - (X @ u[..., None])[..., 0], 0)
+    d_F = np.where(allowed, (A @ d_theta[..., None])[..., 0] + u + residual, 0)
+    d_m = np.where(allowed, (tau - x.m * d_F) / x.F - x.m, 0)
+    h = min(longest(x.F, d_F), LONGEST_STEP / max(np.abs(d_theta).max(), 1e-9))
+    theta, alpha, g = x.theta + h * d_theta, x.alpha + h * d_alpha, float(x.g + h * d_g)
+    m, F = x.m + longest(x.m, d_m) * d_m, x.F + h * d_F
+    if not (np.isfinite(theta).all() and np.isfinite(m).all() and np.isfinite(g)):
+        raise np.linalg.LinAlgError("the interior-point step is not finite")
+    return Iterate(x.next, theta, alpha - alpha.mean(), g, m, F, h)
 
 
-def looked(P: Array, x: Iterate) -> Iterate:
-    """All other pairs brought nearer to their best, and those that have come near the minimum made active."""
-    theta, value, least = others(P, x.parts, x.next, x.theta, x.alpha, ~x.active, FOLLOWING)
-    low = least < x.g
-    if low.any():
-        pairs = solved(P, x.parts, x.next, theta, x.alpha, low, ROUNDS)
-        theta[low], value[low] = pairs.theta, pairs.value
-    new = wanted(x.parts, x.place, theta, value, x.g + max(2 * x.gap, MARGIN * abs(x.g))) & ~x.active
-    if not new.any():
-        return replace(x, theta=theta)
-    active = x.active | new
-    tau = x.gap / x.active.sum()
-    F = np.where(new, np.maximum(value - x.g, INSIDE * x.gap), x.F)
-    p = np.where(new, CENTRING * tau / F, x.p)
-    more = solved(P, x.parts, x.next, theta, x.alpha, new, ROUNDS)
-    theta[new] = more.theta
-    return replace(x, theta=theta, p=p, F=F, active=active, pairs=merged(active, new, x.pairs, more))
-
-
-def merged(active: NDArray[np.bool_], new: NDArray[np.bool_], old: Solved, more: Solved) -> Solved:
-    """Old and new pairs in the order of the active ones."""
-    is_new = new[active]
-
-    def both(a: Any, b: Any) -> Any:
-        found = np.empty((len(is_new), *a.shape[1:]), dtype=a.dtype)
-        found[~is_new], found[is_new] = a, b
-        return found
-
-    return Solved(*(both(getattr(old, k.name), getattr(more, k.name)) for k in fields(Solved)))
-
-
-def newton(P: Array, x: Iterate, E: Array, pull: Array) -> tuple[Array, float]:
-    """Solve (sum_i L_i' E_i L_i) d = sum_i L_i' pull_i + (0, 1) for d = (alpha, g), L d = P alpha_next - alpha_s - g.
-
-    E and pull are at the likeliest states of each active pair.
-    """
-    Z, n = x.alpha.shape[1], int(x.place.max()) + 1
-    full, right, cross = np.zeros((n + 1, n + 1)), np.zeros(n + 1), np.zeros(n)
-    s, q = np.nonzero(x.active)
-    to, E1 = x.next[s, x.parts.release[q]], E.sum(-1)
-    for i in range(len(s)):  # between a memory and the next
-        at = x.pairs.at[i]
-        full[np.ix_(x.place[s[i], at], x.place[to[i]])] -= E[i] @ P[at]
-    full += full.T
-    for here, states, sign in ((s, np.eye(Z), 1.0), (to, P, -1.0)):
-        for t in np.unique(here).tolist():
-            among = np.flatnonzero(here == t).tolist()
-            E_t, E1_t, pull_t = np.zeros((Z, Z)), np.zeros(Z), np.zeros(Z)
-            for i in among:
-                at = x.pairs.at[i]
-                E_t[np.ix_(at, at)] += E[i]
-                E1_t[at] += E1[i]
-                pull_t[at] += pull[i]
-            place = x.place[t]
-            full[np.ix_(place, place)] += E_t if sign > 0 else states.T @ E_t @ states
-            cross[place] += sign * (E1_t @ states)
-            right[place] -= sign * (pull_t @ states)
-    full[:n, n] = full[n, :n] = cross
-    full[n, n], right[n] = E1.sum(), 1 - pull.sum()
+def reduced(P: Array, next: NDArray[np.int64], E: Array, pull: Array) -> tuple[Array, float]:
+    """Solve (sum_sy L' E L) d = sum_sy L' pull + (0, 1) for d = (alpha, g), L d = P alpha_next - alpha - g."""
+    S, Z = len(next), len(P)
+    n = S * Z
+    full = np.zeros((n + 1, n + 1))
+    block = [slice(s * Z, (s + 1) * Z) for s in range(S)]
+    for s in range(S):
+        full[block[s], block[s]] += E[s].sum(0)
+        for t in np.unique(next[s]):
+            EP = E[s][next[s] == t].sum(0) @ P
+            full[block[t], block[t]] += P.T @ EP
+            if s <= t:  # the upper triangle is enough
+                full[block[s], block[t]] -= EP
+            if t <= s:
+                full[block[t], block[s]] -= EP.T
+    E1 = E.sum(-1)
+    cross, right = E1.sum(1), -pull.sum(1)
+    np.add.at(cross, next, -(E1 @ P))
+    np.add.at(right, next, pull @ P)
+    full[:n, n] = cross.ravel()
+    full[n, n] = E1.sum()
     diagonal = np.einsum("ii->i", full)
     diagonal *= 1 + RIDGE
-    diagonal += 1e-12 * diagonal[:n].mean() + 1e-250
+    diagonal += 1e-250
     diagonal[diagonal[:n].argmax()] *= 2  # alpha + constant changes nothing: hold one entry
-    d: Any = cho_solve(cho_factor(full, overwrite_a=True, check_finite=False), right, check_finite=False)
-    return d[:n][x.place], float(d[n])
+    factor = cho_factor(full, overwrite_a=True, check_finite=False)
+    solution = cho_solve(factor, np.append(right.ravel(), 1 - pull.sum()), check_finite=False)
+    return solution[:n].reshape(S, Z), float(solution[n])
 
 
 def longest(x: Array, dx: Array) -> float:

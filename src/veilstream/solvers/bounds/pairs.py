@@ -30,7 +30,8 @@ MOST_STATES = 48  # of a pair, at which Newton's step is taken
 BLOCK = 1 << 22  # numbers in an array at a time
 LOWEST = -500.0  # nats: theta below the largest
 LONGEST = 3.0  # nats: a change of theta
-SETTLED = 1e-7  # nats: f is V
+SETTLED, UNSETTLED = 1e-7, 1e-5  # nats: f is V; it is not, and more rounds are due
+MORE_ROUNDS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +128,11 @@ def solve(P: Array, c: Array, theta: Array, rounds: int) -> Solved:
     )
     for part in blocks(N, K * Z):
         at, A, x = newton(P, c[part], theta[part], rounds, K)
+        slow = np.flatnonzero(np.abs(x.off).max(1) > UNSETTLED)
+        if slow.size:  # a few pairs of a sticky chain have far to go
+            at[slow], A[slow], further = newton(P, c[part][slow], x.theta[slow], MORE_ROUNDS, K)
+            for name in ("theta", "b", "bP", "f"):
+                getattr(x, name)[slow] = getattr(further, name)
         b = np.take_along_axis(x.b, at, 1)
         bend = b[:, :, None] * np.linalg.inv(A)
         found.theta[part], found.b[part], found.value[part], found.at[part] = x.theta, x.b, x.value, at
