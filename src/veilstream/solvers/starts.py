@@ -1,4 +1,4 @@
-"""Where causal Blahut-Arimoto starts from: output models, how each is annealed, and policies that are there for nothing."""
+"""Where causal Blahut-Arimoto starts: output models, how each is annealed, and policies that cost nothing to find."""
 
 import numpy as np
 
