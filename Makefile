@@ -8,10 +8,14 @@ BIN := $(VENV)/bin
 JOBS := $(shell $(PYTHON) -c "import os; print(min((os.cpu_count() or 1) + 1, 8))")
 QUICK := not slow and not service and not browser
 
-.PHONY: cover demo test check fix lint clean attack
+.PHONY: cover demo docs test check fix lint clean attack
 
 demo: $(VENV)/.demo
 	$(BIN)/veil demo -o out/demo
+
+# the site, into out/site: strict, and nothing in it is loaded from elsewhere
+docs: $(VENV)/.docs
+	$(BIN)/python tools/docs_site.py
 
 # everything
 test: $(VENV)/.dev services lint
@@ -43,6 +47,10 @@ $(BIN)/uv:
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[demo]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[docs]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/uv

@@ -1,6 +1,7 @@
 """Documents cannot rot: links lead somewhere, names exist, python blocks run."""
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -9,11 +10,16 @@ import tomllib
 from collections import Counter
 
 import pytest
+import typer
 
+import cli_page
+import docs_site
+import veilstream as vs
 from rooms import MODULES, ROOMS, ROOT
+from veilcli import veil
+from veilstream.apps.cli import app
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-TEXT = {str(p.relative_to(ROOT)): p.read_text() for p in PAGES}
+TEXT = {name: (ROOT / name).read_text() for name in docs_site.pages()}
 OURS = [p for place in ("src", "tests", "docs", "tools", "examples") for p in (ROOT / place).rglob("*.*")]
 FILES = [str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.*"), *OURS]]
 README_LINES = 90  # two screens
@@ -64,6 +70,36 @@ def test_every_document_is_found_from_the_readme():
             seen.add(name)
             todo += [target_of(name, link)[0] for link in links(name)]
     assert seen == set(TEXT)
+
+
+def test_every_document_has_one_place_in_the_navigation():
+    assert sorted(docs_site.listed()) == sorted(TEXT)
+
+
+@pytest.mark.slow
+def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path):
+    if not docs_site.builder():
+        pytest.skip("needs zensical: pip install 'veilstream[docs]'")
+    docs_site.stage(tmp_path / "docs")
+    done = docs_site.build(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert docs_site.loads_from_elsewhere(tmp_path / "site") == []
+    assert len(list((tmp_path / "site").rglob("*.html"))) == len(TEXT) + 1  # and the page for what is not there
+
+
+@pytest.mark.parametrize(
+    ("written", "loads"),
+    [
+        ('<script src="https://a.org/x.js">', True),
+        ("<link rel=stylesheet href=//a.org/x.css>", True),
+        ("a { background: url(https://a.org/x.png) }", True),
+        ('<img alt="" src="../demo.png">', False),
+        ('<a href="https://a.org/">there</a>', False),
+    ],
+)
+def test_the_search_for_what_is_loaded_finds_and_misses(written, loads, tmp_path):
+    (tmp_path / "page.html").write_text(written)
+    assert docs_site.loads_from_elsewhere(tmp_path) == (["page.html"] if loads else [])
 
 
 def test_the_readme_stays_short():
@@ -170,6 +206,58 @@ def test_the_vocabulary_owns_up_to_every_class_name_used_twice():
     twice = {name for name, n in where.items() if n > 1 and not name.startswith("_")}
     section = TEXT["docs/notation.md"].partition("### Class names used twice")[2].partition("\n#")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.M)) == twice
+
+
+# --- the command line, its JSON, metrics --------------------------------------------------------------------
+
+
+def test_the_page_of_the_command_line_says_every_command_and_flag():
+    assert TEXT["docs/cli.md"] == cli_page.page(), "run: python tools/cli_page.py"
+
+
+def flags():
+    verbs = typer.main.get_command(app).commands
+    return [(verb, flag) for verb in verbs for p in verbs[verb].params for flag in p.opts if flag.startswith("-")]
+
+
+def test_no_flag_goes_without_a_word():
+    verbs = typer.main.get_command(app).commands
+    assert not [(verb, p.name) for verb in verbs for p in verbs[verb].params if not p.help]
+    sections = dict(re.findall(r"^## `veil (\w+)`$(.*?)(?=^## |\Z)", TEXT["docs/cli.md"], re.S | re.M))
+    assert not [(verb, flag) for verb, flag in flags() if f"`{flag}`" not in sections[verb]]
+
+
+def keys(value):
+    """Every key of a JSON value, at any depth."""
+    if isinstance(value, dict):
+        return set(value) | {k for v in value.values() for k in keys(v)}
+    return {k for v in value for k in keys(v)} if isinstance(value, list) else set()
+
+
+@pytest.mark.slow
+def test_every_key_that_a_command_prints_is_on_the_page_of_json(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told = set(QUOTED.findall(TEXT["docs/json.md"]))
+    for line in (
+        "fit --synthetic city --steps 2000 -o city.veil",
+        "solve city.veil --avg 40% -o policy.veil",
+        "solve builtin:grid2x3-toy --lambda 1 --certify --seconds 0.5",
+        "advise city.veil",
+        "audit policy.veil --quick",
+        "start --levels 0:5:1kW -o meter.veil",
+        "strip city.veil -o stripped.veil",
+    ):
+        done = veil(*line.split(), "--json")
+        assert done.returncode == 0, done.stderr
+        names = set(vs.load("city.veil").states.names)  # people's own words, and those of methods, are no keys
+        assert not keys(json.loads(done.stdout)) - told - names, line
+
+
+def test_every_metric_is_on_its_page():
+    source = MODULES["gateway.metrics"].read_text()
+    counters = {f"{name}_total" for name in re.findall(r'CounterMetricFamily\(\s*"(\w+)"', source)}
+    others = set(re.findall(r'(?:GaugeMetricFamily|_histogram)\(\s*"(\w+)"', source))
+    assert set(re.findall(r"^\| `(\w+)", TEXT["docs/metrics.md"], re.M)) == counters | others
 
 
 # --- what is said in several places ------------------------------------------------------------------------
