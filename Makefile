@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 JOBS := $(shell $(PYTHON) -c "import os; print(min((os.cpu_count() or 1) + 1, 8))")
 QUICK := not slow and not service and not browser
 
-.PHONY: cover demo docs test check fix lint clean attack
+.PHONY: cover demo docs packages test check fix lint clean attack
 
 demo: $(VENV)/.demo
 	$(BIN)/veil demo -o out/demo
@@ -27,6 +27,10 @@ cover: $(VENV)/.dev services
 
 check: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -n $(JOBS) -m "$(QUICK)"
+
+# sdist and wheel, twice the same bytes; every extra installed alone and used: minutes, with a package index
+packages: $(VENV)/.dev
+	$(BIN)/python tools/packages.py
 
 # tries to break the promises (docs/security.md): 10 minutes; LONG=1 an hour; SEED=... [DRILL=... [TRIAL=...]] the same again
 attack: $(VENV)/.dev services

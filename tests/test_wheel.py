@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import packages
+
 ROOT = Path(__file__).parents[1]
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV", "VIRTUAL_ENV"))}
 
@@ -39,9 +41,12 @@ def uv(tmp_path_factory):
 def installed(uv, tmp_path_factory):
     """The folder of the commands of an environment that holds the wheel and what `veilstream[demo]` asks for."""
     folder = tmp_path_factory.mktemp("wheel")
-    built = run(uv, "build", "--wheel", "--out-dir", folder / "dist", ROOT)
+    built = run(uv, "build", "--out-dir", folder / "dist", ROOT)
     assert built.returncode == 0, built.stderr
-    (wheel,) = (folder / "dist").glob("*.whl")
+    (wheel,), (sdist,) = ((folder / "dist").glob(kind) for kind in ("*.whl", "*.tar.gz"))
+    if (ROOT / ".git").exists():
+        files = packages.source_files()
+        assert not packages.wrong_in_wheel(wheel, files) and not packages.wrong_in_sdist(sdist, files)
     assert run(uv, "venv", "--python", sys.executable, folder / "venv").returncode == 0
     place = folder / "venv" / "bin"
     done = run(uv, "pip", "install", "--quiet", "--python", place / "python", f"{wheel}[demo]")
@@ -64,7 +69,9 @@ def test_the_wheel_holds_what_it_needs_and_says_its_version(installed):
     code = "import os, veilstream; print(*os.listdir(os.path.dirname(veilstream.__file__)))"
     there = run(installed / "python", "-c", code).stdout.split()
     assert {"py.typed", "apps", "core", "gateway"} <= set(there) and "tests" not in there
-    assert run(installed / "veil", "--version").stdout == "veil " + _version_in_pyproject() + "\n"
+    (told,) = installed.parent.glob("lib/python*/site-packages/veilstream-*.dist-info")
+    version = told.name.removeprefix("veilstream-").removesuffix(".dist-info")
+    assert run(installed / "veil", "--version").stdout == f"veil {version}\n"
 
 
 @pytest.mark.slow
@@ -79,10 +86,37 @@ def test_completion_is_installed_for_the_shell_it_is_asked_from(installed, tmp_p
     assert done.stdout.split() == ["solve"], done.stderr
 
 
-def _version_in_pyproject() -> str:
-    import tomllib
+BARE = """
+import sys
 
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {absent}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from veilstream.apps.cli import main
+
+for line in {lines}:
+    sys.argv = ["veil", *line.split()]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, line
+"""
+
+
+@pytest.mark.slow
+def test_what_needs_no_data_needs_no_extra(tmp_path):
+    """Solve, audit and page of a policy: `make packages` tries all that each extra is for, in empty environments."""
+    absent = ["polars", "sklearn", "gpxpy", "matplotlib", "jax", "gymnasium", "aiohttp", "nats", "nacl", "joblib"]
+    lines = [
+        "solve builtin:binary --avg 0.1 -o policy.veil",
+        "audit policy.veil --quick",
+        "report policy.veil --shareable --seconds 0 --points 3 -o page.html",
+    ]
+    done = run(sys.executable, "-c", BARE.format(absent=absent, lines=lines), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_container_installs_by_hash_what_the_gateway_asks_for():
