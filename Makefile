@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# LOCKED=1: the versions of requirements.lock instead of the newest
+PINNED := $(if $(LOCKED),-c requirements.lock)
+
 # one more than cores: tests that wait for servers leave them idle
 JOBS := $(shell $(PYTHON) -c "import os; print(min((os.cpu_count() or 1) + 1, 8))")
 QUICK := not slow and not service and not browser
@@ -50,15 +53,15 @@ $(BIN)/uv:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[demo]'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[demo]' $(PINNED)
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[docs]'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[docs]' $(PINNED)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[dev]'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[dev]' $(PINNED)
 	@touch $@
 
 # mosquitto and chromium for the gateway's tests: installed where that is possible, skipped with a word where not
@@ -69,9 +72,11 @@ services:
 clean:
 	rm -rf $(VENV) out build dist .coverage .coverage.*
 
-# what the container installs, by version and hash: run it to take newer ones on purpose
-LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+# versions of everything (LOCKED=1), and by hash what the container installs: run it to take newer ones on purpose
+PIN := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate
+LOCK := $(PIN) --generate-hashes
 .PHONY: lock
 lock: $(BIN)/uv
+	$(PIN) --extra dev pyproject.toml -o requirements.lock
 	$(LOCK) --extra gateway pyproject.toml -o examples/gateway/requirements.lock
 	$(LOCK) examples/gateway/build.in -o examples/gateway/build.lock

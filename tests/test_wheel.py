@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -119,10 +120,46 @@ def test_what_needs_no_data_needs_no_extra(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_the_unit_is_understood_and_shuts_the_gateway_in(tmp_path):
+    text = (ROOT / "examples" / "gateway" / "veil-gateway.service").read_text()
+    assert "/opt/veil/bin/veil serve" in text
+    unit = tmp_path / "veil-gateway.service"
+    unit.write_text(text.replace("/opt/veil/bin/veil", "/bin/true"))
+    read = run("systemd-analyze", "verify", unit)
+    assert read.returncode == 0 and unit.name not in read.stderr, read.stderr
+    shut = run("systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=15", unit)
+    if "offline" in shut.stderr:
+        pytest.skip("this systemd-analyze judges running units only")
+    assert shut.returncode == 0, shut.stdout
+
+
+def test_the_container_is_built_in_two_stages_and_runs_as_nobody():
+    """No engine is at hand to build it: what can be read off it."""
+    lines = (ROOT / "examples" / "gateway" / "Containerfile").read_text().splitlines()
+    commands = [line for line in lines if line and not line.startswith(("#", " "))]
+    stages = [i for i, line in enumerate(commands) if line.startswith("FROM ")]
+    last = commands[stages[-1] :]
+    assert len(stages) == 2 and commands[stages[0]].endswith(" AS build") and "-slim" in last[0]
+    assert [line for line in last if line.startswith("USER ")] == ["USER veil"]
+    assert not [line for line in last if line.startswith(("COPY", "ADD"))]  # nothing but what is installed
+    assert any(line.startswith("ENTRYPOINT [") for line in last)
+    seen = {word for line in commands if line.startswith("COPY ") for word in line.split()[1:-1]}
+    let_in = {line[1:] for line in (ROOT / ".containerignore").read_text().splitlines() if line.startswith("!")}
+    assert all((ROOT / name).exists() for name in seen)
+    assert all(name in let_in or any(Path(name).match(pattern) for pattern in let_in) for name in seen)
+
+
+def test_everything_we_ask_for_is_locked_and_no_host_is_named():
+    text = (ROOT / "requirements.lock").read_text()
+    locked = {line.partition("==")[0] for line in text.splitlines()}
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = {re.match(r"[A-Za-z0-9-]+", need)[0].lower() for extra in extras.values() for need in extra}
+    assert asked - {"veilstream"} <= locked and "://" not in text
+
+
 def test_the_container_installs_by_hash_what_the_gateway_asks_for():
     """No host name stands in the lock: it is good for any index that has these files."""
-    import tomllib
-
     folder = ROOT / "examples" / "gateway"
     build = (folder / "Containerfile").read_text()
     assert build.count("--require-hashes") == 2 and "latest" not in build
