@@ -11,7 +11,7 @@ PINNED := $(if $(LOCKED),-c requirements.lock)
 JOBS := $(shell $(PYTHON) -c "import os; print(min((os.cpu_count() or 1) + 1, 8))")
 QUICK := not slow and not service and not browser
 
-.PHONY: cover demo docs packages test check fix lint clean attack
+.PHONY: cover demo docs packages tutorials test check fix lint clean attack
 
 demo: $(VENV)/.demo
 	$(BIN)/veil demo -o out/demo
@@ -30,6 +30,10 @@ cover: $(VENV)/.dev services
 
 check: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -n $(JOBS) -m "$(QUICK)"
+
+# runs every command of README and tutorials and writes what it prints; CHECK=1 only says what is out of date
+tutorials: $(VENV)/.dev
+	$(BIN)/python tools/console.py $(if $(CHECK),--check)
 
 # sdist and wheel, twice the same bytes; every extra installed alone and used: minutes, with a package index
 packages: $(VENV)/.dev

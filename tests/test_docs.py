@@ -13,6 +13,7 @@ import pytest
 import typer
 
 import cli_page
+import console
 import docs_site
 import veilstream as vs
 from rooms import MODULES, ROOMS, ROOT
@@ -102,6 +103,22 @@ def test_the_search_for_what_is_loaded_finds_and_misses(written, loads, tmp_path
     assert docs_site.loads_from_elsewhere(tmp_path) == (["page.html"] if loads else [])
 
 
+def test_the_readme_says_what_the_demo_printed():
+    """Its figures are those that tools/console.py wrote into the tutorial."""
+    told = re.search(r"planar Laplace: ([\d.]+) bits per step, ours ([\d.]+); the\s+truth ([\d.]+)", TEXT["README.md"])
+    demo = TEXT["docs/tutorials/demo.md"]
+    row = re.search(r"^ 0\.5 km +([\d.]+) .* ([\d.]+) ± [\d.]+ +([\d.]+) +\d+ ±", demo, re.M)
+    truth = re.search(r"truth reveals ([\d.]+) bits", demo)[1]
+    assert told.groups() == (f"{float(row[2]):.3f}", f"{float(row[1]):.3f}", truth)
+    assert 2.5 < float(row[3]) < 3.5  # "a third"
+
+
+def test_the_recorded_session_is_small_and_stands_alone():
+    text = (ROOT / "docs" / "session.svg").read_text()
+    assert len(text) < 200_000 and "<script" not in text and "http" not in text.replace("http://www.w3.org/", "")
+    assert 100 < float(re.search(r"(\d+) seconds", text)[1]) < 140
+
+
 def test_the_readme_stays_short():
     assert len(TEXT["README.md"].splitlines()) <= README_LINES
 
@@ -121,12 +138,42 @@ def program(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in TEXT if "```python" in TEXT[n]])
+@pytest.mark.parametrize("name", [n for n in TEXT if "```python" in TEXT[n] and "```console" not in TEXT[n]])
 def test_what_is_fenced_as_python_runs(name, tmp_path):
     code = f"exec(compile({program(name)!r}, {name!r}, 'exec'))"
     here = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=here, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+QUICK = (
+    "README.md",
+    "docs/tutorials/home.md",
+    "docs/tutorials/paper.md",
+)  # the others take up to half a minute: make tutorials CHECK=1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUICK)
+def test_a_tutorial_can_be_followed_and_says_what_its_commands_print(name):
+    command = [sys.executable, ROOT / "tools" / "console.py", "--check", ROOT / name]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "same"),
+    [
+        ("leakage 0.4404 bits", "leakage 0.4405 bits", True),
+        ("leakage 0.4404 bits", "leakage 0.4904 bits", False),
+        ("converged; 0.2 s", "converged; 9.1 s", True),
+        ("felt: 1 km", "felt: 3 km", True),
+        ("named in 31 %", "not named in 31 %", False),
+        ("one line", "one line\nand another", False),
+    ],
+)
+def test_what_counts_as_out_of_date(was, now, same):
+    assert (console.differs(was, now) is None) is same
 
 
 # --- names -----------------------------------------------------------------------------------------------

@@ -28,13 +28,15 @@ READING = '{"stream":"a","t":1700000000,"value":1.2}\n'
 SERVED = """
 import subprocess, sys, time, urllib.request
 gateway = subprocess.Popen([sys.argv[1], "serve", "policy.veil", "--http", "18099", "--no-store"])
-for _ in range(100):
+for _ in range(300):
     time.sleep(0.1)
     try:
         print(urllib.request.urlopen("http://127.0.0.1:18099/metrics").read().decode())
         break
     except OSError:
         pass
+else:
+    sys.exit("no answer")
 gateway.terminate()
 sys.exit(gateway.wait())
 """
