@@ -12,10 +12,13 @@ from collections import Counter
 import pytest
 import typer
 
+import axe
 import cli_page
 import console
 import docs_site
 import veilstream as vs
+from browser import chromium
+from gatewaykit import wait_until
 from rooms import MODULES, ROOMS, ROOT
 from veilcli import veil
 from veilstream.apps.cli import app
@@ -77,15 +80,40 @@ def test_every_document_has_one_place_in_the_navigation():
     assert sorted(docs_site.listed()) == sorted(TEXT)
 
 
-@pytest.mark.slow
-def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path):
+SHADOWS = "return [...document.querySelectorAll('*')].map(e => e.shadowRoot?.textContent ?? '').join(' ')"
+TYPING = "const e = document.activeElement; return (e.shadowRoot?.activeElement ?? e).tagName === 'INPUT'"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
     if not docs_site.builder():
         pytest.skip("needs zensical: pip install 'veilstream[docs]'")
-    docs_site.stage(tmp_path / "docs")
-    done = docs_site.build(tmp_path)
+    folder = tmp_path_factory.mktemp("site")
+    docs_site.stage(folder / "docs")
+    done = docs_site.build(folder)
     assert done.returncode == 0, done.stderr
-    assert docs_site.loads_from_elsewhere(tmp_path / "site") == []
-    assert len(list((tmp_path / "site").rglob("*.html"))) == len(TEXT) + 1  # and the page for what is not there
+    return folder / "site"
+
+
+@pytest.mark.slow
+def test_the_site_is_built_and_loads_nothing_from_elsewhere(built):
+    assert docs_site.loads_from_elsewhere(built) == []
+    assert len(list(built.rglob("*.html"))) == len(TEXT) + 1  # and the page for what is not there
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_axe_finds_nothing_serious_and_search_works_from_a_file(built, tmp_path):
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    with chromium(tmp_path / "profile") as browser:
+        browser.get((built / "docs" / "hours.html").as_uri())
+        ActionChains(browser).key_down(Keys.CONTROL).send_keys("k").key_up(Keys.CONTROL).perform()
+        wait_until(lambda: browser.execute_script(TYPING))
+        ActionChains(browser).send_keys("ceiling").perform()
+        wait_until(lambda: re.search(r"\d+ results", browser.execute_script(SHADOWS)))
+        assert axe.findings(browser, (built / "docs" / "formats.html").as_uri()) == {}
 
 
 @pytest.mark.parametrize(

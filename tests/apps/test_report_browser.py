@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+import axe
 import report_pages
 from browser import chromium
 from veilstream.apps.report.page import render
@@ -145,3 +146,11 @@ def test_dark_and_print(page):
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
     assert colours["light"][0] == colours["print"][0] != colours["dark"][0]
     assert colours["print"][1] == "none"
+
+
+def test_axe_finds_nothing_serious(page, tmp_path):
+    browser, _, path = page
+    meter = tmp_path / "meter.html"
+    meter.write_text(render(report_pages.home()), encoding="utf-8")
+    for shown in (meter, path):
+        assert axe.findings(browser, shown.as_uri()) == {}

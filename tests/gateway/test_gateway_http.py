@@ -12,6 +12,7 @@ from http.client import HTTPConnection
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
+import axe
 from browser import chromium
 from gatewaykit import artefact, core_of, places, wait_until
 from httpkit import Server
@@ -275,6 +276,23 @@ def test_events_are_the_status_and_nothing_else(server):
 # --- Home Assistant's proxy --------------------------------------------------------------------------------
 
 PROXY = "127.0.0.9"
+
+
+@pytest.mark.browser
+def test_axe_finds_nothing_serious(tmp_path, browser):
+    from selenium.webdriver.common.by import By
+
+    art = artefact(tmp_path / "p.veil", states=places(), period_s=60.0)
+    with core_of(art, tmp_path / "s.db", ceiling=12.0, now=lambda: 1_700_000_000.0) as core:
+        server = Server(core)
+        try:
+            told = [{"stream": f"phone {i}", "t": 1_699_999_000, "lat": 39.9, "lon": 116.3} for i in range(3)]
+            assert server.ask("/v1/release", told)[0] == 200
+            browser.get(server.url)
+            wait_until(lambda: browser.find_element(By.ID, "streams").text == "3")
+            assert axe.findings(browser, server.url) == {}
+        finally:
+            server.end()
 
 
 def ask_from(server, source: str, method: str, path: str, host: str = "home.example") -> tuple[int, str]:
