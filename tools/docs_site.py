@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "out"
 CONFIG = ROOT / "zensical.toml"
-FOLDERS = ("docs", "examples", "paper")
+FOLDERS = ("docs", "examples")
 LOADED = re.compile(
     r"""(?:<(?:script|img|iframe|source)\b[^>]*\bsrc|<link\b[^>]*\bhref|@import\s|url)\s*[=(]\s*["']?(?:https?:)?//"""
 )
@@ -27,10 +27,7 @@ LOADED = re.compile(
 
 def pages() -> list[str]:
     """Everything that readers are to find."""
-    return sorted(
-        str(p.relative_to(ROOT))
-        for p in [*ROOT.glob("*.md"), *(f for d in ("docs", "paper") for f in (ROOT / d).rglob("*.md"))]
-    )
+    return sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 def listed(nav: Any = None) -> Iterator[str]:
@@ -46,10 +43,9 @@ def stage(to: Path) -> None:
     for name in [*(p.name for p in ROOT.glob("*.md")), "CITATION.cff", "LICENSE"]:
         shutil.copy(ROOT / name, to / name)
     for folder in FOLDERS:
-        if (ROOT / folder).is_dir():
-            shutil.copytree(
-                ROOT / folder, to / folder, ignore=shutil.ignore_patterns("__pycache__", "DOCS.md", "*.veil", "*.db*")
-            )
+        shutil.copytree(
+            ROOT / folder, to / folder, ignore=shutil.ignore_patterns("__pycache__", "DOCS.md", "*.veil", "*.db*")
+        )
 
 
 def builder() -> str | None:
