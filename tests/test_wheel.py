@@ -40,7 +40,7 @@ def uv(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(uv, tmp_path_factory):
-    """The folder of the commands of an environment that holds the wheel and what `veilstream[demo]` asks for."""
+    """The folder of the commands of an environment that holds the wheel and what it asks for, no extra."""
     folder = tmp_path_factory.mktemp("wheel")
     built = run(uv, "build", "--out-dir", folder / "dist", ROOT)
     assert built.returncode == 0, built.stderr
@@ -50,7 +50,7 @@ def installed(uv, tmp_path_factory):
         assert not packages.wrong_in_wheel(wheel, files) and not packages.wrong_in_sdist(sdist, files)
     assert run(uv, "venv", "--python", sys.executable, folder / "venv").returncode == 0
     place = folder / "venv" / "bin"
-    done = run(uv, "pip", "install", "--quiet", "--python", place / "python", f"{wheel}[demo]")
+    done = run(uv, "pip", "install", "--quiet", "--python", place / "python", wheel)
     assert done.returncode == 0, done.stderr
     return place
 
@@ -60,7 +60,7 @@ def test_the_demo_runs_from_the_wheel_in_an_empty_environment(installed, tmp_pat
     done = run(installed / "veil", "demo", "-o", "made", "--seconds", "1", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert (tmp_path / told["report"]).stat().st_size > 100_000 and (tmp_path / told["picture"]).stat().st_size > 10_000
+    assert (tmp_path / told["report"]).stat().st_size > 100_000 and told["picture"] is None  # that needs matplotlib
     for point, limit_km in zip(told["points"], (0.25, 0.5, 1.0), strict=True):
         assert point["distortion"] <= limit_km + 1e-6
 
