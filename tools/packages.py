@@ -165,8 +165,11 @@ def main() -> int:
         facts: dict[str, object] = {"version": wheel.name.split("-")[1], "wheel_kb": wheel.stat().st_size // 1000}
         facts["same_bytes"] = [digest(sdist), digest(wheel)] == list(map(digest, again))
         facts["wrong_files"] = sorted(wrong_in_wheel(wheel, source_files()) | wrong_in_sdist(sdist, source_files()))
+        shutil.rmtree(folder / "one" / ".git")
+        facts["without_history"] = built(folder / "one", folder / "c")[1].name.split("-")[1]
         facts["twine"] = run(uv(), "tool", "run", "twine", "check", "--strict", sdist, wheel).stdout.count("PASSED")
         faults += ["two builds differ"] * (not facts["same_bytes"]) + [str(f) for f in facts["wrong_files"]]
+        faults += ["a copy without history has no fallback"] * (not str(facts["without_history"]).endswith(".dev0"))
         faults += ["twine check"] * (facts["twine"] != 2)
         print(facts, flush=True)
         for extra in extras:
