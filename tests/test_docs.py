@@ -204,6 +204,33 @@ def test_what_counts_as_out_of_date(was, now, same):
     assert (console.differs(was, now) is None) is same
 
 
+FIGURE = re.compile(r"(?<![\w.`])\d+\.\d+(?![\w.`])")
+COMMAND = re.compile(r"^    veil |`[^`]*(?:\bveil \w|\bmake \w|\bpython |tools/\w+\.py|tests/[\w/]+\.py)", re.M)
+MANY = 4  # figures in a section that somebody must have measured
+
+
+def unnamed(text):
+    """Sections with figures and without the command that gives them."""
+    parts = re.split(r"^(?=## )", text, flags=re.M)
+    return [
+        part.partition("\n")[0]
+        for part in parts
+        if len(FIGURE.findall(prose(part))) >= MANY and not COMMAND.search(part)
+    ]
+
+
+@pytest.mark.parametrize("name", [n for n in TEXT if n.startswith("docs/")])
+def test_where_figures_stand_a_command_is_named(name):
+    assert not unnamed(TEXT[name])
+
+
+def test_the_search_for_figures_finds_and_misses():
+    bare = "## Fast\n\n| 1.5 | 2.5 |\n| 3.5 | 4.5 |\n"
+    assert (
+        unnamed(bare) == ["## Fast"] and not unnamed(bare + "(`veil bench core`)\n") and not unnamed("## One\n\n1.5\n")
+    )
+
+
 # --- names -----------------------------------------------------------------------------------------------
 
 
