@@ -20,7 +20,7 @@ CASES: dict[str, tuple[str, Constraint]] = {
     **{f"grid 16x16, q2, weight {w:g}": ("grid16x16-q2", Average(weight=w)) for w in (0.5, 1.0, 2.0)},
     f"grid 32x32, local moves, limit 2 {EVERY}": ("grid32x32-local", Instantaneous(2)),
 }
-TABLE = {"bits per step": "{leakage:.4f}", "gap": "{gap_percent:.2g} %", "memory": "{memory}", "time": "{cpu_s:.1f} s"}
+TABLE = {"bits per step": "{leakage:.4f}", "gap": "{gap_percent:.3f} %", "memory": "{memory}", "time": "{cpu_s:.1f} s"}
 
 
 def measured(problem: Problem) -> dict[str, float | str]:
