@@ -20,7 +20,7 @@ CASES: dict[str, tuple[str, Constraint]] = {
     **{f"grid 16x16, q2, weight {w:g}": ("grid16x16-q2", Average(weight=w)) for w in (0.5, 1.0, 2.0)},
     f"grid 32x32, local moves, limit 2 {EVERY}": ("grid32x32-local", Instantaneous(2)),
 }
-TABLE = {"bits per step": "{leakage:.4f}", "gap": "{gap_percent:.3f} %", "memory": "{memory}", "time": "{cpu_s:.1f} s"}
+TABLE = {"bits per step": "{leakage:.4f}", "gap": "{gap_percent:.2g} %", "memory": "{memory}", "time": "{cpu_s:.1f} s"}
 
 
 def measured(problem: Problem) -> dict[str, float | str]:
@@ -29,7 +29,7 @@ def measured(problem: Problem) -> dict[str, float | str]:
     proved = certificate_of(found, SECONDS)
     took = time.process_time() - begin
     gap = (found.objective - proved.lower_bound) / found.objective
-    return {"leakage": found.leakage, "gap_percent": 100 * gap, "memory": proved.memory, "cpu_s": took}
+    return {"leakage": found.leakage, "gap_percent": round(100 * gap, 4), "memory": proved.memory, "cpu_s": took}
 
 
 def run() -> dict[str, dict[str, float | str]]:
