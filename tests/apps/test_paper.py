@@ -9,8 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import axe
-from browser import chromium
 from real_data import GEOLIFE, needs_geolife
 from veilstream.apps.cli import main
 from veilstream.apps.paper import fig_adc, fig_idc, map_geolife
@@ -56,14 +54,6 @@ def test_items_write_their_files_and_an_index(tmp_path):
     with (tmp_path / "toy.csv").open() as f:
         rows = list(csv.DictReader(f))
     assert sum(float(v) for k, v in rows[0].items() if k.startswith("release")) == pytest.approx(1, abs=1e-4)
-
-
-@pytest.mark.browser
-@pytest.mark.slow
-def test_axe_finds_nothing_serious_in_the_index(tmp_path):
-    run(tmp_path, chosen("grid-trajectory"), QUICK)
-    with chromium(tmp_path / "profile") as browser:
-        assert axe.findings(browser, (tmp_path / "index.html").as_uri()) == {}
 
 
 def test_a_run_goes_on_where_it_was(tmp_path, monkeypatch):

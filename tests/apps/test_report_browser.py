@@ -8,6 +8,8 @@ import pytest
 import axe
 import report_pages
 from browser import chromium
+from veilstream.apps.paper.item import Budget
+from veilstream.apps.paper.run import chosen, run
 from veilstream.apps.report.page import render
 
 pytestmark = pytest.mark.browser
@@ -148,9 +150,10 @@ def test_dark_and_print(page):
     assert colours["print"][1] == "none"
 
 
-def test_axe_finds_nothing_serious(page, tmp_path):
+def test_axe_finds_nothing_serious_here_and_in_the_index_of_the_paper(page, tmp_path):
     browser, _, path = page
     meter = tmp_path / "meter.html"
     meter.write_text(render(report_pages.home()), encoding="utf-8")
-    for shown in (meter, path):
-        assert axe.findings(browser, shown.as_uri()) == {}
+    run(tmp_path, chosen("grid-trajectory"), Budget())
+    for shown in (meter, tmp_path / "index.html", path):
+        assert axe.findings(browser, shown.as_uri()) == {}, shown.name

@@ -249,6 +249,7 @@ def test_the_page_in_a_browser(tmp_path, browser):
             asked = {u for u in asked if u.startswith(("http", "ws"))}  # not the browser's own start page
             assert asked
             assert all(u.startswith(server.url + "/") for u in asked), asked
+            assert axe.findings(browser) == {}
             browser.execute_script(
                 "const s = document.createElement('script'); s.textContent = 'window.broken = 1';"
                 "document.body.append(s); new Image().src = 'http://127.0.0.1:1/x.png';"
@@ -276,23 +277,6 @@ def test_events_are_the_status_and_nothing_else(server):
 # --- Home Assistant's proxy --------------------------------------------------------------------------------
 
 PROXY = "127.0.0.9"
-
-
-@pytest.mark.browser
-def test_axe_finds_nothing_serious(tmp_path, browser):
-    from selenium.webdriver.common.by import By
-
-    art = artefact(tmp_path / "p.veil", states=places(), period_s=60.0)
-    with core_of(art, tmp_path / "s.db", ceiling=12.0, now=lambda: 1_700_000_000.0) as core:
-        server = Server(core)
-        try:
-            told = [{"stream": f"phone {i}", "t": 1_699_999_000, "lat": 39.9, "lon": 116.3} for i in range(3)]
-            assert server.ask("/v1/release", told)[0] == 200
-            browser.get(server.url)
-            wait_until(lambda: browser.find_element(By.ID, "streams").text == "3")
-            assert axe.findings(browser, server.url) == {}
-        finally:
-            server.end()
 
 
 def ask_from(server, source: str, method: str, path: str, host: str = "home.example") -> tuple[int, str]:

@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parents[2] / ".venv" / "axe"
 PACKAGE = "axe-core@4"
 RUN = """
 const done = arguments[arguments.length - 1];
-axe.run(document, {resultTypes: ["violations"]}).then(found => done(found.violations
+axe.run(document, {resultTypes: ["violations"], preload: false}).then(found => done(found.violations
   .filter(v => v.impact === "serious" || v.impact === "critical")
   .map(v => `${v.id}: ${v.nodes.map(n => n.target.join(" ") + n.failureSummary.split("\\n")[1]).slice(0, 4)}`)
 )).catch(fault => done([String(fault)]));
@@ -51,13 +51,17 @@ def show(browser, width: int, scheme: str) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
-def findings(browser, url: str, looks=((1200, "light"), (390, "dark"))) -> dict[tuple[int, str], list[str]]:
-    """Serious ones by look, where there are any."""
+LOOKS = ((1200, "light"), (390, "dark"))
+
+
+def findings(browser, url: str | None = None) -> dict[tuple[int, str], list[str]]:
+    """Serious ones by look, where there are any; without a url on the page that is open."""
     source()
     found = {}
-    for look in looks:
+    for look in LOOKS:
         show(browser, *look)
-        browser.get(url)
+        if url is not None:
+            browser.get(url)
         found[look] = serious(browser)
     for command in ("Emulation.clearDeviceMetricsOverride", "Emulation.setEmulatedMedia"):
         browser.execute_cdp_cmd(command, {})
