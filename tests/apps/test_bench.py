@@ -10,7 +10,7 @@ import veilstream as vs
 from fleetkit import meter_table
 from gatewaykit import NEEDS_MOSQUITTO
 from veilcli import veil
-from veilstream.apps.bench import core, cycle, data, felt, fleet, gateway, large, survive
+from veilstream.apps.bench import certificates, core, cycle, data, felt, fleet, gateway, large, survive
 from veilstream.core.course import Course
 from veilstream.data.fitting import FitOptions
 
@@ -24,6 +24,15 @@ def test_the_exact_solver_on_the_toy(monkeypatch):
     assert core.bench_curve()["points"] > 10
     lifted = core.bench_lift()
     assert lifted["objective"] == pytest.approx(lifted["same_problem_order_1"], rel=2e-3)  # the lift changes nothing
+
+
+def test_a_certified_gap_is_that_of_the_solution(monkeypatch):
+    case = "binary", vs.Average(weight=1.0)
+    monkeypatch.setattr(certificates, "CASES", {"two states": case})
+    monkeypatch.setattr(certificates, "everybody", lambda: iter(()))
+    found = certificates.run()["two states"]
+    solution = vs.solve(vs.builtin_problem(*case), certify=True, certify_seconds=2)
+    assert found["gap_percent"] == pytest.approx(100 * solution.gap, abs=1e-3) and found["memory"] >= 1
 
 
 def test_growth_is_that_of_the_two_sides(monkeypatch):

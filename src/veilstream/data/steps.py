@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from veilstream.data.clean import clean
@@ -67,6 +66,8 @@ def default_period_s(readings: Readings) -> float:
 
 def resample(readings: Readings, recording: Recording) -> Steps:
     """One point per step: its first reading (all an online gateway has), or the mean or sum of its readings."""
+    import polars as pl
+
     if recording.bin == "sum" and readings.kind == "position":
         raise InputError("`bin='sum'` is for values; positions have first or mean")
     columns, frame = readings.columns, readings.frame

@@ -20,6 +20,13 @@ def everybody() -> "Iterator[tuple[str, Readings]]":
     folder = Path(os.environ.get("VEIL_DATA", "data"))
     for user in sorted(p for p in folder.glob("geolife/*") if p.is_dir()):
         yield user.name, read([str(user)])
-    for table in sorted(folder.glob("smartmeter/*.csv")):
-        readings = read([str(table)], unit="kWh")
+    if (readings := meters()) is not None:
         yield from ((name, readings.only(name)) for name in readings.streams)
+
+
+def meters() -> "Readings | None":
+    """All households, each a stream."""
+    from veilstream.data.sources import read
+
+    tables = sorted(Path(os.environ.get("VEIL_DATA", "data")).glob("smartmeter/*.csv"))
+    return read([str(t) for t in tables], unit="kWh") if tables else None
