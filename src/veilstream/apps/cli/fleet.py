@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilstream.errors import InputError
+from veilstream.units import counted
 
 if TYPE_CHECKING:
     from veilstream.apps.fleet.summary import Summary
@@ -223,7 +224,8 @@ def show(summary: Summary, out: Path) -> None:
         console.print(f"[red]failed[/] [bold]{escape(name)}[/]: {escape(line)}", soft_wrap=True)
     kept = f", {told['kept']} of them kept" if told["kept"] else ""
     console.print(
-        f"{told['users']} users done{kept}, {len(told['failed'])} failed; {told['seconds']:.0f} s ({told['engine']}); "
+        f"{counted(told['users'], 'user')} done{kept}, {len(told['failed'])} failed; {told['seconds']:.0f} s "
+        f"({told['engine']}); "
         f"summary in [bold]{escape(str(out / 'index.html'))}[/]",
         soft_wrap=True,
     )
