@@ -95,6 +95,16 @@ def test_people_are_told_apart_and_columns_may_be_named():
     assert model.states.unit == "kWh" and model.reading == {"columns": "time=when,value=used", "unit": "kWh"}
 
 
+def test_a_column_of_times_is_the_time_whatever_its_name_as_in_parquet():
+    """And what is no single thing, a list, is no column at all."""
+    odd = meter().rename(columns={"time": "measured"})
+    utc = odd["measured"].dt.tz_localize(None).to_numpy()
+    lists = pl.DataFrame({"measured": utc, "kWh": odd["kWh"].to_numpy()}).with_columns(tags=pl.lit(["a"]))
+    for table in (odd, lists):
+        model = vs.fit(table, n_states=3)
+        assert np.array_equal(model.chain.transition, vs.fit(meter(), n_states=3).chain.transition)
+
+
 def test_what_is_missing_is_left_out_and_counted_and_what_is_wrong_is_said_without_its_value():
     gap = meter()
     gap.loc[3, "kWh"] = np.nan

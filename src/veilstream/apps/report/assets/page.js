@@ -252,8 +252,8 @@
     const all = data.names.map((_, i) => i);
     if (data.places === null) {
       caption.textContent = "Share of the example spent at each state, " + says + " and released.";
-      const { svg, width, height } = canvas("map", 270 + 0.87 * widest(names), caption.textContent);
-      const left = 44, top = 50, bottom = 18 + 0.87 * widest(names), yes = shares(data.true, n), told = shares(spot.released.map((y) => points.at[y]), n);
+      const { svg, width, height } = canvas("map", 276 + 0.87 * widest(names), caption.textContent);
+      const left = 44, top = 50, bottom = 24 + 0.87 * widest(names), yes = shares(data.true, n), told = shares(spot.released.map((y) => points.at[y]), n);
       const most = Math.max(...yes, ...told), w = (width - left - 8) / n, Y = (v) => height - bottom - (v / most) * (height - top - bottom);
       legend(svg, width, true);
       for (const t of ticks(most, 4)) {
@@ -268,7 +268,7 @@
         if (i % every === 0) node(svg, "text", { transform: `translate(${x + w / 2 + 4} ${height - bottom + 8}) rotate(-60)`, "text-anchor": "end", class: "soft" }, names[i]);
       });
       node(svg, "text", { x: left, y: top - 12, class: "soft" }, "share of time");
-      node(svg, "text", { x: width - 8, y: height - 2, "text-anchor": "end", class: "soft" }, kind);
+      node(svg, "text", { x: width - 8, y: height - 5, "text-anchor": "end", class: "soft" }, kind);
       return;
     }
     caption.textContent = "Circles: share of the example's time; lines: moves, solid " + says + ", dashed released" + (data.shown ? "; crosses: the public points of releases" : "") + ". North is up.";
