@@ -12,7 +12,7 @@ from veilstream.apps.cli.meaning import Meaning
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
-    from veilstream.apps.headline import Guess
+    from veilstream.apps.cli.headline import Guess
     from veilstream.data.utility import Utility
     from veilstream.solvers.solution import Progress
 
@@ -81,7 +81,7 @@ def points(
 
     asked: the model, and the flags that say what matters.
     """
-    from veilstream.apps.headline import Guess, bits_of, felt_of
+    from veilstream.apps.cli.headline import Guess, bits_of, felt_of
     from veilstream.core.problem import Average
     from veilstream.solvers import solve
     from veilstream.solvers.comfort import level

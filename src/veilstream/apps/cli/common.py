@@ -11,8 +11,8 @@ from dataclasses import fields, is_dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_args, get_type_hints
 
-from veilstream.apps.extras import need as need
-from veilstream.apps.flags import in_flags as in_flags
+from veilstream.apps.verbs.extras import need as need
+from veilstream.apps.verbs.flags import in_flags as in_flags
 from veilstream.data.like import read_like as read_like
 from veilstream.data.like import remembered as remembered
 from veilstream.errors import InputError
