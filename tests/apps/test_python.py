@@ -14,6 +14,7 @@ import pytest
 import veilstream as vs
 from veilcli import veil
 from veilstream import shown
+from veilstream.data.readings import from_arrays
 from veilstream.data.synthetic import city, household
 
 pd = pytest.importorskip("pandas")
@@ -219,6 +220,14 @@ def test_without_a_store_a_second_call_draws_again_which_is_warned_of(solution):
         warnings.simplefilter("error")
         two = vs.release(meter(), solution, store=False)
     assert not one["kWh"].equals(two["kWh"])
+
+
+def test_readings_are_released_as_their_table_is(solution):
+    """Readings have columns too, and are no DataFrame."""
+    n = 50
+    readings = from_arrays(HOME.t_s[:n], HOME.points[:n], "kWh")
+    found, table = (vs.release(data, solution, store=False, seed=3) for data in (readings, meter(n)))
+    assert found["value"].to_list() == table["kWh"].to_list()
 
 
 def test_several_readings_of_a_step_give_one_row_at_its_grid_time(solution, tmp_path):

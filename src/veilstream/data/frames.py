@@ -62,6 +62,8 @@ def of_stream(readings: Readings, stream: str | None) -> Readings:
 
 
 def is_table(data: Any) -> bool:
+    if isinstance(data, Readings):  # read already
+        return False
     return isinstance(data, Mapping) or hasattr(type(data), "columns") or hasattr(type(data), "to_frame")
 
 

@@ -308,7 +308,8 @@
       if (i % every === 0) node(svg, "text", { transform: `translate(${left + cell * (i + 0.5) + 4} ${top + side + 8}) rotate(-65)`, "text-anchor": "end", class: "soft" }, name);
     });
     node(svg, "text", { transform: `translate(11 ${top + side / 2}) rotate(-90)`, "text-anchor": "middle" }, kind ? `true (${kind})` : "true");
-    node(svg, "text", { x: left + across / 2, y: top + side + foot + 20, "text-anchor": "middle" }, onMap ? "released point, by the " + (kind || "place") + " it lies at" : kind ? `released (${kind})` : "released");
+    const title = onMap ? `released point, by the ${kind || "place"} it lies at` : kind ? `released (${kind})` : "released";
+    node(svg, "text", { x: Math.max(left + across / 2, 3.4 * title.length), y: top + side + foot + 20, "text-anchor": "middle" }, title);
   }
 
   // --- the table of other ways, as the page was written ---------------------------------------------------
