@@ -163,7 +163,7 @@ def test_a_ladder_moves_by_what_is_felt_whatever_else_is_told():
     felt = on.under(d)
     truth, coin = np.eye(2) * 0.98 + 0.01, np.full((2, 2), 0.5)
     rungs = tuple(vs.WindowPolicy.of_table(a) for a in (truth, (truth + coin) / 2, coin))
-    ladder = Ladder(rungs, Feedback(10, 0.2, 1.0, 2.0), 1).made_for(chain)
+    ladder = Ladder(rungs, Feedback(10, 0.2, 1.0, [0.01, 0.25, 0.5]), 1).made_for(chain)
     found = HeldOut.of(felt, ladder, chain, 2 * d)
     assert found.distortion.value == pytest.approx(2 * found.raw_distortion.value)
     assert found.raw_distortion.value == pytest.approx(0.2, abs=0.05)

@@ -160,6 +160,14 @@ class Course:
             found.append(cost)
         return found
 
+    def sums_in(self, every: int, values: Sequence[Array] | None = None) -> Array:
+        """Sums over each period of so many steps that has any, stream by stream; of 1 unless told: how many it has."""
+        sums = []
+        for i, (gaps, first) in enumerate(zip(self.gaps, self.first, strict=True)):
+            period = np.unique((first + np.arange(len(gaps)) + np.cumsum(gaps)) // every, return_inverse=True)[1]
+            sums.append(np.bincount(period, None if values is None else values[i]).astype(float))
+        return np.concatenate(sums)
+
     @property
     def n_units(self) -> int:
         """Traces or weeks."""
