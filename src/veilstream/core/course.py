@@ -94,11 +94,16 @@ class Course:
         """The mean distance of always releasing the one thing that is best for all."""
         return float(np.concatenate(self.distances).sum(0).min() / self.steps)
 
-    def halves(self) -> "tuple[Course, Course]":
-        """The earlier half of its traces or weeks, and the later one: to choose on the one and to tell of the other."""
+    def halves(self, least: int = 0) -> "tuple[Course, Course]":
+        """The earlier half of its traces or weeks, and the later one: to choose on the one and to tell of the other.
+
+        The later has that many at least, where the earlier then still has half of that.
+        """
         assert self.units is not None
         numbers = np.unique(np.concatenate(self.units))
-        middle = numbers[len(numbers) // 2]
+        n = len(numbers)
+        later = least if n - n // 2 < least <= n - least // 2 else n - n // 2
+        middle = numbers[n - later]
         return self._where([u < middle for u in self.units]), self._where([u >= middle for u in self.units])
 
     def _where(self, kept: Sequence[NDArray[np.bool_]]) -> "Course":

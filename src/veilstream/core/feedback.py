@@ -117,13 +117,18 @@ class Feedback:
         """M: the most that S can reach, U apart."""
         return self.theta * self.allowed + self.every * (self.most - self.limit)
 
-    def words(self, unit: str = "") -> str:
-        """What is promised, in a sentence."""
-        n, unit, over = PERIODS * self.every, f" {unit}" if unit else "", self.overshoot
+    def words(self, unit: str = "", each: str = "") -> tuple[str, str]:
+        """What happens, and what is promised: a sentence each. each: a period in words, as in week or 6 h."""
+        n, over, far = PERIODS * self.every, self.overshoot, f" {unit}" if unit else ""
+        period = f"{each} ({self.every:,} steps)" if each else f"{self.every:,} steps"
+        long = f"{PERIODS} {each}s" if each.isalpha() else f"{n:,} steps"
         return (
-            f"{self.rungs} rungs, a public move every {self.every:,} steps; whatever the person does, the mean over "
-            f"{n:,} steps is at most {self.limit + over / n:.4g}{unit} ({self.limit:.4g} + {over:.4g} / steps), "
-            f"where a distance counts as at most {self.most:.4g}{unit}"
+            f"after every {period} it is looked how far off releases have been, and one of {self.rungs} rungs is "
+            "taken, from accurate (0) to coarse; which one is public, how far off they were is not",
+            f"whatever the person does, over {long} releases are at most {self.limit + over / n:.4g}{far} off on "
+            f"average ({self.limit:.4g} + {over:.4g} / steps), a release counting as at most {self.most:.4g}{far} off; "
+            "not promised: a single release, a shorter time, and readings that even rung 0 shows farther off than the "
+            "limit",
         )
 
 

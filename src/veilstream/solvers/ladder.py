@@ -49,19 +49,20 @@ class Climb:
         i = self.ladder.first
         return slope(self.points[i - 1], self.points[i]) if i else 0.0
 
-    def words(self, unit: str = "") -> list[str]:
-        """What it promises, in sentences."""
+    def words(self, unit: str = "", each: str = "") -> list[str]:
+        """What it promises and what not, in sentences. each: the time between moves, in words."""
         rule, first, unit_ = self.ladder.feedback, self.ladder.first, f" {unit}" if unit else ""
-        lines = [f"kept by feedback: {rule.words(unit)}; it starts on rung {first}"]
+        happens, promised = rule.words(unit, each)
+        lines = [f"kept by feedback: {happens}; it starts on rung {first}", f"promised: {promised}"]
         if self.forbidden:
-            lines = [
+            lines[1] = (
                 f"! {self.forbidden} rungs leak more than was allowed: the limit of {rule.limit:.4g}{unit_} is not "
-                f"promised any more; {len(self.points)} rungs are left, with a public move every {rule.every:,} steps"
-            ]
-        if self.served < 1:
+                f"promised any more, only kept as well as the {len(self.points)} rungs that are left can"
+            )
+        if self.unserved > 0:
             lines.append(
-                f"! {1 - self.served:.1%} of the readings on the record lie farther than the limit from what the most "
-                f"accurate rung may show; such readings can add {self.unserved:.2g}{unit_} to that mean"
+                f"! {1 - self.served:.1%} of the readings on the record lie farther than the limit from what even rung "
+                f"0 may show; such readings are not in that promise, and can add {self.unserved:.2g}{unit_} to the mean"
             )
         return lines
 
