@@ -7,6 +7,7 @@ import pytest
 
 import veilstream as vs
 from oracles import random_chain
+from veilstream.apps.bench.cycle import invented
 from veilstream.core.clock import Clock
 from veilstream.core.cyclic import CyclicChain
 from veilstream.errors import InputError
@@ -80,6 +81,15 @@ def test_no_policy_is_below_a_bound_whatever_the_witness(seed):
         found = certify_cycle(problem, 2.0, policy, seconds=seconds)
         assert found.lower_bound <= best + 1e-9
     assert found.lower_bound > 0.97 * best
+
+
+def test_a_certificate_is_near_also_from_a_policy_that_never_shows_what_it_should():
+    """One made for a tenth of the weight; a start from its own releases alone stays at 0.25 % (as without memory)."""
+    problem = invented(6, 5).under(vs.Average(weight=2.0))
+    best = vs.solve(problem, window=1).objective
+    shy = vs.solve(problem.under(vs.Average(weight=0.2)), window=1).policy
+    found = certify_cycle(problem, 2.0, shy, upper=best, seconds=30)
+    assert found.lower_bound > 0.9985 * best and found.memory == 5
 
 
 def test_a_certificate_keeps_its_time_by_leaving_out_what_would_not_fit(monkeypatch):
