@@ -247,7 +247,9 @@ def print_solution(
     if quantile < 1 and solution.problem.worst is not None:
         console.print(f"the limit at every step is for {quantile:.4g} of the readings of each state")
     if solution.ladder is not None:
-        for line in solution.ladder.words(source.unit):
+        model = solution.asked.model
+        each = "" if model is None else model.recording.stretch(solution.ladder.ladder.feedback.every)
+        for line in solution.ladder.words(source.unit, each):
             console.print(line, soft_wrap=True)
     for warning in solution.warnings:
         console.print(f"[yellow]![/] {warning}", soft_wrap=True)

@@ -70,7 +70,7 @@ def chain_card(artefact: Artefact) -> list[tuple[str, str]]:
         unit = f" (distances in {artefact.unit})" if artefact.unit else ""
         rows.append(("constraint", f"{artefact.problem.constraint}{unit}"))
     if artefact.policy is not None and (rule := artefact.policy.moves_by) is not None:
-        first = int(artefact.policy.rung(artefact.policy.start()))
-        rows.append(("kept by feedback", rule.words(artefact.policy.rungs, first, artefact.unit)))
+        happens, promised = rule.words(artefact.unit, artefact.recording.stretch(rule.every))
+        rows += [("kept by feedback", happens), ("promised", promised)]
     rows += [("note", warning) for warning in chain.warnings]
     return rows
