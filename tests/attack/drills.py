@@ -1,6 +1,6 @@
 """The list: every drill, and the promise it tries to break."""
 
-from attack import files, kills, machines, openapi, same, wire, workers
+from attack import files, kills, machines, openapi, path, same, wire, workers
 from attack.drill import Drill
 
 DRILLS = [
@@ -21,5 +21,6 @@ DRILLS = [
     Drill("kill mqtt", "nothing lost, nothing twice", kills.mqtt, "mosquitto"),
     Drill("kill nats", "nothing lost, nothing twice, no forked memory", kills.nats, "nats-server"),
     Drill("same bytes", "two truths, one release: all that is public is equal", same.equal),
+    Drill("same path", "two truths, one release: the same bytecode runs", path.path),
     Drill("same time", "two truths, one release: it takes as long (rank test)", same.as_long),
 ]

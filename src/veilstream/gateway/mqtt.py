@@ -50,7 +50,7 @@ class Origin(NamedTuple):
     message: Heard
     topic: str = ""
     form: OutFormat = "plain"
-    limit: int = SMALL_PACKET  # bytes of a message with releases: the broker has carried one of that size
+    limit: int = SMALL_PACKET  # bytes of a message with releases, however long the reading's was
 
 
 class MqttGateway:
@@ -202,16 +202,16 @@ class MqttGateway:
         for route in self.routes:
             stream = route.stream(topic)
             if stream is not None:
-                return self._routed(m, topic, route, stream)
+                return self._routed(m, route, stream)
         return Parcel(m.payload, Refusal.stream, Origin(m))
 
-    def _routed(self, m: Heard, topic: str, route: Route, stream: str) -> Parcel:
+    def _routed(self, m: Heard, route: Route, stream: str) -> Parcel:
         def read(data: bytes | bytearray) -> Found:
             space, serving = self.core.spaces[route.space], self.core.serving
             return parse(data, space.grid, stream, route.space, serving.max_bytes, space.columns, serving.opens)
 
         target = route.output(stream)
-        limit = max(len(topic) + len(m.payload), self._packet) - len(target.encode())
+        limit = max(self._carried, self._packet) - len(target.encode())
         return Parcel.of(self.core, m.payload, read, Origin(m, target, route.form, limit))
 
     # --- releases out ----------------------------------------------------------------------------------
