@@ -22,6 +22,7 @@ from veilstream.core.histories import BLIND, TrueStates
 from veilstream.data.recording import Recording
 
 WEEK_S = 7 * 86_400
+MOST_FILLED, LAST_STEP = 1024, 2**53  # steps: of a chain with a clock every one is looked at
 LEAST = 2.0**-64  # what a chain calls impossible counts as 64 bits
 NO_YES = 0.0, 1.0  # by a truth, without a branch
 _NOWHERE = -(1 << 62)  # as a step or a week: none yet
@@ -58,22 +59,23 @@ class Watch:
         self._phase = lru_cache(4096)(lambda step: int(chain.phase(step)))
         self._first, self._following = states.first.tolist(), states.following
         longest = (recording.max_gap_s or recording.step_s) * (1 + 1e-9)
-        self._filled = int(longest / recording.step_s) - 1 if recording.holds else 0  # steps, at most
+        most = MOST_FILLED if len(self._tables) > 1 else LAST_STEP
+        self._filled = int(min(longest / recording.step_s, most)) - 1 if recording.holds else 0  # steps, at most
         self._week = None if recording.period_s is None else max(WEEK_S / recording.period_s, 1.0)
         self.unit = "runs" if self._week is None else "weeks"
         if self._filled > 0:
             self._stays(chain)
 
     def _stays(self, chain: MarkovChain) -> None:
-        """What a step costs that is filled: the states after 0, 1, ... of them, and the bits at each phase."""
-        trail = [np.arange(len(chain))]
-        while self._following is not None and len(trail) <= self._filled:
-            trail.append(self._following[trail[-1], chain.symbols[trail[-1]]])
-        self._trail = np.array(trail).T  # |Z| x steps, or one column where a state follows itself
-        to = self._trail[:, 1] if self._following is not None else self._trail[:, 0]
-        stay = [table[np.arange(len(chain)), to] for table in self._tables]
-        self._stay = -np.log2(np.maximum(stay, LEAST))  # phases x |Z|
-        self._fills = np.arange(self._filled)
+        """The states after 0, 1, ... steps that are filled, until a state follows itself, and the bits of each."""
+        every, following = np.arange(len(chain)), self._following
+        to = every if following is None else following[every, chain.symbols]
+        trail = [every]
+        while len(trail) <= chain.order and not np.array_equal(trail[-1], to[trail[-1]]):
+            trail.append(to[trail[-1]])
+        self._trail = np.array(trail).T  # |Z| x steps
+        self._stay = -np.log2(np.maximum([table[every, to] for table in self._tables], LEAST))  # phases x |Z|
+        self._so_far = np.cumsum(np.pad(self._stay[0, self._trail], ((0, 0), (1, 0))), 1)  # without a clock
 
     def follow(self, kept: bytes | None, x: Sequence[int], step: Sequence[int], far: Sequence[float]) -> bytes:
         """Beyond these readings: symbols (BLIND: none could be read), steps, and how far off their releases are felt.
@@ -113,10 +115,14 @@ class Watch:
         return b"".join((_LOSS.pack(z, at, unit, n, bits), over[0], _FELT.pack(m, off), over[1]))
 
     def _filling(self, z: int, now: int, missing: int) -> float:
-        """Bits of that many steps filled before the one to `now`; all that could be are looked at, however many are."""
-        first, kth = now - 1 - self._filled, self._fills + (missing - self._filled)
-        phase = [self._phase(first + k) for k in range(self._filled)] if len(self._stay) > 1 else 0
-        bits = self._stay[phase, self._trail[z, np.clip(kth, 0, self._trail.shape[1] - 1)]]
+        """Bits of that many steps filled before the one to `now`; by a clock all that could be are looked at."""
+        settled = self._trail.shape[1] - 1
+        if len(self._stay) == 1:
+            k = min(missing, settled)
+            return float(self._so_far.item(z, k) + (missing - k) * self._stay.item(0, self._trail.item(z, k)))
+        phase = [self._phase(now - 1 - self._filled + k) for k in range(self._filled)]
+        kth = np.arange(missing - self._filled, missing)
+        bits = self._stay[phase, self._trail[z, np.clip(kth, 0, settled)]]
         return float((bits * (kth >= 0)).sum())
 
 

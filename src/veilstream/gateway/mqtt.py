@@ -15,6 +15,8 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -42,6 +44,7 @@ PAUSE_S = 1.0  # after a reading that could not be kept
 CONFIRM_AT_ONCE = 256
 _bodies = msgspec.json.Decoder(list[msgspec.Raw])
 SMALL_PACKET = 4096  # bytes that almost every broker takes
+TOPICS = 4096  # kept at hand
 
 
 class Origin(NamedTuple):
@@ -87,6 +90,7 @@ class MqttGateway:
         self._arrived = 0  # the last outbox id that has ever arrived
         self._carried, self._packet = 0, SMALL_PACKET  # bytes that have arrived in one message; that we trust to arrive
         self._took = self._delivered = False  # this session took readings; got through what had not yet arrived
+        self._where = lru_cache(TOPICS)(self._routed)
 
     def run(self, stop: threading.Event) -> None:
         """Serve until `stop`, through every break."""
@@ -195,24 +199,27 @@ class MqttGateway:
         return self.core.spaces[reading.space].body(outcome, form, reading.owntracks)
 
     def _parcel(self, m: Heard) -> Parcel:
-        try:
-            topic = m.topic
-        except UnicodeDecodeError:
+        where = self._where(m.name)
+        if where is None:
             return Parcel(m.payload, Refusal.stream, Origin(m))
-        for route in self.routes:
-            stream = route.stream(topic)
-            if stream is not None:
-                return self._routed(m, route, stream)
-        return Parcel(m.payload, Refusal.stream, Origin(m))
+        route, stream, target = where
 
-    def _routed(self, m: Heard, route: Route, stream: str) -> Parcel:
         def read(data: bytes | bytearray) -> Found:
             space, serving = self.core.spaces[route.space], self.core.serving
             return parse(data, space.grid, stream, route.space, serving.max_bytes, space.columns, serving.opens)
 
-        target = route.output(stream)
         limit = max(self._carried, self._packet) - len(target.encode())
         return Parcel.of(self.core, m.payload, read, Origin(m, target, route.form, limit))
+
+    def _routed(self, name: bytes) -> tuple[Route, str, str] | None:
+        """The route of a topic, its stream, and where that is released; None where it names none that we could."""
+        with suppress(UnicodeDecodeError):
+            topic = name.decode()
+            for route in self.routes:
+                stream = route.stream(topic)
+                if stream is not None and route.carries(stream):
+                    return route, stream, route.output(stream)
+        return None
 
     # --- releases out ----------------------------------------------------------------------------------
 
