@@ -27,7 +27,7 @@ def check_width(columns: int, name: str) -> None:
 def table_of_frame(rows: pl.LazyFrame, name: str, options: ReadOptions) -> Table:
     """The readings in these rows; a column of times is the time where none has its name."""
     schema = rows.collect_schema()
-    texts = {c: text for c, dtype in schema.items() if (text := _text(c, dtype)) is not None}
+    texts = as_texts(schema)
     columns = dict(options.columns)
     if "time" not in columns and not any(goes_by("time", c) for c in texts):
         stamps = [c for c, dtype in schema.items() if dtype in (pl.Datetime, pl.Date)]
@@ -40,6 +40,11 @@ def table_of_frame(rows: pl.LazyFrame, name: str, options: ReadOptions) -> Table
         return str(as_text.slice(row - 1, 1).select(column).collect().item())
 
     return typed(TextTable(as_text, layout, name, 1, field, "row"), options)
+
+
+def as_texts(schema: pl.Schema) -> dict[str, pl.Expr]:
+    """Every column that can be read, as text."""
+    return {c: text for c, dtype in schema.items() if (text := _text(c, dtype)) is not None}
 
 
 def _text(column: str, dtype: pl.DataType) -> pl.Expr | None:
