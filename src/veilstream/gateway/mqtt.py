@@ -23,7 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 from veilstream.errors import InputError
-from veilstream.gateway import topics
+from veilstream.gateway import packets, topics
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
 from veilstream.gateway.core import Compose, Core
 from veilstream.gateway.home import Home
@@ -91,6 +91,7 @@ class MqttGateway:
         self._carried, self._packet = 0, SMALL_PACKET  # bytes that have arrived in one message; that we trust to arrive
         self._took = self._delivered = False  # this session took readings; got through what had not yet arrived
         self._where = lru_cache(TOPICS)(self._routed)
+        self._largest = core.serving.max_bytes + packets.LONGEST_TEXT + packets.NUMBERS  # more is refused anyway
 
     def run(self, stop: threading.Event) -> None:
         """Serve until `stop`, through every break."""
@@ -98,7 +99,7 @@ class MqttGateway:
         while not stop.is_set():
             try:
                 self.core.probe()
-                connection = Connection(self.settings, [r.source for r in self.routes])
+                connection = Connection(self.settings, [r.source for r in self.routes], self._largest)
             except StoreError:
                 log.error("store_unavailable", extra={"retry_s": delay})
             except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
