@@ -45,7 +45,12 @@ TESTS = {
         "gateway/test_gateway_core.py",
         "gateway/test_gateway_values.py",
         "gateway/test_gateway_conformance.py",
+        "gateway/test_same_path.py",
     ],
+    "gateway/drift": ["gateway/test_status.py", "gateway/test_same_path.py"],
+    "gateway/wire": ["gateway/test_gateway_values.py", "gateway/test_fields.py", "gateway/test_same_path.py"],
+    "gateway/packets": ["gateway/test_packets.py"],
+    "gateway/broker": ["gateway/test_packets.py"],
 }
 QUICK = "not service and not slow and not browser"
 HEAVY = ["hypothesis", "msgspec", "numpy", "pytest", "safetensors.numpy", "scipy.optimize", "scipy.sparse"]
