@@ -158,7 +158,7 @@ class Store:
         return True
 
     def _open_place(self) -> None:
-        """The count first, for who is killed in between; then the file says that it is in use: no log can vanish unseen."""
+        """The count first, for who is killed in between; then the file says it is in use: no log vanishes unseen."""
         assert self._count is not None
         self._count.write(self.id, self._serial)
         with self._errors():
