@@ -28,6 +28,8 @@ TESTS = {
     "core/problem": ["core/test_problem.py", "core/test_policy.py"],
     "core/policy": ["core/test_policy.py", "core/test_new_policy.py", "core/test_ladder.py"],
     "core/release": [
+        "core/test_cyclic.py",
+        "core/test_ladder.py",
         "core/test_history_meter.py",
         "core/test_release_parts.py",
         "gateway/test_release.py",
