@@ -198,7 +198,8 @@ def walked(t: Trial, kind: Kind, recording: Recording, clock: bool, ceiling: flo
         for number in range(n):
             step += t.rng.choice([1, 1, 1, 2, 4])
             now[0] = float(period * step)
-            shape, over_mqtt = _shape(t, step, period, names, clock), t.rng.random() < 0.5
+            over_mqtt = t.rng.random() < 0.5
+            shape = _shape(t, step, period, names, clock, over_mqtt)
             for one in told:
                 body = _said(t, shape, values)
                 if not clock or number == 0 or t.rng.random() < 0.5:  # under a clock one may say nothing at all
@@ -213,14 +214,14 @@ def walked(t: Trial, kind: Kind, recording: Recording, clock: bool, ceiling: flo
     return n
 
 
-def _shape(t: Trial, step: int, period: int, names: Sequence[str], clock: bool) -> str:
-    """A message, with places for its values."""
+def _shape(t: Trial, step: int, period: int, names: Sequence[str], clock: bool, named: bool) -> str:
+    """A message, with places for its values; named: its topic says whose it is, as OwnTracks needs."""
     readings = []
     for k in range(1 if clock else t.rng.choice([1, 1, 1, 3])):
         fields = ['"stream":"a"', f'"t":{period * (step + k)}', *(f'"{name}":%s' for name in names)]
         if t.rng.random() < 0.2:
             fields += ['"battery":%s']
-        if "lat" in names and period > 1 and t.rng.random() < 0.3:
+        if named and "lat" in names and period > 1 and t.rng.random() < 0.3:
             fields = ['"_type":"location"', f'"tst":{period * (step + k)}', '"SSID":%s', *fields[2:]]
         t.rng.shuffle(fields)
         readings.append("{" + ",".join(fields) + "}")

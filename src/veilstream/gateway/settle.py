@@ -162,7 +162,7 @@ class Settler:
         batch = Batch(streams=streams)
         at, turns = (step, S.grid.time(step)), []
         for i, s in enumerate(streams):
-            points = [] if S.rule is None else [_waiting(S, s, step)]
+            points = [] if S.rule is None else [_waiting(s, step, S.width)]
             turns.append(Turn(s, [i], [at], points, [(BLIND, s.pending_symbol)[s.pending_step == step]]))
         self._draw(space, turns, symbols, outcomes, batch)
         return outcomes, batch
@@ -177,9 +177,9 @@ def _bytes_of(point: Point) -> bytes:
     return np.atleast_1d(np.array(np.nan if point is None else point, float)).tobytes()
 
 
-def _waiting(S: Space, s: Stream, step: int) -> Point:
+def _waiting(s: Stream, step: int, width: int) -> Point:
     """The reading that waits for this tick, or one that cannot be read: no branch tells which."""
-    none = S.width * _bytes_of(None)
+    none = width * _bytes_of(None)
     kept = (none, s.pending_point)[(s.pending_step == step) & (s.pending_point is not None)]
     assert kept is not None
     found = np.frombuffer(kept).tolist()
