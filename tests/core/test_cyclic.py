@@ -64,9 +64,9 @@ def information(chain, policy, n, first):
     return sum(p * np.log2(p / (p_x[x] * p_y[y])) for (x, y), p in joint.items() if p > 0)
 
 
-@pytest.mark.parametrize("first", [0, 1, 5])
-def test_the_meter_adds_up_to_the_information_of_two_states_and_three_phases(first):
-    chain = cyclic()
+@pytest.mark.parametrize(("first", "phases"), [(0, 3), (1, 3), (5, 3), (1, 2)])
+def test_the_meter_adds_up_to_the_information_of_two_states_and_few_phases(first, phases):
+    chain = cyclic(phases)
     policy, n = clock_policy(chain), 5
     mechanism = Mechanism(policy, problem_on(chain))
     total = 0.0

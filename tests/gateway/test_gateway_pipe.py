@@ -139,6 +139,14 @@ def test_names_are_guessed_as_fit_guesses_them_and_milliseconds_are_no_seconds(t
         assert json.loads(told_one)["stream"] == "eve"
 
 
+def test_no_number_is_too_long_to_be_a_reading(tmp_path):
+    """Python refuses integers of some thousand digits: that a line was refused told of its value."""
+    lines = [b'{"time":%d,"stream":"a","temp":%b}\n' % at for at in enumerate([b"3", b"9" * 5000, b"-" + b"9" * 9000])]
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        assert len(run(core, b"".join(lines)).splitlines()) == 3
+        assert core.stats.refused["unreadable"] == 0
+
+
 def test_a_wide_table_has_a_stream_in_every_column(tmp_path):
     with core_of(artefact(tmp_path / "p.veil")) as core:
         rows = list(csv.DictReader(io.StringIO(run(core, b"t,east,west\n0,1,2\n1,3,\n").decode())))

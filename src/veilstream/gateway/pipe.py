@@ -18,6 +18,7 @@ from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.tally import Tally
 from veilstream.gateway.wire import (
     LAST_SECOND,
+    LONGEST_INTEGER,
     MAX_BYTES,
     Grid,
     Reading,
@@ -156,10 +157,15 @@ def _fields(line: bytes | bytearray) -> list[str] | None:
 
 def _object(line: bytes | bytearray) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
+        found = json.loads(line, parse_int=_integer)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _integer(digits: str) -> int | float:
+    """Of any length: Python's own is refused from some thousand digits on."""
+    return int(digits) if len(digits) < LONGEST_INTEGER else float(digits)
 
 
 def is_json(line: bytes) -> bool:

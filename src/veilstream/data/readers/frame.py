@@ -32,7 +32,7 @@ def table_of_frame(rows: pl.LazyFrame, name: str, options: ReadOptions) -> Table
 def text_of_frame(rows: pl.LazyFrame, name: str, options: ReadOptions, first: int = 1) -> TextTable:
     """The rows as text; a column of times is the time where none has its name. first: what the first row is called."""
     schema = rows.collect_schema()
-    texts = {c: text for c, dtype in schema.items() if (text := _text(c, dtype)) is not None}
+    texts = as_texts(schema)
     columns = dict(options.columns)
     if "time" not in columns and not any(goes_by("time", c) for c in texts):
         stamps = [c for c, dtype in schema.items() if dtype in (pl.Datetime, pl.Date)]
@@ -45,6 +45,11 @@ def text_of_frame(rows: pl.LazyFrame, name: str, options: ReadOptions, first: in
         return str(as_text.slice(row - first, 1).select(column).collect().item())
 
     return TextTable(as_text, layout, name, first, field, "row")
+
+
+def as_texts(schema: pl.Schema) -> dict[str, pl.Expr]:
+    """Every column that can be read, as text."""
+    return {c: text for c, dtype in schema.items() if (text := _text(c, dtype)) is not None}
 
 
 def _text(column: str, dtype: pl.DataType) -> pl.Expr | None:
