@@ -17,9 +17,9 @@ from veilstream.core.problem import Average, Budget, Problem
 from veilstream.core.steady import long_run
 from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
-from veilstream.solvers.causal_ba import constants
 from veilstream.solvers.search import first_weights, least_distortion
 from veilstream.solvers.solution import Point, Progress, Solver, Status
+from veilstream.solvers.starts import constants
 
 MIXED = 0.01  # of the uniform law, in r
 BELOW = 0.995  # of the limit that is aimed at
