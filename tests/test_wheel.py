@@ -139,6 +139,15 @@ def test_everything_we_ask_for_is_locked_and_no_host_is_named():
     assert asked - {"veilstream"} <= locked and "://" not in text
 
 
+def test_the_container_is_built_from_a_version_and_sees_nothing_but_what_it_needs():
+    bases = re.findall(r"^FROM (\S+)", (ROOT / "examples" / "gateway" / "Containerfile").read_text(), re.M)
+    assert bases and all(re.search(r":\d+\.\d+\.\d+", base) for base in bases)
+    lines = [line for line in (ROOT / ".containerignore").read_text().splitlines() if line and line[0] != "#"]
+    let_in = {line for line in lines if line.startswith("!")}
+    assert lines[0] == "*"
+    assert let_in == {"!src", "!pyproject.toml", "!README.md", "!LICENSE", "!examples/gateway/*.lock"}
+
+
 def test_the_container_installs_by_hash_what_the_gateway_asks_for():
     """No host name stands in the lock: it is good for any index that has these files."""
     folder = ROOT / "examples" / "gateway"

@@ -105,10 +105,11 @@ class Sums(NamedTuple):
     NS: float = 0.0
     SS: float = 0.0
 
-    def closed(self) -> "Sums":
-        """The trace or week is over."""
+    def closed(self, gone: float = 1.0) -> "Sums":
+        """The trace or week is over (1.0), or goes on (0.0): one as quick as the other."""
         n, s, units, N, S, NN, NS, SS = self
-        return Sums(0.0, 0.0, units + (n > 0), N + n, S + s, NN + n * n, NS + n * s, SS + s * s)
+        a, b = gone * n, gone * s
+        return Sums(n - a, s - b, units + (a > 0), N + a, S + b, NN + a * n, NS + a * s, SS + b * s)
 
     @property
     def of(self) -> int:

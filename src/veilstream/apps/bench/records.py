@@ -17,9 +17,12 @@ def everybody() -> "Iterator[tuple[str, Readings]]":
     """People by their folder, then households by their column."""
     from veilstream.data.sources import read
 
-    folder = Path(os.environ.get("VEIL_DATA", "data"))
-    for user in sorted(p for p in folder.glob("geolife/*") if p.is_dir()):
+    for user in sorted(p for p in _folder().glob("geolife/*") if p.is_dir()):
         yield user.name, read([str(user)])
+    yield from households()
+
+
+def households() -> "Iterator[tuple[str, Readings]]":
     if (readings := meters()) is not None:
         yield from ((name, readings.only(name)) for name in readings.streams)
 
@@ -28,5 +31,9 @@ def meters() -> "Readings | None":
     """All households, each a stream."""
     from veilstream.data.sources import read
 
-    tables = sorted(Path(os.environ.get("VEIL_DATA", "data")).glob("smartmeter/*.csv"))
+    tables = sorted(_folder().glob("smartmeter/*.csv"))
     return read([str(t) for t in tables], unit="kWh") if tables else None
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("VEIL_DATA", "data"))

@@ -17,9 +17,10 @@ ASKED = [
     "survive",
     "feedback",
     "felt",
+    "total",
     "pooling",
     "certificates",
-]  # only when named: minutes, most of them on recorded data
+]  # when named: minutes, most on recorded data
 EXAMPLES = """
 Examples:
 
@@ -58,7 +59,7 @@ def bench(
     table: Annotated[
         bool,
         typer.Option(
-            "--table", help="cycle, felt, feedback, pooling, certificates as the tables of the documentation."
+            "--table", help="cycle, felt, total, feedback, pooling, certificates as the documentation prints them."
         ),
     ] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

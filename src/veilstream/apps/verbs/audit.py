@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from veilstream.apps.extras import need
+from veilstream.apps.verbs.extras import need
 from veilstream.audit.assemble import Assessment, audit_artefact
 from veilstream.audit.settings import Options
 from veilstream.data.like import read_like
