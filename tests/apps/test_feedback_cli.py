@@ -73,11 +73,13 @@ def test_audit_and_report_say_what_became_of_the_moves(made):
     done = veil("audit", policy, "--data", data, "--quick")
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
-    assert "Feedback moved it" in said and "its meter charged" in said
+    assert f"Its limit is {LIMIT:.3g} kWh: feedback moved it" in said and "its meter charged" in said
     few = ["--points", 3, "--seconds", 0, "--audit", "none"]
     done = veil("report", policy, "--data", data, "-o", folder / "r.html", *few)
     assert done.returncode == 0, done.stderr
-    assert "kept by feedback" in (folder / "r.html").read_text()
+    page = (folder / "r.html").read_text()
+    assert f"A limit of {LIMIT:.3g} kWh on the mean is kept by feedback: after every day (48 steps)" in page
+    assert "Promised: whatever the person does, over 52 days releases are at most" in page
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,9 @@ def test_what_cannot_be_kept_is_one_line(made, flags, says):
 
 def test_a_builtin_chain_counts_steps():
     done = veil("solve", "builtin:grid2x3-toy", "--avg", "0.3", "--feedback", "100", "--window", 1)
-    assert done.returncode == 0 and "a public move every 100 steps" in " ".join(done.stdout.split())
+    said = " ".join(done.stdout.split())
+    assert done.returncode == 0 and "after every 100 steps" in said and "over 5,200 steps releases are at most" in said
+    assert "of the readings on the record lie farther" not in said  # rung 0 shows the truth
     done = veil("solve", "builtin:grid2x3-toy", "--avg", "0.3", "--feedback", "week")
     assert done.returncode and "number of steps" in done.stderr
 

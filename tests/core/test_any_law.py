@@ -163,12 +163,14 @@ def test_a_ladder_moves_by_what_is_felt_whatever_else_is_told():
     felt = on.under(d)
     truth, coin = np.eye(2) * 0.98 + 0.01, np.full((2, 2), 0.5)
     rungs = tuple(vs.WindowPolicy.of_table(a) for a in (truth, (truth + coin) / 2, coin))
-    ladder = Ladder(rungs, Feedback(10, 0.2, 1.0, 2.0), 1).made_for(chain)
+    ladder = Ladder(rungs, Feedback(10, 0.2, 1.0, [0.01, 0.25, 0.5]), 1).made_for(chain)
     found = HeldOut.of(felt, ladder, chain, 2 * d)
     assert found.distortion.value == pytest.approx(2 * found.raw_distortion.value)
     assert found.raw_distortion.value == pytest.approx(0.2, abs=0.05)
     most = float(capacity(truth)[0]) + MOVE_BITS / 10
     assert worst_rate(ladder) == pytest.approx(most, rel=1e-3) and worst_rate(ladder) > found.leakage.high
+    upside = Ladder(rungs[::-1], ladder.feedback, 1).made_for(chain)  # whichever rung tells most
+    assert worst_rate(upside) == pytest.approx(most, rel=1e-3)
 
 
 def test_halves_are_the_earlier_and_the_later_units():
@@ -179,4 +181,6 @@ def test_halves_are_the_earlier_and_the_later_units():
     assert list(first.first) == [0, 0] and second.first[0] == 30 + on.gaps[0][:31].sum()
     assert (first.gaps[0] == on.gaps[0][:30]).all() and second.gaps[0][0] == 0
     assert (on.n_units, first.n_units, second.n_units) == (6, 3, 3)
+    assert [half.n_units for half in on.halves(4)] == [2, 4]  # enough to say something, where that leaves half as many
+    assert [half.n_units for half in on.halves(5)] == [3, 3]
     assert (second.gaps[0][1:] == on.gaps[0][31:]).all() and (second.distances[1] == on.distances[1][30:]).all()

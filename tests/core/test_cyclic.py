@@ -180,6 +180,18 @@ def test_a_course_felt_exactly_is_the_mean_over_draws_with_the_clock_jumping():
     assert abs(course.felt(policy) - other.felt(policy)) > 1e-4  # the hour matters
 
 
+def test_nothing_told_by_the_hour_is_the_best_release_of_every_phase():
+    """Step by step: of all ways from phases to releases the best one; gaps move the phase on."""
+    chain, rng = cyclic(2, 3), np.random.default_rng(4)
+    gaps = np.array([0, 0, 1, 0, 2, 0])
+    phase = [(1 + t + int(gaps[: t + 1].sum())) % 2 for t in range(6)]
+    distance = rng.random((6, 3)) + np.abs(np.arange(3) - 2 * np.array(phase)[:, None])
+    course = Course([np.zeros(6, int)], [gaps], [distance], [1])
+    ways = itertools.product(range(3), repeat=2)
+    best = min(np.mean([distance[t, way[k]] for t, k in enumerate(phase)]) for way in ways)
+    assert course.blind(chain) == pytest.approx(best) and course.blind() > best
+
+
 def test_what_the_truth_would_tell_of_a_course_knows_the_hour():
     chain = cyclic(48, 3, clock=HALF_HOURS)
     z, gaps, first = np.array([0, 2, 1, 1]), np.array([0, 0, 5, 0]), at(2013, 3, 30, 23)

@@ -22,40 +22,63 @@ from veilstream.core.release import Mechanism, Releaser, release_many
 from veilstream.core.steady import rates
 
 
-def run(rule, rungs, felt, first=0):
+def run(rule, felt, first=0):
     """The rule alone, one stream: the excess after every step. felt: functions of the rung."""
     rung, account, seen = np.array([first]), Excess.new(rule, np.zeros(1, int)), []
     for t, far in enumerate(felt):
         step = np.array([t])
-        rung = rule.moved(rung, account.way(rule.passed(account.last, step), rung - first), rungs)
+        rung = rule.moved(rung, account.way(rule.passed(account.last, step), rung))
         account.count(np.array([far(int(rung[0]))]), step)
         seen.append(float(account.excess[0]))
     return seen
 
 
+def rule_of(rungs, every, debt, usual=None, **more):
+    """A limit of 1, distances up to 3, rungs felt at 0.3 to 1.8."""
+    return Feedback(every, 1.0, 3.0, np.linspace(0.3, 1.8, rungs), usual, debt, **more)
+
+
 @given(
     rungs=st.integers(1, 20),
     every=st.integers(1, 6),
-    debt=st.floats(0, 30),
+    debt=st.floats(0, 10),
     far=st.lists(st.floats(0, 5), min_size=1, max_size=200),
     first=st.integers(0, 19),
+    share=st.floats(0.1, 1),
+    gains=st.tuples(st.floats(0, 2), st.floats(0.5, 20), st.floats(0, 4)),
 )
-def test_no_sequence_passes_the_bound(rungs, every, debt, far, first):
-    """Whatever is felt above rung 0; rung 0 keeps the limit."""
-    rule = Feedback(every, 1.0, 3.0, debt)
-    felt, first = [lambda rung, d=d: d if rung else min(d, 1.0) for d in far], min(first, rungs - 1)
-    assert max(run(rule, rungs, felt, first)) <= rule.overshoot(rungs, first) + 1e-9
+def test_no_sequence_passes_the_bound(rungs, every, debt, far, first, share, gains):
+    """Whatever is felt above rung 0, and however the rule is tuned; rung 0 keeps the limit."""
+    rule = rule_of(rungs, every, debt, share * every, part=gains[0], back=gains[1], theta=gains[2])
+    felt = [lambda rung, d=d: d if rung else min(d, 1.0) for d in far]
+    assert max(run(rule, felt, min(first, rungs - 1))) <= rule.overshoot + 1e-9
 
 
-@pytest.mark.parametrize(("rungs", "every", "k"), [(2, 1, 1), (3, 4, 2), (8, 5, 3), (9, 3, 4), (17, 2, 5)])
-def test_the_bound_is_attained_from_the_top_but_for_what_is_little_to_a_period(rungs, every, k):
-    """Perfect until the top rung is reached, then the worst wherever rung 0 is not at work."""
-    rule = Feedback(every, 1.0, 3.0, 0.0)
-    climb = [lambda rung: 0.0] * (rungs * every)
-    fall = [lambda rung: 3.0 if rung else 1.0] * (40 * every)
-    worst = max(run(rule, rungs, climb + fall))
-    assert worst == pytest.approx(k * every * 2.0)
-    assert worst <= rule.overshoot(rungs, 0) <= worst + rule.room(np.array(-2))
+@pytest.mark.parametrize(("rungs", "every"), [(4, 4), (8, 5), (9, 3), (17, 2)])
+def test_the_bound_is_attained(rungs, every):
+    """From the top: as much in two periods as leaves theta W of excess and no move to the bottom, then the worst."""
+    rule = rule_of(rungs, every, 0.0)
+    assert rule.theta == 2.0  # periods that the excess is brought up to just that in
+    fall = [lambda rung: 2.0] * (2 * every) + [lambda rung: 3.0 if rung else 1.0] * (40 * every)
+    seen = run(rule, fall, rungs - 1)
+    assert max(seen) == pytest.approx(rule.overshoot) == rule.theta * every + 2.0 * every
+    assert seen[-1] <= rule.overshoot
+
+
+def test_a_person_with_few_readings_is_corrected_as_fast_as_one_with_many():
+    """Four readings in a period of 100 steps, felt at twice what each rung was: a usual period is the measure."""
+    shares = np.array([0.3, 0.4, 0.6, 0.75, 0.82, 0.88, 0.92, 0.96, 1.0, 1.1])
+
+    def mean(usual):
+        rule, rung, met = Feedback(100, 1.0, 20.0, shares, usual), np.array([8]), []
+        account = Excess.new(rule, np.zeros(1, int))
+        for t in (100 * period + at for period in range(12) for at in (0, 20, 40, 60)):
+            rung = rule.moved(rung, account.way(rule.passed(account.last, np.array([t])), rung))
+            met.append(2 * shares[rung[0]])
+            account.count(np.array([met[-1]]), np.array([t]))
+        return np.mean(met)
+
+    assert mean(4.0) < 1.15 < 1.5 < mean(None)
 
 
 def seasons(amplitude, seed, weeks=52):
@@ -68,12 +91,12 @@ def seasons(amplitude, seed, weeks=52):
 def test_a_year_costs_little_more_than_the_one_rung_that_is_right_in_hindsight(amplitude):
     """Rungs of 0.33 to 1.8 times the limit, bits -log2 of that: a rung that swings costs, since the curve is convex."""
     shares = np.array([0.33, 0.4, 0.6, 0.75, 0.82, 0.88, 0.92, 0.96, 1, 1.04, 1.08, 1.12, 1.18, 1.25, 1.35, 1.5, 1.8])
-    rule, first, bits = Feedback(10, 1.0, 20.0, 40.0), 8, -np.log2(shares / 4)
+    rule, first, bits = Feedback(10, 1.0, 20.0, shares), 8, -np.log2(shares / 4)
     felt, told = [], []
     for seed in range(8):
         weeks, met = seasons(amplitude, seed), []
         far = [lambda rung, w=w, met=met: met.append(rung) or shares[rung] * w for w in np.repeat(weeks, 10)]
-        run(rule, 17, far, first)
+        run(rule, far, first)
         felt.append((shares[met] * np.repeat(weeks, 10)).mean())
         told.append(bits[met].mean() / np.interp(1 / weeks.mean(), shares, bits))
     assert max(felt) < 1.02
@@ -81,28 +104,42 @@ def test_a_year_costs_little_more_than_the_one_rung_that_is_right_in_hindsight(a
 
 
 def test_what_rung_0_cannot_serve_is_all_that_is_added():
-    rule, rng = Feedback(3, 1.0, 3.0, 5.0), np.random.default_rng(0)
+    rule, rng = rule_of(6, 3, 2.0), np.random.default_rng(0)
     for _ in range(50):
         far, unserved = rng.uniform(0, 3, 300), []
 
         def felt(d, unserved=unserved):
             return lambda rung: unserved.append(max(d - 1.0, 0) if rung == 0 else 0) or d
 
-        assert max(run(rule, 6, [felt(d) for d in far], 5)) <= rule.overshoot(6, 5) + sum(unserved) + 1e-9
+        assert max(run(rule, [felt(d) for d in far], 5)) <= rule.overshoot + sum(unserved) + 1e-9
 
 
 def test_several_boundaries_in_a_gap_are_one_move():
-    rule = Feedback(10, 1.0, 3.0, 1.0)
+    rule = rule_of(2, 10, 1.0)
     assert rule.passed(np.array([9, 9, 10, 5]), np.array([10, 95, 19, 5])).tolist() == [True, True, False, False]
     assert rule.passed(np.array([-1]), np.array([0])).all()  # steps before the epoch are numbered too
 
 
 @pytest.mark.parametrize(
-    ("every", "limit", "most", "debt"), [(0, 1, 3, 1), (1.5, 1, 3, 1), (2, 0, 3, 1), (2, 3, 3, 1), (2, 1, 3, -1)]
+    "wrong",
+    [
+        {"every": 0},
+        {"every": 1.5},
+        {"limit": 0.0},
+        {"most": 1.0},
+        {"felt": []},
+        {"felt": [0.5, 0.2]},
+        {"felt": [float("nan")]},
+        {"usual": 0.0},
+        {"usual": 9.0},
+        {"debt": -1.0},
+        {"back": 0.0},
+        {"theta": float("inf")},
+    ],
 )
-def test_a_rule_that_cannot_be_is_refused(every, limit, most, debt):
+def test_a_rule_that_cannot_be_is_refused(wrong):
     with pytest.raises(vs.InputError, match="ladder"):
-        Feedback(every, limit, most, debt)
+        Feedback(**{"every": 2, "limit": 1.0, "most": 3.0, "felt": [0.2, 0.5], **wrong})
 
 
 # --- the charge ----------------------------------------------------------------------------------------------
@@ -111,7 +148,7 @@ def test_a_rule_that_cannot_be_is_refused(every, limit, most, debt):
 def small_ladder(rng, Z=2, Y=2, rungs=2, every=2, window=1, first=1):
     tables = [rng.dirichlet(np.full(Y, 0.6), (Y**window, Z)) for _ in range(rungs)]
     policies = tuple(vs.WindowPolicy.of_table(t, window) for t in tables)
-    return Ladder(policies, Feedback(every, 0.4, 1.0, 2.0), first)
+    return Ladder(policies, Feedback(every, 0.4, 1.0, np.linspace(0.1, 0.9, rungs)), first)
 
 
 def information(ladder, chain, d, steps, presence):
@@ -135,8 +172,9 @@ def information(ladder, chain, d, steps, presence):
                 if gap:
                     bits = bits + meter.gap_bits(memory, gap, np.array([t - gap]))[0]
                 if k and ladder.feedback.passed(at[k - 1 : k], at[k : k + 1])[0]:
-                    moved = ladder.moved(memory, ladder.feedback.way(excess, excess - mark, ladder.height(memory)))
-                    bits, memory, mark = bits + meter.move_bits(memory, moved)[0], moved, excess
+                    moved = ladder.moved(memory, ladder.feedback.way(excess, excess - mark, ladder.rung(memory)))
+                    excess = mark = np.maximum(excess, ladder.feedback.lowest)
+                    bits, memory = bits + meter.move_bits(memory, moved)[0], moved
                 memory = ladder.at(memory, chain.phase(np.array([t]))) if chain.phases > 1 else memory
                 row = ladder.channel(memory)[0, x[t]]
                 rung, step_bits = int(ladder.rung(memory)[0]), meter.read(None, memory, None, np.array([t]))[0][0]
@@ -191,7 +229,7 @@ def test_around_a_public_clock_too(seed, presence):
     for _ in range(2):
         tables = rng.dirichlet(np.full(2, 0.6), (3, 2, 2))
         rungs.append(ClockPolicy(tuple(vs.WindowPolicy.of_table(t, 1) for t in tables)))
-    ladder = Ladder(tuple(rungs), Feedback(2, 0.4, 1.0, 2.0), 1).made_for(chain)
+    ladder = Ladder(tuple(rungs), Feedback(2, 0.4, 1.0, [0.1, 0.5]), 1).made_for(chain)
     there = np.array([c == "1" for c in presence])
     told, charged = information(ladder, chain, 1 - np.eye(2), len(presence), there)
     assert charged >= told - 1e-9
@@ -213,7 +251,7 @@ def test_the_loop_of_a_ladder_around_a_clock_is_the_one_that_was_enumerated():
     rungs = [
         ClockPolicy(tuple(vs.WindowPolicy.of_table(t, 1) for t in rng.dirichlet(np.ones(2), (3, 2, 2)))) for _ in "ab"
     ]
-    ladder = Ladder(tuple(rungs), Feedback(4, 0.4, 1.0, 2.0), 1).made_for(chain)
+    ladder = Ladder(tuple(rungs), Feedback(4, 0.4, 1.0, [0.1, 0.5]), 1).made_for(chain)
     mechanism = Mechanism(ladder)
     s, phases = mechanism.start(1, 7), []
     for gap in (0, 0, 2, 0, 1):
@@ -228,7 +266,8 @@ def test_the_charge_holds_where_bits_of_the_filter_and_of_moves_do_not():
     initial = np.array([0.5] + [1 / 16] * 8)
     chain = vs.MarkovChain(np.eye(9), initial)
     truth, nothing = np.eye(9), np.tile(np.eye(9)[0], (9, 1))
-    ladder = Ladder((vs.WindowPolicy.of_table(truth), vs.WindowPolicy.of_table(nothing)), Feedback(1, 0.5, 1.0, 5.0), 1)
+    rule = Feedback(1, 0.5, 1.0, [0.0, 0.5])
+    ladder = Ladder((vs.WindowPolicy.of_table(truth), vs.WindowPolicy.of_table(nothing)), rule, 1)
     told, charged = information(ladder, chain, 1 - np.eye(9), 2, np.ones(2, bool))
     assert told == pytest.approx(2.5)
     after_nothing = initial  # what the filter believes at the second step: the move has told it nothing
@@ -274,7 +313,7 @@ RUNGS = tuple(
     vs.WindowPolicy.of_table(np.tile((1 - e) * np.eye(3) + e * np.roll(np.eye(3), 1, 1), (3, 1, 1)), 1)
     for e in (0.0, 0.2, 0.5, 0.9)
 )
-LADDER = Ladder(RUNGS, Feedback(8, 0.3, 1.0, 4.0), 1)
+LADDER = Ladder(RUNGS, Feedback(8, 0.3, 1.0, [0.0, 0.2, 0.5, 0.9]), 1)
 PROBLEM = vs.Problem(CHAIN, D, vs.Average(limit=0.3))
 
 
@@ -283,7 +322,7 @@ def test_the_mean_is_kept_whatever_the_person_does():
     x = np.tile(CHAIN.sample(2000, 1, seed=3), (4, 1))
     found = release_many(LADDER, x, PROBLEM, seed=0)
     mean = D[x, found.y].mean(1)
-    assert (mean <= 0.3 + LADDER.overshoot / x.shape[1]).all()
+    assert (mean <= 0.3 + LADDER.feedback.overshoot / x.shape[1]).all()
     assert (mean > 0.25).all()  # and it is not kept by staying at the bottom
 
 
@@ -324,6 +363,10 @@ def test_a_ladder_in_a_file_is_the_same_ladder(tmp_path):
         restore({**meta, "first": 9}, arrays, CHAIN)
     with pytest.raises(vs.InputError, match="alike"):
         Ladder((RUNGS[0], vs.WindowPolicy.of_table(np.eye(3))), LADDER.feedback)
+    with pytest.raises(vs.InputError, match="a rule for 4"):
+        Ladder(RUNGS[:3], LADDER.feedback)
+    with pytest.raises(vs.InputError, match="earlier rule; solve again"):
+        restore({**meta, "feedback": {"every": 8, "limit": 0.3, "most": 1.0, "debt": 4.0}}, arrays, CHAIN)
 
 
 def test_on_a_course_the_ladder_moves_as_it_would_for_the_person():
@@ -334,7 +377,7 @@ def test_on_a_course_the_ladder_moves_as_it_would_for_the_person():
     found = on.leakage(LADDER, CHAIN)
     assert sum(found.rungs) == pytest.approx(1)
     assert found.moves > 10
-    assert found.felt <= 0.3 + LADDER.overshoot / 600
+    assert found.felt <= 0.3 + LADDER.feedback.overshoot / 600
     still = on.leakage(RUNGS[3], CHAIN)
     assert still.felt == pytest.approx(0.9 * 0.9, abs=0.05)
     boundaries = 600 // 8 - 1

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, levels, places, wait_until
 from mqttkit import Client
 from veilstream.apps.bench.mosquitto import Mosquitto, free_port
 from veilstream.apps.cli import main
@@ -154,6 +154,17 @@ def test_a_wide_table_has_a_stream_in_every_column(tmp_path):
         assert core.store.load("", "west").faults == 1
 
 
+def test_a_sensors_words_for_beyond_its_range_are_numbers(tmp_path):
+    """As `veil fit` reads them; any other word is a fault, counted in private."""
+    art = levels(tmp_path / "p.veil", "mg/dL")
+    table = "Timestamp,Glucose Value (mg/dL)\n" + "".join(f"{60 * i},{v}\n" for i, v in enumerate(("Low", "high", "?")))
+    lines = b'{"timestamp":180,"Glucose Value (mg/dL)":"High"}\n'
+    with core_of(art) as core:
+        run(core, table.encode())
+        run(core, lines)
+        assert core.stats.released == 4 and core.store.load("", "stream").faults == 1
+
+
 def test_people_are_never_merged_without_a_word(tmp_path):
     table = "t,value,owner\n" + "".join(f"{i // 2},{i % 16},{'ab'[i % 2]}\n" for i in range(60))
     with core_of(artefact(tmp_path / "p.veil")) as core:
@@ -203,7 +214,7 @@ def test_the_command_takes_what_fit_takes(tmp_path, veil):
     future = track.with_name("far.csv")
     future.write_text("time,lat,lon\n2023-01-01T00:00:00Z,39.9,116.3\n2999-01-01T00:00:00Z,39.9,116.3\n")
     said = veil("release", policy, future, "--no-store").stderr.decode()
-    assert "! refused 1 readings: 1 ahead (this step lies further ahead" in said
+    assert "! refused 1 reading: 1 ahead (this step lies further ahead" in said
 
 
 def test_a_line_without_end_is_refused_in_constant_memory(tmp_path):

@@ -44,7 +44,7 @@ def test_streams_of_a_space_that_is_not_served_are_not_forgotten(tmp_path):
     store = Store(tmp_path / "s.db", TWO)
     store.commit(Batch([Stream("meters", "7", last_step=3)]))
     store.close()
-    says = r"1 streams of the space 'meters'.*IN OUT POLICY meters.*`idle=meters`"
+    says = r"1 stream of the space 'meters'.*IN OUT POLICY meters.*`idle=meters`"
     with pytest.raises(StoreError, match=says) as error:
         Store(tmp_path / "s.db", {**ONE, "meters/#": TWO["meters"]})
     assert "\n" not in str(error.value)

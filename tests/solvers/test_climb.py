@@ -37,7 +37,7 @@ def test_the_limit_is_kept_for_people_the_chain_knows_nothing_of():
     """Alternating extremes, a stay in the dearest state, a cycle: without feedback these are felt far beyond it."""
     solution = solved()
     problem, ladder = solution.problem, solution.policy
-    bound = LIMIT + ladder.overshoot / 5000
+    bound = LIMIT + ladder.feedback.overshoot / 5000
     plain = vs.solve(vs.Problem(CHAIN, D, vs.Average(limit=LIMIT)), window=1)
     beyond = 0
     for x in (np.resize([0, 4], 5000), np.resize([0] * 9 + [4] * 9, 5000), np.resize(np.arange(5), 5000)):

@@ -1,10 +1,13 @@
 """Causal Blahut-Arimoto and certificates around a public clock, against the chain on (phase, state)."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 import veilstream as vs
 from oracles import random_chain
+from veilstream.apps.bench.cycle import invented
 from veilstream.core.clock import Clock
 from veilstream.core.cyclic import CyclicChain
 from veilstream.errors import InputError
@@ -78,6 +81,29 @@ def test_no_policy_is_below_a_bound_whatever_the_witness(seed):
         found = certify_cycle(problem, 2.0, policy, seconds=seconds)
         assert found.lower_bound <= best + 1e-9
     assert found.lower_bound > 0.97 * best
+
+
+def test_a_certificate_is_near_also_from_a_policy_that_never_shows_what_it_should():
+    """One made for a tenth of the weight; a start from its own releases alone stays at 0.25 % (as without memory)."""
+    problem = invented(6, 5).under(vs.Average(weight=2.0))
+    best = vs.solve(problem, window=1).objective
+    shy = vs.solve(problem.under(vs.Average(weight=0.2)), window=1).policy
+    found = certify_cycle(problem, 2.0, shy, upper=best, seconds=30)
+    assert found.lower_bound > 0.9985 * best and found.memory == 5
+
+
+def test_a_certificate_keeps_its_time_by_leaving_out_what_would_not_fit(monkeypatch):
+    """Time goes by a hundredth at every look at it: a memory whose first look would end too late is not begun."""
+    chain = cyclic(6, 4, 0)
+    problem = vs.Problem(chain, np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0))), vs.Average(weight=0.5))
+    policy, found = vs.solve(problem, window=1).policy, {}
+    for seconds in (3.0, 30.0):
+        ticks = itertools.count()
+        monkeypatch.setattr("veilstream.solvers.bounds.cyclic.perf_counter", lambda ticks=ticks: 0.01 * next(ticks))
+        found[seconds] = certify_cycle(problem, 0.5, policy, seconds=seconds, tolerance=0.0)
+        assert found[seconds].seconds <= seconds + 0.2
+    assert found[3.0].outcome.name == "TIME" and found[3.0].seconds < 3.0  # two releases were not begun
+    assert found[3.0].memory == 4 and found[3.0].lower_bound <= found[30.0].lower_bound and found[30.0].memory == 16
 
 
 @pytest.mark.slow

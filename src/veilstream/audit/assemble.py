@@ -19,6 +19,7 @@ from veilstream.units import off
 
 if TYPE_CHECKING:
     from veilstream.audit.later import LaterData
+    from veilstream.core.feedback import Feedback
     from veilstream.data.readings import Readings
     from veilstream.data.recording import Recording
 
@@ -109,26 +110,27 @@ def audit_artefact(
     )
     words = verdict(found, claim, problem.chain)
     if record is not None and states is not None:
-        told = [felt_words(record, artefact.unit), *([] if later is None else [later.words(artefact.unit)]), words]
+        felt = felt_words(record, artefact.unit, policy.moves_by)
+        told = [felt, *([] if later is None else [later.words(artefact.unit)]), words]
         words = " ".join(told)
     if claim is not None:
         warnings = about_policy(claim.leakage, problem.chain) + warnings
     return Assessment(found, claim, check(found, claim), words, tuple(warnings), record, later)
 
 
-def felt_words(record: OnCourse, unit: str) -> str:
+def felt_words(record: OnCourse, unit: str, rule: Feedback | None = None) -> str:
     away = f"{record.felt:.3g}"
     far = off(away, unit) if unit == "%" else f"{away} {unit} from the reading on average"
     words = (
         f"On the recorded streams a release was {far}, and told "
         f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
     )
-    if record.rungs and record.charged is not None:
+    if record.rungs and record.charged is not None and rule is not None:
         used = [i for i, share in enumerate(record.rungs) if share > 0]
         words += (
-            f" Feedback moved it {record.moves:.0f} times, between rungs {used[0]} and {used[-1]} of "
-            f"{len(record.rungs)}; its meter charged {record.charged:.3f} bits per step. The adversaries below were "
-            "run on its first rung."
+            f" Its limit is {rule.limit:.3g} {unit or 'units'}: feedback moved it {record.moves:.0f} times, between "
+            f"rungs {used[0]} and {used[-1]} of {len(record.rungs)}, and its meter charged {record.charged:.3f} bits "
+            "per step. What is said of the fitted chain and of adversaries is of its first rung."
         )
     return words
 

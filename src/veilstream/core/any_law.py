@@ -58,8 +58,8 @@ def worst_rate(policy: Policy) -> float | None:
     """Bits per step, released or missed, that no data whatever can exceed in the long run; None: too many memories."""
     rule, tables = policy.moves_by, policy.phase_tables()
     if rule is not None:  # the largest capacity on any rung, and what a move tells at every boundary
-        whole = policy.table(MOST_ENTRIES)
-        return None if whole is None else float(capacity(whole, ROUGH, ROUNDS)[0].max()) + MOVE_BITS / rule.every
+        most = largest_capacity(policy)
+        return None if most is None else most + MOVE_BITS / rule.every
     if tables is None or tables[0].size > MOST_ENTRIES:
         return None
     kinds, a = {id(table): table for table in tables}, tables[0]
@@ -69,6 +69,19 @@ def worst_rate(policy: Policy) -> float | None:
         return max(float(capacity(table, ROUGH, ROUNDS)[0].max()) for table in kinds.values())
     s, y = np.divmod(np.arange(len(a) * policy.n_outputs), policy.n_outputs)
     return worst_of(a, policy.next_memory(s, y).reshape(len(a), -1))[0]
+
+
+def largest_capacity(policy: Policy) -> float | None:
+    """Of all channels of a ladder, rung by rung; a rung that is soon known to have less is not looked at further."""
+    n = policy.n_memories
+    if n is None or n // policy.rungs * policy.n_states * policy.n_outputs > MOST_ENTRIES:
+        return None
+    most = 0.0
+    for memories in np.split(np.arange(n), policy.rungs):
+        a = policy.channel(memories)
+        if capacity(a, ROUGH, LEAST_ROUNDS)[0].max() > most:
+            most = max(most, float(capacity(a, ROUGH, ROUNDS)[0].max()))
+    return most
 
 
 def worst_of(a: Array, to: Index) -> tuple[float, Array]:

@@ -5,7 +5,7 @@ After a move the belief of `ExactMeter` is no longer the service provider's: the
 bits are told, where the filter would charge 2.25 with the bit of the move.) So the charge is made of numbers that do
 not depend on what was told. With q_i(y|s) any output model of rung i and f_i(s,z) = D( a_i,s(.|z) || q_i(.|s) ),
 
-    I(X; Y, moves) <= 2 boundaries + E sum_t f_{i_t}(s_t, z_t)        (chain rule, and p(y|past) replaced by q)
+    I(X; Y, moves) <= log2(5) boundaries + E sum_t f_{i_t}(s_t, z_t)        (chain rule, and p(y|past) replaced by q)
 
 and for any function h_i(s,z), with T_i the law of the next (s,z) on rung i and g_i = max over (s,z) of f + T h - h,
 
@@ -140,7 +140,7 @@ class Charge(TableMeter):
 
     @cached_property
     def change_bits(self) -> Array:
-        """R x R x phases: a change from rung i to rung j, beside the bit of its boundary; never below 0."""
+        """R x R x phases: a change from rung i to rung j, beside the bits of its boundary; never below 0."""
         return np.array([[np.maximum((b - a).max((1, 2)), 0) for b in self.h] for a in self.h])
 
     def move_bits(self, before: Memory, after: Memory) -> Array:

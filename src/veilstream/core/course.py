@@ -90,15 +90,25 @@ class Course:
         np.add.at(cost, z, d)
         return float(np.where(allowed, cost, np.inf).min(1)[np.unique(z)].sum() / self.steps)
 
-    def blind(self) -> float:
-        """The mean distance of always releasing the one thing that is best for all."""
-        return float(np.concatenate(self.distances).sum(0).min() / self.steps)
+    def blind(self, chain: MarkovChain | None = None) -> float:
+        """The mean distance of always releasing the one thing that is best for all; with a chain, for its phase."""
+        if chain is None:
+            return float(np.concatenate(self.distances).sum(0).min() / self.steps)
+        cost = np.zeros((chain.phases, self.distances[0].shape[1]))
+        for gaps, distance, first in zip(self.gaps, self.distances, self.first, strict=True):
+            np.add.at(cost, chain.phase(first + np.arange(len(gaps)) + np.cumsum(gaps)), distance)
+        return float(cost.min(1).sum() / self.steps)
 
-    def halves(self) -> "tuple[Course, Course]":
-        """The earlier half of its traces or weeks, and the later one: to choose on the one and to tell of the other."""
+    def halves(self, least: int = 0) -> "tuple[Course, Course]":
+        """The earlier half of its traces or weeks, and the later one: to choose on the one and to tell of the other.
+
+        The later has that many at least, where the earlier then still has half of that.
+        """
         assert self.units is not None
         numbers = np.unique(np.concatenate(self.units))
-        middle = numbers[len(numbers) // 2]
+        n = len(numbers)
+        later = least if n - n // 2 < least <= n - least // 2 else n - n // 2
+        middle = numbers[n - later]
         return self._where([u < middle for u in self.units]), self._where([u >= middle for u in self.units])
 
     def _where(self, kept: Sequence[NDArray[np.bool_]]) -> "Course":
@@ -159,6 +169,14 @@ class Course:
                 cost[here] = ((laws[here] @ rows(k, x)) * distance[here]).sum(1)
             found.append(cost)
         return found
+
+    def sums_in(self, every: int, values: Sequence[Array] | None = None) -> Array:
+        """Sums over each period of so many steps that has any, stream by stream; of 1 unless told: how many it has."""
+        sums = []
+        for i, (gaps, first) in enumerate(zip(self.gaps, self.first, strict=True)):
+            period = np.unique((first + np.arange(len(gaps)) + np.cumsum(gaps)) // every, return_inverse=True)[1]
+            sums.append(np.bincount(period, None if values is None else values[i]).astype(float))
+        return np.concatenate(sums)
 
     @property
     def n_units(self) -> int:

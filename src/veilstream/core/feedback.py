@@ -2,35 +2,37 @@
 
 At a boundary, every N steps, the gateway looks at the private excess S, the sum so far of
 
-    min(felt distance, dmax) - limit,      kept above -B, so that thrift in spring is no licence for autumn,
+    min(felt distance, dmax) - limit,
 
-and at how much it has grown since the last boundary, dS. Every rung i (0 is the most accurate) is for an excess of up
-to theta_i, which is 0 for the rung a stream starts from and falls from rung to rung: by N limit / 4 below it, and by
-N limit / 2 above it, but not below -B. The gateway moves
+and at how much it has grown since the last boundary, dS. Afterwards S is raised to -B where it is lower, so that thrift
+in spring is no licence for autumn. Rung i (0 is the most accurate) is felt at f_i on the record;
+W is what the limit allows in a usual period: limit x readings in one. The distance to aim at is then
 
-    far down, to floor(i / 2)    if dS > 0 and S + 2 dS > theta_i-2       (it grows, and is or soon will be too large
-    down, to i - 1               if dS > 0 and S + 2 dS > theta_i          by far, or somewhat)
-    up, to i + 1                 if dS <= 0 and S <= theta_i+1            (there is room for the next)
-    not at all                   otherwise
+    f* = f_i - limit ( part dS/W + S/W / back )      (a part of the last error, and the excess paid back by and by)
+
+and the gateway moves
+
+    to rung 0                                                                      if S > theta W,
+    not at all                                                                     if dS = 0: nothing was felt,
+    to i + 1                                                                       if S <= -B,
+    to that of floor(i / 2), i - 1, i, i + 1 which is felt nearest to f*           otherwise.
 
 The move is public; the excess is not. A gap that passes several boundaries makes one move.
 
-**For every sequence of readings and draws, S <= M + U at every step, M = max over i of theta_i-2 + k_i N (dmax -
-limit)**, where k_i is the number of moves far down from rung i to rung 0, and U adds up what rung 0 itself exceeds the
-limit by: nothing, if no reading is farther from what rung 0 shows than the limit.
+**For every sequence of readings and draws, S <= M + U at every step, M = theta W + N (dmax - limit)**, where U adds up
+what rung 0 itself exceeds the limit by: nothing, if no reading is farther from what rung 0 shows than the limit.
 
-Proof. Let A = N (dmax - limit), the most that a period can add, at its end and at every step in it. After the move at
-any boundary S + k_i A <= M + U: so it is at the start, where S = 0 = theta_i, and it stays so. If S has not grown and
-the rung stays, or goes up to j where S <= theta_j, that is plain. If it has grown and the rung goes far down, k_i falls
-by one and S rose by A at most; on rung 0 only U is added. If it has grown and the rung does not go far down, S is at
-most theta_i-2, and k_i does not rise. Inside a period S rises by A at most, and k_i >= 1 unless i = 0.            QED
+Proof. After the move at a boundary S <= theta W, or the rung is 0. A period adds N (dmax - limit) at most, at its end
+and at every step in it; on rung 0 only U is added, and S falls below theta W before the rung leaves 0.            QED
 
-So the mean felt distance of n steps is at most limit + (M + U) / n, and k N (dmax - limit) of M is attained, from the
-top: the worst at every step above rung 0. Because the curve is convex, a rung that swings costs bits; the best there is
-in hindsight is one rung for all time. So thrift is remembered for some periods, the rung follows the excess itself and
-not its sign, and it goes far down only where it is two rungs too high (`veil bench feedback` has what that costs).
+So the mean felt distance of n steps is at most limit + (M + U) / n, and M is attained: no excess but theta W, above
+rung 0, and then the worst at every step of a period. The proof does not ask how a rung is chosen while S <= theta W.
+Because the curve is convex a rung that swings costs bits, and the best there is in hindsight is one rung for all time:
+hence a part of the error only, and an excess that is paid back over many periods. `part`, `back`, `theta` and B were
+chosen on records, and parts of records, that no figure of ours is about (`tools/choose_feedback.py`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,10 +41,9 @@ from numpy.typing import NDArray
 from veilstream.core.information import Array, Index
 from veilstream.errors import InputError
 
-AHEAD = 2  # periods that the excess is thought on
-BELOW, ABOVE = 1 / 4, 1 / 2  # of a period's limit: excess between rungs, below and above the one a stream starts from
-FAR_OFF = 2  # rungs too high, from which on a move goes far down
-FAR, DOWN, STAY, UP = WAYS = -2, -1, 0, 1
+PART, BACK, THETA = 0.4, 8.0, 2.0
+DEBT = 4.0  # B, of what the limit allows in a usual period
+BOTTOM, HALF, DOWN, STAY, UP = WAYS = range(5)
 PERIODS = 52  # that the promise is put into words for
 MOVE_BITS = float(np.log2(len(WAYS)))  # what a move can tell
 
@@ -54,13 +55,42 @@ class Feedback:
     every: int  # N: steps between boundaries
     limit: float  # on the mean
     most: float  # dmax: a distance counts as at most this
-    debt: float  # B
+    felt: Sequence[float]  # f_i, rising
+    usual: float | None = None  # readings in a usual period; None: one a step
+    debt: float = DEBT  # B / W
+    part: float = PART
+    back: float = BACK
+    theta: float = THETA
 
     def __post_init__(self) -> None:
         if isinstance(self.every, bool) or int(self.every) != self.every or self.every < 1:
             raise InputError(f"a ladder needs a whole number of steps between boundaries, found {self.every}")
-        if not 0 < self.limit < self.most < np.inf or not 0 <= self.debt < np.inf:
-            raise InputError("a ladder needs 0 < limit < largest distance, and a debt >= 0")
+        if not 0 < self.limit < self.most < np.inf:
+            raise InputError("a ladder needs 0 < limit < largest distance")
+        usual = float(self.every if self.usual is None else self.usual)
+        object.__setattr__(self, "usual", usual)
+        object.__setattr__(self, "felt", tuple(float(f) for f in self.felt))
+        f = np.array(self.felt)
+        if not len(f) or not np.isfinite(f).all() or f[0] < 0 or (np.diff(f) < 0).any():
+            raise InputError("a ladder needs the felt distance of every rung, rising")
+        numbers = (usual, self.back, self.debt, self.part, self.theta)
+        if not np.isfinite(numbers).all() or min(numbers) < 0 or not 0 < usual <= self.every or self.back == 0:
+            raise InputError("a ladder needs readings in a period, a part, a debt and a theta that are not negative")
+
+    @property
+    def rungs(self) -> int:
+        return len(self.felt)
+
+    @property
+    def allowed(self) -> float:
+        """W: what the limit allows in a usual period."""
+        assert self.usual is not None
+        return self.usual * self.limit
+
+    @property
+    def lowest(self) -> float:
+        """-B"""
+        return -self.debt * self.allowed
 
     def passed(self, last: Index, step: Index) -> NDArray[np.bool_]:
         """Whether a boundary lies between the last release and this step."""
@@ -68,36 +98,37 @@ class Feedback:
 
     def counted(self, excess: Array, far: Array) -> Array:
         """S after one more felt distance."""
-        return np.maximum(excess + np.minimum(far, self.most) - self.limit, -self.debt)
+        return np.asarray(excess + np.minimum(far, self.most) - self.limit)
 
-    def room(self, height: Index) -> Array:
-        """theta of the rung so many above the one that a stream starts from."""
-        apart = np.where(height > 0, ABOVE, BELOW) * self.every * self.limit
-        return np.asarray(np.maximum(-apart * height, -self.debt))
+    def way(self, excess: Array, grown: Array, rung: Index) -> Index:
+        """BOTTOM, HALF, DOWN, STAY or UP."""
+        felt = np.array(self.felt)
+        aim = felt[rung] - self.limit / self.allowed * (self.part * grown + excess / self.back)
+        apart = [np.abs(felt[self.moved(rung, np.full_like(rung, way))] - aim) for way in WAYS[1:]]
+        cases = [excess > self.theta * self.allowed, grown == 0, excess <= self.lowest]
+        return np.select(cases, [BOTTOM, STAY, UP], 1 + np.argmin(apart, axis=0))
 
-    def way(self, excess: Array, grown: Array, height: Index) -> Index:
-        """FAR, DOWN, STAY or UP."""
-        soon, grows = excess + AHEAD * grown, grown > 0
-        far, down = grows & (soon > self.room(height - FAR_OFF)), grows & (soon > self.room(height))
-        up = ~grows & (excess <= self.room(height + 1))
-        return np.select([far, down, up], [FAR, DOWN, UP], STAY)
+    def moved(self, rung: Index, way: Index) -> Index:
+        near = [0 * rung, rung // 2, np.maximum(rung - 1, 0), rung, np.minimum(rung + 1, self.rungs - 1)]
+        return np.asarray(np.choose(way, near))
 
-    def moved(self, rung: Index, way: Index, rungs: int) -> Index:
-        return np.where(way == FAR, rung // 2, np.clip(rung + way, 0, rungs - 1))
-
-    def overshoot(self, rungs: int, first: int) -> float:
+    @property
+    def overshoot(self) -> float:
         """M: the most that S can reach, U apart."""
-        i = np.arange(rungs)
-        k = np.where(i > 0, np.floor(np.log2(np.maximum(i, 1))) + 1, 0)
-        return float((self.room(i - first - FAR_OFF) + k * self.every * (self.most - self.limit)).max())
+        return self.theta * self.allowed + self.every * (self.most - self.limit)
 
-    def words(self, rungs: int, first: int, unit: str = "") -> str:
-        """What is promised, in a sentence."""
-        n, unit, over = PERIODS * self.every, f" {unit}" if unit else "", self.overshoot(rungs, first)
+    def words(self, unit: str = "", each: str = "") -> tuple[str, str]:
+        """What happens, and what is promised: a sentence each. each: a period in words, as in week or 6 h."""
+        n, over, far = PERIODS * self.every, self.overshoot, f" {unit}" if unit else ""
+        period = f"{each} ({self.every:,} steps)" if each else f"{self.every:,} steps"
+        long = f"{PERIODS} {each}s" if each.isalpha() else f"{n:,} steps"
         return (
-            f"{rungs} rungs, a public move every {self.every:,} steps; whatever the person does, the mean over {n:,} "
-            f"steps is at most {self.limit + over / n:.4g}{unit} ({self.limit:.4g} + {over:.4g} / steps), where a "
-            f"distance counts as at most {self.most:.4g}{unit}"
+            f"after every {period} it is looked how far off releases have been, and one of {self.rungs} rungs is "
+            "taken, from accurate (0) to coarse; which one is public, how far off they were is not",
+            f"whatever the person does, over {long} releases are at most {self.limit + over / n:.4g}{far} off on "
+            f"average ({self.limit:.4g} + {over:.4g} / steps), a release counting as at most {self.most:.4g}{far} off; "
+            "not promised: a single release, a shorter time, and readings that even rung 0 shows farther off than the "
+            "limit",
         )
 
 
@@ -119,10 +150,10 @@ class Excess:
         """Some streams: a view, changed with the whole."""
         return Excess(self.rule, self.excess[which], self.mark[which], self.last[which])
 
-    def way(self, due: NDArray[np.bool_], height: Index) -> Index:
-        """Where the streams that passed a boundary move, so far above their first rung; they start a new period."""
-        way = self.rule.way(self.excess, self.excess - self.mark, height)
-        self.mark[due] = self.excess[due]
+    def way(self, due: NDArray[np.bool_], rung: Index) -> Index:
+        """Where the streams that passed a boundary move; they start a new period."""
+        way = self.rule.way(self.excess, self.excess - self.mark, rung)
+        self.excess[due] = self.mark[due] = np.maximum(self.excess[due], self.rule.lowest)
         return np.where(due, way, STAY)
 
     def count(self, far: Array, step: Index) -> None:

@@ -1,7 +1,7 @@
 """The rungs of a limit kept by feedback, as one policy (`feedback.py` has the rule and what it guarantees)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ class Ladder(Phased, kind="ladder"):
         super().__post_init__()
         if not 0 <= self.first < len(self.policies):
             raise InputError(f"a ladder of {len(self.policies)} rungs has no rung {self.first}")
+        if self.feedback.rungs != len(self.policies):
+            raise InputError(f"a ladder of {len(self.policies)} rungs has a rule for {self.feedback.rungs}")
         if self.proof is not None:
             R, M = len(self.policies), self.shared
             shapes = [v.shape for v in self.proof]
@@ -65,15 +67,8 @@ class Ladder(Phased, kind="ladder"):
     def rung(self, memory: Memory) -> Index:
         return self.index(memory)
 
-    def height(self, memory: Memory) -> Index:
-        return self.index(memory) - self.first
-
     def moved(self, memory: Memory, way: Index) -> Memory:
-        return self.with_index(memory, self.feedback.moved(self.index(memory), way, len(self.policies)))
-
-    @property
-    def overshoot(self) -> float:
-        return self.feedback.overshoot(len(self.policies), self.first)
+        return self.with_index(memory, self.feedback.moved(self.index(memory), way))
 
     # --- what it can do, while it stays on its first rung ----------------------------------------------------
 
@@ -93,13 +88,14 @@ class Ladder(Phased, kind="ladder"):
 
     def export(self) -> Export:
         meta, arrays = super().export()
-        f = self.feedback
-        rule = {"every": f.every, "limit": f.limit, "most": f.most, "debt": f.debt}
+        rule = {**asdict(self.feedback), "felt": list(self.feedback.felt)}
         proof = {} if self.proof is None else self.proof._asdict()
         return {**meta, "feedback": rule, "first": self.first}, {**arrays, **proof}
 
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> "Ladder":
+        if "felt" not in meta["feedback"]:
+            raise InputError("the moves of this ladder follow an earlier rule; solve again")
         parts, feedback = restored_parts(meta, arrays, chain), Feedback(**meta["feedback"])
         proof = Proof(arrays["potential"], arrays["law"]) if "potential" in arrays else None
         return cls(parts, feedback, int(meta["first"]), proof)

@@ -94,10 +94,6 @@ class Policy(ABC):
         """The one it is on."""
         return np.zeros(np.shape(memory), dtype=np.int64)
 
-    def height(self, memory: Memory) -> Index:
-        """How far that is above the one a stream starts from."""
-        return self.rung(memory)
-
     def moved(self, memory: Memory, way: Index) -> Memory:
         """One move that way, at a boundary of its rule."""
         return memory

@@ -133,7 +133,7 @@ class Mechanism:
             ways = [self.policy.moved(s.memory, np.full(len(due), way)) for way in WAYS]
             dearest = np.max([self.meter.move_bits(s.memory, to) for to in ways], axis=0)
             due = due & (s.total + dearest <= self.ceiling)
-        memory = self.policy.moved(s.memory, account.way(due, self.policy.height(s.memory)))
+        memory = self.policy.moved(s.memory, account.way(due, self.policy.rung(s.memory)))
         total = s.total + np.where(due, self.meter.move_bits(s.memory, memory), 0)
         return Streams(memory, s.belief, total, s.step)
 

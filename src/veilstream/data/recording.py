@@ -108,6 +108,14 @@ class Recording:
             raise InputError(f"{what} {stretch} is shorter than a step of {format_duration(self.period_s)}")
         return round(steps)
 
+    def stretch(self, steps: int) -> str:
+        """So many steps as a stretch of time, in words: day, week, 6 h; nothing where times are step numbers."""
+        if self.period_s is None:
+            return ""
+        seconds = steps * self.period_s
+        names = {parse_duration(text): name for name, text in STRETCHES.items()}
+        return names.get(seconds, format_duration(seconds))
+
     def export(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -26,6 +26,7 @@ from typing import Any
 from veilstream.gateway import seal
 from veilstream.gateway.kept import FORWARD, Batch, Binding, StoreError, Stream, state_of
 from veilstream.gateway.schema import KNOWN, NEW_STREAM, SCHEMA, SELECT_STREAM, TABLES, UPDATE_STREAM, UPGRADES
+from veilstream.units import counted
 
 MEMORY = ":memory:"
 LOCK_WAIT_S = 1.0
@@ -130,9 +131,9 @@ class Store:
                 n = self._db.execute("SELECT count(*) FROM streams WHERE space = ?", (name,)).fetchone()[0]
                 if n:
                     raise StoreError(
-                        f"the store {self.path} holds {n} streams of the space {name!r}, which is not served: under "
-                        f"another name their steps would be drawn a second time. Give its route this name "
-                        f"('IN OUT POLICY {name}'), leave them alone with `idle={name}`, or take another `store`"
+                        f"the store {self.path} holds {counted(n, 'stream')} of the space {name!r}, which is not "
+                        "served: under another name their steps would be drawn a second time. Give its route this "
+                        f"name ('IN OUT POLICY {name}'), leave them alone with `idle={name}`, or take another `store`"
                     )
 
     def _bind(self, space: str, new: Binding) -> bool:

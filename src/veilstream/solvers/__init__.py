@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from veilstream.core.course import Course
-from veilstream.core.held_out import HeldOut
+from veilstream.core.held_out import LEAST_UNITS, HeldOut
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Problem
 from veilstream.errors import InputError
@@ -125,7 +125,7 @@ def solve(
             raise InputError("`feedback` keeps a mean limit: give one (`avg`)")
         chosen_on = None
         if held_out is not None and held_out.n_units > 1:  # chosen on its earlier half, told of its later one
-            chosen_on, held_out = held_out.halves()
+            chosen_on, held_out = held_out.halves(LEAST_UNITS)
         rungs = climb(problem, solver, average.limit, feedback, course, chosen_on, max_bits, progress)
         point, weight = rungs.start, rungs.weight
     elif average is None or (isinstance(average, Average) and average.weight is not None):

@@ -125,7 +125,7 @@ def solve(
     said = {"`avg`": avg, "`at_most`": limit}
     bare = [w for k, v in said.items() if v is not None for w in about_limit(k, str(v), utility.unit, utility.blind)]
     lines = [*bare, *about_later(found), *about_forbidden(asked), *found.warnings]
-    words = {"--distortion": distortion} | ({} if show is None else {"--show": show})
+    words = {"distortion": distortion} | ({} if show is None else {"show": show})
     return replace(found, warnings=lines, asked=Asked(utility, model, seed, words))
 
 
@@ -163,7 +163,7 @@ def curve(
             return Curve(curve_of(problem, weights, method, seed, tell, **options))
         utility, model = utility_of(problem, distortion, 1.0, show)
         found = curve_of(utility.problem(Average(weight=1.0)), weights, method, seed, tell, **options)
-    words = {"--distortion": distortion} | ({} if show is None else {"--show": show})
+    words = {"distortion": distortion} | ({} if show is None else {"show": show})
     known = {} if model is None else model.provenance
     return Curve(replace(honest(s, known), asked=Asked(utility, model, seed, words)) for s in found)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from veilstream.core.charge import Charge
 from veilstream.core.course import Course
-from veilstream.core.feedback import ABOVE, Feedback
+from veilstream.core.feedback import Feedback
 from veilstream.core.information import Array
 from veilstream.core.ladder import Ladder
 from veilstream.core.policy import Policy
@@ -22,8 +22,8 @@ LOOKS = 20  # weights of a first look at what is felt at each
 APART = 1.015  # neighbours differ by this factor at least
 LARGEST = 30_000_000  # entries in the table of one rung
 CLIPPED = 0.999  # of the distances on the highest rung count in full
-NEAR = 1.02  # of the limit: a mean that a stream may start with
-LEAST_DEBT = 2  # rungs above the first one that thrift is remembered for, though there may be fewer
+NEAR = 1.02  # of the limit: a mean that a stream may start with,
+SURE = 1.0  # standard errors, over periods, added to it
 LEAST_ROOM = 1.001  # the largest distance is beyond the limit by this factor at least
 SHOWN = 1e-9  # a release is in the support of a rung where some memory shows it with more than this
 
@@ -49,19 +49,20 @@ class Climb:
         i = self.ladder.first
         return slope(self.points[i - 1], self.points[i]) if i else 0.0
 
-    def words(self, unit: str = "") -> list[str]:
-        """What it promises, in sentences."""
+    def words(self, unit: str = "", each: str = "") -> list[str]:
+        """What it promises and what not, in sentences. each: the time between moves, in words."""
         rule, first, unit_ = self.ladder.feedback, self.ladder.first, f" {unit}" if unit else ""
-        lines = [f"kept by feedback: {rule.words(len(self.points), first, unit)}; it starts on rung {first}"]
+        happens, promised = rule.words(unit, each)
+        lines = [f"kept by feedback: {happens}; it starts on rung {first}", f"promised: {promised}"]
         if self.forbidden:
-            lines = [
+            lines[1] = (
                 f"! {self.forbidden} rungs leak more than was allowed: the limit of {rule.limit:.4g}{unit_} is not "
-                f"promised any more; {len(self.points)} rungs are left, with a public move every {rule.every:,} steps"
-            ]
-        if self.served < 1:
+                f"promised any more, only kept as well as the {len(self.points)} rungs that are left can"
+            )
+        if self.unserved > 0:
             lines.append(
-                f"! {1 - self.served:.1%} of the readings on the record lie farther than the limit from what the most "
-                f"accurate rung may show; such readings can add {self.unserved:.2g}{unit_} to that mean"
+                f"! {1 - self.served:.1%} of the readings on the record lie farther than the limit from what even rung "
+                f"0 may show; such readings are not in that promise, and can add {self.unserved:.2g}{unit_} to the mean"
             )
         return lines
 
@@ -72,10 +73,11 @@ class Climb:
             "every": rule.every,
             "limit": rule.limit,
             "largest_distance": rule.most,
-            "debt": rule.debt,
+            "usual": rule.usual,
+            "debt": rule.debt * rule.allowed,
             "first": self.ladder.first,
             "rungs": rungs,
-            "overshoot": self.ladder.overshoot,
+            "overshoot": rule.overshoot,
             "promised": not self.forbidden,
             "served": self.served,
             "unserved": self.unserved,
@@ -130,14 +132,29 @@ def climb(
         )
     policies = _alike([p.policy for _, p in allowed])
     judge = course if chosen_on is None else chosen_on
-    means = [d for d, _ in allowed] if judge is None else [judge.felt(p) for p in policies]
-    first = max([i for i, d in enumerate(means) if d <= NEAR * limit], default=0)
-    debt = ABOVE * max(len(policies) - 1 - first, LEAST_DEBT) * every * limit
-    rule = Feedback(every, limit, max(_largest(policies[-1], problem, course), limit * LEAST_ROOM), debt)
+    felt_in = np.array([[d] for d, _ in allowed])
+    if judge is not None:
+        felt_in = np.array([judge.sums_in(every, judge.costs(p)) for p in policies])
+    first = first_rung(felt_in, np.ones(1) if judge is None else judge.sums_in(every), limit)
+    most = max(_largest(policies[-1], problem, course), limit * LEAST_ROOM)
+    usual = None if course is None else float(np.median(course.sums_in(every)))
+    rule = Feedback(every, limit, most, [d for d, _ in allowed], usual)
     ladder = Ladder(tuple(policies), rule, first).made_for(problem.chain).proved(problem.chain)
     served, unserved = _served(policies[0], problem, course, rule)
     kept = tuple(replace(p, policy=q) for (_, p), q in zip(allowed, policies, strict=True))
     return Climb(ladder, kept, tuple(d for d, _ in allowed), served, unserved, len(pairs) - len(allowed))
+
+
+def first_rung(felt: Array, readings: Array, limit: float, sure: float = SURE) -> int:
+    """The highest whose mean keeps (about) the limit, so many standard errors added.
+
+    felt: sums over periods, rungs x periods; readings: in each period.
+    """
+    n, periods = readings.sum(), len(readings)
+    means = felt.sum(1) / n
+    off = felt - means[:, None] * readings
+    error = np.sqrt((off**2).sum(1) * periods / max(periods - 1, 1)) / n
+    return int(max(np.flatnonzero(means + sure * error <= NEAR * limit), default=0))
 
 
 def _weights_at(wanted: list[float], weights: Array, felt: Array) -> Array:

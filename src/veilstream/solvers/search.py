@@ -17,8 +17,9 @@ from veilstream.core.problem import Average, Budget, Problem
 from veilstream.core.schedule import Schedule
 from veilstream.core.steady import rates
 from veilstream.errors import InputError
-from veilstream.solvers.causal_ba import MANY, constants
+from veilstream.solvers.causal_ba import MANY
 from veilstream.solvers.solution import Level, Point, Progress, Solver
+from veilstream.solvers.starts import constants
 
 LOOKS = 10  # weights of the first look around
 FEW, NEAR = 5, 1.5  # of them with a public clock, around the one without it

@@ -68,7 +68,7 @@ def kept(readings: "Readings", options: FitOptions, every: str, limit: float | N
         "charged": found.charged,
         "moves": found.moves,
         "felt/limit of rung 0": float(means[0]),
-        "overshoot/limit": climbed.ladder.overshoot / limit / climbed.ladder.feedback.every,
+        "overshoot/limit": climbed.ladder.feedback.overshoot / limit / climbed.ladder.feedback.every,
         "kept": "yes" if found.felt <= MOST * limit else "rung 0 cannot" if means[0] > 1 else "NO",
     }
 
@@ -78,10 +78,15 @@ def hindsight(means: Array, climbed: Climb, later: Course, chain: MarkovChain) -
 
     means: of every rung on the later part, over the limit. Any-law bits there, like those of the ladder.
     """
-    above = int(np.searchsorted(means, 1.0))
-    pair = [i for i in (above - 1, above) if 0 <= i < len(means)]
+    pair = around(means)
     bits = [later.leakage(climbed.points[i].policy, chain, HINDSIGHT).bits for i in pair]
     return float(np.interp(1.0, means[pair], bits))
+
+
+def around(means: Array) -> list[int]:
+    """The rungs next to the limit, means over which these are."""
+    above = int(np.searchsorted(means, 1.0))
+    return [i for i in (above - 1, above) if 0 <= i < len(means)]
 
 
 def run() -> dict[str, Row]:

@@ -77,6 +77,7 @@ def verdict(content: Content) -> tuple[str, list[str]]:
         f"Someone who sees every release names the {content.thing} in {100 * own.example.right:.0f} % of steps "
         f"({100 * content.blind:.0f} % without any release); {told}"
     )
+    rule = None if content.artefact.policy is None else content.artefact.policy.moves_by
     spread = f" ± {1.96 * point.leakage_se:.4f}" if point.leakage_se else ""
     each = f"each {content.period} tells {number(point.leakage)}{spread} bits; the truth itself would tell "
     found = [f"E{each[1:]}{number(truth)} ({point.level})."]
@@ -86,8 +87,14 @@ def verdict(content: Content) -> tuple[str, list[str]]:
         found = [
             f"On the record, starts and gaps included, each {content.period} tells {bits}{there} "
             f"({content.record_level}).",
-            f"In the long run of the fitted chain {each}{number(truth)} ({point.level}).",
+            f"In the long run of the fitted chain{'' if rule is None else ', on its first rung,'} "
+            f"{each}{number(truth)} ({point.level}).",
         ]
+    if rule is not None:
+        happens, promised = rule.words(content.unit, content.artefact.recording.stretch(rule.every))
+        limit = f"A limit of {amount(content, rule.limit)} on the mean is kept by feedback"
+        moved = "" if own.record is None else f" On the record it moved {own.record.moves:.0f} times."
+        found += [f"{limit}: {happens}.{moved}", f"Promised: {promised} ({Level.PROVED}, the chain is not believed)."]
     left = point.leakage - own.low
     if own.low > 0:
         share = f"{100 * left / point.leakage:.1f}"

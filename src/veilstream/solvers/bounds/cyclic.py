@@ -3,7 +3,9 @@
     a_l,s(y|z)  <-  2^( -C(z,y) + sum_z' P_l(z,z') [ log2 (m_l,sy P_l)(z') - alpha_l+1,next(s,y)(z') ] ) / normaliser
 
 with l the place in a round of L steps: alpha backward around the round, the law mu forward. Without memory first, then
-with the last release or two, from the policy that is to be certified: its own occupancies are nearly the best.
+with the last release or two, from the policy that is to be certified: its own occupancies are nearly the best. What it
+never shows grows from nothing by a factor a sweep only, and it is there that a bound fails; so the start is mixed with
+the best without memory and with 2^-C.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +25,8 @@ from veilstream.solvers.memory import window_memory
 from veilstream.solvers.solution import Progress
 
 LOOK_EVERY, WHILE, MOST_SWEEPS = 10, 50, 600
-LAPS = 12  # of value iteration, for the potential of a witness
+LAPS, MORE_LAPS = 12, 3  # of value iteration, for the potential of a witness: from nothing, from that of an iterate
+MIXED = 0.3  # of a start: what the policy may not show
 LARGEST = 8_000_000  # numbers in an array L x S x Y x Z
 HELPED = 0.05  # of the gap: what the last look must have closed to go on with this memory
 
@@ -48,7 +51,7 @@ def certify_cycle(
     bound, best, memory, steps = cheapest * (1 - 1e-12), None, 1, 0
     reachable = min(upper, float((chain.stationary @ C).min()), chain.entropy_rate + cheapest)
     history: list[dict[str, float]] = []
-    outcome = Ending.SIZE
+    outcome, plain, sweep_s = Ending.SIZE, np.zeros(0), 0.0
     until = began + seconds
 
     def tight() -> bool:
@@ -56,17 +59,21 @@ def certify_cycle(
 
     for window in (0, 1, 2):
         table = window_memory(C.shape[1], window)
-        if tight() or P.shape[0] * table.size * C.shape[0] > LARGEST or (best is not None and perf_counter() > until):
+        first_look = perf_counter() + sweep_s * (LAPS + 2) * len(table)
+        if tight() or P.shape[0] * table.size * C.shape[0] > LARGEST or (best is not None and first_look > until):
+            outcome = Ending.TIME if best is not None and first_look > until else outcome
             break
         start = occupancies(problem, policy, window) if policy is not None and kept.all() else None
-        iterates, at_first = alternate(P, C.T * NATS, table, start), bound
+        if start is not None and window:
+            start = mixed(start, plain, C.T * NATS)
+        iterates, at_first, sweeps_from = alternate(P, C.T * NATS, table, start), bound, perf_counter()
         own = before = -np.inf  # the best of this memory, now and a while ago
         for k in range(1, MOST_SWEEPS + 1):
-            log_m = next(iterates)
+            log_m, alpha = next(iterates)
             steps += 1
             if k > 1 and k % LOOK_EVERY and perf_counter() < until:
                 continue
-            found = witness(P, C.T * NATS, table, log_m)
+            found = witness(P, C.T * NATS, table, log_m, alpha)
             value = found.bound(P, C)
             own = max(own, value)
             if value > bound:
@@ -81,6 +88,8 @@ def certify_cycle(
                 break
         if window and bound == at_first:
             break
+        plain = plain if window else log_m
+        sweep_s = (perf_counter() - sweeps_from) / (2 * k * len(table))  # a state of it; half of it are looks
     if tight():
         outcome = Ending.TIGHT
     elif perf_counter() > until:
@@ -105,8 +114,15 @@ def occupancies(problem: Problem, policy: Policy, window: int) -> Array | None:
     return np.stack([mu[:, None] * tables[i].swapaxes(1, 2) for i, mu in zip(chain.around, laws, strict=True)])
 
 
-def alternate(P: Array, cost: Array, next: NDArray[np.int64], m: Array | None) -> Iterator[Array]:
-    """log m (L x S x Y x Z) after every sweep, from these occupancies. cost: Y x Z, nats."""
+def mixed(m: Array, log_plain: Array, cost: Array) -> Array:
+    """Occupancies m with some of all that may be shown: as without memory, and as 2^-C."""
+    free, plain = np.exp(-cost), np.exp(log_plain)
+    free, plain = free / free.sum(0), plain / plain.sum(2, keepdims=True)
+    return np.asarray((1 - MIXED) * m + MIXED * m.sum(2, keepdims=True) * (free + plain) / 2)
+
+
+def alternate(P: Array, cost: Array, next: NDArray[np.int64], m: Array | None) -> Iterator[tuple[Array, Array | None]]:
+    """log m (L x S x Y x Z) and alpha after every sweep, from these occupancies. cost: Y x Z, nats."""
     L, S, allowed = len(P), len(next), np.isfinite(cost)
     if m is None:
         log_a = np.broadcast_to(-cost - np.log(np.exp(-cost).sum(0)), (L, S, *cost.shape)).copy()
@@ -120,7 +136,7 @@ def alternate(P: Array, cost: Array, next: NDArray[np.int64], m: Array | None) -
     alpha = None
     while True:
         log_m = np.log(np.maximum(mu, SMALLEST_LAW))[:, :, None] + log_a
-        yield log_m
+        yield log_m, alpha
         if alpha is None:
             alpha = witness(P, cost, next, log_m).alpha
         for at in range(L - 1, -1, -1):
@@ -146,13 +162,13 @@ def around(P: Array, next: NDArray[np.int64], log_a: Array, mu: Array) -> None:
     mu[0] = law
 
 
-def witness(P: Array, cost: Array, next: NDArray[np.int64], log_m: Array) -> CycleWitness:
-    """What an iterate proves: the potential by value iteration, lap by lap."""
+def witness(P: Array, cost: Array, next: NDArray[np.int64], log_m: Array, start: Array | None = None) -> CycleWitness:
+    """What an iterate proves: the potential by value iteration, lap by lap, from the iterate's own where it has one."""
     allowed, L = np.isfinite(cost), len(P)
     w = np.stack([weights_of(part, allowed) for part in log_m])
     rho = np.stack([reverse_cost(P[at], cost, w[at]) for at in range(L)])
-    alpha = np.zeros((L, len(next), P.shape[1]))
-    for _ in range(LAPS):
+    alpha = np.zeros((L, len(next), P.shape[1])) if start is None else start.copy()
+    for _ in range(LAPS if start is None else MORE_LAPS):
         for at in range(L - 1, -1, -1):
             alpha[at] = (rho[at] + (alpha[(at + 1) % L] @ P[at].T)[next]).min(1)
             alpha[at] -= alpha[at].mean()
