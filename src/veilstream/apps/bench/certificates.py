@@ -5,14 +5,17 @@ Time is the processor's, of the certificate alone. The chain of a person: GeoLif
 
 import time
 
+from veilstream.apps.bench.limits import fitted, sticky
 from veilstream.apps.bench.records import everybody
 from veilstream.core.builtin import builtin_problem
+from veilstream.core.chain import MarkovChain
 from veilstream.core.problem import Average, Constraint, Instantaneous, Problem
 from veilstream.solvers import solve
 from veilstream.solvers.bounds.solutions import certificate_of
 
 SECONDS = 60.0
 PERSON, STOPS, WEIGHTS = "016", 16, (0.05, 0.15, 0.6, 2.0)
+WALKS, STICKY = (40, 64, 128, 256), (0, 1, 2)
 QS, EVERY = ("q1", "q2"), "at every step"
 CASES: dict[str, tuple[str, Constraint]] = {
     **{f"grid 4x4, {q}, weight {w:g}": (f"grid4x4-{q}", Average(weight=w)) for q in QS for w in (1.0, 2.0, 4.0)},
@@ -32,9 +35,18 @@ def measured(problem: Problem) -> dict[str, float | str]:
     return {"leakage": found.leakage, "gap_percent": round(100 * gap, 4), "memory": proved.memory, "cpu_s": took}
 
 
+def order_two(steps: int = 4_000) -> Problem:
+    """A chain of order 2 on 16 symbols, counted and smoothed: as many states as histories were seen."""
+    base = builtin_problem("grid4x4-q2", Average(weight=1.0))
+    chain = MarkovChain.fit(base.chain.sample(steps, seed=1), 16, order=2, smoothing=0.05)
+    return Problem(chain, base.distortion, base.constraint)
+
+
 def run() -> dict[str, dict[str, float | str]]:
     found = {name: measured(builtin_problem(*case)) for name, case in CASES.items()}
-    return found | _person()
+    found |= {f"a walk on {n} cells, fitted, weight 0.5": measured(fitted(n)) for n in WALKS}
+    found |= {f"random sticky chain {k}, 40 states": measured(sticky(seed=k)) for k in STICKY}
+    return found | {"order 2 on 16 symbols, weight 1": measured(order_two())} | _person()
 
 
 def _person() -> dict[str, dict[str, float | str]]:

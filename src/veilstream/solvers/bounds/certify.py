@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
 from veilstream.solvers.bounds import alternation, interior, potential
-from veilstream.solvers.bounds.pairs import Parts, weights
+from veilstream.solvers.bounds.pairs import ReleaseParts, weights
 from veilstream.solvers.bounds.witness import NATS, SparseMatrix, Witness, improve, reverse_cost, weights_of
 from veilstream.solvers.memory import attained, split, window_memory
 from veilstream.solvers.solution import Progress
@@ -37,6 +37,7 @@ LARGEST_PAIRS = 20_000_000  # numbers in an array S x Y x Z
 SECONDS_EACH = 5e-9  # of a product S x Y x Z x Z, from the start of a memory to its first bound
 LARGE_PAIRS = 3_000_000  # numbers S x Y x Z from which a look at all pairs waits ...
 WAITING = 0.02  # ... until the memory is this near to the most it can prove, relative
+LARGEST_SWEEP = 1_000_000  # numbers in an array S x Y x Z, alternated
 LARGEST_BLOCKS = 6_000_000  # numbers in an array S x Y x Z x Z
 LARGEST_SYSTEM = 4_000  # S x Z
 CENTRING = 0.3
@@ -163,15 +164,19 @@ class Search:
 
     def run(self, until: float) -> Iterator[None]:
         """Yields after every piece of work; ends when the bound is tight, or nothing more can be done."""
-        none = window_memory(len(self.cost), 0)
-        log_m, alpha = yield from self.alternation(none, MOST_SWEEPS, until)
+        x = yield from self.alternation(window_memory(len(self.cost), 0), MOST_SWEEPS, until)
         if not self.going(until):
             return
-        parts = Parts.of(self.P, self.cost)
-        x = interior.start(self.P, self.cost, none, np.exp(log_m), alpha)
+        parts = ReleaseParts.of(self.P, self.cost)
         try:
-            x = (yield from self.from_policy(parts, until)) or x
-            still = interior.gauge(parts, len(self.cost)) if self.going(until) and self.fits(len(x.next)) else alpha
+            if self.start is not None and self.in_time(len(self.start.next), until):
+                finer = yield from self.from_policy(self.start, parts, until)
+                if finer is None and self.size > 1:  # as far as that memory leads, and there is no room for a finer one
+                    return
+                x = finer or x
+            if self.size == 1:
+                x = yield from self.wider(x, until)
+            still = interior.gauge(parts, len(self.cost)) if self.fits(len(x.next)) else np.zeros(0)
             while self.going(until):
                 if not self.fits(len(x.next)):
                     self.outcome = Ending.SIZE
@@ -190,12 +195,12 @@ class Search:
         margin = MARGIN * max(self.reachable - self.bound, LEAST_BITS) * NATS
         return interior.refined(x, parent, table, weight, margin)
 
-    def from_policy(self, parts: Parts, until: float) -> Generator[None, None, interior.Iterate | None]:
+    def from_policy(
+        self, start: Start, parts: ReleaseParts, until: float
+    ) -> Generator[None, None, interior.Iterate | None]:
         """On the memory of a policy, from there; returns where finer memories may start, None: nowhere."""
-        if self.start is None or not self.in_time(len(self.start.next), until):
-            return None
         Y = len(self.cost)
-        y = potential.start(self.P, parts, self.start.next, self.start.log_m, self.start.alpha)
+        y = potential.start(self.P, parts, start.next, start.log_m, start.alpha)
         if y.value < self.bound * NATS:  # it forgets too much
             return None
         self.size, self.last = len(y.next), not self.fits(len(y.next), GROWTH)
@@ -216,17 +221,36 @@ class Search:
             return None
         return self.split(interior.start(self.P, self.cost, y.next, y.m, y.alpha))
 
+    def wider(self, x: interior.Iterate, until: float) -> Generator[None, None, interior.Iterate]:
+        """The last release or two as memory, by alternation, while that helps; returns where to go on from."""
+        Y, Z = self.cost.shape
+        taken_over = False  # can the interior-point method go on from the last memory, with room to grow?
+        for window in (1, 2):
+            before, table = self.bound, window_memory(Y, window)
+            room = self.fits(len(table), 2)
+            if not self.going(until) or Y == 1 or len(table) * Y * Z > LARGEST_SWEEP or (taken_over and not room):
+                break
+            self.size, taken_over = len(table), room
+            share = (0.15 if room else 0.7) * (until - perf_counter())
+            found = yield from self.alternation(table, MOST_SWEEPS // 5, perf_counter() + share)
+            if self.bound - before < 0.15 * (self.reachable - before):
+                break
+            x = found if room else x
+        return x
+
     def alternation(
         self, table: NDArray[np.int64], sweeps: int, until: float
-    ) -> Generator[None, None, tuple[Array, Array]]:
-        """Sweeps on one memory; returns log occupancies and a potential."""
-        iterates, before = alternation.alternate(self.products, self.cost, table, self.pi), self.bound
+    ) -> Generator[None, None, interior.Iterate]:
+        """Sweeps on one memory; returns where the interior-point method may start, well inside."""
+        iterates, first, before = alternation.alternate(self.products, self.cost, table, self.pi), None, self.bound
         for k in count(1):
             log_m, alpha = next(iterates)
             self.steps += 1
             if k % LOOK_EVERY and perf_counter() < until:
                 continue
             witness, value = alternation.witness(self.products, self.cost, table, self.pi, log_m, alpha)
+            if first is None:
+                first = interior.start(self.P, self.cost, table, np.exp(log_m), witness.alpha)
             settled = self.offer(witness, value)
             hopeless = k >= 3 * LOOK_EVERY and self.bound == before
             over = settled or hopeless or k >= sweeps or perf_counter() > until
@@ -235,7 +259,8 @@ class Search:
             yield
             if over or not self.going(until):
                 break
-        return log_m, witness.alpha
+        assert first is not None
+        return first
 
     def interior_point(
         self, x: interior.Iterate, still: Array, until: float
