@@ -29,6 +29,7 @@ TESTS = {
     "core/policy": ["core/test_policy.py", "core/test_new_policy.py", "core/test_ladder.py"],
     "core/release": [
         "core/test_cyclic.py",
+        "gateway/test_feedback.py",
         "core/test_ladder.py",
         "core/test_history_meter.py",
         "core/test_release_parts.py",

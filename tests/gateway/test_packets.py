@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from veilstream.apps.bench import mosquitto
 from veilstream.gateway import packets
-from veilstream.gateway.broker import AT_ONCE_BYTES, BrokerLost, BrokerSettings, Connection
+from veilstream.gateway.broker import AT_ONCE_BYTES, GOODBYE_S, BrokerLost, BrokerSettings, Connection
 
 TOPICS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="+#"), min_size=1, max_size=50)
 WELCOME, GRANTED = bytes((packets.CONNACK, 2, 0, 0)), bytes((packets.SUBACK, 3, 0, 1, 1))
@@ -120,6 +120,31 @@ def test_what_it_says_first_is_a_connect_with_will_user_and_session():
     rest = b"".join(len(part).to_bytes(2) + part if i != 1 else part for i, part in enumerate(said))
     assert broker.heard.startswith(bytes((0x10, len(rest))) + rest + packets.publish(b"st", b"online", 1, retain=True))
     connection.drop()
+
+
+def test_a_password_goes_with_a_user_and_a_user_may_go_alone():
+    assert packets.connect("", 30, None, "secret", None) == packets.connect("", 30, None, None, None)
+    alone = packets.connect("me", 30, "ann", None, None)
+    assert alone[9] == 0x80 and alone.endswith(b"\0\3ann")
+
+
+@pytest.mark.parametrize(("code", "denied"), [(0, []), (1, []), (0x80, ["in/+"])])
+def test_a_subscription_that_is_not_granted_is_told(code, denied):
+    connection = Broker(WELCOME, bytes((packets.SUBACK, 3, 0, 1, code))).connection("in/+")
+    assert connection.denied == denied
+    connection.drop()
+
+
+def test_who_says_goodbye_waits_until_that_is_heard_and_no_longer():
+    broker = Broker(WELCOME, packets.puback(1), packets.puback(2), pause_s=0.4)
+    settings = BrokerSettings("127.0.0.1", broker.listening.getsockname()[1], "me", status_topic="st")
+    connection, start = Connection(settings, []), time.monotonic()
+    connection.close()
+    assert 0.5 < time.monotonic() - start < GOODBYE_S
+    until = time.monotonic() + 5
+    while not broker.heard.endswith(packets.DISCONNECT) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert broker.heard.endswith(packets.publish(b"st", b"offline", 2, retain=True) + packets.DISCONNECT)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A step is drawn once, whatever is renamed, deleted, put back, or flipped under a gateway."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -190,6 +191,23 @@ def test_who_is_killed_while_it_opens_has_lost_nothing(tmp_path, was):
             (tmp_path / str(i) / name).write_bytes(data)
             (tmp_path / str(i) / name).chmod(0o600)
         Store(tmp_path / str(i) / "s.db", ONE).close()
+
+
+def test_the_count_is_on_the_disk_before_the_store_is_in_use(tmp_path, monkeypatch):
+    """After a power cut an older count is one; none at all would be lost commits. SQLite syncs by itself."""
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.stat(fd).st_ino), fsync(fd)))
+    Store(tmp_path / "s.db", ONE).close()
+    assert synced == [(tmp_path / "s.db-count").stat().st_ino, tmp_path.stat().st_ino]
+
+
+def test_a_count_that_cannot_be_written_is_a_line(tmp_path, monkeypatch):
+    def full(fd, data, at):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StoreError, match="No space left"):
+        Store(tmp_path / "s.db", ONE)
 
 
 # --- bytes -------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from veilstream.core.chain import MarkovChain
-from veilstream.core.drift import Sums
+from veilstream.core.drift import Sums, closed
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.data.recording import Recording
 
@@ -27,8 +27,6 @@ LEAST = 2.0**-64  # what a chain calls impossible counts as 64 bits
 NO_YES = 0.0, 1.0  # by a truth, without a branch
 _NOWHERE = -(1 << 62)  # as a step or a week: none yet
 _FORMAT = struct.Struct("<qqq16d")
-_LOSS, _FELT, _OVER = struct.Struct("<qqqdd"), struct.Struct("<dd"), struct.Struct("<6d")  # its parts, in turn
-_FELT_AT = _LOSS.size + _OVER.size
 
 
 class Watched(NamedTuple):
@@ -84,9 +82,7 @@ class Watch:
         does not count is taken times 0, or looked up at a place that does not matter, and not left out.
         """
         kept = _NEW if kept is None else kept
-        z, at, unit, n, bits = _LOSS.unpack_from(kept)
-        m, off = _FELT.unpack_from(kept, _FELT_AT)
-        over = kept[_LOSS.size : _FELT_AT], kept[_FELT_AT + _FELT.size :]  # weeks or runs that are over
+        z, at, unit, n, bits, l1, l2, l3, l4, l5, l6, m, off, f1, f2, f3, f4, f5, f6 = _FORMAT.unpack(kept)
         filled, week, following, phased = self._filled, self._week, self._following, len(self._tables) > 1
         table = self._tables[0]
         for symbol, now, distance in zip(x, step, far, strict=True):
@@ -95,9 +91,9 @@ class Watch:
             of = int(now // week) if week is not None else (now, unit)[known]
             if week is None or of != unit:  # that a week is over is public, that a run is over is not
                 gone = NO_YES[of != unit]
-                n, bits, ended = _closed(n, bits, over[0], gone)
-                m, off, left = _closed(m, off, over[1], gone)
-                unit, over = of, (ended, left)
+                n, bits, l1, l2, l3, l4, l5, l6 = closed(gone, n, bits, l1, l2, l3, l4, l5, l6)
+                m, off, f1, f2, f3, f4, f5, f6 = closed(gone, m, off, f1, f2, f3, f4, f5, f6)
+                unit = of
             felt = distance == distance
             m += NO_YES[felt]
             off += (0.0, distance)[felt]
@@ -112,7 +108,7 @@ class Watch:
             bits -= counts * log2(max(table.item(last, to), LEAST))
             n += counts * (missing + 1)
             z, at = (z, to)[seen], (at, now)[seen]
-        return b"".join((_LOSS.pack(z, at, unit, n, bits), over[0], _FELT.pack(m, off), over[1]))
+        return _FORMAT.pack(z, at, unit, n, bits, l1, l2, l3, l4, l5, l6, m, off, f1, f2, f3, f4, f5, f6)
 
     def _filling(self, z: int, now: int, missing: int) -> float:
         """Bits of that many steps filled before the one to `now`; by a clock all that could be are looked at."""
@@ -124,12 +120,6 @@ class Watch:
         kth = np.arange(missing - self._filled, missing)
         bits = self._stay[phase, self._trail[z, np.clip(kth, 0, settled)]]
         return float((bits * (kth >= 0)).sum())
-
-
-def _closed(n: float, s: float, over: bytes, gone: float) -> tuple[float, float, bytes]:
-    """The sums of the week or run under way and of those that are over, with that one among them (1.0) or not (0.0)."""
-    n, s, *after = Sums(n, s, *_OVER.unpack(over)).closed(gone)
-    return n, s, _OVER.pack(*after)
 
 
 _NEW = Watched().pack()

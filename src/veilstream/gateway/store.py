@@ -161,8 +161,8 @@ class Store:
     def _open_place(self) -> None:
         """The count first, for who is killed in between; then the file says it is in use: no log vanishes unseen."""
         assert self._count is not None
-        self._count.write(self.id, self._serial)
         with self._errors():
+            self._count.write(self.id, self._serial, lasting=True)
             self._db.execute("DELETE FROM meta WHERE key = 'closed'")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             self._db.execute("UPDATE meta SET value = value WHERE key = 'id'")  # so that there is a log
@@ -366,7 +366,7 @@ class Store:
             raise StoreError(self._gone)
         try:
             yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite's own word may quote what was flipped
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # SQLite's own word may quote what was flipped
             raise StoreError(_line(self.path, error)) from None
 
     def close(self) -> None:
