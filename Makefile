@@ -4,14 +4,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# LOCKED=1: the versions of requirements.lock instead of the newest
+PINNED := $(if $(LOCKED),-c requirements.lock)
+
 # one more than cores: tests that wait for servers leave them idle
 JOBS := $(shell $(PYTHON) -c "import os; print(min((os.cpu_count() or 1) + 1, 8))")
 QUICK := not slow and not service and not browser
 
-.PHONY: cover demo test check fix lint clean attack
+.PHONY: cover demo docs packages tutorials test check fix lint clean attack
 
 demo: $(VENV)/.demo
 	$(BIN)/veil demo -o out/demo
+
+# the site, into out/site: strict, and nothing in it is loaded from elsewhere
+docs: $(VENV)/.docs
+	$(BIN)/python tools/docs_site.py
 
 # everything
 test: $(VENV)/.dev services lint
@@ -23,6 +30,14 @@ cover: $(VENV)/.dev services
 
 check: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -n $(JOBS) -m "$(QUICK)"
+
+# runs every command of README and tutorials and writes what it prints; CHECK=1 only says what is out of date
+tutorials: $(VENV)/.dev
+	$(BIN)/python tools/console.py $(if $(CHECK),--check)
+
+# sdist and wheel, twice the same bytes; every extra installed alone and used: minutes, with a package index
+packages: $(VENV)/.dev
+	$(BIN)/python tools/packages.py
 
 # tries to break the promises (docs/security.md): 10 minutes; LONG=1 an hour; SEED=... [DRILL=... [TRIAL=...]] the same again
 attack: $(VENV)/.dev services
@@ -42,11 +57,15 @@ $(BIN)/uv:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[demo]'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[demo]' $(PINNED)
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[docs]' $(PINNED)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[dev]'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[dev]' $(PINNED)
 	@touch $@
 
 # mosquitto and chromium for the gateway's tests: installed where that is possible, skipped with a word where not
@@ -57,9 +76,11 @@ services:
 clean:
 	rm -rf $(VENV) out build dist .coverage .coverage.*
 
-# what the container installs, by version and hash: run it to take newer ones on purpose
-LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+# versions of everything (LOCKED=1), and by hash what the container installs: run it to take newer ones on purpose
+PIN := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate
+LOCK := $(PIN) --generate-hashes
 .PHONY: lock
 lock: $(BIN)/uv
+	$(PIN) --extra dev pyproject.toml -o requirements.lock
 	$(LOCK) --extra gateway pyproject.toml -o examples/gateway/requirements.lock
 	$(LOCK) examples/gateway/build.in -o examples/gateway/build.lock

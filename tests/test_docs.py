@@ -1,6 +1,7 @@
 """Documents cannot rot: links lead somewhere, names exist, python blocks run."""
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -9,11 +10,20 @@ import tomllib
 from collections import Counter
 
 import pytest
+import typer
 
+import axe
+import cli_page
+import console
+import docs_site
+import veilstream as vs
+from browser import chromium
+from gatewaykit import wait_until
 from rooms import MODULES, ROOMS, ROOT
+from veilcli import veil
+from veilstream.apps.cli import app
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-TEXT = {str(p.relative_to(ROOT)): p.read_text() for p in PAGES}
+TEXT = {name: (ROOT / name).read_text() for name in docs_site.pages()}
 OURS = [p for place in ("src", "tests", "docs", "tools", "examples") for p in (ROOT / place).rglob("*.*")]
 FILES = [str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.*"), *OURS]]
 README_LINES = 90  # two screens
@@ -66,6 +76,77 @@ def test_every_document_is_found_from_the_readme():
     assert seen == set(TEXT)
 
 
+def test_every_document_has_one_place_in_the_navigation():
+    assert sorted(docs_site.listed()) == sorted(TEXT)
+
+
+SHADOWS = "return [...document.querySelectorAll('*')].map(e => e.shadowRoot?.textContent ?? '').join(' ')"
+TYPING = "const e = document.activeElement; return (e.shadowRoot?.activeElement ?? e).tagName === 'INPUT'"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    if not docs_site.builder():
+        pytest.skip("needs zensical: pip install 'veilstream[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    docs_site.stage(folder / "docs")
+    done = docs_site.build(folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "site"
+
+
+@pytest.mark.slow
+def test_the_site_is_built_and_loads_nothing_from_elsewhere(built):
+    assert docs_site.loads_from_elsewhere(built) == []
+    assert len(list(built.rglob("*.html"))) == len(TEXT) + 1  # and the page for what is not there
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_axe_finds_nothing_serious_and_search_works_from_a_file(built, tmp_path):
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    with chromium(tmp_path / "profile") as browser:
+        browser.get((built / "docs" / "hours.html").as_uri())
+        ActionChains(browser).key_down(Keys.CONTROL).send_keys("k").key_up(Keys.CONTROL).perform()
+        wait_until(lambda: browser.execute_script(TYPING))
+        ActionChains(browser).send_keys("ceiling").perform()
+        wait_until(lambda: re.search(r"\d+ results", browser.execute_script(SHADOWS)))
+        assert axe.findings(browser, (built / "docs" / "formats.html").as_uri()) == {}
+
+
+@pytest.mark.parametrize(
+    ("written", "loads"),
+    [
+        ('<script src="https://a.org/x.js">', True),
+        ("<link rel=stylesheet href=//a.org/x.css>", True),
+        ("a { background: url(https://a.org/x.png) }", True),
+        ('<img alt="" src="../demo.png">', False),
+        ('<a href="https://a.org/">there</a>', False),
+    ],
+)
+def test_the_search_for_what_is_loaded_finds_and_misses(written, loads, tmp_path):
+    (tmp_path / "page.html").write_text(written)
+    assert docs_site.loads_from_elsewhere(tmp_path) == (["page.html"] if loads else [])
+
+
+def test_the_readme_says_what_the_demo_printed():
+    """Its figures are those that tools/console.py wrote into the tutorial."""
+    told = re.search(r"planar Laplace: ([\d.]+) bits per step, ours ([\d.]+); the\s+truth ([\d.]+)", TEXT["README.md"])
+    demo = TEXT["docs/tutorials/demo.md"]
+    row = re.search(r"^ 0\.5 km +([\d.]+) .* ([\d.]+) ± [\d.]+ +([\d.]+) +\d+ ±", demo, re.M)
+    truth = re.search(r"truth reveals ([\d.]+) bits", demo)[1]
+    assert told.groups() == (f"{float(row[2]):.3f}", f"{float(row[1]):.3f}", truth)
+    assert 2.5 < float(row[3]) < 3.5  # "a third"
+
+
+def test_the_recorded_session_is_small_and_stands_alone():
+    text = (ROOT / "docs" / "session.svg").read_text()
+    assert len(text) < 200_000 and "<script" not in text and "http" not in text.replace("http://www.w3.org/", "")
+    assert 100 < float(re.search(r"(\d+) seconds", text)[1]) < 140
+
+
 def test_the_readme_stays_short():
     assert len(TEXT["README.md"].splitlines()) <= README_LINES
 
@@ -85,12 +166,65 @@ def program(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in TEXT if "```python" in TEXT[n]])
+@pytest.mark.parametrize("name", [n for n in TEXT if "```python" in TEXT[n] and "```console" not in TEXT[n]])
 def test_what_is_fenced_as_python_runs(name, tmp_path):
     code = f"exec(compile({program(name)!r}, {name!r}, 'exec'))"
     here = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=here, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+QUICK = ("README.md", "docs/tutorials/home.md")  # others take up to half a minute: make tutorials CHECK=1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUICK)
+def test_a_tutorial_can_be_followed_and_says_what_its_commands_print(name):
+    command = [sys.executable, ROOT / "tools" / "console.py", "--check", ROOT / name]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "same"),
+    [
+        ("leakage 0.4404 bits", "leakage 0.4405 bits", True),
+        ("leakage 0.4404 bits", "leakage 0.5404 bits", False),
+        ("converged; 0.2 s", "converged; 9.1 s", True),
+        ("felt: 1 km", "felt: 3 km", True),
+        ("named in 31 %", "not named in 31 %", False),
+        ("one line", "one line\nand another", False),
+    ],
+)
+def test_what_counts_as_out_of_date(was, now, same):
+    assert (console.differs(was, now) is None) is same
+
+
+FIGURE = re.compile(r"(?<![\w.`])\d+\.\d+(?![\w.`])")
+COMMAND = re.compile(r"^    veil |`[^`]*(?:\bveil \w|\bmake \w|\bpython |tools/\w+\.py|tests/[\w/]+\.py)", re.M)
+MANY = 4  # figures in a section that somebody must have measured
+
+
+def unnamed(text):
+    """Sections with figures and without the command that gives them."""
+    parts = re.split(r"^(?=## )", text, flags=re.M)
+    return [
+        part.partition("\n")[0]
+        for part in parts
+        if len(FIGURE.findall(prose(part))) >= MANY and not COMMAND.search(part)
+    ]
+
+
+@pytest.mark.parametrize("name", [n for n in TEXT if n.startswith("docs/")])
+def test_where_figures_stand_a_command_is_named(name):
+    assert not unnamed(TEXT[name])
+
+
+def test_the_search_for_figures_finds_and_misses():
+    bare = "## Fast\n\n| 1.5 | 2.5 |\n| 3.5 | 4.5 |\n"
+    assert (
+        unnamed(bare) == ["## Fast"] and not unnamed(bare + "(`veil bench core`)\n") and not unnamed("## One\n\n1.5\n")
+    )
 
 
 # --- names -----------------------------------------------------------------------------------------------
@@ -172,10 +306,64 @@ def test_the_vocabulary_owns_up_to_every_class_name_used_twice():
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.M)) == twice
 
 
+# --- the command line, its JSON, metrics --------------------------------------------------------------------
+
+
+def test_the_page_of_the_command_line_says_every_command_and_flag():
+    assert TEXT["docs/cli.md"] == cli_page.page(), "run: python tools/cli_page.py"
+
+
+def flags():
+    verbs = typer.main.get_command(app).commands
+    return [(verb, flag) for verb in verbs for p in verbs[verb].params for flag in p.opts if flag.startswith("-")]
+
+
+def test_no_flag_goes_without_a_word():
+    verbs = typer.main.get_command(app).commands
+    assert not [(verb, p.name) for verb in verbs for p in verbs[verb].params if not p.help]
+    sections = dict(re.findall(r"^## `veil (\w+)`$(.*?)(?=^## |\Z)", TEXT["docs/cli.md"], re.S | re.M))
+    assert not [(verb, flag) for verb, flag in flags() if f"`{flag}`" not in sections[verb]]
+
+
+def keys(value):
+    """Every key of a JSON value, at any depth."""
+    if isinstance(value, dict):
+        return set(value) | {k for v in value.values() for k in keys(v)}
+    return {k for v in value for k in keys(v)} if isinstance(value, list) else set()
+
+
+@pytest.mark.slow
+def test_every_key_that_a_command_prints_is_on_the_page_of_json(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told = set(QUOTED.findall(TEXT["docs/json.md"]))
+    for line in (
+        "fit --synthetic city --steps 1000 -o city.veil",
+        "solve city.veil --avg 40% -o policy.veil",
+        "solve builtin:grid2x3-toy --lambda 1 --certify --seconds 0.5",
+        "audit policy.veil --quick",
+        "start --levels 0:5:1kW -o meter.veil",
+        "strip city.veil -o stripped.veil",
+    ):
+        done = veil(*line.split(), "--json")
+        assert done.returncode == 0, done.stderr
+        names = set(vs.load("city.veil").states.names)  # people's own words, and those of methods, are no keys
+        assert not keys(json.loads(done.stdout)) - told - names, line
+
+
+def test_every_metric_is_on_its_page():
+    source = MODULES["gateway.metrics"].read_text()
+    counters = {f"{name}_total" for name in re.findall(r'CounterMetricFamily\(\s*"(\w+)"', source)}
+    others = set(re.findall(r'(?:GaugeMetricFamily|_histogram)\(\s*"(\w+)"', source))
+    assert set(re.findall(r"^\| `(\w+)", TEXT["docs/metrics.md"], re.M)) == counters | others
+
+
 # --- what is said in several places ------------------------------------------------------------------------
 
 
 def test_one_version_everywhere():
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    """The package has its own from the tag; a release checks that they agree (docs/releasing.md)."""
+    version = re.search(r"^## \[.*?(\d+\.\d+\.\d+)", TEXT["CHANGELOG.md"], re.M)[1]
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
-    assert re.search(rf"^## \[.*{re.escape(version)}", TEXT["CHANGELOG.md"], re.M)
+    assert f'\nversion: "{version}"\n' in (ROOT / "examples" / "homeassistant" / "config.yaml").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["tool"]["hatch"]["version"]["fallback-version"] == f"{version}.dev0"

@@ -28,6 +28,9 @@ TESTS = {
     "core/problem": ["core/test_problem.py", "core/test_policy.py"],
     "core/policy": ["core/test_policy.py", "core/test_new_policy.py", "core/test_ladder.py"],
     "core/release": [
+        "core/test_cyclic.py",
+        "gateway/test_feedback.py",
+        "core/test_ladder.py",
         "core/test_history_meter.py",
         "core/test_release_parts.py",
         "gateway/test_release.py",
@@ -45,7 +48,12 @@ TESTS = {
         "gateway/test_gateway_core.py",
         "gateway/test_gateway_values.py",
         "gateway/test_gateway_conformance.py",
+        "gateway/test_same_path.py",
     ],
+    "gateway/drift": ["gateway/test_status.py", "gateway/test_same_path.py"],
+    "gateway/wire": ["gateway/test_gateway_values.py", "gateway/test_fields.py", "gateway/test_same_path.py"],
+    "gateway/packets": ["gateway/test_packets.py"],
+    "gateway/broker": ["gateway/test_packets.py"],
 }
 QUICK = "not service and not slow and not browser"
 HEAVY = ["hypothesis", "msgspec", "numpy", "pytest", "safetensors.numpy", "scipy.optimize", "scipy.sparse"]

@@ -116,7 +116,7 @@ _register_environment()
 
 
 def _version() -> str:
-    """Of the installed package; pyproject.toml is the one place where it is written."""
+    """Of the installed package, which has it from the last tag."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

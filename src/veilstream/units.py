@@ -84,6 +84,11 @@ def format_duration(seconds: float) -> str:
     return f"{seconds:g} s"
 
 
+def counted(number: int, what: str) -> str:
+    """1 -> "1 user"; 2000 -> "2,000 users"."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def off(amount: str, unit: str, each: str = " on average") -> str:
     """How far off a release is: "0.5 km off on average"; of a distortion that counts steps, "wrong in 5 % of steps"."""
     return f"wrong in {amount} % of steps" if unit == "%" else f"{amount} {unit or 'units'} off{each}"

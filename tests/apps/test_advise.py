@@ -7,7 +7,7 @@ import pytest
 
 from veilcli import veil
 from veilstream.apps.cli.advise import rounded
-from veilstream.apps.headline import Guess, headline
+from veilstream.apps.cli.headline import Guess, headline
 
 
 @pytest.fixture(scope="module")

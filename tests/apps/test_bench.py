@@ -10,7 +10,7 @@ import veilstream as vs
 from fleetkit import meter_table
 from gatewaykit import NEEDS_MOSQUITTO
 from veilcli import veil
-from veilstream.apps.bench import core, cycle, data, felt, fleet, gateway, large, survive
+from veilstream.apps.bench import certificates, core, cycle, data, felt, fleet, gateway, large, survive, total
 from veilstream.core.course import Course
 from veilstream.data.fitting import FitOptions
 
@@ -24,6 +24,15 @@ def test_the_exact_solver_on_the_toy(monkeypatch):
     assert core.bench_curve()["points"] > 10
     lifted = core.bench_lift()
     assert lifted["objective"] == pytest.approx(lifted["same_problem_order_1"], rel=2e-3)  # the lift changes nothing
+
+
+def test_a_certified_gap_is_that_of_the_solution(monkeypatch):
+    case = "binary", vs.Average(weight=1.0)
+    monkeypatch.setattr(certificates, "CASES", {"two states": lambda: vs.builtin_problem(*case)})
+    monkeypatch.setattr(certificates, "everybody", lambda: iter(()))
+    found = certificates.run()["two states"]
+    solution = vs.solve(vs.builtin_problem(*case), certify=True, certify_seconds=2)
+    assert found["gap_percent"] == pytest.approx(100 * solution.gap, abs=1e-3) and found["memory"] >= 1
 
 
 def test_growth_is_that_of_the_two_sides(monkeypatch):
@@ -120,6 +129,22 @@ def test_what_is_felt_is_within_the_limit_for_everybody(tmp_path, monkeypatch):
     assert row["states, felt/limit"] > 1
     assert "note" in found["bob"]
     assert found["all"]["verdict"] == "ok" and found["all"]["people and meters"] == 1
+
+
+@pytest.mark.slow
+def test_a_kept_total_is_kept_in_repeats(tmp_path, monkeypatch):
+    (tmp_path / "smartmeter").mkdir()
+    meter_table(tmp_path / "smartmeter" / "m.csv", {"ann": 24 * 60, "bob": 30})
+    monkeypatch.setenv("VEIL_DATA", str(tmp_path))
+    monkeypatch.setattr(total, "OPTIONS", FitOptions(n_states=6))
+    monkeypatch.setattr(total, "NEAR", 0.02)  # of so short a record
+    found = total.run()
+    row = found["ann"]
+    assert abs(row["off"]) < 1e-3 < abs(row["off without"])
+    assert row["off, repeats"] == pytest.approx(row["off"], abs=4 * row["spread"] / felt.REPEATS**0.5)
+    table = np.genfromtxt(tmp_path / "smartmeter" / "m.csv", delimiter=",", names=True)
+    assert row["total"] == pytest.approx(table["ann"].sum()) and "note" in found["bob"]
+    assert found["all"]["verdict"] == "ok" and found["all"]["meters"] == 1
 
 
 def test_a_course_beyond_a_limit_counts_releases():

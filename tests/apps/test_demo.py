@@ -9,6 +9,7 @@ import pytest
 
 import veilstream as vs
 from veilcli import veil
+from veilstream.apps.cli import demo
 from veilstream.apps.cli.demo import DAY_STEPS, LIMITS_KM, SHOWN_KM, WEEK_STEPS
 from veilstream.data.synthetic import city
 
@@ -58,3 +59,11 @@ def test_its_report_opens_and_its_advice_works(said, folder):
     assert advised
     done = veil(*advised[1].split(), "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["distortion"] <= 0.5 + 1e-6
+
+
+def test_its_advice_can_be_typed_where_the_command_is_not_on_the_path(monkeypatch):
+    monkeypatch.setattr("sys.argv", [".venv/bin/veil", "demo"])
+    monkeypatch.setattr(demo, "which", lambda name: None)
+    assert demo.typed() == ".venv/bin/veil"
+    monkeypatch.setattr(demo, "which", lambda name: "/usr/bin/veil")
+    assert demo.typed() == "veil"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -333,6 +334,22 @@ def test_the_median_curve_is_the_median(ran):
     x, y = median_curve(rows)[30]
     by_hand = [np.interp(x, *shares(r).T) for r in rows if shares(r)[-1, 0] >= x]
     assert y == pytest.approx(np.median(by_hand))
+
+
+def test_a_narrow_terminal_cuts_no_figure_and_one_user_is_one(capsys, monkeypatch, tmp_path):
+    from veilstream.apps.cli.fleet import show
+    from veilstream.apps.fleet.page import headline
+
+    row = {"user": "MAC000002", "steps": 5999, "unit": "kWh", "cycle": None, "audit": {"stands": True}, "level": ""}
+    row |= {"distortion": 0.0406, "leakage": 1.0292, "raw_distortion": 0.04, "raw_leakage": 1.0126}
+    row |= {"leakage_lower": None, "entropy_rate": 2.386, "leakage_share": 0.43}
+    told = {"rows": [row], "notes": [], "failed": {}, "kept": 0, "users": 1, "seconds": 1.0, "engine": "serial"}
+    monkeypatch.setenv("COLUMNS", "60")
+    show(SimpleNamespace(to_json=lambda: told), tmp_path)
+    out = capsys.readouterr().out.splitlines()
+    assert out[1].split() == ["MAC000002", "5,999", "0.04", "(0.0406)", "kWh", "1.0126", "(1.0292)", "2.386", "stands"]
+    assert "at least" not in out[0] and out[2].startswith("1 user done")
+    assert headline(told, [row]) == "1 user has a policy; releases tell 57% less than the truth would."
 
 
 def test_the_page_holds_no_markup_of_a_name_and_asks_for_nothing(ran):

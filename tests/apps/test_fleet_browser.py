@@ -4,24 +4,15 @@ import json
 
 import pytest
 
+import axe
 from browser import chromium
+from fleetkit import row
 from veilstream.apps.fleet.page import page
 from veilstream.apps.fleet.summary import Summary
 
 pytestmark = pytest.mark.browser
 FITS = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 CELLS = "return [...document.querySelectorAll('table.sortable tbody tr')].map(r => r.cells[arguments[0]].textContent)"
-
-
-def row(i, unit):
-    return {
-        "user": f"user {i}", "unit": unit, "states": 8, "steps": 900 + 100 * i, "entropy_rate": 2.0,
-        "blind_distortion": 4.0, "raw_distortion": 1.1 if i % 3 else None, "raw_leakage": 0.2 * i if i % 3 else None,
-        "leakage": 0.1 * i, "leakage_lower": 0.09 * i, "gap": 0.01, "distortion": 1.0, "level": "computed exactly",
-        "may_hide_all": True, "curve": [[1.0, 0.1 * i, None, None], [3.0, 0.01 * i, None, 3.1]],
-        "pool": None, "notes": [],
-        "audit": {"stands": True, "contradictions": [], "named": {"chain": {"released": 0.6, "nothing": 0.3}}},
-    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +56,7 @@ def test_nothing_leaves_the_page_and_no_error(browser):
     urls = [m["params"]["request"]["url"] for m in asked if m["method"] == "Network.requestWillBeSent"]
     assert all(u.startswith(("file:", "data:")) for u in urls)
     assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
+
+
+def test_axe_finds_nothing_serious(browser):
+    assert axe.findings(browser, browser.current_url) == {}

@@ -5,6 +5,7 @@ import pytest
 
 from fleetkit import perturbed
 from real_data import METER, needs_meter
+from veilstream.apps.bench.pooling import losses as losses_of
 from veilstream.apps.fleet import pooling
 from veilstream.apps.fleet.pooling import LIKENESS, PIECES, STRENGTHS, Pool
 from veilstream.core.chain import SMOOTHING, MarkovChain
@@ -119,16 +120,7 @@ def test_with_fifty_steps_of_a_real_meter():
     model = fit_model(read([str(METER)], unit="kWh"), FitOptions())
     n = len(model.states)
     runs = [[s for s, u in zip(model.runs.sequences, model.runs.streams, strict=True) if u == v] for v in range(20)]
-    found = []
-    for who in range(20):
-        longest = max(runs[who], key=len)
-        start = len(longest) // 3
-        pool = Pool([r if v != who else [longest[start : start + 50]] for v, r in enumerate(runs)], n)
-        own = pool.counts[who]
-        rest = transition_counts(runs[who], n) - own
-        population = pool.population(own, np.delete(np.arange(20), who), 0.0)
-        chains = normalised(own + SMOOTHING), population, normalised(own + SMOOTHING + pool.prior(who).pseudo)
-        found.append([-(rest * np.log2(P)).sum() / rest.sum() for P in chains])
+    found = [losses_of(runs, n, who, steps=50, place=1 / 3) for who in range(20)]
     own, population, pooled = np.array(found).T
     assert pooled.mean() < population.mean() - 0.1 and pooled.mean() < own.mean() - 1
     assert ((pooled < own) & (pooled < population)).sum() >= 16

@@ -14,6 +14,7 @@ import pytest
 import veilstream as vs
 from veilcli import veil
 from veilstream import shown
+from veilstream.data.readings import from_arrays
 from veilstream.data.synthetic import city, household
 
 pd = pytest.importorskip("pandas")
@@ -93,6 +94,16 @@ def test_people_are_told_apart_and_columns_may_be_named():
     odd = meter().rename(columns={"time": "when", "kWh": "used"})
     model = vs.fit(odd, columns={"time": "when", "value": "used"}, unit="kWh", n_states=3)
     assert model.states.unit == "kWh" and model.reading == {"columns": "time=when,value=used", "unit": "kWh"}
+
+
+def test_a_column_of_times_is_the_time_whatever_its_name_as_in_parquet():
+    """And what is no single thing, a list, is no column at all."""
+    odd = meter().rename(columns={"time": "measured"})
+    utc = odd["measured"].dt.tz_localize(None).to_numpy()
+    lists = pl.DataFrame({"measured": utc, "kWh": odd["kWh"].to_numpy()}).with_columns(tags=pl.lit(["a"]))
+    for table in (odd, lists):
+        model = vs.fit(table, n_states=3)
+        assert np.array_equal(model.chain.transition, vs.fit(meter(), n_states=3).chain.transition)
 
 
 def test_what_is_missing_is_left_out_and_counted_and_what_is_wrong_is_said_without_its_value():
@@ -209,6 +220,20 @@ def test_without_a_store_a_second_call_draws_again_which_is_warned_of(solution):
         warnings.simplefilter("error")
         two = vs.release(meter(), solution, store=False)
     assert not one["kWh"].equals(two["kWh"])
+
+
+def test_a_limit_that_nobody_can_keep_is_said_in_its_unit():
+    with pytest.raises(vs.InputError, match=r"mean distortion below 0\.\d+ kWh, 0\.001 kWh was asked for; allow more"):
+        vs.solve(vs.fit(meter(), n_states=3), avg="1Wh")
+
+
+def test_readings_are_released_as_their_table_is(solution):
+    """Readings have columns too, and are no DataFrame."""
+    n = 50
+    readings = from_arrays(HOME.t_s[:n], HOME.points[:n], "kWh")
+    with pytest.warns(UserWarning, match="repeatable"):
+        found, table = (vs.release(data, solution, store=False, seed=3) for data in (readings, meter(n)))
+    assert found["value"].to_list() == table["kWh"].to_list()
 
 
 def test_several_readings_of_a_step_give_one_row_at_its_grid_time(solution, tmp_path):

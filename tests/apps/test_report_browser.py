@@ -5,8 +5,11 @@ import time
 
 import pytest
 
+import axe
 import report_pages
 from browser import chromium
+from veilstream.apps.paper.item import Budget
+from veilstream.apps.paper.run import chosen, run
 from veilstream.apps.report.page import render
 
 pytestmark = pytest.mark.browser
@@ -145,3 +148,12 @@ def test_dark_and_print(page):
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
     assert colours["light"][0] == colours["print"][0] != colours["dark"][0]
     assert colours["print"][1] == "none"
+
+
+def test_axe_finds_nothing_serious_here_and_in_the_index_of_the_paper(page, tmp_path):
+    browser, _, path = page
+    meter = tmp_path / "meter.html"
+    meter.write_text(render(report_pages.home()), encoding="utf-8")
+    run(tmp_path, chosen("grid-trajectory"), Budget())
+    for shown in (meter, tmp_path / "index.html", path):
+        assert axe.findings(browser, shown.as_uri()) == {}, shown.name

@@ -1,6 +1,6 @@
 """The list: every drill, and the promise it tries to break."""
 
-from attack import files, kills, machines, openapi, same, wire, workers
+from attack import brokers, files, kills, machines, openapi, path, same, wire, workers
 from attack.drill import Drill
 
 DRILLS = [
@@ -14,6 +14,7 @@ DRILLS = [
     Drill("messages", "nothing is raised, and no verdict depends on a value", wire.messages),
     Drill("wire http", "one request costs one request", wire.http),
     Drill("wire mqtt", "one message costs one message", wire.mqtt, "mosquitto"),
+    Drill("wire broker", "a broker that garbles costs its connection", brokers.garbled),
     Drill("wire nats", "one message costs one message", wire.nats, "nats-server"),
     Drill("openapi", "every answer is one that the description knows", openapi.served),
     Drill("kill pipe", "nothing lost, nothing twice", kills.pipe),
@@ -21,5 +22,6 @@ DRILLS = [
     Drill("kill mqtt", "nothing lost, nothing twice", kills.mqtt, "mosquitto"),
     Drill("kill nats", "nothing lost, nothing twice, no forked memory", kills.nats, "nats-server"),
     Drill("same bytes", "two truths, one release: all that is public is equal", same.equal),
+    Drill("same path", "two truths, one release: the same bytecode runs", path.path),
     Drill("same time", "two truths, one release: it takes as long (rank test)", same.as_long),
 ]

@@ -26,6 +26,7 @@ ELSEWHERE = {  # drills that have a test of their own, where their promise is
     "veil files": "test_hostile_files.py",
     "flipped bytes": "gateway/test_second_draws.py",
     "two workers": "gateway/test_nats_faults.py",
+    "same path": "gateway/test_same_path.py",
     "kill mqtt": "gateway/test_gateway_mqtt.py",
     "kill nats": "gateway/test_gateway_nats.py",
 }
@@ -61,6 +62,14 @@ def slower(json):
     return value
 
 
+def raising(json):
+    """What is no number is found out by an exception."""
+    try:
+        return float(bytes(json))
+    except ValueError:
+        return math.nan
+
+
 ENCODE, NUMBER = Space.encode, wire._number
 PLANTED = {
     "core": (Settler, "_closed", lambda self, s, r, last, find: None),  # steps are drawn again
@@ -69,6 +78,7 @@ PLANTED = {
     "messages": (wire, "_number", lambda json: float(bytes(json))),
     "same bytes": (Space, "encode", telling),
     "same time": (wire, "_number", slower),
+    "same path": (wire, "_number", raising),
     "flipped bytes": (Store, "_unsealed", staticmethod(lambda checksum, *row: False)),
 }
 

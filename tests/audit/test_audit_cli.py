@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import pytest
 import veilstream as vs
 from real_data import GEOLIFE, needs_geolife
 from veilcli import veil
+from veilstream.audit.verdict import _against_words
 from veilstream.container import pack, unpack
+from veilstream.core.interval import Interval
 
 
 def process(*args, before="", **kwargs):
@@ -220,3 +223,17 @@ def test_figures_are_never_cut_however_narrow_the_terminal():
     console = Console(file=io.StringIO(), width=80)
     print_whole(console, table(Sheet("At equal mean distortion", tuple("abcdefgh"), [(cells, True)])))
     assert all(cell in console.file.getvalue() for cell in cells)
+
+
+def test_a_ratio_to_next_to_nothing_is_not_said():
+    """Measured leakage whose interval reaches down to nothing is no denominator."""
+
+    def audited(low, value, high, top1):
+        seen = SimpleNamespace(leakage=Interval(value, low, high), adversaries={"filter": {"released": top1}})
+        return SimpleNamespace(settings=[seen], distortion=0.5, name="planar-laplace")
+
+    other = audited(0.05, 0.06, 0.07, SimpleNamespace(top1=0.9))
+    sure, unsure = (audited(low, 0.01, 0.012, SimpleNamespace(top1=0.8)) for low in (0.009, -0.001))
+    assert "leaks 6.0 times as much, and lets the place" in _against_words(sure, other, "km", "km")
+    told = _against_words(unsure, other, "km", "km")
+    assert "leaks 0.06 bits where this policy leaks 0.01 [-0.001, 0.012], and lets" in told

@@ -64,9 +64,9 @@ def information(chain, policy, n, first):
     return sum(p * np.log2(p / (p_x[x] * p_y[y])) for (x, y), p in joint.items() if p > 0)
 
 
-@pytest.mark.parametrize("first", [0, 1, 5])
-def test_the_meter_adds_up_to_the_information_of_two_states_and_three_phases(first):
-    chain = cyclic()
+@pytest.mark.parametrize(("first", "phases"), [(0, 3), (1, 3), (5, 3), (1, 2)])
+def test_the_meter_adds_up_to_the_information_of_two_states_and_few_phases(first, phases):
+    chain = cyclic(phases)
     policy, n = clock_policy(chain), 5
     mechanism = Mechanism(policy, problem_on(chain))
     total = 0.0
@@ -178,6 +178,18 @@ def test_a_course_felt_exactly_is_the_mean_over_draws_with_the_clock_jumping():
     assert course.felt(policy) == pytest.approx(drawn.felt, abs=4 * drawn.felt_se)
     other = Course(z, gaps, course.distances, [0, 5])
     assert abs(course.felt(policy) - other.felt(policy)) > 1e-4  # the hour matters
+
+
+def test_nothing_told_by_the_hour_is_the_best_release_of_every_phase():
+    """Step by step: of all ways from phases to releases the best one; gaps move the phase on."""
+    chain, rng = cyclic(2, 3), np.random.default_rng(4)
+    gaps = np.array([0, 0, 1, 0, 2, 0])
+    phase = [(1 + t + int(gaps[: t + 1].sum())) % 2 for t in range(6)]
+    distance = rng.random((6, 3)) + np.abs(np.arange(3) - 2 * np.array(phase)[:, None])
+    course = Course([np.zeros(6, int)], [gaps], [distance], [1])
+    ways = itertools.product(range(3), repeat=2)
+    best = min(np.mean([distance[t, way[k]] for t, k in enumerate(phase)]) for way in ways)
+    assert course.blind(chain) == pytest.approx(best) and course.blind() > best
 
 
 def test_what_the_truth_would_tell_of_a_course_knows_the_hour():

@@ -175,3 +175,11 @@ def test_blahut_arimoto_left_to_itself_gets_within_its_tolerance():
     r = blahut_arimoto(b, cost)[1]
     K = np.exp2(-cost)
     assert r[0] > 0.9 and np.log2(((b / (K @ r)) @ K).max()) < 1e-6  # Blahut's bound, and not where it began
+
+
+@pytest.mark.parametrize(("said", "infinite"), [(True, False), (False, True), (True, True)])
+def test_what_must_never_be_shown_is_what_is_said_and_what_costs_infinitely_much(said, infinite):
+    chain, never = vs.MarkovChain([[0.8, 0.2], [0.3, 0.7]]), np.array([[False, False], [said, False]])
+    d = np.array([[0.0, np.inf if infinite else 1.0], [1.0, 0.0]])
+    problem = vs.Problem(chain, d, vs.Average(weight=1.0), forbidden=never if said else None)
+    np.testing.assert_array_equal(problem.forbidden, never | (d == np.inf))

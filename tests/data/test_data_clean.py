@@ -65,6 +65,13 @@ def test_the_period_of_values_is_their_median_distance():
     assert default_period_s(readings) == 1800.0
 
 
+def test_a_sensor_that_is_seconds_off_has_a_round_period():
+    """A period of 298 s would drift through the day, and no clock divides by it."""
+    for apart, period in ((298, 300), (905, 900), (59, 60), (400, 400)):
+        readings = from_arrays(apart * np.arange(9.0), np.zeros((9, 1)), "mg/dL")
+        assert default_period_s(readings) == period
+
+
 def made(step, trace=None):
     step = np.asarray(step)
     trace = np.zeros_like(step) if trace is None else np.asarray(trace)

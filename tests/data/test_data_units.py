@@ -4,7 +4,7 @@ import pytest
 
 from veilstream.data.columns import guess_unit
 from veilstream.errors import InputError
-from veilstream.units import format_duration, parse_duration, parse_length_m, parse_quantity
+from veilstream.units import counted, format_duration, parse_duration, parse_length_m, parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,10 @@ def test_durations_and_lengths():
     for bad in ("0s", "-5min", "5parsec"):
         with pytest.raises(InputError):
             parse_duration(bad)
+
+
+def test_one_is_not_several():
+    assert [counted(n, "user") for n in (0, 1, 2, 1000)] == ["0 users", "1 user", "2 users", "1,000 users"]
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,10 @@ def test_a_reading_is_found_by_the_names_of_its_fields(message, columns):
     assert same(one(message, columns=columns), OWN if "ts" not in message else OWN | {"t": 7_200_000_000})
 
 
+def test_large_times_are_milliseconds_where_the_name_is_not_ours():
+    assert same(one({"stream": "a", "ts": 1_700_000_000_000, "sgv": 5.5}), OWN | {"t": 1_700_000_000})
+
+
 def test_on_a_map_and_in_a_batch():
     place = {"stream": "a", "t": 7200, "lat": 1.5, "lon": 2.5}
     named = {"device": "a", "time": 7200, "latitude": 1.5, "longitude": 2.5}

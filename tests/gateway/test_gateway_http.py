@@ -12,6 +12,7 @@ from http.client import HTTPConnection
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
+import axe
 from browser import chromium
 from gatewaykit import artefact, core_of, places, wait_until
 from httpkit import Server
@@ -248,6 +249,7 @@ def test_the_page_in_a_browser(tmp_path, browser):
             asked = {u for u in asked if u.startswith(("http", "ws"))}  # not the browser's own start page
             assert asked
             assert all(u.startswith(server.url + "/") for u in asked), asked
+            assert axe.findings(browser) == {}
             browser.execute_script(
                 "const s = document.createElement('script'); s.textContent = 'window.broken = 1';"
                 "document.body.append(s); new Image().src = 'http://127.0.0.1:1/x.png';"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, levels, places, wait_until
 from mqttkit import Client
 from veilstream.apps.bench.mosquitto import Mosquitto, free_port
 from veilstream.apps.cli import main
@@ -139,11 +139,30 @@ def test_names_are_guessed_as_fit_guesses_them_and_milliseconds_are_no_seconds(t
         assert json.loads(told_one)["stream"] == "eve"
 
 
+def test_no_number_is_too_long_to_be_a_reading(tmp_path):
+    """Python refuses integers of some thousand digits: that a line was refused told of its value."""
+    lines = [b'{"time":%d,"stream":"a","temp":%b}\n' % at for at in enumerate([b"3", b"9" * 5000, b"-" + b"9" * 9000])]
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        assert len(run(core, b"".join(lines)).splitlines()) == 3
+        assert core.stats.refused["unreadable"] == 0
+
+
 def test_a_wide_table_has_a_stream_in_every_column(tmp_path):
     with core_of(artefact(tmp_path / "p.veil")) as core:
         rows = list(csv.DictReader(io.StringIO(run(core, b"t,east,west\n0,1,2\n1,3,\n").decode())))
         assert [(r["stream"], r["t"]) for r in rows] == [("east", "0"), ("west", "0"), ("east", "1"), ("west", "1")]
         assert core.store.load("", "west").faults == 1
+
+
+def test_a_sensors_words_for_beyond_its_range_are_numbers(tmp_path):
+    """As `veil fit` reads them; any other word is a fault, counted in private."""
+    art = levels(tmp_path / "p.veil", "mg/dL")
+    table = "Timestamp,Glucose Value (mg/dL)\n" + "".join(f"{60 * i},{v}\n" for i, v in enumerate(("Low", "high", "?")))
+    lines = b'{"timestamp":180,"Glucose Value (mg/dL)":"High"}\n'
+    with core_of(art) as core:
+        run(core, table.encode())
+        run(core, lines)
+        assert core.stats.released == 4 and core.store.load("", "stream").faults == 1
 
 
 def test_people_are_never_merged_without_a_word(tmp_path):
@@ -195,7 +214,7 @@ def test_the_command_takes_what_fit_takes(tmp_path, veil):
     future = track.with_name("far.csv")
     future.write_text("time,lat,lon\n2023-01-01T00:00:00Z,39.9,116.3\n2999-01-01T00:00:00Z,39.9,116.3\n")
     said = veil("release", policy, future, "--no-store").stderr.decode()
-    assert "! refused 1 readings: 1 ahead (this step lies further ahead" in said
+    assert "! refused 1 reading: 1 ahead (this step lies further ahead" in said
 
 
 def test_a_line_without_end_is_refused_in_constant_memory(tmp_path):

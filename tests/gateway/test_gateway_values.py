@@ -1,8 +1,6 @@
 """Values as they come to the gateway: faults are released like any other, what cannot be read is refused."""
 
-import gc
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -120,28 +118,6 @@ def test_numbers_that_json_does_not_know_are_points_that_cannot_be_read(data, po
 @pytest.mark.parametrize("data", [b'{"t":1,"value":Nan}', b'{"t":1,"value":N', b'{"t":1,"v":"', b"NaN"])
 def test_what_only_looks_like_such_a_number_is_refused(data):
     assert parse(data, GRID, "a") in (Refusal.unreadable, [Refusal.unreadable])
-
-
-@pytest.fixture
-def no_collection():
-    """Hypothesis is called at every garbage collection, which may fall into any of the calls that are counted."""
-    gc.disable()
-    yield
-    gc.enable()
-
-
-def test_every_number_takes_the_same_way(no_collection):
-    """No value is parsed a second time, by another parser: that took longer, which could be seen."""
-    calls: list[list[str]] = []
-    for value in (b"3.25", b"NaN", b"1e400", b"-Infinity", b"9" * 80):
-        seen: list[str] = []
-        sys.setprofile(
-            lambda frame, what, arg, seen=seen: seen.append(frame.f_code.co_name) if what == "call" else None
-        )
-        parse(b'{"stream":"a","t":1,"value":%s}' % value, GRID)
-        sys.setprofile(None)
-        calls.append([name for name in seen if name != "_end"])
-    assert all(c == calls[0] for c in calls)
 
 
 def test_a_bad_item_does_not_spoil_its_batch():

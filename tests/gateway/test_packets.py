@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from veilstream.apps.bench import mosquitto
 from veilstream.gateway import packets
-from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
+from veilstream.gateway.broker import AT_ONCE_BYTES, GOODBYE_S, BrokerLost, BrokerSettings, Connection
 
 TOPICS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="+#"), min_size=1, max_size=50)
 WELCOME, GRANTED = bytes((packets.CONNACK, 2, 0, 0)), bytes((packets.SUBACK, 3, 0, 1, 1))
@@ -65,9 +65,9 @@ class Broker:
                 except OSError:
                     return
 
-    def connection(self, *filters: str, **settings) -> Connection:
+    def connection(self, *filters: str, largest: int = packets.LONGEST, **settings) -> Connection:
         port = self.listening.getsockname()[1]
-        return Connection(BrokerSettings("127.0.0.1", port, "me", status_topic="", **settings), list(filters))
+        return Connection(BrokerSettings("127.0.0.1", port, "me", status_topic="", **settings), list(filters), largest)
 
 
 def turns(connection: Connection, seconds: float, done: Callable[[], object] = lambda: False) -> None:
@@ -86,6 +86,28 @@ def test_packets_that_come_byte_by_byte_are_whole_in_the_end():
     connection.drop()
 
 
+@pytest.mark.parametrize("piece", [700, 65_536])
+def test_of_a_message_too_long_the_beginning_is_kept_and_what_follows_is_heard(piece):
+    """One of 256 MB took three times that, and after the end of the process it came again, and again."""
+    size = 30 * piece
+    data = GRANTED + packets.publish(b"in/a", b"x" * size, 7) + packets.publish(b"in/b", b"{}", 8) + packets.puback(9)
+    broker = Broker(WELCOME, *[data[i : i + piece] for i in range(0, len(data), piece)])
+    connection, most = broker.connection("in/+", largest=600), 0
+    until = time.monotonic() + 10
+    while not connection.confirmed and time.monotonic() < until:
+        connection.turn(0.02)
+        most = max(most, len(connection._read))
+    long, short = connection.inbox
+    assert (long.topic, long.mid, long.payload) == ("in/a", 7, b"x" * (600 - 8))
+    assert (short.topic, short.mid, short.payload) == ("in/b", 8, b"{}") and most <= 600 + AT_ONCE_BYTES
+    connection.drop()
+
+
+def test_only_a_message_may_be_longer_than_any():
+    with pytest.raises(BrokerLost, match="longer than any"):
+        turns(Broker(WELCOME, bytes((packets.SUBACK, 0xFF, 0xFF, 0x7F)) + bytes(900)).connection(largest=600), 3)
+
+
 def test_what_it_says_first_is_a_connect_with_will_user_and_session():
     broker = Broker(WELCOME)
     port = broker.listening.getsockname()[1]
@@ -98,6 +120,31 @@ def test_what_it_says_first_is_a_connect_with_will_user_and_session():
     rest = b"".join(len(part).to_bytes(2) + part if i != 1 else part for i, part in enumerate(said))
     assert broker.heard.startswith(bytes((0x10, len(rest))) + rest + packets.publish(b"st", b"online", 1, retain=True))
     connection.drop()
+
+
+def test_a_password_goes_with_a_user_and_a_user_may_go_alone():
+    assert packets.connect("", 30, None, "secret", None) == packets.connect("", 30, None, None, None)
+    alone = packets.connect("me", 30, "ann", None, None)
+    assert alone[9] == 0x80 and alone.endswith(b"\0\3ann")
+
+
+@pytest.mark.parametrize(("code", "denied"), [(0, []), (1, []), (0x80, ["in/+"])])
+def test_a_subscription_that_is_not_granted_is_told(code, denied):
+    connection = Broker(WELCOME, bytes((packets.SUBACK, 3, 0, 1, code))).connection("in/+")
+    assert connection.denied == denied
+    connection.drop()
+
+
+def test_who_says_goodbye_waits_until_that_is_heard_and_no_longer():
+    broker = Broker(WELCOME, packets.puback(1), packets.puback(2), pause_s=0.4)
+    settings = BrokerSettings("127.0.0.1", broker.listening.getsockname()[1], "me", status_topic="st")
+    connection, start = Connection(settings, []), time.monotonic()
+    connection.close()
+    assert 0.5 < time.monotonic() - start < GOODBYE_S
+    until = time.monotonic() + 5
+    while not broker.heard.endswith(packets.DISCONNECT) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert broker.heard.endswith(packets.publish(b"st", b"offline", 2, retain=True) + packets.DISCONNECT)
 
 
 @pytest.mark.parametrize(
@@ -118,12 +165,13 @@ def test_a_broker_that_refuses_or_garbles_is_one_line(says, line):
         broker.connection("in/+", timeout_s=3)
 
 
-@given(data=st.binary(max_size=200))
-def test_whatever_bytes_come_either_make_packets_or_are_no_mqtt(data):
+@given(data=st.binary(max_size=200), largest=st.sampled_from([10, packets.LONGEST]))
+def test_whatever_bytes_come_either_make_packets_or_are_no_mqtt(data, largest):
     connection = Connection.__new__(Connection)
     connection.inbox, connection.confirmed, connection.denied = [], [], []
     connection._read, connection._unsent, connection._filters = bytearray(data), bytearray(), ["in/+"]
     connection._mid, connection._pinged = 0, False
+    connection._largest, connection._left, connection._begun = largest, 0, None
     try:
         connection._take()
     except BrokerLost:

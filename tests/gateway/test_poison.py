@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from attack.path import Told
 from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, wait_until
 from httpkit import Server
 from mqttkit import Client, serving
@@ -17,6 +18,7 @@ from veilstream.gateway import pipe
 from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.mqtt import MqttGateway
 from veilstream.gateway.outcome import Status
+from veilstream.gateway.packets import Heard
 from veilstream.gateway.service import Clock
 from veilstream.gateway.settle import Settler
 from veilstream.gateway.topics import Route
@@ -32,6 +34,17 @@ def broker(request, tmp_path):
     mosquitto = Mosquitto(folder, *getattr(request, "param", ()))
     yield mosquitto
     mosquitto.stop()
+
+
+@pytest.mark.parametrize("topic", [b"in/a+b", b"in/#", b"in/+", b"in/\xff", b"in/a/b", b"elsewhere", b""])
+def test_a_topic_that_no_release_can_go_to_costs_its_message_alone(tmp_path, topic):
+    """No broker should deliver one with wildcards. It ended the gateway, and its outbox every restart."""
+    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
+        told = Told(core)
+        told.broker.inbox.append(Heard(topic, b'{"t":1,"value":3}', 1, 5, False))
+        told.over_mqtt(b'{"t":1,"value":3}')
+        assert [to for to, _ in told.broker.said] == ["out/a"] and not told.broker.inbox
+        assert core.stats.refused["stream"] == 1 and core.stats.refused["unhandled"] == 0
 
 
 @pytest.mark.parametrize("t", NO_TIMES)

@@ -57,7 +57,7 @@ def test_the_ceiling_holds_and_nothing_looks_beyond_it(meter):
     x = rng.integers(16, size=(2, 50, 60))
     x[1, :, :3] = x[0, :, :3]
     one, other = (release_many(policy, v, problem, ceiling=2.0, meter=meter, seed=4) for v in x)
-    assert (one.leaked_bits <= 2.0).all()
+    assert (one.leaked_bits < 2.0).all()  # and not put there: what it is beyond is not added
     assert one.leaked_bits.max() > 0.5
     free = release_many(policy, x[0], problem, meter=meter, seed=4)
     assert (free.leaked_bits > 2.0).all()
@@ -90,6 +90,17 @@ def test_an_instantaneous_limit_that_cannot_be_kept_blind_makes_the_stream_silen
     shown = release_many(window_policy(wide), x, wide, ceiling=1.0)
     assert (shown.y != SILENT).all()
     assert (wide.distortion[x, shown.y] <= 2).all()
+
+
+def test_a_stream_that_may_show_nothing_without_looking_is_silent_among_others():
+    """Every release is forbidden to some state: a draw that does not look is then none, and costs no bits."""
+    problem = Problem(TINY.chain, hamming(2), Average(weight=1.0), forbidden=~np.eye(2, dtype=bool))
+    mechanism = Mechanism(WindowPolicy.of_table(np.eye(2)), problem)
+    start = mechanism.start(3)
+    after, y = mechanism.step(start, np.array([1, BLIND, 0]), np.full(3, 0.5))
+    assert y.tolist() == [1, SILENT, 0]
+    assert after.total[1] == start.total[1] and (after.total[[0, 2]] > 0).all()
+    np.testing.assert_allclose(after.belief[1], start.belief[1] @ TINY.chain.transition, atol=1e-12)
 
 
 def test_skip_moves_the_belief_and_the_meter_stays():
@@ -154,7 +165,7 @@ def test_secure_uniforms_are_uniform_and_never_shared_with_a_child():
     assert SecureUniforms()(5).tolist() != SecureUniforms()(5).tolist()
 
 
-@pytest.mark.parametrize("bad", [99, -2, 1.5, "home"])
+@pytest.mark.parametrize("bad", [99, 2, -2, 1.5, "home"])
 def test_a_bad_symbol_is_refused_without_saying_which(bad):
     with pytest.raises(InputError) as error:
         Releaser(window_policy(TINY), TINY).release(bad)

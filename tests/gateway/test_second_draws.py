@@ -1,5 +1,7 @@
 """A step is drawn once, whatever is renamed, deleted, put back, or flipped under a gateway."""
 
+import contextlib
+import errno
 import json
 import os
 import shutil
@@ -42,7 +44,7 @@ def test_streams_of_a_space_that_is_not_served_are_not_forgotten(tmp_path):
     store = Store(tmp_path / "s.db", TWO)
     store.commit(Batch([Stream("meters", "7", last_step=3)]))
     store.close()
-    says = r"1 streams of the space 'meters'.*IN OUT POLICY meters.*`idle=meters`"
+    says = r"1 stream of the space 'meters'.*IN OUT POLICY meters.*`idle=meters`"
     with pytest.raises(StoreError, match=says) as error:
         Store(tmp_path / "s.db", {**ONE, "meters/#": TWO["meters"]})
     assert "\n" not in str(error.value)
@@ -146,6 +148,66 @@ def test_a_store_that_was_closed_may_move_without_its_count(tmp_path):
     (tmp_path / "s.db").rename(tmp_path / "moved.db")
     with core_of(art, tmp_path / "moved.db") as core:
         assert {o.status.name for o in core.process(readings(9.0)).outcomes} == {"repeated"}
+
+
+def at_every_line(function, folder, name) -> list[dict[str, bytes]]:
+    """The files as they are at every line of the store's code while this is called: what a kill there would leave."""
+    found = []
+
+    def look(frame, event, _):
+        if frame.f_code.co_filename.endswith(("gateway/store.py", "gateway/seal.py")):
+            files = {f.name: f.read_bytes() for f in folder.glob(f"{name}*") if not f.name.endswith("-shm")}
+            found.extend([files] if files not in found[-1:] else [])
+            return look
+        return None
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return found
+
+
+@pytest.mark.parametrize("was", ["new", "closed", "moved", "killed"])
+def test_who_is_killed_while_it_opens_has_lost_nothing(tmp_path, was):
+    """Killed between making the store and writing its count, a gateway was told of lost commits for ever."""
+    if was == "killed":
+        artefact(tmp_path / "p.veil")
+        crash(tmp_path)
+    elif was != "new":
+        with contextlib.closing(Store(tmp_path / "s.db", ONE)) as store:
+            store.commit(Batch(streams=[Stream("", "a")]))
+    if was == "moved":
+        (tmp_path / "s.db-count").unlink()
+    opened = []
+    states = at_every_line(lambda: opened.append(Store(tmp_path / "s.db", ONE)), tmp_path, "s.db")
+    opened[0].close()
+    assert len(states) > 2
+    for i, files_then in enumerate(states):
+        (tmp_path / str(i)).mkdir()
+        for name, data in files_then.items():
+            (tmp_path / str(i) / name).write_bytes(data)
+            (tmp_path / str(i) / name).chmod(0o600)
+        Store(tmp_path / str(i) / "s.db", ONE).close()
+
+
+def test_the_count_is_on_the_disk_before_the_store_is_in_use(tmp_path, monkeypatch):
+    """After a power cut an older count is one; none at all would be lost commits. SQLite syncs by itself."""
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.stat(fd).st_ino), fsync(fd)))
+    Store(tmp_path / "s.db", ONE).close()
+    assert synced == [(tmp_path / "s.db-count").stat().st_ino, tmp_path.stat().st_ino]
+
+
+def test_a_count_that_cannot_be_written_is_a_line(tmp_path, monkeypatch):
+    def full(fd, data, at):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StoreError, match="No space left"):
+        Store(tmp_path / "s.db", ONE)
 
 
 # --- bytes -------------------------------------------------------------------------------------------------

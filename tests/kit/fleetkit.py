@@ -45,3 +45,15 @@ def square(task):
     if number < 0:
         raise ValueError(f"the true value is {number}")
     return number * number
+
+
+def row(i, unit):
+    """Of the summary: one user of a page."""
+    return {
+        "user": f"user {i}", "unit": unit, "states": 8, "steps": 900 + 100 * i, "entropy_rate": 2.0,
+        "blind_distortion": 4.0, "raw_distortion": 1.1 if i % 3 else None, "raw_leakage": 0.2 * i if i % 3 else None,
+        "leakage": 0.1 * i, "leakage_lower": 0.09 * i, "gap": 0.01, "distortion": 1.0, "level": "computed exactly",
+        "may_hide_all": True, "curve": [[1.0, 0.1 * i, None, None], [3.0, 0.01 * i, None, 3.1]],
+        "pool": None, "notes": [],
+        "audit": {"stands": True, "contradictions": [], "named": {"chain": {"released": 0.6, "nothing": 0.3}}},
+    }  # fmt: skip

@@ -7,6 +7,7 @@ from veilstream.audit.measures import NATS, Measure
 from veilstream.audit.run import Audit
 from veilstream.audit.settings import Setting
 from veilstream.core.interval import Interval
+from veilstream.units import counted
 
 WHO = {"predictor": "before release", "filter": "at release", "smoother": "whole trace"}
 CASE = {"nothing": "nothing seen", "truth": "truth seen"}
@@ -38,7 +39,8 @@ def sheets(found: Audit) -> list[Sheet]:
 
 
 def _exact(setting: Setting, unit: str) -> Sheet:
-    title = f"Who knows chain and policy, {SETTING[setting.name]}: {setting.traces} traces, {setting.steps:,} steps"
+    size = f"{counted(setting.traces, 'trace')}, {setting.steps:,} steps"
+    title = f"Who knows chain and policy, {SETTING[setting.name]}: {size}"
     most = ("home", "work") if unit == "km" else ("1st", "2nd")
     head = ("guessing", "nats", "bits", "top 1", "top 3", f"error {unit}".rstrip(), "found", *most)
     rows = []

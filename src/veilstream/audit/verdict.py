@@ -196,9 +196,13 @@ def _span(v: Interval | None, sign: str = "") -> str:
 
 def _against_words(own: Audited, other: Audited, unit: str, of: str) -> str:
     a, b = (p.settings[-1].adversaries["filter"]["released"] for p in (own, other))
-    leak_a, leak_b = (p.settings[0].leakage.value for p in (own, other))
-    times = f"{leak_b / leak_a:.1f} times" if leak_a > 1e-6 else f"{leak_b:.3f} bits against"
+    leak_a, leak_b = (p.settings[0].leakage for p in (own, other))
+    if leak_a.low > leak_a.value / 2:
+        more = f"leaks {leak_b.value / leak_a.value:.1f} times as much"
+    else:  # known too roughly for a ratio
+        span = f"[{leak_a.low:.2g}, {leak_a.high:.2g}]"
+        more = f"leaks {leak_b.value:.3g} bits where this policy leaks {leak_a.value:.2g} {span}"
     return (
-        f"At the same mean distortion ({own.distortion:.3g} {of or 'units'}) {other.name} leaks {times} as much, and "
+        f"At the same mean distortion ({own.distortion:.3g} {of or 'units'}) {other.name} {more}, and "
         f"lets the {noun(unit)} be named {b.top1:.0%} of the time instead of {a.top1:.0%}."
     )

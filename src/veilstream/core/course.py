@@ -90,9 +90,14 @@ class Course:
         np.add.at(cost, z, d)
         return float(np.where(allowed, cost, np.inf).min(1)[np.unique(z)].sum() / self.steps)
 
-    def blind(self) -> float:
-        """The mean distance of always releasing the one thing that is best for all."""
-        return float(np.concatenate(self.distances).sum(0).min() / self.steps)
+    def blind(self, chain: MarkovChain | None = None) -> float:
+        """The mean distance of always releasing the one thing that is best for all; with a chain, for its phase."""
+        if chain is None:
+            return float(np.concatenate(self.distances).sum(0).min() / self.steps)
+        cost = np.zeros((chain.phases, self.distances[0].shape[1]))
+        for gaps, distance, first in zip(self.gaps, self.distances, self.first, strict=True):
+            np.add.at(cost, chain.phase(first + np.arange(len(gaps)) + np.cumsum(gaps)), distance)
+        return float(cost.min(1).sum() / self.steps)
 
     def halves(self, least: int = 0) -> "tuple[Course, Course]":
         """The earlier half of its traces or weeks, and the later one: to choose on the one and to tell of the other.

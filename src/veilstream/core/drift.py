@@ -88,6 +88,14 @@ def claimed_felt(provenance: Mapping[str, Any]) -> float | None:
     return float(value) if isinstance(value, int | float) and np.isfinite(value) else None
 
 
+def closed(
+    gone: float, n: float, s: float, units: float, N: float, S: float, NN: float, NS: float, SS: float
+) -> tuple[float, float, float, float, float, float, float, float]:
+    """The values of `Sums` when the trace or week is over (gone = 1.0) or goes on (0.0): one as quick as the other."""
+    a, b = gone * n, gone * s
+    return n - a, s - b, units + (a > 0), N + a, S + b, NN + a * n, NS + a * s, SS + b * s
+
+
 class Sums(NamedTuple):
     """All that an interval needs of the values of any number of traces or weeks: of each its count n and its sum s.
 
@@ -107,8 +115,7 @@ class Sums(NamedTuple):
 
     def closed(self) -> "Sums":
         """The trace or week is over."""
-        n, s, units, N, S, NN, NS, SS = self
-        return Sums(0.0, 0.0, units + (n > 0), N + n, S + s, NN + n * n, NS + n * s, SS + s * s)
+        return Sums(*closed(1.0, *self))
 
     @property
     def of(self) -> int:

@@ -125,6 +125,13 @@ class MemoryPolicy(FactoredPolicy, kind="memory"):
     def update(self, memory: Memory, y: ArrayLike, channel: Array | None = None) -> Memory:
         return np.asarray(self.next[np.asarray(memory, dtype=np.int64), np.asarray(y)])
 
+    def output_model_at(self, windows: Index, y: Index) -> Array:
+        """Of all memories that the newest release leads to, the mean."""
+        last, Y = newest(self.next), self.n_outputs
+        model = np.zeros((Y, Y))
+        np.add.at(model, last, self.output_model)
+        return np.asarray((model / np.maximum(np.bincount(last, minlength=Y), 1)[:, None])[windows % Y, y])
+
     def export(self) -> Export:
         arrays = {"output_model": self.output_model, "kernel": self.kernel, "next": self.next}
         return {"kind": self.kind, "first": self.first}, arrays

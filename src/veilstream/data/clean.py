@@ -5,12 +5,16 @@ Nothing here looks ahead in a way a gateway could not bear: what is dropped is o
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from veilstream.data.readings import MICROSECONDS, Readings
 from veilstream.data.states import apart_km
+
+if TYPE_CHECKING:
+    import polars as pl
 
 MAX_ROUNDS = 10
 
@@ -22,6 +26,8 @@ def clean(readings: Readings, max_speed_kmh: float) -> Readings:
 
 
 def _in_order(readings: Readings) -> Readings:
+    import polars as pl
+
     frame, account = readings.frame, readings.account
     same_trace = (pl.col("stream") == pl.col("stream").shift()) & (pl.col("trace") == pl.col("trace").shift())
     backward = frame.select((same_trace & (pl.col("t") < pl.col("t").shift())).sum()).item()
@@ -46,6 +52,8 @@ def _drop_spikes(readings: Readings, max_speed_kmh: float) -> Readings:
 
     An end point counts as a spike if its only neighbour is impossibly far and that one's other neighbour is not.
     """
+    import polars as pl
+
     frame, account = readings.frame, readings.account
     dropped = 0
     for _ in range(MAX_ROUNDS):

@@ -93,6 +93,11 @@ _UNIT_NAMES = {
     "kwh": "kWh", "wh": "Wh", "mwh": "MWh", "kw": "kW", "w": "W", "mg/dl": "mg/dL", "mmol/l": "mmol/L", "bpm": "bpm",
 }  # fmt: skip
 
+BEYOND: dict[str, dict[str, float]] = {
+    "mg/dL": {"low": 39.0, "high": 401.0},
+    "mmol/L": {"low": 2.1, "high": 22.3},
+}  # what Dexcom writes instead of a number below 40 and above 400 mg/dL; other sensors' words have other limits
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -110,6 +115,16 @@ class Layout:
     @property
     def kind(self) -> str:
         return "position" if self.lat else "value"
+
+    @property
+    def words(self) -> dict[str, float]:
+        """Words among the values, in small letters, that stand for a number."""
+        return BEYOND.get(self.unit, {})
+
+    def meant(self, value: object) -> object:
+        """The number where the value is such a word, the value itself elsewhere."""
+        words = self.words
+        return words.get(value.strip().lower(), value) if words and isinstance(value, str) else value
 
     @property
     def used(self) -> set[str | None]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from veilstream.data.find import Stops, cell_numbers, stop_labels, stop_places, stops_of
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
+from veilstream.units import counted
 
 RESOLUTION_M = 1000.0
 SHARE = 0.95  # of readings within the resolution of their state
@@ -56,14 +57,12 @@ def stops_and_cells(
     number = np.arange(len(states))
     states = states[(number < len(places)) | np.isin(number, _space(states, len(places)).encode(away))]
     n_cells = len(states) - len(places)
+    stops, wide = counted(len(places), "stop"), counted(n_cells, "cell")
     if len(states) < 2:
-        raise InputError(
-            f"{len(places)} stops and {n_cells} cells of {cells_m:g} m found; a chain needs 2 states: "
-            "make `cells_m` smaller"
-        )
+        raise InputError(f"{stops} and {wide} of {cells_m:g} m found; a chain needs 2 states: make `cells_m` smaller")
     share = float((_away_m(points, states) <= resolution_m).mean())
     note += (
-        f"; {len(places)} stops, and {n_cells} cells for the {len(away):,} readings farther than {radius} from every "
+        f"; {stops}, and {wide} for the {counted(len(away), 'reading')} farther than {radius} from every "
         f"stop: {cells_m:g} m wide, wider where one would hold fewer than {least} readings (as many as leave "
         f"{SHARE:.0%} of readings within {radius} of their state: {share:.1%} are)"
     )

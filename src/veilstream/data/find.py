@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from veilstream.core.distortion import EARTH_RADIUS_KM
 from veilstream.data.states import MAX_STATES, StateSpace
 from veilstream.errors import InputError
+from veilstream.units import counted
 
 LEAST_BINS, MOST_BINS, NEAR = 8, 24, 0.1  # of values, where nothing is asked
 FULL_DBSCAN = 10_000  # above this many points DBSCAN runs on cells: its memory grows with the square
@@ -71,7 +72,7 @@ def stops_of(
     n = len(centres)
     if n < 2:
         raise InputError(
-            f"{n} stop{'s' * (n != 1)} found with radius {eps_m:g} m and at least {min_samples} points; "
+            f"{counted(n, 'stop')} found with radius {eps_m:g} m and at least {min_samples} points; "
             "a chain needs 2: change `eps_m` or `min_samples`, or use `grid_m`"
         )
     names = tuple(f"stop {k}" for k in range(n))

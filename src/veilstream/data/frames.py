@@ -1,7 +1,7 @@
 """A table in memory as readings, and releases as a table of the same make: pandas, polars, or a mapping of columns.
 
-Neither library is needed for the other's tables. Columns are taken as texts from here on, so that a table in memory is
-read by the same rules as a file: which column is what, time zones, whose readings they are, what is missing.
+Neither library is needed for the other's tables. From here on a table in memory is as one of parquet: which
+column is what, time zones, whose readings they are, what is missing, all by the same rules.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from veilstream.data.columns import ROLES, Layout, guess_layout, has_time, parse_columns
+from veilstream.data.columns import ROLES, Layout, has_time, parse_columns
+from veilstream.data.readers.frame import text_of_frame
 from veilstream.data.readers.reader import ReadOptions
-from veilstream.data.readers.table import TextTable, typed
+from veilstream.data.readers.table import typed
 from veilstream.data.readers.times import TimeStyle, check_zone, time_style
 from veilstream.data.readings import Readings
 from veilstream.data.sources import File, Progress, joined, read
@@ -26,7 +27,7 @@ from veilstream.errors import InputError
 
 NAME = "the DataFrame"
 STREAM = "stream"  # whose readings they are, where the table does not say
-ISO, ISO_UTC = "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.fZ"
+ISO_UTC = "%Y-%m-%dT%H:%M:%S%.fZ"
 
 
 def readings_of(
@@ -61,6 +62,8 @@ def of_stream(readings: Readings, stream: str | None) -> Readings:
 
 
 def is_table(data: Any) -> bool:
+    if isinstance(data, Readings):  # read already
+        return False
     return isinstance(data, Mapping) or hasattr(type(data), "columns") or hasattr(type(data), "to_frame")
 
 
@@ -88,17 +91,13 @@ def tabled(
     given = {n: frame[c] for n, c in zip(names, frame if isinstance(frame, Mapping) else frame.columns, strict=True)}
     if len(given) < len(names):
         raise InputError(f"{NAME}: two columns have one name; give each its own")
-    layout = guess_layout(names, named, NAME)
-    text = pl.DataFrame({n: _text(given[n]) for n in names}).with_row_index("__row")
-    table = TextTable(text.lazy(), layout, NAME, 0, lambda line, column: str(text[column][line]))
-    try:
-        found = typed(table, ReadOptions(named, tz, time_format, skip_bad))
-    except InputError as fault:
-        raise InputError(str(fault).replace(f"{NAME} line ", f"{NAME} row ")) from None
+    options = ReadOptions(named, tz, time_format, skip_bad)
+    text = text_of_frame(pl.DataFrame({n: _series(given[n]) for n in names}).lazy(), NAME, options, first=0)
+    found, layout = typed(text, options), text.layout
     digest = hashlib.sha256(found.frame.write_csv().encode()).hexdigest()
     readings = joined([File(NAME, STREAM, found)], unit, digest)
-    first = next((t for t in text[layout.time] if t), "")
-    style = time_style(first, tz, time_format, NAME)
+    stamps = text.rows.select(layout.time).filter(pl.col(layout.time).str.strip_chars() != "").head(1).collect()
+    style = time_style(str(stamps.item()), tz, time_format, NAME)
     return readings, Mould(type(data), layout, index, style, _dtype(given[layout.time]), readings.iso)
 
 
@@ -123,24 +122,20 @@ def _with_index(data: Any, named: Mapping[str, str]) -> tuple[Any, str | None]:
     return data.rename_axis(name).reset_index(), name if timed else None
 
 
-def _text(column: Any) -> pl.Series:
-    """A column as texts; null where there is nothing."""
-    if not isinstance(column, pl.Series):
-        tz = getattr(getattr(column, "dtype", None), "tz", None)
-        if tz is not None:
-            column = column.dt.tz_convert("UTC").dt.tz_localize(None)
-        values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
-        if values.dtype.kind == "M":
-            found = pl.Series(values.astype("datetime64[us]"))
-            return found.dt.strftime(ISO if tz is None else ISO_UTC)
-        if values.dtype.kind not in "OUS":
-            return pl.Series(values).cast(pl.String)
-        return pl.Series([None if v is None or v != v else str(v) for v in values.tolist()], dtype=pl.String)
-    if isinstance(column.dtype, pl.Datetime):
-        if column.dtype.time_zone is None:
-            return column.dt.strftime(ISO)
-        return column.dt.convert_time_zone("UTC").dt.strftime(ISO_UTC)
-    return column.cast(pl.String)
+def _series(column: Any) -> pl.Series:
+    """A column with its type; objects as texts, null where there is nothing."""
+    if isinstance(column, pl.Series):
+        return column
+    tz = getattr(getattr(column, "dtype", None), "tz", None)
+    if tz is not None:
+        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+    if values.dtype.kind == "M":
+        found = pl.Series(values.astype("datetime64[us]"))
+        return found if tz is None else found.dt.replace_time_zone("UTC")
+    if values.dtype.kind not in "OUS":
+        return pl.Series(values)
+    return pl.Series([None if v is None or v != v else str(v) for v in values.tolist()], dtype=pl.String)
 
 
 def _dtype(column: Any) -> Any:

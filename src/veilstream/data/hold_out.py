@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from veilstream.core.chain import MarkovChain
@@ -95,6 +94,8 @@ def split(steps: Steps, recording: Recording, share: float | None = None) -> Cut
 
 def earlier(readings: Readings, steps: Steps, cut: Cut, recording: Recording) -> Readings:
     """The raw readings that are not kept out."""
+    import polars as pl
+
     if not cut.held:
         return readings
     frame = readings.frame

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
     from veilstream.data.readings import Readings
 
+T = TypeVar("T")
 # how `veil fit` was told to read; its files remember it, so that the other verbs read alike. What may be dropped is
 # not remembered: that is for whoever releases to say.
 READING = ("columns", "tz", "time_format", "unit")
@@ -28,14 +29,19 @@ def read_like(provenance: Mapping[str, Any], data: Any, **told: Any) -> Readings
         from veilstream.data.frames import readings_of
     except ImportError as missing:
         raise InputError(f"this needs {missing.name}: pip install 'veilstream[data]'") from None
+    return alike(readings_of, data, provenance, told)
+
+
+def alike(read: Callable[..., T], data: Any, provenance: Mapping[str, Any], told: Mapping[str, Any]) -> T:
+    """The same with any way to read."""
     told = {k: v for k, v in told.items() if v}
     try:
-        return readings_of(data, **(remembered(provenance) | told))
+        return read(data, **(remembered(provenance) | told))
     except InputError as fault:
         if not remembered(provenance).keys() - told.keys():
             raise
         try:
-            return readings_of(data, **told)
+            return read(data, **told)
         except InputError:
             if ": no column " in str(fault):  # another file, with names of its own: what is wrong with it is the second
                 raise

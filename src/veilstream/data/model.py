@@ -24,7 +24,7 @@ from veilstream.data.states import StateSpace
 from veilstream.data.steps import Runs
 from veilstream.errors import InputError
 from veilstream.shown import Rows, Shown, picture
-from veilstream.units import format_duration
+from veilstream.units import counted, format_duration
 
 
 @dataclass(frozen=True)
@@ -185,8 +185,8 @@ class FittedModel(Shown):
         line = f"{self.chain.name}: {len(self.states)} {self.states.kind}, {period}, order {self.chain.order}, {rate}"
         held = "nothing" if self.later is None else f"the latest {self.later.units} {self.later.record.unit}"
         rows = [
-            ("data", f"{self.streams:,} streams, {self.traces:,} traces, {self.points:,} readings"),
-            ("chain", f"{self.runs.transitions:,} transitions in {len(self.runs.sequences):,} runs"),
+            ("data", f"{counted(self.streams, 'stream')}, {counted(self.traces, 'trace')}, {self.points:,} readings"),
+            ("chain", f"{self.runs.transitions:,} transitions in {counted(len(self.runs.sequences), 'run')}"),
             ("raw reading to its state", f"{self.distances.raw_mean:.3g} {self.states.unit} on average".rstrip()),
             ("held out", held),
             *(("!", note) for note in self.notes),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 MICROSECONDS = 1_000_000
 VALUE_COLUMNS = {"position": ["lat", "lon"], "value": ["value"], "name": ["value"]}
@@ -89,6 +91,8 @@ class Readings:
 
     def only(self, stream: str) -> Readings:
         """The readings of one stream, with an account that starts with this choice."""
+        import polars as pl
+
         if stream not in self.streams:
             names = ", ".join(self.streams[:8]) + (", ..." if len(self.streams) > 8 else "")
             raise InputError(f"no stream {stream!r} in {self.where}; there are {names}")
@@ -113,6 +117,8 @@ def from_arrays(
     t_s: NDArray[np.floating], points: NDArray[np.float64], unit: str, stream: str = "stream", stepped: bool = False
 ) -> Readings:
     """Readings of one stream from arrays: seconds UTC, and n x 2 degrees or n x 1 values."""
+    import polars as pl
+
     kind = "position" if points.shape[1] == 2 else "value"
     zeros = np.zeros(len(t_s), np.uint32)
     columns = {"stream": zeros, "trace": zeros, "t": np.round(np.asarray(t_s) * MICROSECONDS).astype(np.int64)}

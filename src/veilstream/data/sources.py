@@ -21,6 +21,7 @@ from veilstream.data.readers.times import check_zone
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings, hash_files
 from veilstream.data.unpack import ending, parts_of
 from veilstream.errors import InputError
+from veilstream.units import counted
 
 STDIN = "stdin"
 LOOSE = {".json", ".xml", ".db", ".sqlite"}  # endings that much else has; a database is read when it is named
@@ -244,7 +245,8 @@ def _account(readings: Readings, tables: list[Table]) -> None:
     missing, bad = sum(t.missing for t in tables), sum(t.bad for t in tables)
     account = readings.account
     total = readings.frame.height + missing + bad
-    found = f"{len(tables)} files, {len(readings.streams)} streams, {readings.n_traces} traces"
+    sizes = {"file": len(tables), "stream": len(readings.streams), "trace": readings.n_traces}
+    found = ", ".join(counted(n, what) for what, n in sizes.items())
     account.add("read", total, f"readings in {found}")
     if bad:
         account.add("unreadable", bad, "rows that cannot be read, dropped as asked")

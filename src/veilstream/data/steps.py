@@ -6,17 +6,18 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from veilstream.data.clean import clean
 from veilstream.data.readings import MICROSECONDS, Account, Readings
 from veilstream.data.recording import Recording
 from veilstream.errors import InputError
-from veilstream.units import format_duration
+from veilstream.units import counted, format_duration
 
 Number = TypeVar("Number", bound=np.generic)
 DEFAULT_PERIOD_S = 300.0  # positions; values take the median distance of their readings
+ROUND_S = (1, 2, 5, 10, 15, 20, 30, *(60 * m for m in (1, 2, 3, 5, 10, 15, 20, 30, 60, 120, 180, 240, 360, 720, 1440)))
+NEAR = 0.05  # of a round period: a sensor that says 298 s means 5 minutes
 DEFAULT_MAX_GAP_S = 3600.0  # positions; values split at every missing step
 
 
@@ -52,7 +53,7 @@ def resolve(recording: Recording, readings: Readings) -> Recording:
 
 
 def default_period_s(readings: Readings) -> float:
-    """5 minutes for positions, the median distance between readings for values, 1 for step numbers."""
+    """5 minutes for positions; for values the median distance between readings, made round; 1 for step numbers."""
     if readings.stepped:
         return 1.0
     if readings.kind == "position":
@@ -62,11 +63,15 @@ def default_period_s(readings: Readings) -> float:
     apart = apart[apart > 0]
     if not apart.size:
         raise InputError(f"{readings.where}: one reading only; a chain needs at least two in a trace")
-    return float(np.median(apart)) / MICROSECONDS
+    median = float(np.median(apart)) / MICROSECONDS
+    near = min(ROUND_S, key=lambda s: abs(s - median))
+    return float(near) if abs(near - median) <= NEAR * near else median
 
 
 def resample(readings: Readings, recording: Recording) -> Steps:
     """One point per step: its first reading (all an online gateway has), or the mean or sum of its readings."""
+    import polars as pl
+
     if recording.bin == "sum" and readings.kind == "position":
         raise InputError("`bin='sum'` is for values; positions have first or mean")
     columns, frame = readings.columns, readings.frame
@@ -159,4 +164,4 @@ def _account(
     single = sum(len(s) == 1 for s in sequences)
     if single:
         account.add("runs of one step", single, "count as visits but give no transition")
-    account.add("transitions", sum(len(s) - 1 for s in sequences), f"in {len(sequences)} runs")
+    account.add("transitions", sum(len(s) - 1 for s in sequences), f"in {counted(len(sequences), 'run')}")

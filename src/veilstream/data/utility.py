@@ -114,6 +114,13 @@ class Utility:
         return noun("" if self.cost is None else self.cost.states.unit)
 
     @property
+    def by_the_hour(self) -> float:
+        """The mean distance of releasing what is best for the hour, which tells nothing either."""
+        if self.course is None or self.chain.phases == 1:
+            return self.blind
+        return self.course.blind(self.chain)
+
+    @property
     def blind(self) -> float:
         """The mean distance of always releasing the one best thing, which tells nothing."""
         if self.course is not None:

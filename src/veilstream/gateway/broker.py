@@ -46,13 +46,16 @@ class BrokerSettings:
 class Connection:
     """One session; when it breaks make another. The broker keeps what we have not acknowledged (clean_session off)."""
 
-    def __init__(self, settings: BrokerSettings, filters: list[str]) -> None:
+    def __init__(self, settings: BrokerSettings, filters: list[str], largest: int = packets.LONGEST) -> None:
+        """largest: bytes of a message that are kept. Of a longer one the beginning is in the inbox, when it is over."""
         self.inbox: deque[Heard] = deque()
         self.confirmed: deque[int] = deque()  # message ids the broker has taken over
         self.denied: list[str] = []
         self._filters, self._settings = filters, settings
         self._ready = False
         self._read, self._unsent = bytearray(), bytearray()
+        self._largest, self._left = largest, 0  # bytes of a packet; of one that is too long, still to come
+        self._begun: Heard | None = None  # what is kept of that
         self._mid = 0
         self._last_in = self._last_out = time.monotonic()
         self._pinged = False  # and no answer yet
@@ -89,8 +92,8 @@ class Connection:
                 data = b""
             if not data:
                 raise BrokerLost(LOST)
-            self._read += data
             self._last_in = time.monotonic()
+            self._read += self._beyond(data)
             self._take()
             if len(self.inbox) >= MAX_READ:
                 break
@@ -102,12 +105,23 @@ class Connection:
             return True
         return bool(self._selector.select(timeout))
 
+    def _beyond(self, data: bytes) -> bytes:
+        """What follows the packet that is too long to be kept, if one is under way."""
+        skipped, self._left = min(self._left, len(data)), max(self._left - len(data), 0)
+        if self._begun is not None and not self._left:
+            self.inbox.append(self._begun)
+            self._begun = None
+        return data[skipped:]
+
     def _take(self) -> None:
         """Whole packets out of what was read."""
         data, at = self._read, 0
         try:
-            while (found := packets.split(data, at)) is not None:
+            while (found := packets.span(data, at)) is not None:
                 kind, (start, end) = data[at], found
+                if end > len(data):
+                    at = self._cut(kind, at, start, end)
+                    break
                 if kind & 0xF0 == packets.PUBLISH:
                     self.inbox.append(packets.heard(kind, data, start, end))
                 elif kind == packets.PUBACK:
@@ -118,6 +132,16 @@ class Connection:
         except packets.Garbled as error:
             raise BrokerLost(f"the broker does not speak MQTT: {error}") from None
         del data[:at]
+
+    def _cut(self, kind: int, at: int, start: int, end: int) -> int:
+        """How much is taken of a packet that is not all there: nothing, or what came of one too long to wait for."""
+        data, enough = self._read, start + self._largest
+        if end <= enough or len(data) < enough:
+            return at
+        if kind & 0xF0 != packets.PUBLISH:
+            raise packets.Garbled("a packet longer than any")
+        self._begun, self._left = packets.heard(kind, data, start, enough), end - len(data)
+        return len(data)
 
     def _told(self, kind: int, rest: bytes) -> None:
         """What comes seldom."""

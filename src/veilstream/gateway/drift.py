@@ -5,7 +5,7 @@
 
 each with what an interval over weeks needs (`core.drift.Sums`); over runs of steps where steps have no period. Steps
 without a reading are filled with the last known state where the model's own record was, else they begin a new run.
-Whether a week is over, and how many steps are missing, is public; every reading is counted alike.
+Whether a week is over is public; every reading is counted alike.
 """
 
 import struct
@@ -14,17 +14,19 @@ from functools import lru_cache
 from math import log2
 from typing import NamedTuple
 
+import numpy as np
+
 from veilstream.core.chain import MarkovChain
-from veilstream.core.drift import Sums
+from veilstream.core.drift import Sums, closed
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.data.recording import Recording
 
 WEEK_S = 7 * 86_400
+MOST_FILLED, LAST_STEP = 1024, 2**53  # steps: of a chain with a clock every one is looked at
 LEAST = 2.0**-64  # what a chain calls impossible counts as 64 bits
+NO_YES = 0.0, 1.0  # by a truth, without a branch
 _NOWHERE = -(1 << 62)  # as a step or a week: none yet
 _FORMAT = struct.Struct("<qqq16d")
-_LOSS, _FELT, _OVER = struct.Struct("<qqqdd"), struct.Struct("<dd"), struct.Struct("<6d")  # its parts, in turn
-_FELT_AT = _LOSS.size + _OVER.size
 
 
 class Watched(NamedTuple):
@@ -53,61 +55,71 @@ class Watch:
     def __init__(self, chain: MarkovChain, recording: Recording, states: TrueStates) -> None:
         self._tables = [chain.at(phase).transition for phase in range(chain.phases)]
         self._phase = lru_cache(4096)(lambda step: int(chain.phase(step)))
-        self._first, self._following, self._symbols = states.first.tolist(), states.following, chain.symbols.tolist()
+        self._first, self._following = states.first.tolist(), states.following
         longest = (recording.max_gap_s or recording.step_s) * (1 + 1e-9)
-        self._filled = int(longest / recording.step_s) - 1 if recording.holds else 0  # steps, at most
+        most = MOST_FILLED if len(self._tables) > 1 else LAST_STEP
+        self._filled = int(min(longest / recording.step_s, most)) - 1 if recording.holds else 0  # steps, at most
         self._week = None if recording.period_s is None else max(WEEK_S / recording.period_s, 1.0)
         self.unit = "runs" if self._week is None else "weeks"
+        if self._filled > 0:
+            self._stays(chain)
+
+    def _stays(self, chain: MarkovChain) -> None:
+        """The states after 0, 1, ... steps that are filled, until a state follows itself, and the bits of each."""
+        every, following = np.arange(len(chain)), self._following
+        to = every if following is None else following[every, chain.symbols]
+        trail = [every]
+        while len(trail) <= chain.order and not np.array_equal(trail[-1], to[trail[-1]]):
+            trail.append(to[trail[-1]])
+        self._trail = np.array(trail).T  # |Z| x steps
+        self._stay = -np.log2(np.maximum([table[every, to] for table in self._tables], LEAST))  # phases x |Z|
+        self._so_far = np.cumsum(np.pad(self._stay[0, self._trail], ((0, 0), (1, 0))), 1)  # without a clock
 
     def follow(self, kept: bytes | None, x: Sequence[int], step: Sequence[int], far: Sequence[float]) -> bytes:
         """Beyond these readings: symbols (BLIND: none could be read), steps, and how far off their releases are felt.
 
-        far: NaN where there is no distance.
+        far: NaN where there is no distance. The same instructions run whatever the symbols and distances are: what
+        does not count is taken times 0, or looked up at a place that does not matter, and not left out.
         """
         kept = _NEW if kept is None else kept
-        z, at, unit, n, bits = _LOSS.unpack_from(kept)
-        m, off = _FELT.unpack_from(kept, _FELT_AT)
-        over = kept[_LOSS.size : _FELT_AT], kept[_FELT_AT + _FELT.size :]  # weeks or runs that are over
+        z, at, unit, n, bits, l1, l2, l3, l4, l5, l6, m, off, f1, f2, f3, f4, f5, f6 = _FORMAT.unpack(kept)
         filled, week, following, phased = self._filled, self._week, self._following, len(self._tables) > 1
         table = self._tables[0]
         for symbol, now, distance in zip(x, step, far, strict=True):
-            missing = now - at - 1
-            known = z != BLIND and missing <= filled
-            of = int(now // week) if week is not None else unit if known else now
-            if of != unit:
-                over = _closed(n, bits, over[0]), _closed(m, off, over[1])
-                unit, n, bits, m, off = of, 0.0, 0.0, 0.0, 0.0
-            if distance == distance:
-                m += 1.0
-                off += distance
-            if symbol == BLIND:
-                continue
-            if known:
-                for k in range(missing):
-                    to = self._next(z, self._symbols[z])
-                    bits += self._bits(at + k, z, to)
-                    z = to
-                to = symbol if following is None else int(following.item(z, symbol))
-                if phased:
-                    table = self._tables[self._phase(now - 1)]
-                bits -= log2(table.item(z, to) or LEAST)
-                n += missing + 1
-            else:
-                to = self._first[symbol]
-            z, at = to, now
-        return b"".join((_LOSS.pack(z, at, unit, n, bits), over[0], _FELT.pack(m, off), over[1]))
+            missing = min(now - at - 1, filled + 1)  # since the last one that could be read
+            known = (z != BLIND) & (missing <= filled)
+            of = int(now // week) if week is not None else (now, unit)[known]
+            if week is None or of != unit:  # that a week is over is public, that a run is over is not
+                gone = NO_YES[of != unit]
+                n, bits, l1, l2, l3, l4, l5, l6 = closed(gone, n, bits, l1, l2, l3, l4, l5, l6)
+                m, off, f1, f2, f3, f4, f5, f6 = closed(gone, m, off, f1, f2, f3, f4, f5, f6)
+                unit = of
+            felt = distance == distance
+            m += NO_YES[felt]
+            off += (0.0, distance)[felt]
+            seen = symbol != BLIND
+            counts, last = NO_YES[known & seen], z
+            if filled > 0:
+                bits += counts * self._filling(z, now, missing)
+                last = self._trail.item(z, min(missing, self._trail.shape[1] - 1))
+            to = symbol if following is None else (self._first[symbol], following.item(last, symbol))[known]
+            if phased:
+                table = self._tables[self._phase(now - 1)]
+            bits -= counts * log2(max(table.item(last, to), LEAST))
+            n += counts * (missing + 1)
+            z, at = (z, to)[seen], (at, now)[seen]
+        return _FORMAT.pack(z, at, unit, n, bits, l1, l2, l3, l4, l5, l6, m, off, f1, f2, f3, f4, f5, f6)
 
-    def _next(self, z: int, symbol: int) -> int:
-        return symbol if self._following is None else int(self._following.item(z, symbol))
-
-    def _bits(self, step: int, z: int, to: int) -> float:
-        table = self._tables[0] if len(self._tables) == 1 else self._tables[self._phase(step)]
-        return -log2(table.item(z, to) or LEAST)
-
-
-def _closed(n: float, s: float, over: bytes) -> bytes:
-    """The sums of weeks or runs, with one more that is over."""
-    return _OVER.pack(*Sums(n, s, *_OVER.unpack(over)).closed()[2:])
+    def _filling(self, z: int, now: int, missing: int) -> float:
+        """Bits of that many steps filled before the one to `now`; by a clock all that could be are looked at."""
+        settled = self._trail.shape[1] - 1
+        if len(self._stay) == 1:
+            k = min(missing, settled)
+            return float(self._so_far.item(z, k) + (missing - k) * self._stay.item(0, self._trail.item(z, k)))
+        phase = [self._phase(now - 1 - self._filled + k) for k in range(self._filled)]
+        kth = np.arange(missing - self._filled, missing)
+        bits = self._stay[phase, self._trail[z, np.clip(kth, 0, settled)]]
+        return float((bits * (kth >= 0)).sum())
 
 
 _NEW = Watched().pack()

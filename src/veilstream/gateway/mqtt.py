@@ -15,13 +15,15 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
 from veilstream.errors import InputError
-from veilstream.gateway import topics
+from veilstream.gateway import packets, topics
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
 from veilstream.gateway.core import Compose, Core
 from veilstream.gateway.home import Home
@@ -42,6 +44,7 @@ PAUSE_S = 1.0  # after a reading that could not be kept
 CONFIRM_AT_ONCE = 256
 _bodies = msgspec.json.Decoder(list[msgspec.Raw])
 SMALL_PACKET = 4096  # bytes that almost every broker takes
+TOPICS = 4096  # kept at hand
 
 
 class Origin(NamedTuple):
@@ -50,7 +53,7 @@ class Origin(NamedTuple):
     message: Heard
     topic: str = ""
     form: OutFormat = "plain"
-    limit: int = SMALL_PACKET  # bytes of a message with releases: the broker has carried one of that size
+    limit: int = SMALL_PACKET  # bytes of a message with releases, however long the reading's was
 
 
 class MqttGateway:
@@ -87,6 +90,8 @@ class MqttGateway:
         self._arrived = 0  # the last outbox id that has ever arrived
         self._carried, self._packet = 0, SMALL_PACKET  # bytes that have arrived in one message; that we trust to arrive
         self._took = self._delivered = False  # this session took readings; got through what had not yet arrived
+        self._where = lru_cache(TOPICS)(self._routed)
+        self._largest = core.serving.max_bytes + packets.LONGEST_TEXT + packets.NUMBERS  # more is refused anyway
 
     def run(self, stop: threading.Event) -> None:
         """Serve until `stop`, through every break."""
@@ -94,7 +99,7 @@ class MqttGateway:
         while not stop.is_set():
             try:
                 self.core.probe()
-                connection = Connection(self.settings, [r.source for r in self.routes])
+                connection = Connection(self.settings, [r.source for r in self.routes], self._largest)
             except StoreError:
                 log.error("store_unavailable", extra={"retry_s": delay})
             except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
@@ -195,24 +200,27 @@ class MqttGateway:
         return self.core.spaces[reading.space].body(outcome, form, reading.owntracks)
 
     def _parcel(self, m: Heard) -> Parcel:
-        try:
-            topic = m.topic
-        except UnicodeDecodeError:
+        where = self._where(m.name)
+        if where is None:
             return Parcel(m.payload, Refusal.stream, Origin(m))
-        for route in self.routes:
-            stream = route.stream(topic)
-            if stream is not None:
-                return self._routed(m, topic, route, stream)
-        return Parcel(m.payload, Refusal.stream, Origin(m))
+        route, stream, target = where
 
-    def _routed(self, m: Heard, topic: str, route: Route, stream: str) -> Parcel:
         def read(data: bytes | bytearray) -> Found:
             space, serving = self.core.spaces[route.space], self.core.serving
             return parse(data, space.grid, stream, route.space, serving.max_bytes, space.columns, serving.opens)
 
-        target = route.output(stream)
-        limit = max(len(topic) + len(m.payload), self._packet) - len(target.encode())
+        limit = max(self._carried, self._packet) - len(target.encode())
         return Parcel.of(self.core, m.payload, read, Origin(m, target, route.form, limit))
+
+    def _routed(self, name: bytes) -> tuple[Route, str, str] | None:
+        """The route of a topic, its stream, and where that is released; None where it names none that we could."""
+        with suppress(UnicodeDecodeError):
+            topic = name.decode()
+            for route in self.routes:
+                stream = route.stream(topic)
+                if stream is not None and route.carries(stream):
+                    return route, stream, route.output(stream)
+        return None
 
     # --- releases out ----------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 CONNECT, CONNACK, PUBLISH, PUBACK, SUBSCRIBE, SUBACK = 0x10, 0x20, 0x30, 0x40, 0x82, 0x90
 PING, PONG, DISCONNECT = b"\xc0\0", 0xD0, b"\xe0\0"
 LONGEST_TEXT, LONGEST = 0xFFFF, 0xFFFFFFF  # bytes of a topic, of a packet
+NUMBERS = 5  # bytes in a message beside topic and payload, and one more
 REFUSED = {  # by a CONNACK
     1: "Unsupported protocol version",
     2: "Client identifier not valid",
@@ -39,19 +40,24 @@ class Heard(NamedTuple):
         return self.name.decode()
 
 
-def split(data: bytes | bytearray, start: int = 0) -> tuple[int, int] | None:
-    """Where the rest of the packet at `start` begins and ends; None if it is not all there."""
+def span(data: bytes | bytearray, start: int = 0) -> tuple[int, int] | None:
+    """Where the rest of the packet at `start` begins and ends, all there or not; None if that is not said yet."""
     length = shift = 0
     for at in range(start + 1, min(start + 5, len(data))):
         digit = data[at]
         length |= (digit & 0x7F) << shift
         if digit < 0x80:
-            end = at + 1 + length
-            return (at + 1, end) if end <= len(data) else None
+            return at + 1, at + 1 + length
         shift += 7
     if shift == 28:
         raise Garbled("a length without an end")
     return None
+
+
+def split(data: bytes | bytearray, start: int = 0) -> tuple[int, int] | None:
+    """Where the rest of the packet at `start` begins and ends; None if it is not all there."""
+    found = span(data, start)
+    return found if found is not None and found[1] <= len(data) else None
 
 
 def heard(kind: int, data: bytes | bytearray, start: int, end: int) -> Heard:

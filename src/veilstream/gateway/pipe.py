@@ -18,6 +18,7 @@ from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.tally import Tally
 from veilstream.gateway.wire import (
     LAST_SECOND,
+    LONGEST_INTEGER,
     MAX_BYTES,
     Grid,
     Reading,
@@ -111,7 +112,8 @@ class Csv:
         if self.layout.wide:
             return _readings(dict(zip(self.names, cells, strict=True)), self.layout, self.grid)
         t, value, lat, lon, name = [None if i is None else cells[i] for i in self.places]
-        return [_reading(t, value, lat, lon, DEFAULT_STREAM if self.places[4] is None else name, self.grid)]
+        whose = DEFAULT_STREAM if self.places[4] is None else name
+        return [_reading(t, self.layout.meant(value), lat, lon, whose, self.grid)]
 
 
 def _readings(cells: Mapping[str, Any], layout: Layout, grid: Grid) -> Found:
@@ -122,7 +124,8 @@ def _readings(cells: Mapping[str, Any], layout: Layout, grid: Grid) -> Found:
         return [_reading(t, cells.get(name), None, None, name, grid) for name in layout.wide]
     value, lat, lon = (None if c is None else cells.get(c, "") for c in (layout.value, layout.lat, layout.lon))
     name = DEFAULT_STREAM if layout.stream is None else cells.get(layout.stream)
-    return [_reading(t, value, lat, lon, name if name is None or isinstance(name, str) else str(name), grid)]
+    whose = name if name is None or isinstance(name, str) else str(name)
+    return [_reading(t, layout.meant(value), lat, lon, whose, grid)]
 
 
 def _reading(
@@ -154,10 +157,15 @@ def _fields(line: bytes | bytearray) -> list[str] | None:
 
 def _object(line: bytes | bytearray) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
+        found = json.loads(line, parse_int=_integer)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _integer(digits: str) -> int | float:
+    """Of any length: Python's own is refused from some thousand digits on."""
+    return int(digits) if len(digits) < LONGEST_INTEGER else float(digits)
 
 
 def is_json(line: bytes) -> bool:

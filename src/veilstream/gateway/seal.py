@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -54,7 +55,7 @@ class Count:
     """The number of commits of one store, outside of it. Survives the process; never ahead of the store."""
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._path, self._fd = path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
     def lock(self) -> None:
         """For as long as it is open; raises BlockingIOError while another process has it."""
@@ -68,9 +69,18 @@ class Count:
         name, n, check = _COUNT.unpack(data)
         return (name.decode("ascii", "replace"), n) if check == crc32(data[:-4]) else None
 
-    def write(self, name: str, n: int) -> None:
+    def write(self, name: str, n: int, lasting: bool = False) -> None:
+        """lasting: on the disk when this returns. Once is enough: an older count is a count too, none at all is not."""
         data = _COUNT.pack(name.encode(), n, 0)[:-4]
         os.pwrite(self._fd, data + struct.pack("<I", crc32(data)), 0)
+        if lasting:
+            os.fsync(self._fd)
+            with suppress(OSError):  # not every file system can
+                folder = os.open(os.path.dirname(os.path.abspath(self._path)), os.O_RDONLY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
 
     def close(self) -> None:
         os.close(self._fd)

@@ -162,25 +162,25 @@ class Settler:
         batch = Batch(streams=streams)
         at, turns = (step, S.grid.time(step)), []
         for i, s in enumerate(streams):
-            points = [] if S.rule is None else [_waiting(s, step)]
-            turns.append(Turn(s, [i], [at], points, [s.pending_symbol if s.pending_step == step else BLIND]))
+            points = [] if S.rule is None else [_waiting(s, step, S.width)]
+            turns.append(Turn(s, [i], [at], points, [(BLIND, s.pending_symbol)[s.pending_step == step]]))
         self._draw(space, turns, symbols, outcomes, batch)
         return outcomes, batch
 
     def _clocked(self, S: Space, s: Stream, step: int) -> int:
         """The symbol to release for: the reading that waits, else the last known one, else none."""
-        if s.pending_step == step:
-            return s.pending_symbol
-        return int(S.symbols[s.state]) if s.state != BLIND else BLIND
+        last = (int(S.symbols[s.state]), BLIND)[s.state == BLIND]
+        return (last, s.pending_symbol)[s.pending_step == step]
 
 
 def _bytes_of(point: Point) -> bytes:
     return np.atleast_1d(np.array(np.nan if point is None else point, float)).tobytes()
 
 
-def _waiting(s: Stream, step: int) -> Point:
-    """The reading that waits for this tick; None if there is none."""
-    if s.pending_step != step or s.pending_point is None:
-        return None
-    found = np.frombuffer(s.pending_point).tolist()
+def _waiting(s: Stream, step: int, width: int) -> Point:
+    """The reading that waits for this tick, or one that cannot be read: no branch tells which."""
+    none = width * _bytes_of(None)
+    kept = (none, s.pending_point)[(s.pending_step == step) & (s.pending_point is not None)]
+    assert kept is not None
+    found = np.frombuffer(kept).tolist()
     return (found[0], found[1]) if len(found) == 2 else found[0]

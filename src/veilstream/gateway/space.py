@@ -66,6 +66,7 @@ class Space:
                 "it out, bits are then counted at their worst case"
             )
         policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
+        self.width = 2 if self.states is not None and self.states.is_map else 1  # of a reading
         self.points, self.provenance = artefact.shown, artefact.provenance
         self.cost = None if self.states is None else artefact.cost
         self.seals, self.problem = seals, problem
@@ -144,17 +145,15 @@ class Space:
 
     def _coordinates(self, points: Sequence[Point]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """The points as rows of numbers, and which of them can be read; the others are 0."""
-        width = 2 if self.states is not None and self.states.is_map else 1
-        xy = np.full((len(points), width), np.nan)
+        xy = np.full((len(points), self.width), np.nan)
         for i, p in enumerate(points):
             if isinstance(p, tuple):
-                if width == 2:
+                if self.width == 2:
                     xy[i] = p
-            elif p is not None and width == 1:
+            elif p is not None and self.width == 1:
                 xy[i, 0] = p
         readable = np.isfinite(xy).all(1)
-        xy[~readable] = 0
-        return xy, readable
+        return np.where(readable[:, None], xy, 0), readable
 
     # --- what is said ------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from typing import Any
 from veilstream.gateway import seal
 from veilstream.gateway.kept import FORWARD, Batch, Binding, StoreError, Stream, state_of
 from veilstream.gateway.schema import KNOWN, NEW_STREAM, SCHEMA, SELECT_STREAM, TABLES, UPDATE_STREAM, UPGRADES
+from veilstream.units import counted
 
 MEMORY = ":memory:"
 LOCK_WAIT_S = 1.0
@@ -82,7 +83,8 @@ class Store:
                 raise StoreError(f"{self.path} is an SQLite file but not a veilstream store")
             for statement in TABLES.split(";"):
                 db.execute(statement)
-            db.execute("INSERT INTO meta VALUES ('schema', ?), ('id', ?)", (str(SCHEMA), os.urandom(6).hex()))
+            made = str(SCHEMA), os.urandom(6).hex()
+            db.execute("INSERT INTO meta VALUES ('schema', ?), ('id', ?), ('closed', '0')", made)
         found = dict(db.execute("SELECT key, value FROM meta"))
         if found.get("schema") in UPGRADES:
             db.execute(UPGRADES[found["schema"]])
@@ -129,9 +131,9 @@ class Store:
                 n = self._db.execute("SELECT count(*) FROM streams WHERE space = ?", (name,)).fetchone()[0]
                 if n:
                     raise StoreError(
-                        f"the store {self.path} holds {n} streams of the space {name!r}, which is not served: under "
-                        f"another name their steps would be drawn a second time. Give its route this name "
-                        f"('IN OUT POLICY {name}'), leave them alone with `idle={name}`, or take another `store`"
+                        f"the store {self.path} holds {counted(n, 'stream')} of the space {name!r}, which is not "
+                        "served: under another name their steps would be drawn a second time. Give its route this "
+                        f"name ('IN OUT POLICY {name}'), leave them alone with `idle={name}`, or take another `store`"
                     )
 
     def _bind(self, space: str, new: Binding) -> bool:
@@ -157,13 +159,13 @@ class Store:
         return True
 
     def _open_place(self) -> None:
-        """From here on the file itself says that it is in use: a log that vanishes with the count is missed too."""
+        """The count first, for who is killed in between; then the file says it is in use: no log vanishes unseen."""
         assert self._count is not None
         with self._errors():
+            self._count.write(self.id, self._serial, lasting=True)
             self._db.execute("DELETE FROM meta WHERE key = 'closed'")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             self._db.execute("UPDATE meta SET value = value WHERE key = 'id'")  # so that there is a log
-        self._count.write(self.id, self._serial)
         self._place = seal.Place(self.path, self.path + "-wal")
 
     # --- reading -------------------------------------------------------------------------------------
@@ -364,7 +366,7 @@ class Store:
             raise StoreError(self._gone)
         try:
             yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite's own word may quote what was flipped
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # SQLite's own word may quote what was flipped
             raise StoreError(_line(self.path, error)) from None
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ MAX_NAME = 200
 MAX_STEP = 2**53
 MAX_SECONDS = 1e15
 LAST_SECOND = 1e11  # the year 5138; a larger number is of milliseconds
-LONGEST_INTEGER, LONGEST_NUMBER = 30, 300  # characters
+LONGEST_INTEGER, LONGEST_NUMBER = 30, 64  # characters
 Point = float | tuple[float, float] | None
 Opens = Callable[[str], bytes | None]  # what an encrypted OwnTracks message holds; None if no key opens it
 
@@ -91,8 +91,13 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _time = msgspec.json.Decoder(int | float | str | None)
 _name = msgspec.json.Decoder(str | int | float | None)
 _text = msgspec.json.Decoder(str)
-_JSON = re.compile(rb'[^"NI]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"NI]*+)*+', re.DOTALL)  # up to a bare N or I
-_CONSTANT = re.compile(rb"NaN|Infinity")
+# what is JSON up to a NaN or Infinity outside of texts, or to the end
+_UP_TO_CONSTANT = re.compile(
+    rb'([^"NI-]*+(?:(?:"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|-(?!NaN|Infinity)|N(?!aN)|I(?!nfinity))[^"NI-]*+)*+)'
+    rb"(?:-?(?:NaN|Infinity)|\Z)",
+    re.DOTALL,
+)
+_TO_NUMBER = re.compile(rb'(?:"?+\s*+([+-]?+(?:\d++\.?+\d*+|\.\d++)(?:[eE][+-]?+\d++)?+)\s*+"?+\Z)?+')  # or to nothing
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(Release).decode
 
@@ -185,18 +190,14 @@ def reading(
 
 def number(value: object) -> float:
     """A finite number, or NaN for whatever is none."""
-    if isinstance(value, bool):
-        return math.nan
-    try:
-        x = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
-    return x if math.isfinite(x) else math.nan
+    return _number(str(value).encode("utf-8", "replace"))
 
 
 def name_point(value: object) -> float:
     """The number that stands for a name, or NaN for what is none."""
-    return name_code(value) if isinstance(value, str) and value.strip() and len(value) <= MAX_NAME else math.nan
+    name = str(value)
+    is_name = isinstance(value, str) & (len(name.strip()) > 0) & (len(name) <= MAX_NAME)
+    return (math.nan, name_code(name[:MAX_NAME]))[is_name]
 
 
 def point(value: object, lat: object, lon: object, names: bool = False) -> Point:
@@ -272,45 +273,40 @@ def _by_name(
 
 
 def _point(w: _Wire, names: bool = False) -> Point:
+    """Which fields there are is seen; what is in them takes one way."""
     if names:
         return _named_point(w.value)
-    if (w.lat is _NOTHING and w.lon is _NOTHING) or bytes(w.value) != _NULL:
+    if w.lat is _NOTHING and w.lon is _NOTHING:
         return _number(w.value)
-    return _number(w.lat), _number(w.lon)
+    if w.value is _NOTHING:
+        return _number(w.lat), _number(w.lon)
+    return (_number(w.value), (_number(w.lat), _number(w.lon)))[bytes(w.value) == _NULL]
 
 
 def _named_point(json: msgspec.Raw) -> float:
     """Of a text; NaN for anything else."""
+    text = bytes(json)
     try:
-        return name_point(_text.decode(json))
+        return name_point(_text.decode((b'""', text)[text[:1] == b'"']))
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return math.nan
 
 
-def _number(json: msgspec.Raw) -> float:
-    """Of a number, or of a text that is one."""
+def _number(json: msgspec.Raw | bytes) -> float:
+    """Of a number, or of a text that is one; NaN for anything else. One way for all: no branch, and nothing raised."""
     text = bytes(json)
-    return number(text.strip(b'"')) if len(text) < LONGEST_NUMBER else math.nan
-
-
-def _without_constants(data: bytes | bytearray) -> bytes | bytearray:
-    """NaN and Infinity, which devices write and JSON does not know, as texts that are no numbers either."""
-    start, at, parts = 0, _end(data, 0), []
-    while at < len(data):
-        constant = _CONSTANT.match(data, at)
-        if constant is None:
-            return data  # no JSON
-        parts += [data[start : at - (data[at - 1 : at] == b"-")], b'""']
-        start = constant.end()
-        at = _end(data, start)
-    return b"".join([*parts, data[start:]]) if parts else data
-
-
-def _end(data: bytes | bytearray, start: int) -> int:
-    """Where the first thing stands that is neither JSON nor in a text."""
-    found = _JSON.match(data, start)
+    found = _TO_NUMBER.match(text[: LONGEST_NUMBER * (len(text) < LONGEST_NUMBER)])
     assert found is not None  # it may be empty
-    return found.end()
+    x = float(found.groups(b"nan")[0])
+    return (math.nan, x)[math.isfinite(x)]
+
+
+def _without_constants(data: bytes | bytearray) -> bytes:
+    """NaN and Infinity, which devices write and JSON does not know, as texts that are no numbers either.
+
+    One way whether there are any or not: a blank ends the last stretch, and the end is found a second time.
+    """
+    return b'""'.join(_UP_TO_CONSTANT.findall(data + b" "))[:-2]
 
 
 def _decoded(data: bytes | bytearray) -> "_Wire | list[_Wire] | list[_Wire | Refusal]":

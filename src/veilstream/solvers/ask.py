@@ -20,6 +20,7 @@ from veilstream.solvers import curve as curve_of
 from veilstream.solvers import solve as solve_problem
 from veilstream.solvers.comfort import about_forbidden, about_later, about_limit, honest
 from veilstream.solvers.curves import Curve
+from veilstream.solvers.search import axis_of
 from veilstream.solvers.solution import Point, Solution, Solver
 from veilstream.solvers.totals import solve_total
 from veilstream.units import parse_quantity
@@ -104,6 +105,9 @@ def solve(
     limit, quantile = quantile_of(at_most)
     utility, model = utility_of(problem, distortion, quantile, show, pairs)
     asked = utility.problem(constraint_of(utility, avg, limit, weight, budget))
+    mean = asked.average
+    if isinstance(mean, Average) and mean.limit is not None:
+        axis_of(mean, asked, utility.course).check(utility.unit)
     if isinstance(options.get("reach"), str):
         options["reach"] = parse_quantity(options["reach"], utility.unit, "`reach`")
     if method is None:  # an exact answer for a guess is not worth minutes
@@ -125,7 +129,7 @@ def solve(
     said = {"`avg`": avg, "`at_most`": limit}
     bare = [w for k, v in said.items() if v is not None for w in about_limit(k, str(v), utility.unit, utility.blind)]
     lines = [*bare, *about_later(found), *about_forbidden(asked), *found.warnings]
-    words = {"--distortion": distortion} | ({} if show is None else {"--show": show})
+    words = {"distortion": distortion} | ({} if show is None else {"show": show})
     return replace(found, warnings=lines, asked=Asked(utility, model, seed, words))
 
 
@@ -163,7 +167,7 @@ def curve(
             return Curve(curve_of(problem, weights, method, seed, tell, **options))
         utility, model = utility_of(problem, distortion, 1.0, show)
         found = curve_of(utility.problem(Average(weight=1.0)), weights, method, seed, tell, **options)
-    words = {"--distortion": distortion} | ({} if show is None else {"--show": show})
+    words = {"distortion": distortion} | ({} if show is None else {"show": show})
     known = {} if model is None else model.provenance
     return Curve(replace(honest(s, known), asked=Asked(utility, model, seed, words)) for s in found)
 

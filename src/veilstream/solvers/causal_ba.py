@@ -10,15 +10,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from veilstream.core.by_clock import ClockPolicy
 from veilstream.core.chain import MarkovChain
-from veilstream.core.information import Array
+from veilstream.core.information import Array, Index
 from veilstream.core.local.pattern import Rows, TooLarge, pattern_of
-from veilstream.core.local.policy import FLOOR
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
-from veilstream.core.steady import long_run, rates, startup_bits
-from veilstream.core.window import WindowPolicy
+from veilstream.core.steady import long_run, startup_bits
 from veilstream.errors import InputError
 from veilstream.solvers.cyclic import CyclicSweep
 from veilstream.solvers.memory import window_memory
@@ -27,6 +24,7 @@ from veilstream.solvers.runs import Runs
 from veilstream.solvers.size import Layout, dense_bytes, fitting, free_bytes, layout_of
 from veilstream.solvers.solution import Point, Progress, Solver, Status
 from veilstream.solvers.sparse_sweep import SparseSweep, sparse_starts
+from veilstream.solvers.starts import MIXED, annealing, constants, starting_models
 from veilstream.solvers.sweep import Sweep, Sweeping, Tables
 
 LARGE_TABLE = 20_000  # numbers in one alpha beyond which three starts must do
@@ -37,7 +35,7 @@ LARGEST_WORK = 20_000_000  # products S x S x Z in one of its sweeps
 GROWTH = 1.5  # of a memory, from one to the next
 LEAST_GROWTH = 2e-4  # relative: a memory that gains less is the last
 MANY = 20  # states from which a first look around takes one start
-MIXED = 0.05  # of the uniform law, in an output model to start from
+SPREAD = 1e-3  # of the uniform law, in the output model of a policy to go on from
 
 
 @dataclass(frozen=True)
@@ -148,6 +146,25 @@ class CausalBA(Solver):
             return self._in_precision(problem).grown(problem, weight, point)
         problem = within_reach(problem, self.reach)
         return with_startup(problem, self._grown(problem, weight, point))
+
+    def least_point(self, problem: Problem, weight: float, policy: Policy) -> tuple[Index, Array, Array, Array] | None:
+        """The least memory (S x Y), and output model, potential in bits and law on it, from the model of a policy.
+
+        None where the chain has a clock, or the problem is so large that it is solved over what can occur.
+        """
+        window = self._first_window(problem)
+        if problem.chain.phases > 1 or problem.n_outputs == 1 or window == 0:
+            return None
+        how = self._layout(problem, window, 1)
+        if how.pattern is not None:
+            return None
+        S, Y = problem.n_outputs**window, problem.n_outputs
+        r = policy.output_model_at(np.arange(S)[:, None], np.arange(Y)[None])
+        starts = starting_models(problem, window, 0, self.seed)[:, 1:2] if r is None else r[None, None]
+        [point] = self.run(problem, np.array([weight]), how, (1 - SPREAD) * starts + SPREAD / Y, None)
+        _, tables = point.warm
+        r, alpha, mu = (x.swapaxes(1, 2).reshape(S, -1) for x in (tables.r, tables.alpha, tables.mu))
+        return window_memory(Y, window), r, alpha, mu
 
     def _in_precision(self, problem: Problem) -> "CausalBA":
         huge = problem.n_states * problem.n_outputs ** self._first_window(problem) > HUGE_TABLE
@@ -276,62 +293,6 @@ def point_of(batch: Runs, how: Layout, i: int) -> Point:
     status = Status.CONVERGED if batch.done[i] else Status.STOPPED
     history = [{"sweep": k, "value": float(v[i])} for k, v in batch.history]
     return Point(policy, *found, status=status, history=history, warm=(how, batch.tables.take(np.array([i]))))
-
-
-def starting_models(problem: Problem, window: int, random: int, seed: int) -> Array:
-    """Output models r(y|newest) to start from, 1 x starts x S x Y.
-
-    Uniform; what publishing the nearest symbol would show; holding the last release; and random ones. Sticky chains
-    are the reason for the second and third: from a uniform model they often end 1-3 % above the best.
-    """
-    n, chain = problem.n_outputs, problem.chain
-    uniform = np.full((n, n), 1 / n)
-    nearest = np.eye(n)[np.where(problem.allowed, problem.distortion, np.inf).argmin(1)]  # Z x Y
-    flow = nearest.T @ (chain.stationary[:, None] * chain.transition) @ nearest + 1e-12
-    truth = (1 - MIXED) * flow / flow.sum(1, keepdims=True) + MIXED * uniform
-    hold = (1 - MIXED) * np.eye(n) + MIXED * uniform
-    rng = np.random.default_rng(seed)
-    others = [(1 - MIXED) * rng.dirichlet(np.full(n, 0.3), n) + MIXED * uniform for _ in range(random)]
-    models = np.stack([uniform, truth, hold, truth, uniform, *others])
-    if window == 0:
-        return np.asarray(models.mean(1, keepdims=True))[None]
-    return np.tile(models, (1, n ** (window - 1), 1))[None]
-
-
-def annealing(n_starts: int) -> Array:
-    """How much the weight of each start is stretched at first: the fourth comes from above, the fifth from below."""
-    factors = np.ones(n_starts)
-    factors[3:4], factors[4:5] = 4.0, 0.25
-    return factors
-
-
-def constants(problem: Problem, window: int) -> list[Point]:
-    """Always the same symbol, where one is always allowed: nothing leaks. With a public clock, the same at each phase.
-
-    Without a limit the one of least distortion will do; under one each may still leak a little, by its floor.
-    """
-    n, chain, points = problem.n_outputs, problem.chain, []
-    K = problem.allowed[None].astype(float)
-    if chain.phases > 1:
-        costs = [chain.at(phase).initial @ problem.distortion for phase in range(chain.phases)]
-        shown = [tuple(int(np.where(problem.allowed.all(0), cost, np.inf).argmin()) for cost in costs)]
-        shown = shown if problem.allowed.all(0).any() else []
-    else:
-        cost = chain.stationary @ problem.distortion
-        shown = [(int(cost.argmin()),)] if K.all() else [(int(y),) for y in np.flatnonzero(problem.allowed.all(0))]
-    for outputs in shown:
-        models = [np.where(np.arange(n) == y, 1 - FLOOR * (n - 1), FLOOR) for y in outputs]
-        first = outputs[0] if window else 0
-        parts = tuple(WindowPolicy(np.tile(r, (n**window, 1)), K, window, first=first) for r in models)
-        policy = parts[0] if chain.phases == 1 else ClockPolicy(parts).made_for(chain)
-        if K.all():
-            law = [chain.at(phase).initial if chain.phases > 1 else chain.stationary for phase in chain.around]
-            mean = np.mean([pi @ problem.distortion @ models[i] for pi, i in zip(law, chain.around, strict=True)])
-            points.append(Point(policy, 0.0, float(mean)))
-        else:
-            found = rates(problem, policy)
-            points.append(Point(policy, found.leakage, found.distortion))
-    return points
 
 
 def envelope(points: list[Point], weights: Array) -> list[Point]:

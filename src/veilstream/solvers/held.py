@@ -17,14 +17,15 @@ from veilstream.core.problem import Average, Budget, Problem
 from veilstream.core.steady import long_run
 from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
-from veilstream.solvers.causal_ba import constants
-from veilstream.solvers.search import first_weights, least_distortion
+from veilstream.solvers.search import axis_of, first_weights
 from veilstream.solvers.solution import Point, Progress, Solver, Status
+from veilstream.solvers.starts import constants
 
 MIXED = 0.01  # of the uniform law, in r
-BELOW = 0.995  # of the limit that is aimed at
+BELOW, NEAR = 0.995, 0.985  # of the limit: what is aimed at, and what is near enough
+FIRST = 2.0  # bits for a distance as long as the limit: the first weight, near the one that meets it on most maps
 SETTLED, ROUNDS = 1e-4, 400  # of the mean distortion
-HALVINGS = 9
+STEPS = 9  # of the search between two weights
 TRIES = 4  # if the long run is beyond the limit after all
 
 
@@ -44,21 +45,13 @@ class Held(Solver):
     def at_limit(self, problem: Problem, constraint: Average | Budget) -> Point | None:
         if not isinstance(constraint, Average) or constraint.limit is None:
             return None
-        limit, least = constraint.limit, least_distortion(problem)
-        if limit < least * (1 - 1e-9):
-            raise InputError(
-                f"infeasible limit: no release has a mean distortion below {least:g}, {limit:g} was asked for"
-            )
+        axis_of(constraint, problem).check()
+        limit = constraint.limit
         for silent in constants(problem, 1):
             if silent.distortion <= limit and silent.leakage <= 1e-7:
                 return silent
-        look, tried = Look(problem), first_weights(problem)
-        low, high = tried[0], tried[0]
-        while look.distortion(high) > BELOW * limit and high < 1e6 * tried[-1]:
-            low, high = high, 4 * high
-        for _ in range(HALVINGS if high > low else 0):
-            middle = float(np.sqrt(low * high))
-            low, high = (middle, high) if look.distortion(middle) > BELOW * limit else (low, middle)
+        look = Look(problem)
+        high = look.weight(limit, first_weights(problem))
         for _ in range(TRIES):
             found = look.point(high)
             if found.distortion <= limit * (1 + 1e-9):
@@ -105,6 +98,31 @@ class Look:
                 break
             last = mean
         return mean
+
+    def weight(self, limit: float, usual: Array) -> float:
+        """One whose distortion is a little below the limit: a bracket, then straight lines in log w and log d."""
+        at = float(np.clip(FIRST / limit, usual[0], usual[-1]))
+        short, d = None, self.distortion(at)  # short: the largest weight known not to keep it
+        enough = (at, d) if d <= BELOW * limit else None
+        while enough is None and at < 1e6 * usual[-1]:
+            short, at = (at, d), 4 * at
+            d = self.distortion(at)
+            enough = (at, d) if d <= BELOW * limit else None
+        while short is None and at > usual[0]:
+            at /= 4
+            d = self.distortion(at)
+            short, enough = ((at, d), enough) if d > BELOW * limit else (None, (at, d))
+        if enough is None or short is None:
+            return at
+        for _ in range(STEPS):
+            if enough[1] >= NEAR * limit:
+                break
+            (a, d_a), (b, d_b) = np.log(short), np.log(enough)
+            aim = np.log((BELOW + NEAR) / 2 * limit)
+            at = float(np.exp(a + (b - a) * np.clip((d_a - aim) / (d_a - d_b), 0.1, 0.9)))
+            d = self.distortion(at)
+            short, enough = (short, (at, d)) if d <= BELOW * limit else ((at, d), enough)
+        return enough[0]
 
     def point(self, weight: float) -> Point:
         problem = self.problem

@@ -138,7 +138,7 @@ class SparseSweep:
 
 
 def sparse_starts(problem: Problem, pattern: Pattern, random: int, seed: int) -> Array:
-    """The models of `causal_ba.starting_models` over the outputs of a pattern, starts x outputs."""
+    """The models of `starts.starting_models` over the outputs of a pattern, starts x outputs."""
     from scipy.sparse import csr_array
 
     p, chain, Y = pattern, problem.chain, pattern.n_outputs

@@ -41,7 +41,7 @@ def solve_total(
         raise InputError("`keep_total`: the readings add up to nothing; there is no total to keep")
     certify, seconds = options.pop("certify", False), options.pop("certify_seconds", 30.0)
     later: Course | None = options.pop("held_out", None)  # judged at the end, by the distortion itself
-    tries = 0
+    tries, spent = 0, list[float]()
 
     def attempt(theta: float) -> Found:
         nonlocal tries
@@ -50,6 +50,7 @@ def solve_total(
         lean = tilted(problem, total.levels, theta) if theta else problem
         found = solve(lean, course=course, progress=tell, **options)
         found = replace(found, problem=problem, distortion=Point.of(problem, found.policy).distortion)
+        spent.append(found.seconds)
         return theta, total.off(found.policy), found
 
     plain = attempt(0.0)
@@ -65,7 +66,7 @@ def solve_total(
         kept = replace(kept, warnings=[*kept.warnings, f"the mean total is still off by {off:+.2%}"])
     before, after = plain[2].record, kept.record
     bits = 0.0 if before is None or after is None else after.bits - before.bits
-    kept = replace(kept, total=Kept(off, total.spread(kept.policy), bits, plain[1]))
+    kept = replace(kept, seconds=sum(spent), total=Kept(off, total.spread(kept.policy), bits, plain[1]))
     if later is not None:
         kept = replace(kept, held_out=HeldOut.of(later, kept.policy, problem.chain, problem.distortion))
     if certify:

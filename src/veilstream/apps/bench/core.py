@@ -12,7 +12,7 @@ from veilstream.core.information import Array
 from veilstream.core.problem import Average, Problem
 from veilstream.solvers import curve, solve
 from veilstream.solvers.bounds import certify_solution
-from veilstream.solvers.causal_ba import starting_models
+from veilstream.solvers.starts import starting_models
 from veilstream.solvers.sweep import Sweep
 
 

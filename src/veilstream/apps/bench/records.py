@@ -17,9 +17,23 @@ def everybody() -> "Iterator[tuple[str, Readings]]":
     """People by their folder, then households by their column."""
     from veilstream.data.sources import read
 
-    folder = Path(os.environ.get("VEIL_DATA", "data"))
-    for user in sorted(p for p in folder.glob("geolife/*") if p.is_dir()):
+    for user in sorted(p for p in _folder().glob("geolife/*") if p.is_dir()):
         yield user.name, read([str(user)])
-    for table in sorted(folder.glob("smartmeter/*.csv")):
-        readings = read([str(table)], unit="kWh")
+    yield from households()
+
+
+def households() -> "Iterator[tuple[str, Readings]]":
+    if (readings := meters()) is not None:
         yield from ((name, readings.only(name)) for name in readings.streams)
+
+
+def meters() -> "Readings | None":
+    """All households, each a stream."""
+    from veilstream.data.sources import read
+
+    tables = sorted(_folder().glob("smartmeter/*.csv"))
+    return read([str(t) for t in tables], unit="kWh") if tables else None
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("VEIL_DATA", "data"))

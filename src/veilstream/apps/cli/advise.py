@@ -12,7 +12,7 @@ from veilstream.apps.cli.meaning import Meaning
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
-    from veilstream.apps.headline import Guess
+    from veilstream.apps.cli.headline import Guess
     from veilstream.data.utility import Utility
     from veilstream.solvers.solution import Progress
 
@@ -68,7 +68,7 @@ def advise(
         raise InputError(f"{model}: there is nothing to choose; no limit is both useful and hides something")
     warnings = about_data(known)
     if json_out:
-        nothing = {"felt": source.blind, "unit": source.unit, "truth_bits": source.chain.entropy_rate}
+        nothing = {"felt": source.by_the_hour, "unit": source.unit, "truth_bits": source.chain.entropy_rate}
         print_json({"chain": source.chain.name, **nothing, "points": [r.to_json() for r in rows], "warnings": warnings})
     else:
         show(source, rows, warnings)
@@ -81,7 +81,7 @@ def points(
 
     asked: the model, and the flags that say what matters.
     """
-    from veilstream.apps.headline import Guess, bits_of, felt_of
+    from veilstream.apps.cli.headline import Guess, bits_of, felt_of
     from veilstream.core.problem import Average
     from veilstream.solvers import solve
     from veilstream.solvers.comfort import level
@@ -89,7 +89,7 @@ def points(
     from veilstream.units import parse_quantity
 
     found: list[Advice] = []
-    blind, truth, free = source.blind, source.chain.entropy_rate, source.problem(Average(weight=1.0))
+    blind, truth, free = source.by_the_hour, source.chain.entropy_rate, source.problem(Average(weight=1.0))
     least = float(free.chain.stationary @ free.distortion.min(1))
     if source.course is not None:
         least = source.course.least(free.allowed)
@@ -131,9 +131,10 @@ def show(source: "Utility", rows: list[Advice], warnings: list[str]) -> None:
     told = rows[0].guess
     without = "" if told is None else f"names the {thing} in {told.blind:.0%} of steps, and "
     truth = f"The truth would tell {source.chain.entropy_rate:.3f} bits per step."
+    best = "one best guess" if source.chain.phases == 1 else "best guess for the hour"
     console.print(
-        f"[bold]{escape(source.chain.name)}[/]: without any release an adversary {without}the one best guess is "
-        f"{off(f'{source.blind:.3g}', source.unit)}. {truth}"
+        f"[bold]{escape(source.chain.name)}[/]: without any release an adversary {without}the {best} is "
+        f"{off(f'{source.by_the_hour:.3g}', source.unit)}. {truth}"
     )
     lines = [(f"{thing} named", "felt", "bits per step", "command")]
     for r in rows:

@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from veilstream.apps.bench.results import Change
 
 GROUPS = ["core", "limits", "large", "cycle", "data", "gateway", "nats", "fleet", "deep"]
-ASKED = ["survive", "feedback", "felt"]  # only when named: they need recorded data
+ASKED = [
+    "survive",
+    "feedback",
+    "felt",
+    "total",
+    "pooling",
+    "certificates",
+]  # when named: minutes, most on recorded data
 EXAMPLES = """
 Examples:
 
@@ -50,7 +57,10 @@ def bench(
         typer.Option("--compare", help="A file of earlier figures: say which got worse, exit with 1 if any did."),
     ] = None,
     table: Annotated[
-        bool, typer.Option("--table", help="cycle, felt and feedback as the tables of the documentation.")
+        bool,
+        typer.Option(
+            "--table", help="cycle, felt, total, feedback, pooling, certificates as the documentation prints them."
+        ),
     ] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

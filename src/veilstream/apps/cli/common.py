@@ -11,8 +11,8 @@ from dataclasses import fields, is_dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_args, get_type_hints
 
-from veilstream.apps.extras import need as need
-from veilstream.apps.flags import in_flags as in_flags
+from veilstream.apps.verbs.extras import need as need
+from veilstream.apps.verbs.flags import in_flags as in_flags
 from veilstream.data.like import read_like as read_like
 from veilstream.data.like import remembered as remembered
 from veilstream.errors import InputError
@@ -95,19 +95,26 @@ def options_of(pairs: list[str] | None) -> dict[str, Any]:
     return options
 
 
+BACK = 0.2  # progress that falls by more is of another piece of work
+
+
 class Minutes:
-    """Progress as a line a minute, with an estimate of the time left."""
+    """Progress as a line a minute, with an estimate of the time left; what begins anew (a proof) is timed anew."""
 
     def __init__(self, title: str, every_s: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
         self.title, self.every_s, self.clock = title, every_s, clock
-        self.start = self.last = clock()
+        self.start = self.last = self.began = clock()
+        self.done = 0.0
 
     def __call__(self, done: float, what: str) -> None:
         now = self.clock()
+        if done < self.done - BACK:
+            self.began = now
+        self.done = done
         if now - self.last < self.every_s:
             return
         self.last = now
-        left = (now - self.start) * (1 - done) / done / 60 if done > 0 else None
+        left = (now - self.began) * (1 - done) / done / 60 if done > 0 else None
         rest = "" if left is None else f", about {max(left, 1):.0f} min left"
         print(f"{self.title}: {what}, {done:.0%} after {(now - self.start) / 60:.0f} min{rest}", file=sys.stderr)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -53,7 +56,7 @@ def demo(
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """An invented commuter: model, policies at three accuracies, a week released, an audit, a report to open."""
-    from veilstream.apps.cli.common import need, print_json, progress_bar
+    from veilstream.apps.cli.common import print_json, progress_bar
     from veilstream.apps.report.card import chain_card, data_card
     from veilstream.apps.report.content import Options, collect
     from veilstream.apps.report.page import render
@@ -63,10 +66,8 @@ def demo(
     from veilstream.data.synthetic import city
     from veilstream.solvers.baselines import Baseline
 
-    need("matplotlib", "plot")
-    from veilstream.apps.report.plots import demo_figure, save_figure
-
-    report, picture = out / "report.html", out / "demo.png"
+    report = out / "report.html"
+    picture = out / "demo.png" if find_spec("matplotlib") else None  # the page draws for itself
     check_writable(report, "report.html")
     source = city(20_000, seed)
     chain = MarkovChain.fit([source.path], n_states=len(source.states), name="a commuter's city")
@@ -84,16 +85,19 @@ def demo(
             "planar-laplace": content.family,
             "rounding": Baseline("rounding", seed=seed).family(content.problem),
         }
-    points = [(row.limit, row.ours, row.simulated, row.laplace) for row in rows]
-    day = week[:DAY_STEPS], shown[:DAY_STEPS]
-    curves = {"causal-ba": content.solutions}
-    save_figure(
-        demo_figure(curves, families, content.problem, points, day, source.states.names, source.period_s / 3600),
-        picture,
-    )
+    if picture:
+        from veilstream.apps.report.plots import demo_figure, save_figure
+
+        points = [(row.limit, row.ours, row.simulated, row.laplace) for row in rows]
+        day = week[:DAY_STEPS], shown[:DAY_STEPS]
+        curves = {"causal-ba": content.solutions}
+        save_figure(
+            demo_figure(curves, families, content.problem, points, day, source.states.names, source.period_s / 3600),
+            picture,
+        )
     if json_out:
         told = [{**row.ours.to_json(), "guessed": row.right, "guessed_se": row.right_se} for row in rows]
-        print_json({"picture": str(picture), "report": str(report), "points": told})
+        print_json({"picture": picture and str(picture), "report": str(report), "points": told})
         return
     show(chain, rows, out, report, picture)
 
@@ -140,7 +144,7 @@ def release_week(out: Path, row: Row, source: Source, week: NDArray[np.int64], s
     return shown
 
 
-def show(chain: MarkovChain, rows: list[Row], out: Path, report: Path, picture: Path) -> None:
+def show(chain: MarkovChain, rows: list[Row], out: Path, report: Path, picture: Path | None) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -150,8 +154,7 @@ def show(chain: MarkovChain, rows: list[Row], out: Path, report: Path, picture: 
         f"[bold]An invented commuter with {chain.n_symbols} places, one step every 5 minutes.[/] "
         f"Sharing the truth reveals {chain.entropy_rate:.3f} bits a step."
     )
-    head = "mean distance allowed", "ours leaks (bits/step)", "simulated", "planar Laplace leaks", "times more"
-    table = Table(*head, "adversary right", box=None)
+    table = Table("off by", "ours leaks", "simulated", "planar Laplace", "times more", "named", box=None)
     for row in rows:
         table.add_row(
             f"{row.limit:g} km",
@@ -163,14 +166,22 @@ def show(chain: MarkovChain, rows: list[Row], out: Path, report: Path, picture: 
         )
     console.print(table)
     console.print(
-        "[dim]ours: computed exactly for the fitted chain; simulated, Laplace, adversary (who knows chain and policy): "
-        f"estimated, 95 % intervals; without any release it is right in {100 * chain.stationary.max():.0f} %[/]"
+        "[dim]off by: on average, at most; bits per step, ours computed exactly for the fitted chain; named: how often "
+        "an adversary who knows chain and policy says the right place (without any release in "
+        f"{100 * chain.stationary.max():.0f} %); estimates have 95 % intervals[/]"
     )
+    drawn = f"the picture is {picture}" if picture else "no picture: pip install 'veilstream[plot]'"
     console.print(
-        f"\nOpen [bold]{escape(str(report))}[/] in a browser; the picture is {escape(str(picture))}; a released week "
+        f"\nOpen [bold]{escape(str(report))}[/] in a browser; {escape(drawn)}; a released week "
         f"{escape(str(out))}/released-week.csv"
     )
     console.print("Then try:")
-    console.print(f"  veil solve {escape(str(out))}/city.veil --avg 500m --certify")
-    console.print(f"  veil report {escape(str(out))}/{rows[0].file} --shareable -o shareable.html")
-    console.print("  veil fit YOUR_FILES -o me.veil --plot me.png")
+    veil = escape(typed())
+    console.print(f"  {veil} solve {escape(str(out))}/city.veil --avg 500m --certify")
+    console.print(f"  {veil} report {escape(str(out))}/{rows[0].file} --shareable -o shareable.html")
+    console.print(f"  {veil} fit YOUR_FILES -o me.veil --plot me.png")
+
+
+def typed() -> str:
+    """The command as it can be typed here: after `make demo` it is not on the path."""
+    return "veil" if which("veil") else sys.argv[0]

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from veilstream.errors import InputError
-from veilstream.units import format_duration
+from veilstream.units import counted, format_duration
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,8 +56,8 @@ def _summary(model: FittedModel, result: dict[str, Any]) -> Table:
     blind = escape(model.states.names[d.blind_state])
     period = format_duration(model.period_s) if model.period_s else "steps without a clock"
     rows = [
-        ("data", f"{model.streams:,} streams, {model.traces:,} traces, {model.points:,} points"),
-        ("steps", f"{model.runs.steps:,} of {period} in {len(model.runs.sequences):,} runs"),
+        ("data", f"{counted(model.streams, 'stream')}, {counted(model.traces, 'trace')}, {model.points:,} points"),
+        ("steps", f"{model.runs.steps:,} of {period} in {counted(len(model.runs.sequences), 'run')}"),
         (
             "states",
             f"{len(model.states)} {model.states.kind}, "

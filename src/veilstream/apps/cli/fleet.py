@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilstream.errors import InputError
+from veilstream.units import counted
 
 if TYPE_CHECKING:
     from veilstream.apps.fleet.summary import Summary
 
 WHERE, LIMITS, DATA, MODEL = "Where it runs", "What is asked", "Data", "Model"
 SHOWN = 8  # names in one line
+MOST_WIDE = 1000  # columns of a terminal
 EXAMPLES = """
 Examples:
 
@@ -195,15 +197,13 @@ def _interrupt(number: int, frame: object) -> None:
 def show(summary: Summary, out: Path) -> None:
     from rich.console import Console
     from rich.markup import escape
+    from rich.measure import Measurement
     from rich.table import Table
 
     from veilstream.solvers.solution import Level
 
     console, told = Console(highlight=False), summary.to_json()
-    table = Table(box=None)
-    table.add_column("user", min_width=8, overflow="fold")
-    for head in ("steps", "felt (long run)", "bits (long run)", "at least", "truth", "audit"):
-        table.add_column(head, justify="right", no_wrap=True)
+    rows = []
     for r in told["rows"]:
         low = "" if r["leakage_lower"] is None else f"{r['leakage_lower']:.4f}"
         verdict = "" if not r.get("audit") else "stands" if r["audit"]["stands"] else "[red]contradicted[/]"
@@ -211,8 +211,16 @@ def show(summary: Summary, out: Path) -> None:
         if r["raw_distortion"] is not None:
             far, bits = f"{r['raw_distortion']:.3g} {far}", f"{max(r['raw_leakage'], 0.0):.4f} {bits}"
         steps = f"{r['steps']:,}" + (f", by {r['cycle']['kind']}" if r["cycle"] else "")
-        table.add_row(escape(r["user"]), steps, far, bits, low, f"{r['entropy_rate']:.3f}", verdict)
-    console.print(table)
+        rows.append((escape(r["user"]), steps, far, bits, low, f"{r['entropy_rate']:.3f}", verdict))
+    heads = ("user", "steps", "felt (long run)", "bits (long run)", "at least", "truth", "audit")
+    used = [i for i in range(len(heads)) if any(row[i] for row in rows)]
+    table = Table(box=None)
+    for i in used:
+        table.add_column(heads[i], justify="right" if i else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(row[i] for i in used))
+    wide = Measurement.get(console, console.options.update(max_width=MOST_WIDE), table).maximum
+    Console(highlight=False, width=max(console.width, wide)).print(table)  # a figure is never cut
     thin = [r["user"] for r in told["rows"] if r["level"] == Level.MODEL_ONLY]
     if thin:
         some = ", ".join(thin[:SHOWN]) + (f" and {len(thin) - SHOWN} more" if len(thin) > SHOWN else "")
@@ -223,7 +231,8 @@ def show(summary: Summary, out: Path) -> None:
         console.print(f"[red]failed[/] [bold]{escape(name)}[/]: {escape(line)}", soft_wrap=True)
     kept = f", {told['kept']} of them kept" if told["kept"] else ""
     console.print(
-        f"{told['users']} users done{kept}, {len(told['failed'])} failed; {told['seconds']:.0f} s ({told['engine']}); "
+        f"{counted(told['users'], 'user')} done{kept}, {len(told['failed'])} failed; {told['seconds']:.0f} s "
+        f"({told['engine']}); "
         f"summary in [bold]{escape(str(out / 'index.html'))}[/]",
         soft_wrap=True,
     )

@@ -33,4 +33,4 @@ class Meaning:
     @property
     def asked(self) -> dict[str, str]:
         """As a policy's file says it."""
-        return {"--distortion": self.distortion} | ({} if self.show is None else {"--show": self.show})
+        return {"distortion": self.distortion} | ({} if self.show is None else {"show": self.show})

@@ -74,26 +74,26 @@ def show(load: Load, found: Needs, assumed: list[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from veilstream.units import counted
+
     console = Console(highlight=False)
     table = Table("for", "needs", "disk", box=None)
-    each = f"machine{'s' if found.gateways > 1 else ''}, one gateway each"
-    table.add_row(
-        "releasing, a store per gateway", f"{found.gateways:,} {each}", f"{found.gateway_disk_gb:,.1f} GB each"
-    )
+    each = f"{counted(found.gateways, 'machine')}, one gateway each"
+    table.add_row("releasing, a store per gateway", each, f"{found.gateway_disk_gb:,.1f} GB each")
     if found.workers is not None:
         table.add_row(
             "releasing, on NATS",
-            f"{found.nats_machines:,} machines of {load.cores} cores: {found.workers:,} workers, "
-            f"{found.clusters:,} x 3 nodes of {found.node_cores} cores",
+            f"{counted(found.nats_machines or 0, 'machine')} of {load.cores} cores: "
+            f"{counted(found.workers, 'worker')}, {found.clusters:,} x 3 nodes of {found.node_cores} cores",
             f"{found.nats_disk_gb:,.1f} GB a node",
         )
     table.add_row(
         "fitting and solving",
-        f"{found.refit_machines:,} machine{'s' if found.refit_machines > 1 else ''} of {load.cores} cores for "
+        f"{counted(found.refit_machines, 'machine')} of {load.cores} cores for "
         f"{load.within_h:g} h ({found.refit_core_h:,.1f} core hours every {load.refit_d:g} days)",
         "",
     )
-    console.print(f"[bold]{load.users:,} users, {load.peak_per_s:,.0f} readings/s at the peak[/]")
+    console.print(f"[bold]{counted(load.users, 'user')}, {load.peak_per_s:,.0f} readings/s at the peak[/]")
     console.print(table)
     console.print(f"{found.advice}\n")
     console.print("This assumes:")

@@ -142,10 +142,12 @@ def account(core: "Core", tally: "Tally") -> dict[str, Any]:
 
 def in_words(found: dict[str, Any]) -> Iterator[str]:
     from veilstream.gateway.wire import Refusal
+    from veilstream.units import counted
 
     silent = f", {found['silent']:,} silent" if found["silent"] else ""
-    again = f", {found['repeated']:,} readings got one again" if found["repeated"] else ""
-    yield f"released {found['released']:,} steps{silent}{again}; {found['streams']:,} streams in the store"
+    again = f", {counted(found['repeated'], 'reading')} got one again" if found["repeated"] else ""
+    told = counted(found["released"], "step")
+    yield f"released {told}{silent}{again}; {counted(found['streams'], 'stream')} in the store"
     if found["felt"] is not None:
         unit = f" {found['unit']}" if found["unit"] else ""
         yield f"felt: {found['felt']:.3g}{unit} on average from a reading to its release (private)"
@@ -155,6 +157,6 @@ def in_words(found: dict[str, Any]) -> Iterator[str]:
     yield f"leaked: {found['leaked_bits']:.1f} bits{rate}{ever}"
     refused = found["refused"]
     if refused:
-        yield f"! refused {sum(refused.values()):,} readings: " + "; ".join(
+        yield f"! refused {counted(sum(refused.values()), 'reading')}: " + "; ".join(
             f"{n:,} {name} ({Refusal[name].value})" for name, n in refused.items()
         )

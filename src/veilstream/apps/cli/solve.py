@@ -12,7 +12,7 @@ from veilstream.apps.cli.meaning import Meaning
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
-    from veilstream.apps.headline import Guess
+    from veilstream.apps.cli.headline import Guess
     from veilstream.core.interval import Interval
     from veilstream.data.utility import Utility
     from veilstream.solvers.solution import Solution
@@ -104,7 +104,7 @@ def solve(
     from dataclasses import replace
 
     from veilstream.apps.cli.common import in_flags, options_of, print_json, progress_bar
-    from veilstream.apps.headline import Guess
+    from veilstream.apps.cli.headline import Guess
     from veilstream.apps.verbs.report import check_writable
     from veilstream.artefact import is_guess
     from veilstream.core.capacity import most_bits
@@ -181,7 +181,7 @@ def print_solution(
     from rich.markup import escape
     from rich.table import Table
 
-    from veilstream.apps.headline import bits_of, felt_of, headline
+    from veilstream.apps.cli.headline import bits_of, felt_of, headline
     from veilstream.data.points import described
 
     console = Console(highlight=False)

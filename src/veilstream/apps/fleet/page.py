@@ -14,6 +14,7 @@ from veilstream.apps.report.page import asset, pairs, source_hash
 from veilstream.apps.report.words import LEVELS
 from veilstream.core.feedback import PERIODS
 from veilstream.solvers.solution import Level
+from veilstream.units import counted
 
 BANNER = (
     "PRIVATE: this page names users and tells how predictable each is. It holds no trace and no place; "
@@ -40,7 +41,7 @@ def page(told: dict[str, Any]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'
-        f"<title>PRIVATE: a fleet of {told['users']} users</title><style>{style}</style></head><body>"
+        f"<title>PRIVATE: a fleet of {counted(told['users'], 'user')}</title><style>{style}</style></head><body>"
         f'<p class="banner private" role="note">{BANNER}</p><header><p class="brand">veilstream fleet</p>'
         f'<h1>One policy per user</h1><p class="headline">{escape(headline(told, rows))}</p>'
         f'<ul class="verdict">{"".join(f"<li>{escape(s)}</li>" for s in sentences(told, rows))}</ul></header>'
@@ -59,10 +60,8 @@ def headline(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     if seen:
         released, nothing = (float(np.median([named[who] for named in seen])) for who in ("released", "nothing"))
         words = f"an adversary names the state in {released:.0%} of steps ({nothing:.0%} without any release), and "
-    return (
-        f"{len(rows)} users have a policy; for the median one {words}releases tell {1 - middle:.0%} less than the "
-        f"truth would{end}"
-    )
+    who = "1 user has a policy; " if len(rows) == 1 else f"{len(rows):,} users have a policy; for the median one "
+    return f"{who}{words}releases tell {1 - middle:.0%} less than the truth would{end}"
 
 
 def _named(row: dict[str, Any]) -> dict[str, float]:
@@ -95,7 +94,9 @@ def sentences(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> list[str]
                 else f"The audit contradicts none of {len(audited)} policies (exact adversaries, estimated on samples)."
             )
     if told["not_reached"]:
-        found.append(f"Interrupted before {len(told['not_reached'])} users; the same command goes on from here.")
+        found.append(
+            f"Interrupted before {counted(len(told['not_reached']), 'user')}; the same command goes on from here."
+        )
     return [*found, *told["notes"]]
 
 
@@ -110,7 +111,7 @@ def _curves(rows: Sequence[dict[str, Any]]) -> str:
     colour = colours([r["unit"] for r in rows])
     key = "".join(
         f'<li><svg viewBox="0 0 14 8"><line class="{c}" x1="0" x2="14" y1="4" y2="4" stroke-width="2"/></svg>'
-        f"{escape(unit or 'no unit')}, {sum(r['unit'] == unit for r in rows)} users</li>"
+        f"{escape(unit or 'no unit')}, {counted(sum(r['unit'] == unit for r in rows), 'user')}</li>"
         for unit, c in colour.items()
     )
     if len(rows) > 2:

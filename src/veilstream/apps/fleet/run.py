@@ -26,6 +26,7 @@ from veilstream.data.readings import Account, Readings
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import default_period_s, to_steps
 from veilstream.errors import InputError
+from veilstream.units import counted
 
 MOST_SHARED = 128  # states that people may share: with more, each has her own
 Tell = Callable[[float, str], None]
@@ -53,7 +54,7 @@ def run_fleet(sources: Sequence[str], out: Path, plan: Plan, tell: Tell | None =
         plan.settings.check_method()
         users, broken = read_users(sources, lambda name: say(0.0, f"reading {name}"), **plan.reading)
         plan.settings.check_units({u.readings.unit for u in users})
-        say(0.0, f"{len(users)} users: states and pooling")
+        say(0.0, f"{counted(len(users), 'user')}: states and pooling")
         tasks, more, notes = tasks_of(users, plan)
         broken += more
         place = disk.places(out, [t.name for t in tasks] + [b.name for b in broken])

@@ -12,7 +12,7 @@ from veilstream.audit.later import LaterData
 from veilstream.data.card import THIN_ROW, describe
 from veilstream.data.cost import TABLE
 from veilstream.data.points import described
-from veilstream.units import format_duration
+from veilstream.units import counted, format_duration
 
 MADE_OF = {
     "squared": "the square of the distance",
@@ -32,8 +32,8 @@ def data_card(
     card = describe(artefact.chain, sequences)
     steps = sum(map(len, sequences))
     rows = [
-        ("recorded", f"{readings:,} readings in {traces:,} traces"),
-        ("steps", f"{steps:,} in {len(sequences):,} runs; {card.moves:,} of them move"),
+        ("recorded", f"{readings:,} readings in {counted(traces, 'trace')}"),
+        ("steps", f"{steps:,} in {counted(len(sequences), 'run')}; {card.moves:,} of them move"),
         ("effective sample", f"{card.effective_sample:,.0f} independent visits"),
         ("stays put", f"{100 * card.self_transition:.0f} % of steps"),
         ("data against chain", f"{card.drift:.2f} total variation between visits and the chain's long-run law"),
@@ -41,7 +41,9 @@ def data_card(
     if later is not None and artefact.states is not None:
         rows.insert(0, ("later data", later.words(artefact.unit)))
     if card.thin_rows:
-        rows.append(("thin rows", f"{card.thin_rows} states with fewer than {THIN_ROW} transitions behind them"))
+        rows.append(
+            ("thin rows", f"{counted(card.thin_rows, 'state')} with fewer than {THIN_ROW} transitions behind them")
+        )
     return rows
 
 

@@ -255,7 +255,7 @@ def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str
 def asked_words(said: Any) -> list[str]:
     """The flags that say what the distortion and the releases are, where they were told; a file may say anything."""
     told = said if isinstance(said, dict) else {}
-    pairs = [(flag, told.get(flag)) for flag in ("--distortion", "--show")]
+    pairs = [(f"--{field}", told.get(field)) for field in ("distortion", "show")]
     return [word for flag, v in pairs if isinstance(v, str) and v != "felt" and v.isprintable() for word in (flag, v)]
 
 

@@ -14,7 +14,7 @@ from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
 from veilstream.core.steady import law_at_phases
 
-WIDTH, HEIGHT, LEFT, BOTTOM, GAP = 440, 130, 50, 22, 18
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 440, 144, 50, 32, 22, 18  # the label stands above the curve
 COLOURS = {"distance": "#D55E00", "bits": "#0072B2"}
 
 
@@ -59,7 +59,7 @@ def _picture(kind: str, values: Array, label: str, clock: Clock) -> str:
     x = LEFT + (WIDTH - LEFT - GAP) * np.arange(clock.n + 1) / clock.n
     lines = []
     for row, dash in zip(values, ("", ' stroke-dasharray="5 4"'), strict=False):
-        y = GAP + (HEIGHT - BOTTOM - GAP) * (1 - row / top)
+        y = TOP + (HEIGHT - BOTTOM - TOP) * (1 - row / top)
         points = " ".join(f"{a:.1f},{b:.1f} {c:.1f},{b:.1f}" for a, b, c in zip(x, y, x[1:], strict=False))
         lines.append(f'<polyline fill="none" stroke="{COLOURS[kind]}" stroke-width="2"{dash} points="{points}"/>')
     base = HEIGHT - BOTTOM
@@ -71,8 +71,8 @@ def _picture(kind: str, values: Array, label: str, clock: Clock) -> str:
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)} by the hour, at most {top:.3g}">'
         f'<line x1="{LEFT}" y1="{base}" x2="{WIDTH - GAP}" y2="{base}" stroke="currentColor" stroke-opacity="0.4"/>'
-        f'<text x="{LEFT - 6}" y="{GAP + 8}" text-anchor="end" font-size="11" fill="currentColor">{top:.3g}</text>'
+        f'<text x="{LEFT - 6}" y="{TOP + 4}" text-anchor="end" font-size="11" fill="currentColor">{top:.3g}</text>'
         f'<text x="{LEFT - 6}" y="{base}" text-anchor="end" font-size="11" fill="currentColor">0</text>'
-        f'<text x="{LEFT + 4}" y="{GAP + 2}" font-size="11" fill="currentColor">{escape(label)}</text>'
+        f'<text x="{LEFT + 4}" y="{TOP - 14}" font-size="11" fill="currentColor">{escape(label)}</text>'
         f"{hours}{''.join(lines)}</svg>"
     )

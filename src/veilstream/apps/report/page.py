@@ -23,6 +23,7 @@ SHAREABLE = (
     "Shareable: no recorded trace is in this page; its example was drawn from the chain. "
     "It does show the model: states, their distances, and how often each is visited."
 )
+PLAIN = {"versions": "made with", "asked": "asked"}  # of the provenance: said as names and values
 HIDDEN = {"command", "data_sha256", "reading"}  # of the provenance, in a shareable page: they may name a person's files
 
 
@@ -148,8 +149,8 @@ def _provenance(content: Content) -> list[tuple[str, str]]:
     for key, value in artefact.provenance.items():
         if value in (None, "", {}) or key == "card" or (content.options.shareable and key in HIDDEN):
             continue
-        if key == "versions" and isinstance(value, dict):
-            rows.append(("made with", ", ".join(f"{k} {v}" for k, v in value.items())))
+        if key in PLAIN and isinstance(value, dict):
+            rows.append((PLAIN[key], ", ".join(f"{k} {v}" for k, v in value.items())))
         elif key == "solution" and isinstance(value, dict):
             told = ("method", "window", "constraint", "weight", "status", "seconds")
             said = ", ".join(f"{k} {value[k]}" for k in told if value.get(k) is not None)

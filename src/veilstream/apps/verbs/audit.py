@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from veilstream.apps.extras import need
+from veilstream.apps.verbs.extras import need
 from veilstream.audit.assemble import Assessment, audit_artefact
 from veilstream.audit.settings import Options
-from veilstream.data.frames import of_stream
 from veilstream.data.like import read_like
 from veilstream.shown import Progress, watching
 from veilstream.solvers.ask import artefact_of
@@ -63,6 +62,9 @@ def audit(
         need(library, "deep", "; or `quick=True`, which trains no network")
     readings = None
     if data is not None:
+        need("polars", "data")
+        from veilstream.data.frames import of_stream
+
         told = {"columns": columns, "tz": tz, "unit": unit, "time_format": time_format, "skip_bad": skip_bad}
         readings = read_like(artefact.provenance, data, **told)
         readings = of_stream(readings, stream)

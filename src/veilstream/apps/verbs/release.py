@@ -13,7 +13,7 @@ from veilstream.audit.source import check_kind
 from veilstream.core.uniforms import uniforms
 from veilstream.data.columns import Layout
 from veilstream.data.frames import NAME, Mould, is_table, of_stream, tabled
-from veilstream.data.like import read_like, remembered
+from veilstream.data.like import alike, read_like
 from veilstream.data.readers.times import TimeStyle
 from veilstream.data.readings import MICROSECONDS, Readings
 from veilstream.errors import InputError
@@ -107,14 +107,7 @@ def release(
 
 def _read(data: Any, space: Space, told: dict[str, Any]) -> tuple[Readings, Mould]:
     if is_table(data):
-        known = remembered(space.provenance)
-        named = {k: v for k, v in told.items() if v}
-        try:
-            return tabled(data, **(known | named))
-        except InputError:
-            if not known.keys() - named.keys():
-                raise
-            return tabled(data, **named)
+        return alike(tabled, data, space.provenance, told)
     readings = read_like(space.provenance, data, **told)
     return readings, as_polars(readings)
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from veilstream.apps.extras import need
-from veilstream.apps.flags import in_flags
 from veilstream.apps.report.audit_part import DEPTHS
 from veilstream.apps.report.card import chain_card, data_card
 from veilstream.apps.report.content import Content, Options, collect
 from veilstream.apps.report.page import render
 from veilstream.apps.report.words import verdict
+from veilstream.apps.verbs.extras import need
+from veilstream.apps.verbs.flags import in_flags
 from veilstream.artefact import Artefact
 from veilstream.container import write as write_bytes
 from veilstream.data.like import read_like

@@ -1,6 +1,6 @@
 """A table with types (parquet, feather, a DataFrame) -> Table, by the same guesses and checks as one of text.
 
-table_of_frame(frame.lazy(), "the DataFrame", ReadOptions())
+typed(text_of_frame(frame.lazy(), "a.parquet", options), options)
 """
 
 from __future__ import annotations
@@ -25,9 +25,14 @@ def check_width(columns: int, name: str) -> None:
 
 
 def table_of_frame(rows: pl.LazyFrame, name: str, options: ReadOptions) -> Table:
-    """The readings in these rows; a column of times is the time where none has its name."""
+    """The readings in these rows."""
+    return typed(text_of_frame(rows, name, options), options)
+
+
+def text_of_frame(rows: pl.LazyFrame, name: str, options: ReadOptions, first: int = 1) -> TextTable:
+    """The rows as text; a column of times is the time where none has its name. first: what the first row is called."""
     schema = rows.collect_schema()
-    texts = {c: text for c, dtype in schema.items() if (text := _text(c, dtype)) is not None}
+    texts = as_texts(schema)
     columns = dict(options.columns)
     if "time" not in columns and not any(goes_by("time", c) for c in texts):
         stamps = [c for c, dtype in schema.items() if dtype in (pl.Datetime, pl.Date)]
@@ -37,9 +42,14 @@ def table_of_frame(rows: pl.LazyFrame, name: str, options: ReadOptions) -> Table
     as_text = rows.select(texts[c] for c in header).with_row_index("__row")
 
     def field(row: int, column: str) -> str:
-        return str(as_text.slice(row - 1, 1).select(column).collect().item())
+        return str(as_text.slice(row - first, 1).select(column).collect().item())
 
-    return typed(TextTable(as_text, layout, name, 1, field, "row"), options)
+    return TextTable(as_text, layout, name, first, field, "row")
+
+
+def as_texts(schema: pl.Schema) -> dict[str, pl.Expr]:
+    """Every column that can be read, as text."""
+    return {c: text for c, dtype in schema.items() if (text := _text(c, dtype)) is not None}
 
 
 def _text(column: str, dtype: pl.DataType) -> pl.Expr | None:

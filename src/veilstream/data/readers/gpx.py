@@ -11,6 +11,7 @@ import polars as pl
 from veilstream.data.columns import form
 from veilstream.data.readers.reader import RANGES, Reader, ReadOptions, Table, outside
 from veilstream.errors import InputError
+from veilstream.units import counted
 
 _POINT = re.compile(r"<(?:\w+:)?trkpt\b[^>]*>")
 _LAT_LON = {"lat": re.compile(r"""\blat\s*=\s*["']([^"']*)"""), "lon": re.compile(r"""\blon\s*=\s*["']([^"']*)""")}
@@ -46,7 +47,7 @@ def read_gpx(path: Path, name: str, options: ReadOptions) -> Table:
             stamp = point.time if point.time.tzinfo else point.time.replace(tzinfo=dt.UTC)
             rows.append((str(segment_number), round(stamp.timestamp() * 1e6), point.latitude, point.longitude))
     if not rows:
-        found = f"{missing} points without a time" if missing else "no track points"
+        found = f"{counted(missing, 'point')} without a time" if missing else "no track points"
         raise InputError(f"{name}: {found}; a trace needs <trkpt> elements with <time>")
     schema = {"trace": pl.String, "t": pl.Int64, "lat": pl.Float64, "lon": pl.Float64}
     frame = pl.DataFrame(rows, schema=schema, orient="row").with_columns(pl.col("trace").cast(pl.Categorical))

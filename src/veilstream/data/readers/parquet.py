@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
+from veilstream.data.readers.apart import PARQUET, survives
 from veilstream.data.readers.frame import check_width, table_of_frame
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
 from veilstream.errors import InputError
@@ -25,6 +26,8 @@ def read_parquet(path: Path, name: str, options: ReadOptions) -> Table:
         footer = int.from_bytes(stream.read(4), "little")
     if footer > LONGEST_FOOTER:
         raise InputError(f"{name}: a description of {footer:,} bytes, of very many columns, or damaged; write it anew")
+    if not survives(path):
+        raise InputError(f"{name}: not readable as Parquet, damaged")
     check_width(len(pl.read_parquet_schema(path)), name)
     return table_of_frame(pl.scan_parquet(path, glob=False), name, options)
 
@@ -39,4 +42,4 @@ def _packed(text: str) -> bytes:
     return out.getvalue()
 
 
-READER = Reader("Parquet", (".parquet",), read_parquet, lambda text: False, EXAMPLE, magic=(b"PAR1",), packed=_packed)
+READER = Reader("Parquet", (".parquet",), read_parquet, lambda text: False, EXAMPLE, magic=(PARQUET,), packed=_packed)

@@ -26,6 +26,7 @@ from veilstream.data.readings import Entry
 from veilstream.data.states import MAX_NAME, name_code
 from veilstream.errors import InputError
 
+BEYOND = "__beyond"  # column: a word stood for the number
 MOST_NAMES, LOOK = 256, 100  # that values may be; rows looked at first
 MANY_ROWS, MANY = 20, 10  # more bad rows than this, and than one in so many, are another format
 
@@ -61,7 +62,7 @@ def typed(table: TextTable, options: ReadOptions) -> Table:
             whose = tuple(frame.filter(is_bad)["stream"].unique(maintain_order=True).cast(pl.String).to_list())
         frame = frame.filter(~is_bad)
     naive = style.zone if style.kind == "naive" else None
-    notes = table.notes
+    notes = table.notes + _beyond(frame, layout)
     if naive:
         frame, notes = set_back(frame, style, options.tz is None, notes)
     long, missing = _long(frame, layout)
@@ -140,12 +141,24 @@ def _expressions(layout: Layout, style: TimeStyle, names: dict[str, float]) -> l
     for column in layout.numbers:
         text = pl.col(column).str.strip_chars()
         number = _codes(text, names) if names else text.cast(pl.Float64, strict=False)
+        if layout.words and not names:
+            word = _codes(text.str.to_lowercase(), layout.words)
+            found.append(word.is_not_null().alias(BEYOND))
+            number = pl.coalesce(word, number)
         bad = (number.is_null() & _given(column)) | number.is_infinite()
         found += [number.fill_nan(None).alias(f"n:{column}"), bad.alias(f"bad:{column}")]
     for role, key in (("stream", layout.stream), ("trace", layout.trace)):
         if key:
             found.append(pl.col(key).fill_null("").cast(pl.Categorical).alias(role))
     return found
+
+
+def _beyond(frame: pl.DataFrame, layout: Layout) -> tuple[Entry, ...]:
+    """What the account says of words that stand for a number."""
+    n = int(frame[BEYOND].sum()) if BEYOND in frame.columns else 0
+    low, high = (f"{layout.words[word]:g}" for word in ("low", "high")) if n else ("", "")
+    note = f"readings 'Low' or 'High', beyond what the sensor measures: read as {low} and {high} {layout.unit}"
+    return (Entry("beyond", n, note),) if n else ()
 
 
 def _codes(text: pl.Expr, names: dict[str, float]) -> pl.Expr:

@@ -1,9 +1,9 @@
 """Proved lower bounds on what any causal release mechanism can do, better the longer they may take.
 
-First the bound without memory, by `alternation`: a moment, at any size. Then, while that helps, with the last one or
-two releases as memory. Then memories made to measure: the best bound each of them can prove (`interior`), split where
-it forgets most (`memory`), and so on, until the bound is within the tolerance of what a mechanism attains or the time
-is up. The best bound so far stands.
+First the bound without memory, by `alternation`: a moment, at any size. Then, where one is given, from where a policy
+that remembers the last releases has settled (`potential`), unless that memory forgets more than is gained. Then
+memories made to measure: the best bound each can prove (`interior`), split where it forgets most (`memory`), and so on,
+until the bound is within the tolerance of what a mechanism attains or the time is up. The best bound so far stands.
 
 A chain with several closed classes is bounded class by class: to name the class costs bits once, but no rate, so
 
@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
-from veilstream.solvers.bounds import alternation, interior
+from veilstream.solvers.bounds import alternation, interior, potential
+from veilstream.solvers.bounds.pairs import ReleaseParts, weights
 from veilstream.solvers.bounds.witness import NATS, SparseMatrix, Witness, improve, reverse_cost, weights_of
 from veilstream.solvers.memory import attained, split, window_memory
 from veilstream.solvers.solution import Progress
@@ -31,11 +32,29 @@ LOOK_EVERY, MOST_SWEEPS, MOST_STEPS = 50, 2000, 100
 GROWTH = 1.5  # of the memory, from round to round
 ENOUGH = 0.003  # relative: how far a memory is exploited before it is split, while the gap is larger than that
 MARGIN = 0.5  # of the gap: how far inside a finer memory starts
-CENTRING = 0.3
 LEAST_BITS = 1e-6  # a gap below this is none
-LARGEST_SWEEP = 1_000_000  # numbers in an array S x Y x Z
+LARGEST_PAIRS = 20_000_000  # numbers in an array S x Y x Z
+SECONDS_EACH = 5e-9  # of a product S x Y x Z x Z, from the start of a memory to its first bound
+LARGE_PAIRS = 3_000_000  # numbers S x Y x Z from which a look at all pairs waits ...
+WAITING = 0.02  # ... until the memory is this near to the most it can prove, relative
+LARGEST_SWEEP = 1_000_000  # numbers in an array S x Y x Z, alternated
 LARGEST_BLOCKS = 6_000_000  # numbers in an array S x Y x Z x Z
 LARGEST_SYSTEM = 4_000  # S x Z
+CENTRING = 0.3
+RAISES = 30  # of the potential, by value iteration, before a bound is read off
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where a policy has settled: a memory, log occupancies, and the potential that goes with them, in nats.
+
+    With the policy's own potential beta, alpha_s(z) = beta_s(z) + log mu(z|s) and theta = log m, every f of a pair
+    (s,y) is the policy's value less what next(s,y) forgets, sum_z' P(z,z') log (b_sy P)(z') / mu(z'|next).
+    """
+
+    next: NDArray[np.int64]  # S x Y
+    log_m: Array  # S x Y x Z
+    alpha: Array  # S x Z
 
 
 class Ending(StrEnum):
@@ -72,6 +91,7 @@ def certify(
     *,
     law: Array | None = None,
     upper: float | None = None,
+    start: Start | None = None,
     seconds: float = 60.0,
     tolerance: float = 1e-3,
     progress: Progress | None = None,
@@ -81,6 +101,7 @@ def certify(
     transition: Z x Z. cost: Z x Y, weight * distortion in bits, infinite where a release is forbidden.
     law: the long-run law of the chain, needed only where it depends on the start. upper: what a known policy
     attains; the search stops when the bound is within `tolerance` (relative) of it, or of a policy found here.
+    start: where a policy for this cost has settled; without one memories grow from none.
     """
     began = perf_counter()
     P = np.asarray(transition, dtype=float)
@@ -91,7 +112,9 @@ def certify(
     classes = [z for z in chain.closed_classes if law[z].sum() > 0]
     shares = np.array([law[z].sum() for z in classes])
     goal = upper if upper is not None and len(classes) == 1 else np.inf
-    searches = [Search(MarkovChain(P[np.ix_(z, z)]), C[z], tolerance, goal) for z in classes]
+    whole = len(classes) == 1 and len(classes[0]) == len(P) and np.isfinite(C).any(0).all()
+    given = start if whole else None
+    searches = [Search(MarkovChain(P[np.ix_(z, z)]), C[z], tolerance, goal, given) for z in classes]
 
     def total(values: list[float]) -> float:
         return float(shares @ values)
@@ -122,12 +145,12 @@ def certify(
 class Search:
     """The best bound found so far for one closed class; `run` improves it."""
 
-    def __init__(self, chain: MarkovChain, C: Array, tolerance: float, goal: float) -> None:
+    def __init__(self, chain: MarkovChain, C: Array, tolerance: float, goal: float, start: Start | None) -> None:
         self.P, self.C = chain.transition, C[:, np.isfinite(C).any(0)]  # a release nobody may make is no release
         self.products: Any = SparseMatrix(chain.sparse) if chain.is_sparse else self.P
         self.cost = self.C.T * NATS  # Y x Z
         self.pi = chain.stationary
-        self.tolerance = tolerance
+        self.tolerance, self.start = tolerance, start
         cheapest = float(self.pi @ self.C.min(1))
         constant = float((self.pi @ self.C).min())  # always the same release leaks nothing,
         truth = chain.entropy_rate + cheapest  # and always the cheapest at most the entropy rate
@@ -141,29 +164,66 @@ class Search:
 
     def run(self, until: float) -> Iterator[None]:
         """Yields after every piece of work; ends when the bound is tight, or nothing more can be done."""
-        x = yield from self.alternations(until)
-        still = interior.gauge(self.P, self.cost) if self.going(until) and self.fits(len(x.next)) else np.zeros(0)
-        while self.going(until):
-            if not self.fits(len(x.next)):
-                self.outcome = Ending.SIZE
-                return
-            self.size, self.last = len(x.next), not self.fits(len(x.next), GROWTH)
-            try:
+        x = yield from self.alternation(window_memory(len(self.cost), 0), MOST_SWEEPS, until)
+        if not self.going(until):
+            return
+        parts = ReleaseParts.of(self.P, self.cost)
+        try:
+            if self.start is not None and self.in_time(len(self.start.next), until):
+                finer = yield from self.from_policy(self.start, parts, until)
+                if finer is None and self.size > 1:  # as far as that memory leads, and there is no room for a finer one
+                    return
+                x = finer or x
+            if self.size == 1:
+                x = yield from self.wider(x, until)
+            still = interior.gauge(parts, len(self.cost)) if self.fits(len(x.next)) else np.zeros(0)
+            while self.going(until):
+                if not self.fits(len(x.next)):
+                    self.outcome = Ending.SIZE
+                    return
+                self.size, self.last = len(x.next), not self.fits(len(x.next), GROWTH)
                 x = yield from self.interior_point(x, still, until)
-            except np.linalg.LinAlgError:
-                self.outcome = Ending.PRECISION
-                return
-            margin = MARGIN * max(self.reachable - self.bound, LEAST_BITS) * NATS
-            parent, table, weight = split(self.P, x.next, x.m, max(self.size + 1, int(GROWTH * self.size)))
-            if len(parent) == self.size:
-                self.outcome = Ending.PRECISION
-                return
-            x = interior.refined(x, parent, table, weight, margin)
+                x = self.split(x)
+        except np.linalg.LinAlgError:
+            self.outcome = Ending.PRECISION
 
-    def alternations(self, until: float) -> Generator[None, None, interior.Iterate]:
-        """No memory, then the last release or two while that helps; returns where to go on from."""
+    def split(self, x: interior.Iterate) -> interior.Iterate:
+        """The same on a finer memory. Raises LinAlgError where nothing is left to split."""
+        parent, table, weight = split(self.P, x.next, x.m, max(len(x.next) + 1, int(GROWTH * len(x.next))))
+        if len(parent) == len(x.next):
+            raise np.linalg.LinAlgError("the memory forgets nothing that can be told")
+        margin = MARGIN * max(self.reachable - self.bound, LEAST_BITS) * NATS
+        return interior.refined(x, parent, table, weight, margin)
+
+    def from_policy(
+        self, start: Start, parts: ReleaseParts, until: float
+    ) -> Generator[None, None, interior.Iterate | None]:
+        """On the memory of a policy, from there; returns where finer memories may start, None: nowhere."""
+        Y = len(self.cost)
+        y = potential.start(self.P, parts, start.next, start.log_m, start.alpha)
+        if y.value < self.bound * NATS:  # it forgets too much
+            return None
+        self.size, self.last = len(y.next), not self.fits(len(y.next), GROWTH)
+        for _ in range(MOST_STEPS):
+            y = potential.step(self.P, y)
+            self.steps += 1
+            settled, late = False, perf_counter() > until
+            if late or y.theta.size <= LARGE_PAIRS or y.gap < WAITING * abs(y.g):
+                y = potential.looked(self.P, y)
+                w = weights(y.parts, y.theta, Y)
+                alpha = improve(self.P, y.next, reverse_cost(self.P, self.cost, w), y.alpha, RAISES)
+                settled = self.offer(Witness(y.next, w, alpha), y.g + y.gap)
+            yield
+            if settled or not self.going(until):
+                break
+        if not self.going(until) or not self.fits(len(y.next), GROWTH):
+            self.outcome = Ending.SIZE if self.going(until) else self.outcome
+            return None
+        return self.split(interior.start(self.P, self.cost, y.next, y.m, y.alpha))
+
+    def wider(self, x: interior.Iterate, until: float) -> Generator[None, None, interior.Iterate]:
+        """The last release or two as memory, by alternation, while that helps; returns where to go on from."""
         Y, Z = self.cost.shape
-        x = yield from self.alternation(window_memory(Y, 0), MOST_SWEEPS, until)
         taken_over = False  # can the interior-point method go on from the last memory, with room to grow?
         for window in (1, 2):
             before, table = self.bound, window_memory(Y, window)
@@ -172,10 +232,10 @@ class Search:
                 break
             self.size, taken_over = len(table), room
             share = (0.15 if room else 0.7) * (until - perf_counter())
-            wider = yield from self.alternation(table, MOST_SWEEPS // 5, perf_counter() + share)
+            found = yield from self.alternation(table, MOST_SWEEPS // 5, perf_counter() + share)
             if self.bound - before < 0.15 * (self.reachable - before):
                 break
-            x = wider if room else x
+            x = found if room else x
         return x
 
     def alternation(
@@ -212,9 +272,9 @@ class Search:
             x = interior.step(self.P, self.cost, still, x, gap)
             centring = CENTRING if x.length > CENTRING else min(1.0, 2 * centring)
             self.steps += 1
-            weights = weights_of(x.theta, np.isfinite(self.cost))
-            alpha = improve(self.P, x.next, reverse_cost(self.P, self.cost, weights), x.alpha, 30)
-            settled = self.offer(Witness(x.next, weights, alpha), x.g + x.gap)
+            w = weights_of(x.theta, np.isfinite(self.cost))
+            alpha = improve(self.P, x.next, reverse_cost(self.P, self.cost, w), x.alpha, RAISES)
+            settled = self.offer(Witness(x.next, w, alpha), x.g + x.gap)
             yield
             if settled or not self.going(until):
                 break
@@ -237,6 +297,12 @@ class Search:
         if self.bound >= min((1 - self.tolerance) * self.reachable, self.reachable - LEAST_BITS):
             self.outcome = Ending.TIGHT
         return self.outcome is not Ending.TIGHT and perf_counter() < until
+
+    def in_time(self, states: int, until: float) -> bool:
+        """Whether all pairs of a policy's memory can be looked at, before the time is up."""
+        Y, Z = self.cost.shape
+        ready = perf_counter() + SECONDS_EACH * states * Y * Z * Z
+        return bool(states * Y * Z <= LARGEST_PAIRS and ready < until)
 
     def fits(self, states: int, growth: float = 1) -> bool:
         Y, Z = self.cost.shape

@@ -11,6 +11,8 @@ constraints are the occupancies of the mechanism that is hardest to bound. One s
 
 Every pair (s,y) has its own theta, so these are eliminated pair by pair (|Z| x |Z| systems); one dense system in
 alpha and g is left. Any theta and alpha on the way give a valid bound: accuracy here is quality, not truth.
+(`potential` solves the same with theta at its best for every alpha: quicker from a good start and possible at a larger
+size, but on sticky chains that bends too much.)
 """
 
 from dataclasses import dataclass
@@ -18,10 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from veilstream.core.information import Array
+from veilstream.solvers.bounds.pairs import ReleaseParts
 from veilstream.solvers.bounds.witness import reverse_cost, weights_of
 
 LONGEST_STEP = 3.0  # nats by which a theta may change in one step
@@ -74,19 +75,12 @@ def inside(next: NDArray[np.int64], theta: Array, alpha: Array, g: float, m: Arr
     return Iterate(next, theta, alpha, g, np.where(m > 0, np.maximum(m, least), 0), F)
 
 
-def gauge(P: Array, cost: Array) -> Array:
-    """The directions of theta_sy that change nothing, as projectors Y x Z x Z.
-
-    Two states that may show y are linked if they share a successor; a constant added to theta on all of a linked
-    group cancels in f.
-    """
-    projectors = np.zeros((len(cost), len(P), len(P)))
-    for projector, allowed in zip(projectors, np.isfinite(cost), strict=True):
-        states = np.flatnonzero(allowed)
-        successors = csr_array(P[states] > 0, dtype=float)
-        _, group = connected_components(successors @ successors.T)
-        same = group[:, None] == group
-        projector[np.ix_(states, states)] = same / same.sum(1)
+def gauge(parts: ReleaseParts, n_outputs: int) -> Array:
+    """The directions of theta_sy that change nothing, as projectors Y x Z x Z: a constant on all of a part."""
+    inside = np.isfinite(parts.cost).astype(float)
+    projectors = np.zeros((n_outputs, inside.shape[1], inside.shape[1]))
+    for y, part in zip(parts.release, inside, strict=True):
+        projectors[y] += part[:, None] * part / part.sum()
     return projectors
 
 

@@ -10,13 +10,17 @@ from time import perf_counter
 
 import numpy as np
 
-from veilstream.solvers.bounds.certify import Certificate, certify
+from veilstream.solvers.bounds.alternation import SMALLEST_LAW
+from veilstream.solvers.bounds.certify import Certificate, Start, certify
 from veilstream.solvers.bounds.cyclic import certify_cycle
 from veilstream.solvers.bounds.local import certify_locally, local_pattern
+from veilstream.solvers.bounds.witness import NATS
+from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.search import LOOKS, first_weights
 from veilstream.solvers.solution import Progress, Solution
 
 CLOSE = 0.99  # a bound on leakage this near to it needs no other weight
+UNSEEN = 1e-30  # a memory less likely than this has no law of its own
 FACTORS = 2.0 ** np.arange(-3, 4)  # other weights to look at, relative to the solution's
 
 
@@ -74,6 +78,30 @@ def certificate_of(solution: Solution, seconds: float, progress: Progress | None
         problem.cost(solution.weight),
         law=problem.chain.stationary,
         upper=solution.objective,
+        start=settled(solution) if seconds > 0 else None,
         seconds=seconds,
         progress=progress,
     )
+
+
+def settled(solution: Solution) -> Start | None:
+    """The last release as a memory, and what a policy that remembers it does there, from the solution's own.
+
+    None for chains of higher order: a state names the one before it, so a guess of the past needs no weights, and
+    a memory of two releases that does not know that proves next to nothing.
+    """
+    problem, chain = solution.problem, solution.problem.chain
+    if chain.order > 1:
+        return None
+    found = CausalBA(dtype="float64").least_point(problem, solution.weight, solution.policy)
+    if found is None:
+        return None
+    next, r, beta, mu = found
+    law = np.maximum(mu.sum(1, keepdims=True), UNSEEN)
+    inside = np.where(mu.sum(1, keepdims=True) > UNSEEN, mu / law, chain.stationary)
+    log_mu = np.log(np.maximum(inside, SMALLEST_LAW))
+    ahead = beta @ chain.transition.T  # S x Z
+    x = np.log(r)[:, :, None] - NATS * (problem.cost(solution.weight).T + ahead[next])  # S x Y x Z
+    top = x.max(1, keepdims=True)
+    log_a = x - top - np.log(np.exp(x - top).sum(1, keepdims=True))
+    return Start(next, np.log(law)[:, None] + log_mu[:, None] + log_a, NATS * beta + log_mu)

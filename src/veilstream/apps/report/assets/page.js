@@ -252,8 +252,8 @@
     const all = data.names.map((_, i) => i);
     if (data.places === null) {
       caption.textContent = "Share of the example spent at each state, " + says + " and released.";
-      const { svg, width, height } = canvas("map", 270 + 0.87 * widest(names), caption.textContent);
-      const left = 44, top = 50, bottom = 18 + 0.87 * widest(names), yes = shares(data.true, n), told = shares(spot.released.map((y) => points.at[y]), n);
+      const { svg, width, height } = canvas("map", 276 + 0.87 * widest(names), caption.textContent);
+      const left = 44, top = 50, bottom = 24 + 0.87 * widest(names), yes = shares(data.true, n), told = shares(spot.released.map((y) => points.at[y]), n);
       const most = Math.max(...yes, ...told), w = (width - left - 8) / n, Y = (v) => height - bottom - (v / most) * (height - top - bottom);
       legend(svg, width, true);
       for (const t of ticks(most, 4)) {
@@ -268,7 +268,7 @@
         if (i % every === 0) node(svg, "text", { transform: `translate(${x + w / 2 + 4} ${height - bottom + 8}) rotate(-60)`, "text-anchor": "end", class: "soft" }, names[i]);
       });
       node(svg, "text", { x: left, y: top - 12, class: "soft" }, "share of time");
-      node(svg, "text", { x: width - 8, y: height - 2, "text-anchor": "end", class: "soft" }, kind);
+      node(svg, "text", { x: width - 8, y: height - 5, "text-anchor": "end", class: "soft" }, kind);
       return;
     }
     caption.textContent = "Circles: share of the example's time; lines: moves, solid " + says + ", dashed released" + (data.shown ? "; crosses: the public points of releases" : "") + ". North is up.";
@@ -290,21 +290,26 @@
     const left = n <= 48 ? Math.min(110, 14 + widest(names)) + 18 : 48;
     const box = document.getElementById("channel"), room = Math.max(280, box.clientWidth) - left - 6;
     const cell = Math.min(30, room / Math.max(n, nY)), side = cell * n, across = cell * nY;
-    const foot = nY <= 48 ? 14 + 0.9 * widest(shown) : 20;
+    // public points of a map stand in the order of the places they lie at, and are called by these
+    const onMap = data.shown && data.places, order = shown.map((_, y) => y);
+    if (onMap) order.sort((a, b) => points.at[a] - points.at[b]);
+    const called = order.map((y) => (onMap ? names[points.at[y]] : shown[y]));
+    const foot = nY <= 48 ? 14 + 0.9 * widest(called) : 20;
     const { svg } = canvas("channel", 48 + side + foot + 22, caption.textContent);
     const p = bytes(spot.channel), top = 42;
     key(svg, left, 2, "probability");
-    node(svg, "image", { x: left, y: top, width: across, height: side, preserveAspectRatio: "none", href: heat(nY, n, (y, x) => p[line(x) * nY + y]) });
+    node(svg, "image", { x: left, y: top, width: across, height: side, preserveAspectRatio: "none", href: heat(nY, n, (y, x) => p[line(x) * nY + order[y]]) });
     node(svg, "rect", { x: left, y: top, width: across, height: side, class: "box" });
     const every = Math.ceil(11 / cell);
     names.forEach((name, i) => {
       if (i % every === 0) node(svg, "text", { x: left - 6, y: top + cell * (line(i) + 0.5) + 4, "text-anchor": "end", class: "soft" }, name);
     });
-    shown.forEach((name, i) => {
+    called.forEach((name, i) => {
       if (i % every === 0) node(svg, "text", { transform: `translate(${left + cell * (i + 0.5) + 4} ${top + side + 8}) rotate(-65)`, "text-anchor": "end", class: "soft" }, name);
     });
     node(svg, "text", { transform: `translate(11 ${top + side / 2}) rotate(-90)`, "text-anchor": "middle" }, kind ? `true (${kind})` : "true");
-    node(svg, "text", { x: left + across / 2, y: top + side + foot + 20, "text-anchor": "middle" }, data.shown && data.places ? "released point" : kind ? `released (${kind})` : "released");
+    const title = onMap ? `released point, by the ${kind || "place"} it lies at` : kind ? `released (${kind})` : "released";
+    node(svg, "text", { x: Math.max(left + across / 2, 3.4 * title.length), y: top + side + foot + 20, "text-anchor": "middle" }, title);
   }
 
   // --- the table of other ways, as the page was written ---------------------------------------------------
@@ -341,7 +346,7 @@
       `${own}: ${both}, ` +
       (spot.bits === null ? "" : `${number(told)} \u00b1 ${(1.96 * spot.bits_se).toFixed(4)} bits per step on the record (${data.record_level}), in the long run `) +
       `${number(spot.l)}${spread}${spot.bits === null ? " bits per step" : ""} (${spot.level}); ` +
-      `no policy this accurate tells less than ${number(spot.low)} (proved). ` +
+      (spot.low > 0 ? `no policy this accurate tells less than ${number(spot.low)} (proved). ` : "no lower bound above zero was proved. ") +
       `An adversary's best guess is right in ${(100 * spot.right).toFixed(0)} \u00b1 ${(196 * spot.right_se).toFixed(0)} % of steps (estimated).`;
     document.getElementById("headline").textContent = index === data.own ? headline :
       `Someone who sees every release names the ${data.thing} in ${(100 * spot.right).toFixed(0)} % of steps ` +
