@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?")
-CLOSE, NEAR = 0.05, 0.02
+CLOSE, NEAR = 0.05, 0.05
 DRAWN = ("felt: ", "leaked: ")  # of releases, which are drawn securely: never the same twice
 WIDTH = "110"
 

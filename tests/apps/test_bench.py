@@ -28,7 +28,7 @@ def test_the_exact_solver_on_the_toy(monkeypatch):
 
 def test_a_certified_gap_is_that_of_the_solution(monkeypatch):
     case = "binary", vs.Average(weight=1.0)
-    monkeypatch.setattr(certificates, "CASES", {"two states": case})
+    monkeypatch.setattr(certificates, "CASES", {"two states": lambda: vs.builtin_problem(*case)})
     monkeypatch.setattr(certificates, "everybody", lambda: iter(()))
     found = certificates.run()["two states"]
     solution = vs.solve(vs.builtin_problem(*case), certify=True, certify_seconds=2)

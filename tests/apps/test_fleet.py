@@ -18,6 +18,7 @@ from fleetkit import meter_table
 from veilcli import veil
 from veilstream.apps.fleet import folder as disk
 from veilstream.apps.fleet.charts import median_curve, shares
+from veilstream.apps.fleet.page import _moves
 from veilstream.apps.fleet.run import Plan, run_fleet
 from veilstream.apps.fleet.settings import Settings
 from veilstream.apps.fleet.users import read_users
@@ -392,3 +393,10 @@ def test_what_was_held_out_of_a_user_shapes_neither_her_states_nor_the_pool(tmp_
     assert told[0]["c"]["held_out"] is None
     page = (tmp_path / "one" / "index.html").read_text()
     assert "later: bits" in page and "whatever the law of that data" in page and ">model only<" in page
+
+
+def test_a_ladder_is_told_with_its_limit_and_its_promise():
+    climbed = {"rungs": [0, 0.5, 0.5], "moves": 7.2, "limit": 0.1, "overshoot": 52.0, "every": 10, "promised": True}
+    assert _moves(climbed, "kWh")[0] == "7 on rungs 1 to 2; limit 0.1 kWh, at most 0.2 kWh over 52 periods"
+    assert _moves({**climbed, "promised": False}, "kWh")[0].endswith("limit 0.1 kWh, not promised")
+    assert _moves(None, "kWh") == ("", None)

@@ -222,11 +222,17 @@ def test_without_a_store_a_second_call_draws_again_which_is_warned_of(solution):
     assert not one["kWh"].equals(two["kWh"])
 
 
+def test_a_limit_that_nobody_can_keep_is_said_in_its_unit():
+    with pytest.raises(vs.InputError, match=r"mean distortion below 0\.\d+ kWh, 0\.001 kWh was asked for; allow more"):
+        vs.solve(vs.fit(meter(), n_states=3), avg="1Wh")
+
+
 def test_readings_are_released_as_their_table_is(solution):
     """Readings have columns too, and are no DataFrame."""
     n = 50
     readings = from_arrays(HOME.t_s[:n], HOME.points[:n], "kWh")
-    found, table = (vs.release(data, solution, store=False, seed=3) for data in (readings, meter(n)))
+    with pytest.warns(UserWarning, match="repeatable"):
+        found, table = (vs.release(data, solution, store=False, seed=3) for data in (readings, meter(n)))
     assert found["value"].to_list() == table["kWh"].to_list()
 
 

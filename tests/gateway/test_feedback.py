@@ -24,7 +24,7 @@ from veilstream.gateway.kept import StoreError
 from veilstream.gateway.wire import Reading
 
 EVERY, LIMIT = 5, 1.0
-RULE = Feedback(EVERY, LIMIT, 4.0, (0.4, 0.8, 1.2, 2.0), debt=1.6)
+RULE = Feedback(EVERY, LIMIT, 4.0, (0.4, 0.8, 1.2, 2.0), debt=1.6, part=2.0, back=2.0)  # one that swings
 VEIL = [sys.executable, "-c", "from veilstream.apps.cli import main; main()"]
 
 
@@ -73,9 +73,9 @@ def expected_rungs(steps, far):
             near = [rung // 2, max(rung - 1, 0), rung, min(rung + 1, 3)]
             if excess > RULE.theta * EVERY:
                 rung = 0
-            elif excess <= -8.0:
+            elif excess <= -8.0 and excess != mark:
                 rung = near[3]
-            else:
+            elif excess != mark:
                 rung = min(near, key=lambda i: abs(RULE.felt[i] - aim))
             excess = mark = max(excess, -8.0)
         out.append(rung)

@@ -70,7 +70,7 @@ def test_newton_at_the_likeliest_states_alone_leads_to_the_same(monkeypatch):
 
 def test_states_that_share_no_successor_are_parts_of_their_own():
     P = np.array([[0.5, 0.5, 0, 0], [0.4, 0.6, 0, 0], [0, 0, 0.3, 0.7], [0.1, 0, 0.2, 0.7]])
-    parts = pairs.Parts.of(P, np.array([[0.0, 1, 2, np.inf], [0.0, np.inf, 1, 1]]))
+    parts = pairs.ReleaseParts.of(P, np.array([[0.0, 1, 2, np.inf], [0.0, np.inf, 1, 1]]))
     assert parts.release.tolist() == [0, 0, 1]
     assert np.isfinite(parts.cost).tolist() == [[1, 1, 0, 0], [0, 0, 1, 0], [1, 0, 1, 1]]
 
@@ -80,7 +80,7 @@ def climbed(problem, weight, steps):
     solution = vs.solve(problem, window=1)
     start = solutions.settled(solution)
     P, C = problem.chain.transition, problem.cost(weight)
-    parts = pairs.Parts.of(P, C.T * NATS)
+    parts = pairs.ReleaseParts.of(P, C.T * NATS)
     x, best = potential.start(P, parts, start.next, start.log_m, start.alpha), -np.inf
     for _ in range(steps):
         x = potential.looked(P, potential.step(P, x))

@@ -13,7 +13,7 @@ W is what the limit allows in a usual period: limit x readings in one. The dista
 and the gateway moves
 
     to rung 0                                                                      if S > theta W,
-    not at all                                                                     if dS = 0: nothing was felt,
+    not at all                                                                     if dS = 0, as if nothing was read,
     to i + 1                                                                       if S <= -B,
     to that of floor(i / 2), i - 1, i, i + 1 which is felt nearest to f*           otherwise.
 

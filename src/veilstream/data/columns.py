@@ -123,7 +123,8 @@ class Layout:
 
     def meant(self, value: object) -> object:
         """The number where the value is such a word, the value itself elsewhere."""
-        return self.words.get(value.strip().lower(), value) if isinstance(value, str) else value
+        words = self.words
+        return words.get(value.strip().lower(), value) if words and isinstance(value, str) else value
 
     @property
     def used(self) -> set[str | None]:

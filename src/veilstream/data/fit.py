@@ -74,7 +74,7 @@ def fit(
         tz              zone of times that have none (UTC unless told)
         time_format     of times that are texts in no common form
         skip_bad        drop and count rows that cannot be read, instead of saying so and stopping
-        period_s        length of a step; 300 for positions, the median distance of readings for values
+        period_s        length of a step; 300 for positions; for values the median distance of readings, made round
         bin             the reading of a step: its first (all a gateway has), or mean or sum (study only)
         gaps, max_gap_s a new run after a gap longer than this, or bridge: close over it (study only)
         fill            missing steps inside a run: hold the last state, or close over them (study only)

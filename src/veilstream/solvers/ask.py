@@ -20,6 +20,7 @@ from veilstream.solvers import curve as curve_of
 from veilstream.solvers import solve as solve_problem
 from veilstream.solvers.comfort import about_forbidden, about_later, about_limit, honest
 from veilstream.solvers.curves import Curve
+from veilstream.solvers.search import axis_of
 from veilstream.solvers.solution import Point, Solution, Solver
 from veilstream.solvers.totals import solve_total
 from veilstream.units import parse_quantity
@@ -104,6 +105,9 @@ def solve(
     limit, quantile = quantile_of(at_most)
     utility, model = utility_of(problem, distortion, quantile, show, pairs)
     asked = utility.problem(constraint_of(utility, avg, limit, weight, budget))
+    mean = asked.average
+    if isinstance(mean, Average) and mean.limit is not None:
+        axis_of(mean, asked, utility.course).check(utility.unit)
     if isinstance(options.get("reach"), str):
         options["reach"] = parse_quantity(options["reach"], utility.unit, "`reach`")
     if method is None:  # an exact answer for a guess is not worth minutes

@@ -17,7 +17,7 @@ from veilstream.core.problem import Average, Budget, Problem
 from veilstream.core.steady import long_run
 from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
-from veilstream.solvers.search import first_weights, least_distortion
+from veilstream.solvers.search import axis_of, first_weights
 from veilstream.solvers.solution import Point, Progress, Solver, Status
 from veilstream.solvers.starts import constants
 
@@ -45,11 +45,8 @@ class Held(Solver):
     def at_limit(self, problem: Problem, constraint: Average | Budget) -> Point | None:
         if not isinstance(constraint, Average) or constraint.limit is None:
             return None
-        limit, least = constraint.limit, least_distortion(problem)
-        if limit < least * (1 - 1e-9):
-            raise InputError(
-                f"infeasible limit: no release has a mean distortion below {least:g}, {limit:g} was asked for"
-            )
+        axis_of(constraint, problem).check()
+        limit = constraint.limit
         for silent in constants(problem, 1):
             if silent.distortion <= limit and silent.leakage <= 1e-7:
                 return silent

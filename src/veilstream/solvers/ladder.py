@@ -118,7 +118,8 @@ def climb(
     floor = felt(bottom)
     if floor >= limit:
         raise InputError(
-            f"a ladder cannot keep {limit:g}: the most accurate release there is, is felt at {floor:g} on average"
+            f"a ladder cannot keep {limit:.4g}: the most accurate release there is, is felt at {floor:.4g} on average; "
+            "ask for more than that, or fit more states"
         )
     weights = first_weights(problem, LOOKS)
     rough = [felt(p) for p in solver.rough(problem).points(problem, weights, progress)]

@@ -50,6 +50,15 @@ class Axis:
     def within(self, p: Point) -> bool:
         return self.of(p) <= self.limit * (1 + 1e-9) + 1e-12
 
+    def check(self, unit: str = "") -> None:
+        """Raises where no policy can keep the limit. unit: that it was asked for in."""
+        if self.limit < self.least * (1 - 1e-9):
+            least, limit = (f"{x:.4g} {unit}".rstrip() for x in (self.least, self.limit))
+            raise InputError(
+                f"infeasible limit: no release has a mean distortion below {least}, {limit} was asked for; allow more, "
+                "or make a model with finer states"
+            )
+
 
 def axis_of(constraint: Average | Budget, problem: Problem, course: Course | None = None) -> Axis:
     """course: a limit on the mean distortion is about these recorded streams, not about the long run of the chain."""
@@ -93,11 +102,7 @@ def meet(
     plain, clocked = solver.least(problem), problem.chain.phases > 1
     rough = plain.rough(problem)
     end = exact_end(problem, rough)
-    if axis.limit < axis.least * (1 - 1e-9):
-        raise InputError(
-            f"infeasible limit: no release has a mean distortion below {axis.least:g}, {axis.limit:g} was asked for; "
-            "allow more, or make a model with finer states"
-        )
+    axis.check()
     tell = progress or (lambda share, what: None)
     many = len(problem.chain) >= MANY  # one weight and on from there: each takes long
     weights = nearby_weights(problem, rough, constraint, course) if clocked else first_weights(problem)

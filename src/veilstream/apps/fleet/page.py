@@ -12,6 +12,7 @@ from veilstream.apps.fleet.charts import colours, felt, strip, trade_offs
 from veilstream.apps.report.content import number
 from veilstream.apps.report.page import asset, pairs, source_hash
 from veilstream.apps.report.words import LEVELS
+from veilstream.core.feedback import PERIODS
 from veilstream.solvers.solution import Level
 from veilstream.units import counted
 
@@ -175,7 +176,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
             ("" if not pool else f"{pool['helpers']:.0f} x {pool['strength']:g}", pool and pool["strength"]),
             (f"{named['nothing']:.0%} → {named['released']:.0%}" if named else "", named.get("released")),
             *_later(r),
-            _moves(r.get("feedback")),
+            _moves(r.get("feedback"), r["unit"]),
             (str(r["level"]), None),
             ("" if not audit else "stands" if audit["stands"] else "CONTRADICTED", None),
         ]
@@ -195,7 +196,9 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         "the releases → with them (estimated). <em>later</em>: on her own latest traces or weeks, which nothing was "
         "fitted to (held out, 95 % interval); bits are an upper bound whatever the law of that data, <em>at most</em> "
         "what no data can exceed (proved). <em>moves</em>: public ones between the rungs of a limit kept by feedback, "
-        'and the rungs in use, on her record.</p><div class="wide"><table class="sortable stack">'
+        "and the rungs in use, on her record; the limit on the mean, and what is promised of it whatever she does "
+        "(proved, but for readings that even rung 0 shows farther off).</p>"
+        '<div class="wide"><table class="sortable stack">'
         f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(body)}</tbody></table></div></section>"
     )
@@ -206,11 +209,14 @@ def _clock(cycle: dict[str, Any] | None) -> tuple[str, Any]:
     return ("", None) if not cycle else (f"{cycle['kind']}, {cycle['phases']} phases", cycle["phases"])
 
 
-def _moves(climbed: dict[str, Any] | None) -> tuple[str, Any]:
+def _moves(climbed: dict[str, Any] | None, unit: str) -> tuple[str, Any]:
     if not climbed or not climbed["rungs"]:
         return "", None
     used = [i for i, share in enumerate(climbed["rungs"]) if share > 0]
-    return f"{climbed['moves']:.0f} on rungs {used[0]} to {used[-1]}", climbed["moves"]
+    most = climbed["limit"] + climbed["overshoot"] / (PERIODS * climbed["every"])
+    said = f"at most {most:.3g} {unit} over {PERIODS} periods" if climbed["promised"] else "not promised"
+    moved = f"{climbed['moves']:.0f} on rungs {used[0]} to {used[-1]}"
+    return f"{moved}; limit {climbed['limit']:.3g} {unit}, {said}", climbed["moves"]
 
 
 def _later(row: dict[str, Any]) -> list[tuple[str, Any]]:

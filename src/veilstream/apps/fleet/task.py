@@ -209,7 +209,7 @@ def _climbed(solution: Solution) -> dict[str, Any]:
     """A ladder and what became of it on her record."""
     tried = {} if solution.record is None else solution.record.to_json()["record"]
     told = solution.ladder.to_json()
-    kept = ("every", "limit", "first", "promised", "served")
+    kept = ("every", "limit", "overshoot", "first", "promised", "served")
     return {k: told[k] for k in kept} | {k: tried.get(k) for k in ("rungs", "moves", "charged")}
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
 from veilstream.solvers.bounds import alternation, interior, potential
-from veilstream.solvers.bounds.pairs import Parts, weights
+from veilstream.solvers.bounds.pairs import ReleaseParts, weights
 from veilstream.solvers.bounds.witness import NATS, SparseMatrix, Witness, improve, reverse_cost, weights_of
 from veilstream.solvers.memory import attained, split, window_memory
 from veilstream.solvers.solution import Progress
@@ -167,7 +167,7 @@ class Search:
         x = yield from self.alternation(window_memory(len(self.cost), 0), MOST_SWEEPS, until)
         if not self.going(until):
             return
-        parts = Parts.of(self.P, self.cost)
+        parts = ReleaseParts.of(self.P, self.cost)
         try:
             if self.start is not None and self.in_time(len(self.start.next), until):
                 finer = yield from self.from_policy(self.start, parts, until)
@@ -195,7 +195,9 @@ class Search:
         margin = MARGIN * max(self.reachable - self.bound, LEAST_BITS) * NATS
         return interior.refined(x, parent, table, weight, margin)
 
-    def from_policy(self, start: Start, parts: Parts, until: float) -> Generator[None, None, interior.Iterate | None]:
+    def from_policy(
+        self, start: Start, parts: ReleaseParts, until: float
+    ) -> Generator[None, None, interior.Iterate | None]:
         """On the memory of a policy, from there; returns where finer memories may start, None: nowhere."""
         Y = len(self.cost)
         y = potential.start(self.P, parts, start.next, start.log_m, start.alpha)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from veilstream.core.information import Array
-from veilstream.solvers.bounds.pairs import Parts
+from veilstream.solvers.bounds.pairs import ReleaseParts
 from veilstream.solvers.bounds.witness import reverse_cost, weights_of
 
 LONGEST_STEP = 3.0  # nats by which a theta may change in one step
@@ -75,7 +75,7 @@ def inside(next: NDArray[np.int64], theta: Array, alpha: Array, g: float, m: Arr
     return Iterate(next, theta, alpha, g, np.where(m > 0, np.maximum(m, least), 0), F)
 
 
-def gauge(parts: Parts, n_outputs: int) -> Array:
+def gauge(parts: ReleaseParts, n_outputs: int) -> Array:
     """The directions of theta_sy that change nothing, as projectors Y x Z x Z: a constant on all of a part."""
     inside = np.isfinite(parts.cost).astype(float)
     projectors = np.zeros((n_outputs, inside.shape[1], inside.shape[1]))

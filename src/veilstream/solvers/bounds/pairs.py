@@ -35,14 +35,14 @@ MORE_ROUNDS = 12
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class ReleaseParts:
     """The cost of each part of each release, infinite outside it, in nats: what pairs are made of."""
 
     cost: Array  # Q x Z
     release: Index  # Q
 
     @classmethod
-    def of(cls, P: Array, cost: Array) -> "Parts":
+    def of(cls, P: Array, cost: Array) -> "ReleaseParts":
         """cost: Y x Z, nats, infinite where forbidden."""
         rows, release, positive = [], [], (P > 0).all()
         for y, row in enumerate(cost):
@@ -170,7 +170,7 @@ def blocks(n: int, numbers: int) -> Iterator[slice]:
     return (slice(first, min(n, first + each)) for first in range(0, n, each))
 
 
-def weights(parts: Parts, theta: Array, n_outputs: int) -> Array:
+def weights(parts: ReleaseParts, theta: Array, n_outputs: int) -> Array:
     """w_sy(z), S x Y x Z, from theta of all pairs, S x Q x Z. How parts of a release compare changes nothing."""
     w = np.zeros((len(theta), n_outputs, theta.shape[2]))
     for q, y in enumerate(parts.release):

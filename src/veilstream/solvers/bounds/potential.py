@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from veilstream.core.information import Array, Index
-from veilstream.solvers.bounds.pairs import Parts, Solved, blocks, follow, solve
+from veilstream.solvers.bounds.pairs import ReleaseParts, Solved, blocks, follow, solve
 
 TO_THE_BOUNDARY = 0.9
 CENTRING = 0.2
@@ -46,9 +46,9 @@ TRIES = 8  # of a step, each half of the last
 
 
 @dataclass(frozen=True, eq=False)
-class Iterate:
+class Ascent:
     next: Index  # S x Y
-    parts: Parts
+    parts: ReleaseParts
     theta: Array  # S x Q x Z
     alpha: Array  # S x Z
     place: Index  # S x Z: which number of the system an entry of alpha moves with
@@ -75,14 +75,14 @@ class Iterate:
         return occupancies(self.parts, self.p / self.p.sum(), self.theta, self.next.shape[1])
 
 
-def occupancies(parts: Parts, p: Array, theta: Array, n_outputs: int) -> Array:
+def occupancies(parts: ReleaseParts, p: Array, theta: Array, n_outputs: int) -> Array:
     m = np.zeros((len(theta), n_outputs, theta.shape[2]))
     for q, y in enumerate(parts.release):
         m[:, y] += p[:, q, None] * np.exp(theta[:, q])
     return m
 
 
-def start(P: Array, parts: Parts, next: Index, log_m: Array, alpha: Array) -> Iterate:
+def start(P: Array, parts: ReleaseParts, next: Index, log_m: Array, alpha: Array) -> Ascent:
     """A first iterate from occupancies (log m: S x Y x Z) and a potential."""
     theta = np.where(np.isfinite(parts.cost), log_m[:, parts.release], -np.inf)
     p = np.exp(theta).sum(2)
@@ -98,18 +98,18 @@ def start(P: Array, parts: Parts, next: Index, log_m: Array, alpha: Array) -> It
     g = float(pairs.value.min()) - BELOW
     F[active] = pairs.value - g
     p = np.where(active, np.maximum(p, INSIDE * (p * F)[active].sum() / active.sum() / F), p)
-    return Iterate(next, parts, theta, alpha, place, g, p, F, active, pairs)
+    return Ascent(next, parts, theta, alpha, place, g, p, F, active, pairs)
 
 
 def solved(
-    P: Array, parts: Parts, next: Index, theta: Array, alpha: Array, active: NDArray[np.bool_], rounds: int
+    P: Array, parts: ReleaseParts, next: Index, theta: Array, alpha: Array, active: NDArray[np.bool_], rounds: int
 ) -> Solved:
     s, q = np.nonzero(active)
     return solve(P, parts.costs(P, next, alpha, s, q), theta[s, q], rounds)
 
 
 def others(
-    P: Array, parts: Parts, next: Index, theta: Array, alpha: Array, which: NDArray[np.bool_], rounds: int
+    P: Array, parts: ReleaseParts, next: Index, theta: Array, alpha: Array, which: NDArray[np.bool_], rounds: int
 ) -> tuple[Array, Array, Array]:
     """theta with these pairs brought nearer to their best, and V of all pairs from above and from below."""
     s, q = np.nonzero(which)
@@ -148,7 +148,7 @@ def wanted(place: Index, theta: Array, value: Array, below: float) -> NDArray[np
     return np.asarray((low & near) | (lowest & np.isfinite(far)))
 
 
-def step(P: Array, x: Iterate) -> Iterate:
+def step(P: Array, x: Ascent) -> Ascent:
     """One Newton step towards equal products p F, CENTRING times what they are.
 
     Raises LinAlgError when precision runs out.
@@ -181,7 +181,7 @@ def step(P: Array, x: Iterate) -> Iterate:
     return replace(x, theta=theta, alpha=alpha - alpha.mean(), g=g, p=all_p, F=all_F, pairs=pairs)
 
 
-def looked(P: Array, x: Iterate) -> Iterate:
+def looked(P: Array, x: Ascent) -> Ascent:
     """All other pairs brought nearer to their best, and those that have come near the minimum made active."""
     theta, value, least = others(P, x.parts, x.next, x.theta, x.alpha, ~x.active, FOLLOWING)
     low = least < x.g
@@ -212,7 +212,7 @@ def merged(active: NDArray[np.bool_], new: NDArray[np.bool_], old: Solved, more:
     return Solved(*(both(getattr(old, k.name), getattr(more, k.name)) for k in fields(Solved)))
 
 
-def newton(P: Array, x: Iterate, E: Array, pull: Array) -> tuple[Array, float]:
+def newton(P: Array, x: Ascent, E: Array, pull: Array) -> tuple[Array, float]:
     """Solve (sum_i L_i' E_i L_i) d = sum_i L_i' pull_i + (0, 1) for d = (alpha, g), L d = P alpha_next - alpha_s - g.
 
     E and pull are at the likeliest states of each active pair.
