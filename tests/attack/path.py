@@ -117,7 +117,7 @@ def by_the_hour(t: Trial, **more: Any) -> Artefact:
 def ladder(t: Trial, **more: Any) -> Artefact:
     """Its moves depend on the truth, and are public: none comes in a trial."""
     problem = problem_of()
-    rungs = Ladder(tuple(window_policy(problem, s) for s in range(3)), Feedback(LONG_AGO, 1.0, 4.0, 8.0), 1)
+    rungs = Ladder(tuple(window_policy(problem, s) for s in range(3)), Feedback(LONG_AGO, 1.0, 4.0, (0.4, 0.8, 1.2)), 1)
     made = rungs.made_for(problem.chain).proved(problem.chain)
     return save(t.folder / "p.veil", made, problem=problem, states=places(), **more)
 
