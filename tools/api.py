@@ -11,6 +11,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import veilstream as vs
+from pages import keep
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 GROUPS = {
@@ -132,16 +133,5 @@ def markdown(text: str) -> str:
     return "\n\n".join(out) + "\n"
 
 
-def main() -> int:
-    new = page()
-    if "--check" in sys.argv:
-        same = PAGE.exists() and PAGE.read_text() == new
-        print("up to date" if same else "out of date: docs/api.md; run python tools/api.py")
-        return 0 if same else 1
-    PAGE.write_text(new)
-    print(f"written: {PAGE.name}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(keep(PAGE, page()))

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pages import keep
+
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES, PAGE = ROOT / "bench" / "results.json", ROOT / "docs" / "bench.md"
 HEAD = """# Measured
@@ -53,7 +55,4 @@ def page(told: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    made = page(json.loads(FIGURES.read_text()))
-    if "--check" in sys.argv:
-        sys.exit(0 if PAGE.read_text() == made else "docs/bench.md is out of date: python tools/bench_page.py")
-    PAGE.write_text(made)
+    sys.exit(keep(PAGE, page(json.loads(FIGURES.read_text()))))

@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from pages import keep
 from veilstream.apps.cli import VERBS, app
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
@@ -92,16 +93,5 @@ def halves(line: str) -> tuple[str, str]:
     return typed, said.strip()
 
 
-def main() -> int:
-    new = page()
-    if "--check" in sys.argv:
-        same = PAGE.exists() and PAGE.read_text() == new
-        print("up to date" if same else "out of date: docs/cli.md; run python tools/cli_page.py")
-        return 0 if same else 1
-    PAGE.write_text(new)
-    print(f"written: {PAGE.name}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(keep(PAGE, page()))

@@ -172,3 +172,9 @@ def test_a_recording_is_valid_or_does_not_exist(wrong):
 
 def test_it_is_part_of_the_public_contract():
     assert vs.Recording is Recording
+
+
+def test_steps_are_a_stretch_of_time_in_words():
+    half_hours = Recording(period_s=1800.0)
+    assert [half_hours.stretch(n) for n in (48, 336, 1440, 12)] == ["day", "week", "month", "6 h"]
+    assert Recording().stretch(48) == ""

@@ -11,3 +11,15 @@ def server(tmp_path_factory):
     cluster = NatsCluster(tmp_path_factory.mktemp("server"), 1)
     yield cluster
     cluster.stop()
+
+
+@pytest.fixture
+def broker(request, tmp_path):
+    """A Mosquitto of one's own; a parameter: more lines for its settings."""
+    from veilstream.apps.bench.mosquitto import Mosquitto
+
+    folder = tmp_path / "broker"
+    folder.mkdir()
+    mosquitto = Mosquitto(folder, *getattr(request, "param", ()))
+    yield mosquitto
+    mosquitto.stop()

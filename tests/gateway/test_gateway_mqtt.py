@@ -23,15 +23,6 @@ from veilstream.gateway.topics import Route, check, overlap
 
 
 @pytest.fixture
-def broker(tmp_path):
-    folder = tmp_path / "broker"
-    folder.mkdir()
-    mosquitto = Mosquitto(folder)
-    yield mosquitto
-    mosquitto.stop()
-
-
-@pytest.fixture
 def client(broker):
     made = Client(broker.port, "out/#", "veil/status")
     yield made

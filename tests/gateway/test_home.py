@@ -9,7 +9,6 @@ from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, levels, places, wait_
 from httpkit import Server
 from mqttkit import Client, serving
 from veilcli import veil
-from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
 from veilstream.gateway.home import Home
 from veilstream.gateway.service import Clock
@@ -24,15 +23,6 @@ TEMPLATE = "{{ states('person.ann') }}{% raw %}"
 @pytest.fixture
 def art(tmp_path):
     return artefact(tmp_path / "p.veil", states=places(), period_s=60.0)
-
-
-@pytest.fixture
-def broker(tmp_path):
-    folder = tmp_path / "broker"
-    folder.mkdir()
-    mosquitto = Mosquitto(folder)
-    yield mosquitto
-    mosquitto.stop()
 
 
 def home_of(core, **more) -> Home:

@@ -13,7 +13,6 @@ from attack.path import Told
 from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, wait_until
 from httpkit import Server
 from mqttkit import Client, serving
-from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.gateway import pipe
 from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.mqtt import MqttGateway
@@ -25,15 +24,6 @@ from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Grid, Reading, Refusal, parse
 
 NO_TIMES = ["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00", "0001-01-01T00:00:00Z"]
-
-
-@pytest.fixture
-def broker(request, tmp_path):
-    folder = tmp_path / "broker"
-    folder.mkdir()
-    mosquitto = Mosquitto(folder, *getattr(request, "param", ()))
-    yield mosquitto
-    mosquitto.stop()
 
 
 @pytest.mark.parametrize("topic", [b"in/a+b", b"in/#", b"in/+", b"in/\xff", b"in/a/b", b"elsewhere", b""])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from veilstream.core.builtin import builtin_problem
+from veilstream.core.course import Course
 from veilstream.core.problem import Average, Both, Budget, Instantaneous
 from veilstream.core.steady import rates
 from veilstream.data.start import Kernel, grid_around
@@ -47,6 +48,17 @@ def test_weights_and_lines(town):
         solve(town.problem(Average(limit=0.0)), "held")
     with pytest.raises(InputError, match="one release"):
         solve(town.problem(Average(limit=1.0)), "held", window=2)
+
+
+@pytest.mark.parametrize("times", [0.5, 3.0])
+def test_a_limit_that_is_kept_in_the_long_run_only_is_said(town, times):
+    """On a record where every release is felt so many times as far as the chain says."""
+    problem = town.problem(Average(limit=0.6))
+    z = problem.chain.sample(300, seed=1)[0]
+    course = Course([z], [np.zeros(len(z), int)], [times * problem.distortion[z]])
+    found = solve(problem, "held", course=course)
+    assert found.record.felt == pytest.approx(times * found.distortion, rel=0.3)
+    assert any("in the long run only" in line for line in found.warnings) == (times > 1)
 
 
 def test_a_budget_goes_by_the_common_search():

@@ -123,8 +123,8 @@ class Feedback:
         period = f"{each} ({self.every:,} steps)" if each else f"{self.every:,} steps"
         long = f"{PERIODS} {each}s" if each.isalpha() else f"{n:,} steps"
         return (
-            f"after every {period} it is looked how far off releases have been, and one of {self.rungs} rungs is "
-            "taken, from accurate (0) to coarse; which one is public, how far off they were is not",
+            f"after every {period} it looks at how far off releases have been, and takes one of {self.rungs} rungs, "
+            "from accurate (0) to coarse; which one is public, how far off they were is not",
             f"whatever the person does, over {long} releases are at most {self.limit + over / n:.4g}{far} off on "
             f"average ({self.limit:.4g} + {over:.4g} / steps), a release counting as at most {self.most:.4g}{far} off; "
             "not promised: a single release, a shorter time, and readings that even rung 0 shows farther off than the "

@@ -118,7 +118,8 @@ def fit(
             if tell:
                 tell(done / of, f"file {done} of {of}")
 
-        readings = readings_of(data, columns, tz, time_format, unit, skip_bad, files)
+        way = {"columns": columns, "tz": tz, "time_format": time_format, "unit": unit, "skip_bad": skip_bad}
+        readings = readings_of(data, files, **way)
     readings = of_stream(readings, stream)
     recording = Recording(
         period_s=period_s,

@@ -30,26 +30,17 @@ STREAM = "stream"  # whose readings they are, where the table does not say
 ISO_UTC = "%Y-%m-%dT%H:%M:%S%.fZ"
 
 
-def readings_of(
-    data: Any,
-    columns: str | Mapping[str, str] | None = None,
-    tz: str | None = None,
-    time_format: str | None = None,
-    unit: str | None = None,
-    skip_bad: bool = False,
-    progress: Progress | None = None,
-) -> Readings:
-    """Of a table, a path, several paths, or of what are readings already."""
+def readings_of(data: Any, progress: Progress | None = None, **told: Any) -> Readings:
+    """Of a table, a path, several paths, or of what are readings already. told: how to read, as `tabled` takes it."""
     if isinstance(data, Readings):
         return data
-    told = {"tz": tz, "time_format": time_format, "unit": unit, "skip_bad": skip_bad}
     if is_table(data):
-        return tabled(data, columns, **told)[0]  # type: ignore[arg-type]
+        return tabled(data, **told)[0]
     if isinstance(data, str | os.PathLike):
         data = [data]
     if not isinstance(data, Sequence) or not all(isinstance(d, str | os.PathLike) for d in data):
         raise InputError(f"data must be a DataFrame, a path or a list of paths, found a {type(data).__name__}")
-    return read([os.fspath(d) for d in data], columns=as_text(columns), progress=progress, **told)  # type: ignore[arg-type]
+    return read([os.fspath(d) for d in data], progress=progress, **(told | {"columns": as_text(told.get("columns"))}))
 
 
 def of_stream(readings: Readings, stream: str | None) -> Readings:

@@ -32,6 +32,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "belief-greedy": BeliefGreedy,
     "held": Held,
 }
+ABOVE = 1.01  # of the limit: what is felt beyond this is said
 LEARNED = {  # by mode, the first unless told
     "a2c": {"fast": ("veilstream.learning.a2c", "A2C"), "paper": ("veilstream.learning.algorithm1", "Algorithm1")},
     "actor-critic": {"": ("veilstream.learning.actor_critic", "ActorCritic")},
@@ -142,7 +143,11 @@ def solve(
     if rungs is not None:
         solution = replace(solution, policy=rungs.ladder, ladder=rungs)
     if course is not None:
-        solution = replace(solution, record=course.whole(solution.policy, problem.chain))
+        solution = replace(solution, record=(told := course.whole(solution.policy, problem.chain)))
+        limit = average.limit if isinstance(average, Average) and rungs is None else None
+        if limit is not None and told.felt > ABOVE * limit:  # methods with a way of their own to a limit
+            line = f"felt {told.felt:.3g} on the record, beyond {limit:g}: {name} keeps a limit in the long run only"
+            solution = replace(solution, warnings=[*solution.warnings, line])
     if held_out is not None:
         later = HeldOut.of(held_out, solution.policy, problem.chain, problem.distortion)
         solution = replace(solution, held_out=later)

@@ -19,6 +19,8 @@ from veilstream.errors import InputError
 from veilstream.shown import terminal_bar
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from veilstream.artefact import Artefact
     from veilstream.data.utility import Utility
     from veilstream.solvers.solution import Progress
@@ -93,6 +95,19 @@ def options_of(pairs: list[str] | None) -> dict[str, Any]:
         except ValueError:
             options[name.replace("-", "_")] = text
     return options
+
+
+MOST_WIDE = 1000  # columns of a terminal
+
+
+def print_whole(table: "Table") -> None:
+    """A table as wide as it is: a terminal may break its lines, but no figure is cut."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    console = Console(highlight=False)
+    wide = Measurement.get(console, console.options.update(max_width=MOST_WIDE), table).maximum
+    Console(highlight=False, width=max(console.width, wide)).print(table)
 
 
 BACK = 0.2  # progress that falls by more is of another piece of work

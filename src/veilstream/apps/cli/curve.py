@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilstream.apps.cli.common import grouped
+from veilstream.apps.cli.common import grouped, print_whole
 from veilstream.apps.cli.meaning import Meaning
 from veilstream.errors import InputError
 
@@ -78,7 +78,6 @@ def curve(
         ours = {m: [s.to_json() | felt(source, s.policy) for s in c] for m, c in curves.items()}
         print_json({"chain": source.chain.name, "unit": source.unit, **ours, **others})
         return
-    from rich.console import Console
     from rich.table import Table
 
     unit = source.unit or "units"
@@ -94,7 +93,7 @@ def curve(
             far = [f"{v:.4f}" for v in felt(source, p.policy).values()]
             told = f"{p.leakage:.4f} ± {1.96 * p.leakage_se:.4f}"
             table.add_row("", method, *far, f"{p.distortion:.4f}", told, "")
-    Console(highlight=False).print(table)
+    print_whole(table)
     if plot is not None:
         print(f"picture written to {plot}")
 

@@ -177,9 +177,13 @@ def show(chain: MarkovChain, rows: list[Row], out: Path, report: Path, picture: 
     )
     console.print("Then try:")
     veil = escape(typed())
-    console.print(f"  {veil} solve {escape(str(out))}/city.veil --avg 500m --certify")
-    console.print(f"  {veil} report {escape(str(out))}/{rows[0].file} --shareable -o shareable.html")
-    console.print(f"  {veil} fit YOUR_FILES -o me.veil --plot me.png")
+    city, shown = escape(str(out / "city.veil")), escape(str(out / rows[0].file))
+    for line in (
+        f"solve {city} --avg 500m --certify",
+        f"report {shown} --shareable -o shareable.html",
+        "fit YOUR_FILES -o me.veil --plot me.png",
+    ):
+        console.print(f"  {veil} {line}", soft_wrap=True)
 
 
 def typed() -> str:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 WHERE, LIMITS, DATA, MODEL = "Where it runs", "What is asked", "Data", "Model"
 SHOWN = 8  # names in one line
-MOST_WIDE = 1000  # columns of a terminal
 EXAMPLES = """
 Examples:
 
@@ -197,9 +196,9 @@ def _interrupt(number: int, frame: object) -> None:
 def show(summary: Summary, out: Path) -> None:
     from rich.console import Console
     from rich.markup import escape
-    from rich.measure import Measurement
     from rich.table import Table
 
+    from veilstream.apps.cli.common import print_whole
     from veilstream.solvers.solution import Level
 
     console, told = Console(highlight=False), summary.to_json()
@@ -219,8 +218,7 @@ def show(summary: Summary, out: Path) -> None:
         table.add_column(heads[i], justify="right" if i else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(row[i] for i in used))
-    wide = Measurement.get(console, console.options.update(max_width=MOST_WIDE), table).maximum
-    Console(highlight=False, width=max(console.width, wide)).print(table)  # a figure is never cut
+    print_whole(table)
     thin = [r["user"] for r in told["rows"] if r["level"] == Level.MODEL_ONLY]
     if thin:
         some = ", ".join(thin[:SHOWN]) + (f" and {len(thin) - SHOWN} more" if len(thin) > SHOWN else "")

@@ -34,7 +34,8 @@ ENOUGH = 0.003  # relative: how far a memory is exploited before it is split, wh
 MARGIN = 0.5  # of the gap: how far inside a finer memory starts
 LEAST_BITS = 1e-6  # a gap below this is none
 LARGEST_PAIRS = 20_000_000  # numbers in an array S x Y x Z
-SECONDS_EACH = 5e-9  # of a product S x Y x Z x Z, from the start of a memory to its first bound
+SECONDS_EACH = 9e-9, 9e-4  # of a product S x Y x Z x Z, and of an active pair, from a policy to its first bound
+MOST_ACTIVE = 2_500  # pairs, about
 LARGE_PAIRS = 3_000_000  # numbers S x Y x Z from which a look at all pairs waits ...
 WAITING = 0.02  # ... until the memory is this near to the most it can prove, relative
 LARGEST_SWEEP = 1_000_000  # numbers in an array S x Y x Z, alternated
@@ -301,7 +302,7 @@ class Search:
     def in_time(self, states: int, until: float) -> bool:
         """Whether all pairs of a policy's memory can be looked at, before the time is up."""
         Y, Z = self.cost.shape
-        ready = perf_counter() + SECONDS_EACH * states * Y * Z * Z
+        ready = perf_counter() + SECONDS_EACH[0] * states * Y * Z * Z + SECONDS_EACH[1] * min(states * Y, MOST_ACTIVE)
         return bool(states * Y * Z <= LARGEST_PAIRS and ready < until)
 
     def fits(self, states: int, growth: float = 1) -> bool:
