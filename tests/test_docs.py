@@ -191,6 +191,7 @@ def test_a_tutorial_can_be_followed_and_says_what_its_commands_print(name):
         ("leakage 0.4404 bits", "leakage 0.4405 bits", True),
         ("leakage 0.4404 bits", "leakage 0.5404 bits", False),
         ("converged; 0.2 s", "converged; 9.1 s", True),
+        ("proved: gap 0.15%", "proved: gap 1.04%", True),
         ("felt: 1 km", "felt: 3 km", True),
         ("named in 31 %", "not named in 31 %", False),
         ("one line", "one line\nand another", False),

@@ -6,7 +6,7 @@ python tools/console.py --check    says whether a page is out of date (exit code
 
 A page's blocks share one empty folder: `python` blocks run, lines `$ veil ...` of `console` blocks run and are followed
 by what they print, `| head -N` keeps its beginning. What is fenced as `sh` is only shown. Numbers may differ by 5 %
-(another processor, another draw) and times as they like before a page counts as out of date.
+(another processor, another draw) and times and gaps as they like before a page counts as out of date.
 """
 
 import contextlib
@@ -97,7 +97,9 @@ def differs(old: str, new: str) -> str | None:
             return f"{was!r} is now {is_now!r}"
         for m, n in () if was.startswith(DRAWN) else zip(NUMBER.finditer(was), NUMBER.finditer(is_now), strict=True):
             x, y = (float(found[0].replace(",", "")) for found in (m, n))
-            timed = re.match(r" s\b", was[m.end() :])
+            timed = re.match(r" s\b", was[m.end() :]) or was[: m.start()].endswith(
+                "gap "
+            )  # a proof gets so far in its time
             if not timed and abs(x - y) > max(NEAR, CLOSE * max(abs(x), abs(y))):
                 return f"{was!r} is now {is_now!r}"
     return None
