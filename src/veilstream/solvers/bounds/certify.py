@@ -32,6 +32,7 @@ LOOK_EVERY, MOST_SWEEPS, MOST_STEPS = 50, 2000, 100
 GROWTH = 1.5  # of the memory, from round to round
 ENOUGH = 0.003  # relative: how far a memory is exploited before it is split, while the gap is larger than that
 MARGIN = 0.5  # of the gap: how far inside a finer memory starts
+LITTLE = 0.5  # a bound below this part of what is reachable is next to nothing: chains of higher order without memory
 LEAST_BITS = 1e-6  # a gap below this is none
 LARGEST_PAIRS = 20_000_000  # numbers in an array S x Y x Z
 SECONDS_EACH = 9e-9, 9e-4  # of a product S x Y x Z x Z, and of an active pair, from a policy to its first bound
@@ -171,11 +172,8 @@ class Search:
         parts = ReleaseParts.of(self.P, self.cost)
         try:
             if self.start is not None and self.in_time(len(self.start.next), until):
-                finer = yield from self.from_policy(self.start, parts, until)
-                if finer is None and self.size > 1:  # as far as that memory leads, and there is no room for a finer one
-                    return
-                x = finer or x
-            if self.size == 1:
+                x = (yield from self.from_policy(self.start, parts, until)) or x
+            if self.bound < LITTLE * self.reachable:
                 x = yield from self.wider(x, until)
             still = interior.gauge(parts, len(self.cost)) if self.fits(len(x.next)) else np.zeros(0)
             while self.going(until):
@@ -223,7 +221,11 @@ class Search:
         return self.split(interior.start(self.P, self.cost, y.next, y.m, y.alpha))
 
     def wider(self, x: interior.Iterate, until: float) -> Generator[None, None, interior.Iterate]:
-        """The last release or two as memory, by alternation, while that helps; returns where to go on from."""
+        """The last release or two as memory, by alternation, while that helps; returns where to go on from.
+
+        Memories that grow from none are smaller and prove more, but where a state names the one before it they have
+        far to grow until they prove anything.
+        """
         Y, Z = self.cost.shape
         taken_over = False  # can the interior-point method go on from the last memory, with room to grow?
         for window in (1, 2):
