@@ -69,6 +69,6 @@ def _reads(path: Path) -> bool:
         rows.select(pl.len(), *(text.str.len_bytes().sum() for text in texts.values())).collect()
     except pl.exceptions.PanicException:  # no Exception
         return False
-    except Exception:  # an ordinary one, which its reader meets as well
+    except (pl.exceptions.PolarsError, OSError, ValueError):  # ordinary: its reader meets it as well
         return True
     return True
