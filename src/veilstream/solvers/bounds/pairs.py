@@ -14,7 +14,9 @@ On large chains Newton's step is taken at the likeliest states of a pair, and th
 f, which never moves away from the answer. **Any theta proves min f**: how well this is solved is quality, not truth.
 
 States that may show y and share no successor with the others that may are a part by themselves: there is no saying
-which part is likelier, so each has a V of its own. Where every transition is possible, y has one part.
+which part is likelier, so each has a V of its own. Where every transition is possible, y has one part; on a chain of
+order m, where a state names the ones before it, as many as there are pasts to tell apart, each small. Releases with the
+same part are a *group*, and all that is done to pairs is done to the pairs of a group at once, on its states alone.
 """
 
 from collections.abc import Iterator
@@ -35,47 +37,56 @@ MORE_ROUNDS = 12
 
 
 @dataclass(frozen=True, eq=False)
-class ReleaseParts:
-    """The cost of each part of each release, infinite outside it, in nats: what pairs are made of."""
+class Group:
+    """A part that these releases have in common."""
 
-    cost: Array  # Q x Z
-    release: Index  # Q
+    states: Index  # K
+    successors: Index  # J
+    P: Array  # K x J: from the ones to the others
+    release: Index  # R
+    cost: Array  # R x K, nats
 
-    @classmethod
-    def of(cls, P: Array, cost: Array) -> "ReleaseParts":
-        """cost: Y x Z, nats, infinite where forbidden."""
-        rows, release, positive = [], [], (P > 0).all()
-        for y, row in enumerate(cost):
-            states = np.flatnonzero(np.isfinite(row))
-            n, group = 1, np.zeros(len(states))
-            if not positive:
-                successors = csr_array(P[states] > 0, dtype=float)
-                n, group = connected_components(successors @ successors.T)
-            for k in range(n):
-                part = np.full(len(P), np.inf)
-                part[states[group == k]] = row[states[group == k]]
-                rows.append(part)
-                release.append(y)
-        return cls(np.array(rows), np.array(release))
+    def ahead(self, alpha: Array) -> Array:
+        """(P alpha_s)(z), S x K."""
+        return np.asarray(alpha[:, self.successors] @ self.P.T)
 
-    def costs(self, P: Array, next: Index, alpha: Array, s: Index, q: Index) -> Array:
-        """c(z) of the pairs (s, q), N x Z; infinite outside the part."""
-        return np.asarray(self.cost[q] + (alpha @ P.T)[next[s, self.release[q]]] - alpha[s])
+
+def groups_of(P: Array, cost: Array) -> list[Group]:
+    """cost: Y x Z, nats, infinite where forbidden."""
+    releases: dict[tuple[int, ...], list[int]] = {}
+    positive = (P > 0).all()
+    for y, row in enumerate(cost):
+        states = np.flatnonzero(np.isfinite(row))
+        n, part = 1, np.zeros(len(states))
+        if not positive:
+            successors = csr_array(P[states] > 0, dtype=float)
+            n, part = connected_components(successors @ successors.T)
+        for k in range(n):
+            releases.setdefault(tuple(states[part == k].tolist()), []).append(y)
+    found = []
+    for members, ys in releases.items():
+        states, release = np.array(members), np.array(ys)
+        successors = np.flatnonzero((P[states] > 0).any(0))
+        found.append(Group(states, successors, P[np.ix_(states, successors)], release, cost[np.ix_(release, states)]))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
 class Balance:
-    """A theta for each of N pairs, normalised, and what it gives."""
+    """A theta for each of N pairs of a group, normalised, and what it gives."""
 
-    theta: Array  # N x Z, log b; LOWEST where b is nothing to speak of, -inf outside the part
-    b: Array  # N x Z
-    bP: Array  # N x Z
-    f: Array  # N x Z, infinite outside
+    theta: Array  # N x K, log b; LOWEST where b is nothing to speak of
+    b: Array  # N x K
+    bP: Array  # N x J
+    f: Array  # N x K
+
+    def take(self, which: Index) -> "Balance":
+        return Balance(self.theta[which], self.b[which], self.bP[which], self.f[which])
 
     @property
     def value(self) -> Array:
         """V, from above: the mean of f under b."""
-        return np.asarray((self.b * np.where(np.isfinite(self.f), self.f, 0)).sum(1))
+        return np.asarray((self.b * self.f).sum(1))
 
     @property
     def least(self) -> Array:
@@ -84,20 +95,16 @@ class Balance:
 
     @property
     def off(self) -> Array:
-        """How far f is from V, 0 outside."""
-        return np.where(np.isfinite(self.f), self.value[:, None] - self.f, 0)
+        """How far f is from V."""
+        return np.asarray(self.value[:, None] - self.f)
 
 
 def balance(P: Array, c: Array, theta: Array) -> Balance:
-    inside = np.isfinite(c)
-    theta = np.where(inside, theta, -np.inf)
-    theta = np.where(inside, np.maximum(theta - theta.max(1, keepdims=True), LOWEST), -np.inf)
-    theta = theta - np.log(np.exp(theta).sum(1, keepdims=True))
+    theta = np.maximum(theta - theta.max(1, keepdims=True), LOWEST)
+    theta -= np.log(np.exp(theta).sum(1, keepdims=True))
     b = np.exp(theta)
     bP = b @ P
-    ahead = np.log(np.where(bP > 0, bP, 1)) @ P.T
-    with np.errstate(invalid="ignore"):  # inf - inf outside
-        return Balance(theta, b, bP, np.where(inside, c + theta - ahead, np.inf))
+    return Balance(theta, b, bP, c + theta - np.log(bP) @ P.T)
 
 
 def follow(P: Array, c: Array, theta: Array, rounds: int) -> Balance:
@@ -110,69 +117,75 @@ def follow(P: Array, c: Array, theta: Array, rounds: int) -> Balance:
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """N pairs at their best, and how V bends at the K likeliest states of each."""
+    """N pairs at their best, and the matrix of Newton's step at the k likeliest states of each."""
 
-    theta: Array  # N x Z
-    b: Array  # N x Z
+    theta: Array  # N x K
+    b: Array  # N x K
     value: Array  # N
-    at: Index  # N x K
-    bend: Array  # E: N x K x K
+    at: Index  # N x k, in rising order
+    inverse: Array  # (I - P B + 1 b')^-1: N x k x k
+
+    @property
+    def bend(self) -> Array:
+        """E: N x k x k."""
+        b = np.take_along_axis(self.b, self.at, 1)
+        bend = b[:, :, None] * self.inverse
+        return np.asarray((bend + bend.swapaxes(1, 2)) / 2 - b[:, :, None] * b[:, None])
 
 
-def solve(P: Array, c: Array, theta: Array, rounds: int) -> Solved:
-    """Newton's method, at most so many steps, each from where the last has led."""
-    N, Z = c.shape
-    K = min(Z, MOST_STATES)
+def solve(P: Array, c: Array, theta: Array, rounds: int, known: Solved | None = None) -> Solved:
+    """Newton's method, at most so many steps, and more where that is not enough.
+
+    Its matrix costs more than a step, so all of them take that of the start, or of where the same pairs were solved
+    before (known); only pairs that have far to go, on sticky chains, get a new one at every step.
+    """
+    N, K = c.shape
+    k = min(K, MOST_STATES)
     found = Solved(
-        np.empty((N, Z)), np.empty((N, Z)), np.empty(N), np.empty((N, K), dtype=np.int64), np.empty((N, K, K))
+        np.empty((N, K)), np.empty((N, K)), np.empty(N), np.empty((N, k), dtype=np.int64), np.empty((N, k, k))
     )
-    for part in blocks(N, K * Z):
-        at, A, x = newton(P, c[part], theta[part], rounds, K)
+    for part in blocks(N, k * P.shape[1]):
+        x = balance(P, c[part], theta[part])
+        by = turned(P, x) if known is None else (known.at[part], known.inverse[part])
+        x = newton(P, c[part], x, rounds, by)
         slow = np.flatnonzero(np.abs(x.off).max(1) > UNSETTLED)
-        if slow.size:  # a few pairs of a sticky chain have far to go
-            at[slow], A[slow], further = newton(P, c[part][slow], x.theta[slow], MORE_ROUNDS, K)
+        if slow.size:
+            further = newton(P, c[part][slow], x.take(slow), MORE_ROUNDS)
             for name in ("theta", "b", "bP", "f"):
                 getattr(x, name)[slow] = getattr(further, name)
-        b = np.take_along_axis(x.b, at, 1)
-        bend = b[:, :, None] * np.linalg.inv(A)
-        found.theta[part], found.b[part], found.value[part], found.at[part] = x.theta, x.b, x.value, at
-        found.bend[part] = (bend + bend.swapaxes(1, 2)) / 2 - b[:, :, None] * b[:, None]
+        found.theta[part], found.b[part], found.value[part] = x.theta, x.b, x.value
+        found.at[part], found.inverse[part] = turned(P, x)
     return found
 
 
-def newton(P: Array, c: Array, theta: Array, rounds: int, K: int) -> tuple[Index, Array, Balance]:
-    """The likeliest states, I - P B + 1 b' there, and the pairs after `rounds` steps or when they have settled."""
-    x, i = balance(P, c, theta), np.arange(K)
-    for k in range(rounds + 1):
-        at = np.argpartition(-x.b, K - 1, axis=1)[:, :K] if c.shape[1] > K else np.tile(i, (len(c), 1))
-        b = np.take_along_axis(x.b, at, 1)
-        here = P[at]  # N x K x Z
-        A = b[:, None] * (1 - (here / np.where(x.bP > 0, x.bP, 1)[:, None]) @ here.swapaxes(1, 2))
-        A[:, i, i] += 1
+def turned(P: Array, x: Balance) -> tuple[Index, Array]:
+    """The likeliest states, and (I - P B + 1 b')^-1 there."""
+    N, K = x.b.shape
+    k = min(K, MOST_STATES)
+    at = np.tile(np.arange(k), (N, 1))
+    if k < K:
+        at = np.sort(np.argpartition(-x.b, k - 1, axis=1)[:, :k], axis=1)
+    b, here = np.take_along_axis(x.b, at, 1), P[at]  # N x k x J
+    A = b[:, None] * (1 - (here / x.bP[:, None]) @ here.swapaxes(1, 2))
+    np.einsum("nii->ni", A)[...] += 1
+    return at, np.linalg.inv(A)
+
+
+def newton(P: Array, c: Array, x: Balance, rounds: int, by: tuple[Index, Array] | None = None) -> Balance:
+    """Steps until the pairs have settled, all by this matrix or each by its own."""
+    for _ in range(rounds):
         off = x.off
-        if k == rounds or np.abs(off).max(initial=0) < SETTLED:
+        if np.abs(off).max(initial=0) < SETTLED:
             break
-        d = np.linalg.solve(A, np.take_along_axis(off, at, 1)[..., None])[..., 0]
+        at, inverse = by or turned(P, x)
+        d = (inverse @ np.take_along_axis(off, at, 1)[..., None])[..., 0]
         d *= np.minimum(1, LONGEST / np.maximum(np.abs(d).max(1, keepdims=True), 1e-9))
-        step = np.zeros_like(off)
-        np.put_along_axis(step, at, d, 1)
-        x = balance(P, c, x.theta + step)
-        for _ in range(2 if c.shape[1] > K else 0):  # the others
-            step = x.off
-            np.put_along_axis(step, at, 0.0, 1)
-            x = balance(P, c, x.theta + step)
-    return at, A, x
+        np.put_along_axis(off, at, d, 1)  # the others follow
+        x = balance(P, c, x.theta + off)
+    return x
 
 
 def blocks(n: int, numbers: int) -> Iterator[slice]:
     """n things in turn, as many at a time as have BLOCK numbers between them."""
     each = max(1, BLOCK // numbers)
     return (slice(first, min(n, first + each)) for first in range(0, n, each))
-
-
-def weights(parts: ReleaseParts, theta: Array, n_outputs: int) -> Array:
-    """w_sy(z), S x Y x Z, from theta of all pairs, S x Q x Z. How parts of a release compare changes nothing."""
-    w = np.zeros((len(theta), n_outputs, theta.shape[2]))
-    for q, y in enumerate(parts.release):
-        w[:, y] += np.exp(theta[:, q])
-    return w

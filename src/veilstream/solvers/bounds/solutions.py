@@ -85,14 +85,8 @@ def certificate_of(solution: Solution, seconds: float, progress: Progress | None
 
 
 def settled(solution: Solution) -> Start | None:
-    """The last release as a memory, and what a policy that remembers it does there, from the solution's own.
-
-    None for chains of higher order: a state names the one before it, so a guess of the past needs no weights, and
-    a memory of two releases that does not know that proves next to nothing.
-    """
+    """As many releases as the chain's order as a memory, and what a policy that remembers them does there."""
     problem, chain = solution.problem, solution.problem.chain
-    if chain.order > 1:
-        return None
     found = CausalBA(dtype="float64").least_point(problem, solution.weight, solution.policy)
     if found is None:
         return None
