@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ import pytest
 
 import veilstream as vs
 from fleetkit import meter_table
-from veilcli import veil
+from veilcli import VEIL, veil
 from veilstream.apps.fleet import folder as disk
 from veilstream.apps.fleet.charts import median_curve, shares
 from veilstream.apps.fleet.page import _moves
@@ -44,7 +43,6 @@ FLAGS = [
     "none",
     "--json",
 ]
-VEIL = [sys.executable, "-c", "from veilstream.apps.cli import main; main()", "fleet"]
 PLT = "Geolife trajectory\nWGS 84\nAltitude is in Feet\nReserved 3\n0,2,255,My Track,0,0,2,8421376\n0\n"
 
 
@@ -291,7 +289,7 @@ def test_a_killed_fleet_frees_its_folder_and_goes_on(tmp_path):
     """kill -9 in the middle: the system frees the lock, what was done is kept, the second run does the rest."""
     names = "abcdefghijkl"
     table = meter_table(tmp_path / "m.csv", dict.fromkeys(names, 200))
-    command = [*VEIL, table, "-o", str(tmp_path / "out"), *FLAGS]
+    command = [*VEIL, "fleet", table, "-o", str(tmp_path / "out"), *FLAGS]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while not list((tmp_path / "out").glob("users/*/done.json")) and first.poll() is None:
         time.sleep(0.005)

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import veilstream as vs
-from veilcli import veil
+from veilcli import VEIL, veil
 from veilstream import shown
 from veilstream.data.readings import from_arrays
 from veilstream.data.synthetic import city, household
@@ -208,7 +208,7 @@ def test_python_and_the_command_line_share_the_store_of_a_policy_file(solution, 
     solution.save(policy)
     meter().to_csv(csv, index=False)
     here = vs.release(meter(), policy, stream="m")  # the store beside it, as veil release; a file is called by its name
-    run = [sys.executable, "-c", "from veilstream.apps.cli import main; main()", "release", policy, csv]
+    run = [*VEIL, "release", policy, csv]
     lines = subprocess.run(run, capture_output=True, text=True, check=True).stdout.splitlines()
     assert [float(line.split(",")[2]) for line in lines[1:]] == here["kWh"].tolist()
 

@@ -151,7 +151,7 @@ def test_releases_of_a_large_batch_are_split_as_the_broker_needs(tmp_path, broke
         body = b"[" + b",".join(b'{"t":%d}' % t for t in range(800)) + b"]"
         assert len(body) < 9000
         client.say("in/a", body)
-        wait_until(lambda: {r["t"] for r in client.releases()} == set(range(800)), 10)
+        wait_until(lambda: {r["t"] for r in client.releases()} == set(range(800)))
         assert len(client.releases()) == 800
         assert len(client.heard) > 3 and max(len(p) for _, p, _ in client.heard) < 9000
     client.end()
@@ -165,7 +165,7 @@ def test_a_broker_that_takes_less_than_usual_gets_smaller_messages(tmp_path, bro
     with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core, serving(core, broker.port):
         for k in range(20):
             client.say("in/a", b"[" + b",".join(b'{"t":%d}' % t for t in range(40 * k, 40 * k + 40)) + b"]")
-        wait_until(lambda: {r["t"] for r in client.releases()} == set(range(800)), 20)
+        wait_until(lambda: {r["t"] for r in client.releases()} == set(range(800)))
         assert max(len(p) for _, p, _ in client.heard) < 700
     assert sum(r.message == "broker_lost" for r in caplog.records) <= 4  # 4096, 2048, 1024, 512
     client.end()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from oracles import same_curve
+from oracles import cut_and_resumed, same_curve
 from veilstream.core.problem import expected_distortion, leakage, next_prior
 
 jax = pytest.importorskip("jax")
@@ -208,15 +208,7 @@ def test_through_the_model_the_pair_form_learns_what_the_single_form_does():
 
 def test_cut_and_resumed_is_the_same_curve_whatever_is_deployed(toy, tmp_path):
     file = str(tmp_path / "run.safetensors")
-
-    def cut(fraction, what):
-        if fraction >= 0.5:
-            raise KeyboardInterrupt
-
-    whole = vs.solve(toy, "a2c", **SMALL)
-    with pytest.raises(KeyboardInterrupt):
-        vs.solve(toy, "a2c", checkpoint=file, progress=cut, **SMALL)
-    resumed = vs.solve(toy, "a2c", checkpoint=file, resume=True, **SMALL)
+    whole, resumed = cut_and_resumed(toy, "a2c", file, **SMALL)
     assert same_curve(resumed.history, whole.history)
     assert [row["step"] for row in whole.history] == [200, 400, 600, 800]
     other = vs.solve(toy, "a2c", checkpoint=file, resume=True, deploy="mean", **SMALL)
