@@ -88,7 +88,7 @@ def test_an_unreachable_scheduler_is_one_line(monkeypatch):
     began = time.perf_counter()
     with pytest.raises(InputError, match=f"no dask scheduler answers at {address}"), engine("dask", 1, address):
         pass
-    assert time.perf_counter() - began < 10
+    assert time.perf_counter() - began < 20  # dask's own patience is 30 s
     with pytest.raises(InputError, match="no dask scheduler"), engine("dask", 1, "nonsense://here"):
         pass
 

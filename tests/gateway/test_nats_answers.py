@@ -125,10 +125,10 @@ def test_a_service_reads_every_release_by_the_consumer_that_is_there_for_it_and_
         pull = await nc.jetstream().pull_subscribe_bind("service", VEIL.releases)
         found = []
         while len(found) < 5:
-            for m in await pull.fetch(5 - len(found), timeout=5):
+            for m in await pull.fetch(5 - len(found), timeout=PATIENCE_S):
                 found.append(json.loads(m.data)["t"])
                 await m.ack()
-        status = json.loads((await nc.request("veil.status", timeout=2)).data)
+        status = json.loads((await nc.request("veil.status", timeout=PATIENCE_S)).data)
         await nc.close()
         return found, status
 
@@ -150,7 +150,11 @@ def test_only_an_inbox_gets_an_answer(art, server):
             await link.nc.subscribe(subject, cb=hear)
             await link.nc.publish(f"{names.prefix}.status", b"", subject)
         await link.nc.publish(f"{names.prefix}.status", b"", names.meta)
-        await asyncio.sleep(0.5)
+        for _ in range(20 * PATIENCE_S):
+            await asyncio.sleep(0.05)
+            if heard:
+                break
+        await asyncio.sleep(0.3)  # and no more
         keys = await stored(link, names)
         await link.close()
         return heard, keys
