@@ -15,6 +15,13 @@ from veilstream.core.course import Course
 from veilstream.data.fitting import FitOptions
 
 
+def meters(folder, monkeypatch, **steps):
+    """A folder of real data, as benchmarks look for it, with these households."""
+    (folder / "smartmeter").mkdir()
+    meter_table(folder / "smartmeter" / "m.csv", steps)
+    monkeypatch.setenv("VEIL_DATA", str(folder))
+
+
 @pytest.mark.slow
 def test_the_exact_solver_on_the_toy(monkeypatch):
     monkeypatch.setattr(core, "builtin_problem", lambda name, c: vs.builtin_problem("grid2x3-toy", c))
@@ -99,9 +106,7 @@ def test_the_table_of_the_documentation_is_that_of_the_figures(monkeypatch):
 def test_what_survives_is_told_of_everybody(tmp_path, monkeypatch):
     """A household that stays as it is keeps its limit and its bits; one too short to try is listed too."""
     monkeypatch.setattr(survive, "BINS", 3)
-    (tmp_path / "smartmeter").mkdir()
-    meter_table(tmp_path / "smartmeter" / "m.csv", {"ann": 24 * 336, "bob": 60})
-    monkeypatch.setenv("VEIL_DATA", str(tmp_path))
+    meters(tmp_path, monkeypatch, ann=24 * 336, bob=60)
     found = survive.run(full=True)
     assert list(found)[-2:] == ["all", "all, alternate weeks"] and list(found)[:2] == ["ann", "bob"]
     assert found["ann, alternate weeks"]["claim"] == "inside"
@@ -117,9 +122,7 @@ def test_what_survives_is_told_of_everybody(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_what_is_felt_is_within_the_limit_for_everybody(tmp_path, monkeypatch):
     """Mean over repeats, and no reading beyond --max; the earlier meaning tells less and is felt farther off."""
-    (tmp_path / "smartmeter").mkdir()
-    meter_table(tmp_path / "smartmeter" / "m.csv", {"ann": 24 * 60, "bob": 30})
-    monkeypatch.setenv("VEIL_DATA", str(tmp_path))
+    meters(tmp_path, monkeypatch, ann=24 * 60, bob=30)
     monkeypatch.setattr(felt, "OPTIONS", FitOptions(n_states=6))
     found = felt.run()
     row = found["ann"]
@@ -133,9 +136,7 @@ def test_what_is_felt_is_within_the_limit_for_everybody(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_kept_total_is_kept_in_repeats(tmp_path, monkeypatch):
-    (tmp_path / "smartmeter").mkdir()
-    meter_table(tmp_path / "smartmeter" / "m.csv", {"ann": 24 * 60, "bob": 30})
-    monkeypatch.setenv("VEIL_DATA", str(tmp_path))
+    meters(tmp_path, monkeypatch, ann=24 * 60, bob=30)
     monkeypatch.setattr(total, "OPTIONS", FitOptions(n_states=6))
     monkeypatch.setattr(total, "NEAR", 0.02)  # of so short a record
     found = total.run()

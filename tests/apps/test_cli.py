@@ -11,14 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 import veilstream as vs
-from veilcli import veil
+from veilcli import VEIL, veil
 from veilstream.apps.cli import VERBS, app
 
 
 def process(*args, **kwargs):
     """`veil` in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-c", "from veilstream.apps.cli import main; main()", *args],
+        [*VEIL, *args],
         capture_output=True,
         text=True,
         **kwargs,

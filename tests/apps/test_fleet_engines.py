@@ -6,19 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from fleetkit import meter_table, square
+from fleetkit import QUICK, meter_table, square
 from veilstream.apps.fleet import engines
 from veilstream.apps.fleet.engines import Failure, engine
-from veilstream.apps.fleet.run import Plan, run_fleet
-from veilstream.apps.fleet.settings import Settings
-from veilstream.data.fitting import FitOptions
+from veilstream.apps.fleet.run import run_fleet
 from veilstream.errors import InputError
 
 pytest.importorskip("joblib")
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.slow
-LITTLE = Settings(weight=5.0, window=1, points=2, certify_s=0.0, audit=False)
-QUICK = Plan(fit=FitOptions(n_states=3), settings=LITTLE)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +88,7 @@ def test_an_unreachable_scheduler_is_one_line(monkeypatch):
     began = time.perf_counter()
     with pytest.raises(InputError, match=f"no dask scheduler answers at {address}"), engine("dask", 1, address):
         pass
-    assert time.perf_counter() - began < 10
+    assert time.perf_counter() - began < 20  # dask's own patience is 30 s
     with pytest.raises(InputError, match="no dask scheduler"), engine("dask", 1, "nonsense://here"):
         pass
 

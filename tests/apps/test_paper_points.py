@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from oracles import recomputed, same_curve
-from paperkit import TINY, counted, quick
+from paperkit import TINY, counted, cut_after, quick
 from veilstream.apps.paper import cache, fig_idc, learned, points, toy
 from veilstream.apps.paper.geolife import digest
 from veilstream.apps.paper.item import Budget, Desk, Finding
@@ -48,21 +48,12 @@ def test_a_training_that_was_cut_goes_on_from_its_checkpoint(tmp_path, monkeypat
 
     problem = builtin_problem("binary", Average(weight=1.0))
     whole = learned.trained(Desk("x", tmp_path / "whole", TINY), problem, "a2c")
-    done, segment = [], a2c.segment
-
-    def cut(*args):
-        if len(done) == 2:
-            raise KeyboardInterrupt
-        done.append(1)
-        return segment(*args)
-
     desk = Desk("x", tmp_path / "cut", TINY)
-    monkeypatch.setattr(a2c, "segment", cut)
+    go_on = cut_after(monkeypatch, a2c, 2)
     with pytest.raises(KeyboardInterrupt):
         learned.trained(desk, problem, "a2c")
     assert [p.suffix for p in (tmp_path / "cut" / cache.FOLDER).iterdir()] == [".safetensors"]
-    again = []
-    monkeypatch.setattr(a2c, "segment", lambda *args: again.append(1) or segment(*args))
+    again = go_on()
     resumed = learned.trained(desk, problem, "a2c")
     assert len(again) == len(whole.history) - 2
     assert resumed.leakage == pytest.approx(whole.leakage, rel=1e-3) and same_curve(resumed.history, whole.history)
@@ -168,20 +159,11 @@ def test_a_sweep_goes_on_from_the_networks_before_and_deploys_both_ways(tmp_path
     whole = learned.swept(Desk("x", tmp_path / "whole", TINY), problem, "a2c-paper", weights)
     assert [s.weight for _, s in whole] == list(weights)
     assert len({len(s.history) for _, s in whole}) == 1
-    done, segment = [], algorithm1.segment
-
-    def cut(*args):
-        if len(done) == TINY.a2c_segments:
-            raise KeyboardInterrupt
-        done.append(1)
-        return segment(*args)
-
     desk = Desk("x", tmp_path / "cut", TINY)
-    monkeypatch.setattr(algorithm1, "segment", cut)
+    go_on = cut_after(monkeypatch, algorithm1, TINY.a2c_segments)
     with pytest.raises(KeyboardInterrupt):
         learned.swept(desk, problem, "a2c-paper", weights)
-    again = []
-    monkeypatch.setattr(algorithm1, "segment", lambda *args: again.append(1) or segment(*args))
+    again = go_on()
     resumed = learned.swept(desk, problem, "a2c-paper", weights)
     assert len(again) == TINY.a2c_segments
     for (policy, s), (other, t) in zip(resumed, whole, strict=True):

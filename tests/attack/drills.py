@@ -1,12 +1,12 @@
 """The list: every drill, and the promise it tries to break."""
 
-from attack import brokers, files, kills, machines, openapi, path, same, wire, workers
+from attack import brokers, clock_machine, core_machine, files, kills, openapi, path, same, store_machine, wire, workers
 from attack.drill import Drill
 
 DRILLS = [
-    Drill("store", "all of a commit or nothing, killed between any two statements", machines.store),
-    Drill("core", "one release per step, the first reading decides, meter and ceiling hold", machines.core),
-    Drill("clock", "one release of every stream per tick, reading or not", machines.clock),
+    Drill("store", "all of a commit or nothing, killed between any two statements", store_machine.store),
+    Drill("core", "one release per step, the first reading decides, meter and ceiling hold", core_machine.core),
+    Drill("clock", "one release of every stream per tick, reading or not", clock_machine.clock),
     Drill("flipped bytes", "a damaged store is one line, never a second draw", files.flips),
     Drill("two workers", "two owners, lost and late answers: one release per step", workers.two),
     Drill("veil files", "a file from a stranger is one line, or works", files.veil),

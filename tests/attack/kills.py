@@ -14,6 +14,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 from attack.drill import Trial
@@ -69,6 +70,19 @@ def strike(gateways: Gateways, rng: random.Random, store: Path, word: str = "") 
     gateways.signal(signal.SIGCONT)
 
 
+def struck(
+    t: Trial, gateways: Gateways, store: Path, load: Callable[[], None], ended: threading.Event, strikes: int
+) -> None:
+    """So many strikes under a load, and until the load has ended."""
+    loader = threading.Thread(target=load)
+    loader.start()
+    for _ in range(strikes):
+        time.sleep(t.rng.uniform(0.02, 0.4))
+        strike(gateways, t.rng, store)
+    ended.set()
+    loader.join()
+
+
 # --- pipe ------------------------------------------------------------------------------------------------------
 
 
@@ -82,7 +96,7 @@ def pipe(t: Trial) -> int:
     with Gateways(t.folder / "p.veil", t.folder / "s.db", "pipe", t.folder / "in") as gateways:
         for output in outputs[:-1]:
             gateways.start(str(output))
-            wait_until(lambda output=output: output.exists() or not _alive(gateways.pid), 20, "a start")
+            wait_until(lambda output=output: output.exists() or not _alive(gateways.pid), what="a start")
             time.sleep(t.rng.uniform(0, 0.15))
             gateways.signal(signal.SIGKILL)
         gateways.start(str(outputs[-1]))
@@ -140,13 +154,7 @@ def http(t: Trial) -> int:
 
     with Gateways(t.folder / "p.veil", store, "http", port) as gateways:
         gateways.start()
-        loader = threading.Thread(target=load)
-        loader.start()
-        for _ in range(strikes):
-            time.sleep(t.rng.uniform(0.02, 0.4))
-            strike(gateways, t.rng, store)
-        ended.set()
-        loader.join()
+        struck(t, gateways, store, load, ended, strikes)
         for body in bodies:
             post(body)
         gateways.stop()
@@ -175,21 +183,15 @@ def mqtt(t: Trial) -> int:
                 steps[0] += 1
             ended.wait(0.04)
 
-    loader = threading.Thread(target=load)
     try:
         with Gateways(t.folder / "p.veil", store, "mqtt", broker.port) as gateways:
             gateways.start()
             log = store.with_suffix(".log")
             wait_until(lambda: b"broker_connected" in log.read_bytes())  # its session exists from here on
-            loader.start()
-            for _ in range(strikes):
-                time.sleep(t.rng.uniform(0.02, 0.45))
-                strike(gateways, t.rng, store)
-            ended.set()
-            loader.join()
+            struck(t, gateways, store, load, ended, strikes)
             n = STREAMS * steps[0]
-            wait_until(client.all_sent, 30, "publishing")
-            wait_until(lambda: len({(r["stream"], r["t"]) for r in client.releases()}) == n, 40, "the last release")
+            wait_until(client.all_sent, what="publishing")
+            wait_until(lambda: len({(r["stream"], r["t"]) for r in client.releases()}) == n, what="the last release")
             gateways.stop()
     finally:
         ended.set()

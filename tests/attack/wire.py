@@ -204,9 +204,11 @@ def mqtt(t: Trial) -> int:
             n = t.times(200)
             for _ in range(n):
                 client.say(topic(t.rng), payload(t.rng), retain=t.rng.random() < 0.05)
-            wait_until(client.all_sent, 30, "publishing")
+            wait_until(client.all_sent, what="publishing")
             client.say("in/good", {"t": 1, "value": 3})
-            wait_until(lambda: any(topic == "out/good" for topic, _, _ in client.heard), 30, "a release after all that")
+            wait_until(
+                lambda: any(topic == "out/good" for topic, _, _ in client.heard), what="a release after all that"
+            )
             assert core.stats.connected and core.stats.refused["unhandled"] == 0
     finally:
         client.end()

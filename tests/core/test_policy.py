@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import veilstream as vs
-from oracles import sequence_information
+from oracles import recomputed, sequence_information
 from veilstream.core.belief import GreedyRule
 from veilstream.core.chain import MarkovChain
 from veilstream.core.local.pattern import Rows, pattern_of
@@ -149,7 +149,7 @@ def test_sampled_rows_are_dirichlet_with_the_concentrations_of_the_rule():
 def test_a_sampled_channel_follows_from_releases_and_seed_alone():
     policy, forbidden = sampled(), ~np.isfinite(sampled().rule.cost)
     one, other = policy.update(policy.start(), 1), policy.update(policy.start(), 1)
-    assert (policy.channel(one) == policy.channel(other)).all()
+    assert policy.channel(one) == recomputed(policy.channel(other))
     assert (policy.channel(one)[forbidden] == 0).all()
     assert np.abs(policy.channel(one) - policy.channel(policy.update(policy.start(), 0))).max() > 0.01
     assert np.abs(policy.channel(policy.start()) - sampled(5).channel(sampled(5).start())).max() > 0.01

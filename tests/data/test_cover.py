@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from oracles import recomputed
 from veilstream.data import cover
 from veilstream.data.cover import cells, stops_and_cells
 from veilstream.data.find import METRES_PER_DEGREE, find_stops
@@ -38,7 +39,7 @@ def test_a_traveller_is_near_her_states_on_the_road_too():
     names = found.states.names
     assert len(alone.states) == 2
     assert found.states.kind == "stops and cells"
-    np.testing.assert_array_equal(found.states.coordinates[:2], alone.states.coordinates)
+    assert found.states.coordinates[:2] == recomputed(alone.states.coordinates)
     assert names[:3] == ("stop 0", "stop 1", "cell 2")
     np.testing.assert_array_equal(found.labels, alone.labels)
     assert (away_km(points, alone.states) <= 1).mean() < 0.9

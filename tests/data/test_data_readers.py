@@ -229,8 +229,9 @@ def test_a_table_with_a_key_and_one_more_column_has_its_value_there(put):
     assert (layout.stream, layout.value, layout.wide) == ("id", "glucose", ())
     with pytest.raises(InputError, match="which of a, b is the value"):
         guess_layout(["id", "time", "a", "b"], {}, "x")
-    with pytest.raises(InputError, match="a reading needs lat and lon, or a value"):
-        guess_layout(["id", "time"], {}, "x")
+    for header in (["id", "time"], ["id", "time", ""]):
+        with pytest.raises(InputError, match="a reading needs lat and lon, or a value"):
+            guess_layout(header, {}, "x")
 
 
 def test_a_glucose_export_is_read_as_it_comes(tmp_path):

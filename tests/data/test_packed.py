@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 import veilstream
 from exportkit import KOMOOT, STRAVA, database
+from veilcli import VEIL
 from veilstream.data.sources import read
 from veilstream.errors import InputError
 
@@ -76,7 +76,7 @@ def test_a_new_reader_is_one_file_and_nothing_else(tmp_path):
     )
     (tmp_path / "veilstream/data/readers/dots.py").write_text(NEW_READER)
     (tmp_path / "x.dots").write_text("".join(f"{1704096000 + 300 * k}..{k % 3}\n" for k in range(60)))
-    run = [sys.executable, "-c", "from veilstream.apps.cli import main; main()", "fit"]
+    run = [*VEIL, "fit"]
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "200"}
     done = subprocess.run([*run, str(tmp_path / "x.dots"), "--json"], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr

@@ -23,3 +23,13 @@ def broker(request, tmp_path):
     mosquitto = Mosquitto(folder, *getattr(request, "param", ()))
     yield mosquitto
     mosquitto.stop()
+
+
+@pytest.fixture
+def receiver():
+    """A recorder that what is forwarded is posted to."""
+    from httpkit import Receiver
+
+    made = Receiver()
+    yield made
+    made.end()

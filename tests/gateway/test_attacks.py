@@ -13,7 +13,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, wait_until
 from httpkit import Server
 from mqttkit import Client, serving
 from veilstream.apps.bench.mosquitto import Mosquitto
@@ -101,7 +101,7 @@ def test_a_committer_that_dies_ends_the_gateway_and_nobody_waits(tmp_path, monke
         monkeypatch.setattr(threading, "excepthook", lambda args: wrong.append(args.exc_type))
         code, _, _ = server.ask("/v1/release", {"stream": "a", "t": 1, "value": 3})
         assert code == 503
-        server.thread.join(10)
+        server.thread.join(PATIENCE_S)
         assert not server.thread.is_alive() and wrong == [RuntimeError]
         monkeypatch.setattr(service.signal, "signal", lambda *_: None)
         with pytest.raises(SystemExit) as ended:
@@ -214,7 +214,7 @@ def test_mqtt_does_not_flap_on_a_full_disk(tmp_path, tiny_disk):
             said = [p for t, p, _ in client.heard if t == "veil/status"]
             assert said.count(b"online") <= 2
             (tiny_disk / "ballast").unlink()
-            wait_until(lambda: {r["t"] for r in releases(client)} == set(range(3000)), 30)
+            wait_until(lambda: {r["t"] for r in releases(client)} == set(range(3000)))
     finally:
         client.end()
         broker.stop()
@@ -236,10 +236,10 @@ def test_half_open_connections_are_few_and_end(tmp_path, monkeypatch):
         held = []
         try:
             for i in range(60):
-                held.append(socket.create_connection(("127.0.0.1", server.gateway.port), 5))
+                held.append(socket.create_connection(("127.0.0.1", server.gateway.port), PATIENCE_S))
                 held[-1].sendall(b"POST /v1/release HTTP/1.1\r\nHost: loc" if i % 2 else b"")
             for s in held:  # too many are closed at once, the others when nothing comes
-                s.settimeout(5)
+                s.settimeout(PATIENCE_S)
                 with contextlib.suppress(ConnectionResetError):
                     assert s.recv(1) == b""
             assert server.ask("/healthz")[0] == 200
@@ -253,7 +253,7 @@ def test_a_token_that_is_no_text_is_a_wrong_one(tmp_path):
     with core_of(artefact(tmp_path / "p.veil")) as core:
         server = Server(core, token=TOKEN)
         try:
-            with socket.create_connection(("127.0.0.1", server.gateway.port), 5) as s:
+            with socket.create_connection(("127.0.0.1", server.gateway.port), PATIENCE_S) as s:
                 s.sendall(b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\xfe\r\n\r\n")
                 assert re.match(rb"HTTP/1.1 401", s.recv(100))
         finally:

@@ -2,13 +2,11 @@
 
 import json
 import sqlite3
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 
+from forked import answered_through_kills
 from gatewaykit import artefact, core_of, places, problem_of
 from natskit import NEEDS_SERVER, released_through_a_kill
 from veilstream.artefact import save
@@ -25,7 +23,6 @@ from veilstream.gateway.wire import Reading
 
 EVERY, LIMIT = 5, 1.0
 RULE = Feedback(EVERY, LIMIT, 4.0, (0.4, 0.8, 1.2, 2.0), debt=1.6, part=2.0, back=2.0)  # one that swings
-VEIL = [sys.executable, "-c", "from veilstream.apps.cli import main; main()"]
 
 
 def ladder_file(path, states=None, by_clock=False, **more):
@@ -232,33 +229,13 @@ def bits_as_the_meter_says(art, out):
 @pytest.mark.slow
 @pytest.mark.parametrize("by_clock", [False, True])
 def test_killed_at_random_moments_no_move_is_lost_or_made_twice(tmp_path, by_clock):
-    """The pipe with a store, kill -9 after some releases; what was answered is sent again, and answered the same."""
+    """The pipe with a store, kill -9 after some releases."""
     path, store, rng = tmp_path / "p.veil", tmp_path / "s.db", np.random.default_rng(8)
     art = ladder_file(path, by_clock=by_clock)
     given = readings(list(range(150)), rng)
     lines = [json.dumps({"stream": "ann", "t": r.step, "value": r.point}).encode() + b"\n" for r in given]
-    seen: dict[int, bytes] = {}
-    kills = 0
-    while len(seen) < len(given):
-        process = subprocess.Popen(
-            [*VEIL, "release", str(path), "--store", str(store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        first = max(0, len(seen) - 3)
-        until = min(len(given), len(seen) + int(rng.integers(5, 40)))
-        for line in lines[first:until]:  # one at a time: an answer is a commit
-            process.stdin.write(line)
-            process.stdin.flush()
-            answer = process.stdout.readline()
-            step = json.loads(answer)["t"]
-            assert seen.setdefault(step, answer) == answer
-        for line in lines[until : until + 5]:  # and some whose answer nobody hears
-            process.stdin.write(line)
-        process.stdin.flush()
-        time.sleep(float(rng.random()) * 0.02)
-        process.kill()
-        process.communicate()
-        kills += 1
-    out = [json.loads(seen[t]) for t in range(len(given))]
+    answers, kills = answered_through_kills(path, store, lines, rng, 5)
+    out = [json.loads(answer) for answer in answers]
     assert kills >= 4 and len({o["rung"] for o in out}) >= 3
     assert moves_as_the_rule_says(given, out) and bits_as_the_meter_says(art, out)
 

@@ -12,7 +12,7 @@ import pytest
 
 from forked import Gateways
 from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
-from httpkit import Receiver, Server, forwarding
+from httpkit import Server, forwarding
 from mqttkit import Client
 from veilcli import veil
 from veilstream.apps.bench.mosquitto import Mosquitto
@@ -23,13 +23,6 @@ from veilstream.gateway.topics import Route
 
 TOKEN = "a token of decent length"
 NOW = 6000.0
-
-
-@pytest.fixture
-def receiver():
-    made = Receiver()
-    yield made
-    made.end()
 
 
 @pytest.fixture

@@ -1,9 +1,6 @@
 """A policy with a public clock behind a gateway: stopped in the middle of a day, over changes of the clock and gaps."""
 
 import json
-import subprocess
-import sys
-import time
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -11,6 +8,7 @@ import numpy as np
 import pytest
 
 import veilstream as vs
+from forked import answered_through_kills
 from gatewaykit import core_of
 from natskit import NEEDS_SERVER, released_through_a_kill
 from oracles import random_chain
@@ -24,7 +22,6 @@ from veilstream.gateway.wire import Grid, Reading
 
 LONDON = ZoneInfo("Europe/London")
 PERIOD = 1800.0
-VEIL = [sys.executable, "-c", "from veilstream.apps.cli import main; main()"]
 
 
 @pytest.fixture(scope="module")
@@ -137,26 +134,8 @@ def test_killed_at_random_moments_of_a_day_nothing_is_drawn_twice_and_the_hour_i
         json.dumps({"stream": "ann", "t": step * PERIOD, "value": v}).encode() + b"\n"
         for step, v in zip(steps.tolist(), x, strict=True)
     ]
-    seen: dict[float, bytes] = {}
-    kills = 0
-    while len(seen) < len(lines):
-        process = subprocess.Popen(
-            [*VEIL, "release", str(path), "--store", str(store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        first, last = max(0, len(seen) - 3), min(len(lines), len(seen) + int(rng.integers(10, 40)))
-        for line in lines[first:last]:  # one at a time: an answer is a commit
-            process.stdin.write(line)
-            process.stdin.flush()
-            answer = process.stdout.readline()
-            assert seen.setdefault(json.loads(answer)["t"], answer) == answer
-        for line in lines[last : last + 5]:  # and some whose answer nobody hears
-            process.stdin.write(line)
-        process.stdin.flush()
-        time.sleep(float(rng.random()) * 0.02)
-        process.kill()
-        process.communicate()
-        kills += 1
-    out = [json.loads(seen[t]) for t in sorted(seen)]
+    answers, kills = answered_through_kills(path, store, lines, rng, 10)
+    out = [json.loads(answer) for answer in answers]
     assert kills >= 3
     np.testing.assert_allclose([o["leaked_bits"] for o in out], metered(made, steps, out), atol=2e-6)
 

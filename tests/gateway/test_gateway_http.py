@@ -14,11 +14,11 @@ from aiohttp.test_utils import make_mocked_request
 
 import axe
 from browser import chromium
-from gatewaykit import artefact, core_of, places, wait_until
+from gatewaykit import PATIENCE_S, artefact, core_of, places, wait_until
 from httpkit import Server
 from veilstream.errors import InputError
 from veilstream.gateway.guard import HEADERS, HttpSettings
-from veilstream.gateway.http import HttpGateway
+from veilstream.gateway.http import KEEP_ALIVE_S, HttpGateway
 from veilstream.gateway.kept import StoreError
 
 TOKEN = "a token of decent length"
@@ -72,7 +72,7 @@ def test_limits_and_methods(server):
     assert server.ask("/v1/release")[0] == 405
     assert server.ask("/nowhere")[0] == 404
     assert server.ask("/v1/release", b"{}", **{"Content-Type": "text/plain"})[0] == 415
-    connection = HTTPConnection("127.0.0.1", server.gateway.port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", server.gateway.port, timeout=PATIENCE_S)
     connection.putrequest("POST", "/v1/release")
     connection.putheader("Content-Type", "application/json")
     connection.putheader("Content-Length", str(10**10))
@@ -258,20 +258,20 @@ def test_the_page_in_a_browser(tmp_path, browser):
             wait_until(lambda: any("Content Security Policy" in e["message"] for e in browser.get_log("browser")))
         finally:
             server.end()
-        wait_until(lambda: "lost" in seen("link"), 15)
+        wait_until(lambda: "lost" in seen("link"))
 
 
 def test_events_are_the_status_and_nothing_else(server):
     server.ask("/v1/release", {"stream": "a", "t": 1, "value": 3})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(server.url + "/v1/events", timeout=10) as stream:
+    with opener.open(server.url + "/v1/events", timeout=PATIENCE_S) as stream:
         line = stream.readline()
         assert stream.headers["Content-Type"] == "text/event-stream"
     event = json.loads(line.removeprefix(b"data: "))
     assert set(event) == set(server.ask("/v1/status")[1])
     started = time.monotonic()
     server.end()
-    assert time.monotonic() - started < 5  # an open page does not hold up the end
+    assert time.monotonic() - started < KEEP_ALIVE_S / 2  # an open page does not hold up the end
 
 
 # --- Home Assistant's proxy --------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ PROXY = "127.0.0.9"
 
 def ask_from(server, source: str, method: str, path: str, host: str = "home.example") -> tuple[int, str]:
     """Status and who may show it in a frame."""
-    connection = HTTPConnection("127.0.0.1", server.gateway.port, timeout=10, source_address=(source, 0))
+    connection = HTTPConnection("127.0.0.1", server.gateway.port, timeout=PATIENCE_S, source_address=(source, 0))
     headers = {"Host": host, "X-Ingress-Path": "/api/hassio_ingress/x", "Content-Type": "application/json"}
     connection.request(method, path, b"{}" if method == "POST" else None, headers)
     answer = connection.getresponse()

@@ -13,7 +13,7 @@ from attack import kills
 from attack.drill import Drill
 from attack.kills import audit, one_release_each
 from forked import Gateways
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, wait_until
 from mqttkit import Client, serving
 from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
@@ -228,8 +228,8 @@ def test_the_broker_is_killed_and_comes_back(tmp_path, broker, capsys):
             broker.kill()
             time.sleep(0.2)
             broker.start()
-        wait_until(client.all_sent, 30, "publishing")
-        until = time.monotonic() + 30  # a marker that is sent last has come through
+        wait_until(client.all_sent, what="publishing")
+        until = time.monotonic() + PATIENCE_S  # a marker that is sent last has come through
         while not any(r["stream"] == "marker" for r in client.releases()) and time.monotonic() < until:
             client.say("in/marker", {"t": t, "value": 1})
             t += 1

@@ -15,14 +15,14 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, levels, places, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, levels, places, wait_until
 from mqttkit import Client
+from veilcli import VEIL
 from veilstream.apps.bench.mosquitto import Mosquitto, free_port
 from veilstream.apps.cli import main
 from veilstream.errors import InputError
 from veilstream.gateway import pipe
 
-VEIL = [sys.executable, "-c", "from veilstream.apps.cli import main; main()"]
 JSONL = b"".join(b'{"stream":"s%d","t":%d,"value":%d}\n' % (i % 3, i // 3, i % 16) for i in range(60))
 
 
@@ -307,7 +307,7 @@ def test_serve_end_to_end_and_no_canary_anywhere(tmp_path):
         data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"})
         try:
-            with opener.open(request, timeout=10) as answer:
+            with opener.open(request, timeout=PATIENCE_S) as answer:
                 return answer.read(20_000).decode() if "events" not in path else answer.readline().decode()
         except urllib.error.HTTPError as error:
             return error.read().decode()
@@ -327,7 +327,7 @@ def test_serve_end_to_end_and_no_canary_anywhere(tmp_path):
     with log.open("wb") as stderr:
         process = subprocess.Popen([*VEIL, *map(str, arguments)], stdout=stderr, stderr=stderr)
     try:
-        wait_until(lambda: b"broker_connected" in log.read_bytes() and b"http_listening" in log.read_bytes(), 30)
+        wait_until(lambda: b"broker_connected" in log.read_bytes() and b"http_listening" in log.read_bytes())
         where = {"lat": 39.912345678, "lon": 116.317171717, "SSID": "CanaryNet", "inregions": ["canary street"]}
         public = []
         for t in range(1000, 1030):
@@ -346,7 +346,7 @@ def test_serve_end_to_end_and_no_canary_anywhere(tmp_path):
         public += [ask(path) for path in ("/", "/v1/status", "/v1/events", "/metrics", "/healthz", "/openapi.json")]
         wait_until(lambda: 'veil_refused_total{reason="unreadable"} 6.0' in ask("/metrics"))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(15) == 0
+        assert process.wait(PATIENCE_S) == 0
         wait_until(lambda: any(payload == b"offline" for _, payload, _ in client.heard))
     finally:
         process.kill()
@@ -375,6 +375,6 @@ def test_serve_without_a_broker_goes_on_trying_and_ends_on_a_signal(tmp_path):
     artefact(policy)
     with log.open("wb") as stderr:
         process = subprocess.Popen([*VEIL, "serve", str(policy), "--mqtt", f"127.0.0.1:{free_port()}"], stderr=stderr)
-    wait_until(lambda: log.read_bytes().count(b"broker_unavailable") >= 3, 30)
+    wait_until(lambda: log.read_bytes().count(b"broker_unavailable") >= 3)
     process.send_signal(signal.SIGINT)
-    assert process.wait(15) == 0
+    assert process.wait(PATIENCE_S) == 0

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, levels, places, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, levels, places, wait_until
 from httpkit import Server
 from mqttkit import Client, serving
 from veilcli import veil
@@ -119,7 +119,7 @@ def test_either_side_may_restart(tmp_path, art, broker):
             for kept in (tmp_path / "broker").glob("*.db"):
                 kept.unlink()
             broker.start()
-            until = time.monotonic() + 20
+            until = time.monotonic() + PATIENCE_S
             step = 2
             while len(states()) < 2 and time.monotonic() < until:  # what the broker lost on the way in is lost
                 client.say("owntracks/ann/phone", location(step))

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, levels, places, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, levels, places, wait_until
 from homekit import SECRET, HomeAssistant
 from httpkit import Server, forwarding
 from mqttkit import Client, serving
@@ -20,7 +20,6 @@ from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import parse
 
 pytestmark = [NEEDS_MOSQUITTO, pytest.mark.service("home-assistant"), pytest.mark.slow]
-PATIENCE_S = 60
 TEMPLATE = '{{ states("zone.home") }}'
 
 
@@ -65,7 +64,7 @@ def test_its_owntracks_integration_takes_our_releases_over_mqtt(tmp_path, art, b
         client.say("owntracks/ann/phone", {"_type": "waypoint", "desc": "home", "lat": 1, "lon": 2, "rad": 5, "tst": 1})
         client.say("owntracks/ann/phone", location(1))
         wait_until(lambda: len(client.heard) == 2)
-        wait_until(lambda: home.place("device_tracker.ann_phone") == shown(client.heard[-1][1]), PATIENCE_S)
+        wait_until(lambda: home.place("device_tracker.ann_phone") == shown(client.heard[-1][1]))
     client.end()
     known = home.states["device_tracker.ann_phone"]["attributes"]
     assert not {"battery_level", "velocity", "SSID"} & known.keys()
@@ -78,14 +77,14 @@ def test_its_webhook_takes_forwarded_releases_and_what_waited_while_it_was_away(
         server = Server(core, owntracks="/pub")
         try:
             assert server.ask("/pub", location(5), **phone)[:2] == (200, [])
-            wait_until(lambda: home.place("device_tracker.bob_watch") is not None, PATIENCE_S)
+            wait_until(lambda: home.place("device_tracker.bob_watch") is not None)
             home.end()
             for minutes in (4, 3, 2, 1):
                 assert server.ask("/pub", location(minutes), **phone)[:2] == (200, [])
             last = core.stats.recent["bob/watch"]
             assert core.unsent(forward=True)
             home.start()
-            wait_until(lambda: core.unsent(forward=True) == [], PATIENCE_S)
+            wait_until(lambda: core.unsent(forward=True) == [])
             assert forwarder.sent == 5
             wait_until(
                 lambda: home.place("device_tracker.bob_watch") == [last.lat, last.lon, core.spaces[""].accuracy(last)],
@@ -102,7 +101,7 @@ def test_it_reads_what_we_encrypt(tmp_path, art, home):
         core.process(parse(json.dumps(location()).encode(), space.grid, "dora/phone"))
         last = core.stats.recent["dora/phone"]
         at = [last.lat, last.lon, space.accuracy(last)]
-        wait_until(lambda: home.place("device_tracker.dora_phone") == at, PATIENCE_S)
+        wait_until(lambda: home.place("device_tracker.dora_phone") == at)
 
 
 def test_discovery_shows_trackers_meters_and_their_bits_and_either_side_may_restart(tmp_path, art, broker, home):
@@ -121,10 +120,10 @@ def test_discovery_shows_trackers_meters_and_their_bits_and_either_side_may_rest
             client.say(f"phones/{name}", location(9))
         client.say("meters/meter 7", {"t": int(time.time()) - 540, "value": 0.4})
         wait_until(lambda: len(client.heard) == 3)
-        wait_until(lambda: says("device_tracker.carol_phone", "latitude") is not None, PATIENCE_S)
-        wait_until(lambda: says("sensor.meter_7") in ("0.1", "0.5", "2.0"), PATIENCE_S)
-        wait_until(lambda: says("sensor.meter_7_leaked_bits", "ceiling_bits") == 20.0, PATIENCE_S)
-        wait_until(lambda: says("device_tracker.states_zone_home", "friendly_name") == TEMPLATE, PATIENCE_S)
+        wait_until(lambda: says("device_tracker.carol_phone", "latitude") is not None)
+        wait_until(lambda: says("sensor.meter_7") in ("0.1", "0.5", "2.0"))
+        wait_until(lambda: says("sensor.meter_7_leaked_bits", "ceiling_bits") == 20.0)
+        wait_until(lambda: says("device_tracker.states_zone_home", "friendly_name") == TEMPLATE)
         assert (says("sensor.meter_7", "unit_of_measurement"), says("sensor.meter_7", "device_class")) == (
             "kWh",
             "energy",
@@ -134,11 +133,11 @@ def test_discovery_shows_trackers_meters_and_their_bits_and_either_side_may_rest
         wait_until(lambda: len(client.heard) == 4)
         at = shown(client.heard[-1][1])
         home.start()
-        wait_until(lambda: home.place("device_tracker.carol_phone") == at, PATIENCE_S, "what came while it was away")
-    wait_until(lambda: says("device_tracker.carol_phone") == "unavailable", PATIENCE_S)
+        wait_until(lambda: home.place("device_tracker.carol_phone") == at, what="what came while it was away")
+    wait_until(lambda: says("device_tracker.carol_phone") == "unavailable")
     core.outlets.clear()
     with serving(core, broker.port, *routes, home=Home(spaces, "veil/status")):
-        wait_until(lambda: home.place("device_tracker.carol_phone") == at, PATIENCE_S, "the same after our restart")
+        wait_until(lambda: home.place("device_tracker.carol_phone") == at, what="the same after our restart")
         assert float(says("sensor.carol_phone_leaked_bits")) > 0
     core.close()
     client.end()

@@ -5,47 +5,29 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, artefact, places, wait_until
-from httpkit import Receiver, post
+from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, places, wait_until
+from httpkit import post
 from mqttkit import Client
+from veilcli import VEIL
 from veilstream.apps.bench.mosquitto import Mosquitto, free_port
-
-START_S = 60
-
-
-@pytest.fixture
-def receiver():
-    made = Receiver()
-    yield made
-    made.end()
 
 
 @contextlib.contextmanager
 def serving(tmp_path, *flags: object, **environment: str):
     """The command, until the end; what it logged is without secrets and falls."""
     port, log = free_port(), tmp_path / "log"
-    command = [
-        sys.executable,
-        "-c",
-        "from veilstream.apps.cli import main; main()",
-        "serve",
-        tmp_path / "p.veil",
-        "--http",
-        port,
-        *flags,
-    ]
+    command = [*VEIL, "serve", tmp_path / "p.veil", "--http", port, *flags]
     with log.open("wb") as out:
         process = subprocess.Popen([*map(str, command)], stderr=out, env={**os.environ, **environment})
     try:
-        wait_until(lambda: b"http_listening" in log.read_bytes(), START_S, "the start")
+        wait_until(lambda: b"http_listening" in log.read_bytes(), what="the start")
         yield f"http://127.0.0.1:{port}/pub"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0, log.read_text()
+        assert process.wait(PATIENCE_S) == 0, log.read_text()
     finally:
         process.kill()
         process.wait()
@@ -82,7 +64,7 @@ def test_a_phones_position_is_forwarded_and_shown_at_home(tmp_path, receiver):
 def test_a_clock_needs_no_broker_where_releases_are_forwarded(tmp_path, receiver):
     artefact(tmp_path / "p.veil", states=places(), period_s=1.0)
     with serving(tmp_path, "--owntracks", "/pub", "--clock", "--forward", receiver.url) as url:
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE_S
         while not receiver.got and time.monotonic() < until:  # the step may be over when the reading arrives
             assert post(url, location(), user="ann", device="phone")[0] == 200
         wait_until(lambda: len(receiver.got) >= 4)

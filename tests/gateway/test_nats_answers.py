@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gatewaykit import artefact
+from gatewaykit import PATIENCE_S, artefact
 from natskit import ANN, META, NEEDS_SERVER, SEAL, VEIL, Running, released, send, stored
 
 import nats  # isort: skip
@@ -76,19 +76,19 @@ def test_outsiders_cannot_write_near_the_memory_not_even_by_their_answers(art, t
     async def drive(cluster, g):
         link, device = await as_user(cluster.urls, "gate"), await as_user(cluster.urls, "device")
         await send(device, VEIL, "ann", range(3))
-        await until(link, VEIL.releases, 3, 10)
+        await until(link, VEIL.releases, 3, PATIENCE_S)
         before = await stored(link), await released(link, VEIL, "ann")
         for target in TARGETS:
             await attack(cluster.urls[0], target)
             await asyncio.sleep(0.3)
             now = await stored(link)
             assert {k: now.get(k) for k in before[0]} == before[0], target
-        await until(link, VEIL.readings, 0, 10)
+        await until(link, VEIL.readings, 0, PATIENCE_S)
         g.stats.repeated = 0  # eve's own
         assert (await link.api("CONSUMER.INFO.veil-readings.p0"))["config"]["max_deliver"] == -1
         assert await released(link, VEIL, "ann") == before[1] and g.healthy
         await send(device, VEIL, "ann", range(3), 9.0)
-        await until(link, VEIL.readings, 0, 10)
+        await until(link, VEIL.readings, 0, PATIENCE_S)
         await link.close()
         await device.close()
         return before
@@ -96,7 +96,7 @@ def test_outsiders_cannot_write_near_the_memory_not_even_by_their_answers(art, t
     async def again(cluster, before):
         link, device = await as_user(cluster.urls, "gate"), await as_user(cluster.urls, "device")
         await send(device, VEIL, "ann", range(3), 5.0)
-        await until(link, VEIL.readings, 0, 10)
+        await until(link, VEIL.readings, 0, PATIENCE_S)
         assert (await stored(link))[ANN] == before[0][ANN] and await released(link, VEIL, "ann") == before[1]
         await link.close()
         await device.close()
@@ -125,10 +125,10 @@ def test_a_service_reads_every_release_by_the_consumer_that_is_there_for_it_and_
         pull = await nc.jetstream().pull_subscribe_bind("service", VEIL.releases)
         found = []
         while len(found) < 5:
-            for m in await pull.fetch(5 - len(found), timeout=5):
+            for m in await pull.fetch(5 - len(found), timeout=PATIENCE_S):
                 found.append(json.loads(m.data)["t"])
                 await m.ack()
-        status = json.loads((await nc.request("veil.status", timeout=2)).data)
+        status = json.loads((await nc.request("veil.status", timeout=PATIENCE_S)).data)
         await nc.close()
         return found, status
 
@@ -150,7 +150,11 @@ def test_only_an_inbox_gets_an_answer(art, server):
             await link.nc.subscribe(subject, cb=hear)
             await link.nc.publish(f"{names.prefix}.status", b"", subject)
         await link.nc.publish(f"{names.prefix}.status", b"", names.meta)
-        await asyncio.sleep(0.5)
+        for _ in range(20 * PATIENCE_S):
+            await asyncio.sleep(0.05)
+            if heard:
+                break
+        await asyncio.sleep(0.3)  # and no more
         keys = await stored(link, names)
         await link.close()
         return heard, keys

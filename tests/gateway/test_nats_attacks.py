@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from fakejetstream import FaultyLink, Server
-from gatewaykit import artefact, wait_until
+from gatewaykit import PATIENCE_S, artefact, wait_until
 from natskit import NEEDS_SERVER, SEAL, Running, message, released, send, session_on
 from veilstream.apps.bench.nats_drill import connected, everything, until
 from veilstream.core.uniforms import uniforms
@@ -208,10 +208,10 @@ def test_a_worker_says_that_the_memory_cannot_be_written_and_keeps_the_readings(
 
     with Running(art, server.urls, "full", partitions=1) as g:
         asyncio.run(limit(10))
-        wait_until(lambda: not g.healthy, 10, "a word about it")
+        wait_until(lambda: not g.healthy, what="a word about it")
         assert asyncio.run(one()) == 1 and g.stats.released == 0
         asyncio.run(limit(-1))
-        wait_until(lambda: g.healthy and g.stats.released == 1, 10, "the release")
+        wait_until(lambda: g.healthy and g.stats.released == 1, what="the release")
 
 
 # --- under a clock -----------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def test_what_comes_with_a_release_does_not_count_the_workers_questions(art, ser
         await link.nc.subscribe(f"{names.prefix}.out.>", cb=hear)
         for t in range(8):  # each in a batch of its own
             await send(link, names, "ann", [t])
-            await until(link, names.releases, t + 1, 10)
+            await until(link, names.releases, t + 1, PATIENCE_S)
         await asyncio.sleep(0.2)
         await link.close()
         return [int(r.rpartition(".")[2].partition("-")[0], 16) for r in replies]

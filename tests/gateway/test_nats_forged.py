@@ -9,7 +9,7 @@ import time
 import pytest
 
 from fakejetstream import FaultyLink, Server
-from gatewaykit import artefact
+from gatewaykit import PATIENCE_S, artefact
 from natskit import ANN, NEEDS_SERVER, SEAL, VEIL, Running, key_file, message, released, send, session_on, stored
 from veilstream.apps.bench.nats_drill import connected, until
 from veilstream.errors import InputError
@@ -83,10 +83,10 @@ def test_an_old_record_put_back_is_noticed(art, server, header, which):
     async def old_and_new() -> tuple[bytes, list[bytes]]:
         link = await connected(server.urls)
         await send(link, names, "ann", [0])
-        await until(link, names.readings, 0, 10)
+        await until(link, names.readings, 0, PATIENCE_S)
         old = (await stored(link, names))[key]
         await send(link, names, "ann", [1, 2])
-        await until(link, names.readings, 0, 10)
+        await until(link, names.readings, 0, PATIENCE_S)
         found = await released(link, names, "ann")
         await link.close()
         return old, found
@@ -94,7 +94,7 @@ def test_an_old_record_put_back_is_noticed(art, server, header, which):
     async def again() -> list[bytes]:
         link = await connected(server.urls)
         await send(link, names, "ann", [1, 2, 3], 9.0)
-        await until(link, names.readings, 0, 10)
+        await until(link, names.readings, 0, PATIENCE_S)
         found = await released(link, names, "ann")
         await link.close()
         return found
@@ -134,7 +134,7 @@ def test_a_policy_record_written_over_ends_nobody_and_a_rebind_mends_it(art, ser
     async def one(t):
         link = await connected(server.urls)
         await send(link, names, "ann", [t])
-        await until(link, names.readings, 0, 10)
+        await until(link, names.readings, 0, PATIENCE_S)
         found = await released(link, names, "ann")
         await link.close()
         return found

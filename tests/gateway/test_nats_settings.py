@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gatewaykit import artefact, wait_until
+from gatewaykit import PATIENCE_S, artefact, wait_until
 from natskit import NEEDS_SERVER, Running, key_file
 
 import nats  # isort: skip
@@ -37,7 +37,7 @@ def art(tmp_path_factory):
 def command(*args: str, **more) -> subprocess.CompletedProcess:
     code = "from veilstream.apps.cli import main; main()"
     return subprocess.run(
-        [sys.executable, "-c", code, "serve", *args], capture_output=True, text=True, timeout=40, **more
+        [sys.executable, "-c", code, "serve", *args], capture_output=True, text=True, timeout=PATIENCE_S, **more
     )
 
 
@@ -209,5 +209,5 @@ def test_a_bucket_that_forgets_is_refused_and_a_rebound_one_ends_the_others(art,
     asyncio.run(refuse())
     running = Running(art, server.urls, "rebound", partitions=1)
     with running, Running(artefact(tmp_path / "new.veil", seed=9), server.urls, "rebound", rebind=True):
-        wait_until(lambda: running.error is not None, 10, "the end of the worker with the old policy")
+        wait_until(lambda: running.error is not None, what="the end of the worker with the old policy")
     assert "another policy" in str(running.error)

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gatewaykit import PATIENCE_S, wait_until
 from veilstream.apps.bench import mosquitto
 from veilstream.gateway import packets
-from veilstream.gateway.broker import AT_ONCE_BYTES, GOODBYE_S, BrokerLost, BrokerSettings, Connection
+from veilstream.gateway.broker import AT_ONCE_BYTES, BrokerLost, BrokerSettings, Connection
 
 TOPICS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="+#"), min_size=1, max_size=50)
 WELCOME, GRANTED = bytes((packets.CONNACK, 2, 0, 0)), bytes((packets.SUBACK, 3, 0, 1, 1))
@@ -43,9 +44,9 @@ def test_what_mqtt_cannot_carry_is_refused_before_it_is_sent():
 class Broker:
     """Accepts one connection, says what it is told to, and keeps what it hears."""
 
-    def __init__(self, *says: bytes, pause_s: float = 0.0, stays: bool = True) -> None:
+    def __init__(self, *says: bytes, pause_s: float = 0.0, stays: bool = True, answers=None) -> None:
         self.listening = socket.create_server(("127.0.0.1", 0))
-        self.heard, self.says, self.pause_s, self.stays = b"", says, pause_s, stays
+        self.heard, self.says, self.pause_s, self.stays, self.answers = b"", says, pause_s, stays, answers or {}
         threading.Thread(target=self.run, daemon=True).start()
 
     def run(self) -> None:
@@ -56,14 +57,19 @@ class Broker:
                 for data in self.says:
                     sock.sendall(data)
                     time.sleep(self.pause_s)
-            until = time.monotonic() + 10
+            until = time.monotonic() + PATIENCE_S
             while self.stays and time.monotonic() < until:
                 try:
-                    self.heard += sock.recv(1000)
+                    said = sock.recv(1000)
                 except TimeoutError:
-                    pass
+                    continue
                 except OSError:
                     return
+                if not said:  # it has hung up
+                    return
+                self.heard += said
+                for question, answer in self.answers.items():
+                    sock.sendall(answer * said.count(question))
 
     def connection(self, *filters: str, largest: int = packets.LONGEST, **settings) -> Connection:
         port = self.listening.getsockname()[1]
@@ -80,7 +86,7 @@ def test_packets_that_come_byte_by_byte_are_whole_in_the_end():
     message = packets.publish(b"in/a", b"x" * 200, 7)
     broker = Broker(*[bytes([b]) for b in WELCOME + GRANTED + message + packets.puback(9)])
     connection = broker.connection("in/+")
-    turns(connection, 10, lambda: connection.confirmed)
+    turns(connection, PATIENCE_S, lambda: connection.confirmed)
     assert [(m.topic, m.payload, m.mid) for m in connection.inbox] == [("in/a", b"x" * 200, 7)]
     assert list(connection.confirmed) == [9] and connection.denied == []
     connection.drop()
@@ -93,7 +99,7 @@ def test_of_a_message_too_long_the_beginning_is_kept_and_what_follows_is_heard(p
     data = GRANTED + packets.publish(b"in/a", b"x" * size, 7) + packets.publish(b"in/b", b"{}", 8) + packets.puback(9)
     broker = Broker(WELCOME, *[data[i : i + piece] for i in range(0, len(data), piece)])
     connection, most = broker.connection("in/+", largest=600), 0
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE_S
     while not connection.confirmed and time.monotonic() < until:
         connection.turn(0.02)
         most = max(most, len(connection._read))
@@ -105,7 +111,9 @@ def test_of_a_message_too_long_the_beginning_is_kept_and_what_follows_is_heard(p
 
 def test_only_a_message_may_be_longer_than_any():
     with pytest.raises(BrokerLost, match="longer than any"):
-        turns(Broker(WELCOME, bytes((packets.SUBACK, 0xFF, 0xFF, 0x7F)) + bytes(900)).connection(largest=600), 3)
+        turns(
+            Broker(WELCOME, bytes((packets.SUBACK, 0xFF, 0xFF, 0x7F)) + bytes(900)).connection(largest=600), PATIENCE_S
+        )
 
 
 def test_what_it_says_first_is_a_connect_with_will_user_and_session():
@@ -114,7 +122,7 @@ def test_what_it_says_first_is_a_connect_with_will_user_and_session():
     connection = Connection(
         BrokerSettings("127.0.0.1", port, "me", "ann", "secret", status_topic="st", keepalive_s=30), []
     )
-    turns(connection, 10, lambda: broker.heard.endswith(b"online"))
+    turns(connection, PATIENCE_S, lambda: broker.heard.endswith(b"online"))
     flags = 0x80 | 0x40 | 0x20 | 0x08 | 0x04  # user, password, will: retained, QoS 1; the session stays
     said = [b"MQTT", bytes((4, flags, 0, 30)), b"me", b"st", b"offline", b"ann", b"secret"]
     rest = b"".join(len(part).to_bytes(2) + part if i != 1 else part for i, part in enumerate(said))
@@ -135,15 +143,14 @@ def test_a_subscription_that_is_not_granted_is_told(code, denied):
     connection.drop()
 
 
-def test_who_says_goodbye_waits_until_that_is_heard_and_no_longer():
+def test_who_says_goodbye_waits_until_that_is_heard_and_no_longer(monkeypatch):
+    monkeypatch.setattr("veilstream.gateway.broker.GOODBYE_S", PATIENCE_S)
     broker = Broker(WELCOME, packets.puback(1), packets.puback(2), pause_s=0.4)
     settings = BrokerSettings("127.0.0.1", broker.listening.getsockname()[1], "me", status_topic="st")
     connection, start = Connection(settings, []), time.monotonic()
     connection.close()
-    assert 0.5 < time.monotonic() - start < GOODBYE_S
-    until = time.monotonic() + 5
-    while not broker.heard.endswith(packets.DISCONNECT) and time.monotonic() < until:
-        time.sleep(0.02)
+    assert 0.5 < time.monotonic() - start < PATIENCE_S
+    wait_until(lambda: broker.heard.endswith(packets.DISCONNECT))
     assert broker.heard.endswith(packets.publish(b"st", b"offline", 2, retain=True) + packets.DISCONNECT)
 
 
@@ -162,7 +169,7 @@ def test_who_says_goodbye_waits_until_that_is_heard_and_no_longer():
 def test_a_broker_that_refuses_or_garbles_is_one_line(says, line):
     broker = Broker(says)
     with pytest.raises(BrokerLost, match=line):
-        broker.connection("in/+", timeout_s=3)
+        broker.connection("in/+", timeout_s=PATIENCE_S)
 
 
 @given(data=st.binary(max_size=200), largest=st.sampled_from([10, packets.LONGEST]))
@@ -183,19 +190,20 @@ def test_a_broker_that_says_nothing_is_asked_and_then_given_up():
     broker = Broker(WELCOME)
     connection = broker.connection(keepalive_s=1)
     with pytest.raises(BrokerLost, match="keepalive"):
-        turns(connection, 5)
+        turns(connection, PATIENCE_S)
     assert broker.heard.endswith(packets.PING)
     connection.drop()
 
 
 def test_a_broker_that_answers_pings_is_kept():
-    broker = Broker(WELCOME, *[bytes((packets.PONG, 0))] * 7, pause_s=0.4)
+    broker = Broker(WELCOME, answers={packets.PING: bytes((packets.PONG, 0))})
     connection = broker.connection(keepalive_s=1)
-    turns(connection, 2.5)
+    turns(connection, PATIENCE_S, lambda: broker.heard.count(packets.PING) == 3)
+    assert broker.heard.count(packets.PING) == 3
     connection.drop()
 
 
 def test_a_connection_that_ends_is_lost():
     broker = Broker(WELCOME, stays=False)
     with pytest.raises(BrokerLost, match="lost"):
-        turns(broker.connection(), 3)
+        turns(broker.connection(), PATIENCE_S)

@@ -7,8 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
+from veilstream.apps.fleet.run import Plan
+from veilstream.apps.fleet.settings import Settings
 from veilstream.core.chain import MarkovChain
+from veilstream.data.fitting import FitOptions
 from veilstream.data.synthetic import household_chain
+
+LITTLE = Settings(weight=5.0, window=1, points=2, certify_s=0.0, audit=False)
+QUICK = Plan(fit=FitOptions(n_states=3), settings=LITTLE)
+PLT = "Geolife trajectory\nWGS 84\nAltitude is in Feet\nReserved 3\n0,2,255,My Track,0,0,2,8421376\n0\n"
 
 
 def perturbed(rng, strength):
@@ -33,6 +40,20 @@ def meter_table(path, lengths, seed=0, columns=None):
     rows += [",".join([t[i], *(c[i] if i < len(c) else "" for c in texts.values())]) for i in range(steps)]
     Path(path).write_text("\n".join(rows) + "\n")
     return str(path)
+
+
+def plt_user(root, name, files=1, text=None, seed=0):
+    """A GeoLife user who goes between two places in the empty South Pacific."""
+    rng = np.random.default_rng(seed)
+    folder = root / name / "Trajectory"
+    folder.mkdir(parents=True)
+    for day in range(1, files + 1):
+        lines = []
+        for i in range(120):
+            lat = -47 + 0.05 * ((i // 20) % 2) + rng.normal(scale=1e-4)
+            clock = f"{i // 12:02}:{5 * (i % 12):02}:00"
+            lines.append(f"{lat:.6f},-125.0,0,0,39744.1,2008-10-{day:02},{clock}")
+        (folder / f"{day}.plt").write_text(PLT + "\n".join(lines) + "\n" if text is None else text)
 
 
 def square(task):

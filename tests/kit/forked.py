@@ -1,11 +1,16 @@
-"""Gateways as processes of their own that start in a few milliseconds, to be killed and frozen."""
+"""Gateways as processes of their own, to be killed and frozen; those of `Gateways` start in a few milliseconds."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+from gatewaykit import PATIENCE_S
+from veilcli import VEIL
 
 
 class Gateways:
@@ -31,7 +36,7 @@ class Gateways:
     def stop(self) -> None:
         os.kill(self.pid, signal.SIGTERM)
         self.process.stdin.close()
-        self.process.wait(20)
+        self.process.wait(PATIENCE_S)
 
     def __enter__(self) -> "Gateways":
         return self
@@ -40,5 +45,31 @@ class Gateways:
         """Nothing is left running, whatever happened."""
         self.process.stdin.close()
         self.signal(signal.SIGKILL)
-        self.process.wait(20)
+        self.process.wait(PATIENCE_S)
         self.log.close()
+
+
+def answered_through_kills(path: Path, store: Path, lines: list[bytes], rng, least: int) -> tuple[list[bytes], int]:
+    """What `veil release` answers to each line, and how often it was killed: each time after `least` answers or more.
+
+    The last that were answered are said again, and answered the same.
+    """
+    command = [*VEIL, "release", str(path), "--store", str(store)]
+    seen: dict[float, bytes] = {}
+    kills = 0
+    while len(seen) < len(lines):
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        first, last = max(0, len(seen) - 3), min(len(lines), len(seen) + int(rng.integers(least, 40)))
+        for line in lines[first:last]:  # one at a time: an answer is a commit
+            process.stdin.write(line)
+            process.stdin.flush()
+            answer = process.stdout.readline()
+            assert seen.setdefault(json.loads(answer)["t"], answer) == answer
+        for line in lines[last : last + 5]:  # and some whose answer nobody hears
+            process.stdin.write(line)
+        process.stdin.flush()
+        time.sleep(float(rng.random()) * 0.02)
+        process.kill()
+        process.communicate()
+        kills += 1
+    return [seen[t] for t in sorted(seen)], kills

@@ -17,7 +17,7 @@ import pytest
 
 from fakejetstream import FaultyLink
 from fakejetstream import Server as FakeJetStream
-from gatewaykit import NEEDS_MOSQUITTO, core_of, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, core_of, wait_until
 from httpkit import Server as HttpServer
 from mqttkit import Client, serving
 from natskit import NEEDS_SERVER, Running, message, session_on
@@ -176,7 +176,7 @@ class Nats(Place):
             async def give(stream: str, body: bytes) -> list[dict]:
                 link = await connected(urls)
                 await link.request((names.reading(DEFAULT_SPACE, stream), body, None))
-                assert await until(link, names.readings, 0, 10) == 0
+                assert await until(link, names.readings, 0, PATIENCE_S) == 0
                 out = await everything(link, names.releases)
                 self.memory = await everything(link, names.memory)
                 await link.close()

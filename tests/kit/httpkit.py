@@ -7,6 +7,7 @@ import threading
 import urllib.error
 import urllib.request
 
+from gatewaykit import PATIENCE_S
 from veilstream.gateway.forward import Forwarder, ForwardSettings
 from veilstream.gateway.guard import HttpSettings
 from veilstream.gateway.http import HttpGateway
@@ -18,7 +19,7 @@ class Server:
         self.gateway = HttpGateway(core, HttpSettings(0, **settings), routes)
         self.thread = threading.Thread(target=self.gateway.run, args=(self.stop,))
         self.thread.start()
-        assert self.gateway.started.wait(10)
+        assert self.gateway.started.wait(PATIENCE_S)
         self.url = f"http://127.0.0.1:{self.gateway.port}"
 
     def ask(self, path: str, body=None, **headers):
@@ -28,7 +29,7 @@ class Server:
         request = urllib.request.Request(self.url + path, data, {**kind, **headers})
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(request, timeout=10) as answer:
+            with opener.open(request, timeout=PATIENCE_S) as answer:
                 text = answer.read().decode()
                 code, found = answer.status, answer.headers
         except urllib.error.HTTPError as error:
@@ -101,5 +102,5 @@ def post(url: str, body: object, user: str, device: str) -> tuple[int, bytes]:
     """As a phone does."""
     headers = {"Content-Type": "application/json", "X-Limit-U": user, "X-Limit-D": device}
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=10) as answer:
+    with opener.open(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=PATIENCE_S) as answer:
         return answer.status, answer.read()

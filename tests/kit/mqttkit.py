@@ -4,7 +4,7 @@ import contextlib
 import json
 import threading
 
-from gatewaykit import wait_until
+from gatewaykit import PATIENCE_S, wait_until
 from veilstream.gateway.broker import BrokerSettings, Connection
 from veilstream.gateway.mqtt import MqttGateway
 from veilstream.gateway.topics import Route
@@ -22,7 +22,7 @@ class Client(threading.Thread):
         self.confirmed: set[int] = set()
         self.ready, self.ended = threading.Event(), threading.Event()
         self.start()
-        assert self.ready.wait(10)
+        assert self.ready.wait(PATIENCE_S)
 
     def run(self) -> None:
         while not self.ended.is_set():
@@ -66,7 +66,7 @@ class Client(threading.Thread):
 
     def end(self) -> None:
         self.ended.set()
-        self.join(10)
+        self.join(PATIENCE_S)
 
 
 @contextlib.contextmanager

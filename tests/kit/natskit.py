@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
 
-from gatewaykit import wait_until
+from gatewaykit import PATIENCE_S, wait_until
 from veilstream.apps.bench.nats import ready
 from veilstream.apps.bench.nats_drill import connected, everything, until, worker
 from veilstream.errors import InputError
@@ -107,7 +107,7 @@ class Running:
 
     def __exit__(self, *_) -> None:
         self._stop.set()
-        self._thread.join(15)
+        self._thread.join(PATIENCE_S)
 
 
 def released_through_a_kill(path, server, prefix, messages, at):
@@ -129,11 +129,11 @@ def released_through_a_kill(path, server, prefix, messages, at):
                 if k == at:
                     workers[0].kill()
                 await asyncio.sleep(0.02)
-            await until(link, names.readings, 0, 30)
+            await until(link, names.readings, 0, PATIENCE_S)
         finally:
             for process in workers:
                 process.terminate()
-                process.wait(10)
+                process.wait(PATIENCE_S)
         out = await everything(link, names.releases)
         await link.close()
         return out

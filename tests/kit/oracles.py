@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+import veilstream as vs
 from veilstream.core import steady
 from veilstream.core.information import mutual_information
 
@@ -68,3 +69,16 @@ def same_curve(one, other):
     return [row.keys() for row in one] == [row.keys() for row in other] and all(
         a[k] == pytest.approx(b[k], rel=1e-3) for a, b in zip(one, other, strict=True) for k in a
     )
+
+
+def cut_and_resumed(problem, method, file, **options):
+    """A training, and the same one with a key pressed in the middle, gone on from its checkpoint: both solutions."""
+
+    def cut(fraction, what):
+        if fraction >= 0.5:
+            raise KeyboardInterrupt
+
+    whole = vs.solve(problem, method, **options)
+    with pytest.raises(KeyboardInterrupt):
+        vs.solve(problem, method, checkpoint=file, progress=cut, **options)
+    return whole, vs.solve(problem, method, checkpoint=file, resume=True, **options)

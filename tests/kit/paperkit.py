@@ -31,3 +31,21 @@ def counted(monkeypatch, module, stop_at=None):
 
     monkeypatch.setattr(module, "solve", asked)
     return calls
+
+
+def cut_after(monkeypatch, module, segments):
+    """Trainings of `module` in which a key is pressed after so many segments; called, it lets them go on and counts."""
+    segment, done, again = module.segment, [], []
+
+    def cut(*args):
+        if len(done) == segments:
+            raise KeyboardInterrupt
+        done.append(1)
+        return segment(*args)
+
+    def go_on():
+        monkeypatch.setattr(module, "segment", lambda *args: again.append(1) or segment(*args))
+        return again
+
+    monkeypatch.setattr(module, "segment", cut)
+    return go_on

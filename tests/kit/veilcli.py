@@ -10,6 +10,8 @@ import pytest
 
 from veilstream.apps.cli import main
 
+VEIL = [sys.executable, "-c", "from veilstream.apps.cli import main; main()"]  # in a process of its own
+
 
 class Done(NamedTuple):
     """How a command ended: exit code, what it printed, what it complained about."""

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import veilstream as vs
-from oracles import recomputed, same_curve
+from oracles import cut_and_resumed, recomputed, same_curve
 from veilstream.core import policy
 from veilstream.core import rules as network
 from veilstream.core.problem import expected_distortion, leakage, next_prior, output_law
@@ -129,16 +129,7 @@ def test_a_seed_repeats_its_curve_and_another_does_not(toy):
 
 
 def test_cut_and_resumed_is_the_same_curve(toy, tmp_path):
-    file = str(tmp_path / "run.safetensors")
-
-    def cut(fraction, what):
-        if fraction >= 0.5:
-            raise KeyboardInterrupt
-
-    whole = vs.solve(toy, method="a2c", **SMALL)
-    with pytest.raises(KeyboardInterrupt):
-        vs.solve(toy, method="a2c", checkpoint=file, progress=cut, **SMALL)
-    resumed = vs.solve(toy, method="a2c", checkpoint=file, resume=True, **SMALL)
+    whole, resumed = cut_and_resumed(toy, "a2c", str(tmp_path / "run.safetensors"), **SMALL)
     assert same_curve(resumed.history, whole.history)
     assert resumed.leakage == pytest.approx(whole.leakage, rel=1e-3)
 

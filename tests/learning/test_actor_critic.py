@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from oracles import recomputed, same_curve
+from oracles import cut_and_resumed, recomputed, same_curve
 from veilstream.core import policy
 from veilstream.core import rules as network
 from veilstream.core.problem import expected_distortion, leakage, next_prior, output_law
@@ -135,15 +135,7 @@ def test_close_to_the_optimum_of_the_binary_chain():
 
 def test_a_seed_repeats_and_a_cut_run_resumes_to_the_same_curve(toy, tmp_path):
     file = str(tmp_path / "run.safetensors")
-
-    def cut(fraction, what):
-        if fraction >= 0.5:
-            raise KeyboardInterrupt
-
-    whole = vs.solve(toy, method="actor-critic", **SMALL)
-    with pytest.raises(KeyboardInterrupt):
-        vs.solve(toy, method="actor-critic", checkpoint=file, progress=cut, **SMALL)
-    resumed = vs.solve(toy, method="actor-critic", checkpoint=file, resume=True, **SMALL)
+    whole, resumed = cut_and_resumed(toy, "actor-critic", file, **SMALL)
     assert same_curve(resumed.history, whole.history)
     assert resumed.leakage == pytest.approx(whole.leakage, rel=1e-3)
     other = vs.builtin_problem("binary", vs.Average(weight=3.0))

@@ -24,11 +24,10 @@ def dot(x: Array, y: Array) -> Array:
 
 def xlog2(x: ArrayLike, y: ArrayLike) -> Array:
     """x log2 y elementwise, and 0 wherever x = 0 (whatever y is there)."""
-    x, y = np.broadcast_arrays(np.asarray(x, float), np.asarray(y, float))
-    out = np.zeros(x.shape)
+    x, y = np.asarray(x, float), np.asarray(y, float)
     with np.errstate(divide="ignore"):
-        np.log2(y, out=out, where=x != 0)
-    return x * out
+        bits: Array = x * np.log2(np.where(x != 0, y, 1))
+    return bits
 
 
 def entropy(p: ArrayLike, axis: int = -1) -> Array:

@@ -51,7 +51,10 @@ def expected_distortion(b: Array, a: Array, d: Array) -> Array:
 
 def posterior(b: Array, a: Array, y: ArrayLike) -> Array:
     """m(.,y)/p(y). Raises ImpossibleObservation where p(y) = 0: there is no belief to go on with."""
-    return posterior_of(b, np.take_along_axis(a, np.asarray(y)[..., None, None], -1)[..., 0])
+    y = np.asarray(y)
+    if a.ndim == 3 and y.ndim == 1:  # streams: the same entries, sooner
+        return posterior_of(b, a[np.arange(len(a)), :, y])
+    return posterior_of(b, np.take_along_axis(a, y[..., None, None], -1)[..., 0])
 
 
 def posterior_of(b: Array, a_y: Array) -> Array:

@@ -190,7 +190,7 @@ def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> L
         value, stream, trace = found["value"], found.get("stream"), found.get("trace")
         return Layout(found["time"], value=value, stream=stream, trace=trace, unit=guess_unit(value))
     wide = tuple(c for c in header if c not in (found["time"], found.get("trace"), found.get("stream")))
-    if not wide:
+    if not wide or ("stream" in found and wide == ("",)):  # a column without a name is no value
         raise InputError(
             f"{where}: a reading needs lat and lon, or a value; there is {shown} only: name it with "
             "`columns='value=COLUMN'`"

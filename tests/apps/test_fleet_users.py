@@ -1,0 +1,85 @@
+"""Who is who in the sources of a fleet, and what limits say of everybody."""
+
+import re
+
+import pytest
+
+from fleetkit import PLT, QUICK, meter_table, plt_user
+from veilstream.apps.fleet import folder as disk
+from veilstream.apps.fleet.run import run_fleet
+from veilstream.apps.fleet.settings import Settings
+from veilstream.apps.fleet.users import read_users
+from veilstream.errors import InputError
+
+
+def test_users_of_folders_tables_and_tracks(tmp_path):
+    for name in ("000", "001"):
+        plt_user(tmp_path / "geolife", name, files=2)
+    meter_table(tmp_path / "geolife" / "extra.csv", {"a": 5, "001": 5})
+    users, broken = read_users([str(tmp_path / "geolife")])
+    assert not broken
+    assert [u.name for u in users] == ["000", "geolife/001", "a", "geolife/001-2"]
+    assert users[0].readings.n_traces == 2 and users[0].readings.kind == "position"
+    (one,) = read_users([str(tmp_path / "geolife" / "000")])[0]  # a user's own folder is one user
+    assert one.name == "000"
+    long = tmp_path / "long.csv"
+    long.write_text("stream,time,value\n" + "".join(f"u{i % 2},2024-01-01 00:{i:02}:00,{i}\n" for i in range(10)))
+    assert [u.name for u in read_users([str(long), str(long)])[0]] == ["u0", "u1"]  # a file given twice counts once
+    with pytest.raises(InputError, match="no such file"):
+        read_users([str(tmp_path / "nowhere")])
+
+
+def test_one_bad_column_or_file_leaves_the_others(tmp_path):
+    table = meter_table(tmp_path / "m.csv", {"a": 6, "b": 6}, columns={"bad": ["1.0", "x?y"], "empty": []})
+    users, broken = read_users([table])
+    assert sorted(u.name for u in users) == ["a", "b"]
+    assert {b.name for b in broken} == {"bad", "empty"}
+    assert "line 3" in next(b.line for b in broken if b.name == "bad")
+    plain = meter_table(tmp_path / "n.csv", {"a": 6}, columns={"empty": []})
+    assert [b.name for b in read_users([plain])[1]] == ["empty"]
+    rows = [f"u{i % 3},2024-01-01 00:{i:02}:00,{'?' if i == 4 else i}" for i in range(12)]
+    (tmp_path / "long.csv").write_text("\n".join(["stream,time,value", *rows, "u9,2024-01-01 01:00:00,?"]) + "\n")
+    users, broken = read_users([str(tmp_path / "long.csv")])
+    assert {u.name for u in users} == {"u0", "u2"} and {b.name for b in broken} == {"u1", "u9"}
+    assert all("line 6" in b.line for b in broken) and all(u.readings.frame.height == 4 for u in users)
+    (tmp_path / "odd.jsonl").write_text('{"stream": "a", "t": 1, "value": 1}\nnot json\n')
+    assert [b.name for b in read_users([str(tmp_path / "odd.jsonl")])[1]] == ["odd"]
+    plt_user(tmp_path / "g", "000")
+    plt_user(tmp_path / "g", "001", text="\x00\x01 poison")
+    plt_user(tmp_path / "g", "002", text=PLT + "47.0,not a number,0,0,1,2008-10-01,00:00:00\n")
+    users, broken = read_users([str(tmp_path / "g")])
+    assert [u.name for u in users] == ["000"] and {b.name for b in broken} == {"001", "002"}
+
+
+def test_a_bad_user_never_takes_the_name_of_a_good_one(tmp_path):
+    plt_user(tmp_path / "g", "a", text="broken")
+    table = meter_table(tmp_path / "m.csv", {"a": 40, "b": 40})
+    for _ in range(2):  # the second time as well: nothing of hers is removed
+        summary = run_fleet([str(tmp_path / "g"), table], tmp_path / "out", QUICK)
+        assert set(summary.failed) == {"a (unreadable)"} and {r["user"] for r in summary.rows} == {"a", "b"}
+        assert (tmp_path / "out" / "users" / "a" / "policy.veil").is_file()
+
+
+def test_folder_names_are_safe_and_never_shared(tmp_path):
+    names = ["a", "A b", "../up", "a/b", "a_b", "", "x" * 300, "naïve", ".hidden"]
+    places = disk.places(tmp_path, names)
+    assert len(set(places.values())) == len(names)
+    for place in places.values():
+        assert place.parent == tmp_path / "users" and re.fullmatch(r"[\w~-]{1,80}", place.name, re.ASCII)
+
+
+# --- limits ----------------------------------------------------------------------------------------------
+
+
+def test_limits_per_unit_and_as_a_share():
+    assert Settings().avg == ("25%",)
+    both = Settings(avg=("1km", "0.1kWh"))
+    assert both.constraint("km", 9.0).limit == 1.0 and both.constraint("kWh", 9.0).limit == 0.1
+    mixed = Settings(avg=("50%", "500m"))
+    assert mixed.constraint("km", 9.0).limit == 0.5 and mixed.constraint("kWh", 0.4).limit == pytest.approx(0.2)
+    with pytest.raises(InputError, match=r"says nothing for users in kWh; add `avg` 0\.1kWh or 25%"):
+        Settings(avg=("1km",)).check_units(["km", "kWh"])
+    with pytest.raises(InputError, match="one of `avg`, `budget`,"):
+        Settings(avg=("1km",), budget=0.1)
+    with pytest.raises(InputError, match="a share is for `avg`"):
+        Settings(at_most=("10%",))
