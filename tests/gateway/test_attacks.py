@@ -20,7 +20,7 @@ from mqttkit import Client, serving
 from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.core.release import MOST_CELLS
 from veilstream.gateway import service
-from veilstream.gateway.intake import Parcel, handle
+from veilstream.gateway.intake import AT_ONCE, Parcel, handle, taken
 from veilstream.gateway.kept import StoreError
 from veilstream.gateway.outcome import Status
 from veilstream.gateway.stats import Stats
@@ -85,10 +85,23 @@ def test_a_message_may_hold_so_many_readings_and_a_transaction_so_many_messages(
             assert server.ask("/v1/release", body)[0] == 413
         finally:
             server.end()
-        parcels = [Parcel(b"", [Reading(f"s{i}", t, t, 1.0) for t in range(3000)]) for i in range(10)]
+        parcels = [Parcel(b"", [Reading(f"s{i}", t, t, 1.0) for t in range(600)]) for i in range(10)]
         sizes = []
         handle(core, parcels, lambda part: sizes.append(sum(len(p.found) for p in part)))
-        assert sizes == [9000, 9000, 9000, 3000]
+        assert AT_ONCE == 2000 and sizes == [1800, 1800, 1800, 600]
+
+
+def test_messages_that_one_transaction_does_not_take_are_not_read_yet():
+    looked = []
+
+    def parcels(sizes):
+        for n in sizes:
+            looked.append(n)
+            yield Parcel(b"", Refusal.time if n == 0 else [Reading("a", t, t, 1.0) for t in range(n)])
+
+    assert [p.size for p in taken(parcels([600, 0, 600, 900, 600, 600]))] == [600, 1, 600, 900]
+    assert looked == [600, 0, 600, 900]  # a refusal counts as one
+    assert [p.size for p in taken(parcels([9000, 1]))] == [9000] and taken([]) == []
 
 
 # --- silence -----------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from veilstream.gateway import packets, topics
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
 from veilstream.gateway.core import Compose, Core
 from veilstream.gateway.home import Home
-from veilstream.gateway.intake import Found, Parcel, handle
+from veilstream.gateway.intake import Found, Parcel, handle, taken
 from veilstream.gateway.kept import StoreError
 from veilstream.gateway.outcome import Message, Outcome, OutFormat, Status
 from veilstream.gateway.packets import Heard
@@ -200,7 +200,7 @@ class MqttGateway:
             for topic, payload in compose(receipt.outcomes, Status.repeated) if again else ():
                 connection.publish(topic, payload, self.retain)
 
-        parcels = [self._parcel(m) for m in islice(connection.inbox, AT_ONCE)]
+        parcels = taken(self._parcel(m) for m in islice(connection.inbox, AT_ONCE))
         handle(self.core, parcels, work)
         for parcel in parcels:
             connection.ack(parcel.note.message)
