@@ -184,11 +184,12 @@ class MqttGateway:
             def compose(outcomes: list[Outcome], wanted: Status = Status.released) -> list[Message]:
                 out: list[Message] = []
                 for parcel, at in zip(parcels, places, strict=True):
-                    done = [i for i in at if outcomes[i].status is wanted and outcomes[i].release is not None]
                     to: Origin = parcel.note
-                    if not done:
-                        continue
-                    bodies = [self._body(readings[i], outcomes[i], to.form) for i in done]
+                    bodies = [
+                        self._body(readings[i], o, to.form)
+                        for i in at
+                        if (o := outcomes[i]).status is wanted and o.release is not None
+                    ]
                     out += [(to.topic, payload) for payload in _packets(bodies, to.limit)]
                 return out
 
