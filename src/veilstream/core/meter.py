@@ -21,7 +21,7 @@ import numpy as np
 from veilstream.core.chain import MarkovChain
 from veilstream.core.feedback import MOVE_BITS
 from veilstream.core.histories import TrueStates
-from veilstream.core.information import Array, Index, divergence, dot, entropy
+from veilstream.core.information import Array, Index, divergence, dot, entropy, rows_times
 from veilstream.core.policy import Memory, Policy
 from veilstream.core.problem import leakage, output_law, posterior, posterior_of
 from veilstream.core.steady import stationary_law, steps_of
@@ -156,7 +156,7 @@ class Channels:
         p, at, end = np.empty((len(b), self.table.shape[2])), b.take(order, 0), 0
         for a, n in zip(self.table, np.bincount(memory, minlength=S).tolist(), strict=True):
             start, end = end, end + n
-            np.matmul(at[start:end], a, out=p[start:end])
+            rows_times(at[start:end], a, out=p[start:end])
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return p.take(back, 0)

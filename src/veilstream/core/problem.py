@@ -60,7 +60,8 @@ def posterior_of(b: Array, a_y: Array, p_y: Array | None = None) -> Array:
     p_y = dot(b, a_y)[..., None] if p_y is None else p_y
     if not (p_y > 0).all():
         raise ImpossibleObservation("the release seen has probability zero under the policy and the belief")
-    return m_y / p_y
+    m_y /= p_y
+    return m_y
 
 
 def next_prior(b: Array, a: Array, y: ArrayLike, P: Array) -> Array:
