@@ -75,6 +75,7 @@ def test_readings_go_through_a_broker_and_back(monkeypatch):
     monkeypatch.setattr(gateway, "ROUNDS", 1)
     found = gateway.bench_mqtt(400)
     assert found["gateway_per_s"] > 0 and found["gateway_to_echo_ratio"] > 0
+    assert found["gateway_cpu_us"] > found["own_cpu_us"] >= 0
     assert found["durable_echo_per_s"] > 0 and found["gateway_to_durable_echo_ratio"] > 0
     assert gateway._latency(100, 1)["answered"] == 1
 

@@ -63,13 +63,19 @@ def warm(client: RawClient, prefix: str) -> None:
 
 
 @contextmanager
-def running(folder: Path, port: int, what: str) -> Iterator[None]:
+def running(folder: Path, port: int, what: str) -> Iterator[int]:
+    """Its process id."""
     process = subprocess.Popen([sys.executable, "-m", "veilstream.apps.bench.echo", what, str(folder), str(port)])
     try:
-        yield
+        yield process.pid
     finally:
         process.terminate()
         process.wait(10)
+
+
+def cpu_seconds(pid: int) -> float:
+    """What the threads of a process have used of processors so far."""
+    return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
 def readings_from(prefix: str, first: int, n: int, batch: int = 1) -> list[bytes]:

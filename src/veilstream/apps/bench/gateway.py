@@ -2,7 +2,7 @@
 
 release_many   releases a CPU second against numpy's own categorical draw (Generator.multinomial)
 mqtt           durable QoS 1 releases/s against echoes: by paho, by our own client, by our own with a commit (`echo`);
-               batches of 20
+               batches of 20; CPU of each a message, where the machine is busy with other things
 latency        from sending a reading to receiving its release, at 500/s
 memory, serving, start      how small and how soon (`resident`)
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.apps.bench.echo import STREAMS, example, readings_from, running, setting, warm
+from veilstream.apps.bench.echo import STREAMS, cpu_seconds, example, readings_from, running, setting, warm
 from veilstream.apps.bench.mosquitto import RawClient, mosquitto_command
 from veilstream.apps.bench.resident import bench_memory, bench_serving, bench_start
 from veilstream.core.release import release_many
@@ -58,18 +58,20 @@ def bench_mqtt(messages: int = 6000) -> dict[str, float]:
     """Echoes and gateway in turn, on the same broker, in the same run; ratios are medians over the rounds."""
     with ExitStack() as stack:
         folder, broker = stack.enter_context(setting())
-        clients = {}
+        clients, pids = {}, {}
         for name, prefix in PROGRAMS.items():
-            stack.enter_context(running(folder, broker.port, name))
+            pids[name] = stack.enter_context(running(folder, broker.port, name))
             clients[name] = RawClient(broker.port, f"{prefix}out/+")
             stack.callback(clients[name].close)
             warm(clients[name], f"{prefix}in")
         rates: dict[str, list[float]] = {name: [] for name in [*PROGRAMS, "batch"]}
+        used = dict.fromkeys(PROGRAMS, 0.0)
         step, n = 10, messages // 4
         for _ in range(ROUNDS):
             for name, prefix in PROGRAMS.items():
-                packets = readings_from(f"{prefix}in", step, messages)
+                packets, before = readings_from(f"{prefix}in", step, messages), cpu_seconds(pids[name])
                 rates[name].append(messages / clients[name].run(packets, messages))
+                used[name] += cpu_seconds(pids[name]) - before
             step += messages // STREAMS + 1
             rates["batch"].append(BATCH * n / clients["gateway"].run(readings_from("in", step, n, BATCH), n))
             step += BATCH * (n // STREAMS + 1)
@@ -88,6 +90,7 @@ def bench_mqtt(messages: int = 6000) -> dict[str, float]:
         "gateway_to_durable_echo_ratio": ratio("gateway", "durable"),
         "batch_of_20_per_s": best["batch"],
         "batch_to_single_ratio": ratio("batch", "gateway"),
+        **{f"{name}_cpu_us": 1e6 * used[name] / (ROUNDS * messages) for name in PROGRAMS},
     }
 
 
