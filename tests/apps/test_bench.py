@@ -10,7 +10,8 @@ import veilstream as vs
 from fleetkit import meter_table
 from gatewaykit import NEEDS_MOSQUITTO
 from veilcli import veil
-from veilstream.apps.bench import certificates, core, cycle, data, felt, fleet, gateway, large, survive, total
+from veilstream.apps.bench import certificates, core, cycle, data, felt, fleet, gateway, large, resident, survive, total
+from veilstream.apps.bench.mosquitto import mosquitto_command
 from veilstream.core.course import Course
 from veilstream.data.fitting import FitOptions
 
@@ -65,11 +66,24 @@ def test_releases_are_counted():
 
 
 @pytest.mark.slow
+def test_what_runs_for_years_is_small_and_a_command_answers_soon(monkeypatch):
+    """By CPU seconds: what else the machine does is not ours."""
+    found = resident.bench_start()
+    assert found["help_cpu_seconds"] < 0.6 and found["import_cpu_seconds_beyond_numpy"] < 0.15
+    monkeypatch.setattr(resident, "MESSAGES", 500)
+    if mosquitto_command() is not None:
+        served = resident.bench_serving(20_000)
+        assert 20 < served["resident_mb_at_the_start"] <= served["resident_mb_at_the_end"] < 75
+
+
+@pytest.mark.slow
 @NEEDS_MOSQUITTO
 def test_readings_go_through_a_broker_and_back(monkeypatch):
     monkeypatch.setattr(gateway, "ROUNDS", 1)
     found = gateway.bench_mqtt(400)
     assert found["gateway_per_s"] > 0 and found["gateway_to_echo_ratio"] > 0
+    assert found["gateway_cpu_us"] > found["own_cpu_us"] >= 0
+    assert found["durable_echo_per_s"] > 0 and found["gateway_to_durable_echo_ratio"] > 0
     assert gateway._latency(100, 1)["answered"] == 1
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oracles import recomputed
-from veilstream.core.information import binary_entropy, divergence, entropy, mutual_information, xlog2
+from veilstream.core.information import binary_entropy, divergence, entropy, mutual_information, rows_times, xlog2
 
 masses = st.lists(st.floats(0, 1), min_size=2, max_size=6).filter(lambda v: sum(v) > 0.1)
 laws = masses.map(lambda v: np.array(v) / sum(v))
@@ -38,3 +38,17 @@ def test_against_dit():
     m = rng.dirichlet(np.ones(6)).reshape(2, 3)
     d = dit.Distribution([(str(i), str(j)) for i in range(2) for j in range(3)], m.ravel().tolist())
     assert mutual_information(m) == pytest.approx(dit.shannon.mutual_information(d, [0], [1]), abs=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (16, 3), (64, 64), (100, 70)])
+@pytest.mark.parametrize("n", [0, 1, 1024, 1025, 5000])
+def test_a_product_in_parts_is_the_product(shape, n):
+    rng = np.random.default_rng(0)
+    b, P = rng.random((n, shape[0])), rng.random(shape)
+    plain = np.einsum("nz,zy->ny", b, P)
+    np.testing.assert_allclose(rows_times(b, P), plain, rtol=1e-12)
+    out = np.empty_like(plain)
+    assert rows_times(b, P, out=out) is out and np.allclose(out, plain, rtol=1e-12)
+    if n:
+        np.testing.assert_allclose(rows_times(b[0], P), plain[0], rtol=1e-12)
+        np.testing.assert_allclose(rows_times(b[None], P)[0], plain, rtol=1e-12)

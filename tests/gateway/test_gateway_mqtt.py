@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import deque
 
 import pytest
 
@@ -17,6 +18,7 @@ from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, wait_unti
 from mqttkit import Client, serving
 from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
+from veilstream.gateway import mqtt, packets
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
 from veilstream.gateway.tls import Tls
 from veilstream.gateway.topics import Route, check, overlap
@@ -60,6 +62,54 @@ def test_loops_and_double_policies_are_refused():
         check([Route("in/+", "out/+"), Route("in/#", "else/#", "2")])
     with pytest.raises(InputError, match="come back"):
         check([Route("#", "out/#")])
+
+
+# --- turns -------------------------------------------------------------------------------------------------
+
+
+class Paper:
+    """A connection on paper: what a broker would say is put in, and how long each turn may wait is written down."""
+
+    def __init__(self, readings: int, stop: threading.Event) -> None:
+        said = (packets.publish(b"in/a", b'{"t":%d,"value":3}' % t, t + 1) for t in range(readings))
+        self.inbox = deque(packets.heard(data[0], data, *packets.split(data)) for data in said)
+        self.confirmed, self.denied, self.acked, self.waits = deque(), [], [], []
+        self.published, self.stop = 0, stop
+
+    def turn(self, timeout: float) -> None:
+        self.waits.append(timeout)
+        if len(self.waits) == 3:
+            self.confirmed.extend(range(1, self.published + 1))  # the broker has taken them over
+        if len(self.waits) == 5:
+            self.stop.set()
+
+    def publish(self, topic: str, payload: bytes, retain: bool = False) -> int:
+        self.published += 1
+        return self.published
+
+    def ack(self, message: packets.Heard) -> None:
+        self.acked.append(message.mid)
+
+    def close(self) -> None: ...
+
+
+def test_who_waits_for_the_broker_does_not_ask_again_and_again(tmp_path, monkeypatch):
+    """Readings that may be taken are taken at once; those that may not wait for confirmations without spinning."""
+    monkeypatch.setattr(mqtt, "MAX_IN_FLIGHT", 2)
+    monkeypatch.setattr(mqtt, "AT_ONCE", 2)
+    monkeypatch.setattr(mqtt, "DRAIN_S", 0.0)
+    stop = threading.Event()
+    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
+        gateway = mqtt.MqttGateway(core, [Route("in/+", "out/+")], BrokerSettings())
+        paper = Paper(5, stop)
+        gateway._session(paper, stop)
+        assert set(paper.waits) == {mqtt.IDLE_S}  # two are in flight until the third turn, and two more from then on
+        assert paper.acked == [1, 2, 3, 4] and len(paper.inbox) == 1
+        monkeypatch.setattr(mqtt, "MAX_IN_FLIGHT", 100)
+        stop.clear()
+        again = Paper(5, stop)
+        gateway._session(again, stop)
+        assert again.waits == [mqtt.IDLE_S, 0, 0, mqtt.IDLE_S, mqtt.IDLE_S] and again.acked == [1, 2, 3, 4, 5]
 
 
 # --- one by one --------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilstream.core.information import Array, Index, entropy, normalised
+from veilstream.core.information import Array, Index, entropy, normalised, rows_times
 from veilstream.core.powers import Powers, stationary_law
 from veilstream.errors import InputError
 
@@ -225,7 +225,7 @@ class MarkovChain:
 
     def moved(self, b: Array, step: Index) -> Array:
         """b P: from the law at these steps to that at the next."""
-        return b @ self.transition
+        return rows_times(b, self.transition)
 
     def later(self, b: Array, k: int = 1, step: Index | None = None) -> Array:
         """b P^k along the last axis, a law again for any k: from the law at these steps to that k steps later."""

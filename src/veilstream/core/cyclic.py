@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from veilstream.core.chain import MarkovChain, checked_stochastic, draw
 from veilstream.core.clock import Clock
-from veilstream.core.information import Array, Index, entropy
+from veilstream.core.information import Array, Index, entropy, rows_times
 from veilstream.core.powers import Powers
 from veilstream.errors import InputError
 
@@ -111,7 +111,7 @@ class CyclicChain(MarkovChain):
     def moved(self, b: Array, step: Index) -> Array:
         phase = np.broadcast_to(self.phase(step), b.shape[:1])
         if len(phase) and (phase == phase[0]).all():
-            return np.asarray(b @ self.cycle[phase[0]])
+            return rows_times(b, self.cycle[phase[0]])
         if b.size * b.shape[-1] <= MOST_CELLS:
             return np.asarray((b[:, None] @ self.cycle[phase])[:, 0])
         after = np.empty_like(b)

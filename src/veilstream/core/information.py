@@ -8,12 +8,24 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+UNTHREADED, LEAST_ROWS = 1 << 18, 64  # multiplications that OpenBLAS does in one thread; rows worth a call
 
 
 def normalised(x: Array) -> Array:
     """x / sum x, along the last axis."""
     law: Array = x / x.sum(-1, keepdims=True)
     return law
+
+
+def rows_times(b: Array, P: Array, out: Array | None = None) -> Array:
+    """b P of many rows, in parts so small that BLAS wakes no threads: on a busy machine they wait for one another."""
+    most = UNTHREADED // P.size
+    if b.ndim != 2 or len(b) <= most or most < LEAST_ROWS:
+        return np.asarray(np.matmul(b, P, out=out))
+    out = np.empty((len(b), P.shape[1])) if out is None else out
+    for i in range(0, len(b), most):
+        np.matmul(b[i : i + most], P, out=out[i : i + most])
+    return out
 
 
 def dot(x: Array, y: Array) -> Array:

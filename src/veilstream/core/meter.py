@@ -21,7 +21,7 @@ import numpy as np
 from veilstream.core.chain import MarkovChain
 from veilstream.core.feedback import MOVE_BITS
 from veilstream.core.histories import TrueStates
-from veilstream.core.information import Array, Index, divergence, dot, entropy
+from veilstream.core.information import Array, Index, divergence, dot, entropy, rows_times
 from veilstream.core.policy import Memory, Policy
 from veilstream.core.problem import leakage, output_law, posterior, posterior_of
 from veilstream.core.steady import stationary_law, steps_of
@@ -108,9 +108,9 @@ class Follower(Plain):
     def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:
         return self.chain.moved(posterior(belief, self.seen(a), y), step)
 
-    def heard(self, belief: Array, a_y: Array, step: Index) -> Array:
-        """`after`, where only the column a(y|.) of the release is known."""
-        return self.chain.moved(posterior_of(belief, a_y), step)
+    def heard(self, belief: Array, a_y: Array, step: Index, p_y: Array | None = None) -> Array:
+        """`after`, where only the column a(y|.) of the release is known, and its probability p(y), n x 1, if it is."""
+        return self.chain.moved(posterior_of(belief, a_y, p_y), step)
 
     def skip(self, belief: Array, k: int, step: Index) -> Array:
         return self.chain.later(belief, k, step)
@@ -133,6 +133,11 @@ class Channels:
     table: Array  # a_s(y|z), S x |Z| x |Y|
 
     @cached_property
+    def positive(self) -> bool:
+        """Whether every release is possible whatever the belief is."""
+        return bool((self.table > 0).all())
+
+    @cached_property
     def noise(self) -> Array:
         """H(a_s(.|z)), S x |Z|."""
         return entropy(self.table)
@@ -148,10 +153,10 @@ class Channels:
         if len(b) < FEW * S:
             return output_law(b, self.table[memory])
         order = np.argsort(memory.astype(np.uint16 if S <= 1 << 16 else np.int64), kind="stable")
-        p, at = np.empty((len(b), self.table.shape[2])), b.take(order, 0)
-        ends = np.cumsum(np.bincount(memory, minlength=S)).tolist()
-        for s, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-            np.matmul(at[start:end], self.table[s], out=p[start:end])
+        p, at, end = np.empty((len(b), self.table.shape[2])), b.take(order, 0), 0
+        for a, n in zip(self.table, np.bincount(memory, minlength=S).tolist(), strict=True):
+            start, end = end, end + n
+            rows_times(at[start:end], a, out=p[start:end])
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return p.take(back, 0)
@@ -185,7 +190,8 @@ class ExactMeter(Follower):
             return leakage(belief, seen), output_law(belief, seen)
         p = self.channels.output_law(belief, memory) if a is None else output_law(belief, self.seen(a))
         given = dot(belief, self.channels.noise.take(memory, 0))
-        return np.maximum(-dot(p, np.log2(np.maximum(p, LEAST))) - given, 0), p  # I = H(Y) - H(Y|Z)
+        log_p = np.log2(p if self.channels.positive else np.maximum(p, LEAST))
+        return np.maximum(-dot(p, log_p) - given, 0), p  # I = H(Y) - H(Y|Z)
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,7 +282,7 @@ class TableMeter(Unmetered):
         return cls(bits, output_law(b, table))
 
     def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
-        return self.bits[memory], self.law[memory]
+        return self.bits.take(memory), self.law.take(memory, 0)
 
 
 def capacity(a: Array, tolerance: float = 1e-6, max_iterations: int = 2000) -> tuple[Array, Array]:

@@ -57,13 +57,14 @@ def posterior(b: Array, a: Array, y: ArrayLike) -> Array:
     return posterior_of(b, np.take_along_axis(a, y[..., None, None], -1)[..., 0])
 
 
-def posterior_of(b: Array, a_y: Array) -> Array:
-    """The same from a(y|.) of the y seen."""
+def posterior_of(b: Array, a_y: Array, p_y: Array | None = None) -> Array:
+    """The same from a(y|.) of the y seen, and p(y) where it is known already."""
     m_y = b * a_y
-    p_y: Array = dot(b, a_y)[..., None]
+    p_y = dot(b, a_y)[..., None] if p_y is None else p_y
     if not (p_y > 0).all():
         raise ImpossibleObservation("the release seen has probability zero under the policy and the belief")
-    return m_y / p_y
+    m_y /= p_y
+    return m_y
 
 
 def next_prior(b: Array, a: Array, y: ArrayLike, P: Array) -> Array:

@@ -182,7 +182,8 @@ class Mechanism:
         if self.drawn is not None:  # channel, law and bits depend on the memory alone: one look-up each
             S, rows, Y = self.drawn.shape
             row = self.drawn.reshape(S * rows, Y).take(s.memory * rows + z % rows, 0)
-            return np.asarray((row <= u[:, None]).sum(-1))
+            passed = (row <= u[:, None]).astype(np.float32)  # counted by a product: a sum takes four times as long
+            return np.asarray(passed @ np.ones(Y, np.float32), np.int64)
         if isinstance(self.channels, ByParts):
             return draw(self.channels.row(s.memory, z), u)
         assert view.channel is not None
@@ -200,7 +201,8 @@ class Mechanism:
     def after(self, s: Streams, view: View, y: Index) -> Streams:
         memory = self.policy.update(s.memory, y, view.used)
         if self.channels is not None and view.used is None and isinstance(self.meter, ExactMeter | Listener):
-            belief = self.meter.heard(s.belief, self.channels.column(s.memory, y), s.step)
+            p_y = None if view.law is None else np.take_along_axis(view.law, y[:, None], -1)
+            belief = self.meter.heard(s.belief, self.channels.column(s.memory, y), s.step, p_y)
         else:
             belief = self.meter.after(s.belief, view.used, y, s.step)
         return Streams(self._at(memory, s.step + 1), belief, s.total + view.bits, s.step + 1)

@@ -82,7 +82,7 @@ class Connection:
     def turn(self, timeout: float) -> None:
         """Write what waits, wait up to `timeout` for input, read what is there."""
         self.flush()
-        while self._readable(0 if self.inbox else timeout):
+        while self._readable(timeout):
             timeout = 0
             try:
                 data = self._sock.recv(AT_ONCE_BYTES)

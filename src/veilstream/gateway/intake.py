@@ -6,7 +6,7 @@ store keeps, privately, reason, length and hash; never the text.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from veilstream.gateway.outcome import Outcome
 from veilstream.gateway.wire import Reading, Refusal
 
 log = logging.getLogger("veilstream.intake")
-AT_ONCE = 10_000  # readings in one transaction, unless a single message has more
+AT_ONCE = 2_000  # readings in one transaction, unless a single message has more
 Found = list[Reading | Refusal] | Refusal
 
 
@@ -29,6 +29,11 @@ class Parcel(msgspec.Struct):
     note: Any = None
     outcomes: list[Outcome] | None = None
 
+    @property
+    def size(self) -> int:
+        """Readings."""
+        return len(self.found) if isinstance(self.found, list) else 1
+
     @classmethod
     def of(cls, core: Core, data: bytes | bytearray, read: Callable[[bytes | bytearray], Found], note: Any) -> "Parcel":
         try:
@@ -37,6 +42,18 @@ class Parcel(msgspec.Struct):
             core.set_aside(type(error).__name__, data)
             _tell(error)
             return cls(data, Refusal.unhandled, note)
+
+
+def taken(parcels: Iterable[Parcel]) -> list[Parcel]:
+    """The first of them, as many as one transaction takes: those after them need not be in memory yet."""
+    out: list[Parcel] = []
+    n = 0
+    for parcel in parcels:
+        out.append(parcel)
+        n += parcel.size
+        if n >= AT_ONCE:
+            break
+    return out
 
 
 def handle(core: Core, parcels: Sequence[Parcel], work: Callable[[Sequence[Parcel]], None]) -> None:
@@ -91,11 +108,10 @@ def _parts(parcels: Sequence[Parcel]) -> Iterator[Sequence[Parcel]]:
     """Runs of them with at most AT_ONCE readings, or one."""
     start = n = 0
     for i, parcel in enumerate(parcels):
-        m = 1 if isinstance(parcel.found, Refusal) else len(parcel.found)
-        if i > start and n + m > AT_ONCE:
+        if i > start and n + parcel.size > AT_ONCE:
             yield parcels[start:i]
             start, n = i, 0
-        n += m
+        n += parcel.size
     if parcels:
         yield parcels[start:]
 

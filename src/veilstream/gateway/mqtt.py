@@ -14,9 +14,9 @@ one larger than any that has arrived, messages are made half as large from then 
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from veilstream.gateway import packets, topics
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
 from veilstream.gateway.core import Compose, Core
 from veilstream.gateway.home import Home
-from veilstream.gateway.intake import Found, Parcel, handle
+from veilstream.gateway.intake import Found, Parcel, handle, taken
 from veilstream.gateway.kept import StoreError
 from veilstream.gateway.outcome import Message, Outcome, OutFormat, Status
 from veilstream.gateway.packets import Heard
@@ -54,6 +54,15 @@ class Origin(NamedTuple):
     topic: str = ""
     form: OutFormat = "plain"
     limit: int = SMALL_PACKET  # bytes of a message with releases, however long the reading's was
+
+
+class Where(NamedTuple):
+    """Of a topic with readings: how they are read, and the topic of their releases."""
+
+    read: Callable[[bytes | bytearray], Found]
+    target: str
+    length: int  # of that, in bytes
+    form: OutFormat
 
 
 class MqttGateway:
@@ -124,7 +133,7 @@ class MqttGateway:
         self._behind.set()
         try:
             while not stop.is_set():
-                connection.turn(IDLE_S)
+                connection.turn(0 if connection.inbox and self._may_take() else IDLE_S)
                 self._settle(connection)
                 self._send_outbox(connection)
                 self._try(connection, stop)
@@ -161,9 +170,12 @@ class MqttGateway:
 
     # --- readings in -----------------------------------------------------------------------------------
 
-    def _take(self, connection: Connection) -> None:
+    def _may_take(self) -> bool:
         left_over = self._behind.is_set() and not self.core.serving.clock  # what an earlier session left goes first
-        if not connection.inbox or left_over or len(self._in_flight) >= MAX_IN_FLIGHT:
+        return not left_over and len(self._in_flight) < MAX_IN_FLIGHT
+
+    def _take(self, connection: Connection) -> None:
+        if not connection.inbox or not self._may_take():
             return
 
         def work(parcels: Sequence[Parcel]) -> None:
@@ -172,11 +184,12 @@ class MqttGateway:
             def compose(outcomes: list[Outcome], wanted: Status = Status.released) -> list[Message]:
                 out: list[Message] = []
                 for parcel, at in zip(parcels, places, strict=True):
-                    done = [i for i in at if outcomes[i].status is wanted and outcomes[i].release is not None]
                     to: Origin = parcel.note
-                    if not done:
-                        continue
-                    bodies = [self._body(readings[i], outcomes[i], to.form) for i in done]
+                    bodies = [
+                        self._body(readings[i], o, to.form)
+                        for i in at
+                        if (o := outcomes[i]).status is wanted and o.release is not None
+                    ]
                     out += [(to.topic, payload) for payload in _packets(bodies, to.limit)]
                 return out
 
@@ -188,7 +201,7 @@ class MqttGateway:
             for topic, payload in compose(receipt.outcomes, Status.repeated) if again else ():
                 connection.publish(topic, payload, self.retain)
 
-        parcels = [self._parcel(m) for m in islice(connection.inbox, AT_ONCE)]
+        parcels = taken(self._parcel(m) for m in islice(connection.inbox, AT_ONCE))
         handle(self.core, parcels, work)
         for parcel in parcels:
             connection.ack(parcel.note.message)
@@ -203,24 +216,23 @@ class MqttGateway:
         where = self._where(m.name)
         if where is None:
             return Parcel(m.payload, Refusal.stream, Origin(m))
-        route, stream, target = where
+        limit = max(self._carried, self._packet) - where.length
+        return Parcel.of(self.core, m.payload, where.read, Origin(m, where.target, where.form, limit))
 
-        def read(data: bytes | bytearray) -> Found:
-            space, serving = self.core.spaces[route.space], self.core.serving
-            return parse(data, space.grid, stream, route.space, serving.max_bytes, space.columns, serving.opens)
-
-        limit = max(self._carried, self._packet) - len(target.encode())
-        return Parcel.of(self.core, m.payload, read, Origin(m, target, route.form, limit))
-
-    def _routed(self, name: bytes) -> tuple[Route, str, str] | None:
-        """The route of a topic, its stream, and where that is released; None where it names none that we could."""
+    def _routed(self, name: bytes) -> Where | None:
+        """What is to be known of a topic; None where it names no stream that we could release."""
         with suppress(UnicodeDecodeError):
             topic = name.decode()
             for route in self.routes:
                 stream = route.stream(topic)
                 if stream is not None and route.carries(stream):
-                    return route, stream, route.output(stream)
+                    target = route.output(stream)
+                    return Where(partial(self._read, route.space, stream), target, len(target.encode()), route.form)
         return None
+
+    def _read(self, name: str, stream: str, data: bytes | bytearray) -> Found:
+        space, serving = self.core.spaces[name], self.core.serving
+        return parse(data, space.grid, stream, name, serving.max_bytes, space.columns, serving.opens)
 
     # --- releases out ----------------------------------------------------------------------------------
 
@@ -239,13 +251,14 @@ class MqttGateway:
 
     def _send(self, connection: Connection, i: int, topic: str, payload: bytes) -> None:
         """The last of its parts stands for all: a broker confirms in order."""
-        room, parts = max(self._packet, self._carried) - len(topic.encode()), [payload]
+        length, parts = len(topic.encode()), [payload]
+        room = max(self._packet, self._carried) - length
         if self._packet < SMALL_PACKET and len(payload) > room and payload.startswith(b"["):
             parts = list(_packets([bytes(body) for body in _bodies.decode(payload)], room))
         at_home = self.home is not None and self.home.owns(topic)
         for part in parts:
             mid = connection.publish(topic, part, self.retain or at_home)
-        self._in_flight[mid] = i, len(topic.encode()) + max(map(len, parts))
+        self._in_flight[mid] = i, length + max(map(len, parts))
         if at_home:
             self._states.add(i)
 

@@ -25,12 +25,10 @@ _COUNT = struct.Struct("<12sqI")
 def of_stream(space: str, name: str, state: tuple[Any, ...], serial: int) -> int:
     """state: as `store.state_of` gives it."""
     last, total, memory, belief, z, waiting, symbol, faults, excess, mark, point, drift = state
-    since, due = (_NONE if step is None else step for step in (last, waiting))
+    since, due = _NONE if last is None else last, _NONE if waiting is None else waiting
     numbers = _STATE(since, total, z, due, symbol, faults, excess, mark, serial)
-    check = crc32(numbers, crc32(f"{space}\0{name}".encode()))
-    for part in (memory, belief, point, drift):
-        check = crc32(part or b"", check)
-    return check
+    parts = f"{space}\0{name}".encode(), numbers, memory or b"", belief or b"", point or b"", drift or b""
+    return crc32(b"".join(parts))
 
 
 def of_release(step: int, stream: int, total: float, message: bytes | None) -> int:

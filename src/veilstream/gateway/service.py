@@ -1,5 +1,6 @@
 """Gateways run together over one core: threads, the clock, signals, a graceful end."""
 
+import gc
 import logging
 import signal
 import threading
@@ -43,6 +44,7 @@ def run(parts: dict[str, Run], stats: Stats) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     log.info("started", extra={"parts": list(parts), "streams": stats.streams})
+    gc.freeze()  # what is there by now stays: no search for garbage need look at it again and again
     with ThreadPoolExecutor(len(parts)) as threads:
         running = [threads.submit(part, stop) for part in parts.values()]
         for part in running:
@@ -50,6 +52,7 @@ def run(parts: dict[str, Run], stats: Stats) -> None:
         while not stop.wait(LOOK_S):
             pass
         log.info("stopping")
+    gc.unfreeze()
     log.info("stopped", extra={"released": stats.released, "refused": sum(stats.shown_refusals.values())})
     for name, part in zip(parts, running, strict=True):
         error = part.exception()

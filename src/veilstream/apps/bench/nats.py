@@ -1,8 +1,9 @@
 """The gateway on a JetStream cluster of three nodes: what it keeps when a worker and a node are killed, and its rate.
 
 rate      releases/s through `veil serve --nats` against a loop that only pulls, publishes with a message id and
-          acknowledges, in turn; same cluster, partitions and batches, readings waiting. `one_each`: every reading is
-          of another stream, so that each costs a compare-and-set of its own
+          acknowledges, in turn; same cluster, partitions and batches, readings waiting, so many that the start of the
+          workers does not count. `one_each`: every reading is of another stream, so that each costs a compare-and-set
+          of its own
 killed    readings while a worker and then a node are killed, and another worker is frozen for longer than the
           acknowledgement time, at random moments; the account of what came out
 """
@@ -23,7 +24,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from veilstream.apps.bench.gateway import example
+from veilstream.apps.bench.echo import example
 from veilstream.apps.bench.nats_server import NatsCluster, nats_command
 from veilstream.artefact import Artefact, load, save
 from veilstream.errors import InputError
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from veilstream.gateway.nats.link import Link
     from veilstream.gateway.nats.names import Names
 
-WORKERS, STREAMS, STEPS, NODES, ROUNDS = 4, 500, 40, 3, 2
+WORKERS, STREAMS, STEPS, RATE_STEPS, NODES, ROUNDS = 4, 500, 40, 120, 3, 3
 FROZEN_S = 8
 
 
@@ -69,13 +70,13 @@ def _run(folder: Path, seed: int | None) -> dict[str, dict[str, Any]]:
         "gateway_to_bare_ratio": statistics.median(g / b for g, b in zip(gateway, bare, strict=True)),
         "one_each_per_s": one_each,
     }
-    shape = {"nodes": NODES, "workers": WORKERS, "streams": STREAMS, "readings": STREAMS * STEPS}
+    shape = {"nodes": NODES, "workers": WORKERS, "streams": STREAMS, "readings": STREAMS * RATE_STEPS}
     with cluster_in(folder, "killed") as cluster:
         killed = asyncio.run(kill_drill(folder, artefact, cluster, seed, freeze=True))
     return {"rate": {**shape, **rates}, "killed": killed}
 
 
-def rate(folder: Path, name: str, bare: bool = False, streams: int = STREAMS, steps: int = STEPS) -> float:
+def rate(folder: Path, name: str, bare: bool = False, streams: int = STREAMS, steps: int = RATE_STEPS) -> float:
     with cluster_in(folder, name) as cluster:
         return asyncio.run(_rate(folder, cluster, name, bare, streams, steps))
 

@@ -43,7 +43,7 @@ def measure(policy: Path | None = None, nats: bool = True, progress: Progress | 
 
 
 def _example(folder: Path) -> Path:
-    from veilstream.apps.bench.gateway import example
+    from veilstream.apps.bench.echo import example
     from veilstream.artefact import save
 
     problem, policy = example()

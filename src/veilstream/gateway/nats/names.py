@@ -11,18 +11,22 @@ that is not the token of its own text is refused, or one stream would have two k
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from veilstream.errors import InputError
 
 DEFAULT_SPACE = "default"
+AT_HAND = 4096  # names and tokens
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _ESCAPE = re.compile(rb"=([0-9A-F]{2})")
 
 
+@lru_cache(AT_HAND)
 def token(text: str) -> str:
     return "".join(chr(b) if b in _PLAIN else f"={b:02X}" for b in text.encode())
 
 
+@lru_cache(AT_HAND)
 def text(found: str) -> str | None:
     """The name a token stands for; None if it is no token of any."""
     try:
