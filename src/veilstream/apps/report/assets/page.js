@@ -44,7 +44,7 @@
   const widest = (names) => Math.max(...names.map((s) => s.length)) * 6.6;
   // names as labels: the unit stands beside the axis, and so does what all of them are
   const bare = (name) => (data.levels_in && name.endsWith(" " + data.levels_in) ? name.slice(0, -data.levels_in.length - 1) : name).replace(/^(stop|cell) /, "");
-  const brief = (name) => (bare(name).length > 14 ? bare(name).slice(0, 13) + "\u2026" : bare(name));
+  const brief = (name) => (bare(name).length > 16 ? bare(name).slice(0, 15) + "\u2026" : bare(name));
   const kind = data.levels !== null ? data.levels_in : data.names.some((name) => /^stop /.test(name)) ? "stop" : "";
   const names = data.names.map(brief);
   // the row of a state: values have the low ones at the bottom
