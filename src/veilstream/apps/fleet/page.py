@@ -14,7 +14,7 @@ from veilstream.apps.report.page import asset, pairs, source_hash
 from veilstream.apps.report.words import LEVELS
 from veilstream.core.feedback import PERIODS
 from veilstream.solvers.solution import Level
-from veilstream.units import counted
+from veilstream.units import counted, noun
 
 BANNER = (
     "PRIVATE: this page names users and tells how predictable each is. It holds no trace and no place; "
@@ -59,7 +59,9 @@ def headline(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     words = ""
     if seen:
         released, nothing = (float(np.median([named[who] for named in seen])) for who in ("released", "nothing"))
-        words = f"an adversary names the state in {released:.0%} of steps ({nothing:.0%} without any release), and "
+        things = {noun(r["unit"]) for r in rows}
+        thing = things.pop() if len(things) == 1 else "state"
+        words = f"an adversary names the {thing} in {released:.0%} of steps ({nothing:.0%} without any release), and "
     who = "1 user has a policy; " if len(rows) == 1 else f"{len(rows):,} users have a policy; for the median one "
     return f"{who}{words}releases tell {1 - middle:.0%} less than the truth would{end}"
 
