@@ -73,6 +73,16 @@ def test_a_household_in_kwh(tmp_path):
     assert solved["distortion"] == pytest.approx(0.1, abs=1e-3)
 
 
+@pytest.mark.slow
+def test_a_picture_of_places_is_its_owners_alone(tmp_path):
+    done = veil("fit", "--synthetic", "city", "--steps", "500", "--plot", tmp_path / "me.png")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "me.png").stat().st_mode & 0o77 == 0
+    refused(
+        "fit", "--synthetic", "city", "--steps", "500", "--plot", tmp_path / "me.doc", says="cannot write the picture"
+    )
+
+
 def test_a_table_without_a_unit_is_told_without_holes(tmp_path):
     table = tmp_path / "meter.csv"
     values = [1, 2, 5, 9, 4, 3, 7, 8] * 30

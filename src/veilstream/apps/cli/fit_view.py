@@ -143,9 +143,8 @@ def _gaps(model: FittedModel) -> Table:
 
 
 def draw(model: FittedModel, path: Path) -> None:
-    try:
-        model.plot().savefig(path, dpi=120)
-    except (OSError, ValueError) as problem:
-        if isinstance(problem, InputError):
-            raise
-        raise InputError(f"{path}: the picture cannot be written ({problem})") from None
+    from veilstream.apps.report.plots import save_figure
+
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: the picture cannot be written (no such folder)")
+    save_figure(model.plot(), path, dpi=120)
