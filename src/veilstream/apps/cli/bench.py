@@ -88,7 +88,7 @@ def bench(
         if json_out:
             continue
         if columns:
-            print(markdown(rows, columns))
+            print(markdown(rows, columns, module.WHO))
             rows = {k: row for k, row in rows.items() if not in_table(row, columns)}
         for name, figures in rows.items():
             console.print(f"[bold]{group} {name}[/]")
