@@ -17,7 +17,7 @@ from veilstream.audit.measures import Measure
 from veilstream.audit.settings import Setting
 from veilstream.audit.tables import sheets
 from veilstream.audit.traces import release
-from veilstream.audit.verdict import _against_words
+from veilstream.audit.verdict import _against_words, _pm
 from veilstream.container import pack, unpack
 from veilstream.core.interval import Interval
 
@@ -256,6 +256,10 @@ def test_a_chain_with_too_many_histories_is_followed_on_fewer_copies_or_not_at_a
     copies = settings.followed(what, data, "traces", settings.Options())
     assert copies == {1: 8, 2: 3, 3: 0}
     assert settings.followed(what, data, "chain", settings.Options()) == {}
+
+
+def test_nothing_has_no_sign():
+    assert _pm(Interval(-0.00002, -0.0001, 0.0001)) == "0.0000 ± 0.0001"
 
 
 def test_a_ratio_to_next_to_nothing_is_not_said():

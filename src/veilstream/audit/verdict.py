@@ -101,7 +101,7 @@ def _exceeds(seen: Interval, allowed: float, se: float) -> bool:
 
 
 def _pm(seen: Interval) -> str:
-    return f"{seen.value:.4f} ± {(seen.high - seen.low) / 2:.4f}"
+    return f"{round(seen.value, 4) + 0.0:.4f} ± {(seen.high - seen.low) / 2:.4f}"  # never -0.0000
 
 
 # --- in words --------------------------------------------------------------------------------------------
