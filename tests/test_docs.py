@@ -99,7 +99,7 @@ def built(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_site_is_built_and_loads_nothing_from_elsewhere(built):
-    assert docs_site.loads_from_elsewhere(built) == []
+    assert docs_site.loads_from_elsewhere(built) == [] and docs_site.broken_lists(built) == []
     assert len(list(built.rglob("*.html"))) == len(TEXT) + 1  # and the page for what is not there
 
 
