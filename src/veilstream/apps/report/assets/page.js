@@ -232,7 +232,7 @@
       const spots = [[r, 4], [-r - w, 4], [-w / 2, -r - 2], [-w / 2, r + 10], [r * 0.75, -r * 0.6], [-r * 0.75 - w, -r * 0.6], [r * 0.75, r * 0.6 + 8], [-r * 0.75 - w, r * 0.6 + 8]];
       for (const [dx, dy] of spots) {
         const area = [x + dx, y + dy - 10, x + dx + w, y + dy + 2];
-        if (area[0] < box.x || area[2] > box.x + box.w || area[1] < box.y || area[3] > box.y + box.h) continue;
+        if (area[0] < box.x + 3 || area[2] > box.x + box.w - 3 || area[1] < box.y || area[3] > box.y + box.h) continue;
         if (taken.some((o) => area[0] < o[2] && o[0] < area[2] && area[1] < o[3] && o[1] < area[3])) continue;
         taken.push(area);
         node(svg, "text", { x: x + dx, y: y + dy, class: "halo" }, names[i]);
