@@ -47,7 +47,7 @@ def pattern(text: str) -> str:
 def _figure(spec: str) -> str:
     digits = re.fullmatch(r"[+,]*\.(\d)([f%])", spec)
     if digits is None:
-        return r"\S+"
+        return r"[^|]+"
     decimals = rf"\.\d{{{digits[1]}}}" if digits[1] != "0" else ""
     return rf"[+-]?[\d,]+{decimals}{'%' if digits[2] == '%' else ''}"
 

@@ -59,7 +59,8 @@ def bench(
     table: Annotated[
         bool,
         typer.Option(
-            "--table", help="cycle, felt, total, feedback, pooling, certificates as the documentation prints them."
+            "--table",
+            help="survive, cycle, felt, total, feedback, pooling, certificates: as the documentation prints them.",
         ),
     ] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
