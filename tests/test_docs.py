@@ -8,11 +8,13 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import typer
 
 import axe
+import bench_tables
 import cli_page
 import console
 import docs_site
@@ -97,7 +99,7 @@ def built(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_site_is_built_and_loads_nothing_from_elsewhere(built):
-    assert docs_site.loads_from_elsewhere(built) == []
+    assert docs_site.loads_from_elsewhere(built) == [] and docs_site.broken_lists(built) == []
     assert len(list(built.rglob("*.html"))) == len(TEXT) + 1  # and the page for what is not there
 
 
@@ -219,6 +221,28 @@ def unnamed(text):
 @pytest.mark.parametrize("name", [n for n in TEXT if n.startswith("docs/")])
 def test_where_figures_stand_a_command_is_named(name):
     assert not unnamed(TEXT[name])
+
+
+def test_tables_of_benchmarks_have_the_form_that_these_print():
+    """Written by tools/bench_tables.py; every benchmark that prints a table has its place."""
+    there = bench_tables.blocks()
+    names = {
+        p.stem for p in (ROOT / "src" / "veilstream" / "apps" / "bench").glob("*.py") if "\nTABLE" in p.read_text()
+    }
+    assert set(there) == names
+    for name, (_, block) in there.items():
+        table = block[0].removeprefix(block[1]).removesuffix(block[4])
+        assert bench_tables.fault(table, bench_tables.benchmark(name)) is None, "run: python tools/bench_tables.py"
+
+
+def test_a_table_edited_by_hand_is_found():
+    bench = SimpleNamespace(WHO="who", TABLE={"bits": "{bits:.3f}", "off": "{off:+.1%} of {n}"})
+    head = "| who | bits | off |\n|---|---|---|\n"
+    assert bench_tables.fault(head + "| ann | 0.123 | +1.0% of 20 |\n| ben | no data |  |", bench) is None
+    for row in ("| ann | 0.12 | +1.0% of 20 |", "| ann | 0.123 | 1 % |", "| ann | 0.123 |"):
+        assert bench_tables.fault(head + row, bench) == row
+    assert bench_tables.fault("| who | bit | off |\n|---|---|---|\n| ann | 0.123 | +1.0% of 20 |", bench)
+    assert bench_tables.pattern("{a:.2f}") == r"[+-]?[\d,]+\.\d{2}"
 
 
 def test_the_search_for_figures_finds_and_misses():

@@ -1,5 +1,6 @@
 """The package as people get it: built, installed into an empty environment, used there."""
 
+import importlib.util
 import json
 import os
 import re
@@ -7,7 +8,9 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,11 +51,38 @@ def installed(uv, tmp_path_factory):
     if (ROOT / ".git").exists():
         files = packages.source_files()
         assert not packages.wrong_in_wheel(wheel, files) and not packages.wrong_in_sdist(sdist, files)
+    archive = zipfile.ZipFile(wheel)
+    about = next(name for name in archive.namelist() if name.endswith("/METADATA"))
+    assert "](docs/" not in archive.read(about).decode()  # README as PyPI shows it
     assert run(uv, "venv", "--python", sys.executable, folder / "venv").returncode == 0
     place = folder / "venv" / "bin"
     done = run(uv, "pip", "install", "--quiet", "--python", place / "python", wheel)
     assert done.returncode == 0, done.stderr
     return place
+
+
+@pytest.fixture
+def on_pypi(monkeypatch):
+    """hatch_build.py; hatchling itself is there only while something is built."""
+    hook = SimpleNamespace(MetadataHookInterface=object)
+    monkeypatch.setitem(sys.modules, "hatchling.metadata.plugin.interface", hook)
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_links_lead_somewhere_from_pypi_too(on_pypi):
+    readme = (ROOT / "README.md").read_text()
+    plain, linked = on_pypi.shown(readme, ""), on_pypi.shown(readme, "https://host.example/us/veilstream")
+    assert "](" not in plain and "![" not in plain and "my GPS traces, my meter" in plain
+    found = re.findall(r"\]\(([^)]+)\)", linked)
+    assert len(found) == readme.count("](")
+    for path in (url.removeprefix("https://host.example/us/veilstream/").partition("/HEAD/")[2] for url in found):
+        assert path and (ROOT / path).exists()
+    assert "/raw/HEAD/docs/demo.png" in linked
+    assert on_pypi.shown("[a](https://b.org) [c](#d)", "") == "[a](https://b.org) [c](#d)"
+    assert on_pypi.urls("") == {} and on_pypi.urls("https://h.example/v")["Repository"] == "https://h.example/v"
 
 
 @pytest.mark.slow
@@ -145,7 +175,14 @@ def test_the_container_is_built_from_a_version_and_sees_nothing_but_what_it_need
     lines = [line for line in (ROOT / ".containerignore").read_text().splitlines() if line and line[0] != "#"]
     let_in = {line for line in lines if line.startswith("!")}
     assert lines[0] == "*"
-    assert let_in == {"!src", "!pyproject.toml", "!README.md", "!LICENSE", "!examples/gateway/*.lock"}
+    assert let_in == {
+        "!src",
+        "!pyproject.toml",
+        "!hatch_build.py",
+        "!README.md",
+        "!LICENSE",
+        "!examples/gateway/*.lock",
+    }
 
 
 def test_the_container_installs_by_hash_what_the_gateway_asks_for():

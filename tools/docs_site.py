@@ -67,6 +67,13 @@ def loads_from_elsewhere(site: Path) -> list[str]:
     return [str(p.relative_to(site)) for p in kinds if LOADED.search(p.read_text())]
 
 
+def broken_lists(site: Path) -> list[str]:
+    """Pages with a numbered item inside a paragraph: what follows a code block in an item is indented by four."""
+    pages = {p: re.findall(r"<p>(.*?)</p>", p.read_text(), re.S) for p in site.rglob("*.html")}
+    inside = re.compile(r"^\d+\. ", re.M)
+    return [str(p.relative_to(site)) for p, texts in pages.items() if any(inside.search(text) for text in texts)]
+
+
 def main() -> int:
     lost = set(pages()) ^ set(listed())
     if lost:

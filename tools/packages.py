@@ -19,7 +19,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "out" / "packages.json"
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV", "VIRTUAL_ENV"))}
-IN_SDIST = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", ".gitignore", "PKG-INFO"}
+IN_SDIST = {
+    "pyproject.toml",
+    "hatch_build.py",
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    ".gitignore",
+    "PKG-INFO",
+}
 
 METER = "time,kWh\n" + "".join(
     f"2024-01-{d:02}T{h:02}:00Z,{(h * d) % 7 / 10}\n" for d in range(1, 29) for h in range(24)

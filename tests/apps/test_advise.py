@@ -7,8 +7,9 @@ import pytest
 
 from oracles import recomputed
 from veilcli import veil
-from veilstream.apps.cli.advise import rounded
+from veilstream.apps.cli.advise import _two, rounded
 from veilstream.apps.cli.headline import Guess, headline
+from veilstream.solvers import search
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,25 @@ def test_a_curve_has_the_meaning_that_solve_has(model):
     said = veil("curve", model, *asked).stdout
     assert "felt" in said and "kWh²" in said
     assert veil("curve", model, "--distortion", "cubed").returncode == 2
+
+
+@pytest.mark.slow
+def test_around_a_clock_no_limit_is_searched_for(tmp_path, monkeypatch):
+    """Meeting one takes twenty weights there: advice on three weeks of tracks took five minutes."""
+    table, model = tmp_path / "meter.csv", tmp_path / "m.veil"
+    rows = (f"{1_704_067_200 + 1800 * i},{1 + (i % 48 > 30) + (i * 7919 % 13) / 13:.2f}" for i in range(48 * 20))
+    table.write_text("time,kWh\n" + "\n".join(rows) + "\n")
+    done = veil("fit", table, "--states", 3, "--cycle", "day", "-o", model)
+    assert done.returncode == 0 and "phases a day" in done.stdout, done.stderr
+    monkeypatch.setattr(search, "meet", None)
+    rows = json.loads(veil("advise", model, "--json").stdout)["points"]
+    assert len(rows) >= 2 and [r["felt"] for r in rows] == sorted((r["felt"] for r in rows), reverse=True)
+    for row in rows:
+        assert row["limit"] == rounded(row["felt"], "kWh") and f"--avg {row['limit']}" in row["command"]
+
+
+def test_felt_has_as_many_digits_as_limits():
+    assert [_two(v) for v in (0.0369, 0.061, 8.3, 18.9, 120.4, 0.0)] == ["0.037", "0.061", "8.3", "19", "120", "0"]
 
 
 def test_builtin_models_have_advice_too():

@@ -163,13 +163,14 @@ def test_a_reader_who_stops_reading_is_no_failed_claim():
 def test_without_a_terminal_progress_is_a_line_a_minute(capsys):
     from veilstream.apps.cli.common import Minutes
 
-    now = iter([0.0, 30.0, 61.0, 90.0, 130.0])
+    now = iter([0.0, 30.0, 61.0, 90.0, 130.0, 200.0])
     tell = Minutes("solving", clock=lambda: next(now))
-    for done in (0.1, 0.25, 0.3, 0.5):
+    for done in (0.1, 0.25, 0.3, 0.5, 0.8):
         tell(done, "sweeps")
     assert capsys.readouterr().err.splitlines() == [
         "solving: sweeps, 25% after 1 min, about 3 min left",
         "solving: sweeps, 50% after 2 min, about 2 min left",
+        "solving: sweeps, 80% after 3 min, less than a minute left",
     ]
     now = iter([0.0, 600.0, 601.0, 721.0])
     tell = Minutes("solving", clock=lambda: next(now))

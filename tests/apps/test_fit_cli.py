@@ -73,6 +73,25 @@ def test_a_household_in_kwh(tmp_path):
     assert solved["distortion"] == pytest.approx(0.1, abs=1e-3)
 
 
+@pytest.mark.slow
+def test_a_picture_of_places_is_its_owners_alone(tmp_path):
+    done = veil("fit", "--synthetic", "city", "--steps", "500", "--plot", tmp_path / "me.png")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "me.png").stat().st_mode & 0o77 == 0
+    refused(
+        "fit", "--synthetic", "city", "--steps", "500", "--plot", tmp_path / "me.doc", says="cannot write the picture"
+    )
+
+
+def test_a_table_without_a_unit_is_told_without_holes(tmp_path):
+    table = tmp_path / "meter.csv"
+    values = [1, 2, 5, 9, 4, 3, 7, 8] * 30
+    table.write_text("time,value\n" + "".join(f"{1.6e9 + 300 * i:.0f},{v}\n" for i, v in enumerate(values)))
+    told = re.sub(r" *\n *", " ", veil("fit", table).stdout)
+    assert "no unit told: --unit" in told and "raw reading to its state" in told
+    assert re.search(r"costs [\d.]+ from state to state, [\d.]+ from the raw reading", told)
+
+
 def test_bins_with_edges_of_ones_own(tmp_path):
     table, model = tmp_path / "glucose.csv", tmp_path / "g.veil"
     values = [60, 100, 120, 200, 150, 90, 65, 110] * 30

@@ -86,6 +86,17 @@ def test_a_thin_model_is_said_to_be_one_wherever_its_figures_are(ran):
     assert "model only" in (root / "out" / "index.html").read_text().split("User by user")[1]
 
 
+def test_a_column_that_nobody_fills_is_left_out_with_its_explanation(ran):
+    from veilstream.apps.fleet.page import page
+
+    told = json.loads((ran[0] / "out" / "fleet.json").read_text())
+    empty = [{**r, "audit": None, "leakage_lower": None, "gap": None, "cycle": None} for r in told["rows"]]
+    assert 'scope="col">audit<' in page(told) and "<em>named</em>" in page(told)
+    bare = page({**told, "rows": empty})
+    assert not [h for h in ("audit", "named", "at least", "gap", "clock", "moves") if f'scope="col">{h}<' in bare]
+    assert "<em>named</em>" not in bare and "<em>at least</em>" not in bare and 'scope="col">leakage<' in bare
+
+
 def test_what_is_felt_on_the_record_stands_before_the_long_run(ran):
     root, _, _, _ = ran
     told = json.loads((root / "out" / "fleet.json").read_text())

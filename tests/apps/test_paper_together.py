@@ -3,6 +3,7 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,6 +40,26 @@ def test_no_item_begins_before_those_it_comes_after_and_no_more_run_than_asked(t
             assert log.index((other, "ends")) < log.index((item.name, "begins"))
     at_once = [sum(1 if what == "begins" else -1 for _, what in log[: i + 1]) for i in range(len(log))]
     assert max(at_once) == 2
+
+
+def test_long_items_weigh_more_in_the_time_left_and_nothing_goes_back(tmp_path, threads, monkeypatch):
+    monkeypatch.setattr(together, "SECONDS", {"a": 90.0, "b": 10.0})
+    monkeypatch.setattr(together, "LOOK_S", 0.01)
+    heard = []
+
+    class Queue(list):
+        empty, get, put = lambda self: not self, lambda self: self.pop(0), list.append
+
+    queue = Queue([("b", 0.5, "half"), ("a", 0.5, "half"), ("a", 0.1, "its second part")])
+    context = SimpleNamespace(SimpleQueue=lambda: queue)
+    monkeypatch.setattr(together.multiprocessing, "get_context", lambda _: context)
+    make = lambda item, desk: (time.sleep(0.05), Ran(item, "made", None))[1]  # noqa: E731
+    list(together.together(make, jobs(tmp_path, a=(), b=()), 2, lambda done, what: heard.append(round(done, 3))))
+    assert heard == [0.05, 0.5, 0.5]
+
+
+def test_every_item_has_its_seconds():
+    assert set(together.SECONDS) == {item.name for item in items()}
 
 
 def test_what_an_item_complains_of_is_raised(tmp_path, threads):

@@ -17,7 +17,7 @@ from veilstream.apps.report.audit_part import audit_part
 from veilstream.apps.report.card import chain_card
 from veilstream.apps.report.content import Options, collect, command_of, payload, table_rows
 from veilstream.apps.report.page import embed, render
-from veilstream.apps.report.points import curve_constraint, mean_channel, stretch
+from veilstream.apps.report.points import curve_constraint, example_steps, mean_channel, stretch
 from veilstream.apps.report.rivals import Elsewhere, Rival
 from veilstream.apps.report.words import verdict
 from veilstream.artefact import load, save
@@ -336,6 +336,22 @@ def test_public_points_are_on_the_map_and_have_columns_of_their_own(tmp_path):
     page = render(content)
     assert f"{n} points of a public grid" in page
     assert not any(name.split()[0] in page for name in utility.points.names)  # no coordinates on the earth
+
+
+def test_an_example_is_a_day_long():
+    """Six days of half hours on a phone are a blue bar."""
+    assert [example_steps(s) for s in (None, 60.0, 300.0, 1800.0, 3600.0, 86_400.0)] == [48, 288, 288, 48, 24, 48]
+    assert len(report_pages.home().path) == example_steps(report_pages.home().artefact.period_s)
+
+
+def test_where_it_comes_from_is_told_in_words(town):
+    page = render(town[3])
+    assert "data sha-256" in page and "data_sha256" not in page
+    assert not re.search(r"weight \d+\.\d{6}", page)
+    assert ("constraint", "average <= 0.5 km") in chain_card(town[1])
+    assert "names the place in" in page and "the true state in" not in page
+    assert "veil report <span>--shareable</span>" in page  # a flag stays on its line
+    assert "<p><strong>The claim stands.</strong> " in page and "</p><p>Someone who knows chain and policy" in page
 
 
 def test_small_distances_keep_their_digits_in_the_table_of_rivals():

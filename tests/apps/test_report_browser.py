@@ -112,12 +112,18 @@ def test_nothing_leaves_the_page_and_nothing_complains(page):
     browser.get_log("browser")  # which says so
 
 
+APART = "e => parseFloat(getComputedStyle(e).paddingRight) || (e === e.parentElement.lastElementChild ? 9 : 0)"
+
+
 @pytest.mark.parametrize("width", [360, 800, 1400])
 def test_it_fits_a_phone_and_a_desk(page, width):
     browser, _, _ = page
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    if width < 500:  # figures stand apart, and lines that run on do not reach the next column
+        gaps = browser.execute_script(f"return [...document.querySelectorAll('.figures td')].map({APART})")
+        assert min(gaps) >= 5
     assert browser.execute_script(OUTSIDE) == []
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 

@@ -11,7 +11,13 @@ import pytest
 import veilstream as vs
 from real_data import GEOLIFE, needs_geolife
 from veilcli import veil
-from veilstream.audit.verdict import _against_words
+from veilstream.audit import settings
+from veilstream.audit.learned import Learned
+from veilstream.audit.measures import Measure
+from veilstream.audit.settings import Setting
+from veilstream.audit.tables import sheets
+from veilstream.audit.traces import release
+from veilstream.audit.verdict import _against_words, _pm
 from veilstream.container import pack, unpack
 from veilstream.core.interval import Interval
 
@@ -223,6 +229,37 @@ def test_figures_are_never_cut_however_narrow_the_terminal():
     console = Console(file=io.StringIO(), width=80)
     print_whole(console, table(Sheet("At equal mean distortion", tuple("abcdefgh"), [(cells, True)])))
     assert all(cell in console.file.getvalue() for cell in cells)
+
+
+def test_copies_are_not_told_as_steps_and_empty_columns_not_at_all():
+    seen = Measure(Interval(1, 1, 1), 0.5, 0.9, None, None, None, None)
+    every = {who: {"released": seen} for who in ("predictor", "filter", "smoother")}
+    learned = [Learned("LSTM", 1, Interval(1, 1, 1), (), 0.5)]
+    one = Setting("traces", 3, 1200, Interval(1, 1, 1), Interval(0, 0, 0), 0, every, 1.0, learned, copies=40)
+    audit = SimpleNamespace(policy=SimpleNamespace(settings=[one]), unit="kWh", against=[])
+    exact, network = sheets(audit)
+    assert exact.title.endswith("recorded traces: 3 traces, 30 steps, each released 40 times")
+    assert network.head == ("learner", "sees", "nats", "top 1")
+    assert [cells for cells, _ in network.rows] == [("LSTM", "1", "0.693 [0.69,0.69]", "50%")]
+
+
+def test_a_chain_with_too_many_histories_is_followed_on_fewer_copies_or_not_at_all(monkeypatch):
+    """A year of a meter has thousands of histories of order 3: that took more than a quarter of an hour, silently."""
+    rng = np.random.default_rng(0)
+    paths = [rng.integers(6, size=60) for _ in range(15)]
+    for order in (1, 2, 3):
+        states = len(vs.MarkovChain.fit(paths, 6, order))
+        assert states <= settings.histories(paths, order) <= 1.1 * states
+    what = settings.Subject(vs.builtin_problem("grid2x3-toy", vs.Average(weight=2.0)), None, (), tuple(paths))
+    data = release(vs.solve(what.problem).policy, paths, copies=8)
+    monkeypatch.setattr(settings, "WORK", 3.0 * 900 * settings.histories(paths, 2) ** 2)
+    copies = settings.followed(what, data, "traces", settings.Options())
+    assert copies == {1: 8, 2: 3, 3: 0}
+    assert settings.followed(what, data, "chain", settings.Options()) == {}
+
+
+def test_nothing_has_no_sign():
+    assert _pm(Interval(-0.00002, -0.0001, 0.0001)) == "0.0000 ± 0.0001"
 
 
 def test_a_ratio_to_next_to_nothing_is_not_said():

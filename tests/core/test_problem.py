@@ -98,6 +98,9 @@ def test_constraints_are_plain_numbers_and_say_what_they_are():
     assert str(average) == "weight 2 bits/unit" and str(vs.Average(limit=0.5)) == "average <= 0.5"
     assert str(budget) == "leakage <= 1 bits per step"
     assert str(vs.Both(budget, vs.Instantaneous([1, 2.5]))) == "leakage <= 1 bits per step, at every step <= 1, 2.5"
+    both = vs.Both(vs.Average(limit=0.5), vs.Instantaneous([1, 2.5]))
+    assert both.told("km") == "average <= 0.5 km, at every step <= 1, 2.5 km"
+    assert average.told("km") == "weight 2 bits/km" and budget.told("km") == str(budget)
     assert str(vs.Instantaneous(3)) == "at every step <= 3" and vs.Instantaneous(3).limit == 3.0
     for wrong in (-1, np.inf, np.nan, "2", None):
         with pytest.raises(vs.InputError):

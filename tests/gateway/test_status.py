@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -17,7 +18,7 @@ from veilstream.artefact import load, save
 from veilstream.core.chain import MarkovChain
 from veilstream.core.clock import Clock
 from veilstream.core.cyclic import CyclicChain
-from veilstream.core.drift import Drift, Same, Sums
+from veilstream.core.drift import Drift, Same, Sums, span
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.interval import Interval, ratio_interval
 from veilstream.core.problem import Average
@@ -271,6 +272,16 @@ def test_a_file_that_does_not_say_what_was_fitted_is_said(tmp_path):
     assert "does not say how well its chain" in text and "a[red]?" in text and "\x1b" not in text
 
 
+def test_a_week_is_told_as_one_without_an_interval_and_no_time_is_cut(tmp_path):
+    start = 1_700_000_000
+    with core_of(artefact(tmp_path / "p.veil", period_s=1800.0), tmp_path / "s.db") as core:
+        core.process([Reading("a", start // 1800 + i, start + 1800 * i, 3.0) for i in range(3)])
+    text = veil("status", tmp_path / "s.db").stdout
+    assert "rung" not in text and re.search(r"2023-11-1\dT\d\d:\d\d:00Z", text), text
+    assert " ".join(text.split()).count("1 weeks") == 0
+    assert span(Interval(0.5, 0.5, 0.5)) == "0.5" and span(Interval(0.5, 0.4, 0.6)) == "0.5 [0.4, 0.6]"
+
+
 def test_a_stranger_is_refused_in_a_line(tmp_path):
     with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
         core.process([Reading("a", 0, 0, 3.0)])
@@ -294,6 +305,7 @@ def test_who_may_not_read_the_file_is_refused_by_the_system(tmp_path):
         os.chmod(folder, 0o755)
     code = f"""
 import os
+import re
 from pathlib import Path
 from veilstream.apps.cli.status import _in_store
 from veilstream.errors import InputError

@@ -112,7 +112,7 @@ def audit_artefact(
     if record is not None and states is not None:
         felt = felt_words(record, artefact.unit, policy.moves_by)
         told = [felt, *([] if later is None else [later.words(artefact.unit)]), words]
-        words = " ".join(told)
+        words = "\n".join(told)
     if claim is not None:
         warnings = about_policy(claim.leakage, problem.chain) + warnings
     return Assessment(found, claim, check(found, claim), words, tuple(warnings), record, later)

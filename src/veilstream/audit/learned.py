@@ -169,13 +169,16 @@ def chain_adversary(
     mask: NDArray[np.bool_],
     seeds: int = 3,
     seed: int = 0,
+    progress: Callable[[float], None] | None = None,
 ) -> Learned:
     """The exact predictor whose chain, of this order, was fitted to the training traces alone (no early stopping)."""
     x = chain.symbols[traces.z]
     loss, count = np.zeros((2, traces.n_traces))
     right, per_seed = 0.0, list[float]()
     usable = np.unique(traces.origin[mask.any(1)])
-    for learn, stop, score in split(len(usable), seeds, seed):
+    for s, (learn, stop, score) in enumerate(split(len(usable), seeds, seed)):
+        if progress:
+            progress(s / seeds)
         known = [sequences[i] for i in usable[np.concatenate([learn, stop])]]
         own = MarkovChain.fit(known, chain.n_symbols, order)
         test = traces.only(usable[score])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Progress = Callable[[float, str], None]
 FEW_TRACES = 12  # fewer are cut into pieces, so that some can be held out
 PIECES = 30
+WORK = 2e11  # steps x histories squared of following one chain: about a minute
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Setting:
     adversaries: dict[str, dict[str, Measure]]  # adversary -> released | nothing | truth
     expected: float  # bits: H(X_t | y^{t-1}) as the chain expects it, on these releases
     learned: list[Learned] = field(default_factory=list)
+    copies: int = 1  # times that each trace was released anew; `steps` counts them all
+    untried: tuple[int, ...] = ()  # orders whose chains have too many histories to be followed
 
     @property
     def on_releases(self) -> list[Learned]:
@@ -174,6 +177,8 @@ def examine(
         rows,
         float(entropy(beliefs.predictor[mask]).mean()),
         learned,
+        len(data.lengths) // data.n_traces,
+        tuple(k for k, copies in followed(what, data, name, options).items() if not copies),
     )
 
 
@@ -192,7 +197,7 @@ def learn(
     n, x = chain.n_symbols, chain.symbols[data.z]
     mask = data.mask & (np.arange(x.shape[1]) >= start)
     bayes, _ = per_trace(surprise(beliefs.filter if options.current else beliefs.predictor, x), data, mask)
-    orders = [k for k in options.orders if name == "traces" and k >= chain.order]
+    orders = {k: copies for k, copies in followed(what, data, name, options).items() if copies}
     jobs = len(options.lookbacks) * (1 + options.truth) + len(orders)
     found: list[Learned] = []
 
@@ -220,11 +225,29 @@ def learn(
         past = chain.symbols[one.z]
         bar = within(f"LSTM on the true past, look-back {m},")
         found.append(lstm(one, past, past, n, n, name="LSTM, true past", progress=bar, **shared))
-    for k in orders:
-        within(f"chain of order {k}")(0.0)
-        own = chain_adversary(k, chain, policy, data, what.sequences or (), mask, options.seeds, options.seed)
+    for k, copies in orders.items():
+        some, bar = data.first_copies(copies), within(f"chain of order {k}")
+        late = some.mask & (np.arange(x.shape[1]) >= start)
+        own = chain_adversary(k, chain, policy, some, what.sequences or (), late, options.seeds, options.seed, bar)
         found.append(own if options.current else replace(own, gap=gap_between(own, best)))
     return found
+
+
+def followed(what: Subject, data: Traces, name: str, options: Options) -> dict[int, int]:
+    """Order -> copies of every trace on which its chain can be followed in about a minute; 0: not even one."""
+    chain, known = what.problem.chain, what.sequences or ()
+    orders = [k for k in options.orders if options.learn and name == "traces" and k >= chain.order]
+    steps, copies = sum(map(len, known)), len(data.lengths) // data.n_traces
+    return {k: min(copies, int(WORK / (steps * histories(known, k) ** 2))) for k in orders}
+
+
+def histories(sequences: Sequence[Ints], order: int) -> int:
+    """States of a chain of this order fitted to the sequences: what was seen of every length up to it."""
+    seen: set[tuple[int, ...]] = set()
+    for s in sequences:
+        path = s.tolist()
+        seen.update(tuple(path[i : i + m]) for m in range(1, order + 1) for i in range(len(path) - m + 1))
+    return len(seen)
 
 
 def comparisons(chain: MarkovChain, data: Traces) -> dict[str, tuple[Policy, Traces]]:

@@ -39,7 +39,8 @@ def sheets(found: Audit) -> list[Sheet]:
 
 
 def _exact(setting: Setting, unit: str) -> Sheet:
-    size = f"{counted(setting.traces, 'trace')}, {setting.steps:,} steps"
+    each = f", each released {setting.copies} times" if setting.copies > 1 else ""
+    size = f"{counted(setting.traces, 'trace')}, {setting.steps // setting.copies:,} steps{each}"
     title = f"Who knows chain and policy, {SETTING[setting.name]}: {size}"
     most = ("home", "work") if unit == "km" else ("1st", "2nd")
     head = ("guessing", "nats", "bits", "top 1", "top 3", f"error {unit}".rstrip(), "found", *most)
@@ -81,7 +82,13 @@ def _learned(setting: Setting) -> Sheet:
         )
         rows.append((cells, one.name == "LSTM"))
     title = f"Who learns from examples, {SETTING[setting.name]}, held out"
-    return Sheet(title, ("learner", "sees", "nats", "least", "model gap", "top 1"), rows)
+    head = ("learner", "sees", "nats", "least", "model gap", "top 1")
+    told = [any(cells[i] for cells, _ in rows) for i in range(len(head))]  # a column with nothing in it is left out
+    return Sheet(title, _kept(head, told), [(_kept(cells, told), own) for cells, own in rows])
+
+
+def _kept(cells: tuple[str, ...], told: list[bool]) -> tuple[str, ...]:
+    return tuple(cell for cell, any_ in zip(cells, told, strict=True) if any_)
 
 
 def _against(found: Audit) -> Sheet:

@@ -101,14 +101,14 @@ def _exceeds(seen: Interval, allowed: float, se: float) -> bool:
 
 
 def _pm(seen: Interval) -> str:
-    return f"{seen.value:.4f} ± {(seen.high - seen.low) / 2:.4f}"
+    return f"{round(seen.value, 4) + 0.0:.4f} ± {(seen.high - seen.low) / 2:.4f}"  # never -0.0000
 
 
 # --- in words --------------------------------------------------------------------------------------------
 
 
 def verdict(audit: Audit, claim: Claim | None, chain: MarkovChain, names: tuple[str, ...] = ()) -> str:
-    """One paragraph for someone who has not read the paper."""
+    """A few lines for someone who has not read the paper: the claim, who knows the chain, who learns, baselines."""
     own = audit.policy.settings
     words = [_claim_words(audit, claim, chain), _exact_words(own[-1], audit.unit)]
     words += [_learner_words(s) for s in own]
@@ -118,7 +118,7 @@ def verdict(audit: Audit, claim: Claim | None, chain: MarkovChain, names: tuple[
             "What is not said to be held out speaks of the fitted chain; the recorded traces show one "
             "person's past, and say nothing certain about the future."
         )
-    return " ".join(w for w in words if w)
+    return "\n".join(w for w in words if w)
 
 
 def _claim_words(audit: Audit, claim: Claim | None, chain: MarkovChain) -> str:
@@ -154,9 +154,8 @@ def _exact_words(s: Setting, unit: str) -> str:
     if whole.recovered is not None and guess.recovered is not None:
         text += f", and afterwards recovers {whole.recovered:.0%} of a trace ({guess.recovered:.0%} without)"
     if whole.home is not None and whole.work is not None:
-        text += (
-            f"; the time at the most visited {thing} is found to {whole.home:.0%}, at the second to {whole.work:.0%}"
-        )
+        most, second = f"{whole.home:.0%}", f"{whole.work:.0%}"
+        text += f"; the time at the most visited {thing} is recognised in {most}, at the second in {second}"
     return text + " (estimated)."
 
 
@@ -178,6 +177,8 @@ def _learner_words(s: Setting) -> str:
     text += "held-out recorded traces; "
     own, gap = s.adversaries["predictor"]["released"].cross_entropy, best.gap or Interval(0, 0, 0)
     text += f"the chain's own adversary, who has seen them, {own.value * NATS:.3f} (model gap {_span(gap, '+')}). "
+    for k in s.untried:
+        text += f"A chain of order {k} was not tried: too many histories to follow. "
     fair = [one for one in s.learned if one.name.startswith("chain") and one.gap is not None]
     for one in fair[:1]:
         text += f"Against a {one.name} fitted to the same training traces the network gains {_span(one.gap, '+')}. "

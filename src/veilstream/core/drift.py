@@ -78,7 +78,9 @@ def exceeds(now: Interval, before: Interval) -> bool:
 
 
 def span(figure: Interval) -> str:
-    return f"{figure.value:.3g} [{figure.low:.3g}, {figure.high:.3g}]"
+    """With its interval, where there is one: a single week has none."""
+    only = figure.low == figure.value == figure.high
+    return f"{figure.value:.3g}" if only else f"{figure.value:.3g} [{figure.low:.3g}, {figure.high:.3g}]"
 
 
 def claimed_felt(provenance: Mapping[str, Any]) -> float | None:

@@ -128,7 +128,13 @@ class Average:
             object.__setattr__(self, "limit", _checked(self.limit, "average limit"))
 
     def __str__(self) -> str:
-        return f"weight {self.weight:g} bits/unit" if self.weight is not None else f"average <= {self.limit:g}"
+        return self.told()
+
+    def told(self, unit: str = "") -> str:
+        """In words, with the unit of the distortion."""
+        if self.weight is not None:
+            return f"weight {self.weight:g} bits/{unit or 'unit'}"
+        return f"average <= {self.limit:g} {unit}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -149,9 +155,12 @@ class Instantaneous:
         object.__setattr__(self, "limit", float(limits[0]) if np.ndim(self.limit) == 0 else tuple(limits.tolist()))
 
     def __str__(self) -> str:
-        if isinstance(self.limit, tuple):
-            return "at every step <= " + ", ".join(f"{v:g}" for v in self.limit)
-        return f"at every step <= {self.limit:g}"
+        return self.told()
+
+    def told(self, unit: str = "") -> str:
+        """In words, with the unit of the distortion."""
+        limits = self.limit if isinstance(self.limit, tuple) else (self.limit,)
+        return f"at every step <= {', '.join(f'{v:g}' for v in limits)} {unit}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -170,6 +179,10 @@ class Budget:
         object.__setattr__(self, "bits", _checked(self.bits, "budget (bits per step)"))
 
     def __str__(self) -> str:
+        return self.told()
+
+    def told(self, unit: str = "") -> str:
+        """In words; bits whatever the unit of the distortion is."""
         return f"leakage <= {self.bits:g} bits per step"
 
 
@@ -186,7 +199,11 @@ class Both:
     instantaneous: Instantaneous
 
     def __str__(self) -> str:
-        return f"{self.average}, {self.instantaneous}"
+        return self.told()
+
+    def told(self, unit: str = "") -> str:
+        """In words, with the unit of the distortion."""
+        return f"{self.average.told(unit)}, {self.instantaneous.told(unit)}"
 
 
 Constraint = Average | Instantaneous | Budget | Both

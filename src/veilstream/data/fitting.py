@@ -297,6 +297,6 @@ def _warnings(card: ModelCard, states: StateSpace, recording: Recording) -> list
     if card.drift > DRIFT:
         notes.append(
             f"the chain's long-run law differs from the visits in the data by {card.drift:.2f} (total variation): "
-            "gaps or few visits shape it; compare the ways with gaps below"
+            "gaps or few visits shape it; compare the ways with gaps"
         )
     return notes

@@ -40,8 +40,10 @@ def constraint_of(
         average = Budget(budget)
     if at_most is None:
         if average is None:
+            one = f"1{model.unit}"
             raise InputError(
-                "say how much utility is needed: `avg='2km'`, `at_most='5km'`, `weight=1.0` or `budget=0.1`"
+                f"say how much utility is needed: `avg='25%'` of what revealing nothing costs, `avg='{one}'`, "
+                f"`at_most='{one}'`, `weight=1.0` or `budget=0.1`"
             )
         return average
     limit = Instantaneous(limits(model, at_most))

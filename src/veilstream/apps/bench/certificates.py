@@ -18,6 +18,7 @@ from veilstream.solvers.bounds.solutions import certificate_of
 SECONDS = 60.0
 PERSON, STOPS, WEIGHTS = "016", 16, (0.05, 0.15, 0.6, 2.0)
 QS, EVERY = ("q1", "q2"), "at every step"
+WHO = "problem"
 TABLE = {"bits per step": "{leakage:.4f}", "gap": "{gap_percent:.2g} %", "memory": "{memory}", "time": "{cpu_s:.1f} s"}
 
 

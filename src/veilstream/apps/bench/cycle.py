@@ -23,6 +23,7 @@ METERS = Path("smartmeter") / "lcl_2013_halfhourly_20households.csv"
 ZONE, BINS, WEIGHT = "Europe/London", 8, 8.0
 FEW = 3  # households, unless all are asked for
 LEAST_STEPS = 100
+WHO = "household"
 TABLE = {
     "held-out loss, bits": "{plain_loss:.3f}",
     "with the clock": "{clock_loss:.3f}",

@@ -27,6 +27,7 @@ LIMIT_KM, SHARE = 1.0, 0.25
 MOST = 1.05  # felt over the limit that still counts as kept
 HINDSIGHT = 100_000  # draws of a rung that is looked at in hindsight
 Row = dict[str, float | str]
+WHO = "who"
 TABLE = {
     "limit": "{limit:.3g} {unit}",
     "without: felt / limit": "{felt/limit without:.2f}",

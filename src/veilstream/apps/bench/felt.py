@@ -29,6 +29,7 @@ MORE, QUANTILE = 1.5, 0.99  # of --max
 NEAR = 0.03  # of the limit, within which felt error must be
 OPTIONS = FitOptions(cycle="auto")  # those of veil fit
 Row = dict[str, float | str]
+WHO = "who"
 TABLE = {
     "states x phases": "{states} x {phases}",
     "limit": "{limit:.3g} {unit}",

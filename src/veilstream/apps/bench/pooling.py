@@ -17,6 +17,7 @@ from veilstream.data.card import transition_counts
 from veilstream.data.fitting import FitOptions, fit_model
 
 SEEN, PLACES, BINS = (10, 50, 200), (0.2, 0.5, 0.8), 8
+WHO = "seen"
 TABLE = {
     "own chain": "{own:.2f}",
     "population": "{population:.2f}",

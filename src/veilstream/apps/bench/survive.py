@@ -27,6 +27,15 @@ if TYPE_CHECKING:
 
 LIMIT_KM = 1.0
 BINS = 8
+WHO = "who"
+TABLE = {
+    "held out": "{held out}",
+    "felt / limit, later": "{felt/limit, later:.2f} {felt/limit, interval}",
+    "bits, fitted": "{bits, fitted:.3f}",
+    "bits, later (any law)": "{bits, later:.3f} {bits, interval}",
+    "later / fitted": "{later/fitted:.2f}",
+    "bits at most": "{bits at most, any data:.2f}",
+}
 Row = dict[str, float | str]
 
 
@@ -34,7 +43,7 @@ def survives(readings: "Readings", options: FitOptions, limit: float | None = No
     """Fitted on the earlier part, checked on the later one."""
     model = fit_model(readings, options)
     if model.later is None:
-        return {"held out": "nothing: the record is too short"}
+        return {"note": "nothing: the record is too short"}
     return judged(model, model.later.record, limit)
 
 
@@ -59,7 +68,7 @@ def judged(model: FittedModel, held_out: Record, limit: float | None) -> Row:
     utility = Utility.of(model.chain, model.states, model.record, held_out=held_out)
     course = utility.course
     if course is None or utility.held_out is None:
-        return {"held out": "too few fitted steps to say how readings lie around their states"}
+        return {"note": "too few fitted steps to say how readings lie around their states"}
     if limit is None:
         allowed = utility.problem(Average(weight=1.0)).allowed
         limit = (course.least(allowed) + utility.blind) / 2
@@ -91,7 +100,7 @@ def tried(way: Callable[..., Row], *given: Any) -> Row:
     try:
         return way(*given)
     except InputError as fault:
-        return {"held out": f"nothing: {fault}"}
+        return {"note": f"nothing: {fault}"}
 
 
 def _span(figure: "Interval") -> str:

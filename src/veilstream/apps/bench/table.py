@@ -18,7 +18,7 @@ def cells(row: Mapping[str, Any], columns: Columns) -> list[str] | None:
         return [str(row["note"]), *[""] * (len(columns) - 1)] if "note" in row else None
 
 
-def markdown(rows: Mapping[str, Mapping[str, Any]], columns: Columns, who: str = "who") -> str:
+def markdown(rows: Mapping[str, Mapping[str, Any]], columns: Columns, who: str) -> str:
     """One line each; what is not about one of them is left out."""
     lines = [f"| {' | '.join([who, *columns])} |", "|---" * (len(columns) + 1) + "|"]
     told = ((name, cells(row, columns)) for name, row in rows.items())

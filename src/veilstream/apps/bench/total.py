@@ -18,6 +18,7 @@ from veilstream.solvers.totals import solve_total
 OPTIONS = FitOptions(cycle="auto", hold_out=0.0)  # veil fit --hold-out 0: the whole year
 NEAR = 0.002  # of the year's total, within which the mean of the releases must be
 Row = dict[str, float | str]
+WHO = "who"
 TABLE = {
     "states x phases": "{states} x {phases}",
     "total": "{total:,.0f} {unit}",

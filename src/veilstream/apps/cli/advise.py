@@ -2,7 +2,8 @@
 
 import math
 import shlex
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ from veilstream.errors import InputError
 if TYPE_CHECKING:
     from veilstream.apps.cli.headline import Guess
     from veilstream.data.utility import Utility
-    from veilstream.solvers.solution import Progress
+    from veilstream.solvers.solution import Progress, Solution
 
 EXAMPLES = """
 Examples:
@@ -28,6 +29,7 @@ Examples:
   veil advise builtin:grid4x4-q2
 """
 SHARES = (0.75, 0.5, 0.25, 0.1)  # of the way from the least distance there is to that of revealing nothing
+CLOCKED = 16  # points of the curve of a chain with a clock
 SAME = 0.01  # of all there is to hide, or to be off by, within which two points are one
 SMALL = {"km": ("m", 1000.0), "kWh": ("Wh", 1000.0)}  # units for numbers below 1
 
@@ -83,25 +85,17 @@ def points(
     """
     from veilstream.apps.cli.headline import Guess, bits_of, felt_of
     from veilstream.core.problem import Average
-    from veilstream.solvers import solve
     from veilstream.solvers.comfort import level
     from veilstream.solvers.solution import Level
-    from veilstream.units import parse_quantity
 
     found: list[Advice] = []
     blind, truth, free = source.by_the_hour, source.chain.entropy_rate, source.problem(Average(weight=1.0))
     least = float(free.chain.stationary @ free.distortion.min(1))
     if source.course is not None:
         least = source.course.least(free.allowed)
-    for i, share in enumerate(SHARES):
-        if progress:
-            progress(i / len(SHARES), f"{share:.0%} of what revealing nothing costs")
-        text = rounded(least + share * (blind - least), source.unit)
-        try:
-            problem = source.problem(Average(limit=parse_quantity(text, source.unit)))
-            s = solve(problem, window=max(1, source.chain.order), seed=seed, course=source.course)
-        except InputError:  # nobody can be this accurate
-            continue
+    targets = [least + share * (blind - least) for share in SHARES]
+    offers = at_limits if source.chain.phases == 1 else on_curve
+    for text, s in offers(source, targets, seed, progress):
         felt, bits = felt_of(s), bits_of(s)
         if any(abs(felt - r.felt) < SAME * blind and abs(bits - r.bits) < SAME * truth for r in found):
             continue
@@ -112,12 +106,53 @@ def points(
     return found
 
 
+def at_limits(
+    source: "Utility", targets: list[float], seed: int, progress: "Progress | None"
+) -> "Iterator[tuple[str, Solution]]":
+    """The limit as it is typed, and the policy for it."""
+    from veilstream.core.problem import Average
+    from veilstream.solvers import solve
+    from veilstream.units import parse_quantity
+
+    for i, target in enumerate(targets):
+        if progress:
+            progress(i / len(targets), f"{SHARES[i]:.0%} of what revealing nothing costs")
+        text = rounded(target, source.unit)
+        try:
+            problem = source.problem(Average(limit=parse_quantity(text, source.unit)))
+            yield text, solve(problem, window=max(1, source.chain.order), seed=seed, course=source.course)
+        except InputError:  # nobody can be this accurate
+            continue
+
+
+def on_curve(
+    source: "Utility", targets: list[float], seed: int, progress: "Progress | None"
+) -> "Iterator[tuple[str, Solution]]":
+    """Points of the curve next to the targets: around a clock meeting a limit takes twenty weights, and minutes."""
+    from veilstream.apps.cli.headline import felt_of
+    from veilstream.core.problem import Average
+    from veilstream.solvers import curve, default_weights
+
+    free, course = source.problem(Average(weight=1.0)), source.course
+    found = curve(free, default_weights(free, CLOCKED), window=1, seed=seed, progress=progress)
+    far = [s.distortion if course is None else course.felt(s.policy) for s in found]
+    for target in targets:
+        s = found[min(range(len(found)), key=lambda i: abs(far[i] - target))]
+        s = s if course is None else replace(s, record=course.whole(s.policy, source.chain))
+        yield rounded(felt_of(s), source.unit), s
+
+
 def rounded(value: float, unit: str) -> str:
     """Two digits with the unit: 0.4213 km is 420m."""
     name, factor = SMALL.get(unit, (unit, 1.0)) if value < 1 else (unit, 1.0)
     value *= factor
     digits = 1 - math.floor(math.log10(value)) if value > 0 else 0
     return f"{round(value, digits):g}{name}"
+
+
+def _two(value: float) -> str:
+    """Two digits, as limits have."""
+    return f"{value:.0f}" if value >= 100 else f"{float(f'{value:.2g}'):g}"
 
 
 def show(source: "Utility", rows: list[Advice], warnings: list[str]) -> None:
@@ -139,7 +174,7 @@ def show(source: "Utility", rows: list[Advice], warnings: list[str]) -> None:
     lines = [(f"{thing} named", "felt", "bits per step", "command")]
     for r in rows:
         named = "" if r.guess is None else f"{r.guess.right:.0%} of steps"
-        lines.append((named, off(f"{r.felt:.3g}", source.unit, ""), f"{r.bits:.3f}", r.command))
+        lines.append((named, off(_two(r.felt), source.unit, ""), f"{r.bits:.3f}", r.command))
     widths = [max(len(line[i]) for line in lines) for i in range(3)]
     for *cells, command in lines:  # no table: a command must not be cut, however narrow the terminal
         print("  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)), "", command)

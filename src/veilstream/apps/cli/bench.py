@@ -59,7 +59,8 @@ def bench(
     table: Annotated[
         bool,
         typer.Option(
-            "--table", help="cycle, felt, total, feedback, pooling, certificates as the documentation prints them."
+            "--table",
+            help="survive, cycle, felt, total, feedback, pooling, certificates: as the documentation prints them.",
         ),
     ] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -88,7 +89,7 @@ def bench(
         if json_out:
             continue
         if columns:
-            print(markdown(rows, columns))
+            print(markdown(rows, columns, module.WHO))
             rows = {k: row for k, row in rows.items() if not in_table(row, columns)}
         for name, figures in rows.items():
             console.print(f"[bold]{group} {name}[/]")

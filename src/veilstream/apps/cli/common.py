@@ -130,7 +130,7 @@ class Minutes:
             return
         self.last = now
         left = (now - self.began) * (1 - done) / done / 60 if done > 0 else None
-        rest = "" if left is None else f", about {max(left, 1):.0f} min left"
+        rest = "" if left is None else ", less than a minute left" if left < 1 else f", about {left:.0f} min left"
         print(f"{self.title}: {what}, {done:.0%} after {(now - self.start) / 60:.0f} min{rest}", file=sys.stderr)
 
 

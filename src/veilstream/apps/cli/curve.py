@@ -82,18 +82,25 @@ def curve(
 
     unit = source.unit or "units"
     heads = ["lambda", "method", f"distortion ({unit})", "bits per step", "at least"]
+    proved = any(s.leakage_lower is not None for solutions in curves.values() for s in solutions)
+    heads = heads if proved else heads[:-1]
     table = Table(*heads[:2], *([] if source.course is None else [f"felt ({unit})"]), *heads[2:], box=None)
     for method, solutions in curves.items():
         for s in solutions:
             low = "" if s.leakage_lower is None else f"{s.leakage_lower:.4f}"
             far = [f"{v:.4f}" for v in felt(source, s.policy).values()]
-            table.add_row(f"{s.weight:.4g}", method, *far, f"{s.distortion:.4f}", f"{s.leakage:.4f}", low)
+            least = [low] if proved else []
+            table.add_row(f"{s.weight:.4g}", method, *far, f"{s.distortion:.4f}", f"{s.leakage:.4f}", *least)
     for method, family in families.items():
         for p in family:
             far = [f"{v:.4f}" for v in felt(source, p.policy).values()]
-            told = f"{p.leakage:.4f} ± {1.96 * p.leakage_se:.4f}"
-            table.add_row("", method, *far, f"{p.distortion:.4f}", told, "")
+            told = f"{p.leakage:.4f} ± {1.96 * p.leakage_se:.2g}"
+            table.add_row("", method, *far, f"{p.distortion:.4f}", told)
     print_whole(table)
+    about = ["distortion and bits: in the long run of the chain"]
+    about += [] if source.course is None else ["felt: from readings to releases, on the record"]
+    about += ["at least: for any policy this accurate, proved"] if proved else ["--certify proves how low one can get"]
+    print("; ".join(about + ([] if plot is not None else ["--plot curve.png draws it"])))
     if plot is not None:
         print(f"picture written to {plot}")
 

@@ -52,6 +52,7 @@ def _summary(model: FittedModel, result: dict[str, Any]) -> Table:
     table = Table(title="The model", title_justify="left", box=None, show_header=False)
     table.add_column("", style="dim")
     table.add_column("", overflow="fold")
+    far = f" {unit}" if unit else ""
     rows_min, rows_mid = card.row_counts.min(), _median(card.row_counts)
     blind = escape(model.states.names[d.blind_state])
     period = format_duration(model.period_s) if model.period_s else "steps without a clock"
@@ -67,22 +68,25 @@ def _summary(model: FittedModel, result: dict[str, Any]) -> Table:
         ("entropy rate", f"{card.entropy_rate:.4f} bits per step"),
         ("  in the counts", f"{card.entropy_data:.4f} bits per step (order 1, weighted by visits, no smoothing)"),
         ("held-out log-loss", _held_out(model)),
-        ("held out", _later(model)),
+        ("later part", _later(model)),
         ("self-transition", f"{card.self_transition:.1%} of steps stay, {card.moves:,} moves"),
         ("effective sample", f"{card.effective_sample:,.0f} independent visits"),
         ("transitions per row", f"{rows_min:,.0f} at least, {rows_mid:,.0f} in the middle"),
         (
             "raw reading to its state",
-            f"{d.raw_mean:.3g} {unit} mean, {d.raw_median:.3g} median, {d.raw_p95:.3g} for 95 %",
+            f"{d.raw_mean:.3g}{far} mean, {d.raw_median:.3g} median, {d.raw_p95:.3g} for 95 %",
         ),
-        (f"always releasing {blind}", f"leaks nothing, costs {d.blind_state_to_state:.3g} {unit} from state to state,"),
-        ("", f"{d.blind_raw_to_state:.3g} {unit} from the raw reading"),
+        (
+            f"always releasing {blind}",
+            f"leaks nothing, costs {d.blind_state_to_state:.3g}{far} from state to state, "
+            f"{d.blind_raw_to_state:.3g}{far} from the raw reading",
+        ),
     ]
     if model.cycle.clock is not None:
         rows.insert(4, ("clock", f"{model.cycle.clock}; held-out log-loss without it {model.cycle.plain:.4f}"))
     if model.within_resolution is not None:
         near = f"{model.within_resolution:.1%} of steps within {model.resolution_m / 1000:g} km of their state"
-        rows.insert(-2, ("resolution", near))
+        rows.insert(-1, ("resolution", near))
     if "truth" in result:
         truth = result["truth"]
         error = f", largest error of a transition {truth['max_error']:.4f}" if "max_error" in truth else ""
@@ -96,18 +100,17 @@ def _held_out(model: FittedModel) -> str:
     if model.held_out is None:
         return "too few runs to hold any out"
     cv = model.held_out
-    return (
-        f"{cv.loss:.4f} ± {cv.loss_se:.4f} bits per step ({cv.loss - model.card.entropy_rate:+.4f} to the entropy rate)"
-    )
+    more = cv.loss - model.card.entropy_rate
+    return f"{cv.loss:.4f} ± {cv.loss_se:.4f} bits per step, by folds ({more:+.4f} to the entropy rate)"
 
 
 def _later(model: FittedModel) -> str:
     if model.later is None:
-        return "nothing: solve will speak of the model only"
+        return "none held out: solve will speak of the model only"
     later = model.later
     loss = f"log-loss {later.loss.value:.4f} [{later.loss.low:.4f}, {later.loss.high:.4f}]"
     return (
-        f"the latest {later.units} {later.record.unit}, {len(later.record):,} steps, not fitted but in the model file "
+        f"the latest {later.units} {later.record.unit}, {len(later.record):,} steps, held out but in the model file "
         f"(veil strip takes them out); {loss}"
     )
 
@@ -140,9 +143,8 @@ def _gaps(model: FittedModel) -> Table:
 
 
 def draw(model: FittedModel, path: Path) -> None:
-    try:
-        model.plot().savefig(path, dpi=120)
-    except (OSError, ValueError) as problem:
-        if isinstance(problem, InputError):
-            raise
-        raise InputError(f"{path}: the picture cannot be written ({problem})") from None
+    from veilstream.apps.report.plots import save_figure
+
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: the picture cannot be written (no such folder)")
+    save_figure(model.plot(), path, dpi=120)

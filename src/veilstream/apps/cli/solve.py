@@ -236,7 +236,8 @@ def print_solution(
     if source.unit:
         table.add_row("releases", f"{solution.problem.n_outputs}", described(source.points))
     table.add_row("the truth", f"{truth:.4f}", "bits per step if nothing were hidden")
-    console.print(f"[bold]{escape(solution.problem.chain.name)}[/], {solution.problem.constraint}, {solution.method}")
+    said = solution.problem.constraint.told(source.unit)
+    console.print(f"[bold]{escape(solution.problem.chain.name)}[/], {said}, {solution.method}")
     console.print(headline(guess, felt_of(solution), bits_of(solution), source.unit, source.thing))
     console.print(table)
     console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")

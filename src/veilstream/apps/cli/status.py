@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilstream.errors import InputError
+from veilstream.units import counted
 
 if TYPE_CHECKING:
     from veilstream.apps.cli.gateway_flags import Access, Cluster
@@ -99,12 +100,17 @@ def _show(views: "list[Owned]", refused: list[str]) -> None:
     if not views:
         console.print("no streams yet")
     many = len({v.stream.space for v in views}) > 1
-    table = Table(*(["space"] if many else []), "stream", "last step", "bits leaked", "rung", "felt", "drift", box=None)
+    climbs = any(v.last is not None and v.last.rung is not None for v in views)
+    table = Table(box=None)
+    for head in [*(["space"] if many else []), "stream", "last step", "bits leaked", *(["rung"] if climbs else [])]:
+        table.add_column(head, no_wrap=True)
+    for head in ("felt", "drift"):
+        table.add_column(head)
     for v in views:
         s, about = v.stream, v.about
         bits = f"{s.total:.2f}" + ("" if about is None or about.ceiling is None else f" of {about.ceiling:g}")
         at_rung = "" if v.last is None or v.last.rung is None else str(v.last.rung)
-        cells = [s.name, _when(v), bits, at_rung, _felt(v), _verdict(v)]
+        cells = [s.name, _when(v), bits, *([at_rung] if climbs else []), _felt(v), _verdict(v)]
         table.add_row(*(map(_plain, [s.space] if many else [])), *map(_plain, cells))
     if views:
         console.print(table)
@@ -137,7 +143,8 @@ def _verdict(v: "Owned") -> str:
         return "this version's gateway has not served it yet"
     lacks = _lacks(v.about)
     if drift is None or not drift.enough:
-        so_far = f"{kept.loss.of} {v.about.drift_unit}, {kept.loss.steps:,} transitions so far"
+        units = counted(int(kept.loss.of), v.about.drift_unit.removesuffix("s"))
+        so_far = f"{units}, {kept.loss.steps:,} transitions so far"
         return f"too little to say ({so_far})" + (f"; {lacks}" if lacks else "")
     return str(drift.same) if not lacks else f"{drift.same} ({lacks})"
 

@@ -14,13 +14,31 @@ from veilstream.apps.report.page import asset, pairs, source_hash
 from veilstream.apps.report.words import LEVELS
 from veilstream.core.feedback import PERIODS
 from veilstream.solvers.solution import Level
-from veilstream.units import counted
+from veilstream.units import counted, noun
 
 BANNER = (
     "PRIVATE: this page names users and tells how predictable each is. It holds no trace and no place; "
     "the line of a user who failed may quote the field that could not be read. The .veil files beside it hold each "
     "user's model."
 )
+
+
+MEANT = {  # heads of the table, those that there are
+    "felt": "<em>felt</em>, <em>bits felt</em>: from reading to release, and per step, on her own record, starts and "
+    "gaps included;",
+    "error": "<em>error</em>, <em>leakage</em>: the same in the long run of her chain.",
+    "at least": "<em>at least</em>: no policy this accurate tells less (proved).",
+    "clock": "<em>clock</em>: her chain knows the hour, as everybody does.",
+    "helped by": "<em>helped by</em>: how many others, and the transitions per state they count for.",
+    "named": "<em>named</em>: how often someone who knows chain and policy names her state right on her own traces, "
+    "without the releases → with them (estimated).",
+    "later: error": "<em>later</em>: on her own latest traces or weeks, which nothing was fitted to (held out, 95 % "
+    "interval); bits are an upper bound whatever the law of that data, <em>at most</em> what no data can exceed "
+    "(proved).",
+    "moves": "<em>moves</em>: public ones between the rungs of a limit kept by feedback, and the rungs in use, on her "
+    "record; the limit on the mean, and what is promised of it whatever she does (proved, but for readings that even "
+    "rung 0 shows farther off).",
+}
 
 
 def page(told: dict[str, Any]) -> str:
@@ -59,7 +77,9 @@ def headline(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     words = ""
     if seen:
         released, nothing = (float(np.median([named[who] for named in seen])) for who in ("released", "nothing"))
-        words = f"an adversary names the state in {released:.0%} of steps ({nothing:.0%} without any release), and "
+        things = {noun(r["unit"]) for r in rows}
+        thing = things.pop() if len(things) == 1 else "state"
+        words = f"an adversary names the {thing} in {released:.0%} of steps ({nothing:.0%} without any release), and "
     who = "1 user has a policy; " if len(rows) == 1 else f"{len(rows):,} users have a policy; for the median one "
     return f"{who}{words}releases tell {1 - middle:.0%} less than the truth would{end}"
 
@@ -155,7 +175,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         "user", "felt", "bits felt", "error", "leakage", "of the truth", "at least", "gap", "entropy rate", "states",
         "steps", "clock", "helped by", "named", "later: error", "later: bits", "at most", "moves", "level", "audit",
     )  # fmt: skip
-    body = []
+    body: list[str] = []
+    every: list[tuple[str, list[tuple[str, Any]]]] = []
     for r in rows:
         audit = r.get("audit") or {}
         named = _named(r)
@@ -180,24 +201,17 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
             (str(r["level"]), None),
             ("" if not audit else "stands" if audit["stands"] else "CONTRADICTED", None),
         ]
-        tds = "".join(
-            f'<td data-head="{escape(h)}"{_value(v)}>{escape(text)}</td>'
-            for h, (text, v) in zip(heads[1:], cells, strict=True)
-        )
-        body.append(f'<tr><th scope="row">{escape(r["user"])}</th>{tds}</tr>')
-    head = "".join(f'<th scope="col">{escape(h)}</th>' for h in heads)
+        every.append((r["user"], cells))
+    kept = [i for i in range(len(heads) - 1) if any(cells[i][0] for _, cells in every)]  # others would stand empty
+    for user, cells in every:
+        own = [(heads[1 + i], *cells[i]) for i in kept]
+        tds = "".join(f'<td data-head="{escape(h)}"{_value(v)}>{escape(text)}</td>' for h, text, v in own)
+        body.append(f'<tr><th scope="row">{escape(user)}</th>{tds}</tr>')
+    shown = [heads[0], *(heads[1 + i] for i in kept)]
+    head = "".join(f'<th scope="col">{escape(h)}</th>' for h in shown)
+    meant = " ".join(text for name, text in MEANT.items() if name in shown)
     return (
-        "<section><h2>User by user</h2><p>A click on a head sorts. <em>felt</em>, <em>bits felt</em>: from reading to "
-        "release, and per step, on her own record, starts and gaps included; <em>error</em>, <em>leakage</em>: the "
-        "same in the long run of her chain. <em>at least</em>: no policy this accurate tells "
-        "less (proved). <em>clock</em>: her chain knows the hour, as everybody does. <em>helped by</em>: how many "
-        "others, and the transitions per state they count for. "
-        "<em>named</em>: how often someone who knows chain and policy names her state right on her own traces, without "
-        "the releases → with them (estimated). <em>later</em>: on her own latest traces or weeks, which nothing was "
-        "fitted to (held out, 95 % interval); bits are an upper bound whatever the law of that data, <em>at most</em> "
-        "what no data can exceed (proved). <em>moves</em>: public ones between the rungs of a limit kept by feedback, "
-        "and the rungs in use, on her record; the limit on the mean, and what is promised of it whatever she does "
-        "(proved, but for readings that even rung 0 shows farther off).</p>"
+        f"<section><h2>User by user</h2><p>A click on a head sorts. {meant}</p>"
         '<div class="wide"><table class="sortable stack">'
         f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(body)}</tbody></table></div></section>"

@@ -63,7 +63,7 @@ def shown(rows: Sequence[Row]) -> list[list[str]]:
     out = [heads]
     for r in rows:
         line = [r.name + (" (not reached)" if r.missed else ""), f"{r.km:.2f}", f"{r.bits:.3f}"]
-        line.append("" if r.paper_bits is None else f"{r.paper_bits:g}")
+        line.append("" if r.paper_bits is None else f"{r.paper_bits:.2f}")
         for m in LOOK_BACKS:
             ce = r.lstm[m, "step"]["cross_entropy"] if (m, "step") in r.lstm else None
             line.append("" if ce is None else f"{ce['value']:.2f} [{ce['low']:.2f}, {ce['high']:.2f}]")

@@ -39,7 +39,10 @@ def page(outcomes: Sequence[Ran]) -> str:
         "<h1>The paper, item by item</h1><p>Erdemir, Dragotti, Gündüz: Privacy-Aware Time-Series Data Sharing with "
         "Deep Reinforcement Learning. What it states, what veilstream gets, and whether they agree. Bits are per step. "
         "Bands are proved, exact curves computed exactly for the stated chain, ± are 95 % intervals. Pictures made "
-        "from GeoLife must not be passed on.</p>"
+        "from GeoLife must not be passed on.</p><p>The paper gives numbers for its GeoLife user and the toy; of its "
+        "grids it draws curves, so what is compared there is what it says of them. For GeoLife its figures stand "
+        "beside ours below, and they differ, also where its own method is trained here: neither its stops nor its step "
+        'are published (<a href="#geolife-settings">the ways to 16 stops</a> that were tried).</p>'
         + _overview(outcomes)
         + "".join(_section(o) for o in outcomes)
         + "</body></html>\n"

@@ -67,8 +67,7 @@ def chain_card(artefact: Artefact) -> list[tuple[str, str]]:
             ("fitted on", f"{counts.sum():,.0f} transitions; per state {counts.min():,.0f} to {counts.max():,.0f}")
         )
     if artefact.problem is not None:
-        unit = f" (distances in {artefact.unit})" if artefact.unit else ""
-        rows.append(("constraint", f"{artefact.problem.constraint}{unit}"))
+        rows.append(("constraint", artefact.problem.constraint.told(artefact.unit)))
     if artefact.policy is not None and (rule := artefact.policy.moves_by) is not None:
         happens, promised = rule.words(artefact.unit, artefact.recording.stretch(rule.every))
         rows += [("kept by feedback", happens), ("promised", promised)]

@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 from veilstream.apps.report.audit_part import AuditPart, audit_part
 from veilstream.apps.report.layout import crowd, east_north_km, lower_curve
 from veilstream.apps.report.points import (
+    FEW,
+    MAX_STEPS,
     Example,
     curve_constraint,
     distinct,
     example,
+    example_steps,
     liveliest,
     mean_channel,
     slopes,
@@ -39,7 +42,6 @@ from veilstream.solvers.comfort import about_data, about_policy, honest_point, l
 from veilstream.solvers.solution import Level, Point, Progress, Solution
 from veilstream.units import format_duration, noun
 
-MAX_STEPS = 288
 MAX_CELLS = 1_500_000  # bytes of posteriors and channels in a page, over all operating points
 RECORD_STEPS = 4_000  # of a record up to which every point is released on it
 RECORD_DRAWS = 40_000
@@ -156,7 +158,7 @@ def collect(
     kept = [s for s in distinct(solutions) if not _same(s, own, solutions)]
     n_spots = len(kept) + 1
     room = MAX_CELLS // n_spots - chain.n_symbols * problem.n_outputs
-    shown = int(np.clip(room // chain.n_symbols, 24, MAX_STEPS))
+    shown = int(np.clip(room // chain.n_symbols, FEW, example_steps(artefact.period_s)))
     which, at = liveliest(sequences, shown)
     path, begin = np.asarray(sequences[which][at : at + shown]), at + (0 if first is None else int(first[which]))
     z = TrueStates.of(chain).along(path)
@@ -238,7 +240,11 @@ def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str
     constraint, states = artefact.problem.constraint, artefact.states
     if weight is None:
         told = artefact.provenance.get("command")
-        return told if isinstance(told, str) and told and not shareable else f"that of this policy ({constraint})"
+        return (
+            told
+            if isinstance(told, str) and told and not shareable
+            else f"that of this policy ({constraint.told(artefact.unit)})"
+        )
     words = ["veil", "solve", "MODEL", "--lambda", f"{weight:.4g}", *asked_words(artefact.provenance.get("asked"))]
     if isinstance(constraint, Both | Instantaneous):
         limit = constraint.limit if isinstance(constraint, Instantaneous) else constraint.instantaneous.limit

@@ -15,7 +15,7 @@ from veilstream.core.problem import Problem
 from veilstream.core.steady import law_at_phases
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 440, 144, 50, 32, 22, 18  # the label stands above the curve
-COLOURS = {"distance": "#D55E00", "bits": "#0072B2"}
+COLOURS = {"distance": "released", "bits": "true"}  # of the page: lighter where it is dark
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,9 @@ def _picture(kind: str, values: Array, label: str, clock: Clock) -> str:
     for row, dash in zip(values, ("", ' stroke-dasharray="5 4"'), strict=False):
         y = TOP + (HEIGHT - BOTTOM - TOP) * (1 - row / top)
         points = " ".join(f"{a:.1f},{b:.1f} {c:.1f},{b:.1f}" for a, b, c in zip(x, y, x[1:], strict=False))
-        lines.append(f'<polyline fill="none" stroke="{COLOURS[kind]}" stroke-width="2"{dash} points="{points}"/>')
+        lines.append(
+            f'<polyline fill="none" stroke="var(--{COLOURS[kind]})" stroke-width="2"{dash} points="{points}"/>'
+        )
     base = HEIGHT - BOTTOM
     hours = "".join(
         f'<text x="{LEFT + (WIDTH - LEFT - GAP) * h / 24:.1f}" y="{HEIGHT - 6}" text-anchor="middle" font-size="11" '

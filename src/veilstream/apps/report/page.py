@@ -23,7 +23,12 @@ SHAREABLE = (
     "Shareable: no recorded trace is in this page; its example was drawn from the chain. "
     "It does show the model: states, their distances, and how often each is visited."
 )
-PLAIN = {"versions": "made with", "asked": "asked"}  # of the provenance: said as names and values
+PLAIN = {
+    "versions": "made with",
+    "asked": "asked",
+    "data_sha256": "data sha-256",
+}  # of the provenance: said as names and values
+FLAG = "--shareable"  # stays on its line
 HIDDEN = {"command", "data_sha256", "reading"}  # of the provenance, in a shareable page: they may name a person's files
 
 
@@ -40,7 +45,7 @@ def render(content: Content) -> str:
         "script": script,
         "title": escape("Shareable report" if shareable else f"PRIVATE report: {name}"),
         "banner": f'<p class="banner {"shareable" if shareable else "private"}" role="note">'
-        f"{escape(SHAREABLE if shareable else PRIVATE)}</p>",
+        f"{escape(SHAREABLE if shareable else PRIVATE).replace(FLAG, f'<span>{FLAG}</span>')}</p>",
         "name": escape("What this policy reveals" if shareable else f"What this policy reveals: {name}"),
         "headline": escape(headline),
         "sentences": "".join(f"<li>{escape(s)}</li>" for s in sentences),
@@ -112,7 +117,8 @@ def _baselines(content: Content) -> str:
 def _audit(found: AuditPart) -> str:
     """The verdict of the audit and its tables."""
     state = {True: "The claim stands.", False: "THE CLAIM FAILS.", None: ""}[found.stands]
-    out = [f"<p>{'<strong>' + state + '</strong> ' if state else ''}{escape(found.words)}</p>"]
+    bold = f"<strong>{state}</strong> " if state else ""
+    out = [f"<p>{bold}{'</p><p>'.join(escape(found.words).splitlines())}</p>"]
     for sheet in found.sheets:
         head = "".join(f'<th scope="col">{escape(h)}</th>' for h in sheet.head)
         rows = "".join(
@@ -152,11 +158,12 @@ def _provenance(content: Content) -> list[tuple[str, str]]:
         if key in PLAIN and isinstance(value, dict):
             rows.append((PLAIN[key], ", ".join(f"{k} {v}" for k, v in value.items())))
         elif key == "solution" and isinstance(value, dict):
-            told = ("method", "window", "constraint", "weight", "status", "seconds")
-            said = ", ".join(f"{k} {value[k]}" for k in told if value.get(k) is not None)
+            told = {k: value.get(k) for k in ("method", "window", "weight", "status", "seconds")}  # the limit: above
+            short = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in told.items()}
+            said = ", ".join(f"{k} {v}" for k, v in short.items() if v is not None)
             rows.append(("solved by", said))
         else:
-            rows.append((key, value if isinstance(value, str) else json.dumps(value)))
+            rows.append((PLAIN.get(key, key), value if isinstance(value, str) else json.dumps(value)))
     gaps = [s.gap for s in content.solutions if s.gap is not None]
     if gaps:
         rows.append(("certificate gaps on the curve", f"{100 * min(gaps):.2f} to {100 * max(gaps):.2f} %"))

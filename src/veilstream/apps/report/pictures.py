@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from veilstream.apps.report.fit_plots import fit_figure
 from veilstream.apps.report.plots import draw_traces, draw_trade_off
+from veilstream.apps.report.points import example_steps
 from veilstream.core.release import release_many
 from veilstream.data.card import newest_symbol_chain
 from veilstream.errors import InputError
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from veilstream.core.chain import MarkovChain
     from veilstream.data.states import StateSpace
     from veilstream.solvers.solution import Solution
-
-STEPS = 288
-DAY_S = 86_400.0
 
 
 def model(states: StateSpace | None, chain: MarkovChain) -> Figure:
@@ -54,16 +52,14 @@ def solution(one: Solution, seed: int = 0) -> Figure:
     left.plot([blind], [0], "o", color="#666666", markersize=5, label="tells nothing")
     left.legend(frameon=False, fontsize=9)
     chain, art = one.problem.chain, one.artefact
-    period_s = art.period_s or 0.0
-    n = int(min(STEPS, DAY_S // period_s)) if 0 < period_s <= DAY_S / 8 else 48
-    x = chain.symbols[chain.sample(n, seed=seed)]
+    x = chain.symbols[chain.sample(example_steps(art.period_s), seed=seed)]
     y = release_many(one.policy, x, one.problem, seed=seed).y[0]  # of made-up data: no secret is in a seed
     states, names = art.states, tuple(map(str, range(chain.n_symbols)))
     if states is not None:
         names = states.names
         y = y if art.points is None else np.where(y < 0, -1, states.encode(art.points.coordinates)[y])
-    draw_traces(right, x[0], y, tuple(_short(names)), period_s / 3600 or 1.0)
-    right.set_xlabel("hours" if period_s else "steps")
+    draw_traces(right, x[0], y, tuple(_short(names)), (art.period_s or 0.0) / 3600 or 1.0)
+    right.set_xlabel("hours" if art.period_s else "steps")
     right.set_title("Drawn from the chain", loc="left", fontsize=11)
     return _shown(figure)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from veilstream.apps.report.layout import lower_curve
+from veilstream.container import write
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
@@ -93,11 +95,13 @@ def draw_traces(
     ax.legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1.0), fontsize=9)
 
 
-def save_figure(figure: Figure, path: Path) -> None:
-    """To a file whose ending says the format."""
+def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
+    """To a file whose ending says the format; the owner's alone, as it may show places."""
+    drawn = BytesIO()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
+        figure.savefig(drawn, dpi=dpi, format=path.suffix[1:] or "png")
+        write(path, drawn.getvalue())
     except (OSError, ValueError) as error:
         raise InputError(f"cannot write the picture {path}: {error}") from None
 

@@ -19,6 +19,7 @@ from veilstream.solvers.solution import Level, Solution
 
 Ints = NDArray[np.int64]
 AUDIT_STEPS, AUDIT_STREAMS = 200, 64
+MAX_STEPS, FEW, DAY_S = 288, 24, 86_400.0  # of an example
 SAME = 1e-3  # share of the axis under which two operating points are one
 
 
@@ -68,6 +69,12 @@ def slopes(solutions: Sequence[Solution], distortion: float) -> list[float]:
         return []
     slope = float((L[at - 1] - L[at]) / max(D[at] - D[at - 1], 1e-12))
     return [slope * f for f in (0.7, 1.0, 1.4)] if slope > 0 else []
+
+
+def example_steps(period_s: float | None) -> int:
+    """How long an example is: a day where that is known, as far as it can be drawn."""
+    period = period_s or 0.0
+    return int(min(MAX_STEPS, DAY_S // period)) if 0 < period <= DAY_S / FEW else 2 * FEW
 
 
 def stretch(sequences: Sequence[Ints], steps: int) -> Ints:

@@ -32,7 +32,7 @@ GLOSSARY = {
 LIMITS = (
     "Every figure speaks of the fitted chain. Data that moves in ways the chain does not know (days of the week, for "
     "one) can tell an adversary more: veil audit measures that on real data.",
-    "Leakage is a mean over time. A rare place can stand out even when the mean is small.",
+    "Leakage is a mean over time. Something rare can stand out even when the mean is small.",
     "When something is released is public here; only what is released is hidden.",
 )
 
@@ -105,7 +105,7 @@ def verdict(content: Content) -> tuple[str, list[str]]:
     elif point.leakage > 5e-4 * max(truth, 1e-9):
         found.append("No lower bound above zero was proved at this accuracy; a longer search may find one.")
     found.append(
-        f"Someone who knows your habits and this policy, and sees every release, names the true state in "
+        f"Someone who knows your habits and this policy, and sees every release, names the {content.thing} in "
         f"{100 * own.example.right:.0f} ± {196 * own.example.right_se:.0f} % of steps; without any release, by always "
         f"naming the commonest, in {100 * content.blind:.0f} % ({Level.ESTIMATED})."
     )

@@ -101,6 +101,7 @@ function map(status) {
 
 function show(status) {
   byId("streams").textContent = status.streams;
+  byId("streams-word").textContent = status.streams === 1 ? "stream" : "streams";
   byId("rate").textContent = status.releases_per_second;
   byId("released").textContent = status.released;
   byId("repeated").textContent = status.repeated;

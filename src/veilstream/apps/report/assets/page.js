@@ -44,7 +44,7 @@
   const widest = (names) => Math.max(...names.map((s) => s.length)) * 6.6;
   // names as labels: the unit stands beside the axis, and so does what all of them are
   const bare = (name) => (data.levels_in && name.endsWith(" " + data.levels_in) ? name.slice(0, -data.levels_in.length - 1) : name).replace(/^(stop|cell) /, "");
-  const brief = (name) => (bare(name).length > 14 ? bare(name).slice(0, 13) + "\u2026" : bare(name));
+  const brief = (name) => (bare(name).length > 16 ? bare(name).slice(0, 15) + "\u2026" : bare(name));
   const kind = data.levels !== null ? data.levels_in : data.names.some((name) => /^stop /.test(name)) ? "stop" : "";
   const names = data.names.map(brief);
   // the row of a state: values have the low ones at the bottom
@@ -232,7 +232,7 @@
       const spots = [[r, 4], [-r - w, 4], [-w / 2, -r - 2], [-w / 2, r + 10], [r * 0.75, -r * 0.6], [-r * 0.75 - w, -r * 0.6], [r * 0.75, r * 0.6 + 8], [-r * 0.75 - w, r * 0.6 + 8]];
       for (const [dx, dy] of spots) {
         const area = [x + dx, y + dy - 10, x + dx + w, y + dy + 2];
-        if (area[0] < box.x || area[2] > box.x + box.w || area[1] < box.y || area[3] > box.y + box.h) continue;
+        if (area[0] < box.x + 3 || area[2] > box.x + box.w - 3 || area[1] < box.y || area[3] > box.y + box.h) continue;
         if (taken.some((o) => area[0] < o[2] && o[0] < area[2] && area[1] < o[3] && o[1] < area[3])) continue;
         taken.push(area);
         node(svg, "text", { x: x + dx, y: y + dy, class: "halo" }, names[i]);
