@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
 from veilstream.solvers.bounds import alternation, potential
-from veilstream.solvers.bounds.pairs import Group, groups_of
+from veilstream.solvers.bounds.pairs import MOST_STATES, Group, groups_of
 from veilstream.solvers.bounds.witness import NATS, SparseMatrix, Witness, improve, reverse_cost
 from veilstream.solvers.memory import attained, split, window_memory
 from veilstream.solvers.solution import Progress
@@ -30,13 +30,13 @@ from veilstream.solvers.solution import Progress
 LOOK_EVERY, MOST_SWEEPS, MOST_STEPS = 50, 2000, 100
 GROWTH = 1.5  # of the memory, from round to round
 ENOUGH = 0.003  # relative: how far a memory is exploited before it is split, while the gap is larger than that
-SHARE = 0.3  # and of the gap, when that is smaller
+SHARE, SWEPT = 0.3, 0.1  # and of the gap, when that is smaller: steps; sweeps, which cost little
 MARGIN = 0.25  # of the gap: how far inside a finer memory starts
 LITTLE = 0.5  # a bound below this part of what is reachable is next to nothing: chains of higher order without memory
 LEAST_BITS = 1e-6  # a gap below this is none
 LARGEST_PAIRS = 20_000_000  # numbers in an array S x Y x Z
 LARGEST_BLOCKS = 40_000_000  # numbers in an array S x Z x Z
-SECONDS_EACH = 3e-9, 2e-7  # of a product S x Y x Z x Z and of a number S x Y x Z, from a policy to its first bound
+SECONDS_EACH = 3e-9, 2e-7, 1e-6  # to a first bound: a product S x Y x Z x Z, a number S x Y x Z, one of a likely pair
 LARGE_PAIRS = 3_000_000  # numbers S x Y x Z from which a look at all pairs waits ...
 WAITING = 0.02  # ... until the memory is this near to the most it can prove, relative
 RAISES = 30, 8  # of the potential, by value iteration, before a bound is read off; where that is large
@@ -194,7 +194,7 @@ class Search:
             if k % LOOK_EVERY and perf_counter() < until:
                 continue
             witness, value = alternation.witness(self.products, self.cost, table, self.pi, log_m, alpha)
-            settled = self.offer(witness, value)
+            settled = self.offer(witness, value, SWEPT)
             if settled or k >= MOST_SWEEPS or perf_counter() > until:
                 self.reach(attained(self.P, self.cost, table, np.exp(log_m)))
                 yield
@@ -205,7 +205,7 @@ class Search:
     def begun(self, groups: list[Group], none: Start, until: float) -> potential.Ascent | None:
         """The first memory to climb on: a policy's, where it forgets less than is gained by it, or none."""
         for given in (self.start, none):
-            if given is not None and self.in_time(groups, len(given.next), until):
+            if given is not None and self.in_time(groups, given, until):
                 x = potential.start(groups, given.next, given.log_m, given.alpha)
                 if given is none or x.value >= self.bound * NATS or self.bound < LITTLE * self.reachable:
                     return x
@@ -238,12 +238,12 @@ class Search:
         margin = MARGIN * max(self.reachable - self.bound, LEAST_BITS) * NATS
         return potential.refined(x, parent, table, weight, margin)
 
-    def offer(self, witness: Witness, value: float) -> bool:
+    def offer(self, witness: Witness, value: float, share: float = SHARE) -> bool:
         """Keep a witness if it proves more. Is it near the most this memory can prove (value, in nats)?"""
         bound = witness.bound(self.products, self.C)
         if bound > self.bound:
             self.bound, self.witness, self.memory = bound, witness, len(witness.next)
-        enough = 0.0 if self.last else min(SHARE * (self.reachable - bound), ENOUGH * bound)
+        enough = 0.0 if self.last else min(share * (self.reachable - bound), ENOUGH * bound)
         return bool(value / NATS - bound <= max(enough, 0.1 * self.tolerance * bound, 0.1 * LEAST_BITS))
 
     def reach(self, value: float) -> None:
@@ -255,10 +255,13 @@ class Search:
             self.outcome = Ending.TIGHT
         return self.outcome is not Ending.TIGHT and perf_counter() < until
 
-    def in_time(self, groups: list[Group], states: int, until: float) -> bool:
-        """Whether all pairs of a memory can be looked at, before the time is up."""
+    def in_time(self, groups: list[Group], start: Start, until: float) -> bool:
+        """Whether all pairs of a memory can be looked at, and the likely ones solved, before the time is up."""
+        states, each = len(start.next), SECONDS_EACH
         pairs = [(states * len(x.release) * len(x.states), len(x.successors)) for x in groups]
-        seconds = sum(n * (SECONDS_EACH[0] * to + SECONDS_EACH[1]) for n, to in pairs)
+        seconds = sum(n * (each[0] * to + each[1]) for n, to in pairs)
+        work = max(min(len(x.states), MOST_STATES) for x in groups) ** 2
+        seconds += each[2] * work * float((np.exp(start.log_m).sum(-1) > potential.USED).sum())
         return self.fits(groups, states) and perf_counter() + seconds < until
 
     def fits(self, groups: list[Group], states: int, growth: float = 1) -> bool:
