@@ -20,15 +20,15 @@ from veilstream.errors import InputError
 from veilstream.solvers.cyclic import CyclicSweep
 from veilstream.solvers.memory import window_memory
 from veilstream.solvers.memory_sweep import MemorySweep
-from veilstream.solvers.runs import Runs
+from veilstream.solvers.runs import LARGE, Runs
 from veilstream.solvers.size import Layout, dense_bytes, fitting, free_bytes, layout_of
 from veilstream.solvers.solution import Point, Progress, Solver, Status
 from veilstream.solvers.sparse_sweep import SparseSweep, sparse_starts
 from veilstream.solvers.starts import MIXED, annealing, constants, starting_models
 from veilstream.solvers.sweep import Sweep, Sweeping, Tables
 
-LARGE_TABLE = 20_000  # numbers in one alpha beyond which three starts must do
-HUGE_TABLE = 200_000  # the same beyond which one must do, in single precision
+LARGE_TABLE = 16_000  # numbers in one alpha from which one start will do, in single precision
+LARGE_TOLERANCE = 1e-4  # and this tolerance, between looks that are few sweeps apart
 LARGEST_TABLE = 200_000  # numbers in alpha, over the batch, up to which the window is raised by itself
 LARGEST_MEMORY = 4_000_000  # numbers in a table S x Y x Z, over the batch, up to which a memory grows by itself
 LARGEST_WORK = 20_000_000  # products S x S x Z in one of its sweeps
@@ -87,16 +87,15 @@ class CausalBA(Solver):
         window = self._first_window(problem)
         if problem.chain.phases > 1:
             return self._around(problem, weights, window, progress)
-        few = problem.n_states * problem.n_outputs**window > LARGE_TABLE
-        huge = problem.n_states * problem.n_outputs**window > HUGE_TABLE
-        n_starts = min(1 if huge else 3 if few else 5 + self.random_starts, self.most_starts)
+        large = self._large(problem)
+        n_starts = min(1 if large else 5 + self.random_starts, self.most_starts)
         how = self._layout(problem, window, n_starts)  # one weight must fit; several are run at once where they do
         at_once = max(1, int(min(free_bytes(self.memory_gb) // how.bytes, len(weights))))
         if how.pattern is None:
-            starts = starting_models(problem, window, 0 if few else self.random_starts, self.seed)
+            starts = starting_models(problem, window, 0 if large else self.random_starts, self.seed)
         else:
-            starts = sparse_starts(problem, how.pattern, 0 if few else self.random_starts, self.seed)[None]
-        starts = starts[:, 1:2] if n_starts == 1 and huge else starts[:, :n_starts]  # the truth's model is the nearest
+            starts = sparse_starts(problem, how.pattern, 0 if large else self.random_starts, self.seed)[None]
+        starts = starts[:, 1:2] if n_starts == 1 and large else starts[:, :n_starts]  # the truth's model is the nearest
         found = constants(problem, window if how.pattern is None else 0)
         for first in range(0, len(weights), at_once):
             found += self.run(problem, weights[first : first + at_once], how, starts, progress)
@@ -167,13 +166,22 @@ class CausalBA(Solver):
         return window_memory(Y, window), r, alpha, mu
 
     def _in_precision(self, problem: Problem) -> "CausalBA":
-        huge = problem.n_states * problem.n_outputs ** self._first_window(problem) > HUGE_TABLE
-        return replace(self, dtype="float32" if huge else "float64")
+        return replace(self, dtype="float32" if self._large(problem) else "float64")
+
+    def _large(self, problem: Problem) -> bool:
+        return bool(problem.n_states * problem.n_outputs ** self._first_window(problem) >= LARGE_TABLE)
+
+    def _batch(
+        self, problem: Problem, sweep: Sweeping, tables: Tables, anneal: Array, group: Index, warm: bool = False
+    ) -> Runs:
+        if not self._large(problem):
+            return Runs(sweep, tables, anneal, group, self.tolerance, warm=warm)
+        return Runs(sweep, tables, anneal, group, max(self.tolerance, LARGE_TOLERANCE), LARGE, warm)
 
     def _onwards(self, problem: Problem, weight: float, how: Layout, tables: Tables) -> Point:
         """One run, from where another has settled."""
         sweep, tables = self._sweep(problem, np.array([weight]), how), tables.take(np.zeros(1, dtype=int))
-        batch = Runs(sweep, tables, np.ones(1), np.zeros(1, dtype=int), self.tolerance, warm=True)
+        batch = self._batch(problem, sweep, tables, np.ones(1), np.zeros(1, dtype=int), warm=True)
         batch.converge(self.max_sweeps)
         return point_of(batch, how, 0)
 
@@ -274,7 +282,7 @@ class CausalBA(Solver):
         sweep = self._sweep(problem, every, how)
         tables = sweep.start(r.copy())
         group = np.repeat(np.arange(len(weights)), n_starts)
-        batch = Runs(sweep, tables, anneal, group, self.tolerance)
+        batch = self._batch(problem, sweep, tables, anneal, group)
         batch.converge(self.max_sweeps, progress)
         return [point_of(batch, how, int(i)) for i in np.flatnonzero(batch.kept)]
 

@@ -5,18 +5,30 @@ nearly all of the way is in them, and a model that is half fitted holds up the r
 often. A run leaves the batch when it has settled, or when another run at the same weight has made it redundant.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from veilstream.core.information import Array, Index
 from veilstream.solvers.solution import Progress
 from veilstream.solvers.sweep import Sweeping, Tables
 
-LOOK_EVERY = 10  # sweeps between looks at convergence
 ANNEAL_SWEEPS = 30
-WARM_SWEEPS = 5  # before the first look, from where another weight had settled
-FIRST_SWEEPS = 10  # before output models are fitted: there is no value yet
-ROUNDS = 2  # in which they are, at every sweep
 SETTLE = 60  # sweeps before the first Newton step
+
+
+class Pace(NamedTuple):
+    """How far the output models are fitted in a sweep, and when to look."""
+
+    first: int  # plain sweeps before they are fitted: there is no value yet
+    rounds: int  # in which they are, at every sweep
+    begin: int  # sweeps before the first look
+    warm: int  # the same from where another weight had settled
+    look: int  # sweeps between looks at convergence
+
+
+USUAL = Pace(first=10, rounds=2, begin=30, warm=5, look=10)
+LARGE = Pace(first=5, rounds=7, begin=8, warm=4, look=4)  # where products are dear and the chain is not that sticky
 NOTHING = 1e-5  # bits: differences of this size times the tolerances count as none
 SLACK = 5e-3  # relative: Blahut's bound on what a better output model could still gain
 CALM = 3e-3  # relative change between two looks under which a value says something about the run
@@ -27,10 +39,17 @@ class Runs:
     """`tables` change in place. After `converge`: the `history` of values, which runs are `done`, which to keep."""
 
     def __init__(
-        self, sweep: Sweeping, tables: Tables, anneal: Array, group: Index, tolerance: float, warm: bool = False
+        self,
+        sweep: Sweeping,
+        tables: Tables,
+        anneal: Array,
+        group: Index,
+        tolerance: float,
+        pace: Pace = USUAL,
+        warm: bool = False,
     ) -> None:
         n = len(tables)
-        self.warm, self.first_look = warm, WARM_SWEEPS if warm else ANNEAL_SWEEPS
+        self.pace, self.warm = pace, warm
         self.sweep, self.tables, self.anneal, self.group, self.tolerance = sweep, tables, anneal, group, tolerance
         self.history: list[tuple[int, Array]] = []  # sweep, value of every run
         self.done, self.calm, self.kept = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool), np.ones(n, dtype=bool)
@@ -40,19 +59,20 @@ class Runs:
 
     def converge(self, max_sweeps: int, progress: Progress | None = None) -> None:
         annealed = ANNEAL_SWEEPS if (self.anneal != 1).any() else 0
-        every, next_look = self.sweep.settle_every, self.first_look
-        next_settle = SETTLE if every is None else self.first_look - 1  # just before a look
+        pace, every = self.pace, self.sweep.settle_every
+        next_look = pace.warm if self.warm else max(pace.begin, annealed)
+        next_settle = SETTLE if every is None else next_look - 1  # just before a look
         for k in range(max_sweeps):
             if not self.live.size:
                 return
             stretch = self.anneal[self.live] ** (1 - k / annealed) if k < annealed else 1.0
-            rounds = 0 if k < FIRST_SWEEPS and not self.warm else ROUNDS
+            rounds = 0 if k < pace.first and not self.warm else pace.rounds
             self.now, now, left = self.sweep(self.now, self.live, stretch, rounds)
             if k >= next_settle:
                 self.sweep.settle(self.now, self.live)
                 next_settle = 2 * next_settle if every is None else k + every
             if k >= next_look:
-                next_look = k + LOOK_EVERY
+                next_look = k + pace.look
                 self.look(k, now, left)
                 if progress:
                     share = 1 - len(self.live) / len(self.tables)

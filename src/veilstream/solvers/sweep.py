@@ -4,8 +4,8 @@ A memory s holds the last w released symbols, s = (o, s') with o the oldest; aft
 
     K(s',z,y)  = 2^-( C(z,y) + sum_z' P(z,z') alpha_(s',y)(z') )        value of what follows
     N(s,z)     = sum_y r(y|s) K(s',z,y),   a_s(y|z) = r(y|s) K(s',z,y) / N(s,z)
-    r(y|s)     <- sum_z mu(s,z) a_s(y|z) / mu(s)                        output model, once or as often as pays (`fitted`)
-    alpha_s(z) <- -log2 N(s,z) - g                                      backward; g: the gain, so that alpha stays bounded
+    r(y|s)     <- sum_z mu(s,z) a_s(y|z) / mu(s)                        output model: one step, or several (`fitted`)
+    alpha_s(z) <- -log2 N(s,z) - g                                      backward; g: the gain, which keeps alpha bounded
     mu(s,z)    <- law of the next (s,z) under a                         forward
 
 K does not depend on o, so every line is a product of matrices and no |Y|^w x |Z| x |Y| array is ever made.
