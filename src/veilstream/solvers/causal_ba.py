@@ -15,7 +15,7 @@ from veilstream.core.information import Array, Index
 from veilstream.core.local.pattern import Rows, TooLarge, pattern_of
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
-from veilstream.core.steady import long_run, startup_bits
+from veilstream.core.steady import rates
 from veilstream.errors import InputError
 from veilstream.solvers.cyclic import CyclicSweep
 from veilstream.solvers.memory import window_memory
@@ -29,6 +29,7 @@ from veilstream.solvers.sweep import Sweep, Sweeping, Tables
 
 LARGE_TABLE = 16_000  # numbers in one alpha from which one start will do, in single precision
 LARGE_TOLERANCE = 1e-4  # and this tolerance, between looks that are few sweeps apart
+ROUGH_TOLERANCE = 3e-3  # while the region of a limit is looked for
 LARGEST_TABLE = 200_000  # numbers in alpha, over the batch, up to which the window is raised by itself
 LARGEST_MEMORY = 4_000_000  # numbers in a table S x Y x Z, over the batch, up to which a memory grows by itself
 LARGEST_WORK = 20_000_000  # products S x S x Z in one of its sweeps
@@ -117,7 +118,7 @@ class CausalBA(Solver):
         if self.grow:
             best = [self._grown(problem, w, p, len(weights)) for w, p in zip(weights.tolist(), best, strict=True)]
             best = envelope(best, weights)
-        return [with_startup(problem, p) for p in best]
+        return best
 
     def windowed(self) -> "CausalBA":
         return replace(self, grow=False)
@@ -136,7 +137,10 @@ class CausalBA(Solver):
             return self._in_precision(problem).near(problem, weight, point)
         how, tables = point.warm
         problem = within_reach(problem, self.reach)
-        return with_startup(problem, self._onwards(problem, weight, how, tables))
+        return self._onwards(problem, weight, how, tables)
+
+    def carries(self, problem: Problem) -> bool:
+        return self._large(problem) and problem.chain.phases == 1 and self.drop is None
 
     def grown(self, problem: Problem, weight: float, point: Point) -> Point:
         if not self.grow or self.drop is not None:
@@ -144,7 +148,7 @@ class CausalBA(Solver):
         if self.dtype is None:
             return self._in_precision(problem).grown(problem, weight, point)
         problem = within_reach(problem, self.reach)
-        return with_startup(problem, self._grown(problem, weight, point))
+        return self._grown(problem, weight, point)
 
     def least_point(self, problem: Problem, weight: float, policy: Policy) -> tuple[Index, Array, Array, Array] | None:
         """The least memory (S x Y), and output model, potential in bits and law on it, from the model of a policy.
@@ -229,10 +233,12 @@ class CausalBA(Solver):
         for first in range(0, len(weights), at_once):
             part = slice(first, first + at_once)
             found += self.run(problem, weights[part], how, starts[part], progress)
-        return [with_startup(problem, p) for p in envelope(found, weights)]
+        return envelope(found, weights)
 
     def rough(self, problem: Problem) -> "CausalBA":
         """For a first look around: the least window, the fewest starts."""
+        if self.carries(problem):
+            return replace(self, tolerance=max(self.tolerance, ROUGH_TOLERANCE))
         least = replace(self, window=self._first_window(problem), random_starts=0)
         # on large chains all starts have led to nearly the same value, and a weight takes seconds
         slow = len(problem.chain) >= MANY or problem.chain.phases > 1
@@ -346,9 +352,5 @@ def model_for(how: Layout, problem: Problem, policy: Policy) -> Array:
 
 def on_chain(problem: Problem, point: Point) -> Point:
     """The same policy, judged on another chain."""
-    found, startup = long_run(problem, point.policy)
-    return replace(point, leakage=found.leakage, distortion=found.distortion, startup_bits=startup)
-
-
-def with_startup(problem: Problem, point: Point) -> Point:
-    return replace(point, startup_bits=startup_bits(problem, point.policy, point.leakage))
+    found = rates(problem, point.policy)
+    return replace(point, leakage=found.leakage, distortion=found.distortion)
