@@ -227,8 +227,11 @@ def power(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> tupl
     """The law after many steps, and whether it has settled."""
     lazy = 0.5 if chain.period > 1 else 1.0  # half steps have the same law and none of the periods
     settled = SETTLED if mu.size < LARGE else LARGE_SETTLED
+    known = mu.ndim == 2 and mu.shape[1] == len(chain)  # laid out S x Z: the law of z alone is the chain's own,
     for _ in range(POWER_STEPS):
         new = mu + lazy * (step(mu) - mu)
+        if known:  # and keeping to it spares waiting for a chain that mixes slowly
+            new *= chain.stationary / np.maximum(new.sum(0), 1e-300)
         change, mu = np.abs(new - mu).sum(), new
         if change < settled:
             return mu, True

@@ -30,7 +30,7 @@ class Pace(NamedTuple):
 USUAL = Pace(first=10, rounds=2, begin=30, warm=5, look=10)
 LARGE = Pace(first=5, rounds=7, begin=8, warm=4, look=4)  # where products are dear and the chain is not that sticky
 NOTHING = 1e-5  # bits: differences of this size times the tolerances count as none
-SLACK = 5e-3  # relative: Blahut's bound on what a better output model could still gain; far more than it does
+SLACK = 500  # tolerances: Blahut's bound on what a better output model could still gain, far more than it does
 CALM = 3e-3  # relative change between two looks under which a value says something about the run
 ALIKE = 0.02  # total variation under which two output models are the same
 
@@ -88,7 +88,7 @@ class Runs:
         live = self.live
         scale = np.abs(now) + NOTHING
         change = np.abs(now - self.value[live])
-        settled = (change < self.tolerance * scale) & (left < max(SLACK, 20 * self.tolerance) * scale)
+        settled = (change < self.tolerance * scale) & (left < SLACK * self.tolerance * scale)
         self.value[live], self.slack[live], self.calm[live] = now, left, change < CALM * scale
         self.history.append((k, self.value.copy()))
         self.tables.put(live, self.now)
