@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 import veilstream as vs
 from oracles import random_chain
-from veilstream.apps.bench.large import exponent, measure
+from veilstream.apps.bench.large import exponent, measure, measure_fitted
+from veilstream.apps.bench.limits import fitted
 from veilstream.apps.cli import app
 from veilstream.core.chain import stationary_law
 from veilstream.core.local.pattern import Products, Rows, pattern_of
@@ -288,3 +289,9 @@ def test_rows_and_columns_of_a_local_policy_are_those_of_its_channels():
     z, y, channel = rng.integers(0, 25, len(s)), rng.integers(0, 25, len(s)), policy.channel(s)
     np.testing.assert_allclose(policy.rows(s, z), channel[np.arange(len(s)), z])
     np.testing.assert_allclose(policy.columns(s, y), channel[np.arange(len(s)), :, y])
+
+
+def test_what_the_bench_says_of_a_chain_without_zeros():
+    found = measure_fitted(16)
+    assert found["states"] == 16 and 0 < found["gap_without_memory"] < 0.1
+    assert found["objective"] == pytest.approx(vs.solve(fitted(16)).objective, rel=1e-6)
