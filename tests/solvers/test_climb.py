@@ -6,6 +6,7 @@ import pytest
 import veilstream as vs
 from oracles import random_chain
 from veilstream.core.course import Course
+from veilstream.solvers.ladder import NEAR
 
 RNG = np.random.default_rng(2)
 CHAIN = vs.MarkovChain(random_chain(RNG, 5, sticky=0.6, floor=0.02))
@@ -23,7 +24,7 @@ def test_rungs_rise_in_distance_and_fall_in_leakage_and_the_first_keeps_the_limi
     assert (np.diff(climb.felt) > 0).all() and (np.diff([p.leakage for p in climb.points]) < 0).all()
     assert climb.felt[0] == pytest.approx(0, abs=1e-9)  # the truth itself
     first = climb.ladder.first
-    assert climb.felt[first] <= LIMIT < climb.felt[first + 1]
+    assert climb.felt[first] <= NEAR * LIMIT < climb.felt[first + 1]
     assert solution.leakage == pytest.approx(climb.points[first].leakage)
     plain = vs.solve(vs.Problem(CHAIN, D, vs.Average(limit=LIMIT)), window=1)
     assert solution.leakage == pytest.approx(plain.leakage, rel=0.15)  # a rung next to the limit

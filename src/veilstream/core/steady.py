@@ -26,7 +26,7 @@ from veilstream.core.problem import Problem
 from veilstream.errors import InputError
 
 DENSE_LIMIT = 1100  # (memory, state) pairs up to which the stationary law is solved for directly
-SETTLED = 1e-11  # total variation left in a law that counts as stationary
+SETTLED, LARGE, LARGE_SETTLED = 1e-11, 500_000, 1e-9  # total variation in a step of a law that counts as stationary
 POWER_STEPS = 300
 VECTORS = 20  # kept by Arnoldi's method where powers do not settle
 PERIODS, PERIOD_SETTLED = 100, 1e-7  # rounds of a schedule, and the total variation in one that counts as none
@@ -226,10 +226,14 @@ def stationary_law(step: LawStep, chain: MarkovChain, guess: Array | None = None
 def power(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> tuple[Array, bool]:
     """The law after many steps, and whether it has settled."""
     lazy = 0.5 if chain.period > 1 else 1.0  # half steps have the same law and none of the periods
+    settled = SETTLED if mu.size < LARGE else LARGE_SETTLED
+    known = mu.ndim == 2 and mu.shape[1] == len(chain)  # laid out S x Z: the law of z alone is the chain's own,
     for _ in range(POWER_STEPS):
         new = mu + lazy * (step(mu) - mu)
+        if known:  # and keeping to it spares waiting for a chain that mixes slowly
+            new *= chain.stationary / np.maximum(new.sum(0), 1e-300)
         change, mu = np.abs(new - mu).sum(), new
-        if change < SETTLED:
+        if change < settled:
             return mu, True
     return mu, False
 
@@ -348,8 +352,8 @@ def excess_bits(step: LawStep, mu: Array, distortion: Array, rate: float) -> flo
     under a thousandth of a bit.
     """
     excess = step.rates(mu, distortion).leakage - rate
-    total, t = excess, 0
-    while t < STARTUP_STEPS and (t < 20 or abs(excess) * t > STARTUP_BITS):
+    total, before, t = excess, excess, 0
+    while t < STARTUP_STEPS and (t < 5 or max(abs(before), abs(excess)) * max(t, 20) > STARTUP_BITS):
         stride = 1 + t // 32
         for _ in range(stride):
             mu = step(mu)

@@ -197,7 +197,7 @@ def _solution(problem: Problem, method: str, point: Point, weight: float) -> Sol
         weight=weight,
         lower_bound=None,
         leakage_lower=None,
-        startup_bits=point.startup_bits,
+        startup_bits=point.startup(problem),
         level=point.level,
         leakage_se=point.leakage_se,
         distortion_se=point.distortion_se,

@@ -73,7 +73,7 @@ def solve(
         >>> import veilstream as vs
         >>> solution = vs.solve("builtin:grid4x4-q2", weight=1.0)
         >>> solution
-        <Solution grid4x4-q2: 0.4404 bits per step at distortion 1.16, causal-ba>
+        <Solution grid4x4-q2: 0.4408 bits per step at distortion 1.16, causal-ba>
         >>> same = vs.solve(vs.builtin_problem("grid4x4-q2", vs.Average(weight=1.0)))
         >>> same.leakage == solution.leakage
         True

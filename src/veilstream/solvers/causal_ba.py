@@ -15,20 +15,21 @@ from veilstream.core.information import Array, Index
 from veilstream.core.local.pattern import Rows, TooLarge, pattern_of
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
-from veilstream.core.steady import long_run, startup_bits
+from veilstream.core.steady import rates
 from veilstream.errors import InputError
 from veilstream.solvers.cyclic import CyclicSweep
 from veilstream.solvers.memory import window_memory
 from veilstream.solvers.memory_sweep import MemorySweep
-from veilstream.solvers.runs import Runs
+from veilstream.solvers.runs import LARGE, Runs
 from veilstream.solvers.size import Layout, dense_bytes, fitting, free_bytes, layout_of
 from veilstream.solvers.solution import Point, Progress, Solver, Status
 from veilstream.solvers.sparse_sweep import SparseSweep, sparse_starts
 from veilstream.solvers.starts import MIXED, annealing, constants, starting_models
 from veilstream.solvers.sweep import Sweep, Sweeping, Tables
 
-LARGE_TABLE = 20_000  # numbers in one alpha beyond which three starts must do
-HUGE_TABLE = 200_000  # the same beyond which one must do, in single precision
+LARGE_TABLE = 16_000  # numbers in one alpha from which one start will do, in single precision
+LARGE_TOLERANCE = 1e-4  # and this tolerance, between looks that are few sweeps apart
+ROUGH_TOLERANCE = 3e-3  # while the region of a limit is looked for
 LARGEST_TABLE = 200_000  # numbers in alpha, over the batch, up to which the window is raised by itself
 LARGEST_MEMORY = 4_000_000  # numbers in a table S x Y x Z, over the batch, up to which a memory grows by itself
 LARGEST_WORK = 20_000_000  # products S x S x Z in one of its sweeps
@@ -87,16 +88,15 @@ class CausalBA(Solver):
         window = self._first_window(problem)
         if problem.chain.phases > 1:
             return self._around(problem, weights, window, progress)
-        few = problem.n_states * problem.n_outputs**window > LARGE_TABLE
-        huge = problem.n_states * problem.n_outputs**window > HUGE_TABLE
-        n_starts = min(1 if huge else 3 if few else 5 + self.random_starts, self.most_starts)
+        large = self._large(problem)
+        n_starts = min(1 if large else 5 + self.random_starts, self.most_starts)
         how = self._layout(problem, window, n_starts)  # one weight must fit; several are run at once where they do
         at_once = max(1, int(min(free_bytes(self.memory_gb) // how.bytes, len(weights))))
         if how.pattern is None:
-            starts = starting_models(problem, window, 0 if few else self.random_starts, self.seed)
+            starts = starting_models(problem, window, 0 if large else self.random_starts, self.seed)
         else:
-            starts = sparse_starts(problem, how.pattern, 0 if few else self.random_starts, self.seed)[None]
-        starts = starts[:, 1:2] if n_starts == 1 and huge else starts[:, :n_starts]  # the truth's model is the nearest
+            starts = sparse_starts(problem, how.pattern, 0 if large else self.random_starts, self.seed)[None]
+        starts = starts[:, 1:2] if n_starts == 1 and large else starts[:, :n_starts]  # the truth's model is the nearest
         found = constants(problem, window if how.pattern is None else 0)
         for first in range(0, len(weights), at_once):
             found += self.run(problem, weights[first : first + at_once], how, starts, progress)
@@ -118,7 +118,7 @@ class CausalBA(Solver):
         if self.grow:
             best = [self._grown(problem, w, p, len(weights)) for w, p in zip(weights.tolist(), best, strict=True)]
             best = envelope(best, weights)
-        return [with_startup(problem, p) for p in best]
+        return best
 
     def windowed(self) -> "CausalBA":
         return replace(self, grow=False)
@@ -137,7 +137,10 @@ class CausalBA(Solver):
             return self._in_precision(problem).near(problem, weight, point)
         how, tables = point.warm
         problem = within_reach(problem, self.reach)
-        return with_startup(problem, self._onwards(problem, weight, how, tables))
+        return self._onwards(problem, weight, how, tables)
+
+    def carries(self, problem: Problem) -> bool:
+        return self._large(problem) and problem.chain.phases == 1 and self.drop is None
 
     def grown(self, problem: Problem, weight: float, point: Point) -> Point:
         if not self.grow or self.drop is not None:
@@ -145,7 +148,7 @@ class CausalBA(Solver):
         if self.dtype is None:
             return self._in_precision(problem).grown(problem, weight, point)
         problem = within_reach(problem, self.reach)
-        return with_startup(problem, self._grown(problem, weight, point))
+        return self._grown(problem, weight, point)
 
     def least_point(self, problem: Problem, weight: float, policy: Policy) -> tuple[Index, Array, Array, Array] | None:
         """The least memory (S x Y), and output model, potential in bits and law on it, from the model of a policy.
@@ -167,13 +170,22 @@ class CausalBA(Solver):
         return window_memory(Y, window), r, alpha, mu
 
     def _in_precision(self, problem: Problem) -> "CausalBA":
-        huge = problem.n_states * problem.n_outputs ** self._first_window(problem) > HUGE_TABLE
-        return replace(self, dtype="float32" if huge else "float64")
+        return replace(self, dtype="float32" if self._large(problem) else "float64")
+
+    def _large(self, problem: Problem) -> bool:
+        return bool(problem.n_states * problem.n_outputs ** self._first_window(problem) >= LARGE_TABLE)
+
+    def _batch(
+        self, problem: Problem, sweep: Sweeping, tables: Tables, anneal: Array, group: Index, warm: bool = False
+    ) -> Runs:
+        if not self._large(problem):
+            return Runs(sweep, tables, anneal, group, self.tolerance, warm=warm)
+        return Runs(sweep, tables, anneal, group, max(self.tolerance, LARGE_TOLERANCE), LARGE, warm)
 
     def _onwards(self, problem: Problem, weight: float, how: Layout, tables: Tables) -> Point:
         """One run, from where another has settled."""
         sweep, tables = self._sweep(problem, np.array([weight]), how), tables.take(np.zeros(1, dtype=int))
-        batch = Runs(sweep, tables, np.ones(1), np.zeros(1, dtype=int), self.tolerance, warm=True)
+        batch = self._batch(problem, sweep, tables, np.ones(1), np.zeros(1, dtype=int), warm=True)
         batch.converge(self.max_sweeps)
         return point_of(batch, how, 0)
 
@@ -221,10 +233,12 @@ class CausalBA(Solver):
         for first in range(0, len(weights), at_once):
             part = slice(first, first + at_once)
             found += self.run(problem, weights[part], how, starts[part], progress)
-        return [with_startup(problem, p) for p in envelope(found, weights)]
+        return envelope(found, weights)
 
     def rough(self, problem: Problem) -> "CausalBA":
         """For a first look around: the least window, the fewest starts."""
+        if self.carries(problem):
+            return replace(self, tolerance=max(self.tolerance, ROUGH_TOLERANCE))
         least = replace(self, window=self._first_window(problem), random_starts=0)
         # on large chains all starts have led to nearly the same value, and a weight takes seconds
         slow = len(problem.chain) >= MANY or problem.chain.phases > 1
@@ -274,7 +288,7 @@ class CausalBA(Solver):
         sweep = self._sweep(problem, every, how)
         tables = sweep.start(r.copy())
         group = np.repeat(np.arange(len(weights)), n_starts)
-        batch = Runs(sweep, tables, anneal, group, self.tolerance)
+        batch = self._batch(problem, sweep, tables, anneal, group)
         batch.converge(self.max_sweeps, progress)
         return [point_of(batch, how, int(i)) for i in np.flatnonzero(batch.kept)]
 
@@ -338,9 +352,5 @@ def model_for(how: Layout, problem: Problem, policy: Policy) -> Array:
 
 def on_chain(problem: Problem, point: Point) -> Point:
     """The same policy, judged on another chain."""
-    found, startup = long_run(problem, point.policy)
-    return replace(point, leakage=found.leakage, distortion=found.distortion, startup_bits=startup)
-
-
-def with_startup(problem: Problem, point: Point) -> Point:
-    return replace(point, startup_bits=startup_bits(problem, point.policy, point.leakage))
+    found = rates(problem, point.policy)
+    return replace(point, leakage=found.leakage, distortion=found.distortion)

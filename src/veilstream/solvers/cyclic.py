@@ -17,11 +17,10 @@ import numpy as np
 
 from veilstream.core.by_clock import ClockPolicy
 from veilstream.core.information import Array, Index
-from veilstream.core.local.policy import FLOOR
 from veilstream.core.problem import Problem
 from veilstream.core.steady import Rates, law_at_phases
 from veilstream.core.window import WindowPolicy
-from veilstream.solvers.sweep import UNSEEN, Sweep, Tables
+from veilstream.solvers.sweep import Sweep, Tables
 
 NEVER = 1 << 30
 
@@ -59,8 +58,8 @@ class CyclicSweep:
     def _shares(self, x: Array) -> Array:
         return np.asarray(self.share.reshape(-1, *[1] * (x.ndim - 2)))
 
-    def normalised(self, r: Array) -> Array:
-        return self.parts[0].normalised(r)
+    def total(self, x: Array) -> Array:
+        return np.asarray(x.sum(-1, keepdims=True))
 
     def _next(self, phase: int, alpha: Array) -> Array:
         first, *others = self.follows[phase]
@@ -69,42 +68,36 @@ class CyclicSweep:
             ahead = ahead + weight * alpha[:, j]
         return np.asarray(ahead)
 
-    def __call__(self, t: Tables, index: Index, stretch: Array | float = 1.0) -> tuple[Tables, Array, Array]:
-        """One sweep: new tables, value per step, and how far r is from the best for this mu and alpha, in bits."""
-        n, alpha, mu, raw = len(self.parts), t.alpha.copy(), t.mu.copy(), np.empty_like(t.alpha)
+    def __call__(
+        self, t: Tables, index: Index, stretch: Array | float = 1.0, rounds: int = 0
+    ) -> tuple[Tables, Array, Array]:
+        """One sweep: new tables, value per step, and how far r was from the best for its mu and alpha, in bits."""
+        n, alpha, mu, raw, r = len(self.parts), t.alpha.copy(), t.mu.copy(), np.empty_like(t.alpha), t.r.copy()
         K, N, ahead = dict[int, Array](), dict[int, Array](), dict[int, Array]()
-        # backward
+        slack, value = np.zeros((2, len(t)))
+        # output model and backward
         for i in range(n - 1, -1, -1):
             ahead[i] = self._next(i, alpha) if self.look_ahead else np.zeros_like(alpha[:, i])
-            r = t.r[:, i]
-            K[i], low = self.parts[i].kernel(Tables(r, ahead[i], mu[:, i]), index, stretch)
-            N[i] = r @ K[i]
+            own = Tables(r[:, i], ahead[i], mu[:, i])
+            K[i], low = self.parts[i].kernel(own, index, stretch)
+            r[:, i], left = self.parts[i].fit(own, K[i], rounds)
+            slack += self.share[i] * left
+            N[i] = r[:, i] @ K[i]
             raw[:, i] = low - np.log2(N[i])
             if self.look_ahead:
                 alpha[:, i] = raw[:, i] - (mu[:, i] * raw[:, i]).sum((1, 2, 3), keepdims=True)
         # forward
-        shares, value, arrived = np.empty_like(mu), np.zeros(len(t)), dict[int, Array]()
+        arrived = dict[int, Array]()
         for i in range(n):
             for j, _ in self.precedes[i]:
                 if j not in arrived:
-                    arrived[j] = self._arrived(j, t.r[:, j], K[j], N[j], mu[:, j])
+                    arrived[j] = self._arrived(j, r[:, j], K[j], N[j], mu[:, j])
             now = sum((weight * arrived[j] for j, weight in self.precedes[i]), np.zeros(()))
             mu[:, i] = now / now.sum((1, 2, 3), keepdims=True)
-            shares[:, i] = mu[:, i] / N[i]
-            arrived[i] = self._arrived(i, t.r[:, i], K[i], N[i], mu[:, i])
+            arrived[i] = self._arrived(i, r[:, i], K[i], N[i], mu[:, i])
             gained = (mu[:, i] * raw[:, i]).sum((1, 2, 3)) - (arrived[i] * ahead[i]).sum((1, 2, 3))
             value += self.share[i] * gained
-        # output model
-        seen = mu.sum(-1, keepdims=True)
-        c = np.divide(
-            shares @ np.stack([K[i] for i in range(n)], 1).swapaxes(3, 4),
-            seen,
-            out=np.ones_like(t.r),
-            where=seen > UNSEEN,
-        )
-        r = np.maximum(t.r * c, FLOOR)
-        slack = (self._shares(seen) * seen)[..., 0] * np.log2(np.maximum(c.max(-1), 1))
-        return Tables(r / r.sum(-1, keepdims=True), alpha, mu), value, slack.sum((1, 2, 3))
+        return Tables(r, alpha, mu), value, slack
 
     def _arrived(self, phase: int, r: Array, K: Array, N: Array, mu: Array) -> Array:
         """The law of (window, state) one step after this one."""

@@ -18,7 +18,7 @@ from veilstream.core.memory import KernelStep, MemoryPolicy, newest, spread
 from veilstream.core.problem import Problem
 from veilstream.core.steady import Moves, Rates, stationary_law
 from veilstream.solvers.memory import split
-from veilstream.solvers.sweep import UNSEEN, Tables, floored, gains
+from veilstream.solvers.sweep import UNSEEN, Tables, fitted, floored, gains
 
 
 class MemorySweep:
@@ -43,8 +43,8 @@ class MemorySweep:
     def seen(self, mu: Array) -> Array:
         return np.asarray(mu.sum(-1, keepdims=True))
 
-    def normalised(self, r: Array) -> Array:
-        return floored(r)
+    def total(self, x: Array) -> Array:
+        return np.asarray(x.sum(-1, keepdims=True))
 
     def kernel(self, t: Tables, index: Index, stretch: Array | float = 1.0) -> tuple[Array, Array]:
         """B as runs x S x Z, scaled to a largest entry of 1 for each z, and that scale in bits."""
@@ -53,24 +53,31 @@ class MemorySweep:
         low = follow.min(1, keepdims=True)
         return np.exp2(low - follow), low
 
-    def __call__(self, t: Tables, index: Index, stretch: Array | float = 1.0) -> tuple[Tables, Array, Array]:
+    def __call__(
+        self, t: Tables, index: Index, stretch: Array | float = 1.0, rounds: int = 0
+    ) -> tuple[Tables, Array, Array]:
         """One sweep; as `sweep.Sweep.__call__`."""
         B, low = self.kernel(t, index, stretch)
-        R = spread(t.r, self.next)
+        seen, led = self.seen(t.mu), np.broadcast_to(self.next, t.r.shape)
+
+        def better(r: Array) -> tuple[Array, Array, Array]:
+            N = spread(r, self.next) @ B
+            to = np.take_along_axis((t.mu / N) @ B.swapaxes(1, 2), led, 2)
+            c = np.divide(to, seen, out=np.ones_like(r), where=seen > UNSEEN)
+            return floored(r * c, sums=False), (t.mu * np.log2(N)).sum(-1, keepdims=True), c
+
+        r, c = fitted(better, t.r, self.total, rounds)
+        slack = (seen[..., 0] * np.log2(np.maximum(c.max(-1), 1))).sum(1)
+        R = spread(r, self.next)
         N = R @ B
         change = low - np.log2(N) - t.alpha
-        share = t.mu / N
-        mu = self.moves.step((R.swapaxes(1, 2) @ share) * B)
-        seen = self.seen(t.mu)
-        led = np.take_along_axis(share @ B.swapaxes(1, 2), np.broadcast_to(self.next, t.r.shape), 2)
-        c = np.divide(led, seen, out=np.ones_like(t.r), where=seen > UNSEEN)
-        slack = (seen[..., 0] * np.log2(np.maximum(c.max(-1), 1))).sum(1)
+        mu = self.moves.step((R.swapaxes(1, 2) @ (t.mu / N)) * B)
         value = (t.mu * change).sum((1, 2), dtype=float)
         gain = gains(t.mu.sum(1), (t.mu * change).sum(1), self.absorption).astype(self.dtype)[:, None]
         alpha = t.alpha + self.lazy * (change - gain)
         mu = t.mu + self.lazy * (mu - t.mu)
         mu /= mu.sum((1, 2), keepdims=True)
-        return Tables(floored(t.r * c, sums=False), alpha, mu), value, slack
+        return Tables(r, alpha, mu), value, slack
 
     def settle(self, t: Tables, index: Index) -> None:
         pass

@@ -101,13 +101,14 @@ def meet(
         return replace(min(enough, key=lambda p: p.distortion), startup_bits=0.0), 0.0
     plain, clocked = solver.least(problem), problem.chain.phases > 1
     rough = plain.rough(problem)
-    end = exact_end(problem, rough)
     axis.check()
     tell = progress or (lambda share, what: None)
     many = len(problem.chain) >= MANY  # one weight and on from there: each takes long
     weights = nearby_weights(problem, rough, constraint, course) if clocked else first_weights(problem)
     weights = weights[len(weights) // 2 :][:1] if many and not clocked else weights
     looked = rough.points(problem, weights, lambda share, what: tell(share / 3, what))
+    beyond = any(axis.within(p) == isinstance(constraint, Average) for p in looked)  # on its side of the limit
+    end = [] if many and beyond else exact_end(problem, rough)
     trail = Trail(axis, [*silent, *end], list(zip(weights.tolist(), looked, strict=True)))
     trail.close_in(problem, rough, ROUNDS if many else ROUGHLY, ROUGH, lambda share, what: tell((1 + share) / 3, what))
     if trail.ends[1] is None:
@@ -117,7 +118,10 @@ def meet(
     if any(p is trail.ends[0] for p in end):
         end = exact_end(problem, plain)
     weights = trail.next_weight() * (np.ones(1) if clocked or many else BESIDE)
-    points = plain.points(problem, weights, lambda share, what: tell((2 + share) / 3, what))
+    if plain.carries(problem):
+        points = [plain.near(problem, weights[0], trail.nearest(weights[0]))]
+    else:
+        points = plain.points(problem, weights, lambda share, what: tell((2 + share) / 3, what))
     full = Trail(axis, [*silent, *end, *trail.points], list(zip(weights.tolist(), points, strict=True)), trail.elastic)
     full.close_in(problem, plain, ROUNDS, RIGHT[clocked])
     best, (left, right) = full.best, full.ends
@@ -178,6 +182,10 @@ class Trail:
         own = [w for w, p in self.tried if p is point]
         return own[0] if own else slope(left, right) if right is not None else self.tried[0][0]
 
+    def nearest(self, weight: float) -> Point:
+        """The point that was tried at the nearest weight."""
+        return min(self.tried, key=lambda one: abs(np.log(one[0] / weight)))[1]
+
     def right(self, close: float) -> bool:
         """Whether the limit is met: nearly, or so that a chord of the hull would hardly be better."""
         if any(self.axis.within(p) and self.axis.of(p) >= (1 - close) * self.axis.limit for p in self.points):
@@ -194,22 +202,25 @@ class Trail:
             if self.right(close) or self.straight:
                 return
             weight = self.next_weight()
-            near = min(self.tried, key=lambda one: abs(np.log(one[0] / weight)))[1]
-            self.tried.append((weight, solver.near(problem, weight, near)))
+            self.tried.append((weight, solver.near(problem, weight, self.nearest(weight))))
             if progress:
                 progress((k + 1) / rounds, f"weight {weight:.4g}")
 
     @property
     def crossing(self) -> tuple[float, float, float, float] | None:
-        """Two neighbouring weights, on logarithms, and how far they are over the limit: one is, the other is not."""
+        """Two neighbouring weights and how far they are over the limit, all on logarithms: one is, the other is not."""
         tried = sorted(self.tried, key=lambda one: one[0])
-        at = np.log([w for w, _ in tried])
-        over = np.array([self.axis.of(p) for _, p in tried]) - self.axis.limit
+        at, over = np.log([w for w, _ in tried]), np.array([self.over(p) for _, p in tried])
         crossed = np.flatnonzero((over[1:] > 0) != (over[:-1] > 0))
         if not crossed.size:
             return None
         k = min(crossed, key=lambda k: at[k + 1] - at[k])
         return float(at[k]), float(at[k + 1]), float(over[k]), float(over[k + 1])
+
+    def over(self, point: Point) -> float:
+        """log (limited quantity / limit)."""
+        limit = max(self.axis.limit, 1e-300)
+        return float(np.log(max(self.axis.of(point) / limit, 1e-9)))
 
     @property
     def straight(self) -> bool:
@@ -220,12 +231,15 @@ class Trail:
     @property
     def elastic(self) -> float:
         """d log (limited quantity) / d log (weight) around the limit."""
-        found, limit = self.crossing, self.axis.limit
-        if found is not None and limit > 0:
-            a, b, over_a, over_b = found
-            rise = (np.log(max(limit + over_b, 1e-9 * limit)) - np.log(max(limit + over_a, 1e-9 * limit))) / (b - a)
-            return float(np.sign(rise) * np.clip(abs(rise), 0.2, 5.0))
         known = ELASTIC if self.axis.unit == "bits" else -ELASTIC
+        found = self.crossing
+        if found is None and len(self.tried) > 1:  # the two nearest to the limit, on one side of it
+            (w, p), (v, q) = sorted(self.tried, key=lambda one: abs(self.over(one[1])))[:2]
+            found = (float(np.log(w)), float(np.log(v)), self.over(p), self.over(q)) if w != v else None
+        if found is not None:
+            a, b, over_a, over_b = found
+            rise = (over_b - over_a) / (b - a)
+            return float(np.sign(known) * np.clip(rise * np.sign(known), 0.2, 5.0))
         return known if self._elastic is None else self._elastic
 
     def next_weight(self) -> float:
@@ -233,10 +247,10 @@ class Trail:
         found = self.crossing
         if found is not None:
             a, b, over_a, over_b = found
-            return float(np.exp(a + (b - a) * np.clip(over_a / (over_a - over_b), 0.1, 0.9)))
-        weight, point = min(self.tried, key=lambda one: abs(self.axis.of(one[1]) - self.axis.limit))
-        ratio = self.axis.limit / max(self.axis.of(point), 1e-9 * self.axis.limit, 1e-300)
-        far = float(np.log(max(ratio, 1e-9))) / self.elastic
+            inside = over_a + 0.5 * RIGHT[0]  # a little within the limit
+            return float(np.exp(a + (b - a) * np.clip(inside / (over_a - over_b), 0.05, 0.95)))
+        weight, point = min(self.tried, key=lambda one: abs(self.over(one[1])))
+        far = -self.over(point) / self.elastic
         far += np.sign(far) * 0.3 * RIGHT[0] / abs(self.elastic)  # a little over, so that it is crossed
         return weight * float(np.exp(np.clip(far, -np.log(LONGEST), np.log(LONGEST))))
 
@@ -341,4 +355,4 @@ def share_time(problem: Problem, within: Point, beyond: Point, axis: Axis) -> Po
         block *= 2
     if axis.other(point) >= axis.other(within):
         return within
-    return replace(point, startup_bits=within.startup_bits)
+    return replace(point, startup_bits=within.startup(problem))

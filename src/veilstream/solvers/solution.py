@@ -20,7 +20,7 @@ from veilstream.core.held_out import HeldOut
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Budget, Problem
-from veilstream.core.steady import long_run
+from veilstream.core.steady import long_run, startup_bits
 from veilstream.shown import Rows, Shown, picture
 
 Progress = Callable[[float, str], None]  # fraction done, what is going on
@@ -63,6 +63,12 @@ class Point:
 
     def objective(self, weight: float) -> float:
         return self.leakage + weight * self.distortion
+
+    def startup(self, problem: Problem) -> float | None:
+        """`startup_bits`, computed where that was put off until the point is the one asked for."""
+        if self.startup_bits is not None or self.policy.law_steps(problem.chain) is None:
+            return self.startup_bits
+        return startup_bits(problem, self.policy, self.leakage)
 
     @classmethod
     def of(cls, problem: Problem, policy: Policy) -> "Point":
@@ -123,6 +129,10 @@ class Solver(ABC):
         """The best point for this weight, from one found at another."""
         return self.points(problem, np.array([weight]))[0]
 
+    def carries(self, problem: Problem) -> bool:
+        """Whether `near` finds as good a point as `points`: then nothing is begun afresh on the way to a limit."""
+        return False
+
     def grown(self, problem: Problem, weight: float, point: Point) -> Point:
         """The point found at this weight, with a memory made to measure where that leaks less."""
         return point
@@ -152,7 +162,7 @@ class Solution(Shown):
     >>> import veilstream as vs
     >>> solution = vs.solve("builtin:grid2x3-toy", avg=0.6, certify=True, certify_seconds=1)
     >>> solution
-    <Solution grid2x3-toy: 0.1569 bits per step at distortion 0.6, causal-ba>
+    <Solution grid2x3-toy: 0.1570 bits per step at distortion 0.6, causal-ba>
     >>> solution.leakage_lower <= solution.leakage, 0 <= solution.gap < 0.05
     (True, True)
     """

@@ -13,7 +13,7 @@ from veilstream.core.local.pattern import Pattern, Products
 from veilstream.core.local.policy import FLOOR, START, LocalPolicy, Sparse
 from veilstream.core.problem import Problem
 from veilstream.core.steady import Rates, stationary_law
-from veilstream.solvers.sweep import UNSEEN, Tables, gains
+from veilstream.solvers.sweep import UNSEEN, Tables, fitted, gains
 
 MOST_STEPS, SETTLED = 60, 1e-6  # of mu between two looks; total variation in a step
 
@@ -49,10 +49,9 @@ class SparseSweep:
         windows = np.stack([np.bincount(p.entry_window, m, len(p.windows)) for m in mu]).astype(self.dtype)
         return windows[:, p.output_window]
 
-    def normalised(self, r: Array) -> Array:
+    def total(self, x: Array) -> Array:
         p = self.pattern
-        r = np.maximum(r / p.by_output(r)[:, p.output_window], self.dtype.type(FLOOR))
-        return r / p.by_output(r)[:, p.output_window]
+        return np.asarray(p.by_output(x)[..., p.output_window])
 
     def kernel(self, alpha: Array, i: int, stretch: float = 1.0) -> tuple[Array, Array]:
         """K of one run, scaled to a largest entry of 1 for each (s', z), and that scale in bits."""
@@ -62,39 +61,45 @@ class SparseSweep:
         low = np.minimum.reduceat(follow, p.row_start)
         return np.exp2(low[p.kernel_row] - follow), low
 
-    def __call__(self, t: Tables, index: Index, stretch: Array | float = 1.0) -> tuple[Tables, Array, Array]:
+    def __call__(
+        self, t: Tables, index: Index, stretch: Array | float = 1.0, rounds: int = 0
+    ) -> tuple[Tables, Array, Array]:
         """One sweep of the runs `index`: new tables, value, slack, as `Sweep`."""
         stretches = np.broadcast_to(np.ravel(stretch), len(index))
-        runs = [self._one(t.r[j], t.alpha[j], t.mu[j], i, stretches[j]) for j, i in enumerate(index)]
+        runs = [self._one(t.r[j], t.alpha[j], t.mu[j], i, stretches[j], rounds) for j, i in enumerate(index)]
         r, alpha, mu, value, slack = zip(*runs, strict=True)
         return Tables(np.stack(r), np.stack(alpha), np.stack(mu)), np.array(value), np.array(slack)
 
     def _one(
-        self, r: Array, alpha: Array, mu: Array, i: int, stretch: float
+        self, r: Array, alpha: Array, mu: Array, i: int, stretch: float, rounds: int
     ) -> tuple[Array, Array, Array, float, float]:
         p, products = self.pattern, self.products
-        # backward
         K, low = self.kernel(alpha, i, stretch)
+        windows = np.bincount(p.entry_window, mu, len(p.windows))
+        seen = windows[p.output_window]
+
+        def better(r: Array) -> tuple[Array, Array, Array]:
+            N = products.normaliser(r, K)
+            c = np.divide(products.outputs(mu / N), seen, out=np.ones_like(r), where=seen > UNSEEN, casting="same_kind")
+            new = np.maximum(r * c, self.dtype.type(FLOOR))
+            fit: Array = np.bincount(p.entry_window, mu * np.log2(N), len(p.windows)).astype(float)
+            return new / self.total(new), fit[p.output_window], c
+
+        # output model
+        r, c = fitted(better, r, self.total, rounds)
+        slack = float(windows @ np.log2(np.maximum(np.maximum.reduceat(c, p.output_start[:-1]), 1)))
+        # backward
         N = products.normaliser(r, K)
         change = low[p.entry_row] - np.log2(N) - alpha
         # forward
-        share = mu / N
-        arrived = self.lead @ products.arrived(r, K, share)
-        # output model
-        windows = np.bincount(p.entry_window, mu, len(p.windows))
-        seen = windows[p.output_window]
-        c = np.divide(products.outputs(share), seen, out=np.ones_like(r), where=seen > UNSEEN, casting="same_kind")
-        new = np.maximum(r * c, self.dtype.type(FLOOR))
-        best = np.maximum.reduceat(c, p.output_start[:-1])
-        slack = float(windows @ np.log2(np.maximum(best, 1)))
+        arrived = self.lead @ products.arrived(r, K, mu / N)
         gained = mu.astype(np.float64) * change
         if self.look_ahead:
             law, by_state = (np.bincount(p.entry_state, x, p.n_states).astype(float) for x in (mu, gained))
             gain = gains(law, by_state, self.absorption)[p.entry_state].astype(self.dtype)
             alpha = alpha + self.lazy * (change - gain)
         mu = mu + self.lazy * (arrived - mu)
-        new /= p.by_output(new)[p.output_window]
-        return new, alpha, mu / mu.sum(), float(gained.sum()), slack
+        return r, alpha, mu / mu.sum(), float(gained.sum()), slack
 
     def settle(self, t: Tables, index: Index) -> None:
         """mu of the present policy, by steps of it alone: without, values on slowly mixing chains mislead."""

@@ -2,16 +2,17 @@
 
 A memory s holds the last w released symbols, s = (o, s') with o the oldest; after y it is (s', y). With cost C in bits:
 
-    K(s',z,y)  = 2^-( C(z,y) + sum_z' P(z,z') alpha_(s',y)(z') )        backward: value of what follows
+    K(s',z,y)  = 2^-( C(z,y) + sum_z' P(z,z') alpha_(s',y)(z') )        value of what follows
     N(s,z)     = sum_y r(y|s) K(s',z,y),   a_s(y|z) = r(y|s) K(s',z,y) / N(s,z)
-    alpha_s(z) <- -log2 N(s,z) - g                                      g: the gain, so that alpha stays bounded
+    r(y|s)     <- sum_z mu(s,z) a_s(y|z) / mu(s)                        output model: one step, or several (`fitted`)
+    alpha_s(z) <- -log2 N(s,z) - g                                      backward; g: the gain, which keeps alpha bounded
     mu(s,z)    <- law of the next (s,z) under a                         forward
-    r(y|s)     <- sum_z mu(s,z) a_s(y|z) / mu(s)                        output model
 
 K does not depend on o, so every line is a product of matrices and no |Y|^w x |Z| x |Y| array is ever made.
 Shapes: B batch, O = |Y| oldest symbols, S' = |Y|^(w-1) the others, S = O S', Y outputs, Z states.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,6 +25,7 @@ from veilstream.core.problem import Problem
 from veilstream.core.steady import DENSE_LIMIT, Moves, Rates, WindowStep, stationary_law
 from veilstream.core.window import WindowPolicy
 
+FARTHEST, LEAP = 30.0, 10.0  # of a step thrown ahead: its length in steps, and its size in log r
 UNSEEN = 1e-250  # the law of a window below which its output model is left alone
 
 
@@ -56,13 +58,15 @@ class Sweeping(Protocol):
         ...
 
     def start(self, r: Array) -> Tables: ...
-    def __call__(self, t: Tables, index: Index, stretch: Array | float = 1.0) -> tuple[Tables, Array, Array]: ...
+    def __call__(
+        self, t: Tables, index: Index, stretch: Array | float = 1.0, rounds: int = 0
+    ) -> tuple[Tables, Array, Array]: ...
     def seen(self, mu: Array) -> Array:
         """The law of the window of every r(y|s), in a shape that fits r."""
         ...
 
-    def normalised(self, r: Array) -> Array:
-        """r floored and normalised."""
+    def total(self, x: Array) -> Array:
+        """sum over y of x(s,y), in a shape that fits r."""
         ...
 
     def settle(self, t: Tables, index: Index) -> None: ...
@@ -110,8 +114,8 @@ class Sweep:
     def seen(self, mu: Array) -> Array:
         return np.asarray(mu.sum(-1, keepdims=True))
 
-    def normalised(self, r: Array) -> Array:
-        return floored(r)
+    def total(self, x: Array) -> Array:
+        return np.asarray(x.sum(-1, keepdims=True))
 
     def kernel(self, t: Tables, index: Index, stretch: Array | float = 1.0) -> tuple[Array, Array]:
         """K as B x S' x Y x Z, scaled to a largest entry of 1 for each (s', z), and that scale in bits."""
@@ -124,35 +128,44 @@ class Sweep:
         low = follow.min(2, keepdims=True)
         return np.exp2(low - follow), low
 
-    def __call__(self, t: Tables, index: Index, stretch: Array | float = 1.0) -> tuple[Tables, Array, Array]:
-        """One sweep of the batch entries `index`, costs stretched (annealing).
+    def __call__(
+        self, t: Tables, index: Index, stretch: Array | float = 1.0, rounds: int = 0
+    ) -> tuple[Tables, Array, Array]:
+        """One sweep of the batch entries `index`, costs stretched (annealing), r fitted in so many rounds (`fitted`).
 
-        Returns the new tables, the value per step, and how far r is from the best for this mu and alpha: Blahut's
+        Returns the new tables, the value per step, and how far r was from the best for this mu and alpha: Blahut's
         bound sum_s mu(s) max_y log2 c_s(y), both in bits, per batch entry.
         """
-        # backward
         K, low = self.kernel(t, index, stretch)
-        N = t.r @ K
+        r, slack = self.fit(t, K, rounds)
+        # backward
+        N = r @ K
         change = low - np.log2(N) - t.alpha  # T alpha - alpha
         # forward
-        share = t.mu / N
-        arrived = self.moves.step((t.r.swapaxes(2, 3) @ share) * K)
+        arrived = self.moves.step((r.swapaxes(2, 3) @ (t.mu / N)) * K)
         if self.window:
             mu = self.by_oldest(arrived.reshape(len(t), self.O * self.Sp, -1))
         else:
             mu = arrived.sum(2, keepdims=True)
-        # output model
-        seen = self.seen(t.mu)
-        c = np.divide(share @ K.swapaxes(2, 3), seen, out=np.ones_like(t.r), where=seen > UNSEEN)
-        r = np.maximum(t.r * c, FLOOR)
-        slack = (seen[..., 0] * np.log2(np.maximum(c.max(-1), 1))).sum((1, 2))
         value = (t.mu * change).sum((1, 2, 3), dtype=float)
         gain = gains(t.mu.sum((1, 2)), (t.mu * change).sum((1, 2)), self.absorption)
         gain = gain.astype(self.dtype)[:, None, None]
         alpha = t.alpha + self.lazy * (change - gain) if self.look_ahead else t.alpha
         mu = t.mu + self.lazy * (mu - t.mu)
         mu /= mu.sum((1, 2, 3), keepdims=True)
-        return Tables(r / r.sum(-1, keepdims=True), alpha, mu), value, slack
+        return Tables(r, alpha, mu), value, slack
+
+    def fit(self, t: Tables, K: Array, rounds: int) -> tuple[Array, Array]:
+        """A better output model for this law and kernel, and how far the old one was from the best, in bits."""
+        seen = self.seen(t.mu)
+
+        def better(r: Array) -> tuple[Array, Array, Array]:
+            N = r @ K
+            c = np.divide((t.mu / N) @ K.swapaxes(2, 3), seen, out=np.ones_like(r), where=seen > UNSEEN)
+            return floored(r * c, sums=False), (t.mu * np.log2(N)).sum(-1, keepdims=True), c
+
+        r, c = fitted(better, t.r, self.total, rounds)
+        return r, (seen[..., 0] * np.log2(np.maximum(c.max(-1), 1))).sum((1, 2))
 
     def settle(self, t: Tables, index: Index) -> None:
         """Newton's step, where the tables are small: mu and alpha of the present policy, solved for and not iterated.
@@ -204,20 +217,29 @@ def gains(mu: Array, change: Array, absorption: Array) -> Array:
     return ((change @ absorption) / np.maximum(in_class, 1e-300)) @ absorption.T
 
 
-def extrapolate(sweep: Sweeping, first: Tables, second: Tables, third: Tables, cap: Array) -> Tables:
-    """`third` with its output model thrown ahead along the last two moves of log r (SQUAREM, Varadhan & Roland 2008).
+def fitted(
+    better: Callable[[Array], tuple[Array, Array, Array]], r: Array, total: Callable[[Array], Array], rounds: int
+) -> tuple[Array, Array]:
+    """The output model, nearer to the best for this law and kernel; and the first c.
 
-        l0, l1, l2 = log r,   u = l1 - l0,   v = (l2 - l1) - u,   step = |u| / |v| in [1, cap]
+    better: one step of Blahut and Arimoto's, r c, with the likelihood of each row before it and c. A convex problem for
+    each row, on which these steps are slow: so in every round log r is thrown ahead along its last two moves (SQUAREM,
+    Varadhan & Roland 2008), row by row, and where a row is worse for it that is taken back.
+
+        l0, l1, l2 = log r,   u = l1 - l0,   v = (l2 - l1) - u,   step = |u| / |v| in [1, FARTHEST]
         l = l0 + 2 step u + step^2 v                               step = 1 gives l2 back
-
-    Norms weigh (s,y) by its probability. Without this the last per mille takes thousands of sweeps.
     """
-    l0, l1, l2 = np.log(first.r), np.log(second.r), np.log(third.r)
-    u = l1 - l0
-    v = l2 - l1 - u
-    weight = sweep.seen(first.mu) * first.r
-    axes = tuple(range(1, u.ndim))
-    ratio = (weight * u**2).sum(axes) / np.maximum((weight * v**2).sum(axes), 1e-300)
-    step = np.clip(np.sqrt(ratio), 1, cap).astype(u.dtype).reshape(-1, *[1] * len(axes))
-    r = np.exp(np.clip(l0 + 2 * step * u + step**2 * v, l2 - 20, l2 + 20))
-    return Tables(sweep.normalised(r), third.alpha, third.mu)
+    r1, _, first = better(r)
+    for _ in range(rounds):
+        r2, before, _ = better(r1)
+        l0, l1, l2 = np.log(r), np.log(r1), np.log(r2)
+        u = l1 - l0
+        v = l2 - l1 - u
+        step = np.sqrt(total(r * u * u) / np.maximum(total(r * v * v), 1e-30))
+        step = np.clip(step, 1, FARTHEST).astype(r.dtype, copy=False)
+        ahead = np.exp(np.clip(l0 + step * (2 * u + step * v), l2 - LEAP, l2 + LEAP))
+        ahead /= total(ahead)
+        r3, after, _ = better(ahead)
+        worse = after < before
+        r, r1 = np.where(worse, r1, ahead), np.where(worse, r2, r3)
+    return r1, first
