@@ -20,6 +20,7 @@ ASKED = [
     "total",
     "pooling",
     "certificates",
+    "policies",
 ]  # when named: minutes, most on recorded data
 EXAMPLES = """
 Examples:

@@ -226,7 +226,7 @@ class Search:
             yield
             if settled or not self.going(until):
                 break
-        if self.known is None:
+        if self.known is None or x.size * len(self.P) <= LARGE_PAIRS:
             self.reach(attained(self.P, self.cost, x.next, x.m))
         return x
 

@@ -11,7 +11,7 @@ from time import perf_counter
 import numpy as np
 
 from veilstream.solvers.bounds.alternation import SMALLEST_LAW
-from veilstream.solvers.bounds.certify import Certificate, Start, certify
+from veilstream.solvers.bounds.certify import LARGEST_PAIRS, Certificate, Start, certify
 from veilstream.solvers.bounds.cyclic import certify_cycle
 from veilstream.solvers.bounds.local import certify_locally, local_pattern
 from veilstream.solvers.bounds.witness import NATS
@@ -85,8 +85,13 @@ def certificate_of(solution: Solution, seconds: float, progress: Progress | None
 
 
 def settled(solution: Solution) -> Start | None:
-    """As many releases as the chain's order as a memory, and what a policy that remembers them does there."""
+    """As many releases as the chain's order as a memory, and what a policy that remembers them does there.
+
+    None where that is too large.
+    """
     problem, chain = solution.problem, solution.problem.chain
+    if problem.n_outputs ** (max(1, chain.order) + 1) * len(chain) > LARGEST_PAIRS:
+        return None
     found = CausalBA(dtype="float64").least_point(problem, solution.weight, solution.policy)
     if found is None:
         return None

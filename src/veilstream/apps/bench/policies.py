@@ -1,0 +1,48 @@
+"""How good policies are, to be compared with an earlier commit's: `veil bench policies --compare EARLIER.json`.
+
+The paper's chains at four weights and three limits at every step (objective, bits), and everybody of $VEIL_DATA at
+three mean limits about readings, 12.5, 25 and 50 % of what revealing nothing costs. A policy that stays a little below
+its limit pays for that: *bits at the limit* moves it there along the curve, by its weight. Processor seconds, one run.
+"""
+
+from veilstream.apps.bench.limits import spent
+from veilstream.apps.bench.records import everybody
+from veilstream.core.builtin import builtin_problem
+from veilstream.core.problem import Average, Instantaneous
+from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.utility import Utility
+from veilstream.solvers import solve
+
+CHAINS = ("grid4x4-q0", "grid4x4-q1", "grid4x4-q2", "grid2x3-toy")
+WEIGHTS, LIMITS = (0.5, 1, 2, 4), (1, 2, 3)
+SHARES = (0.125, 0.25, 0.5)
+Row = dict[str, float | str]
+
+
+def of_chain(name: str) -> Row:
+    weighed = {f"objective, weight {w:g}": solve(builtin_problem(name, Average(w))).objective for w in WEIGHTS}
+    limited = {f"bits, limit {m}": solve(builtin_problem(name, Instantaneous(m))).leakage for m in LIMITS}
+    return {**weighed, **limited}
+
+
+def of_utility(utility: Utility) -> Row:
+    found: Row = {"states": len(utility.chain)}
+    if utility.course is None:
+        return found
+    total = 0.0
+    for share in SHARES:
+        limit = share * utility.blind
+        took, s = spent(solve, utility.problem(Average(limit=limit)), course=utility.course)
+        assert s.record is not None
+        total += took
+        found[f"felt/limit, {share:.1%}"] = s.record.felt / limit
+        found[f"bits at the limit, {share:.1%}"] = s.leakage + s.weight * (s.record.felt - limit)
+    return {**found, "cpu_seconds": total}
+
+
+def run() -> dict[str, Row]:
+    found = {name: of_chain(name) for name in CHAINS}
+    for name, readings in everybody():
+        model = fit_model(readings, FitOptions(hold_out=0.0))
+        found[name] = of_utility(Utility.of(model.chain, model.states, model.record))
+    return found
