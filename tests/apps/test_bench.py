@@ -10,7 +10,20 @@ import veilstream as vs
 from fleetkit import meter_table
 from gatewaykit import NEEDS_MOSQUITTO
 from veilcli import veil
-from veilstream.apps.bench import certificates, core, cycle, data, felt, fleet, gateway, large, resident, survive, total
+from veilstream.apps.bench import (
+    certificates,
+    core,
+    cycle,
+    data,
+    felt,
+    fleet,
+    gateway,
+    large,
+    policies,
+    resident,
+    survive,
+    total,
+)
 from veilstream.apps.bench.mosquitto import mosquitto_command
 from veilstream.core.course import Course
 from veilstream.data.fitting import FitOptions
@@ -166,3 +179,17 @@ def test_a_kept_total_is_kept_in_repeats(tmp_path, monkeypatch):
 def test_a_course_beyond_a_limit_counts_releases():
     course = Course([np.array([0, 1])], [np.zeros(2, int)], [np.array([[0.0, 2.0], [1.0, 0.5]])])
     assert [d.tolist() for d in felt.beyond(course, 1.0).distances] == [[[0, 1], [0, 0]]]
+
+
+@pytest.mark.slow
+def test_policies_of_the_paper_and_of_a_meter(tmp_path, monkeypatch):
+    meters(tmp_path, monkeypatch, A=700)
+    monkeypatch.setattr(policies, "CHAINS", ("grid2x3-toy",))
+    found = policies.run()
+    assert found["grid2x3-toy"]["objective, weight 2"] == pytest.approx(1.2319, rel=2e-3)  # reference.json
+    assert found["grid2x3-toy"]["bits, limit 1"] == pytest.approx(0.502, rel=4e-3)
+    bits, felt_ = (
+        [found["A"][f"{what}, {share:.1%}"] for share in policies.SHARES]
+        for what in ("bits at the limit", "felt/limit")
+    )
+    assert bits[0] > bits[1] > bits[2] > 0 and max(felt_) <= 1.001

@@ -1,8 +1,9 @@
 """How good policies are, to be compared with an earlier commit's: `veil bench policies --compare EARLIER.json`.
 
 The paper's chains at four weights and three limits at every step (objective, bits), and everybody of $VEIL_DATA at
-three mean limits about readings, 12.5, 25 and 50 % of what revealing nothing costs. A policy that stays a little below
-its limit pays for that: *bits at the limit* moves it there along the curve, by its weight. Processor seconds, one run.
+three mean limits about readings, 12.5, 25 and 50 % of the way from the least there is to what revealing nothing costs.
+A policy that stays a little below its limit pays for that: *bits at the limit* moves it there along the curve, by its
+weight. Processor seconds, one run.
 """
 
 from veilstream.apps.bench.limits import spent
@@ -29,9 +30,9 @@ def of_utility(utility: Utility) -> Row:
     found: Row = {"states": len(utility.chain)}
     if utility.course is None:
         return found
-    total = 0.0
+    total, least = 0.0, utility.course.least(utility.problem(Average(weight=1.0)).allowed)
     for share in SHARES:
-        limit = share * utility.blind
+        limit = least + share * (utility.blind - least)
         took, s = spent(solve, utility.problem(Average(limit=limit)), course=utility.course)
         assert s.record is not None
         total += took
