@@ -188,8 +188,7 @@ def test_policies_of_the_paper_and_of_a_meter(tmp_path, monkeypatch):
     found = policies.run()
     assert found["grid2x3-toy"]["objective, weight 2"] == pytest.approx(1.2319, rel=2e-3)  # reference.json
     assert found["grid2x3-toy"]["bits, limit 1"] == pytest.approx(0.502, rel=4e-3)
-    bits, felt_ = (
-        [found["A"][f"{what}, {share:.1%}"] for share in policies.SHARES]
-        for what in ("bits at the limit", "felt/limit")
-    )
-    assert bits[0] > bits[1] > bits[2] > 0 and max(felt_) <= 1.001
+    meter = found["A"]
+    told, close = ([meter[f"{what}, {share:.1%}"] for share in policies.SHARES] for what in ("told", "felt/limit"))
+    assert told[0] > told[1] > told[2] > 0 and max(close) <= 1.001
+    assert 0 < meter["objective, weight 0.25"] < meter["objective, weight 1"] < meter["objective, weight 4"]

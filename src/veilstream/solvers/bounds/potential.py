@@ -200,7 +200,8 @@ def refined(x: Ascent, parent: Index, next: Index, weight: Array, margin: float)
         solved = new.solve(alpha, active, 1)
         new.theta[active] = solved.theta
         found.append(replace(new, active=active, solved=solved))
-    return inside(Ascent(next, alpha, x.own[parent], x.g, found), margin)
+    own = x.own[parent] if x.own.all() else likely(alpha.shape, found)
+    return inside(Ascent(next, alpha, own, x.g, found), margin)
 
 
 def inside(x: Ascent, below: float) -> Ascent:
