@@ -30,7 +30,7 @@ from veilstream.solvers.solution import Progress
 LOOK_EVERY, MOST_SWEEPS, MOST_STEPS = 50, 2000, 100
 GROWTH = 1.5  # of the memory, from round to round
 ENOUGH = 0.003  # relative: how far a memory is exploited before it is split, while the gap is larger than that
-SHARE, SWEPT = 0.3, 0.1  # and of the gap, when that is smaller: steps; sweeps, which cost little
+SHARE, FIRST = 0.3, 0.1  # and of the gap, when that is smaller; the same without memory, and where splitting is dear
 MARGIN = 0.25  # of the gap: how far inside a finer memory starts
 LITTLE = 0.5  # a bound below this part of what is reachable is next to nothing: chains of higher order without memory
 LEAST_BITS = 1e-6  # a gap below this is none
@@ -194,7 +194,7 @@ class Search:
             if k % LOOK_EVERY and perf_counter() < until:
                 continue
             witness, value = alternation.witness(self.products, self.cost, table, self.pi, log_m, alpha)
-            settled = self.offer(witness, value, SWEPT)
+            settled = self.offer(witness, value, FIRST)
             if settled or k >= MOST_SWEEPS or perf_counter() > until:
                 self.reach(attained(self.P, self.cost, table, np.exp(log_m)))
                 yield
@@ -213,7 +213,7 @@ class Search:
 
     def climb(self, x: potential.Ascent, until: float) -> Generator[None, None, potential.Ascent]:
         """Steps on one memory; returns the last iterate."""
-        large = x.size > LARGE_PAIRS
+        large, share = x.size > LARGE_PAIRS, SHARE if x.own.all() else FIRST
         for _ in range(MOST_STEPS):
             x = potential.step(x)
             self.steps += 1
@@ -222,7 +222,7 @@ class Search:
                 x = potential.looked(x)
                 w = x.weights
                 alpha = improve(self.P, x.next, reverse_cost(self.P, self.cost, w), x.alpha, RAISES[large])
-                settled = self.offer(Witness(x.next, w, alpha), x.g + x.gap)
+                settled = self.offer(Witness(x.next, w, alpha), x.g + x.gap, share)
             yield
             if settled or not self.going(until):
                 break
@@ -238,7 +238,7 @@ class Search:
         margin = MARGIN * max(self.reachable - self.bound, LEAST_BITS) * NATS
         return potential.refined(x, parent, table, weight, margin)
 
-    def offer(self, witness: Witness, value: float, share: float = SHARE) -> bool:
+    def offer(self, witness: Witness, value: float, share: float) -> bool:
         """Keep a witness if it proves more. Is it near the most this memory can prove (value, in nats)?"""
         bound = witness.bound(self.products, self.C)
         if bound > self.bound:
