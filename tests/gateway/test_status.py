@@ -276,7 +276,7 @@ def test_a_week_is_told_as_one_without_an_interval_and_no_time_is_cut(tmp_path):
     start = 1_700_000_000
     with core_of(artefact(tmp_path / "p.veil", period_s=1800.0), tmp_path / "s.db") as core:
         core.process([Reading("a", start // 1800 + i, start + 1800 * i, 3.0) for i in range(3)])
-    text = veil("status", tmp_path / "s.db").stdout
+    text = veil("status", "--store", tmp_path / "s.db").stdout
     assert "rung" not in text and re.search(r"2023-11-1\dT\d\d:\d\d:00Z", text), text
     assert " ".join(text.split()).count("1 weeks") == 0
     assert span(Interval(0.5, 0.5, 0.5)) == "0.5" and span(Interval(0.5, 0.4, 0.6)) == "0.5 [0.4, 0.6]"
@@ -285,6 +285,7 @@ def test_a_week_is_told_as_one_without_an_interval_and_no_time_is_cut(tmp_path):
 def test_a_stranger_is_refused_in_a_line(tmp_path):
     with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
         core.process([Reading("a", 0, 0, 3.0)])
+    refused("status", says="name a store or the policy")
     refused("status", tmp_path / "none.db", says="no store or policy")
     refused("status", tmp_path / "p.veil", says="none beside it")
     os.chmod(tmp_path / "s.db", 0o644)

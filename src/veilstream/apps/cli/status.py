@@ -18,14 +18,17 @@ Examples:
 
   veil status policy.veil                      the store beside the policy, also while its gateway runs
 
-  veil status /var/lib/veil/store.db --json
+  veil status --store /var/lib/veil/store.db --json
 
   veil status policy.veil --nats nats://n1:4222 --user worker     the workers' memory; needs their key (POLICY.key)
 """
 
 
 def status(
-    file: Annotated[Path, typer.Argument(metavar="STORE|POLICY", help="The store, or the policy it lies beside.")],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[STORE|POLICY]", help="The store, or the policy it lies beside.")
+    ] = None,
+    store: Annotated[Path | None, typer.Option(help="The store, as veil serve and veil forget name it.")] = None,
     nats: Annotated[str | None, typer.Option(metavar="URL[,URL]", help="Look at the memory of the workers.")] = None,
     nats_key: Annotated[Path | None, typer.Option(help="The workers' key (default: POLICY.key).")] = None,
     nats_creds: Annotated[Path | None, typer.Option(help="Credentials file.")] = None,
@@ -45,6 +48,9 @@ def status(
     """
     from veilstream.apps.cli.common import print_json
 
+    file = file if store is None else store
+    if file is None:
+        raise InputError("name a store or the policy it lies beside: veil status policy.veil")
     if nats is None:
         views, refused = _in_store(file), list[str]()
     else:
