@@ -21,7 +21,7 @@ from veilstream.solvers import solve as solve_problem
 from veilstream.solvers.comfort import about_forbidden, about_later, about_limit, honest
 from veilstream.solvers.curves import Curve
 from veilstream.solvers.search import axis_of
-from veilstream.solvers.solution import Point, Solution, Solver
+from veilstream.solvers.solution import Solution, Solver, mean_distortion
 from veilstream.solvers.totals import solve_total
 from veilstream.units import parse_quantity
 
@@ -235,7 +235,7 @@ class Asked:
         if self.utility.between is None:
             return None
         between = Problem(self.utility.chain, self.utility.between, Average(weight=0.0))
-        return Point.of(between, solution.policy).distortion
+        return mean_distortion(between, solution.policy)
 
     def to_json(self, solution: Solution) -> dict[str, Any]:
         """The solution, and its mean distance between states where the limit is about another."""
