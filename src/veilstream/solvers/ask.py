@@ -82,7 +82,7 @@ def solve(
                 randomised-response, rounding, held, a2c, actor-critic, or a solver of your own
     window      released symbols the policy remembers; None: a memory made to measure
     certify     prove a lower bound that holds for every policy (`certify_seconds` of work)
-    feedback    keep `avg` whatever the person does by a public move every "day", "week", ...; no more than max_bits
+    feedback    correct `avg` by a public move every "day", "week", ...: for long records; no more than max_bits
     distortion  felt (from readings to releases) or states, and squared, zero-one, or a CSV file of costs with names
     show        release points of a public grid this far apart ("1km"), or "states"
     keep_total  values: releases add up to the readings in the mean
