@@ -1,0 +1,137 @@
+"""A public memory of past releases: s' = next(s, y).
+
+Memories that go on alike, whatever is released, form a group: next(s, y) = to(group(s), y). Nothing that looks ahead
+can tell them apart, so an optimal policy has one kernel for each group and not one for each memory. The last w releases
+are |Y|^w memories in |Y|^(w-1) groups: all windows that differ in their oldest release only.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from veilstream.core.information import Array, Index
+from veilstream.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Automaton:
+    group: Index  # S
+    to: Index  # G x |Y|
+
+    def __post_init__(self) -> None:
+        group, to = np.asarray(self.group), np.asarray(self.to)
+        whole = group.dtype.kind in "iu" and to.dtype.kind in "iu" and group.ndim == 1 and to.ndim == 2
+        if not whole or not group.size or not to.size:
+            raise InputError(f"a memory does not fit tables of shape {group.shape} and {to.shape}")
+        if (group < 0).any() or (group >= len(to)).any() or (to < 0).any() or (to >= len(group)).any():
+            raise InputError("the policy's memory leads to states that it does not have")
+        object.__setattr__(self, "group", group.astype(np.int64))
+        object.__setattr__(self, "to", to.astype(np.int64))
+
+    @classmethod
+    def of(cls, next: Index) -> "Automaton":
+        """From the whole table, S x |Y|."""
+        rows, group = np.unique(next, axis=0, return_inverse=True)
+        return cls(group.reshape(-1), rows)
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    @property
+    def n_outputs(self) -> int:
+        return self.to.shape[1]
+
+    def next(self, s: ArrayLike, y: ArrayLike) -> Index:
+        return np.asarray(self.to[self.group[s], y])
+
+    @cached_property
+    def table(self) -> Index:
+        """next(s, y), S x |Y|."""
+        return self.to[self.group]
+
+    @cached_property
+    def apart(self) -> "Automaton":
+        """The same memory with a group for each of its states: for kernels that differ without looking ahead."""
+        return Automaton(np.arange(len(self)), self.table)
+
+    # --- arrays by group -------------------------------------------------------------------------------
+
+    @cached_property
+    def _order(self) -> tuple[Index, Index, Index | None]:
+        """Memories group by group, the kernel of each group, and the way back; groups are of one size or alone."""
+        sizes = np.bincount(self.group, minlength=len(self.to))
+        if (sizes != sizes[0]).any():
+            return np.arange(len(self)), self.group, None
+        order = np.argsort(self.group, kind="stable")
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return order, np.arange(len(self.to)), None if (order == back).all() and (order[:-1] < order[1:]).all() else back
+
+    @property
+    def kernels(self) -> Index:
+        """Which kernel each row of `split` goes with."""
+        return self._order[1]
+
+    def split(self, x: Array) -> Array:
+        """... x S x n -> ... x G x (S / G) x n; every memory by itself where groups differ in size."""
+        order, kernels, back = self._order
+        x = x if back is None else x[..., order, :]
+        return x.reshape(*x.shape[:-2], len(kernels), -1, x.shape[-1])
+
+    def join(self, x: Array) -> Array:
+        """The way back from `split`."""
+        back = self._order[2]
+        x = x.reshape(*x.shape[:-3], -1, x.shape[-1])
+        return x if back is None else x[..., back, :]
+
+    @cached_property
+    def _arrivals(self) -> tuple[Index | None, Any]:
+        """Where all that leads to a memory is found: a permutation, or a sparse matrix S x (rows of split) |Y|."""
+        to = self.to[self.kernels].ravel()
+        if len(to) == len(self) and (np.bincount(to, minlength=len(self)) == 1).all():
+            where = np.empty_like(to)
+            where[to] = np.arange(len(to))
+            return where, None
+        from scipy.sparse import csr_array
+
+        return None, csr_array((np.ones(len(to)), (to, np.arange(len(to)))), shape=(len(self), len(to)))
+
+    def arrive(self, p: Array) -> Array:
+        """sum over what leads to s' of p, ... x G x |Y| x n -> ... x S x n."""
+        where, matrix = self._arrivals
+        flat = p.reshape(*p.shape[:-3], -1, p.shape[-1])
+        if where is not None:
+            return np.asarray(flat[..., where, :])
+        if flat.ndim == 2:
+            return np.asarray(matrix @ flat)
+        return np.stack([self.arrive(part) for part in p])
+
+    def ahead(self, x: Array) -> Array:
+        """x of the memory that follows, ... x S x n -> ... x G x |Y| x n."""
+        return np.asarray(x[..., self.to[self.kernels], :])
+
+
+def window(n_outputs: int, w: int) -> Automaton:
+    """The last w releases, the oldest most significant."""
+    states, groups = n_outputs**w, n_outputs ** max(w - 1, 0)
+    to = np.arange(groups * n_outputs).reshape(groups, n_outputs) % states
+    return Automaton(np.arange(states) % groups, to)
+
+
+def product(one: Automaton, other: Automaton, first: tuple[int, int]) -> tuple[Automaton, Index]:
+    """Both memories at once, as far as they can be reached from `first`: and the two states of each, S x 2."""
+    pairs, seen = [first], {first: 0}
+    rows = []
+    for pair in pairs:  # grows while it is gone through
+        follow = zip(one.table[pair[0]].tolist(), other.table[pair[1]].tolist(), strict=True)
+        row = []
+        for to in follow:
+            if to not in seen:
+                seen[to] = len(pairs)
+                pairs.append(to)
+            row.append(seen[to])
+        rows.append(row)
+    return Automaton.of(np.array(rows)), np.array(pairs)
