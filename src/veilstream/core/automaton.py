@@ -28,14 +28,19 @@ class Automaton:
             raise InputError(f"a memory does not fit tables of shape {group.shape} and {to.shape}")
         if (group < 0).any() or (group >= len(to)).any() or (to < 0).any() or (to >= len(group)).any():
             raise InputError("the policy's memory leads to states that it does not have")
+        if (np.diff(group) < 0).any():
+            raise InputError("the memories of a policy must be numbered group by group")
         object.__setattr__(self, "group", group.astype(np.int64))
         object.__setattr__(self, "to", to.astype(np.int64))
 
     @classmethod
-    def of(cls, next: Index) -> "Automaton":
-        """From the whole table, S x |Y|."""
+    def of(cls, next: Index) -> "tuple[Automaton, Index]":
+        """From the whole table, S x |Y|: memories are numbered anew, group by group; and which each of them was."""
         rows, group = np.unique(next, axis=0, return_inverse=True)
-        return cls(group.reshape(-1), rows)
+        order = np.argsort(group.reshape(-1), kind="stable")
+        number = np.empty_like(order)
+        number[order] = np.arange(len(order))
+        return cls(group.reshape(-1)[order], number[rows]), order
 
     def __len__(self) -> int:
         return len(self.group)
@@ -60,32 +65,18 @@ class Automaton:
     # --- arrays by group -------------------------------------------------------------------------------
 
     @cached_property
-    def _order(self) -> tuple[Index, Index, Index | None]:
-        """Memories group by group, the kernel of each group, and the way back; groups are of one size or alone."""
-        sizes = np.bincount(self.group, minlength=len(self.to))
-        if (sizes != sizes[0]).any():
-            return np.arange(len(self)), self.group, None
-        order = np.argsort(self.group, kind="stable")
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return order, np.arange(len(self.to)), None if (order == back).all() and (order[:-1] < order[1:]).all() else back
-
-    @property
     def kernels(self) -> Index:
-        """Which kernel each row of `split` goes with."""
-        return self._order[1]
+        """Which group each row of `split` is: every group, where all are of one size, or that of every memory."""
+        sizes = np.bincount(self.group, minlength=len(self.to))
+        return np.arange(len(self.to)) if (sizes == sizes[0]).all() else self.group
 
     def split(self, x: Array) -> Array:
         """... x S x n -> ... x G x (S / G) x n; every memory by itself where groups differ in size."""
-        order, kernels, back = self._order
-        x = x if back is None else x[..., order, :]
-        return x.reshape(*x.shape[:-2], len(kernels), -1, x.shape[-1])
+        return x.reshape(*x.shape[:-2], len(self.kernels), -1, x.shape[-1])
 
     def join(self, x: Array) -> Array:
         """The way back from `split`."""
-        back = self._order[2]
-        x = x.reshape(*x.shape[:-3], -1, x.shape[-1])
-        return x if back is None else x[..., back, :]
+        return x.reshape(*x.shape[:-3], -1, x.shape[-1])
 
     @cached_property
     def _arrivals(self) -> tuple[Index | None, Any]:
@@ -115,10 +106,13 @@ class Automaton:
 
 
 def window(n_outputs: int, w: int) -> Automaton:
-    """The last w releases, the oldest most significant."""
-    states, groups = n_outputs**w, n_outputs ** max(w - 1, 0)
-    to = np.arange(groups * n_outputs).reshape(groups, n_outputs) % states
-    return Automaton(np.arange(states) % groups, to)
+    """The last w releases: windows that differ in their oldest release only are neighbours."""
+    if w == 0:
+        return Automaton(np.zeros(1, int), np.zeros((1, n_outputs), int))
+    groups = n_outputs ** (w - 1)
+    later = np.arange(groups)[:, None] * n_outputs + np.arange(n_outputs)  # all but the oldest, and the new release
+    oldest, rest = np.divmod(later, groups)
+    return Automaton(np.repeat(np.arange(groups), n_outputs), rest * n_outputs + oldest)
 
 
 def product(one: Automaton, other: Automaton, first: tuple[int, int]) -> tuple[Automaton, Index]:
@@ -134,4 +128,5 @@ def product(one: Automaton, other: Automaton, first: tuple[int, int]) -> tuple[A
                 pairs.append(to)
             row.append(seen[to])
         rows.append(row)
-    return Automaton.of(np.array(rows)), np.array(pairs)
+    memory, order = Automaton.of(np.array(rows))
+    return memory, np.array(pairs)[order]

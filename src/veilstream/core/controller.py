@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilstream.core.automaton import Automaton, product, window
+from veilstream.core.automaton import Automaton, product
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array, Index, normalised
 from veilstream.core.policy import NO_LAW, Export, Memory, Policy
@@ -65,10 +65,11 @@ class Controller(Policy, kind="controller"):
         a = a[None] if a.ndim == 2 else a
         if not (a >= 0).all() or not np.allclose(a.sum(-1), 1, atol=1e-9):
             raise InputError("every row of a policy's table must be a probability law")
-        memory = window(a.shape[-1], w)
-        if len(memory) != len(a):
-            raise InputError(f"a window of {w} over {a.shape[-1]} releases has {len(memory)} tables, found {len(a)}")
-        return cls(memory.apart, np.ones((1, len(a), a.shape[-1])), a[None], first, window=w)
+        S, Y = len(a), a.shape[-1]
+        if Y**w != S:
+            raise InputError(f"a window of {w} over {Y} releases has {Y**w} tables, found {S}")
+        later = (np.arange(S)[:, None] * Y + np.arange(Y)) % S
+        return cls(Automaton(np.arange(S), later), np.ones((1, S, Y)), a[None], first, window=w)
 
     # --- the loop --------------------------------------------------------------------------------------
 
@@ -201,7 +202,8 @@ def aligned(policies: Sequence[Controller]) -> list[Controller]:
             states.append(np.arange(len(own)))
         else:
             memory, both = product(memory, own, (start, policy.first))
-            states, start = [*(s[both[:, 0]] for s in states), both[:, 1]], 0
+            start = int(np.flatnonzero((both == (start, policy.first)).all(1))[0])
+            states = [*(s[both[:, 0]] for s in states), both[:, 1]]
     if memory is first.automaton:
         return [replace(p, automaton=memory, first=start) for p in policies]
     windows = [p.window for p in policies]
