@@ -42,7 +42,7 @@ class Controller(Policy, kind="controller"):
     kernel: Array  # K: F x G x |Z| x |Y|
     first: int = 0  # the public memory a stream starts from
     turn: Index | None = None  # which phase is at work at each place of a round of steps; None: the phase is the place
-    window: int | None = None  # the memory is that many releases; None: another one
+    window: int | None = None  # type: ignore[assignment]  # the memory is that many releases; None: another one
     chain: MarkovChain | None = None
 
     def __post_init__(self) -> None:
@@ -167,14 +167,29 @@ class Controller(Policy, kind="controller"):
 
     # --- on another memory ---------------------------------------------------------------------------------
 
-    @property
-    def remembers(self) -> int | None:
-        return self.window
+    def at_phase(self, phase: int) -> "Controller":
+        """The policy at work at one phase, for all time."""
+        one = slice(phase, phase + 1)
+        return replace(self, output_model=self.output_model[one], kernel=self.kernel[one], turn=None, chain=None)
 
     def on(self, memory: Automaton, states: Index, first: int) -> "Controller":
         """The same policy on a memory that holds its own; states: which of its own each of those is."""
         r, K = self.output_model[:, states], self.kernel[:, self.automaton.group[states]]
         return replace(self, automaton=memory.apart, output_model=r, kernel=K, first=first)
+
+
+def controller_of(policy: Policy) -> Controller | None:
+    """The finite policy that it is while it makes no public move; None where its memories are not few numbers."""
+    policy = policy.resting
+    if isinstance(policy, Controller):
+        return policy
+    table = policy.table()
+    if table is None:
+        return None
+    S, _, Y = table.shape
+    s, y = np.divmod(np.arange(S * Y), Y)
+    memory = Automaton(np.arange(S), np.asarray(policy.update(s, y)).reshape(S, Y))
+    return Controller(memory, np.ones((1, S, Y)), table[None], int(policy.start()), chain=policy.chain)
 
 
 def schedule(policies: Sequence[Controller], durations: Sequence[int]) -> Controller:

@@ -9,12 +9,12 @@
 A memory is one numpy array; a leading axis, if there is one, runs over streams. `update` takes the channel that was
 really used when another policy's was (a schedule, a ceiling); its own is the default.
 
-Beyond the loop a policy says what it can do, and None where it cannot: nobody asks for its class. A new policy is a
-subclass with its own `kind` in a file of its own; everything else has a default.
+A policy with few memories, which are numbers, has a `table`: whatever is computed of a finite policy is computed of that
+(`controller.controller_of`). A new policy is a subclass with its own `kind` in a file of its own; everything else has a
+default.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -24,7 +24,6 @@ from numpy.typing import ArrayLike, NDArray
 from veilstream.core.chain import MarkovChain
 from veilstream.core.feedback import Feedback
 from veilstream.core.information import Array, Index
-from veilstream.core.steady import LawStep, MemoryStep
 from veilstream.errors import InputError
 
 Memory = NDArray[Any]
@@ -76,31 +75,19 @@ class Policy(ABC):
         """A memory of releases alone stays as it is."""
         return memory
 
-    def at(self, memory: Memory, phase: Index) -> Memory:
-        """The same memory at another phase of the chain's public clock, for policies that look at it."""
+    def at(self, memory: Memory, step: Index) -> Memory:
+        """The same memory at the step with this public number, for policies that look at a clock."""
         return memory
 
     @property
     def moves_by(self) -> Feedback | None:
-        """How its public moves are made, where it makes any: between the rungs of a ladder."""
+        """How its public moves are made, where it makes any: between the rungs of a ladder (`ladder`)."""
         return None
 
     @property
-    def rungs(self) -> int:
-        """Between how many."""
-        return 1
-
-    def rung(self, memory: Memory) -> Index:
-        """The one it is on."""
-        return np.zeros(np.shape(memory), dtype=np.int64)
-
-    def moved(self, memory: Memory, way: Index) -> Memory:
-        """One move that way, at a boundary of its rule."""
-        return memory
-
-    def own_meter(self, chain: MarkovChain) -> Any:
-        """The meter of a policy that the exact one is not exact for."""
-        return None
+    def resting(self) -> "Policy":
+        """The policy that it is while it makes no public move."""
+        return self
 
     # --- the file --------------------------------------------------------------------------------------
 
@@ -128,23 +115,14 @@ class Policy(ABC):
         return replace(self, chain=chain)  # type: ignore[type-var]
 
     @property
-    def remembers(self) -> int | None:
-        """How many of the last releases; None where that is not what it remembers."""
+    def window(self) -> int | None:
+        """How many of the last releases it remembers; None where that is not what it remembers."""
         return None
 
     @property
     def n_memories(self) -> int | None:
         """Its memories are the numbers below this; None where they are not numbers, or too many."""
         return None
-
-    @property
-    def period(self) -> int:
-        """Public phases: steps after which it is at the same point of its schedule again."""
-        return 1
-
-    def shares(self) -> "Sequence[tuple[float, Policy]]":
-        """The policies it is made of, and the share of the time each runs."""
-        return [(1.0, self)]
 
     def table(self, most: float = MAX_TABLE) -> Array | None:
         """a_s(y|z) of every memory s, S x |Z| x |Y|; None if there is none or it has more than `most` entries."""
@@ -162,41 +140,6 @@ class Policy(ABC):
     def columns(self, memory: Memory, y: Index) -> Array:
         """a_s(y|.) of n streams, each with its own memory and release, n x |Z|."""
         return np.asarray(self.channel(memory)[np.arange(len(y)), :, y])
-
-    def phase(self, steps: Index, first: int = 0) -> Index:
-        """Its public phase that many steps after the start of a stream; the start has the public number `first`."""
-        return steps % self.period
-
-    def phase_tables(self) -> Sequence[Array] | None:
-        """Its table at each public phase, over memories that `next_memory` numbers; None where there is none."""
-        table = self.table()
-        return None if table is None else [table]
-
-    def next_memory(self, s: Index, y: Index) -> Index:
-        """s' = next(s, y), of the memories of `phase_tables`."""
-        return self.update(s, y)
-
-    def law_steps(self, chain: MarkovChain) -> Sequence[LawStep] | None:
-        """One step of the law of (memory, state) for each public phase: what its long run is computed from."""
-        table = self.table()
-        if table is None:
-            return None
-        s, y = np.divmod(np.arange(len(table) * self.n_outputs), self.n_outputs)
-        to = self.update(s, y).reshape(len(table), -1)
-        each = [MemoryStep(chain.at(phase), table, to, int(self.start())) for phase in range(chain.phases)]
-        return [each[phase] for phase in chain.around]
-
-    def widened(self, window: int) -> "Policy | None":
-        """The same policy, remembering `window` releases and using no more of them than before."""
-        return None
-
-    def output_model_at(self, windows: Index, y: Index) -> Array | None:
-        """r(y|s) of windows s at least as long as its own, where it has an output model."""
-        return None
-
-    def release_cost(self) -> Array | None:
-        """-log2 K(z,y): bits that a release costs now and later, where that is the same for every memory."""
-        return None
 
 
 KINDS: dict[str, type[Policy]] = {}

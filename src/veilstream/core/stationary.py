@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from veilstream.core.chain import MarkovChain
-from veilstream.core.controller import Controller
+from veilstream.core.controller import Controller, controller_of
 from veilstream.core.information import Array, Index, xlog2
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
@@ -185,14 +185,11 @@ class LongRun:
     """A controller on a chain: one step of the law for each step of a round, and the law that a round leaves alone."""
 
     def __init__(self, chain: MarkovChain, policy: Controller, guess: Array | None = None) -> None:
-        if not computable(policy, chain):
-            raise InputError("this policy has no steady state that can be computed; use evaluate")
         self.chain, self.policy = chain, policy
-        places = policy.turn if policy.turn is not None else None
-        if places is not None:
-            pairs = [(int(f), 0) for f in places]
-        else:
+        if policy.turn is None:
             pairs = [(int(phase) if policy.phases > 1 else 0, int(phase)) for phase in chain.around]
+        else:
+            pairs = [(int(f), 0) for f in policy.turn]
         made = {pair: Step(chain.at(pair[1]), policy, pair[0]) for pair in dict.fromkeys(pairs)}
         self.steps: Sequence[Step] = [made[pair] for pair in pairs]
         self._guess = guess
@@ -270,16 +267,11 @@ def excess_bits(step: Step, mu: Array, distortion: Array, rate: float) -> float:
     return total
 
 
-def computable(policy: Policy, chain: MarkovChain) -> bool:
-    """Whether the long run of a policy can be computed: it is a controller, with no round of its own beside a clock."""
-    if not isinstance(policy, Controller):
-        return False
-    return chain.phases == 1 or (policy.turn is None and policy.phases in (1, chain.phases))
-
-
 def long_run(chain: MarkovChain, policy: Policy) -> LongRun | None:
-    """None where it cannot be computed."""
-    return LongRun(chain, policy) if isinstance(policy, Controller) and computable(policy, chain) else None
+    """None where it cannot be computed: no finite policy, or one with a round of its own beside a clock."""
+    found = controller_of(policy)
+    alike = found is not None and (chain.phases == 1 or (found.turn is None and found.phases in (1, chain.phases)))
+    return LongRun(chain, found) if found is not None and alike else None
 
 
 def rates(problem: Problem, policy: Policy) -> Rates:
@@ -298,7 +290,7 @@ def holds_all(chain: MarkovChain, policy: Policy) -> bool:
         mu(.|s') = sum_z mu(z|s) a_s(y|z) P(z,.) / p(y|s),        s' = next(s, y)
     """
     found = long_run(chain, policy)
-    if found is None or len(found.steps) > 1 or policy.table() is None:
+    if found is None or len(found.steps) > 1 or found.policy.table() is None:
         return False
     [step], [mu] = found.steps, found.laws
     p_s, m = mu.sum(1), mu[..., None] * step.table()  # S x Z x Y

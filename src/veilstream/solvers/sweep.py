@@ -1,37 +1,44 @@
 """One sweep of causal Blahut-Arimoto, as an array program over a batch of weights and starts.
 
-A memory s holds the last w released symbols, s = (o, s') with o the oldest; after y it is (s', y). With cost C in bits:
+A memory s belongs to a group g of memories that go on alike, s' = to(g,y) (`automaton`). With cost C in bits, at the
+public phase f, alpha+ the potential of the phase that follows:
 
-    K(s',z,y)  = 2^-( C(z,y) + sum_z' P(z,z') alpha_(s',y)(z') )        value of what follows
-    N(s,z)     = sum_y r(y|s) K(s',z,y),   a_s(y|z) = r(y|s) K(s',z,y) / N(s,z)
+    K(g,z,y)   = 2^-( C(z,y) + sum_z' P_f(z,z') alpha+_to(g,y)(z') )    value of what follows
+    N(s,z)     = sum_y r(y|s) K(g,z,y),   a_s(y|z) = r(y|s) K(g,z,y) / N(s,z)
     r(y|s)     <- sum_z mu(s,z) a_s(y|z) / mu(s)                        output model: one step, or several (`fitted`)
-    alpha_s(z) <- -log2 N(s,z) - g                                      backward; g: the gain, which keeps alpha bounded
+    alpha_s(z) <- -log2 N(s,z) - gain                                   backward; the gain keeps alpha bounded
     mu(s,z)    <- law of the next (s,z) under a                         forward
 
-K does not depend on o, so every line is a product of matrices and no |Y|^w x |Z| x |Y| array is ever made.
-Shapes: B batch, O = |Y| oldest symbols, S' = |Y|^(w-1) the others, S = O S', Y outputs, Z states.
+Every line is a product of matrices for each group, and no |S| x |Z| x |Y| array is made. With a public clock one sweep
+goes once around backward, then once around forward. Where a phase lasts several steps, or is followed by different ones
+(Friday's last by Saturday's first), what follows is taken as a public chain of phases with the frequencies F of the
+clock, alpha+ = sum_psi F(f,psi) alpha_psi: exact where every step of a day has a phase of its own; in any case what is
+found is judged step by step on the true round.
+
+Shapes: B batch, F phases, G groups of M memories, Y outputs, Z states.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from veilstream.core.automaton import Automaton
+from veilstream.core.controller import Controller
 from veilstream.core.information import Array, Index, normalised
-from veilstream.core.local.policy import FLOOR
-from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
-from veilstream.core.steady import DENSE_LIMIT, Moves, Rates, WindowStep, stationary_law
-from veilstream.core.window import WindowPolicy
+from veilstream.core.stationary import DENSE_LIMIT, LongRun, Moves, Rates, Step, stationary_law
+from veilstream.solvers.memory import split
 
 FARTHEST, LEAP = 30.0, 10.0  # of a step thrown ahead: its length in steps, and its size in log r
-UNSEEN = 1e-250  # the law of a window below which its output model is left alone
+UNSEEN = 1e-250  # the law of a memory below which its output model is left alone
+FLOOR = 1e-9  # least output probability r(y|s): a deployed policy never makes a release impossible
 
 
 @dataclass
 class Tables:
-    """What a sweep improves, laid out B x S' x O x (Y or Z); B x non-zeros in `sparse_sweep`."""
+    """What a sweep improves, B x F x G x M x (Y or Z)."""
 
     r: Array
     alpha: Array
@@ -47,124 +54,107 @@ class Tables:
         self.r[index], self.alpha[index], self.mu[index] = part.r, part.alpha, part.mu
 
 
-class Sweeping(Protocol):
-    """What the driver in `causal_ba` needs of a sweep, dense or sparse."""
-
-    settle_every: int | None  # sweeps; None: ever more rarely
-
-    @property
-    def window(self) -> int | None:
-        """None: a memory made to measure."""
-        ...
-
-    def start(self, r: Array) -> Tables: ...
-    def __call__(
-        self, t: Tables, index: Index, stretch: Array | float = 1.0, rounds: int = 0
-    ) -> tuple[Tables, Array, Array]: ...
-    def seen(self, mu: Array) -> Array:
-        """The law of the window of every r(y|s), in a shape that fits r."""
-        ...
-
-    def total(self, x: Array) -> Array:
-        """sum over y of x(s,y), in a shape that fits r."""
-        ...
-
-    def settle(self, t: Tables, index: Index) -> None: ...
-    def result(self, t: Tables, i: int) -> tuple[Policy, Rates]: ...
-
-
 class Sweep:
-    """The recursion for one chain, one window and a batch of costs (B x Z x Y).
+    """The recursion for one chain, one memory and a batch of costs (B x Z x Y).
 
-    `look_ahead=False` keeps alpha at zero: the myopic policy, Blahut-Arimoto at every window and nothing beyond.
+    `look_ahead=False` keeps alpha at zero: the myopic policy, Blahut-Arimoto at every memory and nothing beyond.
     """
 
-    settle_every: int | None = None
-
     def __init__(
-        self, problem: Problem, cost: Array, window: int, look_ahead: bool = True, dtype: Any = np.float64
+        self,
+        problem: Problem,
+        cost: Array,
+        automaton: Automaton,
+        window: int | None = None,
+        look_ahead: bool = True,
+        dtype: Any = np.float64,
     ) -> None:
         chain = problem.chain
-        self.problem = problem
-        self.moves = Moves(chain, dtype)
+        self.problem, self.automaton, self.window, self.look_ahead = problem, automaton, window, look_ahead
         self.dtype = np.dtype(dtype)
-        self.law = chain.stationary
+        self.moves = [Moves(chain.at(phase), dtype) for phase in range(chain.phases)]
         self.absorption = chain.absorption
-        self.lazy = self.dtype.type(0.5 if chain.period > 1 else 1.0)  # half steps: a periodic law would never settle
+        periodic = chain.phases == 1 and chain.period > 1
+        self.lazy = self.dtype.type(0.5 if periodic else 1.0)  # half steps: a periodic law would never settle
         self.cost = cost.astype(dtype, copy=False).swapaxes(-1, -2)[:, None]  # B x 1 x Y x Z
-        self.window, self.look_ahead = window, look_ahead
-        self.Y = problem.n_outputs
-        self.O = self.Y if window else 1
-        self.Sp = self.Y ** max(window - 1, 0)
+        F = np.zeros((chain.phases, chain.phases))
+        np.add.at(F, (chain.around, np.roll(chain.around, -1)), 1)
+        self.share = (F.sum(1) / len(chain.around)).astype(dtype)  # of the time, in each phase
+        self.follows = [[(int(j), F[i, j] / F[i].sum()) for j in np.flatnonzero(F[i])] for i in range(len(F))]
+        self.precedes = [[(int(i), F[i, j] / F[:, j].sum()) for i in np.flatnonzero(F[:, j])] for j in range(len(F))]
 
     def start(self, r: Array) -> Tables:
-        """From output models r, B x S x Y; no value yet, every window equally likely."""
-        B, S, _ = r.shape
-        mu = np.tile((self.law / S).astype(self.dtype), (B, self.Sp, self.O, 1))
-        return Tables(self.by_oldest(r.astype(self.dtype, copy=False)), np.zeros_like(mu), mu)
-
-    def by_oldest(self, x: Array) -> Array:
-        """B x S x . -> B x S' x O x . (the oldest symbol is the most significant digit of s)."""
-        return x.reshape(len(x), self.O, self.Sp, x.shape[-1]).swapaxes(1, 2)
-
-    def by_window(self, x: Array) -> Array:
-        """B x S' x O x . -> B x S x ."""
-        return x.swapaxes(1, 2).reshape(len(x), self.O * self.Sp, x.shape[-1])
+        """From output models r, B x S x Y or B x F x S x Y; no value yet, every memory equally likely."""
+        chain, phases = self.problem.chain, len(self.moves)
+        r = np.repeat(r[:, None], phases, 1) if r.ndim == 3 else r
+        laws = np.stack([chain.at(phase).stationary for phase in range(phases)])[:, None] / len(self.automaton)
+        mu = np.tile(laws.astype(self.dtype), (len(r), 1, len(self.automaton), 1))
+        split = self.automaton.split
+        return Tables(split(r.astype(self.dtype, copy=False)), split(np.zeros_like(mu)), split(mu))
 
     def seen(self, mu: Array) -> Array:
-        return np.asarray(mu.sum(-1, keepdims=True))
+        """The law of (phase, memory)."""
+        return np.asarray(self.share[:, None, None, None] * mu.sum(-1, keepdims=True))
 
-    def total(self, x: Array) -> Array:
-        return np.asarray(x.sum(-1, keepdims=True))
-
-    def kernel(self, t: Tables, index: Index, stretch: Array | float = 1.0) -> tuple[Array, Array]:
-        """K as B x S' x Y x Z, scaled to a largest entry of 1 for each (s', z), and that scale in bits."""
-        if self.window:
-            after = self.by_window(t.alpha).reshape(len(t), self.Sp, self.Y, -1)
-        else:
-            after = np.broadcast_to(t.alpha, (len(t), 1, self.Y, t.alpha.shape[-1]))
+    def kernel(self, ahead: Array, phase: int, index: Index, stretch: Array | float = 1.0) -> tuple[Array, Array]:
+        """K as B x G x Y x Z, scaled to a largest entry of 1 for each (g, z), and that scale in bits."""
         stretch = np.reshape(stretch, (-1, 1, 1, 1)).astype(self.dtype)
-        follow = self.cost[index] * stretch + self.moves.ahead(after)
+        after = self.automaton.ahead(self.automaton.join(ahead))
+        follow = self.cost[index] * stretch + self.moves[phase].ahead(after)
         low = follow.min(2, keepdims=True)
         return np.exp2(low - follow), low
+
+    def _ahead(self, phase: int, alpha: Array) -> Array:
+        """The potential of what follows this phase, B x G x M x Z."""
+        if not self.look_ahead:
+            return np.zeros_like(alpha[:, phase])
+        (j, weight), *others = self.follows[phase]
+        ahead = alpha[:, j] if not others else self.dtype.type(weight) * alpha[:, j]
+        for j, weight in others:
+            ahead = ahead + self.dtype.type(weight) * alpha[:, j]
+        return np.asarray(ahead)
 
     def __call__(
         self, t: Tables, index: Index, stretch: Array | float = 1.0, rounds: int = 0
     ) -> tuple[Tables, Array, Array]:
         """One sweep of the batch entries `index`, costs stretched (annealing), r fitted in so many rounds (`fitted`).
 
-        Returns the new tables, the value per step, and how far r was from the best for this mu and alpha: Blahut's
+        Returns the new tables, the value per step, and how far r was from the best for its mu and alpha: Blahut's
         bound sum_s mu(s) max_y log2 c_s(y), both in bits, per batch entry.
         """
-        K, low = self.kernel(t, index, stretch)
-        r, slack = self.fit(t, K, rounds)
-        # backward
-        N = r @ K
-        change = low - np.log2(N) - t.alpha  # T alpha - alpha
-        # forward
-        arrived = self.moves.step((r.swapaxes(2, 3) @ (t.mu / N)) * K)
-        if self.window:
-            mu = self.by_oldest(arrived.reshape(len(t), self.O * self.Sp, -1))
-        else:
-            mu = arrived.sum(2, keepdims=True)
-        value = (t.mu * change).sum((1, 2, 3), dtype=float)
-        gain = gains(t.mu.sum((1, 2)), (t.mu * change).sum((1, 2)), self.absorption)
-        gain = gain.astype(self.dtype)[:, None, None]
-        alpha = t.alpha + self.lazy * (change - gain) if self.look_ahead else t.alpha
-        mu = t.mu + self.lazy * (mu - t.mu)
-        mu /= mu.sum((1, 2, 3), keepdims=True)
+        phases = range(len(self.moves))
+        r, alpha, mu = t.r.copy(), t.alpha.copy(), t.mu.copy()
+        K, N = dict[int, Array](), dict[int, Array]()
+        value, slack = np.zeros((2, len(t)))
+        for f in reversed(phases):  # output model, backward
+            K[f], low = self.kernel(self._ahead(f, alpha), f, index, stretch)
+            r[:, f], left = self.fit(r[:, f], mu[:, f], K[f], rounds)
+            N[f] = r[:, f] @ K[f]
+            change = low - np.log2(N[f]) - alpha[:, f]  # T alpha - alpha
+            value += self.share[f] * (mu[:, f] * change).sum((1, 2, 3), dtype=float)
+            slack += self.share[f] * left
+            if self.look_ahead:
+                gain = gains(mu[:, f].sum((1, 2)), (mu[:, f] * change).sum((1, 2)), self.absorption)
+                alpha[:, f] += self.lazy * (change - gain.astype(self.dtype)[:, None, None])
+        for f in phases:  # forward
+            now = np.zeros((), self.dtype)
+            for j, weight in self.precedes[f]:
+                shown = (r[:, j].swapaxes(2, 3) @ (mu[:, j] / N[j])) * K[j]
+                now = now + self.dtype.type(weight) * self.moves[j].step(self.automaton.arrive(shown))
+            law = mu[:, f] + self.lazy * (self.automaton.split(now) - mu[:, f])
+            mu[:, f] = law / law.sum((1, 2, 3), keepdims=True)
         return Tables(r, alpha, mu), value, slack
 
-    def fit(self, t: Tables, K: Array, rounds: int) -> tuple[Array, Array]:
+    def fit(self, r: Array, mu: Array, K: Array, rounds: int) -> tuple[Array, Array]:
         """A better output model for this law and kernel, and how far the old one was from the best, in bits."""
-        seen = self.seen(t.mu)
+        seen = mu.sum(-1, keepdims=True)
 
         def better(r: Array) -> tuple[Array, Array, Array]:
             N = r @ K
-            c = np.divide((t.mu / N) @ K.swapaxes(2, 3), seen, out=np.ones_like(r), where=seen > UNSEEN)
-            return floored(r * c, sums=False), (t.mu * np.log2(N)).sum(-1, keepdims=True), c
+            c = np.divide((mu / N) @ K.swapaxes(2, 3), seen, out=np.ones_like(r), where=seen > UNSEEN)
+            return floored(r * c), (mu * np.log2(N)).sum(-1, keepdims=True), c
 
-        r, c = fitted(better, t.r, self.total, rounds)
+        r, c = fitted(better, r, rounds)
         return r, (seen[..., 0] * np.log2(np.maximum(c.max(-1), 1))).sum((1, 2))
 
     def settle(self, t: Tables, index: Index) -> None:
@@ -174,41 +164,56 @@ class Sweep:
 
         Chains that mix slowly would otherwise need thousands of sweeps. `t` changes in place.
         """
-        chain = self.problem.chain
-        S, Z = self.O * self.Sp, len(chain)
-        if S * Z > DENSE_LIMIT or len(chain.closed_classes) > 1:
+        chain, S = self.problem.chain, len(self.automaton)
+        if chain.phases > 1 or S * len(chain) > DENSE_LIMIT or len(chain.closed_classes) > 1:
             return
-        K, low = self.kernel(t, index)
-        N = t.r @ K
-        improved = self.by_window(low - np.log2(N)).reshape(len(t), -1)
-        old = self.by_window(t.alpha).reshape(len(t), -1)
-        r = self.by_window(t.r)
-        mu, alpha = np.empty((2, len(t), S, Z))
+        K, low = self.kernel(t.alpha[:, 0], 0, index)
+        improved = (low - np.log2(t.r[:, 0] @ K)).reshape(len(t), -1)
         for i in range(len(t)):
-            step = WindowStep(chain, r[i], K[i].swapaxes(1, 2), self.window)
-            T = step.transition()
-            mu[i] = stationary_law(step, chain)
-            one_step = improved[i] - T @ old[i]
-            gain = mu[i].ravel() @ one_step
-            alpha[i] = np.linalg.solve(np.eye(S * Z) - T + mu[i].ravel(), one_step - gain).reshape(S, Z)
-        t.mu = self.by_oldest(mu)
-        if self.look_ahead:
-            t.alpha = self.by_oldest(alpha)
+            step = Step(chain, self._policy(t, K[i : i + 1, None], i))
+            T, law = step.transition(), stationary_law(step, chain)
+            one_step = improved[i] - T @ t.alpha[i].ravel()
+            gain = law.ravel() @ one_step
+            if self.look_ahead:
+                left = np.eye(len(T)) - T + law.ravel()
+                t.alpha[i] = np.linalg.solve(left, one_step - gain).reshape(t.alpha[i].shape)
+            t.mu[i] = law.reshape(t.mu[i].shape)
 
-    def result(self, t: Tables, i: int) -> tuple[WindowPolicy, Rates]:
+    def _policy(self, t: Tables, K: Array, i: int) -> Controller:
+        """K: 1 x F x G x Y x Z."""
+        join, memory = self.automaton.join, self.automaton
+        kernel = K[0].swapaxes(-1, -2)
+        if len(memory.kernels) != len(memory.to):  # one for each memory: those of a group are alike
+            kernel = kernel[:, np.unique(memory.group, return_index=True)[1]]
+        first = int(join(t.mu[i]).mean(0).sum(-1).argmax())
+        return Controller(memory, join(t.r[i]), kernel, first, window=self.window, chain=self.problem.chain)
+
+    def result(self, t: Tables, i: int) -> tuple[Controller, Rates]:
         """The policy that run i has found, and its rates in the long run."""
-        one, chain = t.take(np.array([i])), self.problem.chain
-        K = self.kernel(one, np.array([i]))[0][0].swapaxes(1, 2)
-        mu = self.by_window(one.mu)[0]
-        policy = WindowPolicy(self.by_window(one.r)[0], K, self.window, first=int(mu.sum(1).argmax()))
-        [step] = policy.law_steps(chain)
-        law = stationary_law(step, chain, mu.astype(float) / mu.sum())
-        return policy, step.rates(law, self.problem.distortion)
+        one, at = t.take(np.array([i])), np.array([i])
+        K = np.stack([self.kernel(self._ahead(f, one.alpha), f, at)[0] for f in range(len(self.moves))], 1)
+        policy, chain = self._policy(one, K, 0), self.problem.chain
+        guess = self.automaton.join(one.mu[0, chain.around[0]]).astype(float)
+        return policy, LongRun(chain, policy, guess / guess.sum()).rates(self.problem.distortion)
+
+    def refined(self, t: Tables, n_states: int) -> "tuple[Sweep, Tables]":
+        """The same with a finer memory, split where it forgets most; for one run on a chain without a clock."""
+        memory = self.automaton
+        K = self.kernel(t.alpha[:, 0], 0, np.zeros(1, int))[0][0]
+        a = t.r[0, 0][..., None] * K[:, None]  # G x M x Y x Z
+        m = (a * (t.mu[0, 0] / a.sum(2))[:, :, None]).reshape(len(memory), *a.shape[2:])
+        parent, to, weight = split(self.problem.chain.transition, memory.table, m.astype(float), n_states)
+        finer, order = Automaton.of(to)
+        share = weight / np.maximum(np.bincount(parent, weight)[parent], 1e-300)
+        r, alpha, mu = (memory.join(x)[:, :, parent[order]] for x in (t.r, t.alpha, t.mu))
+        mu = mu * share[order].astype(self.dtype)[:, None]
+        sweep = Sweep(self.problem, self.cost[:, 0].swapaxes(-1, -2), finer, None, self.look_ahead, self.dtype)
+        return sweep, Tables(*map(finer.split, (r, alpha, mu / mu.sum((2, 3), keepdims=True))))
 
 
-def floored(r: Array, sums: bool = True) -> Array:
-    """r with no entry below FLOOR, normalised; sums: whether it still has to be."""
-    return normalised(np.maximum(normalised(r) if sums else r, FLOOR))
+def floored(r: Array) -> Array:
+    """r with no entry below FLOOR, normalised."""
+    return normalised(np.maximum(r, FLOOR))
 
 
 def gains(mu: Array, change: Array, absorption: Array) -> Array:
@@ -217,9 +222,7 @@ def gains(mu: Array, change: Array, absorption: Array) -> Array:
     return ((change @ absorption) / np.maximum(in_class, 1e-300)) @ absorption.T
 
 
-def fitted(
-    better: Callable[[Array], tuple[Array, Array, Array]], r: Array, total: Callable[[Array], Array], rounds: int
-) -> tuple[Array, Array]:
+def fitted(better: Callable[[Array], tuple[Array, Array, Array]], r: Array, rounds: int) -> tuple[Array, Array]:
     """The output model, nearer to the best for this law and kernel; and the first c.
 
     better: one step of Blahut and Arimoto's, r c, with the likelihood of each row before it and c. A convex problem for
@@ -235,10 +238,9 @@ def fitted(
         l0, l1, l2 = np.log(r), np.log(r1), np.log(r2)
         u = l1 - l0
         v = l2 - l1 - u
-        step = np.sqrt(total(r * u * u) / np.maximum(total(r * v * v), 1e-30))
-        step = np.clip(step, 1, FARTHEST).astype(r.dtype, copy=False)
-        ahead = np.exp(np.clip(l0 + step * (2 * u + step * v), l2 - LEAP, l2 + LEAP))
-        ahead /= total(ahead)
+        size = (r * u * u).sum(-1, keepdims=True) / np.maximum((r * v * v).sum(-1, keepdims=True), 1e-30)
+        step = np.clip(np.sqrt(size), 1, FARTHEST).astype(r.dtype, copy=False)
+        ahead = normalised(np.exp(np.clip(l0 + step * (2 * u + step * v), l2 - LEAP, l2 + LEAP)))
         r3, after, _ = better(ahead)
         worse = after < before
         r, r1 = np.where(worse, r1, ahead), np.where(worse, r2, r3)

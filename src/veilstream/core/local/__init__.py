@@ -1,1 +1,0 @@
-"""The same protocols over the non-zeros alone: many states, local moves, local releases."""
