@@ -18,13 +18,11 @@ if TYPE_CHECKING:  # for those who read types; a test holds it against the table
     from veilstream.core.belief import BeliefPolicy
     from veilstream.core.builtin import builtin, builtin_problem
     from veilstream.core.chain import MarkovChain
+    from veilstream.core.controller import Controller, schedule
     from veilstream.core.evaluate import Evaluation, evaluate
-    from veilstream.core.local.policy import LocalPolicy
     from veilstream.core.policy import Policy
     from veilstream.core.problem import Average, Both, Budget, Instantaneous, Problem
     from veilstream.core.release import Releaser, release_many
-    from veilstream.core.schedule import Schedule
-    from veilstream.core.window import WindowPolicy
     from veilstream.data.fit import fit
     from veilstream.data.model import FittedModel
     from veilstream.data.recording import Recording
@@ -43,9 +41,9 @@ _HOMES = {
     "veilstream.audit.assemble": ["Assessment"],
     "veilstream.core.builtin": ["builtin", "builtin_problem"],
     "veilstream.core.chain": ["MarkovChain"],
+    "veilstream.core.controller": ["Controller", "schedule"],
     "veilstream.core.evaluate": ["Evaluation", "evaluate"],
     "veilstream.core.belief": ["BeliefPolicy"],
-    "veilstream.core.local.policy": ["LocalPolicy"],
     "veilstream.core.policy": ["Policy"],
     "veilstream.core.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
     "veilstream.data.fit": ["fit"],
@@ -54,8 +52,6 @@ _HOMES = {
     "veilstream.data.states": ["StateSpace"],
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
     "veilstream.core.release": ["Releaser", "release_many"],
-    "veilstream.core.schedule": ["Schedule"],
-    "veilstream.core.window": ["WindowPolicy"],
     "veilstream.solvers.ask": ["curve", "solve"],
     "veilstream.solvers.curves": ["Curve"],
     "veilstream.solvers.solution": ["Solution"],
@@ -71,13 +67,13 @@ __all__ = [
     "BeliefPolicy",
     "Both",
     "Budget",
+    "Controller",
     "Curve",
     "Evaluation",
     "FittedModel",
     "ImpossibleObservation",
     "InputError",
     "Instantaneous",
-    "LocalPolicy",
     "MarkovChain",
     "Policy",
     "Problem",
@@ -85,10 +81,8 @@ __all__ = [
     "ReleaseTransformer",
     "Releaser",
     "Report",
-    "Schedule",
     "Solution",
     "StateSpace",
-    "WindowPolicy",
     "__version__",
     "audit",
     "builtin",

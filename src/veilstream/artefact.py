@@ -23,14 +23,10 @@ from numpy.typing import NDArray
 
 from veilstream.container import pack, unpack, write
 from veilstream.core import belief as _belief  # noqa: F401  (every kind of policy a file may hold)
-from veilstream.core import by_clock as _by_clock  # noqa: F401
+from veilstream.core import controller as _controller  # noqa: F401
 from veilstream.core import ladder as _ladder  # noqa: F401
-from veilstream.core import memory as _memory  # noqa: F401
 from veilstream.core import sampled as _sampled  # noqa: F401
-from veilstream.core import schedule as _schedule  # noqa: F401
-from veilstream.core import window as _window  # noqa: F401
 from veilstream.core.chain import MarkovChain
-from veilstream.core.local import policy as _local  # noqa: F401
 from veilstream.core.policy import Policy, restore
 from veilstream.core.problem import Problem
 from veilstream.core.written import export_chain, export_constraint, restore_chain, restore_constraint
@@ -360,9 +356,8 @@ def _restore_policy(meta: Any, arrays: dict[str, NDArray[Any]], chain: MarkovCha
 
 def _check_own_chain(policy: Policy, chain: MarkovChain, name: str) -> None:
     """The file holds one chain: a policy that was made for another cannot be in it."""
-    for _, part in policy.shares():
-        for what in ("transition", "initial", "cycle"):
-            carried, own = getattr(part.chain, what, None), getattr(chain, what, None)
-            same = own is not None and carried is not None and carried.shape == own.shape
-            if carried is not None and not (same and np.abs(carried - own).max() <= SAME_CHAIN):
-                raise InputError(f"{name}: the policy was made for another chain than the file's (its {what} differs)")
+    for what in ("transition", "initial", "cycle"):
+        carried, own = getattr(policy.chain, what, None), getattr(chain, what, None)
+        same = own is not None and carried is not None and carried.shape == own.shape
+        if carried is not None and not (same and np.abs(carried - own).max() <= SAME_CHAIN):
+            raise InputError(f"{name}: the policy was made for another chain than the file's (its {what} differs)")

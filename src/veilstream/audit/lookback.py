@@ -13,9 +13,10 @@ import numpy as np
 
 from veilstream.audit.bayes import by_symbol
 from veilstream.core.chain import MarkovChain
+from veilstream.core.controller import controller_of
 from veilstream.core.information import Array, Index, entropy
 from veilstream.core.policy import Policy
-from veilstream.core.steady import stationary_law, steps_of
+from veilstream.core.stationary import LongRun
 
 MAX_CELLS = 1 << 24  # (window, state) pairs held at once
 
@@ -26,17 +27,19 @@ def window_law(chain: MarkovChain, policy: Policy, lookback: int, current: bool 
 
     current: the window ends with y_t, the release of the very step that is guessed; else with y_{t-1}.
     """
-    Y, S = policy.n_outputs, policy.n_memories
-    if S is None or chain.phases > 1 or S * Y**lookback * len(chain) > MAX_CELLS:
+    found, Y = controller_of(policy), policy.n_outputs
+    if found is None or chain.phases > 1 or found.places > 1:
         return None
-    [step] = steps_of(policy, chain)
-    law = stationary_law(step, chain)  # of (own memory, state); then of (own memory and releases since, state)
+    S = found.n_memories
+    if S * Y**lookback * len(chain) > MAX_CELLS:
+        return None
+    [law] = LongRun(chain, found).laws  # of (own memory, state); then of (own memory and releases since, state)
     memory, releases = np.arange(S), np.zeros(S, dtype=np.int64)
     for k in range(lookback):
-        joint = law[:, None] * policy.channel(memory).swapaxes(1, 2)  # with the release that follows
+        joint = law[:, None] * found.channel(memory).swapaxes(1, 2)  # with the release that follows
         law = (joint if current and k == lookback - 1 else joint @ chain.transition).reshape(-1, len(chain))
         y = np.tile(np.arange(Y), len(memory))
-        memory, releases = policy.next_memory(np.repeat(memory, Y), y), np.repeat(releases, Y) * Y + y
+        memory, releases = found.update(np.repeat(memory, Y), y), np.repeat(releases, Y) * Y + y
         alike, which = np.unique(memory * Y**lookback + releases, return_inverse=True)
         memory, releases = np.divmod(alike, Y**lookback)
         law = summed(law, which, len(alike))

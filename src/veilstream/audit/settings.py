@@ -12,11 +12,11 @@ from veilstream.audit.lookback import window_law
 from veilstream.audit.measures import NATS, Measure, anchor_places, measure, per_trace, surprise
 from veilstream.audit.traces import Ints, Traces
 from veilstream.core.chain import MarkovChain
+from veilstream.core.controller import Controller
 from veilstream.core.information import Array, entropy
 from veilstream.core.interval import Interval, ratio_interval
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
-from veilstream.core.window import WindowPolicy
 from veilstream.data.crossval import blocks_of
 from veilstream.errors import ImpossibleObservation, InputError
 
@@ -252,8 +252,8 @@ def histories(sequences: Sequence[Ints], order: int) -> int:
 
 def comparisons(chain: MarkovChain, data: Traces) -> dict[str, tuple[Policy, Traces]]:
     """The same adversary when nothing is released, and when the true symbol is."""
-    blind: Policy = WindowPolicy.of_table(np.ones((len(chain), 1)))
-    open_: Policy = WindowPolicy.of_table(np.eye(chain.n_symbols)[chain.symbols])
+    blind: Policy = Controller.of_table(np.ones((len(chain), 1)))
+    open_: Policy = Controller.of_table(np.eye(chain.n_symbols)[chain.symbols])
     one = data.first_copies()
     return {
         "nothing": (blind, replace(one, y=np.zeros_like(one.y))),

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.chain import MarkovChain
+from veilstream.core.controller import Controller
 from veilstream.core.meter import Streams, Unmetered
 from veilstream.core.policy import Policy
 from veilstream.core.release import Mechanism
@@ -28,7 +29,6 @@ class Traces:
     y: Ints  # streams x steps, releases
     lengths: Ints  # streams, falling
     origin: Ints  # streams: which trace each is a copy of
-    phase: Ints  # streams: steps the policy's public phase had run on before the first; 0 for a policy without
     first: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # streams: public numbers of the first steps
 
     def __post_init__(self) -> None:
@@ -64,16 +64,12 @@ class Traces:
         return self._take(np.isin(self.origin, traces))
 
     def _take(self, which: Any) -> "Traces":
-        of_streams = self.lengths[which], self.origin[which], self.phase[which], self.first[which]
+        of_streams = self.lengths[which], self.origin[which], self.first[which]
         return Traces(self.z[which], self.y[which], *of_streams)
 
     def start(self, mechanism: Mechanism) -> Streams:
-        """The public state at the first step of every stream: the policy has run on, nothing is known of the stream."""
-        s = mechanism.start(len(self.lengths), self.first)
-        for k in np.unique(self.phase[self.phase > 0]):
-            here = self.phase == k
-            s.memory[here] = mechanism.policy.skip(s.memory[here], int(k))
-        return s
+        """The public state at the first step of every stream."""
+        return mechanism.start(len(self.lengths), self.first)
 
 
 def release(
@@ -86,7 +82,7 @@ def release(
     """Every path of states released `copies` times by the policy's own loop.
 
     first: the public number of each path's first step, which a public clock looks at.
-    Where the policy has a public phase the streams start spread evenly over its period: short traces see all of it.
+    Under a schedule the streams start spread evenly over its round: short traces see all of it.
     """
     if not len(paths) or copies < 1:
         raise InputError("an audit needs at least one trace and one copy of it")
@@ -96,10 +92,10 @@ def release(
     order = np.argsort(-lengths, kind="stable")
     origin = np.repeat(np.arange(len(paths)), copies)[order]
     lengths = lengths[order]
-    phase = np.zeros(n, np.int64)
-    if policy.period > 1:
+    later = np.zeros(n, np.int64)
+    if isinstance(policy, Controller) and policy.turn is not None:
         turns = copies if copies > 1 else n
-        phase = ((np.arange(n) % turns + rng.random()) * policy.period / turns).astype(np.int64)[order]
+        later = ((np.arange(n) % turns + rng.random()) * policy.places / turns).astype(np.int64)[order]
     z = np.zeros((n, int(lengths[0])), np.int64)
     for row, i in zip(z, origin, strict=True):
         row[: len(paths[i])] = paths[i]
@@ -107,7 +103,7 @@ def release(
         raise InputError(f"the traces hold state {z.max()}, the policy knows 0..{policy.n_states - 1}")
     y = np.zeros_like(z)
     steps = np.zeros(len(paths), np.int64) if first is None else np.asarray(first, np.int64)
-    traces = Traces(z, y, lengths, origin, phase, steps[origin])
+    traces = Traces(z, y, lengths, origin, steps[origin] + later)
     mechanism = Mechanism(policy, meter=Unmetered())
     s = traces.start(mechanism)
     for t in range(z.shape[1]):

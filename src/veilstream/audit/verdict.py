@@ -14,7 +14,7 @@ from veilstream.core.information import entropy
 from veilstream.core.interval import Z95, Interval
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
-from veilstream.core.steady import holds_all
+from veilstream.core.stationary import holds_all, long_run
 from veilstream.errors import InputError
 from veilstream.solvers.solution import SURE, Level, Point
 from veilstream.units import noun
@@ -49,7 +49,7 @@ def claim_of(provenance: Mapping[str, Any], problem: Problem, policy: Policy) ->
             _number(said, "leakage_se") or 0.0,
             told != Level.ESTIMATED and not holds_all(problem.chain, policy),
         )
-    if policy.law_steps(problem.chain) is None:
+    if long_run(problem.chain, policy) is None:
         return None
     own = Point.of(problem, policy)
     once = most if own.startup_bits is None else own.startup_bits

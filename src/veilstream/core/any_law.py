@@ -21,10 +21,14 @@ releases tell more than n g + span(V) bits, where a gap keeps the memory. With V
 largest of the channels' capacities, gap or not; V counts that a memory which tells much cannot always be come back to.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from veilstream.core.controller import Controller, controller_of
 from veilstream.core.feedback import MOVE_BITS
 from veilstream.core.information import Array, Index, divergence, dot
+from veilstream.core.ladder import Ladder
 from veilstream.core.meter import capacity
 from veilstream.core.policy import Policy
 from veilstream.core.problem import output_law
@@ -56,29 +60,26 @@ def density_at(b: Array, a_y: Array, z: Index) -> Array:
 
 def worst_rate(policy: Policy) -> float | None:
     """Bits per step, released or missed, that no data whatever can exceed in the long run; None: too many memories."""
-    rule, tables = policy.moves_by, policy.phase_tables()
-    if rule is not None:  # the largest capacity on any rung, and what a move tells at every boundary
-        most = largest_capacity(policy)
-        return None if most is None else most + MOVE_BITS / rule.every
-    if tables is None or tables[0].size > MOST_ENTRIES:
+    if isinstance(policy, Ladder):  # the largest capacity on any rung, and what a move tells at every boundary
+        parts = [rung.at_phase(phase) for rung in policy.policies for phase in range(rung.phases)]
+        most = largest_capacity(parts)
+        return None if most is None else most + MOVE_BITS / policy.feedback.every
+    found = controller_of(policy)
+    if found is None:
         return None
-    kinds, a = {id(table): table for table in tables}, tables[0]
-    memories = np.arange(len(a))
-    if len(kinds) > 1 or policy.n_memories is None or (policy.skip(memories) != memories).any():
-        # what a gap does to the phase is public, and may be anything: V = 0
-        return max(float(capacity(table, ROUGH, ROUNDS)[0].max()) for table in kinds.values())
-    s, y = np.divmod(np.arange(len(a) * policy.n_outputs), policy.n_outputs)
-    return worst_of(a, policy.next_memory(s, y).reshape(len(a), -1))[0]
+    if found.phases > 1:  # what a gap does to the phase is public, and may be anything: V = 0
+        return largest_capacity([found.at_phase(phase) for phase in range(found.phases)])
+    a = found.table(MOST_ENTRIES)
+    return None if a is None else worst_of(a, found.automaton.table)[0]
 
 
-def largest_capacity(policy: Policy) -> float | None:
-    """Of all channels of a ladder, rung by rung; a rung that is soon known to have less is not looked at further."""
-    n = policy.n_memories
-    if n is None or n // policy.rungs * policy.n_states * policy.n_outputs > MOST_ENTRIES:
-        return None
+def largest_capacity(parts: Sequence[Controller]) -> float | None:
+    """Of all channels of these; a part that is soon known to have less is not looked at further."""
     most = 0.0
-    for memories in np.split(np.arange(n), policy.rungs):
-        a = policy.channel(memories)
+    for part in parts:
+        a = part.table(MOST_ENTRIES)
+        if a is None:
+            return None
         if capacity(a, ROUGH, LEAST_ROUNDS)[0].max() > most:
             most = max(most, float(capacity(a, ROUGH, ROUNDS)[0].max()))
     return most

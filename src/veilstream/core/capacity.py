@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from veilstream.core.controller import Controller
 from veilstream.core.information import Array, entropy
 from veilstream.core.meter import Streams, Unmetered
 from veilstream.core.policy import Policy
@@ -63,10 +64,10 @@ class CapacityMeter(Unmetered):
 
 def most_bits(policy: Policy) -> float:
     """Bits per step that no data whatever can exceed: over all memories where they are few enough to look at."""
-    parts = [part for _, part in policy.shares()]
-    if parts != [policy]:
-        return max(map(most_bits, parts))
-    n, Y = policy.n_memories, policy.n_outputs
+    policy, Y = policy.resting, policy.n_outputs
+    if isinstance(policy, Controller) and policy.places > 1:
+        return max(most_bits(policy.at_phase(phase)) for phase in range(policy.phases))
+    n = policy.n_memories
     if n is None or n * policy.n_states * Y > KEPT * 4:
         return float(np.log2(Y))
     return min(max(capacity_of(policy.channel(np.array([m]))[0])[0] for m in range(n)), float(np.log2(Y)))

@@ -28,7 +28,7 @@ be paid. A gap that leaves little doubt leads back to the filter.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +37,12 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.feedback import MOVE_BITS
 from veilstream.core.information import Array, Index, dot, entropy
 from veilstream.core.meter import Streams
-from veilstream.core.phased import Phased
 from veilstream.core.policy import Memory
 from veilstream.core.potential import Proof, Rung
 from veilstream.core.problem import leakage, output_law, posterior
+
+if TYPE_CHECKING:
+    from veilstream.core.ladder import Ladder
 
 MOST_DOUBT = 0.5  # bits: steps cost at most 2^0.5 times what the filter says, or another charge is taken
 NO_DOUBT = 0.05  # bits: so little that a stream that has saved nothing goes by the filter all the same
@@ -76,7 +78,7 @@ class MeterState(NamedTuple):
 class Charge:
     """Bits by the filter, the potential or the truth."""
 
-    rungs: Phased
+    rungs: "Ladder"
     chain: MarkovChain
     proof: Proof
 
@@ -119,7 +121,7 @@ class Charge:
         return np.asarray(np.exp2(now.doubt) * bits)
 
     def _rates_at(self, s: Streams) -> Array:
-        rung, phase, after = self.rungs.index(s.memory), self.chain.phase(s.step), self.chain.phase(s.step + 1)
+        rung, phase, after = self.rungs.rung(s.memory), self.chain.phase(s.step), self.chain.phase(s.step + 1)
         bits = np.empty(len(rung))
         for pair in {*zip(phase.tolist(), after.tolist(), strict=True)}:
             here = (phase == pair[0]) & (after == pair[1])
@@ -157,7 +159,7 @@ class Charge:
         doubt = np.minimum(self._each(self._doubt, k, s.step)[:, 0], np.where(now.charge == FILTER, now.doubt, np.inf))
         back, potential = unsure & (doubt <= MOST_DOUBT), now.charge == POTENTIAL
         back &= (now.charge != TRUTH) | (doubt <= NO_DOUBT)
-        gap = np.take_along_axis(self._each(self._gap, k, s.step), self.rungs.index(s.memory)[:, None], -1)[:, 0]
+        gap = np.take_along_axis(self._each(self._gap, k, s.step), self.rungs.rung(s.memory)[:, None], -1)[:, 0]
         bits[potential & ~back] = gap[potential & ~back]
         return bits, gone.where(back, charge=FILTER, doubt=doubt).packed()
 
@@ -166,7 +168,7 @@ class Charge:
 
     def move(self, s: Streams, to: Memory, since: Index) -> tuple[Array, Array]:
         now, phase = MeterState.of(s.belief), self.chain.phase(s.step)
-        rung, goal = self.rungs.index(s.memory), self.rungs.index(to)
+        rung, goal = self.rungs.rung(s.memory), self.rungs.rung(to)
         saved, doubt = np.maximum(now.truth - s.total, 0), np.empty(len(since))
         for k in np.unique(since).tolist():
             here = since == k

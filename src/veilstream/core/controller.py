@@ -114,12 +114,19 @@ class Controller(Policy, kind="controller"):
         place, s = np.divmod(np.asarray(memory, np.int64), len(self.automaton))
         return np.asarray((place + k) % self.places * len(self.automaton) + s)
 
+    def place_at(self, step: Index) -> Index:
+        """The place in a round of steps with these public numbers: by the chain's clock, or counted."""
+        if self.turn is None and self.chain is not None and self.chain.phases == self.phases:
+            return self.chain.phase(step)
+        return np.asarray(step) % self.places
+
+    def phase_at(self, step: Index) -> Index:
+        return self.place_at(step) if self.turn is None else self.turn[self.place_at(step)]
+
     def at(self, memory: Memory, step: Index) -> Memory:
         if self.places == 1:
             return memory
-        clocked = self.turn is None and self.chain is not None and self.chain.phases == self.phases
-        place = self.chain.phase(step) if clocked and self.chain is not None else np.asarray(step) % self.places
-        return np.asarray(place * len(self.automaton) + memory % len(self.automaton))
+        return np.asarray(self.place_at(step) * len(self.automaton) + memory % len(self.automaton))
 
     # --- one row or column of it -------------------------------------------------------------------------
 
@@ -190,6 +197,14 @@ def controller_of(policy: Policy) -> Controller | None:
     s, y = np.divmod(np.arange(S * Y), Y)
     memory = Automaton(np.arange(S), np.asarray(policy.update(s, y)).reshape(S, Y))
     return Controller(memory, np.ones((1, S, Y)), table[None], int(policy.start()), chain=policy.chain)
+
+
+def release_cost(policy: Policy) -> Array | None:
+    """-log2 K(z,y): bits that a release costs now and later, where that is the same for every memory."""
+    if not isinstance(policy, Controller) or policy.kernel.shape[:2] != (1, 1):
+        return None
+    with np.errstate(divide="ignore"):
+        return np.asarray(-np.log2(policy.kernel[0, 0]))
 
 
 def schedule(policies: Sequence[Controller], durations: Sequence[int]) -> Controller:

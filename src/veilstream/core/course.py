@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from veilstream.core.any_law import density, density_at
 from veilstream.core.chain import MarkovChain
+from veilstream.core.controller import controller_of
 from veilstream.core.feedback import Excess
 from veilstream.core.information import Array, Index
 from veilstream.core.meter import ByParts, Channels, Follower, HistoryMeter, Listener, Meter, Unmetered
@@ -134,41 +135,38 @@ class Course:
 
     def costs(self, policy: Policy) -> list[Array]:
         """Mean distance at every step, stream by stream."""
-        tables, Y = policy.phase_tables(), policy.n_outputs
-        n = policy.n_memories if tables is None else len(tables[0])
-        if n is None or (tables is None and (policy.period > 1 or policy.moves_by is not None)):
+        found = None if policy.moves_by is not None else controller_of(policy)
+        if found is None:
             drawn = self.run(policy, Unmetered()).each
             assert drawn is not None
             return np.split(drawn[0], np.cumsum([len(z) for z in self.states])[:-1])
-        every = np.arange(n)
-        at = [0] if tables is None else [next(k for k, other in enumerate(tables) if other is a) for a in tables]
+        parts, memory = [found.at_phase(f) for f in range(found.phases)], found.automaton
+        n, Y = len(memory), found.n_outputs
+        every, to = np.arange(n), memory.table.ravel()
+        plain = np.array_equal(memory.table, np.tile(np.arange(Y), (n, 1)))  # the memory is the last release
 
         @lru_cache(max(1, MOST_MOVES // (n * Y)))
-        def rows(k: int, x: int) -> Array:
-            """a_s(.|x) of every memory, S x |Y|, from the k-th table."""
-            return policy.rows(every, np.full(n, x)) if tables is None else np.ascontiguousarray(tables[k][:, x])
+        def rows(f: int, x: int) -> Array:
+            """a_s(.|x) of every memory, S x |Y|, at phase f."""
+            return parts[f].rows(every, np.full(n, x))
 
-        s, y = np.divmod(np.arange(n * Y), Y)
-        to = policy.next_memory(s, y)
-        plain = np.array_equal(to, y)  # the memory is the last release
-
-        def moved(p: Array, k: int, x: int) -> Array:
-            a = rows(k, x)
+        def moved(p: Array, f: int, x: int) -> Array:
+            a = rows(f, x)
             return p @ a if plain else np.bincount(to, (p[:, None] * a).ravel(), n).astype(float)
 
-        found, start = [], np.eye(n)[first_memory(policy)]
+        costs = []
         for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
-            which = np.array(at)[policy.phase(np.arange(len(z)) + np.cumsum(gaps), first)]
-            laws, p = np.empty((len(z), n)), start
-            for t, (k, x) in enumerate(zip(which.tolist(), z.tolist(), strict=True)):
+            which = found.phase_at(first + np.arange(len(z)) + np.cumsum(gaps))
+            laws, p = np.empty((len(z), n)), np.eye(n)[found.first]
+            for t, (f, x) in enumerate(zip(which.tolist(), z.tolist(), strict=True)):
                 laws[t] = p
-                p = moved(p, k, x)
+                p = moved(p, f, x)
             cost = np.empty(len(z))
-            for k, x in np.unique(np.stack([which, z], 1), axis=0).tolist():
-                here = (which == k) & (z == x)
-                cost[here] = ((laws[here] @ rows(k, x)) * distance[here]).sum(1)
-            found.append(cost)
-        return found
+            for f, x in np.unique(np.stack([which, z], 1), axis=0).tolist():
+                here = (which == f) & (z == x)
+                cost[here] = ((laws[here] @ rows(f, x)) * distance[here]).sum(1)
+            costs.append(cost)
+        return costs
 
     def sums_in(self, every: int, values: Sequence[Array] | None = None) -> Array:
         """Sums over each period of so many steps that has any, stream by stream; of 1 unless told: how many it has."""
@@ -229,7 +227,7 @@ class Course:
         mechanism = Mechanism(policy, meter=meter, sighted=True)
         channels, rng, rule = mechanism.channels, np.random.default_rng(seed), policy.moves_by
         totals, charged, each = np.zeros((2 if beside is None else 3, copies)), 0.0, list[Array]()
-        rungs, moves = np.zeros(policy.rungs), 0
+        rungs, moves = np.zeros(1 if rule is None else rule.rungs), 0
         for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
             s = mechanism.start(copies, first)
             account = None if rule is None else Excess.new(rule, s.step)
@@ -250,7 +248,7 @@ class Course:
                     told[t] += density(now, z_t, y)
                 if account is not None:
                     account.count(distance[t, y], s.step)
-                    np.add.at(rungs, policy.rung(s.memory), 1)
+                    np.add.at(rungs, policy.rung(s.memory), 1)  # type: ignore[attr-defined]  # a ladder
                 s = mechanism.after(s, now, y)
             charged += float(s.total.mean())
             far = np.take_along_axis(distance, shown, 1)
@@ -264,10 +262,3 @@ class Course:
             return found
         shares = tuple((rungs / rungs.sum()).tolist())
         return replace(found, charged=charged / self.steps, rungs=shares, moves=moves / copies)
-
-
-def first_memory(policy: Policy) -> int:
-    """The numbered memory that a stream starts from: of a schedule, that of the part that begins."""
-    while len(parts := policy.shares()) > 1:
-        policy = parts[0][1]
-    return int(policy.start())

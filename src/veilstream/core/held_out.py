@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from veilstream.core.chain import MarkovChain
+from veilstream.core.controller import controller_of
 from veilstream.core.course import DRAWS, Course
 from veilstream.core.information import Array
 from veilstream.core.interval import Interval, ratio_interval
@@ -40,7 +41,7 @@ class HeldOut:
         drawn = course.leakage(policy, chain, min(DRAWS, COPIES * course.steps), distortion).each
         assert drawn is not None
         felt, bits, between = drawn
-        if policy.phase_tables() is not None:  # means without a draw; else all three are of the same draws
+        if policy.moves_by is None and controller_of(policy) is not None:  # means without a draw; else all three are of the same draws
             felt, between = (np.concatenate(c.costs(policy)) for c in (course, course.under(distortion)))
         return cls(len(counts), course.unit, interval(between), interval(felt), interval(bits))
 

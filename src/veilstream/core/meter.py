@@ -26,7 +26,7 @@ from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array, Index, divergence, dot, entropy, rows_times
 from veilstream.core.policy import Memory, Policy
 from veilstream.core.problem import leakage, output_law, posterior, posterior_of
-from veilstream.core.steady import stationary_law, steps_of
+from veilstream.core.stationary import long_run
 
 LEAST = 1e-300  # p log2 p is 0 there
 FEW = 8  # streams a memory below which they are not worth sorting
@@ -280,8 +280,9 @@ class TableMeter(Unmetered):
 
     @classmethod
     def of(cls, table: Array, chain: MarkovChain, policy: Policy) -> "TableMeter":
-        [step] = steps_of(policy, chain)
-        mu = stationary_law(step, chain)
+        found = long_run(chain, policy)
+        assert found is not None
+        [mu] = found.laws
         mass = mu.sum(1, keepdims=True)
         b = np.where(mass > 0, mu / np.where(mass > 0, mass, 1), chain.initial)  # a memory that never occurs
         return cls(leakage(b, table), output_law(b, table))

@@ -7,16 +7,18 @@ be converged for the charge to hold. The free constants of the h_i make every ch
 it pays for both ways.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from veilstream.core.chain import MarkovChain
+from veilstream.core.controller import Controller
 from veilstream.core.information import Array, Index, divergence, normalised
-from veilstream.core.phased import Phased
-from veilstream.core.policy import Policy
-from veilstream.core.steady import MemoryStep, law_at_phases, stationary_law
+from veilstream.core.stationary import LongRun, Step
 from veilstream.errors import InputError
+
+if TYPE_CHECKING:
+    from veilstream.core.ladder import Ladder
 
 DIRECT = 1600  # (memory, state) pairs up to which the potential is solved for directly
 ACCURACY = 1e-8  # relative, of the potential beyond that
@@ -39,13 +41,11 @@ class Rung(NamedTuple):
     chain: MarkovChain
 
     @classmethod
-    def of(cls, policy: Policy, chain: MarkovChain) -> "Rung":
-        table = policy.table(np.inf)
-        assert table is not None
-        S, Y = len(table) // chain.phases, policy.n_outputs
-        s, y = np.divmod(np.arange(S * Y), Y)
-        to = np.asarray(policy.update(s, y)).reshape(S, Y) % S
-        return cls(table.reshape(chain.phases, S, *table.shape[1:]), to, chain)
+    def of(cls, policy: Controller, chain: MarkovChain) -> "Rung":
+        if policy.phases != chain.phases:
+            raise InputError("a ladder around a clock needs policies that look at it")
+        tables = [Step(chain.at(phase), policy, phase).table() for phase in range(chain.phases)]
+        return cls(np.stack(tables), policy.automaton.table, chain)
 
     def loss(self, q: Array) -> Array:
         """f(s,z) = D( a_s(.|z) || q(.|s) ) at every phase."""
@@ -57,30 +57,24 @@ class Rung(NamedTuple):
         return np.asarray(np.einsum("szy,syz->sz", self.table[phase], follow))
 
 
-def prove(rungs: Phased, chain: MarkovChain) -> Proof:
+def prove(rungs: "Ladder", chain: MarkovChain) -> Proof:
     """An output model and a potential for every rung."""
     if chain.order > 1:
         raise InputError("a ladder is for chains of order 1")
     laws, potentials = [], []
     for policy in rungs.policies:
         rung = Rung.of(policy, chain)
-        mu = long_run_law(policy, rung)
+        mu = long_run_law(policy, chain)
         q = output_model(rung.table, mu)
         laws.append(q.reshape(-1, policy.n_outputs))
         potentials.append(relative_value(rung.loss(q), rung, mu).reshape(-1, len(chain)))
-    return Proof(anchored(np.array(potentials), int(rungs.index(rungs.start()))), np.array(laws))
+    return Proof(anchored(np.array(potentials), rungs.first), np.array(laws))
 
 
-def long_run_law(policy: Policy, rung: Rung) -> Array:
+def long_run_law(policy: Controller, chain: MarkovChain) -> Array:
     """mu(s,z) at every phase, phases x S x |Z|, each summing to its share of the round."""
-    chain, shape = rung.chain, rung.table.shape[:3]
-    steps = policy.law_steps(chain)
-    laws = [] if steps is None else law_at_phases(steps, chain)
-    if not laws or laws[0].shape != shape[1:]:  # another layout
-        if chain.phases > 1:
-            raise InputError("a ladder around a clock needs policies that remember releases")
-        laws = [stationary_law(MemoryStep(chain, rung.table[0], rung.to, int(policy.start())), chain)]
-    mu = np.zeros(shape)
+    laws = LongRun(chain, policy).laws
+    mu = np.zeros((chain.phases, *laws[0].shape))
     for phase, law in zip(chain.around.tolist(), laws, strict=True):
         mu[phase] += law / len(laws)
     return mu

@@ -27,6 +27,7 @@ from veilstream.core.chain import MarkovChain, draw
 from veilstream.core.feedback import BOTTOM, DOWN, HALF, STAY, UP, WAYS, Excess
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.information import Array, Index
+from veilstream.core.ladder import Ladder
 from veilstream.core.meter import (
     ByParts,
     Channels,
@@ -81,7 +82,6 @@ class Mechanism:
         self.meter = _meter(policy, problem, meter, self.table) if isinstance(meter, str) else meter
         # with every entry positive no release is impossible, and that need not be looked after
         chain = policy.chain if problem is None else problem.chain
-        self.clock = chain if chain is not None and chain.phases > 1 else None
         possible = chain is not None and every_state_possible(chain)
         self.positive = possible and self.table is not None and bool((self.table > 0).all())
         self.safe = None if problem is None or problem.forbidden is None else problem.open  # without looking
@@ -103,13 +103,13 @@ class Mechanism:
     def start(self, n: int, step: ArrayLike = 0) -> Streams:
         """n streams that begin at these public steps."""
         first = np.broadcast_to(np.asarray(step, np.int64), n).copy()
-        memory, belief = self._at(self.policy.start(n), first), self.meter.start(first)
+        memory, belief = self.policy.at(self.policy.start(n), first), self.meter.start(first)
         return Streams(memory, belief, np.zeros(n), first)
 
     def skip(self, s: Streams, k: int = 1) -> Streams:
         """k steps without a release."""
         bits, belief = self.meter.skip(s, k)
-        return Streams(self._at(self.policy.skip(s.memory, k), s.step + k), belief, s.total + bits, s.step + k)
+        return Streams(self.policy.at(self.policy.skip(s.memory, k), s.step + k), belief, s.total + bits, s.step + k)
 
     def move(self, s: Streams, account: Excess) -> Streams:
         """The public moves of streams that passed a boundary since their last release.
@@ -131,10 +131,6 @@ class Mechanism:
         belief = np.stack([belief for _, belief in priced])[way, np.arange(len(way))]
         belief = np.where(due[:, None], belief, s.belief)
         return Streams(memory, belief, s.total + np.where(due, bits, 0), s.step)
-
-    def _at(self, memory: Memory, step: Index) -> Memory:
-        """What the public clock says, where there is one: a day may have 23 hours."""
-        return memory if self.clock is None else self.policy.at(memory, self.clock.phase(step))
 
     def step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
         """One step of every stream: true states z (BLIND: do not look), uniforms u -> new state, releases y."""
@@ -161,7 +157,7 @@ class Mechanism:
     def _quiet(self, s: Streams, after: Streams, silent: Index) -> None:
         """Streams that released nothing: what was known before, a step later."""
         bits, belief = self.meter.silent(s)
-        after.memory[silent] = self._at(self.policy.skip(s.memory), s.step + 1)[silent]
+        after.memory[silent] = self.policy.at(self.policy.skip(s.memory), s.step + 1)[silent]
         after.belief[silent] = belief[silent]
         after.total[silent] = (s.total + bits)[silent]
 
@@ -201,7 +197,7 @@ class Mechanism:
             belief = self.meter.heard(s.belief, self.channels.column(s.memory, y), s.step, p_y)
         else:
             belief = self.meter.after(s, view.used, y)
-        return Streams(self._at(memory, s.step + 1), belief, s.total + view.bits, s.step + 1)
+        return Streams(self.policy.at(memory, s.step + 1), belief, s.total + view.bits, s.step + 1)
 
     def _under_ceiling(self, s: Streams, view: View, y: Index, u: Array) -> tuple[Streams, Index]:
         """The step where some streams may not look any more; which ones is public."""
@@ -217,7 +213,7 @@ class Mechanism:
         if a is not None:  # a channel whose rows are all alike tells nothing: its Bayes step is b P
             a = np.where(over[:, None, None], (shown / shown.sum(-1, keepdims=True))[:, None, :], a)
         after = self.after(s, View(a, a, law, np.where(over, 0, view.bits)), y)
-        after.memory[silent] = self._at(self.policy.skip(s.memory), s.step + 1)[silent]
+        after.memory[silent] = self.policy.at(self.policy.skip(s.memory), s.step + 1)[silent]
         after.belief[silent] = self.meter.silent(s)[1][silent]
         if self.policy.moves_by is not None and self.ceiling is not None:  # its charge is one sum: it ends for good
             after.total[over] = np.maximum(after.total[over], self.ceiling)
@@ -264,9 +260,8 @@ def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | N
             raise InputError("the table meter is for chains without a clock; use the exact one")
         return TableMeter.of(table, problem.chain, policy)
     chain = policy.chain if problem is None else problem.chain
-    own: Meter | None = None if chain is None else policy.own_meter(chain)
-    if own is not None:
-        return own
+    if chain is not None and isinstance(policy, Ladder):
+        return policy.own_meter(chain)
     if chain is not None and chain.order > 1:
         return HistoryMeter.of(chain)
     if chain is not None:

@@ -18,7 +18,7 @@ import numpy as np
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
-from veilstream.core.steady import mean_joint
+from veilstream.core.stationary import long_run
 from veilstream.errors import InputError
 from veilstream.gateway.wire import Opens, Release, encode
 
@@ -116,9 +116,8 @@ def opener(secrets: Sequence[str]) -> Opens:
 
 def metres_off(policy: Policy, chain: MarkovChain, d: Array) -> list[int]:
     """acc of every release; d in metres. A policy whose long run cannot be computed is judged by its first step."""
-    m = mean_joint(chain, policy)
-    if m is None:
-        m = chain.stationary[:, None] * np.asarray(policy.channel(policy.start()))
+    found = long_run(chain, policy)
+    m = chain.stationary[:, None] * np.asarray(policy.channel(policy.start())) if found is None else found.joint
     shown = m.sum(0)
     far = np.where(shown > 0, (m * d).sum(0) / np.where(shown > 0, shown, 1), chain.stationary @ d)
     return [round_up(x) for x in far.tolist()]

@@ -257,7 +257,7 @@ def learn(
 
 def lookahead_of(problem: Problem, weight: float, before: Point | None) -> Array:
     """What the kernel of a warm start says about the future: -log2 K - cost; zero from cold."""
-    cost = None if before is None else before.policy.release_cost()
+    cost = None if before is None else release_cost(before.policy)
     if cost is None:
         return np.zeros(problem.distortion.shape)
     bits = np.where(problem.allowed, np.minimum(cost, MOST_BITS) - weight * problem.distortion, 0)

@@ -17,7 +17,6 @@ import numpy as np
 from veilstream.core.evaluate import evaluate
 from veilstream.core.information import Array, normalised
 from veilstream.core.problem import Average, Budget, Problem
-from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
 from veilstream.solvers.solution import Point, Progress, Solver, Status
 
@@ -143,7 +142,7 @@ class Baseline(Solver):
         return float(problem.chain.stationary @ (a * problem.distortion).sum(1))
 
     def _point(self, problem: Problem, a: Array) -> Point:
-        policy = WindowPolicy.of_table(a)
+        policy = Controller.of_table(a)
         ev = evaluate(problem, policy, self.steps, self.streams, seed=self.seed)
         exact = {"distortion": self._distortion(problem, a), "distortion_se": 0.0}
         return Point.estimated(policy, ev, status=Status.GIVEN, **exact)

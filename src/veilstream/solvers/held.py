@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from veilstream.core.automaton import window
+from veilstream.core.controller import Controller
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Budget, Problem
-from veilstream.core.steady import long_run
-from veilstream.core.window import WindowPolicy
+from veilstream.core.stationary import LongRun
 from veilstream.errors import InputError
 from veilstream.solvers.search import axis_of, first_weights
 from veilstream.solvers.solution import Point, Progress, Solver, Status
@@ -127,7 +128,8 @@ class Look:
     def point(self, weight: float) -> Point:
         problem = self.problem
         first = int((problem.chain.stationary @ problem.distortion).argmin())
-        policy = WindowPolicy(self.r, self.kernel(weight)[None], 1, first=first)
-        found, startup = long_run(problem, policy)
+        policy = Controller(window(problem.n_outputs, 1), self.r[None], self.kernel(weight)[None, None], first, window=1)
+        known = LongRun(problem.chain, policy)
+        found, startup = known.rates(problem.distortion), known.startup_bits(problem.distortion)
         known: dict[str, Any] = {"startup_bits": startup, "status": Status.GIVEN}
         return Point(policy, found.leakage, found.distortion, **known)

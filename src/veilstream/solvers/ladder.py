@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from veilstream.core.charge import Charge
+from veilstream.core.controller import Controller, aligned
 from veilstream.core.course import Course
 from veilstream.core.feedback import Feedback
 from veilstream.core.information import Array
 from veilstream.core.ladder import Ladder
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
-from veilstream.core.steady import mean_joint
+from veilstream.core.stationary import LongRun
 from veilstream.errors import InputError
 from veilstream.solvers.search import exact_end, first_weights, slope
 from veilstream.solvers.solution import Point, Progress, Solver
@@ -175,21 +176,17 @@ def _rising(pairs: list[tuple[float, Point]]) -> list[tuple[float, Point]]:
     return kept
 
 
-def _alike(policies: list[Policy]) -> list[Policy]:
-    """With one numbering of memories: as many releases as the longest of them remembers."""
-    windows = [p.remembers for p in policies]
-    if any(w is None for w in windows):
-        raise InputError("a ladder needs policies that remember releases; this method has others")
-    wide = [p.widened(max(w for w in windows if w is not None)) for p in policies]
-    if any(p is None for p in wide):
-        raise InputError("a ladder needs policies whose memory can be made longer; this method has others")
-    return [p for p in wide if p is not None]
+def _alike(policies: list[Policy]) -> list[Controller]:
+    """With one numbering of memories: one that holds what each of them remembers."""
+    finite = [p for p in policies if isinstance(p, Controller)]
+    if len(finite) < len(policies):
+        raise InputError("a ladder needs finite policies; this method has others")
+    return aligned(finite)
 
 
-def _largest(top: Policy, problem: Problem, course: Course | None) -> float:
+def _largest(top: Controller, problem: Problem, course: Course | None) -> float:
     """The distance that nearly all releases of the highest rung stay within: what a distance counts as at most."""
-    shown = mean_joint(problem.chain, top)
-    assert shown is not None
+    shown = LongRun(problem.chain, top).joint
     far, share = problem.distortion, shown
     if course is not None:
         law = shown / np.maximum(shown.sum(1, keepdims=True), 1e-300)

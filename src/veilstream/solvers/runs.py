@@ -11,7 +11,7 @@ import numpy as np
 
 from veilstream.core.information import Array, Index
 from veilstream.solvers.solution import Progress
-from veilstream.solvers.sweep import Sweeping, Tables
+from veilstream.solvers.sweep import Sweep, Tables
 
 ANNEAL_SWEEPS = 30
 SETTLE = 60  # sweeps before the first Newton step
@@ -40,7 +40,7 @@ class Runs:
 
     def __init__(
         self,
-        sweep: Sweeping,
+        sweep: Sweep,
         tables: Tables,
         anneal: Array,
         group: Index,
@@ -59,9 +59,8 @@ class Runs:
 
     def converge(self, max_sweeps: int, progress: Progress | None = None) -> None:
         annealed = ANNEAL_SWEEPS if (self.anneal != 1).any() else 0
-        pace, every = self.pace, self.sweep.settle_every
+        pace, next_settle = self.pace, SETTLE
         next_look = pace.warm if self.warm else max(pace.begin, annealed)
-        next_settle = SETTLE if every is None else next_look - 1  # just before a look
         for k in range(max_sweeps):
             if not self.live.size:
                 return
@@ -72,7 +71,7 @@ class Runs:
                 self.value[self.live] = now
             if k >= next_settle:
                 self.sweep.settle(self.now, self.live)
-                next_settle = 2 * next_settle if every is None else k + every
+                next_settle *= 2
             if k >= next_look:
                 next_look = k + pace.look
                 self.look(k, now, left)

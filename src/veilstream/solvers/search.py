@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from veilstream.core.chain import MarkovChain
+from veilstream.core.controller import Controller, aligned, schedule
 from veilstream.core.course import Course
 from veilstream.core.information import Array
+from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Budget, Problem
-from veilstream.core.schedule import Schedule
-from veilstream.core.steady import rates
+from veilstream.core.stationary import rates
 from veilstream.errors import InputError
 from veilstream.solvers.causal_ba import MANY
 from veilstream.solvers.solution import Level, Point, Progress, Solver
@@ -130,7 +131,7 @@ def meet(
     if (
         right is not None
         and axis.other(best) - on_chord(left, right, axis)[1] > worth
-        and can_share(problem, left, right)
+        and all(can_share(problem, p.policy) for p in (left, right))
     ):
         found.append((share_time(problem, left, right, axis), slope(left, right)))
     return min(found, key=lambda one: axis.other(one[0]))
@@ -331,20 +332,21 @@ def close_enough(within: Point, beyond: Point, axis: Axis, close: float = CLOSE)
     return axis.other(within) - best <= close * axis.other(within)
 
 
-def can_share(problem: Problem, within: Point, beyond: Point) -> bool:
-    """Whether the rates of a schedule of the two can be computed."""
-    return Schedule((within.policy, beyond.policy), (1, 1)).law_steps(problem.chain) is not None
+def can_share(problem: Problem, policy: Policy) -> bool:
+    """Whether it can take turns with another, on a public schedule whose rates can be computed."""
+    return isinstance(policy, Controller) and policy.places == 1 and problem.chain.phases == 1
 
 
 def share_time(problem: Problem, within: Point, beyond: Point, axis: Axis) -> Point:
     """A schedule of the two ends, in blocks long enough that switching costs little; the limit holds with it."""
     share, best = on_chord(within, beyond, axis)
+    ends = aligned([p.policy for p in (within, beyond) if isinstance(p.policy, Controller)])
     block = 64
     while True:
         n_within = min(max(int(np.ceil(share * block)), 1), block - 1)
         while True:
-            schedule = Schedule((within.policy, beyond.policy), (n_within, block - n_within))
-            point = Point(schedule, *rates(problem, schedule), Level.COMPUTED, status=within.status)
+            policy = schedule(ends, (n_within, block - n_within))
+            point = Point(policy, *rates(problem, policy), Level.COMPUTED, status=within.status)
             if axis.of(point) <= axis.limit * (1 + 1e-9) or n_within == block - 1:
                 break
             n_within = min(n_within + max(1, block // STEPS_OF_A_BLOCK), block - 1)

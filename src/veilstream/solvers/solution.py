@@ -20,7 +20,7 @@ from veilstream.core.held_out import HeldOut
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Budget, Problem
-from veilstream.core.steady import holds_all, long_run, rates, startup_bits
+from veilstream.core.stationary import holds_all, long_run
 from veilstream.shown import Rows, Shown, picture
 
 Progress = Callable[[float, str], None]  # fraction done, what is going on
@@ -67,9 +67,8 @@ class Point:
 
     def startup(self, problem: Problem) -> float | None:
         """`startup_bits`, computed where that was put off until the point is the one asked for."""
-        if self.startup_bits is not None or self.policy.law_steps(problem.chain) is None:
-            return self.startup_bits
-        return startup_bits(problem, self.policy, self.leakage)
+        known = None if self.startup_bits is not None else long_run(problem.chain, self.policy)
+        return self.startup_bits if known is None else known.startup_bits(problem.distortion)
 
     @classmethod
     def of(cls, problem: Problem, policy: Policy) -> "Point":
@@ -77,14 +76,15 @@ class Point:
 
         Where the memory forgets what still matters I(Z;Y|memory) is an upper bound only; a loose one is not shown.
         """
-        if policy.law_steps(problem.chain) is None:
+        known, d = long_run(problem.chain, policy), problem.distortion
+        if known is None:
             return cls.estimated(policy, evaluate(problem, policy))
-        rates, startup = long_run(problem, policy)
+        rates = known.rates(d)
         if not holds_all(problem.chain, policy):
             seen = evaluate(problem, policy)
             if rates.leakage > (1 + LOOSE) * seen.leakage + SURE * seen.leakage_se:
                 return cls.estimated(policy, seen, distortion=rates.distortion, distortion_se=0.0)
-        return cls(policy, *rates, startup_bits=startup)
+        return cls(policy, *rates, startup_bits=known.startup_bits(d))
 
     @classmethod
     def estimated(cls, policy: Policy, ev: Evaluation, **known: Any) -> "Point":
@@ -96,9 +96,8 @@ class Point:
 
 def mean_distortion(problem: Problem, policy: Policy) -> float:
     """In the long run: computed where that can be, else estimated."""
-    if policy.law_steps(problem.chain) is None:
-        return evaluate(problem, policy).distortion
-    return rates(problem, policy).distortion
+    known = long_run(problem.chain, policy)
+    return evaluate(problem, policy).distortion if known is None else known.rates(problem.distortion).distortion
 
 
 class Solver(ABC):
@@ -224,7 +223,7 @@ class Solution(Shown):
     @property
     def window(self) -> int | None:
         """Released symbols the policy remembers; None where that is not what it remembers."""
-        return self.policy.remembers
+        return self.policy.window
 
     def to_json(self) -> dict[str, Any]:
         """What `veil solve` prints as JSON."""

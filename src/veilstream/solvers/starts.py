@@ -2,18 +2,18 @@
 
 import numpy as np
 
-from veilstream.core.by_clock import ClockPolicy
-from veilstream.core.information import Array
-from veilstream.core.local.policy import FLOOR
+from veilstream.core.automaton import window
+from veilstream.core.controller import Controller
+from veilstream.core.information import Array, Index
 from veilstream.core.problem import Problem
-from veilstream.core.steady import rates
-from veilstream.core.window import WindowPolicy
+from veilstream.core.stationary import rates
 from veilstream.solvers.solution import Point
+from veilstream.solvers.sweep import FLOOR
 
 MIXED = 0.05  # of the uniform law, in an output model to start from
 
 
-def starting_models(problem: Problem, window: int, random: int, seed: int) -> Array:
+def starting_models(problem: Problem, w: int, random: int, seed: int) -> Array:
     """Output models r(y|newest) to start from, 1 x starts x S x Y.
 
     Uniform; what publishing the nearest symbol would show; holding the last release; and random ones. Sticky chains
@@ -28,9 +28,14 @@ def starting_models(problem: Problem, window: int, random: int, seed: int) -> Ar
     rng = np.random.default_rng(seed)
     others = [(1 - MIXED) * rng.dirichlet(np.full(n, 0.3), n) + MIXED * uniform for _ in range(random)]
     models = np.stack([uniform, truth, hold, truth, uniform, *others])
-    if window == 0:
+    if w == 0:
         return np.asarray(models.mean(1, keepdims=True))[None]
-    return np.tile(models, (1, n ** (window - 1), 1))[None]
+    return np.asarray(models[:, newest(n, w)])[None]
+
+
+def newest(n: int, w: int) -> Index:
+    """The last release of every window of `automaton.window`."""
+    return np.arange(n**w) // n % n if w > 1 else np.arange(n)
 
 
 def annealing(n_starts: int) -> Array:
@@ -40,30 +45,29 @@ def annealing(n_starts: int) -> Array:
     return factors
 
 
-def constants(problem: Problem, window: int) -> list[Point]:
+def constants(problem: Problem, w: int) -> list[Point]:
     """Always the same symbol, where one is always allowed: nothing leaks. With a public clock, the same at each phase.
 
     Without a limit the one of least distortion will do; under one each may still leak a little, by its floor.
     """
-    n, chain, points = problem.n_outputs, problem.chain, []
-    K = problem.allowed[None].astype(float)
+    n, chain, points, memory = problem.n_outputs, problem.chain, [], window(problem.n_outputs, w)
+    free, open = problem.allowed.all(), problem.allowed.all(0)
     if chain.phases > 1:
         costs = [chain.at(phase).initial @ problem.distortion for phase in range(chain.phases)]
-        shown = [tuple(int(np.where(problem.allowed.all(0), cost, np.inf).argmin()) for cost in costs)]
-        shown = shown if problem.allowed.all(0).any() else []
+        shown = [tuple(int(np.where(open, cost, np.inf).argmin()) for cost in costs)] if open.any() else []
     else:
         cost = chain.stationary @ problem.distortion
-        shown = [(int(cost.argmin()),)] if K.all() else [(int(y),) for y in np.flatnonzero(problem.allowed.all(0))]
+        shown = [(int(cost.argmin()),)] if free else [(int(y),) for y in np.flatnonzero(open)]
+    K = np.broadcast_to(problem.allowed.astype(float), (chain.phases, len(memory.to), *problem.allowed.shape))
     for outputs in shown:
-        models = [np.where(np.arange(n) == y, 1 - FLOOR * (n - 1), FLOOR) for y in outputs]
-        first = outputs[0] if window else 0
-        parts = tuple(WindowPolicy(np.tile(r, (n**window, 1)), K, window, first=first) for r in models)
-        policy = parts[0] if chain.phases == 1 else ClockPolicy(parts).made_for(chain)
-        if K.all():
+        models = np.stack([np.where(np.arange(n) == y, 1 - FLOOR * (n - 1), FLOOR) for y in outputs])
+        r = np.repeat(models[:, None], len(memory), 1)
+        first = int(np.flatnonzero(newest(n, w) == outputs[0])[0]) if w else 0
+        policy = Controller(memory, r, K, first, window=w, chain=chain)
+        if free:
             law = [chain.at(phase).initial if chain.phases > 1 else chain.stationary for phase in chain.around]
             mean = np.mean([pi @ problem.distortion @ models[i] for pi, i in zip(law, chain.around, strict=True)])
             points.append(Point(policy, 0.0, float(mean)))
         else:
-            found = rates(problem, policy)
-            points.append(Point(policy, found.leakage, found.distortion))
+            points.append(Point(policy, *rates(problem, policy)))
     return points

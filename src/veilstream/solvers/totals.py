@@ -17,7 +17,7 @@ from veilstream.core.course import Course
 from veilstream.core.held_out import HeldOut
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Both, Instantaneous, Problem
-from veilstream.core.schedule import Schedule
+from veilstream.core.controller import Controller, schedule
 from veilstream.core.total import Total
 from veilstream.errors import InputError
 from veilstream.solvers import solve
@@ -59,7 +59,7 @@ def solve_total(
     best, ends = plain, None
     if abs(plain[1]) > CLOSE:
         best, ends = search(attempt, plain, FIRST * steepest(problem, total.levels))
-    if abs(best[1]) > CLOSE and ends is not None and all(end[2].policy.period == 1 for end in ends):
+    if abs(best[1]) > CLOSE and ends is not None and all(can_share(problem, end[2].policy) for end in ends):
         best = min([best, *sharing(problem, total, course, *ends)], key=lambda f: abs(f[1]))
     _, off, kept = best
     if abs(off) > 10 * CLOSE:
@@ -132,7 +132,8 @@ def sharing(problem: Problem, total: Total, course: Course, one: Found, other: F
     share = abs(other[1]) / (abs(one[1]) + abs(other[1]))
     for _ in range(CORRECTIONS):
         n = int(np.clip(round(share * BLOCK), 1, BLOCK - 1))
-        policy = Schedule((one[2].policy, other[2].policy), (n, BLOCK - n)).made_for(problem.chain)
+        pair = [f[2].policy for f in (one, other) if isinstance(f[2].policy, Controller)]
+        policy = schedule(pair, (n, BLOCK - n)).made_for(problem.chain)
         point = Point.of(problem, policy)
         tried = replace(course.leakage(policy, problem.chain), felt=course.felt(policy))
         mixed = replace(one[2], policy=policy, leakage=point.leakage, distortion=point.distortion, record=tried)

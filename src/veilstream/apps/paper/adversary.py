@@ -28,7 +28,7 @@ from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Instantaneous, Problem
-from veilstream.core.window import WindowPolicy
+from veilstream.core.controller import Controller, controller_of
 from veilstream.solvers import solve
 from veilstream.solvers.solution import Solution
 
@@ -190,7 +190,7 @@ def policy_of(problem: Problem, method: str, seed: int) -> tuple[Policy, float, 
     """(policy, bits per step, mean km)."""
     if method == "truth":
         chain = problem.chain
-        return WindowPolicy.of_table(np.eye(chain.n_symbols)[chain.symbols]), chain.entropy_rate, 0.0
+        return Controller.of_table(np.eye(chain.n_symbols)[chain.symbols]), chain.entropy_rate, 0.0
     if method == "planar-laplace" and isinstance(problem.constraint, Instantaneous):
         point = within(problem, method, seed)
         return point.policy, point.leakage, point.distortion
@@ -200,9 +200,12 @@ def policy_of(problem: Problem, method: str, seed: int) -> tuple[Policy, float, 
 
 def least(chain: MarkovChain, policy: Policy, lookback: int) -> float | None:
     """The floor in nats. Under a public schedule of long blocks: its parts by their share of the time."""
-    floor = 0.0
-    for share, part in policy.shares():
-        law = window_law(chain, part, lookback)
+    found = controller_of(policy)
+    if found is None or chain.phases > 1:
+        return None
+    floor, turns = 0.0, np.bincount(found.turn) if found.turn is not None else np.ones(1)
+    for share, phase in zip(turns / turns.sum(), range(found.phases), strict=True):
+        law = window_law(chain, found.at_phase(phase), lookback)
         if law is None:
             return None
         floor += share * least_cross_entropy(law) * NATS

@@ -88,7 +88,7 @@ def make(desk: Desk) -> Finding:
 def lookahead(problem: Problem, seed: int) -> GreedyRule:
     """Blahut-Arimoto whose cost holds what the exact policy of memory 1 pays later."""
     policy = solve(problem, window=1, seed=seed).policy
-    cost = policy.release_cost()
+    cost = release_cost(policy)
     assert cost is not None  # a window of one has it
     return GreedyRule(cost, tolerance=1e-9)
 

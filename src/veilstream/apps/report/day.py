@@ -12,7 +12,7 @@ from veilstream.core.cyclic import CyclicChain
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
-from veilstream.core.steady import law_at_phases
+from veilstream.core.stationary import long_run
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 440, 144, 50, 32, 22, 18  # the label stands above the curve
 COLOURS = {"distance": "released", "bits": "true"}  # of the page: lighter where it is dark
@@ -28,10 +28,10 @@ class Day:
     @classmethod
     def of(cls, problem: Problem, policy: Policy) -> Day | None:
         """Computed from the law at every step of a round; None where there is no clock."""
-        chain, steps = problem.chain, policy.law_steps(problem.chain)
-        if not isinstance(chain, CyclicChain) or chain.clock.kind == "steps" or steps is None:
+        chain, known = problem.chain, long_run(problem.chain, policy)
+        if not isinstance(chain, CyclicChain) or chain.clock.kind == "steps" or known is None:
             return None
-        found = [s.rates(mu, problem.distortion) for s, mu in zip(steps, law_at_phases(steps, chain), strict=True)]
+        found = known.by_step(problem.distortion)
         sums, n = np.zeros((chain.phases, 2)), np.bincount(chain.around, minlength=chain.phases)[:, None]
         np.add.at(sums, chain.around, np.array(found))
         bits, distance = (sums / n).T.reshape(2, -1, chain.clock.n)

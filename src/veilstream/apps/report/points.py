@@ -14,7 +14,7 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Both, Constraint, Instantaneous
-from veilstream.core.steady import mean_joint
+from veilstream.core.stationary import long_run
 from veilstream.solvers.solution import Level, Solution
 
 Ints = NDArray[np.int64]
@@ -113,9 +113,9 @@ def guessed(chain: MarkovChain, policy: Policy, seed: int) -> tuple[float, float
 
 def mean_channel(chain: MarkovChain, policy: Policy, seed: int = 0) -> tuple[Array, str]:
     """P(release y | true symbol x) in the long run, over all the policy remembers,  symbols x |Y|."""
-    m_zy = mean_joint(chain, policy)
-    if m_zy is not None:
-        return _by_symbol(chain, m_zy), str(Level.COMPUTED)
+    found = long_run(chain, policy)
+    if found is not None:
+        return _by_symbol(chain, found.joint), str(Level.COMPUTED)
     traces = sampled(chain, policy, 400, 64, seed)
     m_zy = np.full((len(chain), policy.n_outputs), 1e-12)
     np.add.at(m_zy, (traces.z.ravel(), traces.y.ravel()), 1.0)
