@@ -196,6 +196,11 @@ class Sweep:
         guess = self.automaton.join(one.mu[0, chain.around[0]]).astype(float)
         return policy, LongRun(chain, policy, guess / guess.sum()).rates(self.problem.distortion)
 
+    def only(self, i: int) -> "Sweep":
+        """For the cost of run i alone."""
+        cost = self.cost[i : i + 1, 0].swapaxes(-1, -2)
+        return Sweep(self.problem, cost, self.automaton, self.window, self.look_ahead, self.dtype)
+
     def refined(self, t: Tables, n_states: int) -> "tuple[Sweep, Tables]":
         """The same with a finer memory, split where it forgets most; for one run on a chain without a clock."""
         memory = self.automaton
