@@ -95,6 +95,7 @@ __all__ = [
     "release_many",
     "report",
     "save",
+    "schedule",
     "solve",
 ]
 

@@ -47,10 +47,10 @@ class Automaton:
 
     @property
     def n_outputs(self) -> int:
-        return self.to.shape[1]
+        return int(self.to.shape[1])
 
     def next(self, s: ArrayLike, y: ArrayLike) -> Index:
-        return np.asarray(self.to[self.group[s], y])
+        return np.asarray(self.to[self.group[np.asarray(s)], np.asarray(y)])
 
     @cached_property
     def table(self) -> Index:

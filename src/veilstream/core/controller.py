@@ -2,8 +2,8 @@
 
     a_f(y|z,s) = r_f(y|s) K_f(z,y) / N_f(s,z)        s' = next(s, y)
 
-r is the output model of the memory s, K the kernel of its group (`automaton`), f the public phase. A window of releases,
-a memory made to measure, a public clock and a time-sharing schedule are this one class with another automaton or more
+r is the output model of memory s, K the kernel of its group (`automaton`), f the public phase. A window of releases, a
+memory made to measure, a public clock and a time-sharing schedule are this one class with another automaton or more
 phases: `Controller.of_table`, `schedule`. A memory is the number  place x |S| + s,  the place being that of the
 step in a round of the clock; the phase at work there is turn[place].
 """
@@ -42,7 +42,7 @@ class Controller(Policy, kind="controller"):
     kernel: Array  # K: F x G x |Z| x |Y|
     first: int = 0  # the public memory a stream starts from
     turn: Index | None = None  # which phase is at work at each place of a round of steps; None: the phase is the place
-    window: int | None = None  # type: ignore[assignment]  # the memory is that many releases; None: another one
+    window: int | None = None  # the memory is that many releases; None: another one
     chain: MarkovChain | None = None
 
     def __post_init__(self) -> None:
@@ -152,7 +152,7 @@ class Controller(Policy, kind="controller"):
 
     def export(self) -> Export:
         meta = {"kind": self.kind, "first": self.first, "window": self.window}
-        arrays = {"output_model": self.output_model, "kernel": self.kernel}
+        arrays: dict[str, NDArray[Any]] = {"output_model": self.output_model, "kernel": self.kernel}
         arrays |= {"group": self.automaton.group, "to": self.automaton.to}
         return meta, arrays if self.turn is None else {**arrays, "turn": self.turn}
 

@@ -41,7 +41,9 @@ class HeldOut:
         drawn = course.leakage(policy, chain, min(DRAWS, COPIES * course.steps), distortion).each
         assert drawn is not None
         felt, bits, between = drawn
-        if policy.moves_by is None and controller_of(policy) is not None:  # means without a draw; else all three are of the same draws
+        if (
+            policy.moves_by is None and controller_of(policy) is not None
+        ):  # means without a draw; else all three are of the same draws
             felt, between = (np.concatenate(c.costs(policy)) for c in (course, course.under(distortion)))
         return cls(len(counts), course.unit, interval(between), interval(felt), interval(bits))
 

@@ -9,7 +9,7 @@
 A memory is one numpy array; a leading axis, if there is one, runs over streams. `update` takes the channel that was
 really used when another policy's was (a schedule, a ceiling); its own is the default.
 
-A policy with few memories, which are numbers, has a `table`: whatever is computed of a finite policy is computed of that
+A policy with few memories, which are numbers, has a `table`: what is computed of finite policies is computed of that
 (`controller.controller_of`). A new policy is a subclass with its own `kind` in a file of its own; everything else has a
 default.
 """

@@ -39,7 +39,7 @@ from veilstream.core.meter import (
     TableMeter,
     Unmetered,
 )
-from veilstream.core.policy import Memory, Policy
+from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
 from veilstream.core.uniforms import uniforms
 from veilstream.errors import InputError
@@ -120,11 +120,13 @@ class Mechanism:
         due, since = account.rule.passed(account.last, s.step), s.step - account.last
         if not due.any():
             return s
-        to = [self.policy.moved(s.memory, np.full(len(due), way)) for way in WAYS]
+        policy = self.policy
+        assert isinstance(policy, Ladder)  # nothing else moves
+        to = [policy.moved(s.memory, np.full(len(due), way)) for way in WAYS]
         priced = [self.meter.move(s, memory, since) for memory in to]
         open = [s.total + bits < (np.inf if self.ceiling is None else self.ceiling) for bits, _ in priced]
         due = due & open[STAY]
-        way = account.way(due, self.policy.rung(s.memory))
+        way = account.way(due, policy.rung(s.memory))
         for closed, other in ((BOTTOM, HALF), (HALF, DOWN), (DOWN, STAY), (UP, STAY)):
             way = np.where((way == closed) & ~open[closed], other, way)
         bits, memory = np.choose(way, [bits for bits, _ in priced]), np.choose(way, to)

@@ -34,7 +34,7 @@ class About(msgspec.Struct, frozen=True):
             drift_unit=space.watch.unit,
             ceiling=space.ceiling,
             limit=limit,
-            rungs=None if rule is None else space.mechanism.policy.rungs,
+            rungs=None if rule is None else rule.rungs,
             felt_claimed=claimed_felt(space.provenance),
             loss_fitted=None if card is None else card.loss,
         )

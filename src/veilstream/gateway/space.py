@@ -15,6 +15,7 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.cyclic import CyclicChain
 from veilstream.core.feedback import Excess
 from veilstream.core.histories import BLIND
+from veilstream.core.ladder import Ladder
 from veilstream.core.meter import Streams
 from veilstream.core.release import SILENT, Mechanism, MeterName
 from veilstream.core.uniforms import Uniforms
@@ -206,7 +207,7 @@ class Space:
             np.array([s.total for s in streams]),
             step,
         )
-        if self.mechanism.clock is not None:  # how a stream starts depends on the hour
+        if any(s.memory is None for s in streams):  # how a stream starts depends on the hour
             fresh = self.mechanism.start(len(streams), step)
             for i, s in enumerate(streams):
                 if s.memory is None:
@@ -285,6 +286,7 @@ class Space:
             z = self.mechanism.true_states(np.where(gap > 0, BLIND, last[:n]), x[at])
             if account is not None:
                 now.put(slice(n), self.mechanism.move(now[:n], account[:n]))
+                assert isinstance(self.mechanism.policy, Ladder)
                 rungs[at] = self.mechanism.policy.rung(now.memory[:n])
             step, before = now.step[:n].copy(), now.total[:n].copy()
             new, y[at] = self.mechanism.step(now[:n], z, uniforms(n))

@@ -26,6 +26,7 @@ import numpy as np
 import optax
 
 from veilstream.core.belief import BeliefPolicy
+from veilstream.core.controller import release_cost
 from veilstream.core.information import Array
 from veilstream.core.problem import Problem
 from veilstream.core.rules import LookaheadRule, as_layers

@@ -111,7 +111,7 @@ def solve(
     feedback: a mean limit is kept by public moves between rungs, every so many steps, in the long run; no rung
     leaks more than max_bits per step; the first one is chosen on the earlier half of what was held out.
     certify: prove a lower bound that holds for every policy (`certify_seconds` of work).
-    Many states: reach=2.0 considers no release further off, dtype="float32" halves the memory of the sweeps, and
+    Many states: dtype="float32" halves the memory of the sweeps, and
     memory_gb=4 refuses what would need more (what the machine has free unless told).
     """
     started = time.perf_counter()

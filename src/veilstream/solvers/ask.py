@@ -23,7 +23,6 @@ from veilstream.solvers.curves import Curve
 from veilstream.solvers.search import axis_of
 from veilstream.solvers.solution import Solution, Solver, mean_distortion
 from veilstream.solvers.totals import solve_total
-from veilstream.units import parse_quantity
 
 BUILTIN = "builtin:"
 MANY = 60  # states of a guess beyond which it is not solved exactly unless told
@@ -88,7 +87,7 @@ def solve(
     keep_total  values: releases add up to the readings in the mean
     pairs       a release may look at the last true state too
     progress    a bar in notebooks; True: also in a terminal, False: none, or a function (fraction, what)
-    options     of the method; reach=2.0 considers no release further off, memory_gb=4 refuses what needs more
+    options     of the method; memory_gb=4 refuses what needs more
 
     The `Solution` has `.leakage`, `.distortion`, `.lower_bound`, `.gap`, `.plot()` and `.save("policy.veil")`.
     """
@@ -108,8 +107,6 @@ def solve(
     mean = asked.average
     if isinstance(mean, Average) and mean.limit is not None:
         axis_of(mean, asked, utility.course).check(utility.unit)
-    if isinstance(options.get("reach"), str):
-        options["reach"] = parse_quantity(options["reach"], utility.unit, "`reach`")
     if method is None:  # an exact answer for a guess is not worth minutes
         guess = model is not None and is_guess(model.provenance)
         method = "held" if guess and quick(asked, feedback) else "causal-ba"

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from veilstream.core.controller import Controller
 from veilstream.core.evaluate import evaluate
 from veilstream.core.information import Array, normalised
 from veilstream.core.problem import Average, Budget, Problem

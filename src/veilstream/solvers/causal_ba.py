@@ -112,7 +112,11 @@ class CausalBA(Solver):
         if problem.chain.phases > 1 or Y == 1 or w == 0:
             return None
         known = isinstance(policy, Controller) and policy.places == 1
-        r = model_on(window(Y, w), w, policy)[None, None] if known else starting_models(problem, w, 0, self.seed)[:, 1:2]
+        r = (
+            model_on(window(Y, w), w, policy)[None, None]
+            if known
+            else starting_models(problem, w, 0, self.seed)[:, 1:2]
+        )
         return self.run(problem, np.array([weight]), (1 - SPREAD) * r + SPREAD / Y, None)[0]
 
     def _dtype(self, problem: Problem) -> str:
@@ -197,7 +201,7 @@ def model_on(memory: Automaton, w: int, policy: Policy) -> Array:
     assert isinstance(policy, Controller)
     own, Y = policy.automaton, memory.n_outputs
     if len(own) == len(memory) and policy.window == w:
-        return policy.output_model[0]
+        return np.asarray(policy.output_model[0])
     reached, law = np.zeros((Y, len(own))), np.ones(len(own)) / len(own)
     np.add.at(reached, (np.tile(np.arange(Y), len(own)), own.table.ravel()), np.repeat(law, Y))
     model = (reached @ policy.output_model[0]) / np.maximum(reached.sum(1, keepdims=True), 1e-300)

@@ -128,8 +128,9 @@ class Look:
     def point(self, weight: float) -> Point:
         problem = self.problem
         first = int((problem.chain.stationary @ problem.distortion).argmin())
-        policy = Controller(window(problem.n_outputs, 1), self.r[None], self.kernel(weight)[None, None], first, window=1)
-        known = LongRun(problem.chain, policy)
-        found, startup = known.rates(problem.distortion), known.startup_bits(problem.distortion)
+        memory, K = window(problem.n_outputs, 1), self.kernel(weight)[None, None]
+        policy = Controller(memory, self.r[None], K, first, window=1)
+        run = LongRun(problem.chain, policy)
+        found, startup = run.rates(problem.distortion), run.startup_bits(problem.distortion)
         known: dict[str, Any] = {"startup_bits": startup, "status": Status.GIVEN}
         return Point(policy, found.leakage, found.distortion, **known)

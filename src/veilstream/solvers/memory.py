@@ -15,12 +15,6 @@ from veilstream.core.information import Array
 LEAST_GAIN = 1e-10  # nats; a split that saves less is not made
 
 
-def window_memory(n_outputs: int, window: int) -> NDArray[np.int64]:
-    """The memory that is the last `window` releases, the oldest most significant."""
-    states = n_outputs**window
-    return np.asarray((np.arange(states)[:, None] * n_outputs + np.arange(n_outputs)) % states)
-
-
 def divergence_to(b: Array, centre: Array) -> Array:
     """D(b||centre) in nats for every row of b; large instead of infinite where the centre lacks support."""
     return np.asarray((b * np.log(np.where(b > 0, b, 1) / np.maximum(centre, 1e-100))).sum(-1))

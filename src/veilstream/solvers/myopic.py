@@ -13,10 +13,9 @@ def myopic(
     max_sweeps: int = 3000,
     seed: int = 0,
     window: int = 1,
-    reach: float | None = None,
     dtype: str = "float64",
     memory_gb: float | None = None,
 ) -> CausalBA:
     """A solver with one start: where Blahut-Arimoto from a uniform output model leads."""
-    size: dict[str, Any] = {"reach": reach, "dtype": dtype, "memory_gb": memory_gb}
+    size: dict[str, Any] = {"dtype": dtype, "memory_gb": memory_gb}
     return CausalBA(window=window, tolerance=tolerance, max_sweeps=max_sweeps, look_ahead=False, seed=seed, **size)

@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from veilstream.core.controller import Controller, schedule
 from veilstream.core.course import Course
 from veilstream.core.held_out import HeldOut
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Both, Instantaneous, Problem
-from veilstream.core.controller import Controller, schedule
 from veilstream.core.total import Total
 from veilstream.errors import InputError
 from veilstream.solvers import solve
+from veilstream.solvers.search import can_share
 from veilstream.solvers.solution import Kept, Point, Progress, Solution, mean_distortion
 
 CLOSE = 2e-4  # of the total, that the mean may be off

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from veilstream.core.automaton import window
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Problem
@@ -52,7 +53,7 @@ def bench_sweep() -> dict[str, float]:
     """One sweep for 24 weights at once, against 24 sweeps of the plain loop (16 states, window 1)."""
     problem = builtin_problem("grid4x4-q2", Average(weight=1.0))
     weights = np.geomspace(0.2, 10, 24)
-    sweep, index = Sweep(problem, problem.cost(weights), 1), np.arange(24)
+    sweep, index = Sweep(problem, problem.cost(weights), window(problem.n_outputs, 1)), np.arange(24)
     tables = sweep.start(np.repeat(starting_models(problem, 1, 0, 0)[0, :1], 24, 0))
     ours, _ = seconds(lambda: [sweep(tables, index) for _ in range(20)], 3)
     plain, _ = seconds(lambda: plain_causal_ba(problem.chain.transition, problem.cost(1.0), 5), 3)

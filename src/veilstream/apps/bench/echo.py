@@ -22,20 +22,23 @@ import numpy as np
 
 from veilstream.apps.bench.mosquitto import Mosquitto, RawClient, publish
 from veilstream.artefact import save
+from veilstream.core.automaton import window
 from veilstream.core.builtin import builtin_problem
+from veilstream.core.controller import Controller
 from veilstream.core.problem import Average, Problem
-from veilstream.core.window import WindowPolicy
 from veilstream.gateway.broker import QUICKACK, BrokerSettings, Connection
 
 STREAMS = 500
 IDLE_S = 0.05
 
 
-def example() -> tuple[Problem, WindowPolicy]:
+def example() -> tuple[Problem, Controller]:
     """A window-1 policy on the paper's grid, of the optimal one's shape; speed does not depend on its numbers."""
     problem = builtin_problem("grid4x4-q2", Average(weight=1.0))
     r = np.random.default_rng(0).dirichlet(np.ones(problem.n_outputs), problem.n_outputs)
-    return problem, WindowPolicy(r, np.exp2(-problem.distortion)[None], 1)
+    return problem, Controller(
+        window(problem.n_outputs, 1), r[None], np.exp2(-problem.distortion)[None, None], window=1
+    )
 
 
 @contextmanager

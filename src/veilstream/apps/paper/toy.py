@@ -21,6 +21,7 @@ from veilstream.apps.paper.learned import AS_PUBLISHED, available, options_of, t
 from veilstream.apps.paper.points import key_of, solved
 from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.builtin import builtin_problem
+from veilstream.core.controller import release_cost
 from veilstream.core.evaluate import Evaluation, evaluate
 from veilstream.core.information import Array
 from veilstream.core.problem import Average, Problem, expected_distortion, leakage

@@ -57,4 +57,5 @@ def witness(
         alpha = np.linalg.solve(np.eye(len(P)) - np.asarray(P) + pi, best - pi @ best)[None]
     m = np.exp(log_m)
     value = float((m * np.where(m > 0, rho, 0)).sum() / m.sum())
-    return Witness(next, w, improve(P, next, rho, alpha - alpha.mean(), 2 if len(next) == 1 else 30)), value
+    alpha = improve(P, next, rho, alpha - alpha.mean(), 2 if len(next) == 1 else 30)
+    return Witness(next, w[None], alpha[None]), value

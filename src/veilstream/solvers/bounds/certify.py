@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.core.automaton import window
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
 from veilstream.solvers.bounds import alternation, potential
 from veilstream.solvers.bounds.pairs import MOST_STATES, Group, groups_of
 from veilstream.solvers.bounds.witness import NATS, SparseMatrix, Witness, improve, reverse_cost
-from veilstream.solvers.memory import attained, split, window_memory
+from veilstream.solvers.memory import attained, split
 from veilstream.solvers.solution import Progress
 
 LOOK_EVERY, MOST_SWEEPS, MOST_STEPS = 50, 2000, 100
@@ -188,7 +189,7 @@ class Search:
 
     def without_memory(self, until: float) -> Generator[None, None, Start]:
         """Sweeps on no memory; returns where they have led."""
-        table = window_memory(len(self.cost), 0)
+        table = window(len(self.cost), 0).table
         for k, (log_m, alpha) in enumerate(alternation.alternate(self.products, self.cost, table, self.pi), 1):
             self.steps += 1
             if k % LOOK_EVERY and perf_counter() < until:
@@ -200,7 +201,7 @@ class Search:
                 yield
                 break
             yield
-        return Start(table, log_m, witness.alpha)
+        return Start(table, log_m, witness.alpha[0])
 
     def begun(self, groups: list[Group], none: Start, until: float) -> potential.Ascent | None:
         """The first memory to climb on: a policy's, where it forgets less than is gained by it, or none."""
@@ -222,7 +223,7 @@ class Search:
                 x = potential.looked(x)
                 w = x.weights
                 alpha = improve(self.P, x.next, reverse_cost(self.P, self.cost, w), x.alpha, RAISES[large])
-                settled = self.offer(Witness(x.next, w, alpha), x.g + x.gap, share)
+                settled = self.offer(Witness(x.next, w[None], alpha[None]), x.g + x.gap, share)
             yield
             if settled or not self.going(until):
                 break
@@ -240,7 +241,7 @@ class Search:
 
     def offer(self, witness: Witness, value: float, share: float) -> bool:
         """Keep a witness if it proves more. Is it near the most this memory can prove (value, in nats)?"""
-        bound = witness.bound(self.products, self.C)
+        bound = witness.bound([self.products], self.C)
         if bound > self.bound:
             self.bound, self.witness, self.memory = bound, witness, len(witness.next)
         enough = 0.0 if self.last else min(share * (self.reachable - bound), ENOUGH * bound)

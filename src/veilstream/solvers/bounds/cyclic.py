@@ -8,21 +8,23 @@ never shows grows from nothing by a factor a sweep only, and it is there that a 
 the best without memory and with 2^-C.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.core.automaton import window
+from veilstream.core.controller import Controller
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
-from veilstream.core.steady import LawStep, law_at_phases
+from veilstream.core.stationary import LongRun
 from veilstream.solvers.bounds.alternation import SMALLEST_LAW
 from veilstream.solvers.bounds.certify import LEAST_BITS, Certificate, Ending
-from veilstream.solvers.bounds.witness import NATS, CycleWitness, reverse_cost, weights_of
-from veilstream.solvers.memory import window_memory
+from veilstream.solvers.bounds.witness import NATS, Witness, reverse_cost, weights_of
 from veilstream.solvers.solution import Progress
+from veilstream.solvers.starts import newest
 
 LOOK_EVERY, WHILE, MOST_SWEEPS = 10, 50, 600
 LAPS, MORE_LAPS = 12, 3  # of value iteration, for the potential of a witness: from nothing, from that of an iterate
@@ -57,14 +59,14 @@ def certify_cycle(
     def tight() -> bool:
         return bound >= min((1 - tolerance) * reachable, reachable - LEAST_BITS)
 
-    for window in (0, 1, 2):
-        table = window_memory(C.shape[1], window)
+    for w in (0, 1, 2):
+        table = window(C.shape[1], w).table
         first_look = perf_counter() + sweep_s * (LAPS + 2) * len(table)
         if tight() or P.shape[0] * table.size * C.shape[0] > LARGEST or (best is not None and first_look > until):
             outcome = Ending.TIME if best is not None and first_look > until else outcome
             break
-        start = occupancies(problem, policy, window) if policy is not None and kept.all() else None
-        if start is not None and window:
+        start = occupancies(problem, policy, w) if policy is not None and kept.all() else None
+        if start is not None and w:
             start = mixed(start, plain, C.T * NATS)
         iterates, at_first, sweeps_from = alternate(P, C.T * NATS, table, start), bound, perf_counter()
         own = before = -np.inf  # the best of this memory, now and a while ago
@@ -86,9 +88,9 @@ def certify_cycle(
             before = own if k % WHILE == 0 else before
             if tight() or stale or perf_counter() > until:
                 break
-        if window and bound == at_first:
+        if w and bound == at_first:
             break
-        plain = plain if window else log_m
+        plain = plain if w else log_m
         sweep_s = (perf_counter() - sweeps_from) / (2 * k * len(table))  # a state of it; half of it are looks
     if tight():
         outcome = Ending.TIGHT
@@ -98,20 +100,19 @@ def certify_cycle(
     return Certificate(bound, reachable, memory, steps, outcome, spent, history, [best])
 
 
-def occupancies(problem: Problem, policy: Policy, window: int) -> Array | None:
-    """m_l(s,y,z) of the policy at each step of a round, on the memory of the last `window` releases."""
-    chain = problem.chain
-    parts: Sequence[Policy] = getattr(policy, "policies", (policy,))
-    tables, steps = list[Array](), list[LawStep]()
-    for phase, part in enumerate(parts):
-        wide = part.widened(window) if part.remembers is not None and part.remembers <= window else None
-        table = None if wide is None else wide.table()
-        if wide is None or table is None or len(parts) != chain.phases:
-            return None
-        tables.append(table)
-        steps += wide.law_steps(chain.at(phase)) or ()
-    laws = law_at_phases([steps[phase] for phase in chain.around], chain)
-    return np.stack([mu[:, None] * tables[i].swapaxes(1, 2) for i, mu in zip(chain.around, laws, strict=True)])
+def occupancies(problem: Problem, policy: Policy, w: int) -> Array | None:
+    """m_l(s,y,z) of the policy at each step of a round, on the memory of the last w releases."""
+    chain, memory = problem.chain, window(problem.n_outputs, w)
+    if not isinstance(policy, Controller) or policy.phases != chain.phases or policy.window not in (0, 1, w):
+        return None
+    if policy.window > w:
+        return None
+    if policy.window < w:
+        states = newest(problem.n_outputs, w) if policy.window else np.zeros(len(memory), np.int64)
+        policy = policy.on(memory, states, 0)
+    found = LongRun(chain, policy)
+    pairs = zip(found.steps, found.laws, strict=True)
+    return np.stack([mu[:, None] * step.table().swapaxes(1, 2) for step, mu in pairs])
 
 
 def mixed(m: Array, log_plain: Array, cost: Array) -> Array:
@@ -162,7 +163,7 @@ def around(P: Array, next: NDArray[np.int64], log_a: Array, mu: Array) -> None:
     mu[0] = law
 
 
-def witness(P: Array, cost: Array, next: NDArray[np.int64], log_m: Array, start: Array | None = None) -> CycleWitness:
+def witness(P: Array, cost: Array, next: NDArray[np.int64], log_m: Array, start: Array | None = None) -> Witness:
     """What an iterate proves: the potential by value iteration, lap by lap, from the iterate's own where it has one."""
     allowed, L = np.isfinite(cost), len(P)
     w = np.stack([weights_of(part, allowed) for part in log_m])
@@ -172,4 +173,4 @@ def witness(P: Array, cost: Array, next: NDArray[np.int64], log_m: Array, start:
         for at in range(L - 1, -1, -1):
             alpha[at] = (rho[at] + (alpha[(at + 1) % L] @ P[at].T)[next]).min(1)
             alpha[at] -= alpha[at].mean()
-    return CycleWitness(next, w, alpha)
+    return Witness(next, w, alpha)

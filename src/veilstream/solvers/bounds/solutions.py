@@ -13,7 +13,6 @@ import numpy as np
 from veilstream.solvers.bounds.alternation import SMALLEST_LAW
 from veilstream.solvers.bounds.certify import LARGEST_PAIRS, Certificate, Start, certify
 from veilstream.solvers.bounds.cyclic import certify_cycle
-from veilstream.solvers.bounds.local import certify_locally, local_pattern
 from veilstream.solvers.bounds.witness import NATS
 from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.search import LOOKS, first_weights
@@ -69,10 +68,6 @@ def certificate_of(solution: Solution, seconds: float, progress: Progress | None
     if problem.chain.phases > 1:
         given = {"upper": solution.objective, "seconds": seconds}
         return certify_cycle(problem, solution.weight, solution.policy, progress=progress, **given)
-    pattern = local_pattern(problem)
-    if pattern is not None:
-        given = {"upper": solution.objective, "seconds": seconds}
-        return certify_locally(problem, solution.weight, pattern, progress=progress, **given)
     return certify(
         problem.chain.transition,
         problem.cost(solution.weight),
@@ -95,7 +90,9 @@ def settled(solution: Solution) -> Start | None:
     found = CausalBA(dtype="float64").least_point(problem, solution.weight, solution.policy)
     if found is None:
         return None
-    next, r, beta, mu = found
+    sweep, tables = found.warm
+    next, join = sweep.automaton.table, sweep.automaton.join
+    r, beta, mu = (join(x)[0, 0] for x in (tables.r, tables.alpha, tables.mu))
     law = np.maximum(mu.sum(1, keepdims=True), UNSEEN)
     inside = np.where(mu.sum(1, keepdims=True) > UNSEEN, mu / law, chain.stationary)
     log_mu = np.log(np.maximum(inside, SMALLEST_LAW))

@@ -36,13 +36,14 @@ Nothing in the proof asks that the brackets of different steps be alike: B is ma
 about, z_t+1 is drawn from P_l(z_t, .) whatever was released, and adding and subtracting alpha_l telescopes from step
 to step. So I + sum E C >= sum_t g_(t mod L) - span(alpha) - log2 |Z|: **the mean of the g_l is a bound**. A constant
 added to all of alpha_l moves bits from one g_l to its neighbour and leaves the mean as it is. The phase is public, so a
-mechanism that looks at it is one of those bounded. (`CycleWitness`; the clock goes around without jumps.)
+mechanism that looks at it is one of those bounded. (The clock goes around without jumps.)
 
 Rounding. g is computed in double precision. Each of its terms is a sum of at most |Z| products of numbers not above
 M = 1 + the largest |C|, |log w|, |log w P|, |alpha|, so its error is below 4 (|Z| + 8) M 2^-53 nats, including that
 the rows of P sum to 1 only up to rounding. Twice that is subtracted.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,31 +80,16 @@ class SparseMatrix:
 
 @dataclass(frozen=True, eq=False)
 class Witness:
-    """What proves a bound: anyone can check it with `bound`, without knowing how it was found."""
+    """What proves a bound: anyone can check it with `bound`, without knowing how it was found.
+
+    Weights and potential at each step of a round of the public clock; without a clock a round has one step.
+    """
 
     next: NDArray[np.int64]  # S x Y, the memory
-    weights: Array  # S x Y x Z, zero exactly where y is forbidden
-    alpha: Array  # S x Z, nats
-
-    def bound(self, P: Array, C: Array) -> float:
-        """g in bits, rounding errors subtracted. C: Z x Y, in bits."""
-        cost = C.T * NATS
-        log_w, log_wP = logs(P, self.weights)
-        ahead = (self.alpha @ P.T)[self.next] - self.alpha[:, None]
-        g = np.where(np.isfinite(cost), cost + log_w - log_wP @ P.T + ahead, np.inf).min()
-        largest = 1 + sum(np.abs(x).max() for x in (cost[np.isfinite(cost)], log_w, log_wP, self.alpha))
-        return float((g - 8 * (len(P) + 8) * largest * 2.0**-53) / NATS)
-
-
-@dataclass(frozen=True, eq=False)
-class CycleWitness:
-    """The same for a chain with a clock: weights and potential at each step of a round."""
-
-    next: NDArray[np.int64]  # S x Y, the memory
-    weights: Array  # L x S x Y x Z
+    weights: Array  # L x S x Y x Z, zero exactly where y is forbidden
     alpha: Array  # L x S x Z, nats
 
-    def bound(self, P: Array, C: Array) -> float:
+    def bound(self, P: Sequence[Array] | Array, C: Array) -> float:
         """The mean of the g_l in bits, rounding errors subtracted. P: L x Z x Z, C: Z x Y, in bits."""
         cost = C.T * NATS
         total, largest = 0.0, 0.0
@@ -113,7 +99,7 @@ class CycleWitness:
             total += np.where(np.isfinite(cost), cost + log_w - log_wP @ P_l.T + ahead, np.inf).min()
             sizes = [np.abs(x).max() for x in (cost[np.isfinite(cost)], log_w, log_wP)]
             largest = max(largest, 1 + sum(sizes) + 2 * np.abs(self.alpha).max())
-        return float((total / len(P) - 8 * (P.shape[1] + len(P) + 8) * largest * 2.0**-53) / NATS)
+        return float((total / len(P) - 8 * (C.shape[0] + len(P) + 8) * largest * 2.0**-53) / NATS)
 
 
 def logs(P: Array, w: Array) -> tuple[Array, Array]:
