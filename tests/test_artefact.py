@@ -18,9 +18,8 @@ from veilstream import artefact as veil
 from veilstream.artefact import load, provenance, save
 from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.chain import MarkovChain
+from veilstream.core.controller import Controller, schedule
 from veilstream.core.problem import Average, Both, Budget, Instantaneous, Problem
-from veilstream.core.schedule import Schedule
-from veilstream.core.window import WindowPolicy
 from veilstream.data.recording import Recording
 from veilstream.data.synthetic import city, household
 from veilstream.errors import InputError
@@ -36,7 +35,7 @@ def model(tmp_path):
 
 def table(n, w=1, seed=0):
     rng = np.random.default_rng(seed)
-    return WindowPolicy(rng.dirichlet(np.ones(n), n**w), rng.uniform(0.1, 1, (1, n, n)), w)
+    return Controller(rng.dirichlet(np.ones(n), n**w), rng.uniform(0.1, 1, (1, n, n)), w)
 
 
 def test_a_model_comes_back(model):
@@ -101,7 +100,7 @@ def test_policies_and_constraints_come_back(tmp_path, constraint):
     problem = Problem(source.chain, source.states.distances(), constraint)
     belief = BeliefPolicy(source.chain, GreedyRule(problem.cost(1.0)))
     path = tmp_path / "p.veil"
-    for policy in (table(n), table(n, 2), belief, Schedule((table(n), table(n, seed=1)), (3, 4))):
+    for policy in (table(n), table(n, 2), belief, schedule((table(n), table(n, seed=1)), (3, 4))):
         save(path, policy, problem=problem, states=source.states, period_s=1800)
         art = load(path)
         assert art.problem.constraint == constraint
@@ -273,7 +272,7 @@ def test_a_policy_made_for_another_chain_than_its_file_is_refused(tmp_path):
     others = MarkovChain(even, own.initial), MarkovChain(own.transition, even[0])
     for chain in (own, *others):
         made = table(n).made_for(chain)
-        for policy in (made, BeliefPolicy(chain, rule), Schedule((table(n), made), (1, 1))):
+        for policy in (made, BeliefPolicy(chain, rule), schedule((table(n), made), (1, 1))):
             if chain is own:
                 save(path, policy, problem=problem)
                 loaded = load(path)

@@ -33,7 +33,7 @@ NAMES = [
     "Schedule",
     "Solution",
     "StateSpace",
-    "WindowPolicy",
+    "Controller",
     "__version__",
     "audit",
     "builtin",

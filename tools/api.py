@@ -19,7 +19,7 @@ GROUPS = {
     "What they give": ["FittedModel", "Solution", "Curve", "Assessment", "Report"],
     "Files": ["Artefact", "load", "save"],
     "Problems": ["MarkovChain", "Problem", "Average", "Instantaneous", "Both", "Budget", "builtin", "builtin_problem"],
-    "Policies at work": ["Policy", "WindowPolicy", "BeliefPolicy", "LocalPolicy", "Schedule", "Releaser",
+    "Policies at work": ["Policy", "Controller", "BeliefPolicy", "LocalPolicy", "Schedule", "Releaser",
                          "release_many", "evaluate", "Evaluation"],
     "Readings": ["Recording", "StateSpace"],
     "What goes wrong": ["InputError", "ImpossibleObservation"],

@@ -10,9 +10,8 @@ from veilstream.apps.paper import adversary, adversary_told, cache, clusterings,
 from veilstream.apps.paper.item import BETTER, NOT_RUN, OPTIMUM, PART, PUBLISHED, YES, Desk
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.chain import MarkovChain
+from veilstream.core.controller import Controller, schedule
 from veilstream.core.problem import Average
-from veilstream.core.schedule import Schedule
-from veilstream.core.window import WindowPolicy
 
 
 def row(method, limit, bits, nats, paper=None):
@@ -94,7 +93,7 @@ def test_in_sample_is_easier_than_held_out_and_is_scored_on_all(tmp_path):
     from veilstream.audit.traces import release
 
     chain = MarkovChain(np.full((4, 4), 0.1) + 0.6 * np.eye(4))
-    data = release(WindowPolicy.of_table(np.eye(4)), [chain.sample(300, seed=1)[0]], seed=1)
+    data = release(Controller.of_table(np.eye(4)), [chain.sample(300, seed=1)[0]], seed=1)
     net = Lstm(units=16, dense=16, max_rounds=30, patience=30)
     seen, unseen = (lstm(data, data.z, data.y, 4, 4, 3, 5, 2, net=net, hold_out=by) for by in ("none", "step"))
     assert seen.cross_entropy.value < unseen.cross_entropy.value
@@ -151,8 +150,8 @@ def test_the_choice_of_stops_looks_at_no_privacy_alone_and_lists_what_is_left(tm
 
 def test_the_floor_under_a_schedule_is_its_parts_by_time():
     chain = MarkovChain(np.full((2, 2), 0.1) + 0.8 * np.eye(2))
-    loud, quiet = WindowPolicy.of_table(np.eye(2)), WindowPolicy.of_table(np.full((2, 2), 0.5))
-    both = Schedule((loud, quiet), (300, 100))
+    loud, quiet = Controller.of_table(np.eye(2)), Controller.of_table(np.full((2, 2), 0.5))
+    both = schedule((loud, quiet), (300, 100))
     parts = [adversary.least(chain, p, 1) for p in (loud, quiet)]
     assert parts[1] == pytest.approx(np.log(2))
     assert adversary.least(chain, both, 1) == pytest.approx(0.75 * parts[0] + 0.25 * parts[1])

@@ -22,11 +22,10 @@ from veilstream.apps.report.rivals import Elsewhere, Rival
 from veilstream.apps.report.words import verdict
 from veilstream.artefact import load, save
 from veilstream.core.builtin import builtin_problem
+from veilstream.core.controller import Controller
 from veilstream.core.course import OnCourse
 from veilstream.core.evaluate import evaluate
 from veilstream.core.problem import Average, Both, Instantaneous, joint
-from veilstream.core.schedule import Schedule
-from veilstream.core.window import WindowPolicy
 from veilstream.data.record import Record
 from veilstream.data.synthetic import city
 from veilstream.data.utility import Utility
@@ -139,7 +138,7 @@ def test_values_limits_at_every_step_and_builtin_chains(folder):
     assert any("does not keep the limit" in b.note for b in content.baselines)
     assert "kWh" in render(content)
     problem = builtin_problem("binary", Instantaneous(1))
-    save(folder / "flip.veil", WindowPolicy.of_table(np.full((2, 2), 0.5)), problem=problem)
+    save(folder / "flip.veil", Controller.of_table(np.full((2, 2), 0.5)), problem=problem)
     content = collect(
         load(folder / "flip.veil"), [np.array([0, 1, 1, 0])], Options(points=3, seconds=0.1, audit="none")
     )

@@ -22,9 +22,9 @@ from attack.drill import Trial
 from attack.same import POINTS, VALUES, force
 from gatewaykit import artefact, core_of, levels, places, problem_of, window_policy
 from veilstream.artefact import Artefact, save
-from veilstream.core.by_clock import ClockPolicy
 from veilstream.core.chain import MarkovChain
 from veilstream.core.clock import Clock
+from veilstream.core.controller import cycle
 from veilstream.core.cyclic import CyclicChain
 from veilstream.core.feedback import Feedback
 from veilstream.core.ladder import Ladder
@@ -110,7 +110,7 @@ def by_the_hour(t: Trial, **more: Any) -> Artefact:
     P = simple.chain.transition
     chain = CyclicChain.of(np.stack([P, P @ P, (P + np.eye(len(P))) / 2]), Clock("steps", 3))
     problem = Problem(chain, simple.distortion, simple.constraint)
-    policy = ClockPolicy(tuple(window_policy(problem, seed) for seed in range(3)))
+    policy = cycle(tuple(window_policy(problem, seed) for seed in range(3)))
     return save(t.folder / "p.veil", policy, problem=problem, **more)
 
 

@@ -15,15 +15,14 @@ from veilstream.audit.lookback import least_cross_entropy, window_law
 from veilstream.audit.measures import measure, surprise
 from veilstream.audit.traces import Traces, release, sampled
 from veilstream.core.belief import BeliefPolicy, GreedyRule
+from veilstream.core.controller import Controller, schedule
 from veilstream.core.information import entropy
 from veilstream.core.interval import ratio_interval
-from veilstream.core.schedule import Schedule
-from veilstream.core.window import WindowPolicy
 
 
 def random_window(rng, Z, Y, window):
     a = rng.gamma(0.7, size=(Y**window, Z, Y)) + 1e-3
-    return WindowPolicy.of_table(a / a.sum(-1, keepdims=True), window)
+    return Controller.of_table(a / a.sum(-1, keepdims=True), window)
 
 
 def policy_of(kind, rng, chain, Y):
@@ -31,7 +30,7 @@ def policy_of(kind, rng, chain, Y):
     if kind == "belief":
         return BeliefPolicy(chain, GreedyRule(2 * rng.random((Z, Y))))
     if kind == "schedule":
-        return Schedule((random_window(rng, Z, Y, 1), random_window(rng, Z, Y, 0)), (1, 2))
+        return schedule((random_window(rng, Z, Y, 1), random_window(rng, Z, Y, 0)), (1, 2))
     return random_window(rng, Z, Y, int(kind[-1]))
 
 
@@ -118,8 +117,8 @@ def test_data_processing(seed, kind):
         p, f, s = (weight @ entropy(getattr(found, who)[:, t]) for who in ("predictor", "filter", "smoother"))
         assert s <= f + 1e-9 <= p + 2e-9 <= prior + 3e-9
     blur = rng.dirichlet(np.ones(2), size=2)
-    plain = WindowPolicy.of_table(policy.channel(policy.start()))
-    blurred = WindowPolicy.of_table(plain.channel(plain.start()) @ blur)
+    plain = Controller.of_table(policy.channel(policy.start()))
+    blurred = Controller.of_table(plain.channel(plain.start()) @ blur)
     H = []
     for one in (plain, blurred):
         law = sequence_information(chain, one, n)[1].sum(0)
@@ -129,7 +128,7 @@ def test_data_processing(seed, kind):
 
 def test_impossible_observations_fail_closed():
     chain = vs.MarkovChain(np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([1.0, 0.0]))
-    policy = WindowPolicy.of_table(np.eye(2))
+    policy = Controller.of_table(np.eye(2))
     y = np.array([[0, 0, 1]])
     data = Traces(np.zeros_like(y), y, np.array([3]), np.array([0]), np.array([0]))
     with pytest.raises(vs.ImpossibleObservation):
@@ -153,8 +152,8 @@ def test_ragged_traces_in_a_batch_equal_one_by_one(kind):
 def test_a_schedule_is_seen_at_every_phase_and_its_phase_is_public():
     rng = np.random.default_rng(2)
     chain = chain_of(rng)
-    loud, silent = WindowPolicy.of_table(np.eye(3)), WindowPolicy.of_table(np.full((3, 3), 1 / 3))
-    policy = Schedule((silent, loud), (50, 50))
+    loud, silent = Controller.of_table(np.eye(3)), Controller.of_table(np.full((3, 3), 1 / 3))
+    policy = schedule((silent, loud), (50, 50))
     data = release(policy, [chain.sample(4, seed=0)[0]], copies=20)
     found = infer(chain, policy, data, whole=False)
     sure = (found.filter.max(-1) > 1 - 1e-12).mean()

@@ -14,8 +14,8 @@ from veilstream.apps.report.page import render
 from veilstream.audit import Options, audit
 from veilstream.audit.bayes import infer
 from veilstream.audit.traces import Traces, sampled
-from veilstream.core.by_clock import ClockPolicy
 from veilstream.core.clock import Clock
+from veilstream.core.controller import cycle
 from veilstream.core.cyclic import CyclicChain
 
 HOURS = Clock("day", 24, 3600.0, 0.0, "Europe/London")
@@ -31,7 +31,7 @@ def cyclic(phases, states, clock=None, seed=0):
 def test_filter_smoother_and_path_know_the_hour(first):
     chain, n = cyclic(3, 2), 4
     tables = np.random.default_rng(1).dirichlet(np.ones(2), (3, 2, 2))
-    policy = ClockPolicy(tuple(vs.WindowPolicy.of_table(t, 1) for t in tables)).made_for(chain)
+    policy = cycle(tuple(vs.Controller.of_table(t, 1) for t in tables)).made_for(chain)
     y = np.array(list(product(range(2), repeat=n)))
     zeros = np.zeros(len(y), np.int64)
     data = Traces(np.zeros_like(y), y, np.full(len(y), n), np.arange(len(y)), zeros, zeros + first)

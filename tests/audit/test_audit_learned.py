@@ -11,7 +11,7 @@ from veilstream.audit.lookback import least_cross_entropy, window_law
 from veilstream.audit.measures import NATS, per_trace, surprise
 from veilstream.audit.traces import release, sampled
 from veilstream.audit.windows import examples
-from veilstream.core.window import WindowPolicy
+from veilstream.core.controller import Controller
 
 jax = pytest.importorskip("jax")
 network = pytest.importorskip("veilstream.audit.lstm")
@@ -24,7 +24,7 @@ def sticky():
     """Three places that are hardly ever left, released with much noise: here looking back pays."""
     P = np.full((3, 3), 0.03) + 0.91 * np.eye(3)
     noise = 0.55 * np.eye(3) + 0.15
-    return vs.MarkovChain(P), WindowPolicy.of_table(noise)
+    return vs.MarkovChain(P), Controller.of_table(noise)
 
 
 @pytest.mark.parametrize("lookback", [1, 4])
@@ -103,7 +103,7 @@ def test_model_gap_is_found_where_the_chain_is_wrong_and_only_there():
     second = vs.MarkovChain.fit([np.tile([0, 0, 1, 1], 50)], 2, order=2, smoothing=0.05)
     sequences = [second.symbols[z] for z in second.sample(40, 30, rng)]
     chain = vs.MarkovChain.fit(sequences, 2)
-    policy = WindowPolicy.of_table(0.9 * np.eye(2) + 0.05)
+    policy = Controller.of_table(0.9 * np.eye(2) + 0.05)
     data = release(policy, sequences, copies=5, seed=1)
     mask = data.mask & (np.arange(40) >= 4)
     bayes, _ = per_trace(surprise(infer(chain, policy, data, whole=False).predictor, data.z), data, mask)

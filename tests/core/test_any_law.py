@@ -21,7 +21,7 @@ from veilstream.core.release import Mechanism
 
 
 def a_policy(rng, window, Y=2, Z=2):
-    return vs.WindowPolicy.of_table(rng.dirichlet(0.5 * np.ones(Y), (Y**window, Z)), window)
+    return vs.Controller.of_table(rng.dirichlet(0.5 * np.ones(Y), (Y**window, Z)), window)
 
 
 def along(policy, chain, x, gaps, y):
@@ -89,7 +89,7 @@ def test_what_a_course_measures_is_that_mean():
 
 def test_a_row_that_the_chain_calls_impossible_is_drawn_from_its_law_and_counts_so():
     chain = vs.MarkovChain(np.eye(2), initial=[1.0, 0.0])
-    policy = vs.WindowPolicy.of_table(np.eye(2)).made_for(chain)
+    policy = vs.Controller.of_table(np.eye(2)).made_for(chain)
     view = Mechanism(policy).look(Mechanism(policy).start(2))
     assert density(view, np.array([0, 1]), np.array([0, 0])).tolist() == [0.0, 0.0]
 
@@ -122,10 +122,10 @@ def test_without_memory_the_worst_case_is_the_capacity_and_a_schedule_is_bounded
     rng = np.random.default_rng(5)
     one, two = a_policy(rng, 0, 3, 3), a_policy(rng, 1, 3, 3)
     assert worst_rate(one) == pytest.approx(float(capacity(one.table())[0][0]), rel=1e-3)
-    assert worst_rate(vs.WindowPolicy.of_table(np.eye(4))) == pytest.approx(2.0)
-    assert worst_rate(vs.WindowPolicy.of_table(np.full((4, 4), 0.25))) == 0.0
+    assert worst_rate(vs.Controller.of_table(np.eye(4))) == pytest.approx(2.0)
+    assert worst_rate(vs.Controller.of_table(np.full((4, 4), 0.25))) == 0.0
     most = max(float(capacity(x.table())[0].max()) for x in (one, two))
-    assert worst_rate(vs.Schedule((one, two), (3, 1))) == pytest.approx(most, rel=1e-3)
+    assert worst_rate(vs.schedule((one, two), (3, 1))) == pytest.approx(most, rel=1e-3)
 
 
 def with_units(lengths=(60, 40)):
@@ -162,7 +162,7 @@ def test_a_ladder_moves_by_what_is_felt_whatever_else_is_told():
     chain, d = vs.MarkovChain(random_chain(rng, 2, sticky=0.5, floor=0.05)), 1 - np.eye(2)
     felt = on.under(d)
     truth, coin = np.eye(2) * 0.98 + 0.01, np.full((2, 2), 0.5)
-    rungs = tuple(vs.WindowPolicy.of_table(a) for a in (truth, (truth + coin) / 2, coin))
+    rungs = tuple(vs.Controller.of_table(a) for a in (truth, (truth + coin) / 2, coin))
     ladder = Ladder(rungs, Feedback(10, 0.2, 1.0, [0.01, 0.25, 0.5]), 1).made_for(chain)
     found = HeldOut.of(felt, ladder, chain, 2 * d)
     assert found.distortion.value == pytest.approx(2 * found.raw_distortion.value)

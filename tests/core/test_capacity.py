@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from gatewaykit import problem_of, window_policy
 from veilstream.core.any_law import worst_rate
 from veilstream.core.capacity import capacity_of, most_bits
+from veilstream.core.controller import schedule
 from veilstream.core.meter import capacity
 from veilstream.core.problem import leakage
 from veilstream.core.release import Mechanism, release_many
-from veilstream.core.schedule import Schedule
 
 
 @given(st.integers(0, 10_000), st.integers(2, 7), st.integers(2, 7))
@@ -70,7 +70,7 @@ def test_the_most_over_all_memories_is_the_worst_case_without_potential():
     assert most >= worst_rate(policy) - 1e-3
     assert most == pytest.approx(max(capacity_of(a)[0] for a in policy.table()))
     other = window_policy(problem_of(), seed=1, sharpness=3.0)
-    shared = Schedule((policy, other), (1, 3))
+    shared = schedule((policy, other), (1, 3))
     assert most_bits(shared) == pytest.approx(max(most, most_bits(other)))
     assert most_bits(shared) < 3.9  # not what any 16 releases could tell
 
@@ -78,8 +78,8 @@ def test_the_most_over_all_memories_is_the_worst_case_without_potential():
 def test_a_schedule_is_charged_for_the_policy_that_runs():
     problem = problem_of()
     parts = tuple(window_policy(problem, seed) for seed in (0, 1))
-    found = release_many(Schedule(parts, (1, 3)), np.zeros((2, 8), int), problem, meter="capacity", seed=1)
-    assert (found.leaked_bits <= 8 * most_bits(Schedule(parts, (1, 3))) + 1e-9).all()
+    found = release_many(schedule(parts, (1, 3)), np.zeros((2, 8), int), problem, meter="capacity", seed=1)
+    assert (found.leaked_bits <= 8 * most_bits(schedule(parts, (1, 3))) + 1e-9).all()
     assert (found.leaked_bits > 0).all()
 
 

@@ -10,7 +10,7 @@ from oracles import random_chain, recomputed
 from veilstream.core.course import Course, OnCourse
 from veilstream.core.meter import Listener, Unmetered
 from veilstream.core.release import Mechanism
-from veilstream.core.steady import holds_all
+from veilstream.core.stationary import holds_all
 
 RNG = np.random.default_rng(0)
 CHAIN = vs.MarkovChain(random_chain(RNG, 3, sticky=0.6, floor=0.02))
@@ -23,7 +23,7 @@ def course(lengths=(4, 3), Y=2):
 
 
 def table(window, seed=1, Y=2):
-    return vs.WindowPolicy.of_table(np.random.default_rng(seed).dirichlet(np.ones(Y), (Y**window, 3)), window)
+    return vs.Controller.of_table(np.random.default_rng(seed).dirichlet(np.ones(Y), (Y**window, 3)), window)
 
 
 def enumerated(course, policy):
@@ -50,7 +50,7 @@ def test_draws_agree_with_the_exact_mean():
     on = course((60, 40))
     found = on.run(table(1), Unmetered())
     assert found.felt == pytest.approx(on.felt(table(1)), abs=4 * found.felt_se)
-    for mixed in (vs.Schedule((table(1), table(0, 5)), (3, 2)), vs.Schedule((table(2), table(1, 5)), (1, 4))):
+    for mixed in (vs.schedule((table(1), table(0, 5)), (3, 2)), vs.schedule((table(2), table(1, 5)), (1, 4))):
         drawn = on.run(mixed, Unmetered(), seed=1)
         assert on.felt(mixed) == pytest.approx(drawn.felt, abs=4 * drawn.felt_se)
     greedy = vs.solve(
@@ -142,12 +142,12 @@ def test_a_file_may_say_anything_of_its_record():
 
 
 def test_leakage_given_the_memory_is_the_rate_only_where_the_memory_is_a_belief():
-    blind = vs.WindowPolicy.of_table(np.tile([0.3, 0.7], (3, 1)))
+    blind = vs.Controller.of_table(np.tile([0.3, 0.7], (3, 1)))
     assert holds_all(CHAIN, blind)  # nothing to remember
-    truth = vs.WindowPolicy.of_table(np.tile(np.eye(3), (3, 1, 1)), 1)
+    truth = vs.Controller.of_table(np.tile(np.eye(3), (3, 1, 1)), 1)
     assert holds_all(CHAIN, truth)  # the last release is the last state
     assert not holds_all(CHAIN, table(1))  # older releases still tell something
-    assert not holds_all(CHAIN, vs.Schedule((table(1), table(0, 5)), (3, 2)))
+    assert not holds_all(CHAIN, vs.schedule((table(1), table(0, 5)), (3, 2)))
 
 
 @pytest.mark.parametrize("window", [0, 1, 2])
@@ -158,8 +158,8 @@ def test_a_policy_too_large_for_a_table_is_read_by_rows_and_columns(window, monk
     np.testing.assert_allclose(policy.rows(s, z), channel[s, z], atol=1e-12)
     np.testing.assert_allclose(policy.columns(s, y), channel[s, :, y], atol=1e-12)
     felt, told = on.felt(policy), on.leakage(policy, CHAIN)
-    monkeypatch.setattr(vs.WindowPolicy, "table", lambda *_: None)
-    monkeypatch.setattr(vs.WindowPolicy, "channel", None)  # nobody asks for a whole one
+    monkeypatch.setattr(vs.Controller, "table", lambda *_: None)
+    monkeypatch.setattr(vs.Controller, "channel", None)  # nobody asks for a whole one
     assert on.felt(policy) == pytest.approx(felt)
     large = on.leakage(policy, CHAIN)
     assert (large.bits, large.felt) == pytest.approx((told.bits, told.felt))

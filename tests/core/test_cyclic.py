@@ -10,13 +10,13 @@ import pytest
 
 import veilstream as vs
 from oracles import random_chain
-from veilstream.core.by_clock import ClockPolicy
 from veilstream.core.clock import Clock
+from veilstream.core.controller import cycle
 from veilstream.core.course import Course
 from veilstream.core.cyclic import CyclicChain
 from veilstream.core.meter import Unmetered
 from veilstream.core.release import Mechanism
-from veilstream.core.steady import rates
+from veilstream.core.stationary import rates
 from veilstream.errors import InputError
 
 LONDON = "Europe/London"
@@ -37,7 +37,7 @@ def cyclic(phases=3, states=2, seed=0, clock=None):
 def clock_policy(chain, window=1, outputs=2, seed=1):
     rng = np.random.default_rng(seed)
     tables = rng.dirichlet(np.ones(outputs), (chain.phases, outputs**window, len(chain)))
-    return ClockPolicy(tuple(vs.WindowPolicy.of_table(t, window) for t in tables)).made_for(chain)
+    return cycle(tuple(vs.Controller.of_table(t, window) for t in tables)).made_for(chain)
 
 
 def problem_on(chain, outputs=2):
@@ -97,7 +97,7 @@ def test_laws_entropy_and_rates_are_those_of_the_chain_on_phase_and_state():
     assert big.entropy_rate == pytest.approx(chain.entropy_rate)
     policy, problem = clock_policy(chain), problem_on(chain)
     tables = np.stack([p.table() for p in policy.policies])  # phases x S x Z x Y
-    wide = vs.WindowPolicy.of_table(tables.transpose(1, 0, 2, 3).reshape(2, 12, 2), 1)
+    wide = vs.Controller.of_table(tables.transpose(1, 0, 2, 3).reshape(2, 12, 2), 1)
     # the phase is public: I(Z; Y | S, phase) = I(Z, phase; Y | S) - I(phase; Y | S), summed out by hand
     [step] = wide.law_steps(big)
     mu = step.solved().reshape(2, 4, 3)
@@ -109,8 +109,8 @@ def test_laws_entropy_and_rates_are_those_of_the_chain_on_phase_and_state():
 
 def test_a_policy_that_does_not_look_at_the_clock_has_the_rates_of_one_that_does_and_ignores_it():
     chain = cyclic(3, 3)
-    blind = vs.WindowPolicy.of_table(np.random.default_rng(0).dirichlet(np.ones(2), (2, 3)), 1)
-    same, problem = ClockPolicy((blind,) * 3).made_for(chain), problem_on(chain)
+    blind = vs.Controller.of_table(np.random.default_rng(0).dirichlet(np.ones(2), (2, 3)), 1)
+    same, problem = cycle((blind,) * 3).made_for(chain), problem_on(chain)
     assert rates(problem, blind) == pytest.approx(rates(problem, same), abs=1e-9)
     found = vs.evaluate(problem, blind, steps=600, streams=600)
     assert found.distortion == pytest.approx(rates(problem, blind).distortion, abs=5 * found.distortion_se)

@@ -38,7 +38,7 @@ PRESENT = {"all": "11111", "every second": "10101", "a gap": "11001", "late": "0
 
 def windowed(chain):
     rng = np.random.default_rng(3)
-    return vs.WindowPolicy.of_table(rng.dirichlet([0.3, 0.3], (2, len(chain))), 1)
+    return vs.Controller.of_table(rng.dirichlet([0.3, 0.3], (2, len(chain))), 1)
 
 
 def information(chain, mechanism, present):

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 import veilstream as vs
 from enumerated import enumerated
 from oracles import random_chain
-from veilstream.core.by_clock import ClockPolicy
 from veilstream.core.charge import MOST_DOUBT, Charge, MeterState, projective_diameter
 from veilstream.core.clock import Clock
+from veilstream.core.controller import cycle
 from veilstream.core.course import Course
 from veilstream.core.cyclic import CyclicChain
 from veilstream.core.feedback import MOVE_BITS, Excess, Feedback
@@ -19,7 +19,7 @@ from veilstream.core.ladder import Ladder
 from veilstream.core.policy import restore
 from veilstream.core.potential import prove
 from veilstream.core.release import Mechanism, Releaser, release_many
-from veilstream.core.steady import rates
+from veilstream.core.stationary import rates
 
 
 def run(rule, felt, first=0):
@@ -147,7 +147,7 @@ def test_a_rule_that_cannot_be_is_refused(wrong):
 
 def small_ladder(rng, Z=2, Y=2, rungs=2, every=2, window=1, first=1):
     tables = [rng.dirichlet(np.full(Y, 0.6), (Y**window, Z)) for _ in range(rungs)]
-    policies = tuple(vs.WindowPolicy.of_table(t, window) for t in tables)
+    policies = tuple(vs.Controller.of_table(t, window) for t in tables)
     return Ladder(policies, Feedback(every, 0.4, 1.0, np.linspace(0.1, 0.9, rungs)), first)
 
 
@@ -192,7 +192,7 @@ def test_around_a_public_clock_too(seed, presence, saved):
     rungs = []
     for _ in range(2):
         tables = rng.dirichlet(np.full(2, 0.6), (3, 2, 2))
-        rungs.append(ClockPolicy(tuple(vs.WindowPolicy.of_table(t, 1) for t in tables)))
+        rungs.append(cycle(tuple(vs.Controller.of_table(t, 1) for t in tables)))
     ladder = Ladder(tuple(rungs), Feedback(2, 0.4, 1.0, [0.1, 0.5]), 1).made_for(chain)
     told, charged = information(ladder, chain, 1 - np.eye(2), presence)
     assert charged >= told - 1e-9
@@ -211,9 +211,7 @@ def test_the_loop_of_a_ladder_around_a_clock_is_the_one_that_was_enumerated():
     """Releases, phases and bits of one stream through gaps, against the parts by hand."""
     rng = np.random.default_rng(3)
     chain = clock_chain(rng)
-    rungs = [
-        ClockPolicy(tuple(vs.WindowPolicy.of_table(t, 1) for t in rng.dirichlet(np.ones(2), (3, 2, 2)))) for _ in "ab"
-    ]
+    rungs = [cycle(tuple(vs.Controller.of_table(t, 1) for t in rng.dirichlet(np.ones(2), (3, 2, 2)))) for _ in "ab"]
     ladder = Ladder(tuple(rungs), Feedback(4, 0.4, 1.0, [0.1, 0.5]), 1).made_for(chain)
     mechanism = Mechanism(ladder)
     s, phases = mechanism.start(1, 7), []
@@ -230,7 +228,7 @@ def test_the_charge_holds_where_bits_of_the_filter_and_of_moves_do_not():
     chain = vs.MarkovChain(np.eye(9), initial)
     truth, nothing = np.eye(9), np.tile(np.eye(9)[0], (9, 1))
     rule = Feedback(1, 0.5, 1.0, [0.0, 0.5])
-    ladder = Ladder((vs.WindowPolicy.of_table(truth), vs.WindowPolicy.of_table(nothing)), rule, 1)
+    ladder = Ladder((vs.Controller.of_table(truth), vs.Controller.of_table(nothing)), rule, 1)
     told, charged = information(ladder, chain, 1 - np.eye(9), "11")
     assert told == pytest.approx(2.5)
     after_nothing = initial  # what the filter believes at the second step: the move has told it nothing
@@ -307,7 +305,7 @@ def test_an_iterated_potential_is_as_good_as_a_solved_one(monkeypatch):
 CHAIN = vs.MarkovChain(random_chain(np.random.default_rng(1), 3, sticky=0.7, floor=0.05))
 D = 1 - np.eye(3)
 RUNGS = tuple(
-    vs.WindowPolicy.of_table(np.tile((1 - e) * np.eye(3) + e * np.roll(np.eye(3), 1, 1), (3, 1, 1)), 1)
+    vs.Controller.of_table(np.tile((1 - e) * np.eye(3) + e * np.roll(np.eye(3), 1, 1), (3, 1, 1)), 1)
     for e in (0.0, 0.2, 0.5, 0.9)
 )
 LADDER = Ladder(RUNGS, Feedback(8, 0.3, 1.0, [0.0, 0.2, 0.5, 0.9]), 1)
@@ -359,7 +357,7 @@ def test_a_ladder_in_a_file_is_the_same_ladder(tmp_path):
     with pytest.raises(vs.InputError, match="rung"):
         restore({**meta, "first": 9}, arrays, CHAIN)
     with pytest.raises(vs.InputError, match="alike"):
-        Ladder((RUNGS[0], vs.WindowPolicy.of_table(np.eye(3))), LADDER.feedback)
+        Ladder((RUNGS[0], vs.Controller.of_table(np.eye(3))), LADDER.feedback)
     with pytest.raises(vs.InputError, match="a rule for 4"):
         Ladder(RUNGS[:3], LADDER.feedback)
     with pytest.raises(vs.InputError, match="earlier rule; solve again"):

@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
+from veilstream.core.memory import MemoryPolicy
 
 import veilstream as vs
 from oracles import random_chain
 from veilstream.audit.lookback import window_law
+from veilstream.core.controller import Controller
 from veilstream.core.information import normalised
-from veilstream.core.memory import MemoryPolicy
 from veilstream.core.problem import Average, Problem
-from veilstream.core.steady import MemoryStep, mean_joint, rates, startup_bits, stationary_law
-from veilstream.core.window import WindowPolicy
+from veilstream.core.stationary import MemoryStep, mean_joint, rates, startup_bits, stationary_law
 from veilstream.errors import InputError
 from veilstream.solvers.memory import window_memory
 
@@ -34,7 +34,7 @@ def test_the_last_releases_are_such_a_memory(window):
     chain = vs.MarkovChain(random_chain(rng, Z))
     r, B = normalised(rng.random((Y**window, Y))), rng.random((Y**window, Z)) + 0.01
     kernel = B.reshape(-1, Y, Z).swapaxes(1, 2)
-    plain = WindowPolicy(r, kernel, window)
+    plain = Controller(r, kernel, window)
     policy = MemoryPolicy(r, B, window_memory(Y, window))
     s, y = np.arange(Y**window), rng.integers(0, Y, Y**window)
     np.testing.assert_allclose(policy.channel(s), plain.channel(s), atol=1e-12)

@@ -2,33 +2,33 @@
 
 import numpy as np
 import pytest
+from veilstream.core.memory import MemoryPolicy
 
 import veilstream as vs
 from enumerated import enumerated
 from oracles import random_chain
 from veilstream.core.belief import GreedyRule
-from veilstream.core.by_clock import ClockPolicy
 from veilstream.core.charge import NO_DOUBT
 from veilstream.core.clock import Clock
+from veilstream.core.controller import cycle
 from veilstream.core.cyclic import CyclicChain
 from veilstream.core.feedback import Feedback
 from veilstream.core.ladder import Ladder
-from veilstream.core.memory import MemoryPolicy
 from veilstream.core.release import Mechanism
 
 
 def table(rng, n, window=1):
-    return vs.WindowPolicy.of_table(rng.dirichlet(np.full(n, 0.6), (n**window, n)), window)
+    return vs.Controller.of_table(rng.dirichlet(np.full(n, 0.6), (n**window, n)), window)
 
 
 def ladder(rng, n, every):
     """The truth, and two random rungs above it."""
-    rungs = vs.WindowPolicy.of_table(np.tile(np.eye(n), (n, 1, 1)), 1), table(rng, n), table(rng, n)
+    rungs = vs.Controller.of_table(np.tile(np.eye(n), (n, 1, 1)), 1), table(rng, n), table(rng, n)
     return Ladder(rungs, Feedback(every, 0.4, 1.0, [0.1, 0.5, 0.9]), 1)
 
 
 def by_clock(rng, n):
-    return ClockPolicy(tuple(table(rng, n) for _ in range(3)))
+    return cycle(tuple(table(rng, n) for _ in range(3)))
 
 
 def memory(rng, n):
@@ -44,7 +44,7 @@ KINDS = {
     "window 2": lambda rng, n, chain: table(rng, n, 2),
     "memory": lambda rng, n, chain: memory(rng, n),
     "belief": lambda rng, n, chain: vs.BeliefPolicy(chain, GreedyRule(2.0 * (1 - np.eye(n)))),
-    "schedule": lambda rng, n, chain: vs.Schedule((table(rng, n), table(rng, n, 2)), (2, 1)),
+    "schedule": lambda rng, n, chain: vs.schedule((table(rng, n), table(rng, n, 2)), (2, 1)),
     "clock": lambda rng, n, chain: by_clock(rng, n),
     "ladder, a move at every step": lambda rng, n, chain: ladder(rng, n, 1),
     "ladder, a move at every other step": lambda rng, n, chain: ladder(rng, n, 2),

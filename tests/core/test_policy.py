@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from scipy import stats
+from veilstream.core.local.pattern import Rows, pattern_of
+from veilstream.core.local.policy import Sparse
 
 import veilstream as vs
 from oracles import recomputed, sequence_information
 from veilstream.core.belief import GreedyRule
 from veilstream.core.chain import MarkovChain
-from veilstream.core.local.pattern import Rows, pattern_of
-from veilstream.core.local.policy import Sparse
 from veilstream.core.policy import Policy, restore
 from veilstream.core.problem import leakage, next_prior, output_law
 from veilstream.core.rules import DirichletRule
@@ -24,7 +24,7 @@ D = np.array([[0, 1.0], [1, 0], [2, 1]])
 
 def table(window, seed=0):
     a = np.random.default_rng(seed).dirichlet(np.ones(2), (2**window, 3))
-    return vs.WindowPolicy.of_table(a, window, first=0)
+    return vs.Controller.of_table(a, window, first=0)
 
 
 def greedy(weight=1.0):
@@ -61,14 +61,14 @@ POLICIES = {
     "memoryless": table(0),
     "window 1": table(1),
     "window 2": table(2),
-    "factored": vs.WindowPolicy(RNG.dirichlet([1, 1], 4), RNG.random((2, 3, 2)), 2),
+    "factored": vs.Controller(RNG.dirichlet([1, 1], 4), RNG.random((2, 3, 2)), 2),
     "local 0": local(0),
     "local 1": local(1),
     "local 2": local(2),
     "belief": greedy(),
     "sampled": sampled(),
-    "schedule": vs.Schedule((table(1), greedy(), table(2, 3)), (2, 1, 1)),
-    "schedule of local ones": vs.Schedule((local(1), local(2)), (2, 1)),
+    "schedule": vs.schedule((table(1), greedy(), table(2, 3)), (2, 1, 1)),
+    "schedule of local ones": vs.schedule((local(1), local(2)), (2, 1)),
 }
 
 
@@ -167,13 +167,13 @@ def test_a_schedule_counts_skipped_steps():
 
 def test_bad_tables_and_unknown_kinds():
     with pytest.raises(vs.InputError, match="probability law"):
-        vs.WindowPolicy.of_table([[0.5, 0.4]])
+        vs.Controller.of_table([[0.5, 0.4]])
     with pytest.raises(vs.InputError, match="does not fit"):
-        vs.WindowPolicy(np.ones((3, 2)), np.ones((1, 3, 2)), 1)
+        vs.Controller(np.ones((3, 2)), np.ones((1, 3, 2)), 1)
     with pytest.raises(vs.InputError, match="unknown kind"):
         restore({"kind": "oracle"}, {}, CHAIN)
     with pytest.raises(vs.InputError, match="schedule"):
-        vs.Schedule((table(0),), (0,))
+        vs.schedule((table(0),), (0,))
 
 
 # --- what a policy says unless it says otherwise -------------------------------------------------------------------

@@ -6,9 +6,9 @@ import pytest
 import veilstream as vs
 from veilstream.apps.bench.echo import example
 from veilstream.core import release
+from veilstream.core.controller import Controller
 from veilstream.core.problem import leakage, next_prior
 from veilstream.core.release import release_many
-from veilstream.core.window import WindowPolicy
 
 
 @pytest.mark.parametrize("meter", ["exact", "table"])
@@ -54,7 +54,7 @@ def test_the_meter_of_many_streams_is_the_plain_sum_for_each(name, streams):
 @pytest.mark.parametrize("n_outputs", [2, 16, 300])
 def test_a_draw_is_the_symbol_at_which_the_cumulative_law_passes_the_uniform(n_outputs):
     rng = np.random.default_rng(6)
-    policy = WindowPolicy.of_table(rng.dirichlet(np.ones(n_outputs), 3))
+    policy = Controller.of_table(rng.dirichlet(np.ones(n_outputs), 3))
     chain = vs.MarkovChain(rng.dirichlet(np.ones(3), 3))
     problem = vs.Problem(chain, rng.random((3, n_outputs)), vs.Average(weight=1.0))
     z, u = rng.integers(0, 3, 200), rng.random(200)

@@ -10,15 +10,14 @@ from forked import answered_through_kills
 from gatewaykit import artefact, core_of, places, problem_of
 from natskit import NEEDS_SERVER, released_through_a_kill
 from veilstream.artefact import save
-from veilstream.core.by_clock import ClockPolicy
 from veilstream.core.clock import Clock
+from veilstream.core.controller import Controller, cycle
 from veilstream.core.cyclic import CyclicChain
 from veilstream.core.feedback import Feedback
 from veilstream.core.ladder import Ladder
 from veilstream.core.meter import Streams
 from veilstream.core.problem import Problem, leakage, posterior
 from veilstream.core.release import Mechanism
-from veilstream.core.window import WindowPolicy
 from veilstream.gateway.kept import StoreError
 from veilstream.gateway.wire import Reading
 
@@ -38,14 +37,14 @@ def ladder_file(path, states=None, by_clock=False, **more):
 
     def rung(e):
         a = (1 - e) * near + e * noise
-        return WindowPolicy.of_table(np.tile(a, (len(a), 1, 1)), 1)
+        return Controller.of_table(np.tile(a, (len(a), 1, 1)), 1)
 
     policies = [rung(e) for e in (0.0, 0.2, 0.5, 0.9)]
     if by_clock:
         P = problem.chain.transition
         chain = CyclicChain.of(np.stack([P, P @ P, (P + np.eye(len(P))) / 2]), Clock("steps", 3))
         problem = Problem(chain, problem.distortion, problem.constraint)
-        policies = [ClockPolicy((p, rung(0.6), p)) for p in policies]
+        policies = [cycle((p, rung(0.6), p)) for p in policies]
     ladder = Ladder(tuple(policies), RULE, 1).made_for(problem.chain)
     return save(path, ladder.proved(problem.chain), problem=problem, states=states, **more)
 
@@ -71,7 +70,7 @@ def expected(art, steps, far, shown):
         if last is not None and t // EVERY > last // EVERY:
             rung = int(rule.rung(s.memory)[0])
             near = [0, rung // 2, max(rung - 1, 0), rung, min(rung + 1, 3)]
-            moves = [mechanism.meter.move(s, rule.with_index(s.memory, i), np.array([t - last])) for i in near]
+            moves = [mechanism.meter.move(s, rule.on_rung(s.memory, i), np.array([t - last])) for i in near]
             if np.isfinite(moves[3][0][0]):
                 aim = RULE.felt[rung] - (RULE.part * (excess - mark) + excess / RULE.back) / EVERY
                 way = min(range(1, 5), key=lambda i: abs(RULE.felt[near[i]] - aim))
@@ -79,7 +78,7 @@ def expected(art, steps, far, shown):
                 while not np.isfinite(moves[way][0][0]):
                     way = 3 if way == 4 else way + 1
                 added, belief = moves[way]
-                s = Streams(rule.with_index(s.memory, near[way]), belief, s.total + added, s.step)
+                s = Streams(rule.on_rung(s.memory, near[way]), belief, s.total + added, s.step)
                 excess = mark = max(excess, -8.0)
         rungs.append(int(rule.rung(s.memory)[0]))
         s = mechanism.after(s, mechanism.look(s), np.array([y]))

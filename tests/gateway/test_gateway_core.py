@@ -14,11 +14,11 @@ from oracles import joint_law
 from veilstream.artefact import save
 from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.chain import MarkovChain
+from veilstream.core.controller import schedule
 from veilstream.core.distortion import hamming
 from veilstream.core.evaluate import evaluate
 from veilstream.core.problem import Average, Instantaneous, Problem, leakage
 from veilstream.core.release import Releaser
-from veilstream.core.schedule import Schedule
 from veilstream.core.uniforms import uniforms
 from veilstream.errors import InputError
 from veilstream.gateway import metrics
@@ -110,7 +110,7 @@ def test_the_gateway_runs_the_releasers_loop_also_over_restarts(tmp_path, kind):
         problem = Problem(chain, hamming(6), Average(weight=1.0))
     window, chain = window_policy(problem), problem.chain
     belief = BeliefPolicy(chain, GreedyRule(problem.cost(1.0), tolerance=1e-3))
-    policy = {"belief": belief, "schedule": Schedule((window, belief), (2, 3))}.get(kind, window)
+    policy = {"belief": belief, "schedule": schedule((window, belief), (2, 3))}.get(kind, window)
     art = save(tmp_path / "p.veil", policy, problem=problem)
     x = problem.chain.symbols[problem.chain.sample(24, 1, seed=2)[0]]
     alone, source = Releaser(art.policy, art.problem, seed=9), uniforms(9)

@@ -10,14 +10,14 @@ from gatewaykit import policies, problem_of, window_policy
 from oracles import recomputed
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.chain import MarkovChain
+from veilstream.core.controller import Controller
 from veilstream.core.distortion import hamming
 from veilstream.core.information import mutual_information
 from veilstream.core.meter import Listener, Streams, Unmetered, capacity
 from veilstream.core.policy import restore
 from veilstream.core.problem import Average, Problem, output_law
 from veilstream.core.release import Mechanism, Releaser, release_many
-from veilstream.core.steady import rates
-from veilstream.core.window import WindowPolicy
+from veilstream.core.stationary import rates
 from veilstream.errors import InputError
 from veilstream.solvers import solve
 
@@ -94,7 +94,7 @@ def test_capacity_is_charged_where_the_chain_is_unknown():
 
 
 def test_a_policy_needs_its_chain_for_a_meter():
-    big = WindowPolicy.of_table(np.full((1, 2, 2), 0.5))
+    big = Controller.of_table(np.full((1, 2, 2), 0.5))
     with pytest.raises(InputError, match="problem"):
         Releaser(big, meter="table")
     with pytest.raises(InputError, match="ceiling"):

@@ -9,6 +9,7 @@ from scipy.stats import chisquare, kstest
 
 from gatewaykit import policies, problem_of, window_policy
 from veilstream.core.chain import MarkovChain
+from veilstream.core.controller import Controller
 from veilstream.core.distortion import hamming
 from veilstream.core.evaluate import evaluate
 from veilstream.core.histories import BLIND, TrueStates
@@ -16,7 +17,6 @@ from veilstream.core.meter import HistoryMeter, Streams
 from veilstream.core.problem import Average, Instantaneous, Problem, output_law
 from veilstream.core.release import SILENT, Mechanism, Releaser, release_many
 from veilstream.core.uniforms import SecureUniforms
-from veilstream.core.window import WindowPolicy
 from veilstream.errors import InputError
 
 TINY = Problem(MarkovChain([[0.8, 0.2], [0.3, 0.7]]), hamming(2), Average(weight=1.0))
@@ -95,7 +95,7 @@ def test_an_instantaneous_limit_that_cannot_be_kept_blind_makes_the_stream_silen
 def test_a_stream_that_may_show_nothing_without_looking_is_silent_among_others():
     """Every release is forbidden to some state: a draw that does not look is then none, and costs no bits."""
     problem = Problem(TINY.chain, hamming(2), Average(weight=1.0), forbidden=~np.eye(2, dtype=bool))
-    mechanism = Mechanism(WindowPolicy.of_table(np.eye(2)), problem)
+    mechanism = Mechanism(Controller.of_table(np.eye(2)), problem)
     start = mechanism.start(3)
     after, y = mechanism.step(start, np.array([1, BLIND, 0]), np.full(3, 0.5))
     assert y.tolist() == [1, SILENT, 0]
@@ -231,7 +231,7 @@ def test_what_the_model_calls_impossible_is_not_released():
     """A truth that the chain rules out: its row offers only what cannot be, so the draw does not look."""
     chain = MarkovChain(np.eye(2), initial=[0.5, 0.5])
     problem = Problem(chain, hamming(2), Average(weight=1.0))
-    mechanism = Mechanism(WindowPolicy.of_table(np.eye(2), 0), problem)
+    mechanism = Mechanism(Controller.of_table(np.eye(2), 0), problem)
     assert not mechanism.positive
     s, y = mechanism.step(mechanism.start(2), np.array([0, 1]), np.array([0.3, 0.3]))
     assert y.tolist() == [0, 1]
@@ -239,7 +239,7 @@ def test_what_the_model_calls_impossible_is_not_released():
     assert y.tolist() == [0, 1]
     mixed = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
     problem = Problem(chain, np.ones((2, 3)), Average(weight=1.0))
-    mechanism = Mechanism(WindowPolicy.of_table(mixed, 0), problem)
+    mechanism = Mechanism(Controller.of_table(mixed, 0), problem)
     s, y = mechanism.step(mechanism.start(1), np.array([0]), np.array([0.1]))
     assert y.tolist() == [0]
     for u in (0.01, 0.5, 0.99):  # of the row of 1 only what state 0 could have shown is left

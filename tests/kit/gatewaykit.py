@@ -12,10 +12,9 @@ from veilstream.artefact import Artefact, save
 from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.chain import MarkovChain
+from veilstream.core.controller import Controller, schedule
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Problem
-from veilstream.core.schedule import Schedule
-from veilstream.core.window import WindowPolicy
 from veilstream.data.states import StateSpace
 from veilstream.gateway.core import Core
 from veilstream.gateway.settle import Serving
@@ -30,11 +29,11 @@ def problem_of(name: str = "grid4x4-q2", constraint=None) -> Problem:
     return builtin_problem(name, constraint or Average(weight=1.0))
 
 
-def window_policy(problem: Problem, seed: int = 0, sharpness: float = 1.0) -> WindowPolicy:
+def window_policy(problem: Problem, seed: int = 0, sharpness: float = 1.0) -> Controller:
     """Some policy of window 1 that keeps the problem's limits: near releases likelier, different after each release."""
     favour = np.random.default_rng(seed).dirichlet(np.ones(problem.n_outputs), problem.n_outputs)
     table = favour[:, None, :] * np.where(problem.allowed, np.exp(-sharpness * problem.distortion), 0)[None]
-    return WindowPolicy.of_table(table / table.sum(-1, keepdims=True), 1)
+    return Controller.of_table(table / table.sum(-1, keepdims=True), 1)
 
 
 def policies(problem: Problem) -> dict[str, Policy]:
@@ -43,7 +42,7 @@ def policies(problem: Problem) -> dict[str, Policy]:
     greedy = BeliefPolicy(chain, GreedyRule(problem.cost(1.0), tolerance=1e-3))
     window = window_policy(problem)
     other = window_policy(problem, 1)
-    return {"window": window, "belief": greedy, "schedule": Schedule((window, greedy, other), (2, 1, 3))}
+    return {"window": window, "belief": greedy, "schedule": schedule((window, greedy, other), (2, 1, 3))}
 
 
 def places(n: int = 16) -> StateSpace:

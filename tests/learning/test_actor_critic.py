@@ -153,7 +153,7 @@ def test_never_worse_than_its_warm_start(toy):
 def test_where_training_did_not_help_the_warm_start_is_returned(toy):
     best = vs.solve(toy, method="causal-ba", window=1)
     before = Point(best.policy, best.leakage, best.distortion)
-    uniform = vs.WindowPolicy.of_table(np.full((6, 6), 1 / 6))
+    uniform = vs.Controller.of_table(np.full((6, 6), 1 / 6))
     after = training.estimated(toy, uniform, 0, [{"objective": 9.0}])
     chosen = ac.better(toy, 3.0, before, after, 0)
     assert chosen.policy is best.policy

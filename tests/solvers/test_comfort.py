@@ -5,9 +5,9 @@ import pytest
 
 import veilstream as vs
 from veilstream.core.builtin import builtin, builtin_problem
+from veilstream.core.controller import Controller
 from veilstream.core.information import binary_entropy, entropy
 from veilstream.core.problem import Average
-from veilstream.core.window import WindowPolicy
 from veilstream.solvers import solve
 from veilstream.solvers.comfort import (
     DataCard,
@@ -83,7 +83,7 @@ def test_data_of_somebody_else_is_noticed_by_its_loss_or_its_distance():
 def test_a_memoryless_mechanism_of_ones_own_is_judged_by_its_rate_not_by_a_loose_bound(tmp_path):
     """I(Z;Y) of it is 0.531 bits, more than the truth reveals (0.469); the rate itself is 0.298."""
     problem, e = vs.builtin_problem("binary", vs.Average(weight=1.0)), 0.1
-    policy = WindowPolicy.of_table(np.array([[[1 - e, e], [e, 1 - e]]]), 0)
+    policy = Controller.of_table(np.array([[[1 - e, e], [e, 1 - e]]]), 0)
     law = {(): problem.chain.initial}  # the rate by enumeration: H(Y_n | Y^n-1) - H(Y|X)
     for _ in range(12):
         law = {

@@ -6,7 +6,7 @@ import pytest
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.course import Course
 from veilstream.core.problem import Average, Both, Budget, Instantaneous
-from veilstream.core.steady import rates
+from veilstream.core.stationary import rates
 from veilstream.data.start import Kernel, grid_around
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError

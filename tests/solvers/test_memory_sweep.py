@@ -5,18 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from veilstream.core.memory import MemoryPolicy
+from veilstream.solvers.memory_sweep import MemorySweep
 
 import veilstream as vs
 from oracles import random_chain
 from veilstream.core.information import binary_entropy
-from veilstream.core.memory import MemoryPolicy
 from veilstream.core.problem import Average, Budget, Problem
-from veilstream.core.steady import rates
+from veilstream.core.stationary import rates
 from veilstream.solvers import search
 from veilstream.solvers.bounds import certify
 from veilstream.solvers.causal_ba import CausalBA, starting_models
 from veilstream.solvers.memory import window_memory
-from veilstream.solvers.memory_sweep import MemorySweep
 from veilstream.solvers.sweep import Sweep
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "kit" / "reference.json").read_text())

@@ -12,13 +12,11 @@ from scipy.optimize import minimize
 import veilstream as vs
 from oracles import classical_rate, joint_law, random_chain, recomputed, sequence_information
 from veilstream.apps.bench.core import plain_causal_ba
-from veilstream.core import steady
+from veilstream.core.controller import Controller, schedule
 from veilstream.core.distortion import euclidean, hamming
 from veilstream.core.information import binary_entropy, mutual_information
 from veilstream.core.policy import Policy
-from veilstream.core.schedule import Schedule
-from veilstream.core.steady import rates, startup_bits
-from veilstream.core.window import WindowPolicy
+from veilstream.core.stationary import rates, startup_bits
 from veilstream.solvers import Status
 from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.search import axis_of, hull, share_time
@@ -262,7 +260,7 @@ def test_true_leakage_lies_between_nothing_and_the_promise(seed):
 def test_evaluate_agrees_with_enumeration():
     chain = vs.MarkovChain([[0.7, 0.3], [0.4, 0.6]])
     problem = vs.Problem(chain, hamming(2), vs.Average(weight=1))
-    policy = WindowPolicy.of_table(np.random.default_rng(0).dirichlet([1, 1], (2, 2)), 1)
+    policy = Controller.of_table(np.random.default_rng(0).dirichlet([1, 1], (2, 2)), 1)
     whole, _ = sequence_information(chain, policy, 5)
     ev = vs.evaluate(problem, policy, steps=5, streams=20_000, burn_in=0)
     assert 5 * ev.leakage == pytest.approx(whole, abs=5 * 5 * ev.leakage_se)
@@ -280,7 +278,7 @@ def test_steady_state_by_three_routes(monkeypatch):
     krylov = joint_law(problem.chain, policy)
     assert dense == pytest.approx(iterated, abs=1e-8)
     assert krylov == pytest.approx(iterated, abs=1e-8)
-    plain = WindowPolicy.of_table(policy.channel(np.arange(36)), 2, policy.first)
+    plain = Controller.of_table(policy.channel(np.arange(36)), 2, policy.first)
     assert rates(problem, plain).leakage == pytest.approx(rates(problem, policy).leakage, abs=1e-9)
 
 
@@ -302,7 +300,7 @@ def test_a_schedule_of_one_policy_is_that_policy():
     problem = vs.builtin_problem("binary", vs.Average(weight=3.0))
     policy = vs.solve(problem).policy
     now = rates(problem, policy)
-    assert rates(problem, Schedule((policy, policy), (3, 5))) == pytest.approx((now.leakage, now.distortion))
+    assert rates(problem, schedule((policy, policy), (3, 5))) == pytest.approx((now.leakage, now.distortion))
 
 
 def test_startup_bits_are_what_the_first_steps_add():

@@ -214,12 +214,17 @@ def schedule(policies: Sequence[Controller], durations: Sequence[int]) -> Contro
     """
     if len(policies) != len(durations) or min(durations, default=0) < 1:
         raise InputError("a schedule needs one duration of at least one step for each policy")
+    turn = np.repeat(np.arange(len(policies)), durations)
+    return replace(cycle(policies), turn=turn)
+
+
+def cycle(policies: Sequence[Controller]) -> Controller:
+    """Policy i at phase i of the chain's public clock."""
     if any(p.places > 1 for p in policies):
-        raise InputError("a schedule is of policies without a clock")
+        raise InputError("policies that take turns must have no clock of their own")
     alike = aligned(policies)
-    turn = np.repeat(np.arange(len(alike)), durations)
     r, K = (np.concatenate([getattr(p, k) for p in alike]) for k in ("output_model", "kernel"))
-    return replace(alike[0], output_model=r, kernel=K, turn=turn)
+    return replace(alike[0], output_model=r, kernel=K)
 
 
 def aligned(policies: Sequence[Controller]) -> list[Controller]:
