@@ -11,7 +11,7 @@ PINNED := $(if $(LOCKED),-c requirements.lock)
 JOBS := $(shell $(PYTHON) -c "import os; print(min((os.cpu_count() or 1) + 1, 8))")
 QUICK := not slow and not service and not browser
 
-.PHONY: cover demo docs packages tutorials test check fix lint clean attack
+.PHONY: bench cover demo docs packages paper tutorials test check fix lint clean attack
 
 demo: $(VENV)/.demo
 	$(BIN)/veil demo -o out/demo
@@ -38,6 +38,14 @@ tutorials: $(VENV)/.dev
 # sdist and wheel, twice the same bytes; every extra installed alone and used: minutes, with a package index
 packages: $(VENV)/.dev
 	$(BIN)/python tools/packages.py
+
+# the benchmarks, as ratios in one run; ONLY="core limits" some of them; VEIL_DATA names recorded data
+bench: $(VENV)/.dev services
+	$(BIN)/python -m benchmarks $(ONLY)
+
+# every figure and table of the paper beside its own numbers, into out/paper; ONLY=fig-idc,toy; GEOLIFE=folder
+paper: $(VENV)/.dev
+	$(BIN)/python -m reproduce -o out/paper $(if $(ONLY),--only "$(ONLY)") $(if $(GEOLIFE),--geolife "$(GEOLIFE)")
 
 # tries to break the promises (docs/security.md): 10 minutes; LONG=1 an hour; SEED=... [DRILL=... [TRIAL=...]] the same again
 attack: $(VENV)/.dev services

@@ -46,8 +46,8 @@ def pytest_collection_modifyitems(items):
 def pytest_runtest_setup(item):
     """A test marked service("NAME") is skipped with a word where that server is not installed."""
     from homekit import home_command
-    from veilstream.apps.bench.mosquitto import mosquitto_command
-    from veilstream.apps.bench.nats_server import nats_command
+    from mosquitto import mosquitto_command
+    from nats_server import nats_command
 
     servers = {
         "mosquitto": (mosquitto_command, "apt-get install mosquitto"),

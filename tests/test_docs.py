@@ -247,9 +247,7 @@ def test_a_table_edited_by_hand_is_found():
 
 def test_the_search_for_figures_finds_and_misses():
     bare = "## Fast\n\n| 1.5 | 2.5 |\n| 3.5 | 4.5 |\n"
-    assert (
-        unnamed(bare) == ["## Fast"] and not unnamed(bare + "(`veil bench core`)\n") and not unnamed("## One\n\n1.5\n")
-    )
+    assert unnamed(bare) == ["## Fast"] and not unnamed(bare + "(`make bench`)\n") and not unnamed("## One\n\n1.5\n")
 
 
 # --- names -----------------------------------------------------------------------------------------------

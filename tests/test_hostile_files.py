@@ -60,7 +60,7 @@ def test_files_are_for_their_owner_and_follow_no_link(tmp_path):
 
 def test_whatever_is_written_beside_its_place_follows_no_link(tmp_path):
     """Figures of the paper and checkpoints: somebody who may write there puts a link where the new file is made."""
-    from veilstream.apps.paper import cache
+    from reproduce import cache
 
     (tmp_path / "victim").write_text("untouched")
     (tmp_path / "x.json.part").symlink_to(tmp_path / "victim")

@@ -43,7 +43,7 @@ def test_every_picture_is_there():
 def test_its_figures_are_those_of_the_benchmark(said, measured):
     found = re.search(said, PAPER)[1]
     decimals = len(found.partition(".")[2])
-    assert found == f"{measured:.{decimals}f}", "veil bench core has other figures: say those"
+    assert found == f"{measured:.{decimals}f}", "python -m benchmarks core has other figures: say those"
 
 
 def test_the_citation_is_complete():

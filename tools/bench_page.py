@@ -1,6 +1,6 @@
-"""The page of measured figures, made from what `veil bench` has kept.
+"""The page of measured figures, made from what `python -m benchmarks` has kept.
 
-python tools/bench_page.py           writes docs/bench.md from bench/results.json
+python tools/bench_page.py           writes docs/bench.md from benchmarks/results.json
 python tools/bench_page.py --check   says whether it is up to date (exit code 1 if not)
 """
 
@@ -12,11 +12,11 @@ from typing import Any
 from pages import keep
 
 ROOT = Path(__file__).resolve().parents[1]
-FIGURES, PAGE = ROOT / "bench" / "results.json", ROOT / "docs" / "bench.md"
+FIGURES, PAGE = ROOT / "benchmarks" / "results.json", ROOT / "docs" / "bench.md"
 HEAD = """# Measured
 
-Written by `tools/bench_page.py` from `bench/results.json`, which `veil bench` keeps; `--compare bench/results.json`
-says what got worse since. Ratios are of one run and travel; seconds are of this machine:
+Written by `tools/bench_page.py` from `benchmarks/results.json`, which `make bench` keeps; `--compare` with that
+file says what got worse since. Ratios are of one run and travel; seconds are of this machine:
 
 {machine}
 """
@@ -50,7 +50,7 @@ def page(told: dict[str, Any]) -> str:
     machine = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in told["machine"].items())
     lines = [HEAD.format(machine=machine)]
     for group, rows in sorted(told["results"].items()):
-        lines += [f"## {group}", f"`veil bench {group}`, {told['when'][group]}.", *table(rows), ""]
+        lines += [f"## {group}", f"`python -m benchmarks {group}`, {told['when'][group]}.", *table(rows), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

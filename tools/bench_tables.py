@@ -1,9 +1,9 @@
-"""The tables in the documents that `veil bench NAME --table` prints, written by it.
+"""The tables in the documents that `python -m benchmarks NAME --table` prints, written by it.
 
 python tools/bench_tables.py NAME ...   runs these benchmarks (minutes each; VEIL_DATA names the data) and writes theirs
 python tools/bench_tables.py --check    says which table has not the form that its benchmark prints (exit code 1)
 
-A table stands between `<!-- veil bench NAME --table -->` (with the flags it takes) and `<!-- end -->`.
+A table stands between `<!-- python -m benchmarks NAME --table -->` (with the flags it takes) and `<!-- end -->`.
 """
 
 import re
@@ -12,15 +12,15 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from veilstream.apps.bench.table import markdown
+from benchmarks.table import markdown
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-BLOCK = re.compile(r"(<!-- veil bench (\w+)((?: --\w+)*) --table -->\n\n).*?(\n\n<!-- end -->)", re.S)
+BLOCK = re.compile(r"(<!-- python -m benchmarks (\w+)((?: --\w+)*) --table -->\n\n).*?(\n\n<!-- end -->)", re.S)
 FIGURE = re.compile(r"\{[^{}:]+(?::([^{}]*))?\}")  # of a format: '{felt:.2f}'
 
 
 def benchmark(name: str) -> ModuleType:
-    return import_module(f"veilstream.apps.bench.{name}")
+    return import_module(f"benchmarks.{name}")
 
 
 def blocks() -> dict[str, tuple[Path, re.Match[str]]]:
@@ -67,7 +67,7 @@ def main() -> int:
     if "--check" in sys.argv:
         wrong = [(n, f) for n, (_, b) in there.items() if (f := fault(b[0][len(b[1]) : -len(b[4])], benchmark(n)))]
         for name, line in wrong:
-            print(f"{name}: {line!r} is not what `veil bench {name} --table` prints")
+            print(f"{name}: {line!r} is not what `python -m benchmarks {name} --table` prints")
         return 1 if wrong else 0
     for name in sys.argv[1:]:
         page, found = there[name]

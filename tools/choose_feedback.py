@@ -2,7 +2,7 @@
 
     VEIL_DATA=data python tools/choose_feedback.py
 
-Of every household only what is earlier than the half-year that `veil bench feedback` reports. It is fitted on the first
+Of every household only what is earlier than the half-year that the benchmark `feedback` reports. Fitted on the first
 half or the first third of that, and run on the rest; and the same backwards in time, from spring to winter: four cases
 each, but those in which no rung can keep nine tenths of the limit, where there is nothing to choose. A case is run
 period by period: a rung is felt, and tells, what it would if the stream had always been on it. A setting costs
@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from veilstream.apps.bench.feedback import SHARE, around
-from veilstream.apps.bench.records import everybody
+from benchmarks.feedback import SHARE, around
+from benchmarks.records import everybody
 from veilstream.core.course import Course
 from veilstream.core.feedback import MOVE_BITS, Feedback
 from veilstream.core.information import Array

@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from fleetkit import meter_table
-from gatewaykit import NEEDS_MOSQUITTO
-from veilcli import veil
-from veilstream.apps.bench import (
+from benchmarks import (
     certificates,
     core,
     cycle,
@@ -24,7 +21,10 @@ from veilstream.apps.bench import (
     survive,
     total,
 )
-from veilstream.apps.bench.mosquitto import mosquitto_command
+from fleetkit import meter_table
+from gatewaykit import NEEDS_MOSQUITTO
+from mosquitto import mosquitto_command
+from veilcli import veil
 from veilstream.core.course import Course
 from veilstream.data.fitting import FitOptions
 

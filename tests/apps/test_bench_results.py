@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import bench_page
+from benchmarks import core, limits, results
 from veilcli import veil
-from veilstream.apps.bench import core, limits, results
 from veilstream.errors import InputError
 
 FACTS = {"processor": "a", "cores": 2}
@@ -43,7 +43,7 @@ def test_a_file_keeps_groups_that_were_not_run_again_unless_the_machine_is_anoth
     results.kept(path, {"data": {"csv": {"seconds": 1.0}}}, {**FACTS, "processor": "b"})
     assert set(results.read(path)["results"]) == {"data"}
     path.write_text("{}")
-    with pytest.raises(InputError, match="no results of veil bench"):
+    with pytest.raises(InputError, match="no results of python -m benchmarks"):
         results.read(path)
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from benchmarks.pooling import losses as losses_of
 from fleetkit import perturbed
 from real_data import METER, needs_meter
-from veilstream.apps.bench.pooling import losses as losses_of
 from veilstream.apps.fleet import pooling
 from veilstream.apps.fleet.pooling import LIKENESS, PIECES, STRENGTHS, Pool
 from veilstream.core.chain import SMOOTHING, MarkovChain

@@ -1,4 +1,4 @@
-"""veil paper: items run, resume, are judged by the right rules, and say what was skipped."""
+"""python -m reproduce: items run, resume, are judged by the right rules, and say what was skipped."""
 
 import csv
 import json
@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from real_data import GEOLIFE, needs_geolife
+from reproduce import fig_adc, fig_idc, map_geolife
+from reproduce.geolife import folder_of
+from reproduce.item import OPTIMUM, Budget, Finding
+from reproduce.run import MODULES, chosen, items, read, run
 from veilstream.apps.cli import main
-from veilstream.apps.paper import fig_adc, fig_idc, map_geolife
-from veilstream.apps.paper.geolife import folder_of
-from veilstream.apps.paper.item import OPTIMUM, Budget, Finding
-from veilstream.apps.paper.run import MODULES, chosen, items, read, run
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.problem import Average, Instantaneous
 from veilstream.errors import InputError
@@ -69,7 +69,7 @@ def test_a_run_goes_on_where_it_was(tmp_path, monkeypatch):
         return Finding("ours", "yes")
 
     first, second = (replace(items()[0], name=n, make=made) for n in ("first", "stops"))
-    monkeypatch.setattr("veilstream.apps.paper.run.items", lambda: [first, second])
+    monkeypatch.setattr("reproduce.run.items", lambda: [first, second])
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, [first, second], QUICK)
     assert read(tmp_path, second) is None

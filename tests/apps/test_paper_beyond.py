@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from real_data import GEOLIFE, METER, needs_geolife, needs_meter
-from veilstream.apps.paper import beyond_meters, beyond_orders, beyond_users
-from veilstream.apps.paper.beyond import at_equal_distortion, blind
-from veilstream.apps.paper.geolife import users
-from veilstream.apps.paper.item import Budget, Desk
-from veilstream.apps.paper.meters import household as household_of
-from veilstream.apps.paper.run import chosen, run
+from reproduce import beyond_meters, beyond_orders, beyond_users
+from reproduce.beyond import at_equal_distortion, blind
+from reproduce.geolife import users
+from reproduce.item import Budget, Desk
+from reproduce.meters import household as household_of
+from reproduce.run import chosen, run
 from veilstream.core.builtin import builtin, builtin_problem
 from veilstream.core.chain import MarkovChain
 from veilstream.core.evaluate import evaluate

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from paperkit import TINY, quick
-from veilstream.apps.paper import convergence, fig_adc, fig_geolife, fig_idc
-from veilstream.apps.paper.item import BETTER, NO, NOT_RUN, OPTIMUM, PART, PUBLISHED, YES, Finding
-from veilstream.apps.paper.run import items, run
+from reproduce import convergence, fig_adc, fig_geolife, fig_idc
+from reproduce.item import BETTER, NO, NOT_RUN, OPTIMUM, PART, PUBLISHED, YES, Finding
+from reproduce.run import items, run
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.chain import MarkovChain
 from veilstream.core.problem import Average, Instantaneous, Problem
@@ -132,7 +132,7 @@ def test_verdicts_survive_the_file_and_stand_on_the_page(tmp_path, monkeypatch):
         return replace(told, table=[["policy", "bits"], ["myopic", "< 1"]])
 
     item = replace(items()[0], name="fits", make=made)
-    monkeypatch.setattr("veilstream.apps.paper.run.items", lambda: [item])
+    monkeypatch.setattr("reproduce.run.items", lambda: [item])
     first, again = (run(tmp_path, [item], TINY)[0] for _ in range(2))
     assert again.state == "kept" and again.finding == first.finding and first.finding.agrees == PART
     page = (tmp_path / "index.html").read_text()

@@ -9,10 +9,10 @@ import pytest
 
 from oracles import recomputed, same_curve
 from paperkit import TINY, counted, cut_after, quick
-from veilstream.apps.paper import cache, fig_idc, learned, points, toy
-from veilstream.apps.paper.geolife import digest
-from veilstream.apps.paper.item import Budget, Desk, Finding
-from veilstream.apps.paper.run import chosen, items, run
+from reproduce import cache, fig_idc, learned, points, toy
+from reproduce.geolife import digest
+from reproduce.item import Budget, Desk, Finding
+from reproduce.run import chosen, items, run
 from veilstream.core.belief import GreedyRule
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.problem import Average, Instantaneous, Problem
@@ -129,10 +129,10 @@ def test_another_geolife_folder_is_other_data(tmp_path, monkeypatch):
         return Finding("ours", "yes")
 
     item = replace(items()[0], name="fits", make=made, needs_geolife=True)
-    monkeypatch.setattr("veilstream.apps.paper.run.items", lambda: [item])
+    monkeypatch.setattr("reproduce.run.items", lambda: [item])
     states = [run(tmp_path / "out", [item], TINY, tmp_path / name)[0].state for name in "aabc"]
     assert states == ["made", "kept", "kept", "made"]
-    monkeypatch.setattr("veilstream.apps.paper.run.available", lambda: "otherwise")  # with JAX an item holds more
+    monkeypatch.setattr("reproduce.run.available", lambda: "otherwise")  # with JAX an item holds more
     assert run(tmp_path / "out", [item], TINY, tmp_path / "c")[0].state == "made"
 
 

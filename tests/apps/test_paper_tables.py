@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from paperkit import TINY, quick
-from veilstream.apps.paper import adversary, adversary_told, cache, clusterings, geolife_settings, table_adc, table_idc
-from veilstream.apps.paper.item import BETTER, NOT_RUN, OPTIMUM, PART, PUBLISHED, YES, Desk
+from reproduce import adversary, adversary_told, cache, clusterings, geolife_settings, table_adc, table_idc
+from reproduce.item import BETTER, NOT_RUN, OPTIMUM, PART, PUBLISHED, YES, Desk
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.chain import MarkovChain
 from veilstream.core.controller import Controller, schedule

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from paperkit import TINY
-from veilstream.apps.paper import together
-from veilstream.apps.paper.item import Desk, Ran
-from veilstream.apps.paper.run import MODULES, chosen, items, run
+from reproduce import together
+from reproduce.item import Desk, Ran
+from reproduce.run import MODULES, chosen, items, run
 from veilstream.errors import InputError
 
 

@@ -8,8 +8,8 @@ import pytest
 import axe
 import report_pages
 from browser import chromium
-from veilstream.apps.paper.item import Budget
-from veilstream.apps.paper.run import chosen, run
+from reproduce.item import Budget
+from reproduce.run import chosen, run
 from veilstream.apps.report.page import render
 
 pytestmark = pytest.mark.browser

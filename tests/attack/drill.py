@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from veilstream.apps.bench.mosquitto import mosquitto_command
-from veilstream.apps.bench.nats_server import nats_command
+from mosquitto import mosquitto_command
+from nats_server import nats_command
 
 SERVERS = {"mosquitto": mosquitto_command, "nats-server": nats_command}
 

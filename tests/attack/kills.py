@@ -20,8 +20,8 @@ from pathlib import Path
 from attack.drill import Trial
 from forked import Gateways
 from gatewaykit import artefact, wait_until
+from mosquitto import Mosquitto, free_port
 from mqttkit import Client
-from veilstream.apps.bench.mosquitto import Mosquitto, free_port
 from veilstream.gateway.kept import StoreError
 from veilstream.gateway.store import Store
 
@@ -208,7 +208,7 @@ def mqtt(t: Trial) -> int:
 
 def nats(t: Trial) -> int:
     """Three nodes: a worker and a node are killed, another worker is frozen for longer than its readings are held."""
-    from veilstream.apps.bench.nats import cluster_in, kill_drill
+    from benchmarks.nats import cluster_in, kill_drill
 
     art, streams, steps = artefact(t.folder / "policy.veil"), t.times(50), 40
     with cluster_in(t.folder, "cluster") as cluster:

@@ -13,11 +13,11 @@ from attack.drill import Trial
 from attack.files import bent
 from gatewaykit import artefact, core_of, wait_until
 from httpkit import Server
+from mosquitto import Mosquitto
 from mqttkit import Client, serving
+from nats_drill import connected, everything, until
+from nats_server import NatsCluster
 from natskit import Running
-from veilstream.apps.bench.mosquitto import Mosquitto
-from veilstream.apps.bench.nats_drill import connected, everything, until
-from veilstream.apps.bench.nats_server import NatsCluster
 from veilstream.gateway.intake import Parcel, handle
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
 from veilstream.gateway.wire import Refusal, parse, together

@@ -6,8 +6,8 @@ from unittest import mock
 from attack.drill import Trial
 from fakejetstream import FaultyLink, Server
 from gatewaykit import artefact
+from nats_drill import agrees
 from natskit import SEAL, message, session_on
-from veilstream.apps.bench.nats_drill import agrees
 from veilstream.gateway.nats.layout import binding_of
 from veilstream.gateway.nats.ledger import decode
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names

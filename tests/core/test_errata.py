@@ -18,7 +18,7 @@ DISTANCE = manhattan(grid_points(2, 3))
 @pytest.fixture(scope="module")
 def printed():
     """The 12 printed rows of the toy's actions, by (x_t, x_{t-1})."""
-    toy = pytest.importorskip("veilstream.apps.paper.toy")
+    toy = pytest.importorskip("reproduce.toy")
     return toy.PAPER
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from veilstream.apps.bench.echo import example
+from benchmarks.echo import example
 from veilstream.core import release
 from veilstream.core.controller import Controller
 from veilstream.core.problem import leakage, next_prior

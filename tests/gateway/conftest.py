@@ -6,7 +6,7 @@ import pytest
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A NATS server where everybody may do everything: only seals and checks protect."""
-    from veilstream.apps.bench.nats_server import NatsCluster
+    from nats_server import NatsCluster
 
     cluster = NatsCluster(tmp_path_factory.mktemp("server"), 1)
     yield cluster
@@ -16,7 +16,7 @@ def server(tmp_path_factory):
 @pytest.fixture
 def broker(request, tmp_path):
     """A Mosquitto of one's own; a parameter: more lines for its settings."""
-    from veilstream.apps.bench.mosquitto import Mosquitto
+    from mosquitto import Mosquitto
 
     folder = tmp_path / "broker"
     folder.mkdir()

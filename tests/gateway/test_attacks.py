@@ -16,8 +16,8 @@ import pytest
 
 from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, wait_until
 from httpkit import Server
+from mosquitto import Mosquitto
 from mqttkit import Client, serving
-from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.core.release import MOST_CELLS
 from veilstream.gateway import service
 from veilstream.gateway.intake import AT_ONCE, Parcel, handle, taken

@@ -13,9 +13,9 @@ import pytest
 from forked import Gateways
 from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
 from httpkit import Server, forwarding
+from mosquitto import Mosquitto
 from mqttkit import Client
 from veilcli import veil
-from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
 from veilstream.gateway.forward import ForwardSettings
 from veilstream.gateway.guard import HttpSettings

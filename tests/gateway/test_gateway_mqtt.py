@@ -15,8 +15,8 @@ from attack.drill import Drill
 from attack.kills import audit, one_release_each
 from forked import Gateways
 from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, wait_until
+from mosquitto import Mosquitto
 from mqttkit import Client, serving
-from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
 from veilstream.gateway import mqtt, packets
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
+from benchmarks.nats import cluster_in, kill_drill, ready
 from gatewaykit import PATIENCE_S, artefact
+from nats_drill import FAULTS, account, agrees, connected, everything, feed, until, worker
 from natskit import NEEDS_SERVER, SEAL, Running, key_file, session_on
 from veilcli import refused as refused_line
 from veilcli import veil
-from veilstream.apps.bench.nats import cluster_in, kill_drill, ready
-from veilstream.apps.bench.nats_drill import FAULTS, account, agrees, connected, everything, feed, until, worker
 from veilstream.artefact import dumps, load
 from veilstream.gateway.nats import layout as layout_module
 from veilstream.gateway.nats.layout import binding_of, consumer, prepare, promises_of

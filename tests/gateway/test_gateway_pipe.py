@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, levels, places, wait_until
+from mosquitto import Mosquitto, free_port
 from mqttkit import Client
 from veilcli import VEIL
-from veilstream.apps.bench.mosquitto import Mosquitto, free_port
 from veilstream.apps.cli import main
 from veilstream.errors import InputError
 from veilstream.gateway import pipe

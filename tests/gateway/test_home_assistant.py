@@ -9,8 +9,8 @@ import pytest
 from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, levels, places, wait_until
 from homekit import SECRET, HomeAssistant
 from httpkit import Server, forwarding
+from mosquitto import Mosquitto, free_port
 from mqttkit import Client, serving
-from veilstream.apps.bench.mosquitto import Mosquitto, free_port
 from veilstream.gateway.core import Core
 from veilstream.gateway.home import Home
 from veilstream.gateway.owntracks import sealer

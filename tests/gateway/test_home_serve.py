@@ -11,9 +11,9 @@ import pytest
 
 from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, places, wait_until
 from httpkit import post
+from mosquitto import Mosquitto, free_port
 from mqttkit import Client
 from veilcli import VEIL
-from veilstream.apps.bench.mosquitto import Mosquitto, free_port
 
 
 @contextlib.contextmanager

@@ -11,9 +11,9 @@ from natskit import ANN, META, NEEDS_SERVER, SEAL, VEIL, Running, released, send
 
 import nats  # isort: skip
 
-from veilstream.apps.bench.nats_accounts import PASSWORDS, accounts, as_user, settings
-from veilstream.apps.bench.nats_drill import connected, until
-from veilstream.apps.bench.nats_server import NatsCluster
+from nats_accounts import PASSWORDS, accounts, as_user, settings
+from nats_drill import connected, until
+from nats_server import NatsCluster
 from veilstream.gateway.nats.names import Names
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from fakejetstream import FaultyLink, Server
 from gatewaykit import PATIENCE_S, artefact, wait_until
+from nats_drill import connected, everything, until
 from natskit import NEEDS_SERVER, SEAL, Running, message, released, send, session_on
-from veilstream.apps.bench.nats_drill import connected, everything, until
 from veilstream.core.uniforms import uniforms
 from veilstream.gateway.nats.clock import Clock
 from veilstream.gateway.nats.link import Rejected

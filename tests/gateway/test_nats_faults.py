@@ -11,8 +11,8 @@ import pytest
 from attack.workers import faults_of, opened, run_two_workers, short
 from fakejetstream import FaultyLink, Server
 from gatewaykit import artefact
+from nats_drill import agrees
 from natskit import message, session_on
-from veilstream.apps.bench.nats_drill import agrees
 from veilstream.gateway.kept import Binding, Stream, state_of
 from veilstream.gateway.nats import ledger as ledger_module
 from veilstream.gateway.nats.clock import Clock

@@ -10,8 +10,8 @@ import pytest
 
 from fakejetstream import FaultyLink, Server
 from gatewaykit import PATIENCE_S, artefact
+from nats_drill import connected, until
 from natskit import ANN, NEEDS_SERVER, SEAL, VEIL, Running, key_file, message, released, send, session_on, stored
-from veilstream.apps.bench.nats_drill import connected, until
 from veilstream.errors import InputError
 from veilstream.gateway.nats.clock import Clock
 from veilstream.gateway.nats.link import Rejected

@@ -11,10 +11,10 @@ pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]
 
 from fakejetstream import FaultyLink, Server
 from gatewaykit import artefact, wait_until
+from nats_drill import connected, everything
+from nats_server import NatsCluster
 from natskit import NEEDS_SERVER, SEAL, Running, key_file, message, session_on
 from veilcli import refused, veil
-from veilstream.apps.bench.nats_drill import connected, everything
-from veilstream.apps.bench.nats_server import NatsCluster
 from veilstream.errors import InputError
 from veilstream.gateway.nats.clock import Clock
 from veilstream.gateway.nats.forget import forget_key

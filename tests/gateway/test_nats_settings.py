@@ -13,9 +13,9 @@ from natskit import NEEDS_SERVER, Running, key_file
 
 import nats  # isort: skip
 
-from veilstream.apps.bench.nats_accounts import ACCOUNTS, accounts
-from veilstream.apps.bench.nats_drill import connected
-from veilstream.apps.bench.nats_server import NatsCluster
+from nats_accounts import ACCOUNTS, accounts
+from nats_drill import connected
+from nats_server import NatsCluster
 from veilstream.apps.cli import main
 from veilstream.errors import InputError
 from veilstream.gateway.nats import layout as layout_module

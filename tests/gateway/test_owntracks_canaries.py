@@ -12,8 +12,8 @@ import pytest
 
 from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
 from httpkit import Receiver, Server, forwarding
+from mosquitto import Mosquitto
 from mqttkit import Client, serving
-from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
 from veilstream.gateway.owntracks import opener, sealer

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mosquitto
 from gatewaykit import PATIENCE_S, wait_until
-from veilstream.apps.bench import mosquitto
 from veilstream.gateway import packets
 from veilstream.gateway.broker import AT_ONCE_BYTES, BrokerLost, BrokerSettings, Connection
 

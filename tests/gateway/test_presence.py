@@ -10,8 +10,8 @@ import pytest
 
 from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, wait_until
 from httpkit import Server
+from mosquitto import Mosquitto
 from mqttkit import Client, serving
-from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.gateway import metrics
 from veilstream.gateway.intake import Parcel, handle
 from veilstream.gateway.store import StoreError

@@ -19,11 +19,11 @@ from fakejetstream import FaultyLink
 from fakejetstream import Server as FakeJetStream
 from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, core_of, wait_until
 from httpkit import Server as HttpServer
+from mosquitto import Mosquitto
 from mqttkit import Client, serving
+from nats_drill import connected, everything, until
+from nats_server import NatsCluster
 from natskit import NEEDS_SERVER, Running, message, session_on
-from veilstream.apps.bench.mosquitto import Mosquitto
-from veilstream.apps.bench.nats_drill import connected, everything, until
-from veilstream.apps.bench.nats_server import NatsCluster
 from veilstream.gateway import pipe
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
 from veilstream.gateway.settle import Serving

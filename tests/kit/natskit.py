@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
 
+from benchmarks.nats import ready
 from gatewaykit import PATIENCE_S, wait_until
-from veilstream.apps.bench.nats import ready
-from veilstream.apps.bench.nats_drill import connected, everything, until, worker
+from nats_drill import connected, everything, until, worker
 from veilstream.errors import InputError
 from veilstream.gateway.nats.layout import Layout, binding_of
 from veilstream.gateway.nats.ledger import Ledger

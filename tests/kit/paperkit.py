@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from veilstream.apps.paper.item import Budget
+from reproduce.item import Budget
 from veilstream.solvers import solve
 
 TINY = Budget(certify_s=0.1, streams=16, steps=20, a2c_steps=2048, a2c_width=8, a2c_runs=2, a2c_segments=4,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import veilstream as vs
+from benchmarks.cycle import invented
 from oracles import random_chain
-from veilstream.apps.bench.cycle import invented
 from veilstream.core.clock import Clock
 from veilstream.core.cyclic import CyclicChain
 from veilstream.errors import InputError

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 import veilstream as vs
-from veilstream.apps.bench.limits import WEIGHT, fitted
+from benchmarks.limits import WEIGHT, fitted
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import xlog2

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import veilstream as vs
+from benchmarks.core import plain_causal_ba
 from oracles import classical_rate, joint_law, random_chain, recomputed, sequence_information
-from veilstream.apps.bench.core import plain_causal_ba
 from veilstream.core.controller import Controller, schedule
 from veilstream.core.distortion import euclidean, hamming
 from veilstream.core.information import binary_entropy, mutual_information

@@ -21,7 +21,7 @@ from veilstream.errors import InputError
 UsageProblem: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 VERBS = ["demo", "start", "fit", "advise", "solve", "curve", "release", "serve", "audit", "report"]
-VERBS += ["refit", "status", "forget", "strip", "fleet", "paper", "plan", "bench"]
+VERBS += ["refit", "status", "forget", "strip", "fleet"]
 QUIET = (["serve"],)  # prints no tables; it stays for years, and should be small
 READER_GONE = 141  # as a shell reports a pipe that was closed
 
@@ -46,9 +46,7 @@ class Verbs(Mapping[str, Any]):
         verb = getattr(module, name)
         if self.listed:
             return typer.core.TyperCommand(name, help=inspect.getdoc(verb))
-        alone = typer.Typer(add_completion=False, **STYLE)
-        alone.command(name, cls=getattr(module, "Command", None), epilog=module.EXAMPLES)(verb)
-        return typer.main.get_command(alone)
+        return typer.main.get_command(alone(verb, module, name))
 
 
 class Veil(typer.core.TyperGroup):
@@ -80,7 +78,14 @@ def _options(
     """Share a time series and reveal as little as possible."""
 
 
-def main() -> None:
+def alone(verb: Any, module: Any, name: str) -> typer.Typer:
+    """A command by itself."""
+    only = typer.Typer(add_completion=False, **STYLE)
+    only.command(name, cls=getattr(module, "Command", None), epilog=module.EXAMPLES)(verb)
+    return only
+
+
+def main(app: typer.Typer = app) -> None:
     """Exit codes: 0 done, 1 a check or claim failed, 2 bad input or usage, 130 interrupted, 141 nobody read on."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "true")  # typer's: they read the whole environment's metadata
     if sys.argv[1:2] not in QUIET:

@@ -1,1 +1,0 @@
-"""Benchmarks: each function returns a dict of figures measured in one run, ratios where the machine would decide."""

@@ -1,1 +1,0 @@
-"""What machines a deployment needs: rates measured here, arithmetic written out."""
