@@ -31,7 +31,7 @@ LONG = [
     "solvers/test_totals", "test_wheel", "apps/test_fleet", "test_docs", "learning/test_actor_critic",
     "apps/test_paper", "apps/test_notebooks", "audit/test_audit_learned", "gateway/test_feedback",
     "apps/test_report_browser", "apps/test_feedback_cli", "apps/test_fit_cli", "data/test_fit_model",
-    "apps/test_paper_points", "apps/test_plan", "attack/test_attack", "apps/test_advise", "solvers/test_solvers",
+    "apps/test_paper_points", "attack/test_attack", "apps/test_advise", "solvers/test_solvers",
     "apps/test_demo", "gateway/test_gateway_clock",
 ]  # fmt: skip
 

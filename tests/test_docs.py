@@ -226,9 +226,7 @@ def test_where_figures_stand_a_command_is_named(name):
 def test_tables_of_benchmarks_have_the_form_that_these_print():
     """Written by tools/bench_tables.py; every benchmark that prints a table has its place."""
     there = bench_tables.blocks()
-    names = {
-        p.stem for p in (ROOT / "src" / "veilstream" / "apps" / "bench").glob("*.py") if "\nTABLE" in p.read_text()
-    }
+    names = {p.stem for p in (ROOT / "benchmarks").glob("*.py") if "\nTABLE" in p.read_text()}
     assert set(there) == names
     for name, (_, block) in there.items():
         table = block[0].removeprefix(block[1]).removesuffix(block[4])

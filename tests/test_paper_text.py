@@ -9,7 +9,7 @@ from rooms import ROOT
 
 PAPER = (ROOT / "paper" / "paper.md").read_text()
 BIB = (ROOT / "paper" / "paper.bib").read_text()
-CORE = json.loads((ROOT / "bench" / "results.json").read_text())["results"]["core"]
+CORE = json.loads((ROOT / "benchmarks" / "results.json").read_text())["results"]["core"]
 
 
 def test_it_has_the_sections_that_the_journal_asks_for():

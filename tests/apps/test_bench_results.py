@@ -7,7 +7,7 @@ import pytest
 
 import bench_page
 from benchmarks import core, limits, results
-from veilcli import veil
+from veilcli import bench
 from veilstream.errors import InputError
 
 FACTS = {"processor": "a", "cores": 2}
@@ -57,10 +57,10 @@ def test_the_machine_is_told_without_names_or_paths():
 def test_the_command_keeps_compares_and_fails_on_what_got_worse(tmp_path, monkeypatch):
     monkeypatch.setattr(core, "run", lambda: FOUND["core"])
     out = tmp_path / "results.json"
-    assert veil("bench", "core", "-o", out).returncode == 0
-    assert veil("bench", "core", "-o", "", "--compare", out).stdout.endswith("0 of 4 figures got worse\n")
+    assert bench("core", "-o", out).returncode == 0
+    assert bench("core", "-o", "", "--compare", out).stdout.endswith("0 of 4 figures got worse\n")
     monkeypatch.setattr(core, "run", lambda: {"solve": {**FOUND["core"]["solve"], "seconds": 6.0}})
-    again = veil("bench", "core", "-o", out, "--compare", out)
+    again = bench("core", "-o", out, "--compare", out)
     assert again.returncode == 1 and "worse: core solve: seconds  2 -> 6  (3.00 times)" in again.stdout
     assert json.loads(out.read_text())["results"]["core"]["solve"]["seconds"] == 6.0
 

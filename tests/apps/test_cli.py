@@ -92,7 +92,6 @@ def test_curve_and_its_picture(tmp_path):
         (["solve", "builtin:binary", "--lambda", "1", "--method", "causal_ba"], "did you mean"),
         (["curve", "builtin:binary", "--methods", "nonsense"], "unknown method"),
         (["curve", "builtin:binary", "--points", "1"], "points"),
-        (["bench", "nothing"], "unknown benchmark"),
         (["slove"], "No such command"),
         (["solve"], "Missing argument"),
     ],

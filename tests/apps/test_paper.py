@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,7 @@ from reproduce import fig_adc, fig_idc, map_geolife
 from reproduce.geolife import folder_of
 from reproduce.item import OPTIMUM, Budget, Finding
 from reproduce.run import MODULES, chosen, items, read, run
-from veilstream.apps.cli import main
+from veilcli import paper
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.problem import Average, Instantaneous
 from veilstream.errors import InputError
@@ -88,7 +87,7 @@ def test_without_geolife_the_rest_runs_and_says_so(tmp_path):
     assert "needs GeoLife&#x27;s folder" in (tmp_path / "index.html").read_text()
 
 
-def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys):
+def test_bad_input_is_one_line(tmp_path):
     with pytest.raises(InputError, match="no GeoLife user"):
         folder_of(tmp_path)
     for args, said in (
@@ -96,11 +95,8 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys):
         (["--geolife", str(tmp_path)], "no GeoLife user 016"),
         (["--only", "toy", "-o", "/proc/nowhere"], "cannot be written"),
     ):
-        monkeypatch.setattr(sys, "argv", ["veil", "paper", "-o", str(tmp_path / "out"), *args])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        complaint = capsys.readouterr().err
-        assert ended.value.code == 2 and said in complaint and complaint.count("\n") == 1, complaint
+        ended = paper("-o", tmp_path / "out", *args)
+        assert ended.returncode == 2 and said in ended.stderr and ended.stderr.count("\n") == 1, ended.stderr
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
@@ -129,14 +125,11 @@ def test_without_memory_myopic_is_the_optimum():
 
 @pytest.mark.slow
 @needs_geolife
-def test_the_map_keeps_its_limit(tmp_path, monkeypatch, capsys):
+def test_the_map_keeps_its_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(map_geolife, "available", lambda: False)
-    args = ["paper", "-o", str(tmp_path), "--geolife", str(GEOLIFE), "--only", "map-geolife", "--json"]
-    monkeypatch.setattr(sys, "argv", ["veil", *args])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert not ended.value.code
-    told = json.loads(capsys.readouterr().out)
+    ended = paper("-o", tmp_path, "--geolife", GEOLIFE, "--only", "map-geolife", "--json")
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
     assert told["items"][0]["agrees"] in ("yes", "in part")
     with (tmp_path / "map-geolife.csv").open() as f:
         assert 0 < np.mean([float(row["distance_km, the optimum"]) for row in csv.DictReader(f)]) <= 5

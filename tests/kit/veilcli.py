@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from veilstream.apps.cli import main
+from veilstream.apps.cli import alone, main
 
 VEIL = [sys.executable, "-c", "from veilstream.apps.cli import main; main()"]  # in a process of its own
 
@@ -28,7 +28,21 @@ def unlogged() -> None:
     log.setLevel(logging.NOTSET)
 
 
-def veil(*args, input="") -> Done:
+def bench(*args) -> Done:
+    """`python -m benchmarks`, in this process."""
+    from benchmarks import __main__ as module
+
+    return veil(*args, command=alone(module.bench, module, "bench"))
+
+
+def paper(*args) -> Done:
+    """`python -m reproduce`, in this process."""
+    from reproduce import __main__ as module
+
+    return veil(*args, command=alone(module.paper, module, "paper"))
+
+
+def veil(*args, input="", command=None) -> Done:
     """The command, in this process: loading scikit-learn anew each time would take most of the test."""
     out, err, stdin = (io.TextIOWrapper(io.BytesIO(text), write_through=True) for text in (b"", b"", input.encode()))
     unlogged()
@@ -36,7 +50,7 @@ def veil(*args, input="") -> Done:
         patch.setattr(sys, "argv", ["veil", *map(str, args)])
         patch.setattr(sys, "stdin", stdin)
         with pytest.raises(SystemExit) as end:
-            main()
+            main(command)
     unlogged()
     return Done(end.value.code or 0, *(stream.buffer.getvalue().decode() for stream in (out, err)))
 

@@ -85,7 +85,7 @@ def alone(verb: Any, module: Any, name: str) -> typer.Typer:
     return only
 
 
-def main(app: typer.Typer = app) -> None:
+def main(command: typer.Typer | None = None) -> None:
     """Exit codes: 0 done, 1 a check or claim failed, 2 bad input or usage, 130 interrupted, 141 nobody read on."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "true")  # typer's: they read the whole environment's metadata
     if sys.argv[1:2] not in QUIET:
@@ -93,7 +93,7 @@ def main(app: typer.Typer = app) -> None:
 
         Console.on_broken_pipe = _reader_gone  # type: ignore[assignment,method-assign]  # rich would end with 1: a failed claim
     try:
-        code = app(standalone_mode=False)
+        code = (command or app)(standalone_mode=False)
     except InputError as error:
         code = fail(in_flags(str(error)))
     except typer.Abort:
