@@ -144,7 +144,7 @@ def test_ragged_traces_in_a_batch_equal_one_by_one(kind):
     whole = infer(chain, policy, data)
     for i, n in enumerate(data.lengths):
         one = data.rows(i, i + 1)
-        alone = infer(chain, policy, Traces(one.z[:, :n], one.y[:, :n], one.lengths, one.origin, one.phase))
+        alone = infer(chain, policy, Traces(one.z[:, :n], one.y[:, :n], one.lengths, one.origin, one.first))
         for who in ("predictor", "filter", "smoother", "path"):
             assert getattr(whole, who)[i, :n] == pytest.approx(getattr(alone, who)[0])
 
@@ -183,7 +183,7 @@ def test_window_law_is_the_stationary_law_of_the_widened_policy(window):
     rng = np.random.default_rng(9)
     chain = vs.MarkovChain(random_chain(rng, 3))
     policy = random_window(rng, 3, 2, window)
-    wide = policy.widened(2)
+    wide = Controller.of_table(np.tile(policy.table(), (2 ** (2 - window), 1, 1)), 2)
     mu = joint_law(chain, wide)  # last two releases x state
     assert window_law(chain, policy, 2) == pytest.approx(mu, abs=1e-8)
     assert window_law(chain, policy, 1) == pytest.approx(mu.reshape(2, 2, 3).sum(0), abs=1e-8)

@@ -33,8 +33,7 @@ def test_filter_smoother_and_path_know_the_hour(first):
     tables = np.random.default_rng(1).dirichlet(np.ones(2), (3, 2, 2))
     policy = cycle(tuple(vs.Controller.of_table(t, 1) for t in tables)).made_for(chain)
     y = np.array(list(product(range(2), repeat=n)))
-    zeros = np.zeros(len(y), np.int64)
-    data = Traces(np.zeros_like(y), y, np.full(len(y), n), np.arange(len(y)), zeros, zeros + first)
+    data = Traces(np.zeros_like(y), y, np.full(len(y), n), np.arange(len(y)), np.full(len(y), first))
     seen = infer(chain, policy, data)
     paths = np.array(list(product(range(2), repeat=n)))
     for row, ys in enumerate(y):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gatewaykit import problem_of, window_policy
@@ -15,6 +15,7 @@ from veilstream.core.release import Mechanism, release_many
 
 
 @given(st.integers(0, 10_000), st.integers(2, 7), st.integers(2, 7))
+@example(4645, 6, 5)  # 200 steps of Arimoto's leave it 0.003 bits too high
 @settings(max_examples=60, deadline=None)
 def test_it_is_above_the_leakage_of_every_law_and_near_the_best(seed, Z, Y):
     rng = np.random.default_rng(seed)

@@ -1,69 +1,141 @@
-"""Policies with a memory made to measure, against windows, plain tables and draws."""
+"""Public memories as automata: windows, memories made to measure, products; controllers on them against plain loops."""
+
+import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from veilstream.core.memory import MemoryPolicy
 
 import veilstream as vs
-from oracles import random_chain
+from oracles import joint_law, random_chain, some_memory
 from veilstream.audit.lookback import window_law
-from veilstream.core.controller import Controller
-from veilstream.core.information import normalised
+from veilstream.core.automaton import Automaton, product, window
+from veilstream.core.controller import Controller, aligned, cycle, schedule
 from veilstream.core.problem import Average, Problem
-from veilstream.core.stationary import MemoryStep, mean_joint, rates, startup_bits, stationary_law
+from veilstream.core.stationary import LongRun, holds_all, rates
 from veilstream.errors import InputError
-from veilstream.solvers.memory import window_memory
 
 
-def some_memory(rng, Z=4, Y=3, S=7):
-    """r, B and next at random: every state led to by one release."""
-    newest = np.arange(S) % Y
-    next = np.stack([rng.choice(np.flatnonzero(newest == y), S) for y in range(Y)], 1)
-    for s in range(S):  # none that nothing leads to
-        next[rng.integers(S), newest[s]] = s
-    missing = [s for s in range(S) if not (next == s).any()]
-    for k, s in enumerate(missing):
-        next[k, newest[s]] = s
-    return normalised(rng.random((S, Y))), rng.random((S, Z)) + 0.01, next
+@pytest.mark.parametrize("w", [0, 1, 2, 3])
+def test_a_window_holds_the_last_releases(w):
+    """Whatever it began with: after w releases equal pasts are equal memories, different pasts different ones."""
+    Y, memory = 3, window(3, w)
+    assert (len(memory), len(memory.to)) == (Y**w, Y ** max(w - 1, 0))
+    ends = {}
+    for start in range(len(memory)):
+        for past in itertools.product(range(Y), repeat=w):
+            s = start
+            for y in past:
+                s = int(memory.next(s, y))
+            ends.setdefault(past, set()).add(s)
+    assert all(len(found) == 1 for found in ends.values())
+    assert len(set.union(*ends.values())) == Y**w
 
 
-@pytest.mark.parametrize("window", [1, 2, 3])
-def test_the_last_releases_are_such_a_memory(window):
-    rng = np.random.default_rng(window)
-    Z, Y = 4, 3
-    chain = vs.MarkovChain(random_chain(rng, Z))
-    r, B = normalised(rng.random((Y**window, Y))), rng.random((Y**window, Z)) + 0.01
-    kernel = B.reshape(-1, Y, Z).swapaxes(1, 2)
-    plain = Controller(r, kernel, window)
-    policy = MemoryPolicy(r, B, window_memory(Y, window))
-    s, y = np.arange(Y**window), rng.integers(0, Y, Y**window)
-    np.testing.assert_allclose(policy.channel(s), plain.channel(s), atol=1e-12)
-    assert (policy.update(s, y) == plain.update(s, y)).all()
-    problem = Problem(chain, rng.random((Z, Y)), Average(weight=1.0))
-    assert rates(problem, policy) == pytest.approx(rates(problem, plain), abs=1e-9)
-    assert mean_joint(chain, policy) == pytest.approx(mean_joint(chain, plain), abs=1e-9)
-    found = rates(problem, plain).leakage
-    assert startup_bits(problem, policy, found) == pytest.approx(startup_bits(problem, plain, found), abs=1e-6)
+@pytest.mark.parametrize("w", [0, 1, 2])
+def test_a_table_over_the_last_releases_is_numbered_oldest_first(w):
+    rng = np.random.default_rng(w)
+    table = rng.dirichlet(np.ones(3), (3**w, 4))
+    policy, s = Controller.of_table(table, w), np.asarray(0)
+    past = [0] * w
+    for y in rng.integers(0, 3, 20):
+        number = sum(3 ** (w - 1 - i) * p for i, p in enumerate(past))
+        np.testing.assert_allclose(policy.channel(s), table[number], atol=1e-12)
+        s, past = policy.update(s, y), [*past, y][len(past) + 1 - w :] if w else []
+    assert policy.window == w
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_memories_that_go_on_alike_share_a_group_and_nothing_else_changes(seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, 7, (4, 3))
+    next = rows[rng.integers(0, 4, 7)]
+    memory, was = Automaton.of(next)
+    assert len(memory.to) == len(np.unique(next, axis=0)) and (np.diff(memory.group) >= 0).all()
+    for s in range(7):
+        for y in range(3):
+            assert was[memory.next(s, y)] == next[was[s], y]
+    assert (memory.apart.table == memory.table).all() and len(memory.apart.to) == 7
+
+
+@pytest.mark.parametrize("memory", [window(2, 0), window(2, 2), Automaton.of(np.array([[1, 2], [0, 2], [1, 2]]))[0]])
+def test_arriving_and_looking_ahead_are_sums_and_lookups_over_the_table(memory):
+    rng = np.random.default_rng(0)
+    S, Y, n = len(memory), memory.n_outputs, 3
+    x = rng.random((2, S, n))
+    np.testing.assert_array_equal(memory.join(memory.split(x)), x)
+    each = rng.random((2, len(memory.to), Y, n))  # of the groups
+    shown = each[:, memory.kernels]
+    arrived = np.zeros((2, S, n))
+    for k, g in enumerate(memory.kernels):
+        for y in range(Y):
+            arrived[:, memory.to[g, y]] += shown[:, k, y]
+            np.testing.assert_array_equal(memory.ahead(x)[:, k, y], x[:, memory.to[g, y]])
+    np.testing.assert_allclose(memory.arrive(shown), arrived, atol=1e-12)
+    np.testing.assert_allclose(memory.arrive(shown[0]), arrived[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_product_follows_both_memories(seed):
+    rng = np.random.default_rng(seed)
+    one, other = window(2, 1), Automaton.of(rng.integers(0, 4, (4, 2)))[0]
+    both, states = product(one, other, (0, 3))
+    s = int(np.flatnonzero((states == (0, 3)).all(1))[0])
+    a, b = 0, 3
+    for y in rng.integers(0, 2, 50):
+        s, a, b = both.next(s, y), one.next(a, y), other.next(b, y)
+        assert states[s].tolist() == [a, b]
+
+
+@pytest.mark.parametrize("join", [schedule, lambda policies, _: cycle(policies)])
+def test_policies_of_different_memories_take_turns_on_one_that_holds_them_all(join):
+    rng = np.random.default_rng(1)
+    parts = [Controller.of_table(rng.dirichlet(np.ones(3), (3**w, 4)), w) for w in (1, 0, 2)] + [some_memory(rng)]
+    whole, durations = join(parts, [2, 1, 3, 1]), [2, 1, 3, 1]
+    turn = np.repeat(range(4), durations) if join is schedule else np.arange(4)
+    s, own = whole.start(), [p.start() for p in parts]
+    for t, y in enumerate(rng.integers(0, 3, 60)):
+        now = turn[t % len(turn)]
+        np.testing.assert_allclose(whole.channel(s), parts[now].channel(own[now]), atol=1e-12)
+        s, own = whole.update(s, y), [p.update(m, y) for p, m in zip(parts, own, strict=True)]
+    assert whole.window is None and schedule(parts[:3], [1, 1, 1]).window == 2
+    alike = aligned([parts[0], parts[0]])
+    assert len(alike[1].automaton) == 3  # nothing is made larger without need
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_its_long_run_is_that_of_its_table(seed):
+    """Leakage, distortion, start-up and what is shown, from the stationary law of (memory, state) by plain loops."""
     rng = np.random.default_rng(seed)
-    chain = vs.MarkovChain(random_chain(rng, 4))
-    r, B, next = some_memory(rng)
-    policy = MemoryPolicy(r, B, next, first=2)
-    plain = MemoryStep(chain, policy.channel(np.arange(len(r))), next, 2)
-    d = rng.random((4, 3))
-    law = stationary_law(plain, chain)
-    expected = plain.rates(law, d)
-    assert rates(Problem(chain, d, Average(weight=1.0)), policy) == pytest.approx(expected, abs=1e-9)
-    assert mean_joint(chain, policy) == pytest.approx(plain.shown(law), abs=1e-9)
+    chain, d = vs.MarkovChain(random_chain(rng, 4)), rng.random((4, 3))
+    policy = some_memory(rng)
+    a, next, P = policy.table(), policy.automaton.table, chain.transition
+    T = np.zeros((7, 4, 7, 4))
+    for s, z, y in itertools.product(range(7), range(4), range(3)):
+        T[s, z, next[s, y]] += a[s, z, y] * P[z]
+    T = T.reshape(28, 28)
+    mu = np.linalg.lstsq(np.vstack([T.T - np.eye(28), np.ones(28)]), np.eye(29)[-1], rcond=None)[0].reshape(7, 4)
+
+    def told(mu):
+        m = mu[..., None] * a
+        given = m.sum(1, keepdims=True) / np.maximum(mu.sum(1), 1e-300)[:, None, None]
+        return float((m * np.log2(a / np.where(given > 0, given, 1)))[m > 0].sum())
+
+    found = LongRun(chain, policy)
+    assert found.rates(d) == pytest.approx((told(mu), (mu[..., None] * a * d).sum()), abs=1e-9)
+    np.testing.assert_allclose(found.joint, (mu[..., None] * a).sum(0), atol=1e-9)
+    law, once = np.zeros((7, 4)), 0.0
+    law[policy.first] = chain.initial
+    for _ in range(400):
+        once += told(law) - told(mu)
+        law = (law.ravel() @ T).reshape(7, 4)
+    assert found.startup_bits(d) == pytest.approx(once, abs=2e-3)
 
 
 def test_draws_cost_what_is_computed_and_tell_no_more():
     rng = np.random.default_rng(5)
     chain = vs.MarkovChain(random_chain(rng, 4))
-    policy = MemoryPolicy(*some_memory(rng))
+    policy = some_memory(rng)
     problem = Problem(chain, rng.random((4, 3)), Average(weight=1.0))
     found, drawn = rates(problem, policy), vs.evaluate(problem, policy, steps=400, streams=128)
     assert drawn.distortion == pytest.approx(found.distortion, abs=5 * drawn.distortion_se)
@@ -73,27 +145,37 @@ def test_draws_cost_what_is_computed_and_tell_no_more():
 def test_it_comes_back_from_a_file(tmp_path):
     rng = np.random.default_rng(6)
     chain = vs.MarkovChain(random_chain(rng, 4))
-    policy = MemoryPolicy(*some_memory(rng), first=3).made_for(chain)
+    policy = some_memory(rng).made_for(chain)
     path = tmp_path / "p.veil"
     vs.save(path, policy, problem=Problem(chain, rng.random((4, 3)), Average(weight=1.0)))
     back = vs.load(path).policy
-    assert isinstance(back, MemoryPolicy) and back.first == 3 and (back.next == policy.next).all()
+    assert isinstance(back, Controller) and back.first == policy.first and back.window is None
+    assert (back.automaton.table == policy.automaton.table).all()
     np.testing.assert_allclose(back.channel(np.arange(7)), policy.channel(np.arange(7)), atol=1e-12)
 
 
 def test_a_memory_that_is_none_is_refused():
-    rng = np.random.default_rng(7)
-    r, B, next = some_memory(rng)
-    with pytest.raises(InputError, match="does not have"):
-        MemoryPolicy(r, B, next + 3)
-    with pytest.raises(InputError, match="one release"):
-        MemoryPolicy(r, B, np.zeros_like(next))
+    policy = some_memory(np.random.default_rng(7))
+    memory = policy.automaton
+    for group, to in (
+        (memory.group, memory.to + 3),
+        (memory.group, -memory.to - 1),
+        (memory.group + 1, memory.to),
+        (memory.group - 1, memory.to),
+    ):
+        with pytest.raises(InputError, match="does not have"):
+            Automaton(group, to)
+    with pytest.raises(InputError, match="group by group"):
+        Automaton(memory.group[::-1], memory.to)
+    for group, to in ((memory.group + 0.5, memory.to), (memory.group[:0], memory.to), (memory.group, memory.to[0])):
+        with pytest.raises(InputError, match="does not fit"):
+            Automaton(group, to)
     with pytest.raises(InputError, match="does not fit"):
-        MemoryPolicy(r, B, next[:-1])
+        replace(policy, output_model=policy.output_model[:, :-1])
     with pytest.raises(InputError, match="first must be"):
-        MemoryPolicy(r, B, next, first=7)
-    with pytest.raises(InputError):
-        MemoryPolicy(r, -B, next).check()
+        replace(policy, first=7)
+    with pytest.raises(InputError, match="not a law"):
+        replace(policy, kernel=-policy.kernel).check()
 
 
 @pytest.mark.parametrize("current", [False, True])
@@ -101,28 +183,28 @@ def test_what_the_last_releases_tell_is_what_enumeration_says(current):
     """P(y_1, y_2, x): every path of three steps from the stationary law of (memory, state)."""
     rng = np.random.default_rng(8)
     chain = vs.MarkovChain(random_chain(rng, 3))
-    r, B, next = some_memory(rng, Z=3, Y=2, S=5)
-    policy = MemoryPolicy(r, B, next)
-    [step] = policy.law_steps(chain)
-    mu, a, P = stationary_law(step, chain), policy.channel(np.arange(5)), chain.transition
+    policy = some_memory(rng, Z=3, Y=2, S=5)
+    mu, a, P, next = joint_law(chain, policy), policy.table(), chain.transition, policy.automaton.table
     expected = np.zeros((4, 3))
-    for s in range(5):
-        for z in range(3):
-            for y in range(2):
-                for z1 in range(3):
-                    for y1 in range(2):
-                        p = mu[s, z] * a[s, z, y] * P[z, z1] * a[next[s, y], z1, y1]
-                        if current:
-                            expected[2 * y + y1, z1] += p
-                        else:
-                            expected[2 * y + y1] += p * P[z1]
+    for s, z, y, z1, y1 in itertools.product(range(5), range(3), range(2), range(3), range(2)):
+        p = mu[s, z] * a[s, z, y] * P[z, z1] * a[next[s, y], z1, y1]
+        if current:
+            expected[2 * y + y1, z1] += p
+        else:
+            expected[2 * y + y1] += p * P[z1]
     assert window_law(chain, policy, 2, current) == pytest.approx(expected, abs=1e-9)
 
 
 def test_its_rows_and_columns_are_those_of_its_channels():
     rng = np.random.default_rng(3)
-    policy = MemoryPolicy(*some_memory(rng))
-    s = np.arange(policy.n_memories)
-    z, y, channel = rng.integers(0, 4, len(s)), rng.integers(0, 3, len(s)), policy.channel(s)
-    np.testing.assert_allclose(policy.rows(s, z), channel[s, z], atol=1e-12)
-    np.testing.assert_allclose(policy.columns(s, y), channel[s, :, y], atol=1e-12)
+    for policy in (some_memory(rng), schedule([some_memory(rng), some_memory(rng, S=5)], [2, 1])):
+        s = np.arange(policy.n_memories)
+        z, y, channel = rng.integers(0, 4, len(s)), rng.integers(0, 3, len(s)), policy.channel(s)
+        np.testing.assert_allclose(policy.rows(s, z), channel[s, z], atol=1e-12)
+        np.testing.assert_allclose(policy.columns(s, y), channel[s, :, y], atol=1e-12)
+
+
+def test_a_memory_of_one_state_that_forgets_nothing_holds_all():
+    rng = np.random.default_rng(0)
+    coin = vs.MarkovChain(np.tile([0.3, 0.7], (2, 1)))  # nothing to remember
+    assert holds_all(coin, some_memory(rng, Z=2, Y=2, S=5))

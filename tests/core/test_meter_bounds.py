@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-from veilstream.core.memory import MemoryPolicy
 
 import veilstream as vs
 from enumerated import enumerated
 from oracles import random_chain
+from veilstream.core.automaton import Automaton
 from veilstream.core.belief import GreedyRule
 from veilstream.core.charge import NO_DOUBT
 from veilstream.core.clock import Clock
-from veilstream.core.controller import cycle
+from veilstream.core.controller import Controller, cycle
 from veilstream.core.cyclic import CyclicChain
 from veilstream.core.feedback import Feedback
 from veilstream.core.ladder import Ladder
@@ -35,7 +35,9 @@ def memory(rng, n):
     """Two memories for every release."""
     s, y = np.divmod(np.arange(2 * n * n), n)
     to = (y + n * ((s + y) % 2)).reshape(2 * n, n)
-    return MemoryPolicy(rng.dirichlet(np.ones(n), 2 * n), rng.uniform(0.05, 1, (2 * n, n)), to)
+    automaton, _ = Automaton.of(to)
+    K = rng.uniform(0.05, 1, (1, len(automaton.to), n, n))
+    return Controller(automaton, rng.dirichlet(np.ones(n), (1, 2 * n)), K)
 
 
 KINDS = {

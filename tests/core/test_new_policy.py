@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 import veilstream as vs
+from oracles import recomputed
 from veilstream.apps.report.content import Options as ReportOptions
 from veilstream.apps.report.content import collect
 from veilstream.apps.report.page import render
 from veilstream.audit import Options, audit
 from veilstream.core.policy import Policy
+from veilstream.core.stationary import rates
 from veilstream.data.synthetic import city
 from veilstream.solvers.solution import Point, Solver
 
@@ -105,10 +107,12 @@ def test_it_releases_and_meters(whole):
 
 def test_a_numbered_memory_is_all_that_exact_figures_need(whole):
     _, problem, solution, _ = whole
-    exact = Point.of(problem, solution.policy)
-    assert str(exact.level) == "computed exactly"
+    exact, shown = rates(problem, solution.policy), Point.of(problem, solution.policy)
     assert exact.leakage >= solution.leakage - 4 * solution.leakage_se  # a bound: it conditions on one release only
     assert exact.distortion == pytest.approx(solution.distortion, abs=5 * solution.distortion_se)
+    assert shown.distortion == recomputed(exact.distortion) and shown.distortion_se == 0
+    loose = exact.leakage > 1.2 * shown.leakage
+    assert loose and str(shown.level) == "estimated with an interval"  # a loose bound is not shown
 
 
 @pytest.mark.slow

@@ -1,17 +1,22 @@
 """One conformance suite for every kind of policy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from scipy import stats
-from veilstream.core.local.pattern import Rows, pattern_of
-from veilstream.core.local.policy import Sparse
 
 import veilstream as vs
-from oracles import recomputed, sequence_information
+from oracles import recomputed, sequence_information, some_memory
+from veilstream.core.automaton import window
 from veilstream.core.belief import GreedyRule
 from veilstream.core.chain import MarkovChain
+from veilstream.core.clock import Clock
+from veilstream.core.controller import Controller, controller_of, cycle, release_cost
+from veilstream.core.cyclic import CyclicChain
+from veilstream.core.feedback import Feedback
+from veilstream.core.information import normalised
+from veilstream.core.ladder import Ladder
 from veilstream.core.policy import Policy, restore
 from veilstream.core.problem import leakage, next_prior, output_law
 from veilstream.core.rules import DirichletRule
@@ -22,9 +27,9 @@ CHAIN = vs.MarkovChain([[0.7, 0.3, 0.0], [0.1, 0.6, 0.3], [0.3, 0.0, 0.7]], init
 D = np.array([[0, 1.0], [1, 0], [2, 1]])
 
 
-def table(window, seed=0):
-    a = np.random.default_rng(seed).dirichlet(np.ones(2), (2**window, 3))
-    return vs.Controller.of_table(a, window, first=0)
+def table(w, seed=0):
+    a = np.random.default_rng(seed).dirichlet(np.ones(2), (2**w, 3))
+    return vs.Controller.of_table(a, w, first=0)
 
 
 def greedy(weight=1.0):
@@ -35,21 +40,6 @@ def greedy(weight=1.0):
 RNG = np.random.default_rng(1)
 
 
-def local(window, seed=2):
-    """Random tables on what can occur: state 2 never shows the first symbol."""
-    rng = np.random.default_rng(seed)
-    allowed = Rows.of(np.array([[True, True], [True, True], [False, True]]))
-    p = pattern_of(CHAIN.sparse, allowed, 2, window)
-    windows = np.concatenate([[-1, -1], p.windows[p.output_window]])
-    r = Sparse.of(windows, np.concatenate([[0, 1], p.output]), rng.random(len(windows)) + 0.01)
-    base = [0, 0, 1, 1, 2], [0, 1, 0, 1, 1]
-    keys, columns = np.array(base)
-    if window > 1:
-        keys = np.concatenate([keys, 3 * (p.kernel_tail + 1) + p.kernel_state])
-        columns = np.concatenate([columns, p.kernel_output])
-    return vs.LocalPolicy(r, Sparse.of(keys, columns, rng.random(len(keys)) + 0.01), (3, 2), window)
-
-
 def sampled(seed=3):
     """Rows drawn anew from small concentrations; state 2 never shows the first symbol."""
     rng = np.random.default_rng(4)
@@ -57,18 +47,33 @@ def sampled(seed=3):
     return SampledPolicy(CHAIN, DirichletRule(layers, np.array([[0, 0], [0, 0], [np.inf, 0]])), seed)
 
 
+def factored(w, seed=1):
+    """An output model for every window, a kernel for every group of them."""
+    rng, memory = np.random.default_rng(seed), window(2, w)
+    return Controller(memory, rng.dirichlet([1, 1], (1, 2**w)), rng.random((1, len(memory.to), 3, 2)), window=w)
+
+
+def around(phases=3):
+    """A chain with a public clock whose phases are alike: CHAIN, whatever the hour."""
+    return CyclicChain.of([CHAIN.transition] * phases, Clock("steps", phases))
+
+
+def ladder():
+    return Ladder((table(1), table(1, 4), table(1, 5)), Feedback(4, 0.3, 1.0, [0.1, 0.4, 0.6]), 1)
+
+
 POLICIES = {
     "memoryless": table(0),
     "window 1": table(1),
     "window 2": table(2),
-    "factored": vs.Controller(RNG.dirichlet([1, 1], 4), RNG.random((2, 3, 2)), 2),
-    "local 0": local(0),
-    "local 1": local(1),
-    "local 2": local(2),
+    "window 1, factored": factored(1),
+    "window 2, factored": factored(2),
+    "made to measure": some_memory(np.random.default_rng(2), Z=3, Y=2, S=5),
+    "clock": cycle([factored(1), factored(1, 2), factored(1, 3)]).made_for(around()),
+    "schedule": vs.schedule((table(1), factored(0), table(2, 3)), (2, 1, 1)),
     "belief": greedy(),
     "sampled": sampled(),
-    "schedule": vs.schedule((table(1), greedy(), table(2, 3)), (2, 1, 1)),
-    "schedule of local ones": vs.schedule((local(1), local(2)), (2, 1)),
+    "ladder": ladder(),
 }
 
 
@@ -103,7 +108,7 @@ def test_a_batch_is_many_single_streams(policy):
 
 
 def test_export_and_restore(policy):
-    again = restore(*policy.export(), CHAIN)
+    again = restore(*policy.export(), policy.chain or CHAIN)
     m1, m2 = policy.start(), again.start()
     for y in (1, 0, 0, 1):
         assert policy.channel(m1) == pytest.approx(again.channel(m2))
@@ -156,24 +161,66 @@ def test_a_sampled_channel_follows_from_releases_and_seed_alone():
     assert policy.skip(one, 5) == pytest.approx(policy.skip(policy.skip(one, 2), 3))
 
 
+@pytest.mark.parametrize("kind", ["schedule", "clock"])
+def test_rounds_go_by_the_public_step_whether_something_is_released_or_not(kind):
+    policy = POLICIES[kind]
+    s, rng = policy.start(), np.random.default_rng(0)
+    skipped = np.asarray(policy.skip(s, 3 * policy.places))
+    assert skipped == s
+    for t in range(12):
+        place, phase = int(s) // len(policy.automaton), policy.phase_at(np.asarray(t))
+        assert place == policy.place_at(np.asarray(t)) == t % policy.places
+        a = normalised(policy.output_model[phase, s % len(policy.automaton)] * policy.at_phase(int(phase)).kernel[0])
+        assert policy.channel(s) == pytest.approx(a[policy.automaton.group[s % len(policy.automaton)]])
+        assert policy.at(policy.start(), np.asarray(t)) // len(policy.automaton) == place
+        s = policy.skip(s) if t % 3 == 1 else policy.update(s, rng.integers(0, 2))
+
+
 def test_a_schedule_counts_skipped_steps():
     schedule = POLICIES["schedule"]
     memory = schedule.start()
-    assert schedule.active(memory[0]) == 0
-    assert schedule.active(schedule.skip(memory, 2)[0]) == 1
-    assert schedule.active(schedule.skip(memory, 3)[0]) == 2
-    assert schedule.active(schedule.skip(memory, 4)[0]) == 0
+    for skipped, phase in ((0, 0), (1, 0), (2, 1), (3, 2), (4, 0)):
+        assert schedule.turn[schedule.skip(memory, skipped) // len(schedule.automaton)] == phase
+    assert schedule.phase_at(np.arange(6)).tolist() == [0, 0, 1, 2, 0, 0]
+
+
+def test_every_finite_policy_is_a_controller_while_it_rests(policy):
+    found = controller_of(policy)
+    if found is None:
+        assert policy.n_memories is None
+        return
+    own, other, rng = policy.start(), found.start(), np.random.default_rng(1)
+    for y in rng.integers(0, 2, 12):
+        assert found.channel(other) == pytest.approx(policy.channel(own))
+        own, other = policy.update(own, y), found.update(other, y)
+
+
+def test_only_one_kernel_has_a_cost_of_its_own():
+    assert 2.0 ** -release_cost(POLICIES["window 1, factored"]) == pytest.approx(
+        POLICIES["window 1, factored"].kernel[0, 0]
+    )
+    for name in ("window 2, factored", "clock", "schedule", "belief", "ladder"):
+        assert release_cost(POLICIES[name]) is None
 
 
 def test_bad_tables_and_unknown_kinds():
     with pytest.raises(vs.InputError, match="probability law"):
         vs.Controller.of_table([[0.5, 0.4]])
-    with pytest.raises(vs.InputError, match="does not fit"):
-        vs.Controller(np.ones((3, 2)), np.ones((1, 3, 2)), 1)
+    with pytest.raises(vs.InputError, match="has 2 tables, found 4"):
+        vs.Controller.of_table(np.full((4, 3, 2), 0.5), 1)
+    for r, K in (((1, 3, 2), (1, 1, 3, 2)), ((1, 2, 2), (1, 2, 3, 2)), ((2, 2, 2), (1, 1, 3, 2)), ((2, 2), (1, 3, 2))):
+        with pytest.raises(vs.InputError, match="does not fit"):
+            vs.Controller(window(2, 1), np.ones(r), np.ones(K))
     with pytest.raises(vs.InputError, match="unknown kind"):
         restore({"kind": "oracle"}, {}, CHAIN)
-    with pytest.raises(vs.InputError, match="schedule"):
-        vs.schedule((table(0),), (0,))
+    for policies, durations in (((table(0),), (0,)), ((table(0),), (1, 1)), ((), ())):
+        with pytest.raises(vs.InputError, match="one duration"):
+            vs.schedule(policies, durations)
+    with pytest.raises(vs.InputError, match="no clock of their own"):
+        vs.schedule((POLICIES["schedule"], table(1)), (1, 1))
+    for turn in ([0, 3], [-1], []):
+        with pytest.raises(vs.InputError, match="3 phases"):
+            replace(POLICIES["clock"], turn=np.array(turn, int))
 
 
 # --- what a policy says unless it says otherwise -------------------------------------------------------------------
@@ -183,7 +230,7 @@ def test_bad_tables_and_unknown_kinds():
 class Two(Policy):
     """Two memories, its last release; a channel that may be wrong."""
 
-    rows: np.ndarray  # 2 x |Z| x |Y|
+    laws: np.ndarray  # 2 x |Z| x |Y|
     chain: MarkovChain | None = None
     n_states, n_outputs, n_memories = 3, 2, 2
 
@@ -191,7 +238,7 @@ class Two(Policy):
         return np.ones(() if n is None else n, np.int64)
 
     def channel(self, memory):
-        return self.rows[memory]
+        return self.laws[memory]
 
     def update(self, memory, y, channel=None):
         return np.asarray(y, np.int64)
@@ -224,20 +271,14 @@ def test_what_a_policy_with_few_memories_says_by_itself():
     policy = Two(LAW)
     np.testing.assert_array_equal(policy.table(), LAW)
     assert policy.table(most=12) is not None and policy.table(most=11) is None  # 2 x 3 x 2
-    (table,) = policy.phase_tables()
-    np.testing.assert_array_equal(table, LAW)
-    np.testing.assert_array_equal(policy.next_memory(np.array([0, 1]), np.array([1, 0])), [1, 0])
-    assert policy.period == 1 and policy.shares() == [(1.0, policy)] and policy.remembers is None
-    assert policy.skip(np.array([1, 0]), 7).tolist() == [1, 0] and policy.made_for(CHAIN).chain is CHAIN
     memory = np.array([1, 0])
-    for same in (policy.skip(memory), policy.at(memory, np.array([3, 1])), policy.moved(memory, np.array([1, 1]))):
-        assert same.tolist() == [1, 0]
-    assert (policy.rungs, policy.rung(memory).tolist(), policy.rung(memory).dtype) == (1, [0, 0], np.int64)
-    assert policy.phase(np.arange(3)).tolist() == [0, 0, 0]
-    assert policy.moves_by is None and policy.own_meter(CHAIN) is None
-    (step,) = policy.law_steps(CHAIN)
-    assert step.first == 1 and step.next.tolist() == [[0, 1], [0, 1]]
-    assert all(said is None for said in (policy.widened(3), policy.output_model_at(None, None), policy.release_cost()))
+    assert policy.skip(memory, 7).tolist() == policy.at(memory, np.array([3, 1])).tolist() == [1, 0]
+    assert policy.made_for(CHAIN).chain is CHAIN and policy.window is None
+    assert policy.moves_by is None and policy.resting is policy and not policy.by_parts
+    np.testing.assert_array_equal(policy.rows(memory, np.array([2, 0])), LAW[[1, 0], [2, 0]])
+    np.testing.assert_array_equal(policy.columns(memory, np.array([1, 1])), LAW[[1, 0], :, 1])
+    found = controller_of(policy)
+    assert found.first == 1 and found.automaton.table.tolist() == [[0, 1], [0, 1]]
 
 
 class Many(Two):
@@ -246,7 +287,7 @@ class Many(Two):
 
 def test_a_policy_without_numbered_memories_has_no_tables():
     policy = Many(LAW)
-    assert policy.table() is None and policy.phase_tables() is None and policy.law_steps(CHAIN) is None
+    assert policy.table() is None and controller_of(policy) is None
 
 
 def test_policies_inside_policies_end_somewhere():
@@ -257,6 +298,6 @@ def test_policies_inside_policies_end_somewhere():
         else:
             with pytest.raises(InputError, match="not readable"):
                 restore(meta, arrays, CHAIN, depth)
-    for wrong in (None, [], "window", {"kind": 7}, {"kind": "x"}, {}):
+    for wrong in (None, [], "controller", {"kind": 7}, {"kind": "x"}, {}):
         with pytest.raises(InputError):
             restore(wrong, arrays, CHAIN)

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from veilstream.core import steady
-from veilstream.core.information import mutual_information
+from veilstream.core.automaton import Automaton
+from veilstream.core.controller import Controller
+from veilstream.core.information import mutual_information, normalised
+from veilstream.core.stationary import LongRun
 
 
 def sequence_information(chain, policy, n):
@@ -50,8 +52,41 @@ def random_chain(rng, n, sticky=0.0, density=1.0, floor=0.0):
 
 def joint_law(chain, policy):
     """mu(s,z): the stationary law of (memory, state)."""
-    [step] = policy.law_steps(chain)
-    return steady.stationary_law(step, chain)
+    [law] = LongRun(chain, policy).laws
+    return law
+
+
+def some_memory(rng, Z=4, Y=3, S=7):
+    """A controller with a random memory in which some states go on alike."""
+    next = rng.integers(0, S, (S, Y))
+    next[np.arange(Y), np.arange(Y)] = np.arange(Y)  # not all lead to the same few
+    next[-1], next[-2] = next[0], next[1]
+    memory, _ = Automaton.of(next)
+    r, K = normalised(rng.random((1, S, Y))), rng.random((1, len(memory.to), Z, Y)) + 0.01
+    return Controller(memory, r, K, first=int(rng.integers(S)))
+
+
+def plain_sweep(P, C, next, r, alpha, mu):
+    """One sweep of causal Blahut-Arimoto in plain loops: (r, alpha, mu) of one memory, and the value per step."""
+    S, Y = next.shape
+    Z = len(P)
+    new_r, law, change = np.zeros((S, Y)), np.zeros((S, Z)), np.zeros((S, Z))
+    K = np.zeros((S, Z, Y))
+    for s in range(S):
+        for z in range(Z):
+            for y in range(Y):
+                K[s, z, y] = 2.0 ** -(C[z, y] + sum(P[z, z1] * alpha[next[s, y], z1] for z1 in range(Z)))
+    for s in range(S):
+        for y in range(Y):
+            new_r[s, y] = sum(mu[s, z] * r[s, y] * K[s, z, y] / (r[s] @ K[s, z]) for z in range(Z)) / mu[s].sum()
+        new_r[s] = np.maximum(new_r[s], 1e-9) / np.maximum(new_r[s], 1e-9).sum()
+        for z in range(Z):
+            N = new_r[s] @ K[s, z]
+            change[s, z] = -np.log2(N) - alpha[s, z]
+            for y in range(Y):
+                law[next[s, y]] += mu[s, z] * new_r[s, y] * K[s, z, y] / N * P[z]
+    value = float((mu * change).sum())
+    return new_r, alpha + change - value, law / law.sum(), value
 
 
 def recomputed(value):

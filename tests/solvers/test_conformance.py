@@ -13,7 +13,6 @@ PROBLEM = vs.builtin_problem("grid2x3-toy", vs.Average(weight=WEIGHT))
 SOLVERS = {
     **{name: (name, {}) for name in [*METHODS, *SHAPES]},
     "belief-greedy": ("belief-greedy", {"steps": 60, "streams": 40, "tolerance": 1e-3}),
-    "causal-ba, sparse": ("causal-ba", {"sparse": True}),
     "causal-ba, window 2": ("causal-ba", {"window": 2}),
     "a2c": ("a2c", {"width": 16, "steps": 20_000, "segments": 2}),
     "a2c, as in the paper": ("a2c", {"mode": "paper", "width": 16, "steps": 4_000, "segments": 2}),

@@ -10,6 +10,7 @@ from benchmarks.cycle import invented
 from oracles import random_chain
 from veilstream.core.clock import Clock
 from veilstream.core.cyclic import CyclicChain
+from veilstream.core.stationary import LongRun
 from veilstream.errors import InputError
 from veilstream.solvers.bounds import certify
 from veilstream.solvers.bounds.cyclic import certify_cycle
@@ -126,8 +127,7 @@ def test_weekends_apart_and_phases_of_several_steps_are_judged_on_the_true_week(
     chain = cyclic(4, 3, 1, clock)
     problem = vs.Problem(chain, DISTANCE, vs.Average(weight=WEIGHT))
     solution = vs.solve(problem, certify=True, certify_seconds=10)
-    steps = solution.policy.law_steps(chain)
-    assert len(steps) == 28
+    assert len(LongRun(chain, solution.policy).steps) == 28
     found = vs.evaluate(problem, solution.policy, steps=280, streams=280)
     assert found.distortion == pytest.approx(solution.distortion, abs=4 * found.distortion_se)
     plain = vs.solve(problem, window=0, look_ahead=False)

@@ -1,22 +1,20 @@
-"""Causal Blahut-Arimoto on memories made to measure, and limits met by moving along the curve."""
+"""Causal Blahut-Arimoto on any memory against plain loops; memories made to measure; limits met along the curve."""
 
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from veilstream.core.memory import MemoryPolicy
-from veilstream.solvers.memory_sweep import MemorySweep
 
 import veilstream as vs
-from oracles import random_chain
+from oracles import plain_sweep, random_chain
+from veilstream.core.automaton import Automaton, window
 from veilstream.core.information import binary_entropy
 from veilstream.core.problem import Average, Budget, Problem
 from veilstream.core.stationary import rates
 from veilstream.solvers import search
 from veilstream.solvers.bounds import certify
-from veilstream.solvers.causal_ba import CausalBA, starting_models
-from veilstream.solvers.memory import window_memory
+from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.sweep import Sweep
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "kit" / "reference.json").read_text())
@@ -30,38 +28,71 @@ def sticky(seed: int, n: int = 6) -> Problem:
     return Problem(vs.MarkovChain(P), d, Average(weight=4.0))
 
 
-@pytest.mark.parametrize("window", [1, 2])
-def test_on_the_last_releases_it_is_the_sweep_for_windows(window):
-    problem, at = sticky(0, 4), np.zeros(2, dtype=int)
-    weights = np.array([2.0, 5.0])
-    plain = Sweep(problem, problem.cost(weights), window)
-    own = MemorySweep(problem, problem.cost(weights), window_memory(4, window))
-    r = np.repeat(starting_models(problem, window, 1, 0)[0, 1:2], 2, 0)
-    t, u = plain.start(r.copy()), own.start(r.copy())
-    at = np.arange(2)
+def automaton(kind: str, Y: int) -> Automaton:
+    if kind.startswith("window"):
+        return window(Y, int(kind[-1]))
+    rng = np.random.default_rng(5)
+    next = rng.integers(0, 7, (7, Y))
+    if kind == "groups of two sizes":
+        next[1:3] = next[0]
+    return Automaton.of(next)[0]
+
+
+KINDS = ["window 0", "window 1", "window 2", "made to measure", "groups of two sizes"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sweep_is_the_plain_recursion_whatever_the_memory(kind):
+    """Twelve sweeps of two weights at once, against loops over memory, state and release for each of them."""
+    problem, weights, Y = sticky(0, 4), np.array([2.0, 5.0]), 4
+    memory = automaton(kind, Y)
+    sweep, S, at = Sweep(problem, problem.cost(weights), memory), len(memory), np.arange(2)
+    r = np.random.default_rng(1).dirichlet(np.ones(Y), (2, S))
+    t = sweep.start(r)
+    plain = [(r[i], np.zeros((S, 4)), np.tile(problem.chain.stationary / S, (S, 1))) for i in range(2)]
     for _ in range(12):
-        (t, value, slack), (u, value_, slack_) = plain(t, at), own(u, at)
-    assert value_ == pytest.approx(value, abs=1e-9) and slack_ == pytest.approx(slack, abs=1e-9)
-    for name in ("r", "alpha", "mu"):
-        assert getattr(u, name) == pytest.approx(plain.by_window(getattr(t, name)), abs=1e-8)
-    found, found_ = plain.result(t, 1)[1], own.result(u, 1)[1]
-    assert found_ == pytest.approx(found, abs=1e-8)
+        t, value, _ = sweep(t, at)
+        for i in range(2):
+            *tables, expected = plain_sweep(problem.chain.transition, problem.cost(weights[i]), memory.table, *plain[i])
+            plain[i] = tables
+            assert value[i] == pytest.approx(expected, abs=1e-9)
+    for i in range(2):
+        for found, expected in zip((t.r, t.alpha, t.mu), plain[i], strict=True):
+            np.testing.assert_allclose(memory.join(found)[i, 0], expected, atol=1e-8)
+    policy, found = sweep.result(t, 1)
+    assert found == pytest.approx(rates(problem, policy), abs=1e-8)
+    a = policy.channel(np.arange(S))
+    r, alpha, _ = plain[1]
+    ahead = np.einsum("zx,syx->szy", problem.chain.transition, alpha[memory.table])
+    K = np.exp2(-problem.cost(5.0) - ahead)
+    np.testing.assert_allclose(a, r[:, None] * K / (r[:, None] * K).sum(-1, keepdims=True), atol=1e-7)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_finer_memory_starts_as_good_as_the_coarse_one(seed):
     problem = sticky(seed)
     point = CausalBA(window=1).points(problem, np.array([4.0]))[0]
-    tables, S = point.warm[1], problem.n_outputs
-    tables.r, tables.alpha, tables.mu = (
-        x.swapaxes(1, 2).reshape(1, S, -1) for x in (tables.r, tables.alpha, tables.mu)
-    )
-    coarse = MemorySweep(problem, problem.cost(np.array([4.0])), window_memory(S, 1))
-    memory, finer = coarse.finer(tables, 11)
-    assert len(memory) == 11
-    policy, found = MemorySweep(problem, problem.cost(np.array([4.0])), memory).result(finer, 0)
+    sweep, tables = point.warm
+    finer, start = sweep.refined(tables, 11)
+    assert len(finer.automaton) == 11 and finer.window is None
+    policy, found = finer.result(start, 0)
     assert found.leakage + 4 * found.distortion <= point.objective(4.0) * (1 + 1e-6)
-    assert isinstance(policy, MemoryPolicy)
+    assert len(policy.automaton) == 11 and start.mu.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_refined_memory_begins_with_the_coarse_policy(seed):
+    """Both halves of a state that was split behave as it did: the same releases have the same channels."""
+    problem = sticky(seed)
+    sweep, tables = CausalBA(window=1).points(problem, np.array([4.0]))[0].warm
+    finer, start = sweep.refined(tables, 9)
+    coarse, fine = sweep.result(tables, 0)[0], finer.result(start, 0)[0]
+    rng = np.random.default_rng(seed)
+    own, other = coarse.start(), fine.start()
+    for t, y in enumerate(rng.integers(0, 6, 40)):
+        own, other = coarse.update(own, y), fine.update(other, y)
+        if t:  # the first memory need not be one of the other's
+            np.testing.assert_allclose(fine.channel(other), coarse.channel(own), atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -6,6 +6,7 @@ from scipy.optimize import minimize
 
 import veilstream as vs
 from benchmarks.limits import WEIGHT, fitted
+from veilstream.core.automaton import window
 from veilstream.core.builtin import builtin_problem
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import xlog2
@@ -13,7 +14,7 @@ from veilstream.core.problem import Average, Instantaneous, Problem
 from veilstream.solvers.bounds import Ending, Witness, certify, pairs, potential, solutions
 from veilstream.solvers.bounds.system import Piece, System
 from veilstream.solvers.bounds.witness import NATS, improve, reverse_cost
-from veilstream.solvers.memory import split, window_memory
+from veilstream.solvers.memory import split
 
 
 def a_pair(seed, n=5, sticky=0.0):
@@ -137,7 +138,7 @@ def stepped(P, C, x, steps):
         x = potential.looked(potential.step(x))
         w = x.weights
         alpha = improve(P, x.next, reverse_cost(P, C.T * NATS, w), x.alpha, 10)
-        best = max(best, Witness(x.next, w, alpha).bound(P, C))
+        best = max(best, Witness(x.next, w[None], alpha[None]).bound([P], C))
     return best, x
 
 
@@ -167,7 +168,7 @@ def test_it_proves_the_least_that_any_mechanism_with_that_memory_pays(sticky):
     """Duality, on the last release of a chain of three states, from no policy at all."""
     rng = np.random.default_rng(11)
     P = (1 - sticky) * rng.dirichlet(np.ones(3), 3) + sticky * np.eye(3)
-    C, next = 3.0 * (1 - np.eye(3)), window_memory(3, 1)
+    C, next = 3.0 * (1 - np.eye(3)), window(3, 1).table
     x = potential.start(pairs.groups_of(P, C.T * NATS), next, np.log(np.full((3, 3, 3), 1 / 27)), np.zeros((3, 3)))
     best, x = stepped(P, C, x, 30)
     least = least_of_a_memory(P, C, next)

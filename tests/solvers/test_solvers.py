@@ -1,6 +1,7 @@
 """The exact solver against reference values, closed forms, brute force, a plain loop and many restarts."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,11 @@ from scipy.optimize import minimize
 import veilstream as vs
 from benchmarks.core import plain_causal_ba
 from oracles import classical_rate, joint_law, random_chain, recomputed, sequence_information
+from veilstream.core import stationary
 from veilstream.core.controller import Controller, schedule
 from veilstream.core.distortion import euclidean, hamming
 from veilstream.core.information import binary_entropy, mutual_information
-from veilstream.core.policy import Policy
-from veilstream.core.stationary import rates, startup_bits
+from veilstream.core.stationary import LongRun, rates
 from veilstream.solvers import Status
 from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.search import axis_of, hull, share_time
@@ -40,7 +41,7 @@ def test_reference_instantaneous(row):
     problem = vs.builtin_problem(row["chain"], vs.Instantaneous(row["limit"]))
     s = vs.solve(problem)
     assert s.leakage == pytest.approx(row["leakage"], rel=3e-3, abs=1e-4)
-    a = s.policy.channel(np.arange(len(s.policy.output_model)))
+    a = s.policy.channel(np.arange(s.policy.n_memories))
     assert (a[:, ~problem.allowed] == 0).all()  # the limit holds with probability one
 
 
@@ -154,7 +155,7 @@ def test_per_state_limits():
     limits = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 0.1]
     problem = vs.Problem(vs.MarkovChain(P), d, vs.Instantaneous(limits))
     s = vs.solve(problem)
-    a = s.policy.channel(np.arange(len(s.policy.output_model)))
+    a = s.policy.channel(np.arange(s.policy.n_memories))
     assert (a * (d > np.array(limits)[:, None])).max() == 0
     loose = vs.solve(vs.Problem(vs.MarkovChain(P), d, vs.Instantaneous([v + 0.2 for v in limits])))
     assert loose.leakage <= s.leakage * 1.002
@@ -195,9 +196,9 @@ def test_time_is_shared_between_two_points_of_the_curve():
     within, beyond = CausalBA(window=1).points(problem, np.array([0.15, 0.0275]))
     assert within.distortion < 0.25 < beyond.distortion
     shared = share_time(problem, within, beyond, axis_of(problem.average, problem))
-    assert isinstance(shared.policy, Schedule)
+    assert shared.policy.turn is not None
     assert shared.distortion <= 0.25 + 1e-9
-    period = shared.policy.period
+    period = shared.policy.places
     ev = vs.evaluate(problem, shared.policy, steps=4 * period, streams=64, burn_in=2 * period)
     assert ev.leakage <= shared.leakage + 4 * ev.leakage_se + 1e-4
     assert ev.distortion == pytest.approx(shared.distortion, abs=4 * ev.distortion_se + 5e-3)
@@ -272,28 +273,16 @@ def test_steady_state_by_three_routes(monkeypatch):
     problem = vs.builtin_problem("grid2x3-toy", vs.Average(weight=2.0))
     policy = vs.solve(problem, window=2).policy
     iterated = joint_law(problem.chain, policy)
-    monkeypatch.setattr(steady, "POWER_STEPS", 0)
+    monkeypatch.setattr(stationary, "POWER_STEPS", 0)
     dense = joint_law(problem.chain, policy)
-    monkeypatch.setattr(steady, "DENSE_LIMIT", 0)
+    monkeypatch.setattr(stationary, "DENSE_LIMIT", 0)
     krylov = joint_law(problem.chain, policy)
     assert dense == pytest.approx(iterated, abs=1e-8)
     assert krylov == pytest.approx(iterated, abs=1e-8)
-    plain = Controller.of_table(policy.channel(np.arange(36)), 2, policy.first)
+    plain = replace(
+        policy, automaton=policy.automaton.apart, output_model=np.ones((1, 36, 6)), kernel=policy.table()[None]
+    )
     assert rates(problem, plain).leakage == pytest.approx(rates(problem, policy).leakage, abs=1e-9)
-
-
-@pytest.mark.parametrize("window", [0, 1, 2])
-def test_any_memory_gives_the_rates_that_a_window_gives(window):
-    """The general form, S x Z x Y and next(s, y), against the factored one of windows."""
-    problem = vs.builtin_problem("grid2x3-toy", vs.Average(weight=2.0))
-    policy = vs.solve(problem, window=window).policy
-    [general], [own] = Policy.law_steps(policy, problem.chain), policy.law_steps(problem.chain)
-    mu = steady.stationary_law(general, problem.chain)
-    assert mu == pytest.approx(steady.stationary_law(own, problem.chain), abs=1e-8)
-    assert general.rates(mu, problem.distortion) == pytest.approx(own.rates(mu, problem.distortion), abs=1e-9)
-    assert general.shown(mu) == pytest.approx(own.shown(mu), abs=1e-12)
-    first = general.opening(problem.chain.initial).law
-    assert first == pytest.approx(own.opening(problem.chain.initial).law)
 
 
 def test_a_schedule_of_one_policy_is_that_policy():
@@ -308,7 +297,7 @@ def test_startup_bits_are_what_the_first_steps_add():
     s = vs.solve(problem)
     total, _ = sequence_information(problem.chain, s.policy, 6)
     assert total == pytest.approx(6 * s.leakage + s.startup_bits, abs=2e-3)
-    assert startup_bits(problem, s.policy, s.leakage) == recomputed(s.startup_bits)
+    assert LongRun(problem.chain, s.policy).startup_bits(problem.distortion) == recomputed(s.startup_bits)
 
 
 @pytest.mark.slow

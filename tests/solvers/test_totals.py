@@ -65,7 +65,7 @@ def test_the_mean_total_is_that_of_the_readings(constraint):
     total = utility.total()
     assert abs(kept.total.off) <= 5 * CLOSE and kept.problem is problem
     assert kept.total.off == pytest.approx(total.off(kept.policy))
-    if kept.policy.period == 1:
+    if kept.policy.places == 1:
         mean = mean_release(kept.policy, utility.course.states[0], total.levels)
         assert mean / values.mean() - 1 == pytest.approx(kept.total.off, abs=1e-9)
     if (limit := getattr(problem.average, "limit", None)) is not None:

@@ -17,7 +17,7 @@ from veilstream.core.information import Array, entropy
 from veilstream.core.meter import Streams, Unmetered
 from veilstream.core.policy import Policy
 
-ROUNDS, CLOSE = 200, 1e-3  # bits
+ROUNDS, CLOSE = 2000, 1e-3  # bits
 LEAST = 1e-9  # of every release, in q: so that nothing is called impossible
 KEPT = 1 << 25  # numbers of laws that are kept
 

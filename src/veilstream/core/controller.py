@@ -211,6 +211,13 @@ def schedule(policies: Sequence[Controller], durations: Sequence[int]) -> Contro
     """Policy i for durations[i] steps, in turn, for ever; every step counts, released or not.
 
     All share one memory, so a switch loses nothing that was released.
+
+    >>> import veilstream as vs
+    >>> truth, coin = (vs.Controller.of_table(a) for a in ([[1, 0], [0, 1]], [[0.5, 0.5], [0.5, 0.5]]))
+    >>> both = vs.schedule([truth, coin], [2, 1])          # the truth for two steps, a coin for one
+    >>> memory = both.skip(both.start(), 2)
+    >>> both.channel(memory).tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
     """
     if len(policies) != len(durations) or min(durations, default=0) < 1:
         raise InputError("a schedule needs one duration of at least one step for each policy")
@@ -222,9 +229,12 @@ def cycle(policies: Sequence[Controller]) -> Controller:
     """Policy i at phase i of the chain's public clock."""
     if any(p.places > 1 for p in policies):
         raise InputError("policies that take turns must have no clock of their own")
+    chains = [p.chain for p in policies if p.chain is not None]
+    if any(not np.array_equal(chains[0].transition, other.transition) for other in chains[1:]):
+        raise InputError("policies that take turns must be made for one chain")
     alike = aligned(policies)
     r, K = (np.concatenate([getattr(p, k) for p in alike]) for k in ("output_model", "kernel"))
-    return replace(alike[0], output_model=r, kernel=K)
+    return replace(alike[0], output_model=r, kernel=K, chain=chains[0] if chains else None)
 
 
 def aligned(policies: Sequence[Controller]) -> list[Controller]:
