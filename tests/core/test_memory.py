@@ -58,21 +58,39 @@ def test_memories_that_go_on_alike_share_a_group_and_nothing_else_changes(seed):
     assert (memory.apart.table == memory.table).all() and len(memory.apart.to) == 7
 
 
-@pytest.mark.parametrize("memory", [window(2, 0), window(2, 2), Automaton.of(np.array([[1, 2], [0, 2], [1, 2]]))[0]])
-def test_arriving_and_looking_ahead_are_sums_and_lookups_over_the_table(memory):
-    rng = np.random.default_rng(0)
-    S, Y, n = len(memory), memory.n_outputs, 3
-    x = rng.random((2, S, n))
-    np.testing.assert_array_equal(memory.join(memory.split(x)), x)
-    each = rng.random((2, len(memory.to), Y, n))  # of the groups
-    shown = each[:, memory.kernels]
-    arrived = np.zeros((2, S, n))
-    for k, g in enumerate(memory.kernels):
+MEMORIES = {
+    "none": window(2, 0),
+    "two releases": window(2, 2),
+    "made to measure": Automaton.of(np.array([[0, 2], [1, 2], [0, 3], [1, 2]]))[0],
+    "groups of two sizes": Automaton.of(np.array([[1, 2], [0, 2], [1, 2]]))[0],
+}
+
+
+@pytest.mark.parametrize("kind", MEMORIES)
+def test_products_with_a_kernel_are_sums_over_the_table(kind):
+    """Of a kernel by group, and of one that a memory's own release has."""
+    rng, memory = np.random.default_rng(0), MEMORIES[kind]
+    S, Y, Z = len(memory), memory.n_outputs, 3
+    B = rng.random((S, Z))
+    K = B[memory.to].swapaxes(1, 2) if kind == "made to measure" else rng.random((len(memory.to), Z, Y))  # G x Z x Y
+    kernel = kernel_of(memory, K)
+    assert isinstance(kernel, ByMemory) == (kind == "made to measure")
+    r, x, f = rng.random((S, Y)), rng.random((S, Z)), rng.random((Y, Z))
+    k = K[memory.group]  # S x Z x Y
+    np.testing.assert_allclose(kernel.normaliser(r), np.einsum("sy,szy->sz", r, k), atol=1e-12)
+    np.testing.assert_allclose(kernel.back(x), np.einsum("sz,szy->sy", x, k), atol=1e-12)
+    np.testing.assert_allclose(kernel.joint(r, x), np.einsum("sy,sz,szy->zy", r, x, k), atol=1e-12)
+    np.testing.assert_allclose(kernel.by(f).normaliser(r), np.einsum("sy,szy,yz->sz", r, k, f), atol=1e-12)
+    np.testing.assert_allclose(kernel.logs.normaliser(r), np.einsum("sy,szy->sz", r, k * np.log2(k)), atol=1e-12)
+    arrived = np.zeros((S, Z))
+    for s in range(S):
         for y in range(Y):
-            arrived[:, memory.to[g, y]] += shown[:, k, y]
-            np.testing.assert_array_equal(memory.ahead(x)[:, k, y], x[:, memory.to[g, y]])
-    np.testing.assert_allclose(memory.arrive(shown), arrived, atol=1e-12)
-    np.testing.assert_allclose(memory.arrive(shown[0]), arrived[0], atol=1e-12)
+            arrived[memory.next(s, y)] += r[s, y] * x[s] * k[s, :, y]
+    np.testing.assert_allclose(kernel.arrive(r, x), arrived, atol=1e-12)
+    many = [np.stack([v, 2 * v]) for v in (r, x)]
+    if isinstance(kernel, ByGroup):
+        kernel = ByGroup(kernel.automaton, np.stack([kernel.K, kernel.K]))
+    np.testing.assert_allclose(kernel.arrive(*many), np.stack([arrived, 4 * arrived]), atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -50,7 +50,9 @@ class Automaton:
         return int(self.to.shape[1])
 
     def next(self, s: ArrayLike, y: ArrayLike) -> Index:
-        return np.asarray(self.to[self.group[np.asarray(s)], np.asarray(y)])
+        if len(self.to) == 1:  # the last release, or none
+            return np.asarray(self.to[0].take(np.asarray(y)))
+        return np.asarray(self.to[self.group.take(np.asarray(s)), np.asarray(y)])
 
     @cached_property
     def table(self) -> Index:
@@ -62,17 +64,23 @@ class Automaton:
         """The same memory with a group for each of its states: for kernels that differ without looking ahead."""
         return Automaton(np.arange(len(self)), self.table)
 
-    # --- arrays by group -------------------------------------------------------------------------------
+    @cached_property
+    def newest(self) -> Index | None:
+        """The release that leads to each memory; None where several do, or none."""
+        led = np.zeros((len(self), self.n_outputs), dtype=bool)
+        led[self.to, np.arange(self.n_outputs)] = True
+        return None if (led.sum(1) != 1).any() else np.asarray(led.argmax(1))
+
+    # --- arrays by group, where all are of one size --------------------------------------------------------
 
     @cached_property
-    def kernels(self) -> Index:
-        """Which group each row of `split` is: every group, where all are of one size, or that of every memory."""
+    def regular(self) -> bool:
         sizes = np.bincount(self.group, minlength=len(self.to))
-        return np.arange(len(self.to)) if (sizes == sizes[0]).all() else self.group
+        return bool((sizes == sizes[0]).all())
 
     def split(self, x: Array) -> Array:
-        """... x S x n -> ... x G x (S / G) x n; every memory by itself where groups differ in size."""
-        return x.reshape(*x.shape[:-2], len(self.kernels), -1, x.shape[-1])
+        """... x S x n -> ... x G x (S / G) x n."""
+        return x.reshape(*x.shape[:-2], len(self.to), -1, x.shape[-1])
 
     def join(self, x: Array) -> Array:
         """The way back from `split`."""
@@ -80,8 +88,8 @@ class Automaton:
 
     @cached_property
     def _arrivals(self) -> tuple[Index | None, Any]:
-        """Where all that leads to a memory is found: a permutation, or a sparse matrix S x (rows of split) |Y|."""
-        to = self.to[self.kernels].ravel()
+        """Where all that leads to a memory is found: a permutation, or a sparse matrix S x G |Y|."""
+        to = self.to.ravel()
         if len(to) == len(self) and (np.bincount(to, minlength=len(self)) == 1).all():
             where = np.empty_like(to)
             where[to] = np.arange(len(to))
@@ -99,10 +107,6 @@ class Automaton:
         if flat.ndim == 2:
             return np.asarray(matrix @ flat)
         return np.stack([self.arrive(part) for part in p])
-
-    def ahead(self, x: Array) -> Array:
-        """x of the memory that follows, ... x S x n -> ... x G x |Y| x n."""
-        return np.asarray(x[..., self.to[self.kernels], :])
 
 
 def window(n_outputs: int, w: int) -> Automaton:

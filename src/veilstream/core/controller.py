@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from veilstream.core.automaton import Automaton, product
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array, Index, normalised
+from veilstream.core.kernel import kernel_of
 from veilstream.core.policy import NO_LAW, Export, Memory, Policy
 from veilstream.errors import InputError
 
@@ -107,6 +108,8 @@ class Controller(Policy, kind="controller"):
         return normalised(self.output_model[f, s][..., None, :] * self.kernel[f, g])
 
     def update(self, memory: Memory, y: ArrayLike, channel: Array | None = None) -> Memory:
+        if self.places == 1:
+            return self.automaton.next(memory, y)
         place, s = np.divmod(np.asarray(memory, np.int64), len(self.automaton))
         return np.asarray((place + 1) % self.places * len(self.automaton) + self.automaton.next(s, np.asarray(y)))
 
@@ -135,9 +138,8 @@ class Controller(Policy, kind="controller"):
     @cached_property
     def normaliser(self) -> Array:
         """N: F x S x |Z|."""
-        memory = self.automaton
-        N = memory.split(self.output_model) @ self.kernel[:, memory.kernels].swapaxes(-1, -2)
-        return memory.join(N)
+        pairs = zip(self.output_model, self.kernel, strict=True)
+        return np.stack([kernel_of(self.automaton, K).normaliser(r) for r, K in pairs])
 
     def rows(self, memory: Memory, z: Index) -> Array:
         f, s, g = self._parts(memory)

@@ -22,6 +22,7 @@ from numpy.typing import DTypeLike
 from veilstream.core.chain import MarkovChain
 from veilstream.core.controller import Controller, controller_of
 from veilstream.core.information import Array, Index, xlog2
+from veilstream.core.kernel import kernel_of
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
 from veilstream.errors import InputError
@@ -65,42 +66,37 @@ class Step:
 
     def __init__(self, chain: MarkovChain, policy: Controller, phase: int = 0) -> None:
         self.chain, self.automaton, self.first = chain, policy.automaton, policy.first
+        self.policy, self.phase = policy, phase
         self.moves = Moves(chain)
-        self.K = policy.kernel[phase][self.automaton.kernels].swapaxes(-1, -2)  # G x Y x Z
-        self.r = self.automaton.split(policy.output_model[phase])  # G x M x Y
-        self.N = self.r @ self.K  # G x M x Z
+        self.r, self.kernel = policy.output_model[phase], kernel_of(policy.automaton, policy.kernel[phase])
+        self.N = self.kernel.normaliser(self.r)  # S x Z
         self._mean: tuple[Array, Array] | None = None  # of the last distortion asked for
 
-    def _shown(self, mu: Array) -> Array:
-        """How often a group shows y in state z, G x Y x Z."""
-        return np.asarray((self.r.swapaxes(1, 2) @ (self.automaton.split(mu) / self.N)) * self.K)
-
     def __call__(self, mu: Array) -> Array:
-        return self.moves.step(self.automaton.arrive(self._shown(mu)))
+        return self.moves.step(self.kernel.arrive(self.r, mu / self.N))
 
     def rates(self, mu: Array, d: Array) -> Rates:
         """What the release at this step leaks and costs."""
-        m = self.automaton.split(mu)
-        p_sy = self.r * ((m / self.N) @ self.K.swapaxes(1, 2))
+        p_sy = self.r * self.kernel.back(mu / self.N)
         p_s = p_sy.sum(-1)
-        leak = (m * self.log_a).sum(-1) - xlog2(p_sy, p_sy).sum(-1) + xlog2(p_s, p_s)
-        return Rates(float(np.maximum(leak, 0).sum()), float((m * self.mean(d)).sum()))
+        leak = (mu * self.log_a).sum(-1) - xlog2(p_sy, p_sy).sum(-1) + xlog2(p_s, p_s)
+        return Rates(float(np.maximum(leak, 0).sum()), float((mu * self.mean(d)).sum()))
 
     @cached_property
     def log_a(self) -> Array:
-        """sum_y a log2 a for every s and z, G x M x Z: made once, for a clock asks at every step of its round."""
-        both = xlog2(self.r, self.r) @ self.K + self.r @ xlog2(self.K, self.K)
+        """sum_y a log2 a for every s and z: made once, for a clock asks at every step of its round."""
+        both = self.kernel.normaliser(xlog2(self.r, self.r)) + self.kernel.logs.normaliser(self.r)
         return np.asarray(both / self.N - np.log2(self.N))
 
     def mean(self, d: Array) -> Array:
-        """sum_y a d for every s and z, G x M x Z."""
+        """sum_y a d for every s and z."""
         if self._mean is None or self._mean[0] is not d:
-            self._mean = d, self.r @ (self.K * d.T) / self.N
+            self._mean = d, self.kernel.by(d.T).normaliser(self.r) / self.N
         return self._mean[1]
 
     def shown(self, mu: Array) -> Array:
         """m(z,y): how often z shows y."""
-        return np.asarray(self._shown(mu).sum(0).T)
+        return self.kernel.joint(self.r, mu / self.N)
 
     def guess(self) -> Array:
         """A law to start iterating from."""
@@ -115,8 +111,7 @@ class Step:
 
     def table(self) -> Array:
         """a_s(y|z), S x Z x Y."""
-        a = self.r[:, :, None, :] * (self.K.swapaxes(1, 2)[:, None] / self.N[..., None])  # G x M x Z x Y
-        return self.automaton.join(a.reshape(*a.shape[:2], -1)).reshape(len(self.automaton), *a.shape[2:])
+        return self.policy.at_phase(self.phase).channel(np.arange(len(self.automaton)))
 
     def transition(self, states: Index | slice = slice(None)) -> Array:
         """T((s,z), (s',z')) = sum over y leading from s to s' of a_s(y|z) P(z,z'), for these states."""

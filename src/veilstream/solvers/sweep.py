@@ -15,7 +15,7 @@ goes once around backward, then once around forward. Where a phase lasts several
 clock, alpha+ = sum_psi F(f,psi) alpha_psi: exact where every step of a day has a phase of its own; in any case what is
 found is judged step by step on the true round.
 
-Shapes: B batch, F phases, G groups of M memories, Y outputs, Z states.
+Shapes: B batch, F phases, S memories in G groups, Y outputs, Z states.
 """
 
 from collections.abc import Callable
@@ -27,6 +27,7 @@ import numpy as np
 from veilstream.core.automaton import Automaton
 from veilstream.core.controller import Controller
 from veilstream.core.information import Array, Index, normalised
+from veilstream.core.kernel import ByGroup, ByMemory, Kernel
 from veilstream.core.problem import Problem
 from veilstream.core.stationary import DENSE_LIMIT, LongRun, Moves, Rates, Step, stationary_law
 from veilstream.solvers.memory import split
@@ -38,7 +39,7 @@ FLOOR = 1e-9  # least output probability r(y|s): a deployed policy never makes a
 
 @dataclass
 class Tables:
-    """What a sweep improves, B x F x G x M x (Y or Z)."""
+    """What a sweep improves, B x F x S x (Y or Z)."""
 
     r: Array
     alpha: Array
@@ -70,13 +71,15 @@ class Sweep:
         dtype: Any = np.float64,
     ) -> None:
         chain = problem.chain
+        if not automaton.regular and automaton.newest is None:
+            automaton = automaton.apart
         self.problem, self.automaton, self.window, self.look_ahead = problem, automaton, window, look_ahead
         self.dtype = np.dtype(dtype)
         self.moves = [Moves(chain.at(phase), dtype) for phase in range(chain.phases)]
         self.absorption = chain.absorption
         periodic = chain.phases == 1 and chain.period > 1
         self.lazy = self.dtype.type(0.5 if periodic else 1.0)  # half steps: a periodic law would never settle
-        self.cost = cost.astype(dtype, copy=False).swapaxes(-1, -2)[:, None]  # B x 1 x Y x Z
+        self.cost = cost.astype(dtype, copy=False).swapaxes(-1, -2)  # B x Y x Z
         F = np.zeros((chain.phases, chain.phases))
         np.add.at(F, (chain.around, np.roll(chain.around, -1)), 1)
         self.share = (F.sum(1) / len(chain.around)).astype(dtype)  # of the time, in each phase
@@ -89,23 +92,27 @@ class Sweep:
         r = np.repeat(r[:, None], phases, 1) if r.ndim == 3 else r
         laws = np.stack([chain.at(phase).stationary for phase in range(phases)])[:, None] / len(self.automaton)
         mu = np.tile(laws.astype(self.dtype), (len(r), 1, len(self.automaton), 1))
-        split = self.automaton.split
-        return Tables(split(r.astype(self.dtype, copy=False)), split(np.zeros_like(mu)), split(mu))
+        return Tables(r.astype(self.dtype, copy=False), np.zeros_like(mu), mu)
 
     def seen(self, mu: Array) -> Array:
         """The law of (phase, memory)."""
-        return np.asarray(self.share[:, None, None, None] * mu.sum(-1, keepdims=True))
+        return np.asarray(self.share[:, None, None] * mu.sum(-1, keepdims=True))
 
-    def kernel(self, ahead: Array, phase: int, index: Index, stretch: Array | float = 1.0) -> tuple[Array, Array]:
-        """K as B x G x Y x Z, scaled to a largest entry of 1 for each (g, z), and that scale in bits."""
-        stretch = np.reshape(stretch, (-1, 1, 1, 1)).astype(self.dtype)
-        after = self.automaton.ahead(self.automaton.join(ahead))
-        follow = self.cost[index] * stretch + self.moves[phase].ahead(after)
+    def kernel(self, ahead: Array, phase: int, index: Index, stretch: Array | float = 1.0) -> tuple[Kernel, Array]:
+        """K, scaled so that its largest entry for each z (and group) is 1, and that scale in bits, B x (S or 1) x Z."""
+        memory, after = self.automaton, self.moves[phase].ahead(ahead)
+        cost = self.cost[index] * np.reshape(stretch, (-1, 1, 1)).astype(self.dtype)
+        if not memory.regular:
+            follow = cost[:, memory.newest] + after
+            low = follow.min(1, keepdims=True)
+            return ByMemory(memory, np.exp2(low - follow)), low
+        follow = cost[:, None] + after[:, memory.to]  # B x G x Y x Z
         low = follow.min(2, keepdims=True)
-        return np.exp2(low - follow), low
+        scale = low if len(memory.to) == 1 else np.repeat(low, len(memory) // len(memory.to), 2)
+        return ByGroup(memory, np.exp2(low - follow)), scale.reshape(len(low), -1, low.shape[-1])
 
     def _ahead(self, phase: int, alpha: Array) -> Array:
-        """The potential of what follows this phase, B x G x M x Z."""
+        """The potential of what follows this phase, B x S x Z."""
         if not self.look_ahead:
             return np.zeros_like(alpha[:, phase])
         (j, weight), *others = self.follows[phase]
@@ -124,38 +131,38 @@ class Sweep:
         """
         phases = range(len(self.moves))
         r, alpha, mu = t.r.copy(), t.alpha.copy(), t.mu.copy()
-        K, N = dict[int, Array](), dict[int, Array]()
+        K, N = dict[int, Kernel](), dict[int, Array]()
         value, slack = np.zeros((2, len(t)))
         for f in reversed(phases):  # output model, backward
             K[f], low = self.kernel(self._ahead(f, alpha), f, index, stretch)
             r[:, f], left = self.fit(r[:, f], mu[:, f], K[f], rounds)
-            N[f] = r[:, f] @ K[f]
+            N[f] = K[f].normaliser(r[:, f])
             change = low - np.log2(N[f]) - alpha[:, f]  # T alpha - alpha
-            value += self.share[f] * (mu[:, f] * change).sum((1, 2, 3), dtype=float)
+            value += self.share[f] * (mu[:, f] * change).sum((1, 2), dtype=float)
             slack += self.share[f] * left
             if self.look_ahead:
-                gain = gains(mu[:, f].sum((1, 2)), (mu[:, f] * change).sum((1, 2)), self.absorption)
-                alpha[:, f] += self.lazy * (change - gain.astype(self.dtype)[:, None, None])
+                gain = gains(mu[:, f].sum(1), (mu[:, f] * change).sum(1), self.absorption)
+                alpha[:, f] += self.lazy * (change - gain.astype(self.dtype)[:, None])
         for f in phases:  # forward
             now = np.zeros((), self.dtype)
             for j, weight in self.precedes[f]:
-                shown = (r[:, j].swapaxes(2, 3) @ (mu[:, j] / N[j])) * K[j]
-                now = now + self.dtype.type(weight) * self.moves[j].step(self.automaton.arrive(shown))
-            law = mu[:, f] + self.lazy * (self.automaton.split(now) - mu[:, f])
-            mu[:, f] = law / law.sum((1, 2, 3), keepdims=True)
+                arrived = K[j].arrive(r[:, j], mu[:, j] / N[j])
+                now = now + self.dtype.type(weight) * self.moves[j].step(arrived)
+            law = mu[:, f] + self.lazy * (now - mu[:, f])
+            mu[:, f] = law / law.sum((1, 2), keepdims=True)
         return Tables(r, alpha, mu), value, slack
 
-    def fit(self, r: Array, mu: Array, K: Array, rounds: int) -> tuple[Array, Array]:
+    def fit(self, r: Array, mu: Array, K: Kernel, rounds: int) -> tuple[Array, Array]:
         """A better output model for this law and kernel, and how far the old one was from the best, in bits."""
         seen = mu.sum(-1, keepdims=True)
 
         def better(r: Array) -> tuple[Array, Array, Array]:
-            N = r @ K
-            c = np.divide((mu / N) @ K.swapaxes(2, 3), seen, out=np.ones_like(r), where=seen > UNSEEN)
+            N = K.normaliser(r)
+            c = np.divide(K.back(mu / N), seen, out=np.ones_like(r), where=seen > UNSEEN)
             return floored(r * c), (mu * np.log2(N)).sum(-1, keepdims=True), c
 
         r, c = fitted(better, r, rounds)
-        return r, (seen[..., 0] * np.log2(np.maximum(c.max(-1), 1))).sum((1, 2))
+        return r, (seen[..., 0] * np.log2(np.maximum(c.max(-1), 1))).sum(1)
 
     def settle(self, t: Tables, index: Index) -> None:
         """Newton's step, where the tables are small: mu and alpha of the present policy, solved for and not iterated.
@@ -168,9 +175,9 @@ class Sweep:
         if chain.phases > 1 or S * len(chain) > DENSE_LIMIT or len(chain.closed_classes) > 1:
             return
         K, low = self.kernel(t.alpha[:, 0], 0, index)
-        improved = (low - np.log2(t.r[:, 0] @ K)).reshape(len(t), -1)
+        improved = (low - np.log2(K.normaliser(t.r[:, 0]))).reshape(len(t), -1)
         for i in range(len(t)):
-            step = Step(chain, self._policy(t, K[i : i + 1, None], i))
+            step = Step(chain, self._policy(t, self._tables(K)[:, None], i))
             T, law = step.transition(), stationary_law(step, chain)
             one_step = improved[i] - T @ t.alpha[i].ravel()
             gain = law.ravel() @ one_step
@@ -179,41 +186,42 @@ class Sweep:
                 t.alpha[i] = np.linalg.solve(left, one_step - gain).reshape(t.alpha[i].shape)
             t.mu[i] = law.reshape(t.mu[i].shape)
 
-    def _policy(self, t: Tables, K: Array, i: int) -> Controller:
-        """K: 1 x F x G x Y x Z."""
-        join, memory = self.automaton.join, self.automaton
-        kernel = K[0].swapaxes(-1, -2)
-        if len(memory.kernels) != len(memory.to):  # one for each memory: those of a group are alike
-            kernel = kernel[:, np.unique(memory.group, return_index=True)[1]]
-        first = int(join(t.mu[i]).mean(0).sum(-1).argmax())
-        return Controller(memory, join(t.r[i]), kernel, first, window=self.window, chain=self.problem.chain)
+    def _tables(self, K: Kernel) -> Array:
+        """By group, as a policy keeps them: B x G x Z x Y."""
+        by_y = K.K if isinstance(K, ByGroup) else K.B[:, self.automaton.to]
+        return by_y.swapaxes(-1, -2)
+
+    def _policy(self, t: Tables, tables: Array, i: int) -> Controller:
+        """tables: B x F x G x Z x Y."""
+        first = int(t.mu[i].mean(0).sum(-1).argmax())
+        return Controller(self.automaton, t.r[i], tables[i], first, window=self.window, chain=self.problem.chain)
 
     def result(self, t: Tables, i: int) -> tuple[Controller, Rates]:
         """The policy that run i has found, and its rates in the long run."""
         one, at = t.take(np.array([i])), np.array([i])
-        K = np.stack([self.kernel(self._ahead(f, one.alpha), f, at)[0] for f in range(len(self.moves))], 1)
-        policy, chain = self._policy(one, K, 0), self.problem.chain
-        guess = self.automaton.join(one.mu[0, chain.around[0]]).astype(float)
+        kernels = [self.kernel(self._ahead(f, one.alpha), f, at)[0] for f in range(len(self.moves))]
+        policy, chain = self._policy(one, np.stack([self._tables(K) for K in kernels], 1), 0), self.problem.chain
+        guess = one.mu[0, chain.around[0]].astype(float)
         return policy, LongRun(chain, policy, guess / guess.sum()).rates(self.problem.distortion)
 
     def only(self, i: int) -> "Sweep":
         """For the cost of run i alone."""
-        cost = self.cost[i : i + 1, 0].swapaxes(-1, -2)
+        cost = self.cost[i : i + 1].swapaxes(-1, -2)
         return Sweep(self.problem, cost, self.automaton, self.window, self.look_ahead, self.dtype)
 
     def refined(self, t: Tables, n_states: int) -> "tuple[Sweep, Tables]":
         """The same with a finer memory, split where it forgets most; for one run on a chain without a clock."""
         memory = self.automaton
-        K = self.kernel(t.alpha[:, 0], 0, np.zeros(1, int))[0][0]
-        a = t.r[0, 0][..., None] * K[:, None]  # G x M x Y x Z
-        m = (a * (t.mu[0, 0] / a.sum(2))[:, :, None]).reshape(len(memory), *a.shape[2:])
+        K = self._tables(self.kernel(t.alpha[:, 0], 0, np.zeros(1, int))[0])[0].swapaxes(-1, -2)  # G x Y x Z
+        a = t.r[0, 0][..., None] * K[memory.group]  # S x Y x Z
+        m = a * (t.mu[0, 0] / a.sum(1))[:, None]
         parent, to, weight = split(self.problem.chain.transition, memory.table, m.astype(float), n_states)
         finer, order = Automaton.of(to)
         share = weight / np.maximum(np.bincount(parent, weight)[parent], 1e-300)
-        r, alpha, mu = (memory.join(x)[:, :, parent[order]] for x in (t.r, t.alpha, t.mu))
+        r, alpha, mu = (x[:, :, parent[order]] for x in (t.r, t.alpha, t.mu))
         mu = mu * share[order].astype(self.dtype)[:, None]
-        sweep = Sweep(self.problem, self.cost[:, 0].swapaxes(-1, -2), finer, None, self.look_ahead, self.dtype)
-        return sweep, Tables(*map(finer.split, (r, alpha, mu / mu.sum((2, 3), keepdims=True))))
+        sweep = Sweep(self.problem, self.cost.swapaxes(-1, -2), finer, None, self.look_ahead, self.dtype)
+        return sweep, Tables(r, alpha, mu / mu.sum((2, 3), keepdims=True))
 
 
 def floored(r: Array) -> Array:

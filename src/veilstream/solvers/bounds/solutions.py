@@ -91,8 +91,8 @@ def settled(solution: Solution) -> Start | None:
     if found is None:
         return None
     sweep, tables = found.warm
-    next, join = sweep.automaton.table, sweep.automaton.join
-    r, beta, mu = (join(x)[0, 0] for x in (tables.r, tables.alpha, tables.mu))
+    next = sweep.automaton.table
+    r, beta, mu = (x[0, 0] for x in (tables.r, tables.alpha, tables.mu))
     law = np.maximum(mu.sum(1, keepdims=True), UNSEEN)
     inside = np.where(mu.sum(1, keepdims=True) > UNSEEN, mu / law, chain.stationary)
     log_mu = np.log(np.maximum(inside, SMALLEST_LAW))
