@@ -11,6 +11,7 @@ from oracles import joint_law, random_chain, some_memory
 from veilstream.audit.lookback import window_law
 from veilstream.core.automaton import Automaton, product, window
 from veilstream.core.controller import Controller, aligned, cycle, schedule
+from veilstream.core.kernel import ByGroup, ByMemory, kernel_of
 from veilstream.core.problem import Average, Problem
 from veilstream.core.stationary import LongRun, holds_all, rates
 from veilstream.errors import InputError
