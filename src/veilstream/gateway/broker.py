@@ -102,7 +102,7 @@ class Connection:
         self._flying: dict[int, float] = {}  # message id -> since when it is without an answer; in order
         self._held: deque[tuple[int, bytes]] = deque()  # beyond the window
         self._most, self._keepalive_s, self._retains = WINDOW, settings.keepalive_s, True
-        self._last_in = self._last_out = time.monotonic()
+        self._now = self._last_in = self._last_out = time.monotonic()
         self._pinged = False  # and no answer yet
         self._sock = _connected(settings)
         self._selector = selectors.DefaultSelector()
@@ -122,6 +122,7 @@ class Connection:
 
     def turn(self, timeout: float) -> None:
         """Write what waits, wait up to `timeout` for input, read what is there."""
+        self._now = time.monotonic()
         self.flush()
         came, more = 0, False
         while self._readable(timeout):
@@ -134,7 +135,7 @@ class Connection:
                 data = b""
             if not data:
                 raise BrokerLost(LOST)
-            self._last_in = time.monotonic()
+            self._now = self._last_in = time.monotonic()
             self._read += self._beyond(data)
             self._take()
             came += len(data)
@@ -225,8 +226,10 @@ class Connection:
         else:
             self.refused.append((mid, packets.said(reason)))
         self._window = min(2 * self._window, self._most)
-        if self._held:
-            self._launch()
+        while self._held and len(self._flying) < self._window:
+            waiting, data = self._held.popleft()
+            self._flying[waiting] = self._now
+            self._unsent += data
 
     def _told(self, packet: Any) -> None:
         """What comes seldom."""
@@ -321,16 +324,12 @@ class Connection:
         if len(data) > self.max_packet:
             self.refused.append((mid, TOO_LARGE))
             return mid
-        self._held.append((mid, data))
-        self._launch()
-        return mid
-
-    def _launch(self) -> None:
-        now = time.monotonic()
-        while self._held and len(self._flying) < self._window:
-            mid, data = self._held.popleft()
-            self._flying[mid] = now
+        if len(self._flying) < self._window and not self._held:
+            self._flying[mid] = self._now
             self._unsent += data
+        else:
+            self._held.append((mid, data))
+        return mid
 
     def ack(self, message: Heard) -> None:
         """In the order in which they came, as MQTT wants it; one before its turn waits."""

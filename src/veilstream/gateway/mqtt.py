@@ -193,7 +193,7 @@ class MqttGateway:
         elif self._overdue:
             line = "the broker did not acknowledge releases; they are sent again"
         if line != stats.trouble:
-            log.warning("broker_trouble" if line else "broker_well", extra={"reason": line})
+            (log.warning if line else log.info)("broker_trouble" if line else "broker_well", extra={"reason": line})
             stats.trouble = line
 
     def _try(self, connection: Connection, stop: threading.Event) -> None:
@@ -237,8 +237,9 @@ class MqttGateway:
                 return out
 
             receipt = self.core.process(readings, compose)
+            refusing = len(self._refused) > 0
             for i, (topic, payload) in receipt.outbox:
-                if not self._refused.holds(topic):
+                if not refusing or not self._refused.holds(topic):
                     self._send(connection, i, topic, payload)
             # under a clock a repeat would tell that a reading came
             again = not self.core.serving.clock and any(o.status is Status.repeated for o in receipt.outcomes)
@@ -299,9 +300,10 @@ class MqttGateway:
         if self._packet < SMALL_PACKET and len(payload) > room and payload.startswith(b"["):
             parts = list(_packets([bytes(body) for body in _bodies.decode(payload)], room))
         at_home = self.home is not None and self.home.owns(topic)
-        for n, part in enumerate(parts, 1):
-            mid = connection.publish(topic, part, self.retain or at_home)
-            self._in_flight[mid] = Sent(i, length + max(map(len, parts)) if n == len(parts) else 0, topic)
+        for part in parts[:-1]:
+            self._in_flight[connection.publish(topic, part, self.retain or at_home)] = Sent(i, 0, topic)
+        mid = connection.publish(topic, parts[-1], self.retain or at_home)
+        self._in_flight[mid] = Sent(i, length + len(max(parts, key=len)), topic)
         if at_home:
             self._states.add(i)
 
@@ -340,6 +342,7 @@ class MqttGateway:
     def _settle(self, connection: Connection, all_of_them: bool = False) -> None:
         """Take confirmed releases out of the outbox, all but the last `republish`."""
         replaced: list[int] = []
+        refusing = len(self._refused) > 0
         while connection.confirmed:
             sent = self._in_flight.pop(connection.confirmed.popleft(), None)
             if sent is not None and sent.size:
@@ -349,7 +352,7 @@ class MqttGateway:
                 self._delivered |= i > self._arrived
                 self._arrived = max(self._arrived, i)
                 self._overdue = False
-                if sent.topic in self._refused:
+                if refusing:
                     self._refused.remove(sent.topic)
         if connection.refused:
             self._refuse(connection)
