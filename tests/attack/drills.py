@@ -1,6 +1,20 @@
 """The list: every drill, and the promise it tries to break."""
 
-from attack import brokers, clock_machine, core_machine, files, kills, openapi, path, same, store_machine, wire, workers
+from attack import (
+    brokers,
+    clock_machine,
+    core_machine,
+    files,
+    kills,
+    odd,
+    odd_mosquitto,
+    openapi,
+    path,
+    same,
+    store_machine,
+    wire,
+    workers,
+)
 from attack.drill import Drill
 
 DRILLS = [
@@ -14,6 +28,8 @@ DRILLS = [
     Drill("messages", "nothing is raised, and no verdict depends on a value", wire.messages),
     Drill("wire http", "one request costs one request", wire.http),
     Drill("wire mqtt", "one message costs one message", wire.mqtt, "mosquitto"),
+    Drill("odd brokers", "an odd broker costs its connection, and no release", odd.brokers),
+    Drill("odd mosquitto", "limits, refusals and floods cost no release", odd_mosquitto.brokers, "mosquitto"),
     Drill("wire broker", "a broker that garbles costs its connection", brokers.garbled),
     Drill("wire nats", "one message costs one message", wire.nats, "nats-server"),
     Drill("openapi", "every answer is one that the description knows", openapi.served),

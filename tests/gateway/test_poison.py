@@ -15,9 +15,9 @@ from httpkit import Server
 from mqttkit import Client, serving
 from veilstream.gateway import pipe
 from veilstream.gateway.broker import BrokerSettings
+from veilstream.gateway.inbox import Heard
 from veilstream.gateway.mqtt import MqttGateway
 from veilstream.gateway.outcome import Status
-from veilstream.gateway.packets import Heard
 from veilstream.gateway.service import Clock
 from veilstream.gateway.settle import Settler
 from veilstream.gateway.topics import Route
@@ -26,12 +26,12 @@ from veilstream.gateway.wire import Grid, Reading, Refusal, parse
 NO_TIMES = ["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00", "0001-01-01T00:00:00Z"]
 
 
-@pytest.mark.parametrize("topic", [b"in/a+b", b"in/#", b"in/+", b"in/\xff", b"in/a/b", b"elsewhere", b""])
+@pytest.mark.parametrize("topic", ["in/a+b", "in/#", "in/+", "in/a/b", "elsewhere", ""])
 def test_a_topic_that_no_release_can_go_to_costs_its_message_alone(tmp_path, topic):
     """No broker should deliver one with wildcards. It ended the gateway, and its outbox every restart."""
     with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
         told = Told(core)
-        told.broker.inbox.append(Heard(topic, b'{"t":1,"value":3}', 1, 5, False))
+        told.broker.inbox.put(Heard(topic, b'{"t":1,"value":3}', 5))
         told.over_mqtt(b'{"t":1,"value":3}')
         assert [to for to, _ in told.broker.said] == ["out/a"] and not told.broker.inbox
         assert core.stats.refused["stream"] == 1 and core.stats.refused["unhandled"] == 0
