@@ -72,8 +72,9 @@ class Sent(NamedTuple):
     """A release on its way."""
 
     id: int  # in the outbox
-    size: int  # bytes; 0: another part of it follows
+    size: int  # bytes
     topic: str
+    whole: bool = True  # no: another part of it follows
 
 
 class MqttGateway:
@@ -301,7 +302,8 @@ class MqttGateway:
             parts = list(_packets([bytes(body) for body in _bodies.decode(payload)], room))
         at_home = self.home is not None and self.home.owns(topic)
         for part in parts[:-1]:
-            self._in_flight[connection.publish(topic, part, self.retain or at_home)] = Sent(i, 0, topic)
+            mid = connection.publish(topic, part, self.retain or at_home)
+            self._in_flight[mid] = Sent(i, length + len(part), topic, False)
         mid = connection.publish(topic, parts[-1], self.retain or at_home)
         self._in_flight[mid] = Sent(i, length + len(max(parts, key=len)), topic)
         if at_home:
@@ -345,7 +347,7 @@ class MqttGateway:
         refusing = len(self._refused) > 0
         while connection.confirmed:
             sent = self._in_flight.pop(connection.confirmed.popleft(), None)
-            if sent is not None and sent.size:
+            if sent is not None and sent.whole:
                 i = sent.id
                 (replaced if i in self._states else self._confirmed).append(i)
                 self._carried = max(self._carried, sent.size)

@@ -13,7 +13,7 @@ from mqtt5 import ConnAckReasonCode, QoS, SubAckReasonCode
 
 CONNACK, PUBLISH, PUBACK, SUBACK, PONG = 0x20, 0x30, 0x40, 0x90, 0xD0
 LONGEST_TEXT, LONGEST = 0xFFFF, 0xFFFFFFF  # bytes of a topic, of a packet
-NUMBERS = 5  # bytes in a message beside topic, properties and payload, and one more
+NUMBERS = 11  # bytes of a PUBLISH without properties beside topic and payload, at most, and one more
 FAILED = 0x80  # reasons from here on are refusals
 _WITH_WILL, _CLEAN, _WITH_PASSWORD, _WITH_USER, _WILL_QOS1_RETAINED = 0x04, 0x02, 0x40, 0x80, 0x28
 _WELCOMES = [  # by the return code of 3.1.1
