@@ -161,29 +161,29 @@ class Connection:
 
     def _take(self) -> None:
         """Whole packets out of what was read."""
-        data, at, read, end = self._read, 0, self._codec.read, len(self._read)
+        at, read, end = 0, self._codec.read, len(self._read)
+        view = memoryview(bytes(self._read))  # a copy: a panic of mqtt5 holds on to what it was reading
         try:
-            with memoryview(data) as view:
-                while at < end:
-                    try:
-                        packet, n = read(view[at:])
-                    except IndexError:
-                        at = self._cut(at)
-                        break
-                    except ValueError as error:
-                        packet, n = self._unread(at, error)
-                    at += n
-                    if type(packet) is PublishPacket:
-                        if packet.qos == 2:
-                            raise ValueError("a message of QoS 2, which nobody asked for")
-                        self._hear(packet.topic, packet.payload, packet.packet_id or 0, packet.retain)
-                    elif type(packet) is PubAckPacket:
-                        self._answer(packet.packet_id, packet.reason_code)
-                    elif packet is not None:
-                        self._told(packet)
+            while at < end:
+                try:
+                    packet, n = read(view[at:])
+                except IndexError:
+                    at = self._cut(at)
+                    break
+                except ValueError as error:
+                    packet, n = self._unread(at, error)
+                at += n
+                if type(packet) is PublishPacket:
+                    if packet.qos == 2:
+                        raise ValueError("a message of QoS 2, which nobody asked for")
+                    self._hear(packet.topic, packet.payload, packet.packet_id or 0, packet.retain)
+                elif type(packet) is PubAckPacket:
+                    self._answer(packet.packet_id, packet.reason_code)
+                elif packet is not None:
+                    self._told(packet)
         except ValueError as error:
             raise BrokerLost(f"the broker does not speak MQTT: {error}") from None
-        del data[:at]
+        del self._read[:at]
 
     def _hear(self, topic: str, payload: bytes, mid: int, retain: bool) -> None:
         self.inbox.put(Heard(topic, payload, mid, retain, self._heard))
