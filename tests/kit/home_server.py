@@ -21,7 +21,7 @@ HOOK, SECRET = "veilhook", "correct horse"
 def prepare(folder: Path, mqtt_port: int) -> None:
     """The entries that its pages would have made."""
     entries = {
-        "mqtt": {"broker": "127.0.0.1", "port": mqtt_port, "discovery": True},
+        "mqtt": {"broker": "127.0.0.1", "port": mqtt_port, "discovery": True, "protocol": "5"},
         "owntracks": {"webhook_id": HOOK, "cloudhook": False, "secret": SECRET},
     }
     made = [
@@ -63,7 +63,10 @@ async def main(folder: Path, http_port: int, topic: str) -> None:
     loader.async_setup(hass)
     hass.config_entries = config_entries.ConfigEntries(hass, {})
     await bootstrap.async_load_base_functionality(hass)
-    await config.async_process_ha_core_config(hass, {"time_zone": "UTC", "latitude": 39.9, "longitude": 116.3})
+    process = getattr(config, "async_process_ha_core_config", None)
+    if process is None:  # since 2024.11
+        from homeassistant.core_config import async_process_ha_core_config as process
+    await process(hass, {"time_zone": "UTC", "latitude": 39.9, "longitude": 116.3})
 
     @callback
     def changed(event) -> None:
