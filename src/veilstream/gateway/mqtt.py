@@ -22,8 +22,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-import msgspec
-
 from veilstream.errors import InputError
 from veilstream.gateway import packets, topics
 from veilstream.gateway.broker import WINDOW, BrokerLost, BrokerSettings, Connection, Unanswered
@@ -32,7 +30,7 @@ from veilstream.gateway.home import Home
 from veilstream.gateway.inbox import Heard
 from veilstream.gateway.intake import Found, Parcel, handle, taken
 from veilstream.gateway.kept import StoreError
-from veilstream.gateway.outcome import Message, Outcome, OutFormat, Status
+from veilstream.gateway.outcome import Message, Outcome, OutFormat, Status, joined, parted
 from veilstream.gateway.refused import RefusedTopics
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Reading, Refusal, parse, together
@@ -45,7 +43,6 @@ IDLE_S = 0.05
 DRAIN_S = 5.0
 PAUSE_S = 1.0  # after a reading that could not be kept
 CONFIRM_AT_ONCE = 256
-_bodies = msgspec.json.Decoder(list[msgspec.Raw])
 SMALL_PACKET = 4096  # bytes that almost every broker takes
 TOPICS = 4096  # kept at hand
 
@@ -68,7 +65,7 @@ class Where(NamedTuple):
     form: OutFormat
 
 
-class Sent(NamedTuple):
+class OnItsWay(NamedTuple):
     """A release on its way."""
 
     id: int  # in the outbox
@@ -103,7 +100,7 @@ class MqttGateway:
                     "give them other names, and their steps would be drawn a second time: keep the filter, or take "
                     "another `store`"
                 )
-        self._in_flight: dict[int, Sent] = {}  # by message id, in order
+        self._in_flight: dict[int, OnItsWay] = {}  # by message id, in order
         self._refused = RefusedTopics()
         self._batch: list[Heard] = []  # taken out of the inbox, and not yet handled
         self._confirmed: deque[int] = deque()  # outbox ids that have arrived, oldest first
@@ -234,7 +231,7 @@ class MqttGateway:
                         for i in at
                         if (o := outcomes[i]).status is wanted and o.release is not None
                     ]
-                    out += [(to.topic, payload) for payload in _packets(bodies, to.limit)]
+                    out += [(to.topic, payload) for payload in joined(bodies, to.limit)]
                 return out
 
             receipt = self.core.process(readings, compose)
@@ -297,15 +294,14 @@ class MqttGateway:
     def _send(self, connection: Connection, i: int, topic: str, payload: bytes) -> None:
         """The last of its parts stands for all, unless one is refused."""
         length, parts = len(topic.encode()), [payload]
-        room = max(self._packet, self._carried) - length
-        if self._packet < SMALL_PACKET and len(payload) > room and payload.startswith(b"["):
-            parts = list(_packets([bytes(body) for body in _bodies.decode(payload)], room))
+        if self._packet < SMALL_PACKET:
+            parts = parted(payload, max(self._packet, self._carried) - length)
         at_home = self.home is not None and self.home.owns(topic)
         for part in parts[:-1]:
             mid = connection.publish(topic, part, self.retain or at_home)
-            self._in_flight[mid] = Sent(i, length + len(part), topic, False)
+            self._in_flight[mid] = OnItsWay(i, length + len(part), topic, False)
         mid = connection.publish(topic, parts[-1], self.retain or at_home)
-        self._in_flight[mid] = Sent(i, length + len(max(parts, key=len)), topic)
+        self._in_flight[mid] = OnItsWay(i, length + len(max(parts, key=len)), topic)
         if at_home:
             self._states.add(i)
 
@@ -388,24 +384,3 @@ class MqttGateway:
             connection.inbox.take(len(connection.inbox))  # not acknowledged: the broker keeps them
             self._settle(connection)
         self._settle(connection, all_of_them=True)
-
-
-def _packets(bodies: Sequence[bytes], limit: int) -> Iterator[bytes]:
-    """Releases as messages of at most `limit` bytes: alone, or as arrays."""
-    if len(bodies) < 2:
-        yield from bodies
-        return
-    part: list[bytes] = []
-    size = 2
-    for body in bodies:
-        if part and size + len(body) > limit:
-            yield _payload(part)
-            part, size = [], 2
-        part.append(body)
-        size += len(body) + 1
-    if part:
-        yield _payload(part)
-
-
-def _payload(bodies: Sequence[bytes]) -> bytes:
-    return bodies[0] if len(bodies) == 1 else b"[" + b",".join(bodies) + b"]"
