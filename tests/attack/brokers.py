@@ -109,7 +109,9 @@ class Garbling:
             while read and (found := packets.span(read)) is not None and found[1] <= len(read):
                 got.append((read[0], bytes(read[found[0] : found[1]])))
                 if read[0] & 0xF0 == packets.PUBLISH:
-                    topic, _, at = packets.head(read, *found, 1)
+                    topic, mid, at = packets.head(read, *found, 1)
+                    with contextlib.suppress(OSError):
+                        sock.sendall(puback(mid))
                     if str(topic).startswith("out/"):
                         body = json.loads(bytes(read[at : found[1]]).removeprefix(b"\0"))
                         self.releases += body if isinstance(body, list) else [body]

@@ -210,6 +210,7 @@ def test_who_says_goodbye_waits_until_that_is_heard_and_no_longer(monkeypatch):
         ([connack(5), publish(5, b"a", b"", 1, 0x34)], "does not speak MQTT"),  # QoS 2, which nobody asked for
         ([connack(5), b"\x30\x03\x00\x09a"], "does not speak MQTT"),  # a topic longer than its packet
         ([connack(5), b"\x40\x01\x00"], "does not speak MQTT"),
+        ([suback(5, 1, 1)], "does not speak MQTT"),  # to what nobody asked
         ([connack(5), puback(1, 0x55)], "does not speak MQTT"),  # a reason that there is not
         ([connack(5), packet(0xE0, b"\x8b")], "ended the connection: Server shutting down"),
     ],

@@ -93,7 +93,7 @@ class Connection:
     def _open(self, codec: Codec) -> None:
         settings, self._codec = self._settings, codec
         self._welcome: ConnAckPacket | None = None
-        self._ready = False
+        self._ready, self._asked = False, list[str]()  # filters
         self._read, self._unsent = bytearray(), bytearray()
         self._left = 0  # bytes to come of a packet that is too long
         self._begun: Heard | None = None  # what is kept of that
@@ -237,7 +237,7 @@ class Connection:
             self._pinged = False
         elif isinstance(packet, ConnAckPacket) and self._welcome is None:
             self._welcomed(packet)
-        elif isinstance(packet, mqtt5.SubAckPacket):
+        elif isinstance(packet, mqtt5.SubAckPacket) and self._asked:
             granted = zip(self._asked, packet.reason_codes, strict=False)
             self.denied = [f for f, code in granted if packets.failed(code)]
             self._ready = True
