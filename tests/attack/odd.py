@@ -191,6 +191,13 @@ class BadText(Session):
         Session.deliver(self)
 
 
+class Swallows(Session):
+    """Floods with QoS 0, and what it would have sent of QoS 1 is lost on the way: it waits for acknowledgements."""
+
+    def deliver(self) -> None:
+        self.say(3000 * publish(self.version, b"in/f", b"x", 0, 0x30))
+
+
 class Odd(NamedTuple):
     name: str
     kind: type[Session]
@@ -245,6 +252,7 @@ ODD = [
     Odd("QoS 0 only", NoQos, 3),
     Odd("no retained messages", NoRetain, FOR_EVER),
     Odd("text that is no text", BadText, FOR_EVER),
+    Odd("QoS 0 that swallows QoS 1", Swallows, 1),
 ]
 
 
@@ -264,7 +272,7 @@ def served(core: Core, port: int, **more) -> Iterator[list[BaseException]]:
     hurry = {"mqtt.FIRST_DELAY_S": 0.01, "mqtt.LAST_DELAY_S": 0.02, "refused.FIRST_S": 0.02, "refused.LAST_S": 0.1}
     thread = threading.Thread(target=run)
     with contextlib.ExitStack() as stack:
-        for name, value in {**hurry, "broker.ASK_AGAIN_S": 0.01, "mqtt.DRAIN_S": 1.0}.items():
+        for name, value in {**hurry, "broker.ASK_AGAIN_S": 0.01, "mqtt.CALM_S": 0.1, "mqtt.DRAIN_S": 1.0}.items():
             stack.enter_context(mock.patch(f"veilstream.gateway.{name}", value))
         thread.start()
         try:

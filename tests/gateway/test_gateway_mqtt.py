@@ -77,6 +77,7 @@ class Paper:
             self.inbox.put(Heard("in/a", b'{"t":%d,"value":3}' % t, t + 1))
         self.confirmed, self.refused, self.denied, self.acked, self.waits = deque(), deque(), [], [], []
         self.published, self.stop, self.version, self.max_packet = 0, stop, "5", packets.LONGEST
+        self.flooded_at = None
 
     def turn(self, timeout: float) -> None:
         self.waits.append(timeout)

@@ -24,10 +24,11 @@ from veilstream.gateway.packets import FIVE, THREE, Codec
 from veilstream.gateway.tls import Tls
 
 QUICKACK = getattr(socket, "TCP_QUICKACK", None)  # Linux; has to be said again and again
-WINDOW = 1000  # messages without an answer, of either side
-MAX_READ = 256  # messages of QoS 1; with as many in the inbox the owner acts before more are read
+WINDOW = 1000  # of our messages without an answer
+MAX_READ = 256  # messages of QoS 1 that we take without an answer; in 3.1.1 the owner acts before more are read
 MAX_TURN = 1 << 22  # bytes read before the owner acts
 AT_ONCE_BYTES = 1 << 16  # of one read
+FLOOD = 1000  # messages of QoS 0 in one turn: so many may have filled what lies between the broker and us
 LAST_MID = 0xFFFF
 FOR_EVER = 0xFFFFFFFF  # seconds that the broker keeps the session, or as long as it likes
 LOST, SILENT = "The connection was lost.", "Client or broker did not communicate in the keepalive interval."
@@ -78,6 +79,7 @@ class Connection:
         self.refused: deque[tuple[int, str]] = deque()  # those it has not, and why
         self.denied: list[str] = []  # filters
         self.max_packet = packets.LONGEST  # bytes that the broker takes
+        self.flooded_at: float | None = None  # the broker may have dropped what it had for us, of whatever QoS
         self._filters, self._settings, self._largest, self._window = filters, settings, largest, window
         try:
             self._open(FIVE)
@@ -124,7 +126,7 @@ class Connection:
         """Write what waits, wait up to `timeout` for input, read what is there."""
         self._now = time.monotonic()
         self.flush()
-        came, more = 0, False
+        came, more, unowed = 0, False, self.inbox.unowed
         while self._readable(timeout):
             timeout = 0
             try:
@@ -141,6 +143,8 @@ class Connection:
             came += len(data)
             if more := self.inbox.owed >= MAX_READ or came >= MAX_TURN:
                 break
+        if self.inbox.unowed - unowed >= FLOOD:
+            self.flooded_at = self._now
         self._acknowledge_at_once()
         self._stay_alive()
         if not more:  # what came in the meantime has been read
@@ -226,10 +230,11 @@ class Connection:
         else:
             self.refused.append((mid, packets.said(reason)))
         self._window = min(2 * self._window, self._most)
-        while self._held and len(self._flying) < self._window:
-            waiting, data = self._held.popleft()
-            self._flying[waiting] = self._now
-            self._unsent += data
+        if self._held and 2 * len(self._flying) <= self._window:  # in gulps: one by one would cost a turn each
+            while self._held and len(self._flying) < self._window:
+                waiting, data = self._held.popleft()
+                self._flying[waiting] = self._now
+                self._unsent += data
 
     def _told(self, packet: Any) -> None:
         """What comes seldom."""
@@ -375,7 +380,7 @@ def _connect(settings: BrokerSettings) -> mqtt5.ConnectPacket:
         will=will,
         keep_alive=settings.keepalive_s,
         session_expiry_interval=FOR_EVER if settings.client_id else 0,
-        receive_max=WINDOW,
+        receive_max=MAX_READ,
     )
 
 

@@ -26,6 +26,7 @@ class Inbox:
     def __init__(self, room: int = ROOM) -> None:
         self.room, self.dropped = room, 0
         self.owed = 0  # messages of QoS 1 that wait
+        self.unowed = 0  # of QoS 0 that came, ever
         self._lines: OrderedDict[str, deque[Heard]] = OrderedDict()  # whose turn it is next first
         self._n = self._size = 0
 
@@ -35,6 +36,7 @@ class Inbox:
     def put(self, m: Heard) -> None:
         topic, payload, mid, _, _ = m
         line = self._lines.get(topic)
+        self.unowed += not mid
         if not mid and self._size >= self.room:
             fewer = line is None or len(line) * len(self._lines) < self._n
             if not fewer or self._size >= 3 * self.room // 2:

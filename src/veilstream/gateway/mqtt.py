@@ -17,6 +17,7 @@ outbox.
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -41,6 +42,7 @@ MAX_IN_FLIGHT = 1000  # releases given to the connection and not yet confirmed
 AT_ONCE = 1000  # messages in one transaction: a flood must not fill the memory
 IDLE_S = 0.05
 DRAIN_S = 5.0
+CALM_S, RESUME_S = 1.0, 10.0  # since a flood; between two sessions that end for that reason
 PAUSE_S = 1.0  # after a reading that could not be kept
 CONFIRM_AT_ONCE = 256
 SMALL_PACKET = 4096  # bytes that almost every broker takes
@@ -111,6 +113,7 @@ class MqttGateway:
         self._carried, self._packet = 0, SMALL_PACKET  # bytes that have arrived in one message; that we trust to arrive
         self._took = self._delivered = False  # this session took readings; learned of releases what it did not know
         self._careful = False  # the last session broke with releases on their way: what about one of them, maybe
+        self._resumed = 0.0  # when, after a flood
         self._overdue = False  # it broke because nothing was acknowledged
         self._where = lru_cache(TOPICS)(self._routed)
         self._largest = core.serving.max_bytes + packets.LONGEST_TEXT + packets.NUMBERS  # more is refused anyway
@@ -121,8 +124,8 @@ class MqttGateway:
         while not stop.is_set():
             try:
                 self.core.probe()
-                window = 1 if self._careful else WINDOW
-                connection = Connection(self.settings, [r.source for r in self.routes], self._largest, window)
+                filters, window = [r.source for r in self.routes], 1 if self._careful else WINDOW
+                connection = Connection(self.settings, filters, self._largest, window)
             except StoreError:
                 log.error("store_unavailable", extra={"retry_s": delay})
             except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
@@ -158,6 +161,7 @@ class MqttGateway:
                 self._try_again(connection)
                 self._send_outbox(connection)
                 self._try(connection, stop)
+                self._resume(connection)
             self._drain(connection)
             connection.close()
         except BrokerLost as error:
@@ -173,6 +177,13 @@ class MqttGateway:
             self._tell(connection)
             stats.connected = False
         return self._delivered or (self._took and not self._in_flight)
+
+    def _resume(self, connection: Connection) -> None:
+        """After a flood: what the broker dropped of QoS 1 it sends again. Under a clock that would show: a reading came."""
+        now, flood = time.monotonic(), connection.flooded_at
+        if flood is not None and now > max(flood + CALM_S, self._resumed + RESUME_S) and not self.core.serving.clock:
+            self._resumed = now
+            raise BrokerLost("the session is resumed after a flood of QoS 0")
 
     def _learn(self) -> int | None:
         """Bytes of the first message without an answer, which the broker may have found too large."""
