@@ -179,7 +179,7 @@ class MqttGateway:
         return self._delivered or (self._took and not self._in_flight)
 
     def _resume(self, connection: Connection) -> None:
-        """After a flood: what the broker dropped of QoS 1 it sends again. Under a clock it would show that readings came."""
+        """After a flood: what the broker dropped of QoS 1 it sends again. Under a clock it would show."""
         now, flood = time.monotonic(), connection.flooded_at
         if flood is not None and now > max(flood + CALM_S, self._resumed + RESUME_S) and not self.core.serving.clock:
             self._resumed = now
