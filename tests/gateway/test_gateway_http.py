@@ -101,10 +101,10 @@ def test_health_metrics_openapi_status(server):
 
 
 def test_a_store_that_fails_is_503_and_unhealthy(server):
-    server.core.store._db.execute("PRAGMA query_only = ON")
+    server.core.store.file.db.execute("PRAGMA query_only = ON")
     assert server.ask("/v1/release", {"stream": "a", "t": 1, "value": 3})[0] == 503
     assert server.ask("/healthz")[0] == 503
-    server.core.store._db.execute("PRAGMA query_only = OFF")
+    server.core.store.file.db.execute("PRAGMA query_only = OFF")
     assert server.ask("/v1/release", {"stream": "a", "t": 1, "value": 3})[0] == 200
 
 

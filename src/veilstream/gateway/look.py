@@ -17,6 +17,7 @@ from veilstream.gateway import seal
 from veilstream.gateway.about import ABOUT, About
 from veilstream.gateway.drift import Watched
 from veilstream.gateway.kept import StoreError, Stream
+from veilstream.gateway.place import check_private, is_owned
 from veilstream.gateway.schema import SCHEMA, SELECT_STREAM
 from veilstream.gateway.store import DAMAGED
 from veilstream.gateway.wire import Release, decode
@@ -89,10 +90,13 @@ def is_store(path: Path) -> bool:
 
 def look(path: Path) -> Iterator[Owned]:
     """Every stream of the store, in order of space and name."""
-    seal.check_private(str(path))
-    idle = "" if Path(f"{path}-wal").exists() else "&immutable=1"  # nobody writes, and no file is made to read it
+    real = path.resolve()  # its log is beside the file, not beside a link to it
+    check_private(str(path), str(real))
+    idle = "" if Path(f"{real}-wal").exists() else "&immutable=1"  # nobody writes, and no file is made to read it
+    if idle and is_owned(str(real)):
+        raise StoreError(f"the store {path} is in use under another name, and its log is there: look at it by that one")
     try:
-        uri = f"{path.absolute().as_uri()}?mode=ro{idle}"
+        uri = f"{real.as_uri()}?mode=ro{idle}"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=WAIT_S)) as db:
             db.execute("BEGIN")
             yield from _views(db, path)

@@ -58,7 +58,8 @@ class Promise:
             raise InputError(str(error) if str(policy) in str(error) else f"{policy}: {error}") from None
 
     def open_store(self, policy: Path, spaces: "dict[str, Space]", tell: Callable[[str], None]) -> "Store":
-        from veilstream.gateway.store import MEMORY, Store
+        from veilstream.gateway.database import MEMORY
+        from veilstream.gateway.store import Store
 
         if self.no_store and self.store is not None:
             raise InputError("--store and --no-store exclude each other")
