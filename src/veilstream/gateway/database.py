@@ -238,12 +238,13 @@ class Database:
             if self._gone is None:
                 with self.transaction():
                     self.db.execute("INSERT OR REPLACE INTO meta VALUES ('closed', ?)", (str(self.serial),))
+                self.db.close()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
-        """As if it had been killed, but for the log, which is written into the file if nothing is wrong with it."""
-        if self._gone is not None and self._place is not None:
+        """As if it had been killed: a log that may not belong to the file is not written into it."""
+        if self._place is not None:
             self._place.keep_log()
         with suppress(sqlite3.Error, AttributeError):  # it may not be open yet
             self.db.close()
