@@ -13,7 +13,8 @@ import pytest
 from attack.__main__ import report, run, table
 from attack.drill import Drill
 from attack.drills import DRILLS
-from veilstream.gateway import place, wire
+from veilstream.gateway import wire
+from veilstream.gateway.place import Place
 from veilstream.gateway.settle import Settler
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store
@@ -81,8 +82,7 @@ PLANTED = {
     "same bytes": (Space, "encode", telling),
     "same time": (wire, "_number", slower),
     "same path": (wire, "_number", raising),
-    "two owners": (place, "_lock", lambda *_: None),
-    "written over": (place.Place, "mark", lambda self: (1, 1)),
+    "written over": (Place, "mark", lambda self: (1, 1)),
     "flipped bytes": (Store, "_unsealed", staticmethod(lambda checksum, *row: False)),
 }
 
