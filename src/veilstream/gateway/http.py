@@ -26,7 +26,7 @@ from veilstream.gateway.kept import StoreError
 from veilstream.gateway.openapi import document
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.owntracks import phone_of
-from veilstream.gateway.slots import Connection, Slots
+from veilstream.gateway.slots import HttpConnection, Slots
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Reading, Refusal, parse, together
 
@@ -79,7 +79,7 @@ class HttpGateway:
         runner = web.AppRunner(self.app(), shutdown_timeout=SHUTDOWN_S)
         await runner.setup()
         assert runner.server is not None
-        connection = partial(Connection, self._slots, runner.server, KEEP_ALIVE_S)
+        connection = partial(HttpConnection, self._slots, runner.server, KEEP_ALIVE_S)
         try:
             server = await asyncio.get_running_loop().create_server(
                 connection, self.settings.host, self.settings.port, backlog=BACKLOG

@@ -21,10 +21,10 @@ MOST_KNOWN, MOST_FAR, MOST_NEAR = 512, 256, 64  # together less than the 1,024 f
 class Slots:
     def __init__(self, is_near: Callable[[str | None], bool]) -> None:
         self._is_near = is_near
-        self._unknown: tuple[dict[Connection, float], ...] = {}, {}  # since when: from afar, from near
-        self._known: set[Connection] = set()
+        self._unknown: tuple[dict[HttpConnection, float], ...] = {}, {}  # since when: from afar, from near
+        self._known: set[HttpConnection] = set()
 
-    def enter(self, connection: "Connection", address: str | None) -> None:
+    def enter(self, connection: "HttpConnection", address: str | None) -> None:
         near = self._is_near(address)
         pool = self._unknown[near]
         if len(pool) >= (MOST_NEAR if near else MOST_FAR):
@@ -33,13 +33,13 @@ class Slots:
 
     def keep(self, connection: web.RequestHandler, known: bool) -> bool:
         """Whether a connection may ask again; known: what it asks for now is for those with a token, and it has it."""
-        assert isinstance(connection, Connection)
+        assert isinstance(connection, HttpConnection)
         if known and len(self._known) < MOST_KNOWN and connection.transport is not None:
             self.leave(connection)
             self._known.add(connection)
         return connection in self._known
 
-    def leave(self, connection: "Connection") -> None:
+    def leave(self, connection: "HttpConnection") -> None:
         self._known.discard(connection)
         for pool in self._unknown:
             pool.pop(connection, None)
@@ -51,7 +51,7 @@ class Slots:
             connection.end()
 
 
-class Connection(web.RequestHandler):
+class HttpConnection(web.RequestHandler):
     """One that has its slot."""
 
     __slots__ = ("_slots",)
