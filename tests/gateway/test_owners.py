@@ -179,7 +179,7 @@ def test_a_file_written_over_is_noticed_at_the_next_commit_and_at_the_next_start
         overwrite(path, copies[what])
         if noticed:
             for _ in range(2):
-                with pytest.raises(StoreError, match=r"was written over while in use.*Stop the gateway"):
+                with pytest.raises(StoreError, match=r"written over while in use.*Stop the gateway, put all"):
                     core.process([Reading("a", 9, 9, 3.0)])
             with pytest.raises(StoreError):
                 core.process([Reading("a", 3, 3, 3.0)])  # not even what is in it already
@@ -198,6 +198,29 @@ def test_a_file_written_over_is_noticed_at_the_next_commit_and_at_the_next_start
     with core_of(art, path) as core:
         again = core.process([Reading(s, t, t, 9.0) for s, n in (("a", 8), ("b", 5)) for t in range(n)]).outcomes
         assert {o.status.name for o in again} == {"repeated"}
+
+
+@pytest.mark.parametrize("what", ["nothing", "older", "another"])
+def test_a_log_written_over_is_noticed_at_the_next_commit(tmp_path, what):
+    """Commits went on into a log that no start could have read: they were released, and lost."""
+    art, log = artefact(tmp_path / "p.veil"), tmp_path / "s.db-wal"
+    with core_of(art, tmp_path / "other.db") as core:
+        core.process([Reading("a", 1, 1, 3.0)])
+        another = (tmp_path / "other.db-wal").read_bytes()
+    with core_of(art, tmp_path / "s.db") as core:
+        core.process([Reading("a", 1, 1, 3.0)])
+        older = log.read_bytes()
+        core.process([Reading("a", 2, 2, 3.0)])
+        whole = log.read_bytes()
+        overwrite(log, {"nothing": b"", "older": older, "another": another * 9}[what])
+        for step in (3, 1):
+            with pytest.raises(StoreError, match="its log was written over"):
+                core.process([Reading("a", step, step, 3.0)])
+    with pytest.raises(StoreError, match="lost commits"), core_of(art, tmp_path / "s.db"):
+        pass
+    log.write_bytes(whole)
+    with core_of(art, tmp_path / "s.db") as core:
+        assert {o.status.name for o in core.process([Reading("a", t, t, 9.0) for t in (1, 2)]).outcomes} == {"repeated"}
 
 
 def test_what_leaves_the_file_as_it_was_stops_nobody(tmp_path):
@@ -232,6 +255,23 @@ def test_every_log_has_a_mark_of_its_own_also_after_a_commit_that_fell(tmp_path)
         marks.append(int.from_bytes((tmp_path / "s.db").read_bytes()[60:64], "big"))
     store.close()
     assert marks == sorted(set(marks))
+
+
+# --- no file at all ----------------------------------------------------------------------------------------
+
+
+def test_memory_is_no_place_for_a_store_unless_that_is_asked_for(tmp_path):
+    """Who said so by mistake was told that there is one stream in the store."""
+    artefact(tmp_path / "p.veil")
+    refused("release", tmp_path / "p.veil", "--store", ":memory:", says="--store must be a file")
+
+
+def test_what_is_no_ordinary_file_is_no_store(tmp_path):
+    """It was advised to run chmod 600 on the null device."""
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for path in (tmp_path / "pipe", "/dev/null"):
+        with pytest.raises(StoreError, match="not an ordinary file"):
+            Store(path, ONE)
 
 
 # --- drills ------------------------------------------------------------------------------------------------

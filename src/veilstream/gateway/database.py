@@ -33,6 +33,7 @@ class Database:
         self._gone: str | None = None  # why it cannot be used any more
         self._count: Count | None = None
         self._has = 0, 0  # the mark that the file had at the last look, and whose
+        self._log: tuple[bytes, int] | None = None  # its log, as we left it
         self._marks: tuple[tuple[int, int], ...] = ()  # those that it may have; the last is the log's
         self._place = None if self.path == MEMORY else Place(self.path)
         try:
@@ -130,6 +131,7 @@ class Database:
             self._next_mark()  # so that there is a log
         with self.errors():
             place.watch_log()
+            self._log = place.log()
 
     # --- use -----------------------------------------------------------------------------------------------
 
@@ -169,8 +171,8 @@ class Database:
         """Nothing is written into a file that is not the one we left, and nothing holds that is not in the file."""
         marks = self._marks
         with self.errors():
+            self.db.execute("BEGIN IMMEDIATE")
             try:
-                self.db.execute("BEGIN IMMEDIATE")
                 self._look()
                 yield
                 self.db.execute("COMMIT")
@@ -178,6 +180,7 @@ class Database:
                 if self.db.in_transaction:
                     self._marks = marks
                     self.db.execute("ROLLBACK")
+                self._leave_log()
         self._look()
 
     def rewrite(self) -> None:
@@ -186,6 +189,7 @@ class Database:
             self.db.execute("PRAGMA temp_store = MEMORY")
             self.db.execute("VACUUM")
             busy = self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            self._leave_log()
         if busy:
             raise StoreError(f"the log of {self.path} could not be emptied; run it again when nobody reads the file")
 
@@ -199,17 +203,22 @@ class Database:
         self.db.execute(f"PRAGMA user_version = {new}")
         self._marks = has, (new, self._own)
 
+    def _leave_log(self) -> None:
+        """What others find of it is ours up to here."""
+        if self._place is not None and self._log is not None and self._gone is None:
+            self._log = self._place.log()
+
     def _look(self) -> None:
         """Raises unless the files are those that we wrote last."""
         if self._place is None:
             return
+        self._has = self._place.mark()
         if (left := self._place.left()) is not None:
             self._gone = f"{left} was deleted or replaced while in use; nothing is released any more"
-        self._has = self._place.mark()
-        if self._gone is None and self._marks and self._has not in self._marks:
+        elif (self._marks and self._has not in self._marks) or (self._log and not self._place.goes_on(self._log)):
             self._gone = (
-                f"{self._place.path} was written over while in use; nothing is released any more. Stop the gateway, "
-                f"put all its files back as they were, {ANEW}"
+                f"{self._place.path} or its log was written over while in use; nothing is released any more. Stop the "
+                f"gateway, put all its files back as they were, {ANEW}"
             )
         if self._gone is not None:
             raise StoreError(self._gone)

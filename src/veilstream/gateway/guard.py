@@ -104,7 +104,8 @@ class Guard:
         return self.settings.ingress is not None and request.remote == self.settings.ingress and request.method == "GET"
 
     def has_token(self, request: web.Request) -> bool:
-        return self._is_token(request.headers.get("Authorization", "").removeprefix("Bearer "))
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and self._is_token(given)
 
     def headers(self, request: web.Request) -> dict[str, str]:
         return {**HEADERS, "Content-Security-Policy": FRAMED} if self.looks_in(request) else HEADERS

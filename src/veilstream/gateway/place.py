@@ -5,11 +5,13 @@ owner     a lock on the file itself, so that a link or a mount gives it a second
 count     the number of commits, in a small file, written after each of them: a write-ahead log that vanished, or an
           old copy put back, has fewer
 place     device and inode of the file and of its log: one that was deleted or replaced while in use
-mark      a number in the file's first page that only grows (`database.py`): one that was written over
+mark      a number in the file's first page that only grows (`database.py`), and how the log begins: one that was
+          written over
 """
 
 import fcntl
 import os
+import stat
 import struct
 import sys
 from contextlib import suppress
@@ -20,6 +22,7 @@ from veilstream.gateway.kept import StoreError
 
 _COUNT = struct.Struct("<12sqI")
 _MARK_AT, _MARK = 60, struct.Struct(">i4xi")  # SQLite's user_version and application_id, as in the file
+_LOG_HEAD = 32  # of SQLite's log: its salts are other ones whenever it begins anew
 _OWNER = 0x4000_0200, 1  # in the page that SQLite keeps for locks and never writes, behind its own
 _READERS = 0x4000_0002, 510  # SQLite's own: whoever closes a file as the last one locks it all
 
@@ -70,6 +73,7 @@ class Place:
         except OSError as error:
             line = f"cannot open the store {name}: {error.strerror}; `store=FILE` puts it elsewhere"
             raise StoreError(line) from None
+        self._log = -1
         self._were = {self.path: os.fstat(self._fd)}
         try:
             check_private(name, self.path)
@@ -86,7 +90,17 @@ class Place:
             raise
 
     def watch_log(self) -> None:
-        self._were[self.path + "-wal"] = os.stat(self.path + "-wal")
+        self._log = os.open(self.path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
+        self._were[self.path + "-wal"] = os.fstat(self._log)
+
+    def log(self) -> tuple[bytes, int]:
+        """How the log begins, and how long it is."""
+        return os.pread(self._log, _LOG_HEAD, 0), os.fstat(self._log).st_size
+
+    def goes_on(self, was: tuple[bytes, int]) -> bool:
+        """Whether it is the log that it was: another one begins otherwise, and an older copy is shorter."""
+        head, length = self.log()
+        return head == was[0] and length >= was[1]
 
     def left(self) -> str | None:
         """The file that was deleted or replaced."""
@@ -104,6 +118,8 @@ class Place:
 
     def close(self) -> None:
         os.close(self._fd)
+        if self._log >= 0:
+            os.close(self._log)
 
 
 def _lock(fd: int, kind: int, at: int, n: int) -> None:
@@ -139,6 +155,8 @@ def check_private(name: str, path: str) -> None:
         found = os.stat(path)
     except OSError as error:
         raise StoreError(f"cannot read the store {name}: {error.strerror}") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreError(f"the store {name} is not an ordinary file; `store=FILE` puts it elsewhere")
     if found.st_mode & 0o077:
         raise StoreError(f"the store {name} is open to other users; run: chmod 600 {Path(path).name}")
     if found.st_nlink > 1:

@@ -65,6 +65,8 @@ class Promise:
             raise InputError("--store and --no-store exclude each other")
         if self.no_store:
             tell("warning: --no-store: a second run draws again, and two draws of one step leak more")
+        if str(self.store) == MEMORY:
+            raise InputError(f"--store must be a file, found {MEMORY}; --no-store keeps nothing, and says so")
         path = MEMORY if self.no_store else self.store or Path(f"{policy}.db")
         opened = Store(path, {name: s.binding for name, s in spaces.items()}, self.idle or ())
         if opened.changed:
