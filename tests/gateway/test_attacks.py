@@ -346,6 +346,15 @@ def test_a_watcher_that_does_not_read_makes_room_for_others(tmp_path, monkeypatc
         wait_until(lambda: server.gateway._watchers == 0)
 
 
+def test_headers_that_never_end_are_few_and_short(tmp_path):
+    """300 connections without a token took 560 MB by a megabyte of headers each."""
+    with gateway(tmp_path) as server:
+        for many, long, code in ((50, 4000, b"200"), (70, 10, b"400"), (1, 5000, b"400")):
+            lines = b"".join(b"X-%d: %s\r\n" % (i, b"y" * long) for i in range(many))
+            with connected(server, get("/icon.svg", None)[:-2] + lines + b"\r\n") as made:
+                assert ended(made).split()[1] == code, (many, long)
+
+
 def test_what_is_no_http_is_not_quoted(tmp_path):
     """aiohttp says which bytes it did not understand."""
     head = b"POST /v1/release HTTP/1.1\r\nHost: localhost\r\n"

@@ -1,6 +1,7 @@
 """One file, one owner, whatever the file is called; and a file that somebody writes over is not written on."""
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -255,6 +256,19 @@ def test_every_log_has_a_mark_of_its_own_also_after_a_commit_that_fell(tmp_path)
         marks.append(int.from_bytes((tmp_path / "s.db").read_bytes()[60:64], "big"))
     store.close()
     assert marks == sorted(set(marks))
+
+
+def test_a_disk_that_cannot_be_read_is_a_line(tmp_path, monkeypatch):
+    def broken(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pread", broken)
+            for ask in (lambda: core.process([Reading("a", 1, 1, 3.0)]), core.unsent, core.probe):
+                with pytest.raises(StoreError, match="Input/output error"):
+                    ask()
+        assert core.process([Reading("a", 1, 1, 3.0)]).outcomes[0].release is not None
 
 
 # --- no file at all ----------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ class Database:
     def read(self, query: str, values: Sequence[object] = ()) -> list[Any]:
         with self.errors():
             found = self.db.execute(query, values).fetchall()
-        self._look()
+            self._look()
         return found
 
     @contextmanager
@@ -181,7 +181,7 @@ class Database:
                     self._marks = marks
                     self.db.execute("ROLLBACK")
                 self._leave_log()
-        self._look()
+            self._look()
 
     def rewrite(self) -> None:
         """No byte of what was deleted stays in the file or in its log."""

@@ -17,6 +17,8 @@ from veilstream.gateway.wire import Refusal
 UNKNOWN_S = 10
 MOST_KNOWN, MOST_FAR, MOST_NEAR = 512, 256, 64  # together less than the 1,024 files that a process may have open
 
+MOST_HEADERS, LONGEST_HEADER = 64, 4096  # aiohttp's own are a megabyte of them a connection
+
 
 class Slots:
     def __init__(self, is_near: Callable[[str | None], bool]) -> None:
@@ -58,7 +60,14 @@ class HttpConnection(web.RequestHandler):
 
     def __init__(self, slots: Slots, server: web.Server, keep_alive_s: float) -> None:
         loop = asyncio.get_running_loop()
-        super().__init__(server, loop=loop, access_log=None, keepalive_timeout=keep_alive_s)  # type: ignore[arg-type]
+        super().__init__(
+            server,
+            loop=loop,
+            keepalive_timeout=keep_alive_s,
+            access_log=None,  # type: ignore[arg-type]  # what it is for AppRunner
+            max_headers=MOST_HEADERS,
+            max_field_size=LONGEST_HEADER,
+        )
         self._slots = slots
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
