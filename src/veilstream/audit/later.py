@@ -67,7 +67,7 @@ def later_data(policy: Artefact, runs: Runs) -> LaterData | None:
     kept, of = steps.keep(later), units.of[later]
     record = Record.of(kept.stream, kept.step, kept.points, runs.symbols[later], of, units.name)
     course = record.course(policy.cost, policy.chain)
-    found = HeldOut.of(course, policy.policy, policy.chain, policy.problem.distortion)
+    found = HeldOut.of(course, policy.policy, policy.problem)
     loss = loss_of(runs, np.where(later, units.of, -1), policy.chain)
     drift = Drift(loss, card.loss, found.raw_distortion, claimed_felt(policy.provenance), found.level == HELD_OUT)
     return LaterData(found, worst_rate(policy.policy), drift)

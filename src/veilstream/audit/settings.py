@@ -55,6 +55,11 @@ class Options:
         if any(k < 1 for k in self.orders):
             raise InputError(f"an order must be at least 1, found {min(self.orders)}")
 
+    @property
+    def burn_in(self) -> int:
+        """Steps of a stream drawn from the chain that are not scored."""
+        return max(self.steps // 3, *self.lookbacks)
+
     def quick(self) -> "Options":
         return replace(self, learn=False, orders=(), streams=120, steps=200, copies=min(self.copies, 10))
 

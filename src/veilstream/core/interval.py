@@ -1,6 +1,8 @@
 """A mean with its 95 % interval, by resampling what is independent: whole traces or weeks, never steps."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +25,13 @@ class Interval:
 
     def to_json(self) -> dict[str, float | None]:
         return {k: finite(v) for k, v in asdict(self).items()}
+
+    @classmethod
+    def read(cls, said: Any) -> "Interval | None":
+        """What `to_json` wrote, from a file, which may say anything."""
+        told = [said.get(k) for k in ("value", "low", "high")] if isinstance(said, Mapping) else []
+        numbers = [float(v) for v in told if isinstance(v, int | float) and np.isfinite(v)]
+        return cls(*numbers) if len(numbers) == 3 else None
 
 
 def finite(value: float) -> float | None:

@@ -149,7 +149,7 @@ def solve(
             line = f"felt {told.felt:.3g} on the record, beyond {limit:g}: {name} keeps a limit in the long run only"
             solution = replace(solution, warnings=[*solution.warnings, line])
     if held_out is not None:
-        later = HeldOut.of(held_out, solution.policy, problem.chain, problem.distortion)
+        later = HeldOut.of(held_out, solution.policy, problem)
         solution = replace(solution, held_out=later)
     if certify:
         from veilstream.solvers.bounds import certify_solution

@@ -128,9 +128,10 @@ def solve(
     found = honest(found, {} if model is None else model.provenance)
     said = {"`avg`": avg, "`at_most`": limit}
     bare = [w for k, v in said.items() if v is not None for w in about_limit(k, str(v), utility.unit, utility.blind)]
-    lines = [*bare, *about_later(found), *about_forbidden(asked), *found.warnings]
     words = {"distortion": distortion} | ({} if show is None else {"show": show})
-    return replace(found, warnings=lines, asked=Asked(utility, model, seed, words))
+    words |= {} if quantile == 1 else {"quantile": f"{quantile:g}"}
+    found = replace(found, asked=Asked(utility, model, seed, words))
+    return replace(found, warnings=[*bare, *about_later(found), *about_forbidden(asked), *found.warnings])
 
 
 def quick(problem: Problem, feedback: str | int | None) -> bool:
@@ -214,6 +215,15 @@ def artefact_of(model: Any, absent: str = "no file {!r}") -> Artefact:
     return own
 
 
+def quantile_in(words: Any) -> float:
+    """Of the readings of a state that a limit at every step is for, from what was asked; a file may say anything."""
+    try:
+        found = float(words.get("quantile", 1.0)) if isinstance(words, Mapping) else 1.0
+    except (TypeError, ValueError):
+        return 1.0
+    return found if 0 < found <= 1 else 1.0
+
+
 # --- the answer ------------------------------------------------------------------------------------------
 
 
@@ -229,6 +239,11 @@ class Asked:
     @property
     def unit(self) -> str:
         return self.utility.unit
+
+    @property
+    def quantile(self) -> float:
+        """Of the readings of a state that a limit at every step is for."""
+        return quantile_in(self.words)
 
     def between_states(self, solution: Solution) -> float | None:
         """The mean distance from state to release in the long run, where the distortion is another."""

@@ -7,7 +7,7 @@ from typing import Any
 from veilstream.artefact import is_guess
 from veilstream.core.chain import MarkovChain
 from veilstream.core.data_card import PER_STATE, DataCard
-from veilstream.core.problem import Average, Problem
+from veilstream.core.problem import Problem
 from veilstream.solvers.solution import Level, Point, Solution
 from veilstream.units import convert
 
@@ -88,17 +88,12 @@ def about_forbidden(problem: Problem) -> list[str]:
 
 
 def about_later(solution: Solution) -> list[str]:
-    """A limit on the mean that was not kept on the data that was held out."""
-    later, average = solution.held_out, solution.problem.average
-    limit = average.limit if isinstance(average, Average) else None
-    if later is None or limit is None:
-        return []
-    seen = later.distortion if solution.record is None else later.raw_distortion
-    if seen.low <= limit:
-        return []
+    """What to do about a limit that later data lies above."""
     return [
-        f"the limit of {limit:.4g} was not kept on the {later.units} {later.unit} held out: {seen.value:.3g} "
-        f"[{seen.low:.3g}, {seen.high:.3g}]; ask for less, or fit again when there is more data"
+        f"the limit is {c.verdict} on later data, which lies above it: ask for less ({c.flag}), or make the model anew "
+        "when there is more data (veil refit)"
+        for c in solution.limits
+        if c.above
     ]
 
 

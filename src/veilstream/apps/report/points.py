@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.audit.bayes import infer
+from veilstream.audit.settings import Options
 from veilstream.audit.traces import release, sampled
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
@@ -18,7 +19,6 @@ from veilstream.core.steady import mean_joint
 from veilstream.solvers.solution import Level, Solution
 
 Ints = NDArray[np.int64]
-AUDIT_STEPS, AUDIT_STREAMS = 200, 64
 MAX_STEPS, FEW, DAY_S = 288, 24, 86_400.0  # of an example
 SAME = 1e-3  # share of the axis under which two operating points are one
 
@@ -104,10 +104,14 @@ def example(chain: MarkovChain, policy: Policy, path: Ints, seed: int, first: in
 
 
 def guessed(chain: MarkovChain, policy: Policy, seed: int) -> tuple[float, float]:
-    """Share of steps at which the exact adversary's likeliest symbol is the true one, with its standard error."""
-    drawn = sampled(chain, policy, AUDIT_STEPS, AUDIT_STREAMS, seed)
+    """Share of steps at which the exact adversary's likeliest symbol is the true one, with its standard error.
+
+    On what `veil audit --quick` draws from the chain, so that both say one figure.
+    """
+    work = Options(seed=seed).quick()
+    drawn = sampled(chain, policy, work.steps, work.streams, work.seed)
     guess = infer(chain, policy, drawn, whole=False).filter.argmax(-1)
-    hits = (guess == chain.symbols[drawn.z]).mean(1)
+    hits = (guess == chain.symbols[drawn.z])[:, work.burn_in :].mean(1)
     return float(hits.mean()), float(hits.std(ddof=1) / np.sqrt(len(hits)))
 
 
