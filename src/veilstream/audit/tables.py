@@ -11,7 +11,7 @@ from veilstream.units import counted
 
 WHO = {"predictor": "before release", "filter": "at release", "smoother": "whole trace"}
 CASE = {"nothing": "nothing seen", "truth": "truth seen"}
-SETTING = {"chain": "data drawn from the chain", "traces": "recorded traces"}
+SETTING = {"chain": "data drawn from the chain", "traces": "the traces given"}
 LEGEND = (
     "Cross-entropy in nats and bits: more is more private. Top 1, top 3: how often the true state is the adversary's "
     "first guess, or among the first three. Found: share of a whole trace recovered afterwards. Home, work (1st, "

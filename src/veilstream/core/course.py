@@ -21,6 +21,7 @@ from veilstream.core.any_law import density, density_at
 from veilstream.core.chain import MarkovChain
 from veilstream.core.feedback import Excess
 from veilstream.core.information import Array, Index
+from veilstream.core.interval import number_in
 from veilstream.core.meter import ByParts, Channels, Follower, HistoryMeter, Listener, Meter, Unmetered
 from veilstream.core.policy import Policy
 from veilstream.core.release import Mechanism
@@ -64,13 +65,11 @@ class OnCourse:
         if not isinstance(told, Mapping):
             return None
         names = ("raw_distortion", "raw_distortion_se", "leakage", "leakage_se", "copies")
-        numbers = [float(v) for k in names if isinstance(v := told.get(k), int | float) and np.isfinite(v)]
+        numbers = [v for k in names if (v := number_in(told.get(k))) is not None]
         if len(numbers) < len(names):
             return None
         felt, felt_se, bits, bits_se, copies = numbers
-        truth = told.get("truth")
-        known = isinstance(truth, int | float) and np.isfinite(truth)
-        return cls(felt, felt_se, bits, bits_se, int(copies), truth=float(truth) if known else None)
+        return cls(felt, felt_se, bits, bits_se, int(copies), truth=number_in(told.get("truth")))
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,8 +30,13 @@ class Interval:
     def read(cls, said: Any) -> "Interval | None":
         """What `to_json` wrote, from a file, which may say anything."""
         told = [said.get(k) for k in ("value", "low", "high")] if isinstance(said, Mapping) else []
-        numbers = [float(v) for v in told if isinstance(v, int | float) and np.isfinite(v)]
+        numbers = [v for v in map(number_in, told) if v is not None]
         return cls(*numbers) if len(numbers) == 3 else None
+
+
+def number_in(said: Any) -> float | None:
+    """A finite number, where a file, which may say anything, has one."""
+    return float(said) if isinstance(said, int | float) and np.isfinite(said) else None
 
 
 def finite(value: float) -> float | None:

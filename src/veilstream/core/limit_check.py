@@ -75,10 +75,10 @@ class LimitCheck:
         found += f"{self.unit} of steps beyond it" if self.every_step else f" {self.unit}".rstrip()
         if verdict is not Verdict.NOT_SHOWN:
             return f"{found}."
-        where = "above" if self.above else "within"
+        where, end = ("above", "reaches below") if self.above else ("within", "reaches beyond")
         if self.units < LEAST_UNITS:
-            return f"{found}, {where} the limit, but fewer than {LEAST_UNITS} {self.of} show nothing."
-        return f"{found}: {where} the limit in the mean, but the interval covers both."
+            return f"{found}: {where} the limit, but fewer than {LEAST_UNITS} {self.of} show nothing."
+        return f"{found}: its mean is {where} the limit, its interval {end} it."
 
     def to_json(self) -> dict[str, Any]:
         seen = None if self.seen is None else self.seen.to_json()
@@ -95,7 +95,7 @@ def check_limits(
     state that a limit at every step leaves out.
     """
     found = []
-    many = {} if later is None else {"units": later.units, "of": later.unit}
+    many = (0, "traces") if later is None else (later.units, later.unit)
     for part in parts(constraint):
         seen: Interval | None = None
         if isinstance(part, Average) and part.limit is not None:
@@ -103,15 +103,15 @@ def check_limits(
                 seen = later.distortion if between_states else later.raw_distortion
             wrong = f"wrong in at most {part.limit:.4g} % of steps"
             asked = wrong if unit == "%" else f"at most {part.limit:.4g} {unit or 'units'} off on average"
-            found.append(LimitCheck(asked, part.limit, unit, seen, **many))
+            found.append(LimitCheck(asked, part.limit, unit, seen, *many))
         elif isinstance(part, Budget):
             seen = None if later is None else later.leakage
-            found.append(LimitCheck(f"at most {part.bits:.4g} {BITS}", part.bits, BITS, seen, **many))
+            found.append(LimitCheck(f"at most {part.bits:.4g} {BITS}", part.bits, BITS, seen, *many))
         elif isinstance(part, Instantaneous):
             seen = None if later is None or later.beyond is None else later.beyond.scaled(100)
             most = f", in {1 - beyond:.4g} of the readings of each state" if beyond else ""
             asked = f"{part.told(unit)}{most}".replace("<=", "at most")
-            found.append(LimitCheck(asked, 100 * beyond, " %", seen, **many, every_step=True))
+            found.append(LimitCheck(asked, 100 * beyond, " %", seen, *many, True))
     return sorted(found, key=lambda c: list(Verdict).index(c.verdict))
 
 

@@ -18,7 +18,7 @@ from veilstream.errors import InputError
 from veilstream.shown import Progress, watching
 from veilstream.solvers import curve as curve_of
 from veilstream.solvers import solve as solve_problem
-from veilstream.solvers.comfort import about_forbidden, about_later, about_limit, honest
+from veilstream.solvers.comfort import about_forbidden, about_later, about_limit, honest, quantile_in
 from veilstream.solvers.curves import Curve
 from veilstream.solvers.search import axis_of
 from veilstream.solvers.solution import Point, Solution, Solver
@@ -213,15 +213,6 @@ def artefact_of(model: Any, absent: str = "no file {!r}") -> Artefact:
     if not isinstance(own, Artefact):
         raise InputError(f"a model, a solution or the path of a file is needed, found a {type(model).__name__}")
     return own
-
-
-def quantile_in(words: Any) -> float:
-    """Of the readings of a state that a limit at every step is for, from what was asked; a file may say anything."""
-    try:
-        found = float(words.get("quantile", 1.0)) if isinstance(words, Mapping) else 1.0
-    except (TypeError, ValueError):
-        return 1.0
-    return found if 0 < found <= 1 else 1.0
 
 
 # --- the answer ------------------------------------------------------------------------------------------

@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from veilstream.artefact import is_guess
+from veilstream.artefact import Artefact, is_guess
 from veilstream.core.chain import MarkovChain
+from veilstream.core.course import OnCourse
 from veilstream.core.data_card import PER_STATE, DataCard
+from veilstream.core.held_out import HeldOut
+from veilstream.core.limit_check import LimitCheck, check_limits
 from veilstream.core.problem import Problem
 from veilstream.solvers.solution import Level, Point, Solution
 from veilstream.units import convert
@@ -95,6 +98,22 @@ def about_later(solution: Solution) -> list[str]:
         for c in solution.limits
         if c.above
     ]
+
+
+def quantile_in(asked: Any) -> float:
+    """Of the readings of a state that a limit at every step is for, from what was asked; a file may say anything."""
+    said = asked.get("quantile") if isinstance(asked, Mapping) else None
+    known = isinstance(said, str) and said.replace(".", "", 1).isdecimal() and 0 < float(said) <= 1
+    return float(said) if known else 1.0  # type: ignore[arg-type]
+
+
+def limits_of(policy: Artefact, later: HeldOut | None) -> list[LimitCheck]:
+    """Every limit of a policy's file on later data."""
+    if policy.problem is None or policy.states is None:
+        return []
+    between_states = OnCourse.of(policy.provenance.get("solution")) is None
+    beyond = 1 - quantile_in(policy.provenance.get("asked"))
+    return check_limits(policy.problem.constraint, later, policy.unit, between_states, beyond)
 
 
 def about_limit(flag: str, text: str, unit: str, blind: float) -> list[str]:

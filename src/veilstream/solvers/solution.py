@@ -23,6 +23,7 @@ from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Budget, Problem
 from veilstream.core.steady import long_run, startup_bits
 from veilstream.shown import Rows, Shown, picture
+from veilstream.units import off
 
 Progress = Callable[[float, str], None]  # fraction done, what is going on
 
@@ -287,8 +288,10 @@ class Solution(Shown):
         if self.leakage_lower is not None:
             rows.append(("at least", f"{self.leakage_lower:.4f} bits for any policy this accurate, proved"))
         if self.record is not None:
-            far = f"{self.record.felt:.3g} {self.unit} from reading to release".replace("  ", " ")
-            rows.append(("on your recorded data", f"{far}, {self.record.bits:.4f} bits per step, starts and gaps in it"))
+            far = off(f"{self.record.felt:.3g}", self.unit)
+            rows.append(
+                ("on your recorded data", f"{far}; {self.record.bits:.4f} bits per step, starts and gaps in it")
+            )
         if self.held_out is not None:
             later = self.held_out.leakage
             rows.append(("on later data", f"{later.value:.4f} [{later.low:.4f}, {later.high:.4f}] bits per step"))

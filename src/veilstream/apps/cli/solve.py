@@ -48,8 +48,8 @@ Examples:
 """
 
 LATER = (
-    "later data was kept out of the fit; its bits are an upper bound on what releases reveal of such data, whatever its "
-    "law: the chain is only a guess there (95 % intervals over whole traces or weeks)"
+    "later data was kept out of the fit; its bits are an upper bound on what releases reveal of such data, whatever "
+    "its law: the chain is only a guess there (95 % intervals over whole traces or weeks)"
 )
 NO_LATER = "model only: no data was held out when the model was fitted, so nothing here is checked on later data"
 
@@ -231,7 +231,7 @@ def print_solution(
         table.add_row("start-up", f"{max(solution.startup_bits, 0.0):.2f}", "bits once, on top of the rate")
     if (kept := solution.total) is not None:
         table.add_row("total", f"{kept.off:+.3%}", f"off in the mean over releases ({kept.off_before:+.1%} without)")
-        table.add_row("  spread", f"{kept.spread:.2%}", "standard deviation of one release of your recorded data, estimated")
+        table.add_row("  spread", f"{kept.spread:.2%}", "standard deviation of one release of that data, estimated")
         table.add_row("  its price", f"{kept.bits:+.4f}", "bits per step on your recorded data")
     if source.unit:
         table.add_row("releases", f"{solution.problem.n_outputs}", described(source.points))
