@@ -7,11 +7,10 @@ from veilstream.audit.measures import NATS, Measure
 from veilstream.audit.run import Audit
 from veilstream.audit.settings import Setting
 from veilstream.core.interval import Interval
-from veilstream.units import counted
 
 WHO = {"predictor": "before release", "filter": "at release", "smoother": "whole trace"}
 CASE = {"nothing": "nothing seen", "truth": "truth seen"}
-SETTING = {"chain": "data drawn from the chain", "traces": "the traces given"}
+SETTING = {"chain": "data drawn from the chain", "traces": "all the data given"}
 LEGEND = (
     "Cross-entropy in nats and bits: more is more private. Top 1, top 3: how often the true state is the adversary's "
     "first guess, or among the first three. Found: share of a whole trace recovered afterwards. Home, work (1st, "
@@ -39,9 +38,7 @@ def sheets(found: Audit) -> list[Sheet]:
 
 
 def _exact(setting: Setting, unit: str) -> Sheet:
-    each = f", each released {setting.copies} times" if setting.copies > 1 else ""
-    size = f"{counted(setting.traces, 'trace')}, {setting.steps // setting.copies:,} steps{each}"
-    title = f"Who knows chain and policy, {SETTING[setting.name]}: {size}"
+    title = f"Who knows chain and policy, {SETTING[setting.name]}: {setting.size}"
     most = ("home", "work") if unit == "km" else ("1st", "2nd")
     head = ("guessing", "nats", "bits", "top 1", "top 3", f"error {unit}".rstrip(), "found", *most)
     rows = []

@@ -142,7 +142,7 @@ def _claim_words(audit: Audit, claim: Claim | None, chain: MarkovChain) -> str:
 
 def _exact_words(s: Setting, unit: str) -> str:
     thing = noun(unit)
-    where = "on the traces given" if s.name == "traces" else "on data drawn from the chain"
+    where = "on all the data given" if s.name == "traces" else "on data drawn from the chain"
     now, blind = s.adversaries["filter"]["released"], s.adversaries["filter"]["nothing"]
     whole, guess = s.adversaries["smoother"]["released"], s.adversaries["smoother"]["nothing"]
     text = (
