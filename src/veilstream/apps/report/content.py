@@ -318,7 +318,7 @@ def payload(content: Content) -> dict[str, Any]:
     """JSON for the figures. No coordinates on the earth, only km from the middle; no true value if shareable."""
     states = content.artefact.states
     places = east_north_km(states) if states is not None and states.is_map else None
-    near = crowd(places) if places is not None else None
+    near = crowd(places, content.law) if places is not None else None
     points = content.artefact.points
     D, L = _found(content)
     grid = np.linspace(0, D.max() or 1.0, 200)

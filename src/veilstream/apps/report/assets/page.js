@@ -68,6 +68,7 @@
     return c.toDataURL("image/png");
   }
   function key(svg, x, y, label) {
+    x = Math.max(0, Math.min(x, svg.viewBox.baseVal.width - 162 - 7 * label.length));
     const shades = [0, 0.05, 0.25, 0.5, 1];
     shades.forEach((p, i) => {
       node(svg, "rect", { x: x + 30 * i, y, width: 30, height: 10, class: "heat-key", opacity: Math.sqrt(p) });
@@ -136,7 +137,7 @@
   // --- true, released, posterior over time ------------------------------------------------------------------
   function drawTrace(spot) {
     const row = Math.max(7, Math.min(22, 420 / n));
-    const left = n <= 48 ? Math.min(110, 14 + widest(names)) : 30;
+    const left = Math.min(124, 14 + widest(names));
     const top = 66, bottom = 40;
     const label = `The ${says} trace, what is released of it, and the adversary's posterior, over ${steps} steps.`;
     const { svg, width, height } = canvas("trace", top + bottom + row * n, label);
@@ -287,14 +288,14 @@
   function drawChannel(spot) {
     const caption = document.getElementById("channel-caption");
     caption.textContent = `Probability of each release (column) given the true state (row), averaged over what the policy remembers (${spot.channel_level}).`;
-    const left = n <= 48 ? Math.min(110, 14 + widest(names)) + 18 : 48;
+    const left = Math.min(124, 14 + widest(names)) + 18;
     const box = document.getElementById("channel"), room = Math.max(280, box.clientWidth) - left - 6;
     const cell = Math.min(30, room / Math.max(n, nY)), side = cell * n, across = cell * nY;
     // public points of a map stand in the order of the places they lie at, and are called by these
     const onMap = data.shown && data.places, order = shown.map((_, y) => y);
     if (onMap) order.sort((a, b) => points.at[a] - points.at[b]);
     const called = order.map((y) => (onMap ? names[points.at[y]] : shown[y]));
-    const foot = nY <= 48 ? 14 + 0.9 * widest(called) : 20;
+    const foot = 14 + 0.9 * widest(called);
     const { svg } = canvas("channel", 48 + side + foot + 22, caption.textContent);
     const p = bytes(spot.channel), top = 42;
     key(svg, left, 2, "probability");
