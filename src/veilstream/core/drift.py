@@ -131,4 +131,4 @@ class Sums(NamedTuple):
             return None
         R = S / N
         wide = Z95 * sqrt(max(SS - 2 * R * NS + R * R * NN, 0.0)) / N if units > 1 else 0.0
-        return Interval(R, R - wide, R + wide)
+        return Interval(R, max(R - wide, 0.0), R + wide)  # of bits and distances, which are never negative

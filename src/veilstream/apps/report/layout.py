@@ -25,9 +25,9 @@ def east_north_km(states: StateSpace, points: StateSpace | None = None) -> NDArr
 
 
 def crowd(places: NDArray[np.float64], law: NDArray[np.float64]) -> NDArray[np.bool_] | None:
-    """The places in the crowded middle, if most are there and it is a small part of the map; law: each one's share of time.
+    """The places in the crowded middle, if most are there and it is a small part of the map.
 
-    The middle is moved, where it must be, so that the most visited place is among them.
+    law: the share of time of each. The middle is moved, where it must be, so that the most visited place is among them.
     """
     for middle in (np.zeros(2), places[law.argmax()]):
         far = np.abs(places - middle).max(1)
