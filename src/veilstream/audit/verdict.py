@@ -197,8 +197,10 @@ def _span(v: Interval | None, sign: str = "") -> str:
 
 def _against_words(own: Audited, other: Audited, unit: str, of: str) -> str:
     a, b = (p.settings[-1].adversaries["filter"]["released"] for p in (own, other))
-    found = [p.settings[0].leakage.value if p.leakage is None else p.leakage for p in (own, other)]
-    more = f"{found[1] / found[0]:.1f} times as much" if found[0] > 1e-6 else f"{found[1]:.3g} bits per step"
+    seen = own.settings[0].leakage
+    ours, theirs = (p.settings[0].leakage.value if p.leakage is None else p.leakage for p in (own, other))
+    known = ours > 1e-6 and (own.leakage is not None or seen.low > seen.value / 2)  # well enough for a ratio
+    more = f"{theirs / ours:.1f} times as much" if known else f"{theirs:.3g} bits where this policy leaks {ours:.2g}"
     return (
         f"At the same mean error in the long run ({own.distortion:.3g} {of or 'units'}) {other.name} leaks {more}, and "
         f"an adversary identifies the {noun(unit)} in {b.top1:.0%} of steps instead of {a.top1:.0%}."

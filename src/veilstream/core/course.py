@@ -69,7 +69,10 @@ class OnCourse:
         if len(numbers) < len(names):
             return None
         felt, felt_se, bits, bits_se, copies = numbers
-        return cls(felt, felt_se, bits, bits_se, int(copies), truth=number_in(told.get("truth")))
+        rungs = told.get("rungs")
+        shares = tuple(number_in(v) or 0.0 for v in rungs) if isinstance(rungs, list) else ()
+        charged, moves, truth = (number_in(told.get(k)) for k in ("charged", "moves", "truth"))
+        return cls(felt, felt_se, bits, bits_se, int(copies), None, charged, shares, moves or 0.0, truth)
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,17 +68,17 @@ class LimitCheck:
         """One sentence: the verdict, what was asked, what came out on later data."""
         seen, verdict = self.seen, self.verdict
         near = verdict is Verdict.KEPT and seen is not None and seen.high > self.limit
-        head = f"Limit {verdict}{f' within {TOLERANCE:.0%}' if near else ''}: asked {self.asked}; on later data"
+        head = f"Limit {verdict}{f' within {TOLERANCE:.0%}' if near else ''}. Asked: {self.asked}; on later data"
         if seen is None:
-            return f"{head} nothing was measured."
-        found = f"{head} ({counted(self.units, self.of.removesuffix('s'))}) {span(seen)}"
+            return f"{head}: nothing was measured."
+        found = f"{head} ({counted(self.units, self.of.removesuffix('s'))}): {span(seen)}"
         found += f"{self.unit} of steps beyond it" if self.every_step else f" {self.unit}".rstrip()
         if verdict is not Verdict.NOT_SHOWN:
             return f"{found}."
         where, end = ("above", "reaches below") if self.above else ("within", "reaches beyond")
         if self.units < LEAST_UNITS:
-            return f"{found}: {where} the limit, but fewer than {LEAST_UNITS} {self.of} show nothing."
-        return f"{found}: its mean is {where} the limit, its interval {end} it."
+            return f"{found}, {where} the limit, but fewer than {LEAST_UNITS} {self.of} show nothing."
+        return f"{found}; its mean is {where} the limit, its interval {end} it."
 
     def to_json(self) -> dict[str, Any]:
         seen = None if self.seen is None else self.seen.to_json()
