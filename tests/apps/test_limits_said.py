@@ -144,7 +144,7 @@ def test_the_fleet_page_says_it_first_and_has_a_column(broken):
     assert row["limits"][0]["later"]["value"] == pytest.approx(solved["held_out"]["raw_distortion"]["value"], rel=0.2)
     assert row["leakage_share"] == pytest.approx(row["raw_leakage"] / row["raw_truth"])
     page = (out / "index.html").read_text(encoding="utf-8")
-    assert [t for kind, t in text_of(out / "index.html") if "headline" in kind][0] == told["limit_words"]
+    assert next(t for kind, t in text_of(out / "index.html") if "headline" in kind) == told["limit_words"]
     assert ">broken: at most 0.1 kWh off on average<" in page and ">stands<" not in page
     assert "Limits on later data" in page
 

@@ -92,7 +92,7 @@
       node(svg, "text", { x: m.left - 6, y: Y(t) + 4, "text-anchor": "end", class: "soft" }, t);
     }
     for (const t of ticks(reach, width < 500 ? 4 : 8))
-      node(svg, "text", { x: X(t), y: height - m.bottom + 17, "text-anchor": "middle", class: "soft" }, t);
+      node(svg, "text", { x: X(t), y: height - m.bottom + 17, "text-anchor": X(t) > width - 3.6 * `${t}`.length ? "end" : "middle", class: "soft" }, t);
     node(svg, "line", { x1: m.left, x2: width - m.right, y1: Y(0), y2: Y(0), class: "axis" });
     node(svg, "text", { x: (m.left + width) / 2, y: height - 8, "text-anchor": "middle" }, `mean distortion in the long run${data.unit ? ` (${data.unit})` : ""}`);
     node(svg, "text", { transform: `translate(14 ${(m.top + height - m.bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, "leakage (bits per step)");
