@@ -15,7 +15,8 @@ from veilstream.core.clock import Clock
 from veilstream.core.cyclic import CyclicChain
 from veilstream.core.feedback import Feedback
 from veilstream.core.ladder import Ladder
-from veilstream.core.problem import Problem
+from veilstream.core.meter import Streams
+from veilstream.core.problem import Problem, leakage, posterior
 from veilstream.core.release import Mechanism
 from veilstream.core.window import WindowPolicy
 from veilstream.gateway.kept import StoreError
@@ -182,16 +183,18 @@ def test_the_excess_is_in_no_message_and_no_public_column(tmp_path):
     assert outs[0] == outs[1]
 
 
-def test_a_new_stream_owes_what_the_proof_says_and_a_gap_too(tmp_path):
+def test_a_new_stream_is_charged_by_the_filter_and_never_more_than_its_states_can_reveal(tmp_path):
     art = ladder_file(tmp_path / "p.veil")
     with core_of(art, uniforms=uniforms_of(2)) as core:
-        meter = core.spaces[""].mechanism.meter
+        chain, rung = art.problem.chain, art.policy.policies[1]
         [first] = core.process([Reading("ann", 0, 0, 3.0)]).outcomes
-        assert first.release.leaked_bits == pytest.approx(meter.start_bits(np.array([0]))[0] + meter.rates[1], abs=1e-5)
+        assert first.release.leaked_bits == pytest.approx(leakage(chain.initial, rung.channel(rung.start())), abs=1e-5)
+        assert first.release.leaked_bits <= np.log2(len(chain))
         [second] = core.process([Reading("ann", 3, 3, 3.0)]).outcomes  # two steps missed, no boundary
+        a, y = rung.channel(rung.start()), int(first.release.released)
+        b = chain.later(posterior(chain.initial[None], a[None], np.array([y])), 3)[0]
         added = second.release.leaked_bits - first.release.leaked_bits
-        memory = np.array([art.policy.shared])
-        assert added == pytest.approx(meter.gap_bits(memory, 2, np.array([1]))[0] + meter.rates[1], abs=1e-5)
+        assert added == pytest.approx(leakage(b, rung.channel(rung.update(rung.start(), y))), abs=1e-5)
 
 
 def test_without_a_ladder_there_is_no_rung(tmp_path):
@@ -210,18 +213,15 @@ def moves_as_the_rule_says(given, out):
 
 
 def bits_as_the_meter_says(art, out):
-    """Whether the totals of one stream are those of its rungs and moves, phase by phase."""
-    meter, total, last = Mechanism(art.policy, art.problem).meter, None, None
+    """Whether the totals of one stream without gaps are those of its releases and moves."""
+    mechanism = Mechanism(art.policy, art.problem)
+    s, last = mechanism.start(1, out[0]["t"]), None
     for o in out:
-        step, shared = np.array([o["t"]]), art.policy.shared
-        m = art.policy.policies[0].at(np.zeros(1, np.int64), art.problem.chain.phase(step))
-        memory = o["rung"] * shared + m
-        if total is None:
-            total = meter.start_bits(step)[0]
-        elif o["t"] // EVERY > (o["t"] - 1) // EVERY:
-            total += meter.move_bits(last * shared + m, memory)[0]
-        total, last = total + meter.read(None, memory, None, step)[0][0], o["rung"]
-        if abs(total - o["leaked_bits"]) > 1e-4:
+        if last is not None and o["t"] // EVERY > last // EVERY:
+            bits, belief = mechanism.meter.move(s, art.policy.with_index(s.memory, o["rung"]), np.array([1]))
+            s = Streams(art.policy.with_index(s.memory, o["rung"]), belief, s.total + bits, s.step)
+        s, last = mechanism.after(s, mechanism.look(s), np.array([int(o["released"])])), o["t"]
+        if abs(s.total[0] - o["leaked_bits"]) > 1e-4:
             return False
     return True
 

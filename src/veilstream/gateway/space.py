@@ -15,7 +15,8 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.cyclic import CyclicChain
 from veilstream.core.feedback import Excess
 from veilstream.core.histories import BLIND
-from veilstream.core.release import SILENT, Mechanism, MeterName, Streams
+from veilstream.core.meter import Streams
+from veilstream.core.release import SILENT, Mechanism, MeterName
 from veilstream.core.uniforms import Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.drift import Watch
@@ -202,8 +203,7 @@ class Space:
         now = Streams(
             np.frombuffer(memory, self._memory.dtype).reshape(-1, *self._memory.shape[1:]),
             np.frombuffer(belief).reshape(len(streams), *self._belief.shape[1:]),
-            np.array([s.total for s in streams])
-            + np.where([s.memory is None for s in streams], self.mechanism.meter.start_bits(step), 0),
+            np.array([s.total for s in streams]),
             step,
         )
         if self.mechanism.clock is not None:  # how a stream starts depends on the hour
