@@ -7,12 +7,14 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from real_data import GEOLIFE, needs_geolife
+import veilstream as vs
+from real_data import GEOLIFE, ROOT, needs_geolife
 from veilcli import veil
+from veilstream.apps.cli.headline import Guess
 from veilstream.data.synthetic import household
+from veilstream.solvers import solve
 
 WEEK, WEEKS = 336, 33
-VERDICTS = ("broken", "not shown to be kept", "kept")
 
 
 class Text(HTMLParser):
@@ -161,3 +163,34 @@ def test_of_real_people_too(tmp_path, user, expected):
     assert solved["limit_verdict"] == audited["limit_verdict"] == expected
     assert audited["raw_distortion"] == pytest.approx(solved["raw_distortion"], rel=1e-6)
     assert solved["limits"][0]["later"]["value"] > 0.75 and any("lies above it" in w for w in solved["warnings"])
+
+
+@pytest.mark.slow
+@needs_geolife
+def test_the_readme_says_what_real_people_give(tmp_path):
+    """Four GeoLife users at 750 m: the row of the table beside the invented commuter's."""
+    row = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| four people"))
+    _, _, laplace, myopic, identified, later, _ = (cell.strip() for cell in row.split("|"))
+    ratios, verdicts, seen, broken = {"planar-laplace": [], "myopic": []}, [], [], ""
+    for user in ("006", "008", "016", "018"):
+        solution = vs.solve(vs.fit(str(GEOLIFE / user), progress=False), avg="750m", progress=False)
+        equal = solution.problem.under(vs.Average(limit=solution.distortion))
+        for method, found in ratios.items():
+            try:
+                found.append(solve(equal, method).leakage / solution.leakage)
+            except vs.InputError:
+                assert method == "planar-laplace"
+        [check] = solution.limits
+        verdicts.append(check.verdict)
+        guess = Guess.of(solution.problem.chain, solution.policy)
+        seen.append((100 * guess.right, 100 * guess.blind))
+        if check.verdict == "broken":
+            broken = f"{check.seen.value:.2f} km [{check.seen.low:.2f}, {check.seen.high:.2f}]"
+    right, blind = zip(*seen, strict=True)
+    low, high = (100 * (f(ratios["myopic"]) - 1) for f in (min, max))
+    noise = ratios["planar-laplace"]
+    assert laplace == f"{min(noise):.1f} to {max(noise):.1f} times; for one not possible" and len(noise) == 3
+    assert myopic == f"{low:.0f} to {high:.0f} % more"
+    assert identified == f"{min(right):.0f} to {max(right):.0f} % ({min(blind):.0f} to {max(blind):.0f} %)"
+    assert (verdicts.count("broken"), verdicts.count("not shown to be kept")) == (1, 3)
+    assert later == f"[broken for 1](docs/survive.md): {broken}; not shown to be kept for 3"

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-import veilstream as vs
 from veilstream.apps.report.fit_plots import MAX_LABELS, fit_figure
 from veilstream.apps.report.layout import crowd, east_north_km
 from veilstream.data.states import StateSpace

@@ -1,7 +1,6 @@
 """A policy on recorded streams: exact where its memories are numbers, against draws and against enumeration."""
 
 import itertools
-
 from dataclasses import replace
 
 import numpy as np

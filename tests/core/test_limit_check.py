@@ -48,7 +48,7 @@ def test_few_traces_and_none_show_nothing():
     assert verdict(0.1, 0.2, 0.3, units=LEAST_UNITS - 1).verdict is Verdict.NOT_SHOWN
     assert verdict(5.0, 6.0, 7.0, units=LEAST_UNITS - 1).verdict is Verdict.NOT_SHOWN
     [nothing] = check_limits(vs.Average(limit=0.75), None, "km")
-    assert nothing.verdict is Verdict.NOT_SHOWN and "nothing was measured" in nothing.words
+    assert nothing.verdict is Verdict.NOT_SHOWN and "no later data" in nothing.words
     assert check_limits(vs.Average(weight=1.0), seen(1, 2, 3), "km") == []
     assert weakest([]) is None and limits_json([]) == {}
 

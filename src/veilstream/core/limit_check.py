@@ -68,10 +68,10 @@ class LimitCheck:
         """One sentence: the verdict, what was asked, what came out on later data."""
         seen, verdict = self.seen, self.verdict
         near = verdict is Verdict.KEPT and seen is not None and seen.high > self.limit
-        head = f"Limit {verdict}{f' within {TOLERANCE:.0%}' if near else ''}. Asked: {self.asked}; on later data"
+        head = f"Limit {verdict}{f' within {TOLERANCE:.0%}' if near else ''}. Asked: {self.asked};"
         if seen is None:
-            return f"{head}: nothing was measured."
-        found = f"{head} ({counted(self.units, self.of.removesuffix('s'))}): {span(seen)}"
+            return f"{head} there is no later data to check it on."
+        found = f"{head} on later data ({counted(self.units, self.of.removesuffix('s'))}): {span(seen)}"
         found += f"{self.unit} of steps beyond it" if self.every_step else f" {self.unit}".rstrip()
         if verdict is not Verdict.NOT_SHOWN:
             return f"{found}."
