@@ -231,7 +231,7 @@ def test_the_audit_is_in_the_page_and_a_failed_claim_is_loud(town, folder):
     assert content.audit.stands and [s.title.split(",")[0] for s in content.audit.sheets] == [
         "Who knows chain and policy",
         "Who knows chain and policy",
-        "At equal mean distortion",
+        "At equal error: bits and error in the long run",
     ]
     page = render(content)
     assert (

@@ -238,7 +238,7 @@ def test_copies_are_not_told_as_steps_and_empty_columns_not_at_all():
     one = Setting("traces", 3, 1200, Interval(1, 1, 1), Interval(0, 0, 0), 0, every, 1.0, learned, copies=40)
     audit = SimpleNamespace(policy=SimpleNamespace(settings=[one]), unit="kWh", against=[])
     exact, network = sheets(audit)
-    assert exact.title.endswith("all the data given: 3 runs, 30 steps, each released 40 times")
+    assert exact.title.endswith("all the data given: 3 runs, 30 steps scored, each released 40 times")
     assert network.head == ("learner", "sees", "nats", "top 1")
     assert [cells for cells, _ in network.rows] == [("LSTM", "1", "0.693 [0.69,0.69]", "50%")]
 

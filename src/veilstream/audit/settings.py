@@ -88,7 +88,7 @@ class Setting:
         each = f", each released {self.copies} times" if self.copies > 1 else ""
         what = "stream" if self.name == "chain" else "run" if self.cut_from is None else "piece"
         runs = "" if self.cut_from is None else f" of {counted(self.cut_from, 'run')}"
-        return f"{counted(self.traces, what)}{runs}, {self.steps // self.copies:,} steps{each}"
+        return f"{counted(self.traces, what)}{runs}, {self.steps // self.copies:,} steps scored{each}"
 
     @property
     def on_releases(self) -> list[Learned]:

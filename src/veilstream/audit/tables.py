@@ -90,7 +90,8 @@ def _kept(cells: tuple[str, ...], told: list[bool]) -> tuple[str, ...]:
 
 def _against(found: Audit) -> Sheet:
     unit = found.unit
-    head = ["policy", "bits", f"mean {found.cost_unit}", "data", "at release, nats", "top 1", f"error {unit}"]
+    far = f"{found.cost_unit} off".strip()
+    head = ["policy", "bits", far, "data", "at release, nats", "top 1", f"error {unit}"]
     if any(s.on_releases for s in found.policy.settings):
         head.append("learned")
     rows = []
@@ -100,8 +101,8 @@ def _against(found: Audit) -> Sheet:
             best = min(setting.on_releases, key=lambda v: v.cross_entropy.value, default=None)
             cells = (
                 one.name,
-                f"{setting.leakage.value:.4f}",
-                f"{setting.distortion.value:.3g}",
+                "" if one.leakage is None else f"{one.leakage:.4f}",
+                f"{one.distortion:.3g}",
                 setting.name,
                 _span(m.cross_entropy.scaled(NATS)),
                 f"{m.top1:.0%}",
@@ -109,4 +110,8 @@ def _against(found: Audit) -> Sheet:
                 f"{best.cross_entropy.value * NATS:.3f}" if best else "",
             )
             rows.append((cells[: len(head)], one is found.policy))
-    return Sheet("At equal mean distortion", tuple(h.strip() for h in head), rows)
+    return Sheet(
+        "At equal error: bits and error in the long run, then what the adversary gets",
+        tuple(h.strip() for h in head),
+        rows,
+    )

@@ -43,6 +43,7 @@ class Row:
     laplace: Solution
     right: float
     right_se: float
+    blind: float  # without any release
 
     @property
     def file(self) -> str:
@@ -168,7 +169,7 @@ def show(chain: MarkovChain, rows: list[Row], out: Path, report: Path, picture: 
     console.print(
         "[dim]off by: on average, at most; bits per step, ours computed exactly for the fitted chain; identified: "
         "how often an adversary who knows chain and policy says the right place (without any release in "
-        f"{100 * chain.stationary.max():.0f} %); estimates have 95 % intervals[/]"
+        f"{100 * rows[0].blind:.0f} %); estimates have 95 % intervals[/]"
     )
     drawn = f"the picture is {picture}" if picture else "no picture: pip install 'veilstream[plot]'"
     console.print(

@@ -8,7 +8,6 @@ from typing import Any
 from veilstream.apps.report.points import guessed
 from veilstream.core.chain import MarkovChain
 from veilstream.core.policy import Policy
-from veilstream.data.card import commonest
 from veilstream.solvers.solution import Solution
 from veilstream.units import off
 
@@ -28,7 +27,7 @@ class Guess:
         """Estimated on data drawn from the chain; None where that would take long."""
         if len(chain) > MOST_STATES:
             return None
-        return cls(*guessed(chain, policy, seed), commonest(chain))
+        return cls(*guessed(chain, policy, seed))
 
     def to_json(self) -> dict[str, Any]:
         return {"hit_rate": self.right, "hit_rate_se": self.right_se, "hit_rate_blind": self.blind}

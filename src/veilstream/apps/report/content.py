@@ -33,7 +33,7 @@ from veilstream.core.information import Array
 from veilstream.core.limit_check import LimitCheck
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Both, Instantaneous, Problem
-from veilstream.data.card import commonest, newest_symbol_chain
+from veilstream.data.card import newest_symbol_chain
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 from veilstream.solvers import curve, default_weights
@@ -107,7 +107,7 @@ class Content:
     @property
     def blind(self) -> float:
         """How often an adversary who sees no release is right."""
-        return commonest(self.artefact.chain)
+        return self.own.example.blind
 
     @property
     def thing(self) -> str:

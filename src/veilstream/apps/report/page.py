@@ -100,7 +100,7 @@ def _example(content: Content) -> str:
     steps = len(content.path)
     if content.options.shareable:
         return f"The liveliest {steps} steps of a trace drawn from the chain; no recorded data."
-    return f"The liveliest {steps} steps of the recorded data, released afresh at each operating point."
+    return f"The liveliest {steps} steps of the data given, released afresh at each operating point."
 
 
 def _baselines(content: Content) -> str:

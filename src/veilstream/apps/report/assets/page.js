@@ -80,7 +80,7 @@
 
   // --- the curve ------------------------------------------------------------------------------------------
   function drawCurve(spot, index) {
-    const label = `Leakage against mean distortion. Chosen: ${number(spot.d)}${unit}, ${number(spot.l)} bits per step.`;
+    const label = `Leakage against mean error. Chosen: ${number(spot.d)}${unit}, ${number(spot.l)} bits per step.`;
     const { svg, width, height } = canvas("curve", (w) => Math.min(400, Math.max(290, w * 0.42)), label);
     const m = { left: 54, right: 14, top: 52, bottom: 44 };
     const reach = 1.06 * Math.max(...data.curve.d, ...data.spots.map((s) => s.d), 1e-9);
@@ -94,7 +94,7 @@
     for (const t of ticks(reach, width < 500 ? 4 : 8))
       node(svg, "text", { x: X(t), y: height - m.bottom + 17, "text-anchor": X(t) > width - 3.6 * `${t}`.length ? "end" : "middle", class: "soft" }, t);
     node(svg, "line", { x1: m.left, x2: width - m.right, y1: Y(0), y2: Y(0), class: "axis" });
-    node(svg, "text", { x: (m.left + width) / 2, y: height - 8, "text-anchor": "middle" }, `mean distortion in the long run${data.unit ? ` (${data.unit})` : ""}`);
+    node(svg, "text", { x: (m.left + width) / 2, y: height - 8, "text-anchor": "middle" }, `mean error in the long run${data.unit ? ` (${data.unit})` : ""}`);
     node(svg, "text", { transform: `translate(14 ${(m.top + height - m.bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, "leakage (bits per step)");
     node(svg, "line", { x1: m.left, x2: width - m.right, y1: Y(data.truth), y2: Y(data.truth), class: "axis", "stroke-dasharray": "2 4" });
     node(svg, "text", { x: width - m.right, y: Y(data.truth) - 5, "text-anchor": "end", class: "soft halo" }, `the truth: ${number(data.truth)}`);
