@@ -85,6 +85,13 @@ def test_a_share_of_readings_may_lie_beyond_a_limit_at_every_step_where_that_was
     assert check(0.012, 0.005, 0.02).verdict is Verdict.NOT_SHOWN
 
 
+def test_a_step_in_a_billion_breaks_no_limit_but_one_in_a_thousand_does():
+    for value, expected in ((2e-11, Verdict.KEPT), (1e-3, Verdict.BROKEN)):
+        later = HeldOut(17, "traces", NONE, NONE, NONE, Interval(value, 0.0, 2 * value))
+        [check] = check_limits(vs.Instantaneous(6.0), later, "km")
+        assert check.verdict is expected and "e-" not in check.words
+
+
 def test_a_budget_is_about_bits():
     later = HeldOut(17, "traces", NONE, NONE, Interval(0.2, 0.15, 0.25))
     [check] = check_limits(vs.Budget(0.1), later, "km")

@@ -108,7 +108,9 @@ def check_limits(
             seen = None if later is None else later.leakage
             found.append(LimitCheck(f"at most {part.bits:.4g} {BITS}", part.bits, BITS, seen, *many))
         elif isinstance(part, Instantaneous):
-            seen = None if later is None or later.beyond is None else later.beyond.scaled(100)
+            share = None if later is None else later.beyond
+            if share is not None:  # less than one step in a million is none
+                seen = Interval(*(round(100 * v, 4) for v in (share.value, share.low, share.high)))
             most = f", in {1 - beyond:.4g} of the readings of each state" if beyond else ""
             asked = f"{part.told(unit)}{most}".replace("<=", "at most")
             found.append(LimitCheck(asked, 100 * beyond, " %", seen, *many, True))
