@@ -15,13 +15,14 @@ bit of the move.) Each of these charges holds whatever moves have revealed, at e
 
              because z_t+1 is drawn from P(z_t, .) whatever the past has revealed. The last two terms are paid on
              entering, log2(5) bits at every move; a gap of k steps adds max (P^k h_i - h_i).
-*truth*      Releases and moves reveal no more than the readings do. Entering, from the filter alone, pays for all that
+*truth*      Releases and moves reveal no more than the readings do. Entering, before any potential, pays for all that
              they have been spared so far; then a step costs what the true state would, and moves nothing.
 
 Outside the filter b moves by P alone. Which charge is in force depends on steps, rungs and these numbers, all public. A
-move leads to the filter where the doubt is small, else to the potential where the price has been saved (over what the
-truth would have been charged), else to the truth; and on the potential it waits until it has been saved. A gap that
-leaves little doubt leads back to the filter.
+move leads to the filter where the doubt is small, else to the potential where staying, which a move may turn out to be,
+can be paid from what has been saved so far (over what the truth would have been charged), else to the truth. On the
+potential only the bottom rung is gone to whatever it costs: the limit rests on that; other ways are open where they can
+be paid. A gap that leaves little doubt leads back to the filter.
 """
 
 from collections.abc import Callable
@@ -33,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.chain import MarkovChain
-from veilstream.core.feedback import MOVE_BITS, WAYS
+from veilstream.core.feedback import MOVE_BITS
 from veilstream.core.information import Array, Index, dot, entropy
 from veilstream.core.meter import Streams
 from veilstream.core.phased import Phased
@@ -42,6 +43,7 @@ from veilstream.core.potential import Proof, Rung
 from veilstream.core.problem import leakage, output_law, posterior
 
 MOST_DOUBT = 0.5  # bits: steps cost at most 2^0.5 times what the filter says, or another charge is taken
+NO_DOUBT = 0.05  # bits: so little that a stream that has saved nothing goes by the filter all the same
 KEPT = 4096  # gaps and pairs of phases whose bits are kept
 FILTER, POTENTIAL, TRUTH = 0.0, 1.0, 2.0
 
@@ -55,6 +57,7 @@ class Account(NamedTuple):
     doubt: Array  # n: d
     charge: Array  # n: FILTER, POTENTIAL or TRUTH
     truth: Array  # n: bits that the true states would have been charged so far
+    sound: Array  # n: 1 while that is no estimate, and bounds what they reveal: until the potential is first used
 
     @classmethod
     def of(cls, packed: Array) -> "Account":
@@ -86,7 +89,7 @@ class Charge:
 
     def start(self, step: Index) -> Array:
         b, none = self.chain.initial_at(step), np.zeros(len(step))
-        return Account(b, b, none, none, none + FILTER, none).packed()
+        return Account(b, b, none, none, none + FILTER, none, none + 1).packed()
 
     def used(self, belief: Array, a: Array | None) -> Array | None:
         return a
@@ -153,9 +156,7 @@ class Charge:
             return bits, gone.packed()
         doubt = np.minimum(self._each(self._doubt, k, s.step)[:, 0], np.where(now.charge == FILTER, now.doubt, np.inf))
         back, potential = unsure & (doubt <= MOST_DOUBT), now.charge == POTENTIAL
-        back &= (now.charge != TRUTH) | (
-            np.exp2(doubt) * self.rates[self.rungs.index(s.memory)] <= self.chain.entropy_rate
-        )
+        back &= (now.charge != TRUTH) | (doubt <= NO_DOUBT)
         gap = np.take_along_axis(self._each(self._gap, k, s.step), self.rungs.index(s.memory)[:, None], -1)[:, 0]
         bits[potential & ~back] = gap[potential & ~back]
         return bits, gone.where(back, charge=FILTER, doubt=doubt).packed()
@@ -164,22 +165,24 @@ class Charge:
         return self.skip(s, 1)
 
     def move(self, s: Streams, to: Memory, since: Index) -> tuple[Array, Array]:
-        now, rung, phase = Account.of(s.belief), self.rungs.index(s.memory), self.chain.phase(s.step)
+        now, phase = Account.of(s.belief), self.chain.phase(s.step)
+        rung, goal = self.rungs.index(s.memory), self.rungs.index(to)
         saved, doubt = np.maximum(now.truth - s.total, 0), np.empty(len(since))
         for k in np.unique(since).tolist():
             here = since == k
             doubt[here] = self._each(self._doubt, k, s.step[here] - k)[:, 0]
         h = self.proof.potential[rung, s.memory % self.rungs.shared]
         enter = np.exp2(now.doubt) * (dot(now.prior, h) - self.h.min())
-        price = np.where(now.charge == POTENTIAL, 0, enter) + MOVE_BITS
-        ways = [self.rungs.index(self.rungs.moved(s.memory, np.full_like(rung, way))) for way in WAYS]
-        dearest = np.max([self.change_bits[rung, other, phase] for other in ways], axis=0)
-        free, little = now.charge == TRUTH, (doubt <= MOST_DOUBT) & (saved >= MOVE_BITS)
-        paid, waits = price + dearest <= saved, np.where(now.charge == POTENTIAL, np.inf, saved)
-        change = self.change_bits[rung, self.rungs.index(to), phase]
-        bits = np.select([free, little, paid], [0, MOVE_BITS, price + change], waits)
-        charge = np.select([free, little, paid], [TRUTH, FILTER, POTENTIAL], TRUTH)
-        return bits, now._replace(charge=charge, doubt=np.where(little & ~free, doubt, 0.0)).packed()
+        stay = np.where(now.charge == POTENTIAL, 0, enter) + MOVE_BITS
+        change = stay + self.change_bits[rung, goal, phase]
+        closed = np.where(rung == 0, stay > saved, (change > saved) & (goal != 0) & (goal != rung))
+        free, spent = (now.charge == TRUTH) | (now.age == 0), (now.sound == 1) & (saved < stay)
+        little = (doubt <= MOST_DOUBT) & ((saved >= MOVE_BITS) | (doubt <= NO_DOUBT) | (now.sound == 0))
+        alone = np.where(spent, np.minimum(MOVE_BITS, saved), MOVE_BITS)
+        bits = np.select([free, little, spent], [0, alone, saved], np.where(closed, np.inf, change))
+        charge = np.select([free, little, spent], [now.charge, FILTER, TRUTH], POTENTIAL)
+        doubt = np.where((charge == FILTER) & ~free, doubt, now.doubt * free)
+        return bits, now._replace(charge=charge, doubt=doubt, sound=now.sound * (charge != POTENTIAL)).packed()
 
     @property
     def entry_bits(self) -> float:

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 
 from veilstream.core.capacity import CapacityMeter
 from veilstream.core.chain import MarkovChain, draw
-from veilstream.core.feedback import WAYS, Excess
+from veilstream.core.feedback import BOTTOM, DOWN, HALF, STAY, UP, WAYS, Excess
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.information import Array, Index
 from veilstream.core.meter import (
@@ -114,17 +114,21 @@ class Mechanism:
     def move(self, s: Streams, account: Excess) -> Streams:
         """The public moves of streams that passed a boundary since their last release.
 
-        The account is private, and leaves through these moves alone. There are none beyond the ceiling, nor any that
-        the meter has no price for (infinite): whether one is made is public, so the dearest that could be counts.
+        The account is private, and leaves through these moves alone. A way beyond the ceiling, or that the meter has no
+        price for (infinite), is not open, and the next one towards staying is taken instead; which ones are is public.
         """
         due, since = account.rule.passed(account.last, s.step), s.step - account.last
         if not due.any():
             return s
-        ways = [self.policy.moved(s.memory, np.full(len(due), way)) for way in WAYS]
-        dearest = s.total + np.max([self.meter.move(s, to, since)[0] for to in ways], axis=0)
-        due = due & (dearest < (np.inf if self.ceiling is None else self.ceiling))
-        memory = self.policy.moved(s.memory, account.way(due, self.policy.rung(s.memory)))
-        bits, belief = self.meter.move(s, memory, since)
+        to = [self.policy.moved(s.memory, np.full(len(due), way)) for way in WAYS]
+        priced = [self.meter.move(s, memory, since) for memory in to]
+        open = [s.total + bits < (np.inf if self.ceiling is None else self.ceiling) for bits, _ in priced]
+        due = due & open[STAY]
+        way = account.way(due, self.policy.rung(s.memory))
+        for closed, other in ((BOTTOM, HALF), (HALF, DOWN), (DOWN, STAY), (UP, STAY)):
+            way = np.where((way == closed) & ~open[closed], other, way)
+        bits, memory = np.choose(way, [bits for bits, _ in priced]), np.choose(way, to)
+        belief = np.stack([belief for _, belief in priced])[way, np.arange(len(way))]
         belief = np.where(due[:, None], belief, s.belief)
         return Streams(memory, belief, s.total + np.where(due, bits, 0), s.step)
 
