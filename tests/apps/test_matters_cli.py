@@ -146,4 +146,4 @@ def test_a_report_of_a_zero_one_distortion_counts_steps(folder):
     said = veil("report", folder / "z.veil", "--data", folder / "meter.csv", *few).stdout
     assert "identifies the level in" in said and "on your recorded data releases are wrong in 30 % of steps and" in said
     page = (folder / "z.html").read_text()
-    assert '"levels_in":"kWh"' in page and "wrong in 30 % of steps (" in page and "% off" not in page
+    assert '"levels_in":"kWh"' in page and "wrong in 30 % of steps" in page and "% off" not in page

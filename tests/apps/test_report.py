@@ -288,7 +288,7 @@ def test_what_is_felt_on_the_record_is_said_first_at_every_point(felt_town):
         assert spot.felt == pytest.approx(course.felt(spot.point.policy))
         assert spot.record.bits >= 0
     page = render(content)
-    assert f"<dt>on your recorded data</dt><dd>{own.felt:.3g} km off on average" in page
+    assert f"on your recorded data releases are {own.felt:.3g} km off on average" in page
     assert f"\nOn your recorded data a release was {own.felt:.3g} km" in content.audit.words
 
 

@@ -189,7 +189,6 @@ def _strips(rows: Sequence[dict[str, Any]]) -> str:
     units = [r["unit"] for r in rows]
     figures: list[tuple[str, str, str, Callable[[float], str], Sequence[dict[str, Any]]]] = [
         ("leakage", "bits per step on recorded data", "raw_leakage", number, rows),
-        ("leakage", "bits per step in the long run", "leakage", number, rows),
         ("leakage", "of what the truth reveals", "leakage_share", lambda v: f"{v:.1%}", rows),
         ("entropy rate", "bits per step if nothing were hidden", "entropy_rate", number, rows),
         ("gap to the best possible", "proved", "gap", lambda v: f"{v:.2%}", rows),
@@ -199,7 +198,6 @@ def _strips(rows: Sequence[dict[str, Any]]) -> str:
         own = [r for r in rows if r["unit"] == unit]
         show = lambda v, unit=unit: f"{v:.3g} {unit}".strip()  # noqa: E731
         figures.append(("error", f"{unit or 'units'}, on recorded data", "raw_distortion", show, own))
-        figures.append(("error", f"{unit or 'units'}, in the long run", "distortion", show, own))
     cells = "".join(
         f"<div><h3>{escape(title)} <small>{escape(what)}</small></h3>{drawn}</div>"
         for title, what, name, show, which in figures

@@ -60,7 +60,7 @@ def render(content: Content) -> str:
         "day": day_part(content.problem, content.own.point.policy, content.unit),
         "baselines": _baselines(content),
         "audit": _audit(content.audit),
-        "card": pairs([*words.felt_row(content), *content.card]) or "<p>No data was given.</p>",
+        "card": pairs(content.card) or "<p>No data was given.</p>",
         "account": _account(content),
         "levels": pairs([(str(k), v) for k, v in words.LEVELS.items()]),
         "unsaid": "".join(f"<li>{escape(s)}</li>" for s in words.UNSAID),

@@ -47,22 +47,6 @@ def amount(content: Content, value: float) -> str:
     return f"{value:.3g} {content.unit}".strip()
 
 
-def felt_row(content: Content) -> list[tuple[str, str]]:
-    """For the card: the recorded data first, the long run beside it."""
-    own = content.own
-    if own.record is None:
-        return []
-    record, long = own.record, amount(content, own.point.distortion)
-    bits = f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included"
-    return [
-        (
-            "on your recorded data",
-            f"{off(f'{record.felt:.3g}', content.unit)} ({long} in the chain's long run); {bits} "
-            f"({number(own.point.leakage)} in the long run)",
-        )
-    ]
-
-
 def verdict(content: Content) -> tuple[str, list[str]]:
     """A headline, and the sentences that back it, each with its guarantee level; the limits stand before it."""
     own, truth = content.own, content.artefact.chain.entropy_rate
