@@ -389,10 +389,10 @@ def _found(content: Content) -> tuple[Array, Array]:
 
 
 def _r(value: Any) -> Any:
-    """Five digits are enough for a picture."""
+    """Five digits are enough for a picture; a figure that is said keeps those that decide how it is rounded."""
     if np.ndim(value) == 0:
-        return float(f"{float(value):.5g}")
-    return [_r(v) for v in np.asarray(value)]
+        return float(f"{float(value):.9g}")
+    return [_r(v) if np.ndim(v) else float(f"{v:.5g}") for v in np.asarray(value)]
 
 
 def _bytes(probabilities: Array) -> str:

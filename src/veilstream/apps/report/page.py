@@ -21,7 +21,7 @@ from veilstream.audit.tables import LEGEND
 PRIVATE = "PRIVATE: this page shows recorded traces. Do not pass it on; veil report --shareable makes one you can."
 SHAREABLE = (
     "Shareable: no recorded trace is in this page; its example was drawn from the chain. "
-    "It does show the model: states, their distances, and how often each is visited."
+    "It does show the model (states, their distances, how often each is visited) and what later data gave, in numbers."
 )
 PLAIN = {
     "versions": "made with",
