@@ -9,7 +9,7 @@ import veilstream as vs
 from enumerated import enumerated
 from oracles import random_chain
 from veilstream.core.by_clock import ClockPolicy
-from veilstream.core.charge import MOST_DOUBT, Account, Charge, projective_diameter
+from veilstream.core.charge import MOST_DOUBT, Charge, MeterState, projective_diameter
 from veilstream.core.clock import Clock
 from veilstream.core.course import Course
 from veilstream.core.cyclic import CyclicChain
@@ -165,7 +165,7 @@ def saved(request, monkeypatch):
         start = Charge.start
 
         def rich(self, step):
-            return Account.of(start(self, step))._replace(truth=np.full(len(step), 1e6)).packed()
+            return MeterState.of(start(self, step))._replace(truth=np.full(len(step), 1e6)).packed()
 
         monkeypatch.setattr(Charge, "start", rich)
     return request.param
@@ -285,8 +285,8 @@ def test_a_move_after_a_long_gap_costs_its_own_bits_and_one_without_a_gap_the_po
     apart = [projective_diameter(np.linalg.matrix_power(chain.transition, k)) for k in (2, 201)]
     assert apart[0] > MOST_DOUBT > apart[1]
     [by_filter, belief], [dear, _] = (meter.move(m, m.memory, np.full(3, k)) for m, k in ((far, 201), (near, 2)))
-    assert by_filter == pytest.approx(np.full(3, MOVE_BITS)) and (Account.of(belief).doubt <= MOST_DOUBT).all()
-    truth = Account.of(near.belief).truth - near.total
+    assert by_filter == pytest.approx(np.full(3, MOVE_BITS)) and (MeterState.of(belief).doubt <= MOST_DOUBT).all()
+    truth = MeterState.of(near.belief).truth - near.total
     assert dear == pytest.approx(truth) if saved == "little saved" and (truth < 6).all() else (dear > MOVE_BITS).all()
 
 

@@ -15,7 +15,8 @@ from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Problem
 from veilstream.core.release import check_fits
 from veilstream.errors import InputError
-from veilstream.solvers import Point, solve
+from veilstream.solvers import solve
+from veilstream.solvers.solution import mean_distortion
 
 MAX_CELLS = 30_000_000  # numbers in one array of beliefs
 
@@ -60,7 +61,7 @@ def under_audit(
         data = release(policy, paths, copies, options.seed + 1, what.first)
         start = max(options.lookbacks)
         settings.append(examine(what, policy, data, "traces", start, options, within(progress, half, 1)))
-    return Audited(name, claimed, Point.of(what.problem, policy).distortion, settings)
+    return Audited(name, claimed, mean_distortion(what.problem, policy), settings)
 
 
 @dataclass(frozen=True, eq=False)

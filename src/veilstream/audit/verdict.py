@@ -14,12 +14,11 @@ from veilstream.core.information import entropy
 from veilstream.core.interval import Z95, Interval
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
-from veilstream.core.steady import holds_all, long_run
+from veilstream.core.steady import holds_all
 from veilstream.errors import InputError
-from veilstream.solvers.solution import Level
+from veilstream.solvers.solution import SURE, Level, Point
 from veilstream.units import noun
 
-SURE = 3.3  # standard errors from which a claim is contradicted: once in 2000 audits by chance
 SLACK = 0.005  # of the claim
 
 
@@ -52,9 +51,10 @@ def claim_of(provenance: Mapping[str, Any], problem: Problem, policy: Policy) ->
         )
     if policy.law_steps(problem.chain) is None:
         return None
-    steady, once = long_run(problem, policy)
-    bound = not holds_all(problem.chain, policy)
-    return Claim(*steady, max(most if once is None else once, 0.0), str(Level.COMPUTED), bound=bound)
+    own = Point.of(problem, policy)
+    once = most if own.startup_bits is None else own.startup_bits
+    bound = own.level is not Level.ESTIMATED and not holds_all(problem.chain, policy)
+    return Claim(own.leakage, own.distortion, max(once, 0.0), str(own.level), own.leakage_se or 0.0, bound)
 
 
 def _number(said: Mapping[str, Any], key: str) -> float | None:

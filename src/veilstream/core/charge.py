@@ -48,7 +48,7 @@ KEPT = 4096  # gaps and pairs of phases whose bits are kept
 FILTER, POTENTIAL, TRUTH = 0.0, 1.0, 2.0
 
 
-class Account(NamedTuple):
+class MeterState(NamedTuple):
     """What the meter knows of n streams, in one array (`packed`)."""
 
     prior: Array  # n x |Z|: b, of the next state
@@ -60,14 +60,14 @@ class Account(NamedTuple):
     sound: Array  # n: 1 while that is no estimate, and bounds what they reveal: until the potential is first used
 
     @classmethod
-    def of(cls, packed: Array) -> "Account":
+    def of(cls, packed: Array) -> "MeterState":
         Z = packed.shape[1] // 2 - 2
         return cls(packed[:, :Z], packed[:, Z : 2 * Z], *packed[:, 2 * Z :].T)
 
     def packed(self) -> Array:
         return np.concatenate([self.prior, self.last, np.stack(self[2:], -1)], -1)
 
-    def where(self, which: NDArray[np.bool_], **new: Array | float) -> "Account":
+    def where(self, which: NDArray[np.bool_], **new: Array | float) -> "MeterState":
         """With these numbers at these streams."""
         return self._replace(**{k: np.where(which, v, getattr(self, k)) for k, v in new.items()})
 
@@ -89,14 +89,14 @@ class Charge:
 
     def start(self, step: Index) -> Array:
         b, none = self.chain.initial_at(step), np.zeros(len(step))
-        return Account(b, b, none, none, none + FILTER, none, none + 1).packed()
+        return MeterState(b, b, none, none, none + FILTER, none, none + 1).packed()
 
     def used(self, belief: Array, a: Array | None) -> Array | None:
         return a
 
     def read(self, s: Streams, a: Array | None) -> tuple[Array, Array]:
         assert a is not None
-        now = Account.of(s.belief)
+        now = MeterState.of(s.belief)
         by_filter = np.exp2(now.doubt) * leakage(now.prior, a)
         as_truth = np.maximum(now.truth + self._true_bits(now, s.step) - s.total, 0)
         bits = np.choose(now.charge.astype(int), [by_filter, self._rates_at(s), as_truth])
@@ -104,12 +104,12 @@ class Charge:
 
     def after(self, s: Streams, a: Array | None, y: Index) -> Array:
         assert a is not None
-        now = Account.of(s.belief)
+        now = MeterState.of(s.belief)
         seen = np.where(now.charge[:, None] == FILTER, posterior(now.prior, a, y), now.prior)
         prior, truth = self.chain.moved(seen, s.step), now.truth + self._true_bits(now, s.step)
         return now._replace(prior=prior, last=seen, age=np.ones_like(truth), truth=truth).packed()
 
-    def _true_bits(self, now: Account, step: Index) -> Array:
+    def _true_bits(self, now: MeterState, step: Index) -> Array:
         """What the true state at this step would be charged: its entropy, given the one at the last release."""
         bits = entropy(now.prior)  # before the first release
         for k in np.unique(now.age[now.age > 0]).astype(int).tolist():
@@ -149,7 +149,7 @@ class Charge:
     # --- what is no step -------------------------------------------------------------------------------
 
     def skip(self, s: Streams, k: int) -> tuple[Array, Array]:
-        now, bits = Account.of(s.belief), np.zeros(len(s.step))
+        now, bits = MeterState.of(s.belief), np.zeros(len(s.step))
         gone = now._replace(prior=self.chain.later(now.prior, k, s.step), age=now.age + k * (now.age > 0))
         unsure = (now.charge != FILTER) | (now.doubt > 0)
         if not unsure.any():
@@ -165,7 +165,7 @@ class Charge:
         return self.skip(s, 1)
 
     def move(self, s: Streams, to: Memory, since: Index) -> tuple[Array, Array]:
-        now, phase = Account.of(s.belief), self.chain.phase(s.step)
+        now, phase = MeterState.of(s.belief), self.chain.phase(s.step)
         rung, goal = self.rungs.index(s.memory), self.rungs.index(to)
         saved, doubt = np.maximum(now.truth - s.total, 0), np.empty(len(since))
         for k in np.unique(since).tolist():

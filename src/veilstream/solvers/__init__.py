@@ -108,7 +108,7 @@ def solve(
     window: released symbols the policy remembers; None: a memory made to measure, as large as pays.
     course: recorded streams that a mean limit is about, and that the policy is tried on; else it is about the long run
     of the chain. held_out: later streams that nothing was fitted to, for figures that do not believe the chain.
-    feedback: a mean limit is kept by public moves between rungs, every so many steps, whatever the person does; no rung
+    feedback: a mean limit is kept by public moves between rungs, every so many steps, in the long run; no rung
     leaks more than max_bits per step; the first one is chosen on the earlier half of what was held out.
     certify: prove a lower bound that holds for every policy (`certify_seconds` of work).
     Many states: reach=2.0 considers no release further off, dtype="float32" halves the memory of the sweeps, and

@@ -21,7 +21,7 @@ from veilstream.solvers import solve as solve_problem
 from veilstream.solvers.comfort import about_forbidden, about_later, about_limit, honest, quantile_in
 from veilstream.solvers.curves import Curve
 from veilstream.solvers.search import axis_of
-from veilstream.solvers.solution import Point, Solution, Solver
+from veilstream.solvers.solution import Solution, Solver, mean_distortion
 from veilstream.solvers.totals import solve_total
 from veilstream.units import parse_quantity
 
@@ -82,7 +82,7 @@ def solve(
                 randomised-response, rounding, held, a2c, actor-critic, or a solver of your own
     window      released symbols the policy remembers; None: a memory made to measure
     certify     prove a lower bound that holds for every policy (`certify_seconds` of work)
-    feedback    keep `avg` whatever the person does by a public move every "day", "week", ...; no more than max_bits
+    feedback    correct `avg` by a public move every "day", "week", ...: for long records; no more than max_bits
     distortion  felt (from readings to releases) or states, and squared, zero-one, or a CSV file of costs with names
     show        release points of a public grid this far apart ("1km"), or "states"
     keep_total  values: releases add up to the readings in the mean
@@ -241,7 +241,7 @@ class Asked:
         if self.utility.between is None:
             return None
         between = Problem(self.utility.chain, self.utility.between, Average(weight=0.0))
-        return Point.of(between, solution.policy).distortion
+        return mean_distortion(between, solution.policy)
 
     def to_json(self, solution: Solution) -> dict[str, Any]:
         """The solution, and its mean distance between states where the limit is about another."""

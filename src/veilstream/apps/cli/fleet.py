@@ -66,7 +66,7 @@ def fleet(
     feedback: Annotated[
         str | None,
         typer.Option(
-            help="Keep --avg whatever people do, by a public move every day, week, month or 6h.",
+            help="Correct --avg by a public move every day, week, month or 6h; for long records, not few traces.",
             rich_help_panel=LIMITS,
         ),
     ] = None,

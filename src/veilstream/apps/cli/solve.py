@@ -69,7 +69,9 @@ def solve(
     budget: Annotated[float | None, typer.Option(help="Bits per step at most; the distortion is minimised.")] = None,
     feedback: Annotated[
         str | None,
-        typer.Option(help="Keep --avg whatever the person does, by a public move every day, week, month or 6h, ..."),
+        typer.Option(
+            help="Correct --avg by a public move every day, week, month or 6h; for long records, not few traces."
+        ),
     ] = None,
     max_bits: Annotated[
         float | None,
