@@ -78,7 +78,9 @@ def against_limits(rows: Sequence[dict[str, Any]]) -> str:
     ]
     if not found:
         return ""
-    found.sort(key=lambda one: (list(Verdict).index(Verdict(one[1]["verdict"])), -one[1]["later"]["value"]))
+    found.sort(
+        key=lambda one: (list(Verdict).index(Verdict(one[1]["verdict"])), -one[1]["later"]["value"] / one[1]["limit"])
+    )
     shown = [(user, c, seen.scaled(1 / c["limit"])) for user, c, seen in found[:MOST_LINES] if seen is not None]
     most = min(max(1.5, *(seen.high for _, _, seen in shown)), MOST_SHARE)
     tall, left = TOP + LINE * len(shown) + BOTTOM, LEFT + 60
