@@ -21,7 +21,7 @@ from veilstream.core.cyclic import CyclicChain
 from veilstream.core.drift import Drift, Same, Sums, span
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.interval import Interval, ratio_interval
-from veilstream.core.problem import Average
+from veilstream.core.problem import Average, Problem
 from veilstream.data.crossval import losses
 from veilstream.data.recording import Recording
 from veilstream.gateway import seal
@@ -111,6 +111,30 @@ def test_a_wild_number_counts_but_not_for_ever(tmp_path):
         core.process([Reading("a", 100 + i, 60 * (100 + i), v) for i, v in enumerate([1e300, -1e308, 0.5])])
     felt = drift_of(tmp_path / "s.db")["a"].felt
     assert felt.steps == 3 and felt.interval.value < 20 * 1.9
+
+
+def test_readings_outside_the_map_are_hinted_at_and_their_error_is_at_least(tmp_path):
+    """A person abroad: a wild distance is cut at ten times the map, so that a mean of it says too little."""
+    problem = Problem(MarkovChain(np.full((4, 4), 1 / 4)), places(4).distances(), Average(limit=0.5))
+    parts = {"problem": problem, "states": places(4), "period_s": 60.0}
+    art = save(tmp_path / "p.veil", window_policy(problem), **parts)
+    away = [(39.9, 116.3 + 0.001 * i) for i in range(3)], [(-33.9, 151.2)] * 3
+    for name, points in zip(("home", "abroad"), away, strict=True):
+        with core_of(art, tmp_path / f"{name}.db", now=lambda: 60.0 * 200) as core:
+            core.process([Reading("a", 100 + i, 60 * (100 + i), p) for i, p in enumerate(points)])
+        said, found = (veil("status", tmp_path / f"{name}.db", *more).stdout for more in ((), ("--json",)))
+        [stream] = json.loads(found)["streams"]
+        assert stream["outside_map"] == (name == "abroad") == ("at least " in said) == ("outside the map" in said)
+        assert stream["felt"]["low"] >= 0 and stream["limit_verdict"] == "not shown to be kept"
+
+
+def test_no_distance_is_said_to_be_negative():
+    """Issue 27: weeks that differ much gave an interval that began below 0."""
+    sums = Sums()
+    for week in (0.0, 0.0, 0.0, 9.0):
+        sums = sums._replace(n=10.0, s=10 * week).closed()
+    found = sums.interval
+    assert found.low == 0 < found.value < found.high
 
 
 def test_under_a_clock_a_step_without_a_reading_counts_for_nothing(tmp_path):
