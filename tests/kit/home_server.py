@@ -6,6 +6,8 @@ Integrations: MQTT with discovery, OwnTracks over MQTT and by webhook. Says ever
 homeassistant 2024.3.3 on Python 3.11, which needs beside itself: "josepy<2" paho-mqtt==1.6.1 PyNaCl numpy==1.26.4
 PyTurboJPEG==1.7.1 janus==1.0.0 home-assistant-intents==2024.3.12 hassil==1.6.1 mutagen ha-ffmpeg==3.2.0
 sqlalchemy==2.0.27 fnv-hash-fast==0.5.0 psutil-home-assistant==0.0.1 home-assistant-frontend==20240307.0
+and with 2025.4.4 on Python 3.13: paho-mqtt==2.1.0 PyNaCl janus numpy home-assistant-frontend hassil mutagen ha-ffmpeg
+home-assistant-intents PyTurboJPEG. Its own connection is MQTT 5.
 """
 
 import asyncio
