@@ -41,7 +41,7 @@ def test_the_table_speaks_of_people_before_bits(model):
     assert said.index("level named") < said.index("felt") < said.index("command")
     assert said.count("veil solve ") >= 3
     printed = " ".join(veil("solve", model, "--budget", 0.2, "--window", 1).stdout.split())
-    assert printed.index("names the level in") < printed.index("off on average") < printed.index("bits per step.")
+    assert printed.index("identifies the level in") < printed.index("bits per step.") < printed.index("the truth")
 
 
 @pytest.mark.slow
@@ -111,8 +111,8 @@ def test_limits_are_round_and_carry_their_unit(value, unit, text):
 def test_a_headline_without_an_adversary_is_a_sentence_too():
     assert (
         headline(None, 0.5, -0.001, "km", "place")
-        == "A release is 0.5 km off on average, and tells 0.000 bits per step."
+        == "A release is 0.5 km off on average, and reveals 0.000 bits per step."
     )
     assert headline(Guess(0.5, 0.1, 0.4), 2, 0.1, "", "state").startswith(
-        "Someone who sees every release names the state in 50%"
+        "Under the fitted chain an adversary who sees every release identifies the state in 50%"
     )

@@ -78,7 +78,7 @@ def test_audit_and_report_say_what_became_of_the_moves(made):
     done = veil("report", policy, "--data", data, "-o", folder / "r.html", *few)
     assert done.returncode == 0, done.stderr
     page = (folder / "r.html").read_text()
-    assert f"A limit of {LIMIT:.3g} kWh on the mean is kept by feedback: after every day (48 steps)" in page
+    assert f"A limit of {LIMIT:.3g} kWh on the mean is followed by feedback: after every day (48 steps)" in page
     assert "Promised: whatever the person does, over 52 days releases are at most" in page
 
 

@@ -306,8 +306,8 @@ def test_no_true_value_in_store_messages_metrics_or_logs(tmp_path, caplog):
             if clock:
                 outcomes = core.tick("", 100).outcomes
             public = repr(outcomes) + json.dumps(core.stats.status(None), default=str) + metrics.text(core.stats)
-            columns = core.store._db.execute("SELECT * FROM streams").description
-            rows = core.store._db.execute("SELECT * FROM streams ORDER BY id").fetchall()
+            columns = core.store.file.db.execute("SELECT * FROM streams").description
+            rows = core.store.file.db.execute("SELECT * FROM streams ORDER BY id").fetchall()
         blob = b"".join(f.read_bytes() for f in tmp_path.glob(f"clock {clock}.db*"))
         assert "912345" not in public + caplog.text
         assert b"912345" not in blob

@@ -20,6 +20,7 @@ from mqttkit import Client, serving
 from veilstream.errors import InputError
 from veilstream.gateway import mqtt, packets
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
+from veilstream.gateway.inbox import Heard, Inbox
 from veilstream.gateway.tls import Tls
 from veilstream.gateway.topics import Route, check, overlap
 
@@ -71,10 +72,12 @@ class Paper:
     """A connection on paper: what a broker would say is put in, and how long each turn may wait is written down."""
 
     def __init__(self, readings: int, stop: threading.Event) -> None:
-        said = (packets.publish(b"in/a", b'{"t":%d,"value":3}' % t, t + 1) for t in range(readings))
-        self.inbox = deque(packets.heard(data[0], data, *packets.split(data)) for data in said)
-        self.confirmed, self.denied, self.acked, self.waits = deque(), [], [], []
-        self.published, self.stop = 0, stop
+        self.inbox = Inbox()
+        for t in range(readings):
+            self.inbox.put(Heard("in/a", b'{"t":%d,"value":3}' % t, t + 1))
+        self.confirmed, self.refused, self.denied, self.acked, self.waits = deque(), deque(), [], [], []
+        self.published, self.stop, self.version, self.max_packet = 0, stop, "5", packets.LONGEST
+        self.flooded_at = None
 
     def turn(self, timeout: float) -> None:
         self.waits.append(timeout)
@@ -87,7 +90,7 @@ class Paper:
         self.published += 1
         return self.published
 
-    def ack(self, message: packets.Heard) -> None:
+    def ack(self, message: Heard) -> None:
         self.acked.append(message.mid)
 
     def close(self) -> None: ...
@@ -299,12 +302,12 @@ def test_a_store_that_fails_takes_the_gateway_offline_and_loses_nothing(tmp_path
     with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core, serving(core, broker.port):
         client.say("in/a", {"t": 0, "value": 3})
         wait_until(lambda: core.stats.released == 1)
-        core.store._db.execute("PRAGMA query_only = ON")
+        core.store.file.db.execute("PRAGMA query_only = ON")
         client.say("in/a", {"t": 1, "value": 3})
         wait_until(lambda: core.stats.store_errors > 0)
         wait_until(lambda: core.stats.connected is False)
         client.say("in/a", {"t": 2, "value": 3})
         time.sleep(0.3)
         assert not [1 for t, p, _ in client.heard if t == "out/a" and json.loads(p)["t"] > 0]
-        core.store._db.execute("PRAGMA query_only = OFF")
+        core.store.file.db.execute("PRAGMA query_only = OFF")
         wait_until(lambda: {json.loads(p)["t"] for t, p, _ in client.heard if t == "out/a"} == {0, 1, 2})

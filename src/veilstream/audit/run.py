@@ -52,10 +52,9 @@ def under_audit(
     chain = what.problem.chain
     half = 1.0 if what.sequences is None else 0.5
     data = sampled(chain, policy, options.steps, options.streams, options.seed)
-    burn_in = max(options.steps // 3, *options.lookbacks)
-    if burn_in >= options.steps:
+    if options.burn_in >= options.steps:
         raise InputError(f"{options.steps} steps are too few to look back {max(options.lookbacks)}")
-    settings = [examine(what, policy, data, "chain", burn_in, options, within(progress, 0, half))]
+    settings = [examine(what, policy, data, "chain", options.burn_in, options, within(progress, 0, half))]
     if what.sequences is not None:
         paths = list(map(TrueStates.of(chain).along, what.sequences))
         copies = int(np.clip(MAX_CELLS // (sum(map(len, paths)) * len(chain)), 1, options.copies))

@@ -87,7 +87,7 @@ class Space:
         self.symbols = problem.chain.symbols
         self.n_symbols = problem.chain.n_symbols
         self.rule, self.distances = policy.moves_by, problem.distortion
-        self._farthest = float(problem.distortion.max())
+        self.farthest = float(problem.distortion.max())
         self.watch = Watch(problem.chain, artefact.recording, self.mechanism.true_states)
         self.keeps_state = self.mechanism.true_states.following is not None
         self.shown = [self._show(y) for y in range(policy.n_outputs)]
@@ -141,7 +141,7 @@ class Space:
         else:
             xy, readable = self._coordinates([p for turn in turns for p in turn.points])
             with np.errstate(over="ignore"):
-                far = np.minimum(self.cost.distance_to(xy, y), WILD * self._farthest)
+                far = np.minimum(self.cost.distance_to(xy, y), WILD * self.farthest)
         found: list[float] = np.where(readable & (y != SILENT), far, np.nan).tolist()
         return found
 

@@ -146,10 +146,10 @@ def solve(
         solution = replace(solution, record=(told := course.whole(solution.policy, problem.chain)))
         limit = average.limit if isinstance(average, Average) and rungs is None else None
         if limit is not None and told.felt > ABOVE * limit:  # methods with a way of their own to a limit
-            line = f"felt {told.felt:.3g} on the record, beyond {limit:g}: {name} keeps a limit in the long run only"
+            line = f"{told.felt:.3g} on your recorded data, above {limit:g}: {name} keeps a limit in the long run only"
             solution = replace(solution, warnings=[*solution.warnings, line])
     if held_out is not None:
-        later = HeldOut.of(held_out, solution.policy, problem.chain, problem.distortion)
+        later = HeldOut.of(held_out, solution.policy, problem)
         solution = replace(solution, held_out=later)
     if certify:
         from veilstream.solvers.bounds import certify_solution

@@ -18,7 +18,7 @@ from veilstream.errors import InputError
 from veilstream.shown import Progress, watching
 from veilstream.solvers import curve as curve_of
 from veilstream.solvers import solve as solve_problem
-from veilstream.solvers.comfort import about_forbidden, about_later, about_limit, honest
+from veilstream.solvers.comfort import about_forbidden, about_later, about_limit, honest, quantile_in
 from veilstream.solvers.curves import Curve
 from veilstream.solvers.search import axis_of
 from veilstream.solvers.solution import Solution, Solver, mean_distortion
@@ -125,9 +125,10 @@ def solve(
     found = honest(found, {} if model is None else model.provenance)
     said = {"`avg`": avg, "`at_most`": limit}
     bare = [w for k, v in said.items() if v is not None for w in about_limit(k, str(v), utility.unit, utility.blind)]
-    lines = [*bare, *about_later(found), *about_forbidden(asked), *found.warnings]
     words = {"distortion": distortion} | ({} if show is None else {"show": show})
-    return replace(found, warnings=lines, asked=Asked(utility, model, seed, words))
+    words |= {} if quantile == 1 else {"quantile": f"{quantile:g}"}
+    found = replace(found, asked=Asked(utility, model, seed, words))
+    return replace(found, warnings=[*bare, *about_later(found), *about_forbidden(asked), *found.warnings])
 
 
 def quick(problem: Problem, feedback: str | int | None) -> bool:
@@ -226,6 +227,11 @@ class Asked:
     @property
     def unit(self) -> str:
         return self.utility.unit
+
+    @property
+    def quantile(self) -> float:
+        """Of the readings of a state that a limit at every step is for."""
+        return quantile_in(self.words)
 
     def between_states(self, solution: Solution) -> float | None:
         """The mean distance from state to release in the long run, where the distortion is another."""

@@ -69,7 +69,7 @@ def solve_total(
     bits = 0.0 if before is None or after is None else after.bits - before.bits
     kept = replace(kept, seconds=sum(spent), total=Kept(off, total.spread(kept.policy), bits, plain[1]))
     if later is not None:
-        kept = replace(kept, held_out=HeldOut.of(later, kept.policy, problem.chain, problem.distortion))
+        kept = replace(kept, held_out=HeldOut.of(later, kept.policy, problem))
     if certify:
         from veilstream.solvers.bounds import certify_solution
 

@@ -70,7 +70,7 @@ def advise(
         raise InputError(f"{model}: there is nothing to choose; no limit is both useful and hides something")
     warnings = about_data(known)
     if json_out:
-        nothing = {"felt": source.by_the_hour, "unit": source.unit, "truth_bits": source.chain.entropy_rate}
+        nothing = {"felt": source.by_the_hour, "unit": source.unit, "truth_bits": source.truth}
         print_json({"chain": source.chain.name, **nothing, "points": [r.to_json() for r in rows], "warnings": warnings})
     else:
         show(source, rows, warnings)
@@ -165,7 +165,7 @@ def show(source: "Utility", rows: list[Advice], warnings: list[str]) -> None:
     thing = source.thing
     told = rows[0].guess
     without = "" if told is None else f"names the {thing} in {told.blind:.0%} of steps, and "
-    truth = f"The truth would tell {source.chain.entropy_rate:.3f} bits per step."
+    truth = f"The truth would reveal {source.truth:.3f} bits per step."
     best = "one best guess" if source.chain.phases == 1 else "best guess for the hour"
     console.print(
         f"[bold]{escape(source.chain.name)}[/]: without any release an adversary {without}the {best} is "

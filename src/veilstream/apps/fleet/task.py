@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 import veilstream
 from veilstream.apps.fleet.settings import Settings
 from veilstream.artefact import Artefact, dumps, provenance
+from veilstream.core.limit_check import check_limits, limits_json
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.model import FittedModel
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
@@ -31,7 +32,7 @@ from veilstream.data.utility import Utility
 if TYPE_CHECKING:
     from veilstream.solvers.solution import Solution
 
-WORK = 4  # raised whenever the same task gives other files
+WORK = 5  # raised whenever the same task gives other files
 TIMED = ("seconds", "lower_bound", "leakage_lower", "gap")  # of a solution: what depends on how fast the machine is
 LONGEST_AUDIT = 20_000  # recorded steps that are released anew; beyond, the first so many
 
@@ -195,11 +196,13 @@ def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> di
         "blind_distortion": blind,
         "raw_distortion": None if record is None else record.felt,
         "raw_leakage": None if record is None else record.bits,
+        "raw_truth": None if record is None else record.truth,
         "held_out": None if solution.held_out is None else solution.held_out.to_json(),
         "worst_leakage": solution.worst_leakage,
         "feedback": None if solution.ladder is None else _climbed(solution),
         "may_hide_all": bool(solution.problem.allowed.all()),
         **{k: chosen[k] for k in names},
+        **limits_json(check_limits(solution.problem.constraint, solution.held_out, task.unit, record is None)),
         "pool": task.pool,
         "notes": [*model.notes, *solution.warnings],
     }
