@@ -227,8 +227,8 @@ def schedule(policies: Sequence[Controller], durations: Sequence[int]) -> Contro
 
 def cycle(policies: Sequence[Controller]) -> Controller:
     """Policy i at phase i of the chain's public clock."""
-    if any(p.places > 1 for p in policies):
-        raise InputError("policies that take turns must have no clock of their own")
+    if any(not isinstance(p, Controller) or p.places > 1 for p in policies):
+        raise InputError("policies that take turns must be finite (vs.Controller) and have no clock of their own")
     chains = [p.chain for p in policies if p.chain is not None]
     if any(not np.array_equal(chains[0].transition, other.transition) for other in chains[1:]):
         raise InputError("policies that take turns must be made for one chain")
