@@ -16,6 +16,8 @@ from safetensors.numpy import save as save_tensors
 from oracles import recomputed
 from veilstream import artefact as veil
 from veilstream.artefact import load, provenance, save
+from veilstream.core import controller
+from veilstream.core.automaton import window
 from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.chain import MarkovChain
 from veilstream.core.controller import Controller, schedule
@@ -34,8 +36,9 @@ def model(tmp_path):
 
 
 def table(n, w=1, seed=0):
-    rng = np.random.default_rng(seed)
-    return Controller(rng.dirichlet(np.ones(n), n**w), rng.uniform(0.1, 1, (1, n, n)), w)
+    rng, memory = np.random.default_rng(seed), window(n, w)
+    r, K = rng.dirichlet(np.ones(n), (1, n**w)), rng.uniform(0.1, 1, (1, len(memory.to), n, n))
+    return Controller(memory, r, K, window=w)
 
 
 def test_a_model_comes_back(model):
@@ -239,7 +242,10 @@ def forged(path, change):
         (lambda m, a: m.update(recording=[]), "not complete"),
         (lambda m, a: m.pop("recording"), "not complete"),
         (lambda m, a: m.update(policy={"kind": "exec"}), "unknown kind"),
-        (lambda m, a: m.update(policy={"kind": "window", "window": 10**9, "first": 0}), "window must be"),
+        (lambda m, a: m.update(policy={"kind": "controller", "window": 10**9, "first": 0}), "window must be"),
+        (lambda m, a: m.update(policy={"kind": "controller", "window": True, "first": 0}), "window must be"),
+        (lambda m, a: m.update(policy={"kind": "controller", "window": None, "first": 0}), "not complete"),
+        (lambda m, a: m.update(policy={"kind": "window", "window": 1, "first": 0}), "unknown kind"),
         (lambda m, a: m.update(chain=7), "not complete"),
     ],
 )
@@ -254,14 +260,81 @@ def test_a_policy_that_is_no_law_is_refused(tmp_path):
     problem = Problem(source.chain, source.states.distances(), Average(weight=1.0))
     path = tmp_path / "p.veil"
     for change in (
-        lambda a: a["policy/kernel"].__setitem__((0, 0, 0), -10.0),
+        lambda a: a["policy/kernel"].__setitem__((0, 0, 0, 0), -10.0),
         lambda a: a["policy/kernel"].fill(0),
-        lambda a: a["policy/output_model"].__setitem__((5, slice(None)), 0.0),  # a memory met only later
-        lambda a: a["policy/output_model"].__setitem__((5, 0), np.inf),
+        lambda a: a["policy/output_model"].__setitem__((0, 5, slice(None)), 0.0),  # a memory met only later
+        lambda a: a["policy/output_model"].__setitem__((0, 5, 0), np.inf),
     ):
         save(path, table(len(source.states)), problem=problem, states=source.states)
         forged(path, lambda m, a, change=change: change(a))
         refused(path, "not a law")
+
+
+CUTS = (slice(0), slice(1, None), np.s_[..., :-1], np.s_[None])
+
+
+@pytest.mark.parametrize("policy", [table(6, 2), schedule((table(6), table(6, 2, 1)), (3, 2))], ids=["window", "turns"])
+def test_arrays_of_a_policy_that_do_not_fit_each_other_are_refused(tmp_path, policy):
+    """Every array cut short, made longer, pointing elsewhere or left out: one line, and nothing is indexed by it."""
+    source, path = household(300), tmp_path / "p.veil"
+    problem = Problem(source.chain, source.states.distances(), Average(weight=1.0))
+    for key in policy.export()[1]:
+        name = f"policy/{key}"
+        changes = [lambda a, cut=cut, name=name: a.update({name: np.ascontiguousarray(a[name][cut])}) for cut in CUTS]
+        if key in ("group", "to", "turn"):
+            for value in (-1, 10**6, 2**62):
+                changes.append(lambda a, value=value, name=name: a[name].flat.__setitem__(-1, value))
+            changes.append(lambda a, name=name: a.update({name: a[name].astype(float)}))
+        if key != "turn":
+            changes.append(lambda a, name=name: a.pop(name))
+        for change in changes:
+            save(path, policy, problem=problem, states=source.states)
+            forged(path, lambda m, a, change=change: change(a))
+            if key == "turn" and load_if_it_can(path) is not None:
+                continue  # a shorter round of the same phases
+            refused(path)
+
+
+def load_if_it_can(path):
+    try:
+        return load(path)
+    except InputError:
+        return None
+
+
+@pytest.mark.parametrize("first", [-1, 36, 2**70, None, "x", [], float("inf")])
+def test_a_first_memory_that_is_none_is_refused(tmp_path, first):
+    source, path = household(300), tmp_path / "p.veil"
+    problem = Problem(source.chain, source.states.distances(), Average(weight=1.0))
+    save(path, table(6, 2), problem=problem, states=source.states)
+    forged(path, lambda m, a: m["policy"].update(first=first))
+    refused(path)
+
+
+def unfolding(m, a, sizes):
+    """All the memories that two numbers each can be written for, in groups of these sizes."""
+    n = a["policy/kernel"].shape[2]
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    a["policy/group"], a["policy/to"] = groups, np.zeros((len(sizes), 2), np.int64)
+    a["policy/output_model"] = np.full((1, len(groups), 2), 0.5)
+    a["policy/kernel"] = np.ones((1, len(sizes), n, 2))
+    m["policy"]["window"] = None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fits"), [([300], True), ([100, 200], True), ([300_000], False), ([1, 150_000], False)]
+)
+def test_a_small_file_does_not_become_a_large_policy(tmp_path, monkeypatch, sizes, fits):
+    monkeypatch.setattr(controller, "MAX_CELLS", 1_000_000)  # 2 GB of numbers: too much for a test
+    source, path = household(300), tmp_path / "p.veil"
+    problem = Problem(source.chain, np.ones((6, 2)), Average(weight=1.0))
+    memoryless = Controller.of_table(np.full((6, 2), 0.5))
+    save(path, memoryless, problem=problem)
+    forged(path, lambda m, a: unfolding(m, a, sizes))
+    if fits:
+        assert len(load(path).policy.automaton) == 300
+    else:
+        refused(path, "too large for a file")
 
 
 def test_a_policy_made_for_another_chain_than_its_file_is_refused(tmp_path):
@@ -311,4 +384,4 @@ def test_a_process_that_only_reads_files_knows_every_kind_of_policy():
     kinds = {k for p in core.rglob("*.py") for k in re.findall(r"^class .*kind=\"(\w+)\"\):", p.read_text(), re.M)}
     code = "import veilstream.artefact, veilstream.core.policy as p; print(*p.KINDS)"
     known = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert {"window", "memory"} <= kinds <= set(known)
+    assert {"controller", "ladder", "belief", "sampled"} == kinds <= set(known)

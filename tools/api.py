@@ -19,8 +19,8 @@ GROUPS = {
     "What they give": ["FittedModel", "Solution", "Curve", "Assessment", "Report"],
     "Files": ["Artefact", "load", "save"],
     "Problems": ["MarkovChain", "Problem", "Average", "Instantaneous", "Both", "Budget", "builtin", "builtin_problem"],
-    "Policies at work": ["Policy", "Controller", "BeliefPolicy", "LocalPolicy", "Schedule", "Releaser",
-                         "release_many", "evaluate", "Evaluation"],
+    "Policies at work": ["Policy", "Controller", "schedule", "BeliefPolicy", "Releaser", "release_many",
+                         "evaluate", "Evaluation"],
     "Readings": ["Recording", "StateSpace"],
     "What goes wrong": ["InputError", "ImpossibleObservation"],
 }  # fmt: skip

@@ -151,6 +151,16 @@ def test_its_long_run_is_that_of_its_table(seed):
     assert found.startup_bits(d) == pytest.approx(once, abs=2e-3)
 
 
+def test_without_a_clock_of_the_chain_phases_go_round_by_themselves():
+    rng = np.random.default_rng(2)
+    chain, parts = vs.MarkovChain(random_chain(rng, 4)), [some_memory(rng), some_memory(rng)]
+    problem = Problem(chain, rng.random((4, 3)), Average(weight=1.0))
+    found = rates(problem, cycle(parts))
+    assert found == pytest.approx(rates(problem, schedule(parts, [1, 1])), abs=1e-9)
+    assert abs(found.distortion - rates(problem, parts[0]).distortion) > 1e-3
+    assert LongRun(chain, cycle(parts)).startup_bits(problem.distortion) is None
+
+
 def test_draws_cost_what_is_computed_and_tell_no_more():
     rng = np.random.default_rng(5)
     chain = vs.MarkovChain(random_chain(rng, 4))

@@ -218,6 +218,10 @@ def test_bad_tables_and_unknown_kinds():
             vs.schedule(policies, durations)
     with pytest.raises(vs.InputError, match="no clock of their own"):
         vs.schedule((POLICIES["schedule"], table(1)), (1, 1))
+    with pytest.raises(vs.InputError, match="must be finite"):
+        vs.schedule((table(1), greedy()), (1, 1))
+    with pytest.raises(vs.InputError, match="one chain"):
+        vs.schedule((table(1).made_for(CHAIN), table(1).made_for(vs.MarkovChain(np.eye(3)))), (1, 1))
     for turn in ([0, 3], [-1], []):
         with pytest.raises(vs.InputError, match="3 phases"):
             replace(POLICIES["clock"], turn=np.array(turn, int))

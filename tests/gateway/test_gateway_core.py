@@ -110,7 +110,7 @@ def test_the_gateway_runs_the_releasers_loop_also_over_restarts(tmp_path, kind):
         problem = Problem(chain, hamming(6), Average(weight=1.0))
     window, chain = window_policy(problem), problem.chain
     belief = BeliefPolicy(chain, GreedyRule(problem.cost(1.0), tolerance=1e-3))
-    policy = {"belief": belief, "schedule": schedule((window, belief), (2, 3))}.get(kind, window)
+    policy = {"belief": belief, "schedule": schedule((window, window_policy(problem, 1)), (2, 3))}.get(kind, window)
     art = save(tmp_path / "p.veil", policy, problem=problem)
     x = problem.chain.symbols[problem.chain.sample(24, 1, seed=2)[0]]
     alone, source = Releaser(art.policy, art.problem, seed=9), uniforms(9)

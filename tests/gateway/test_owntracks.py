@@ -9,6 +9,7 @@ from gatewaykit import artefact, core_of, places, problem_of, window_policy
 from veilstream.artefact import save
 from veilstream.core.belief import BeliefPolicy, GreedyRule
 from veilstream.core.problem import Average, Problem
+from veilstream.core.stationary import long_run
 from veilstream.core.uniforms import uniforms
 from veilstream.gateway.owntracks import metres_off, round_up
 from veilstream.gateway.space import Space
@@ -106,7 +107,7 @@ def test_a_policy_without_a_computable_long_run_has_an_acc_too(tmp_path):
     problem = problem_of()
     policy = BeliefPolicy(problem.chain, GreedyRule(problem.cost(1.0), tolerance=1e-3))
     art = save(tmp_path / "p.veil", policy, problem=problem, states=places(), period_s=60.0)
-    assert policy.law_steps(problem.chain) is None
+    assert long_run(problem.chain, policy) is None
     with core_of(art, now=lambda: 6000.0) as core:
         assert said(core, LOCATION)[0]["acc"] >= 1
 

@@ -42,7 +42,7 @@ def policies(problem: Problem) -> dict[str, Policy]:
     greedy = BeliefPolicy(chain, GreedyRule(problem.cost(1.0), tolerance=1e-3))
     window = window_policy(problem)
     other = window_policy(problem, 1)
-    return {"window": window, "belief": greedy, "schedule": schedule((window, greedy, other), (2, 1, 3))}
+    return {"window": window, "belief": greedy, "schedule": schedule((window, other), (2, 4))}
 
 
 def places(n: int = 16) -> StateSpace:

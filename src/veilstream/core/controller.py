@@ -11,6 +11,7 @@ step in a round of the clock; the phase at work there is turn[place].
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,11 +20,12 @@ from numpy.typing import ArrayLike, NDArray
 from veilstream.core.automaton import Automaton, product
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array, Index, normalised
-from veilstream.core.kernel import kernel_of
 from veilstream.core.policy import NO_LAW, Export, Memory, Policy
 from veilstream.errors import InputError
 
-MAX_PLACES = 1 << 20  # steps in a round
+MAX_PLACES = 1 << 16  # steps in a round
+MAX_CELLS = 1 << 28  # numbers that a policy from a file may unfold to: 2 GB
+MAX_WINDOW = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +51,16 @@ class Controller(Policy, kind="controller"):
     def __post_init__(self) -> None:
         r, K = np.asarray(self.output_model, float), np.asarray(self.kernel, float)
         S, G, Y = len(self.automaton), len(self.automaton.to), self.automaton.n_outputs
-        if r.ndim != 3 or K.ndim != 4 or r.shape[1:] != (S, Y) or K.shape[:2] != (len(r), G) or K.shape[3] != Y:
+        fits = r.ndim == 3 and K.ndim == 4 and r.shape[1:] == (S, Y) and K.shape[:2] == (len(r), G) and K.size > 0
+        if not fits or K.shape[3] != Y:
             raise InputError(f"a memory of {S} states does not fit tables of shape {r.shape} and {K.shape}")
         if not 0 <= self.first < S:
             raise InputError(f"first must be one of the {S} memories, found {self.first}")
-        turn = None if self.turn is None else np.asarray(self.turn, np.int64)
-        if turn is not None and (not 0 < len(turn) <= MAX_PLACES or turn.min() < 0 or turn.max() >= len(r)):
-            raise InputError(f"a schedule must name the {len(r)} phases of its policy")
+        turn = None if self.turn is None else np.asarray(self.turn)
+        if turn is not None:
+            row = turn.ndim == 1 and turn.dtype.kind in "iu" and 0 < len(turn) <= MAX_PLACES
+            if not row or turn.min() < 0 or turn.max() >= len(r):
+                raise InputError(f"a schedule must be a row of at most {MAX_PLACES} of its policy's {len(r)} phases")
         for name, x in (("output_model", r), ("kernel", K), ("turn", turn)):
             object.__setattr__(self, name, x)
 
@@ -138,8 +143,11 @@ class Controller(Policy, kind="controller"):
     @cached_property
     def normaliser(self) -> Array:
         """N: F x S x |Z|."""
-        pairs = zip(self.output_model, self.kernel, strict=True)
-        return np.stack([kernel_of(self.automaton, K).normaliser(r) for r, K in pairs])
+        N = np.empty((*self.output_model.shape[:2], self.n_states))
+        ends = np.searchsorted(self.automaton.group, np.arange(len(self.automaton.to) + 1))
+        for g, (first, last) in enumerate(pairwise(ends.tolist())):  # no kernel is copied for its memories
+            N[:, first:last] = self.output_model[:, first:last] @ self.kernel[:, g].swapaxes(-1, -2)
+        return N
 
     def rows(self, memory: Memory, z: Index) -> Array:
         f, s, g = self._parts(memory)
@@ -161,10 +169,14 @@ class Controller(Policy, kind="controller"):
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> "Controller":
         w = meta["window"]
-        if not (w is None or (isinstance(w, int) and not isinstance(w, bool) and 0 <= w <= 32)):
-            raise InputError(f"window must be 0 to 32, found {str(w)[:20]}")
+        if not (w is None or (isinstance(w, int) and not isinstance(w, bool) and 0 <= w <= MAX_WINDOW)):
+            raise InputError(f"window must be 0 to {MAX_WINDOW}, found {str(w)[:20]}")
         memory, turn = Automaton(arrays["group"], arrays["to"]), arrays.get("turn")
         found = cls(memory, arrays["output_model"], arrays["kernel"], int(meta["first"]), turn, w, chain)
+        S, G, Y = len(memory), len(memory.to), memory.n_outputs
+        uneven = len(memory.kernels) != G  # a kernel for each memory, in what is computed of it
+        if found.phases * S * found.n_states * (Y if uneven else 1) > MAX_CELLS:
+            raise InputError(f"a policy of {S} memories for {found.n_states} states is too large for a file")
         if turn is None and found.phases > 1 and found.phases != chain.phases:
             raise InputError(f"the policy has {found.phases} phases, its chain {chain.phases}")
         return found
@@ -229,8 +241,8 @@ def schedule(policies: Sequence[Controller], durations: Sequence[int]) -> Contro
 
 def cycle(policies: Sequence[Controller]) -> Controller:
     """Policy i at phase i of the chain's public clock."""
-    if any(p.places > 1 for p in policies):
-        raise InputError("policies that take turns must have no clock of their own")
+    if any(not isinstance(p, Controller) or p.places > 1 for p in policies):
+        raise InputError("policies that take turns must be finite (vs.Controller) and have no clock of their own")
     chains = [p.chain for p in policies if p.chain is not None]
     if any(not np.array_equal(chains[0].transition, other.transition) for other in chains[1:]):
         raise InputError("policies that take turns must be made for one chain")

@@ -35,6 +35,8 @@ class Ladder(Policy, kind="ladder"):
         shapes = {(p.n_states, p.n_outputs, p.n_memories, p.phases) for p in self.policies}
         if len(shapes) != 1 or any(not np.array_equal(tables[0], other) for other in tables):
             raise InputError("the rungs of a ladder must be of one size and number their memories alike")
+        if any(p.turn is not None for p in self.policies):
+            raise InputError("a rung of a ladder cannot be a schedule")
         if not 0 <= self.first < len(self.policies):
             raise InputError(f"a ladder of {len(self.policies)} rungs has no rung {self.first}")
         if self.feedback.rungs != len(self.policies):

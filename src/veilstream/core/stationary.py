@@ -181,10 +181,10 @@ class LongRun:
 
     def __init__(self, chain: MarkovChain, policy: Controller, guess: Array | None = None) -> None:
         self.chain, self.policy = chain, policy
-        if policy.turn is None:
+        if chain.phases > 1:
             pairs = [(int(phase) if policy.phases > 1 else 0, int(phase)) for phase in chain.around]
         else:
-            pairs = [(int(f), 0) for f in policy.turn]
+            pairs = [(int(f), 0) for f in (range(policy.phases) if policy.turn is None else policy.turn)]
         made = {pair: Step(chain.at(pair[1]), policy, pair[0]) for pair in dict.fromkeys(pairs)}
         self.steps: Sequence[Step] = [made[pair] for pair in pairs]
         self._guess = guess
@@ -227,7 +227,7 @@ class LongRun:
 
         None for a schedule. With a public clock: the mean over starts spread over its round.
         """
-        if self.policy.turn is not None:
+        if len(self.steps) != len(self.chain.around):
             return None
         if len(self.steps) == 1:
             return excess_bits(self.steps[0], self.steps[0].opening(self.chain.initial), d, self.rates(d).leakage)

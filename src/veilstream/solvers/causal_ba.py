@@ -200,7 +200,7 @@ def model_on(memory: Automaton, w: int, policy: Policy) -> Array:
     """The output model of a policy for each of the last w releases: the mean of its memories that they may lead to."""
     assert isinstance(policy, Controller)
     own, Y = policy.automaton, memory.n_outputs
-    if len(own) == len(memory) and policy.window == w:
+    if np.array_equal(own.table, memory.table):
         return np.asarray(policy.output_model[0])
     reached, law = np.zeros((Y, len(own))), np.ones(len(own)) / len(own)
     np.add.at(reached, (np.tile(np.arange(Y), len(own)), own.table.ravel()), np.repeat(law, Y))

@@ -38,8 +38,6 @@ Examples:
 
   veil solve meter.veil --avg 0.1kWh --keep-total -o policy.veil             a year's energy adds up in the mean
 
-  veil solve builtin:grid32x32-local --lambda 0.3 --reach 3
-
   veil solve ann.veil --avg 1km -o policy.veil              ann.veil from veil start: no history yet
 
   veil solve builtin:grid4x4-q2 --lambda 1 --method a2c --option width=128 --option steps=1000000
@@ -93,9 +91,6 @@ def solve(
     window: Annotated[int | None, typer.Option(help="Releases it remembers; else a memory made to measure.")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Prove how close to the best possible it is.")] = False,
     seconds: Annotated[float, typer.Option(help="Time for the certificate.")] = 30.0,
-    reach: Annotated[
-        str | None, typer.Option(help="Consider releases within this distance only, as in 2km: for many states.")
-    ] = None,
     float32: Annotated[bool, typer.Option("--float32", help="Sweep in single precision: half the memory.")] = False,
     memory: Annotated[float | None, typer.Option(help="GB it may use; what is free unless told.")] = None,
     seed: Annotated[int, typer.Option(help="For random starts and estimates.", min=0)] = 0,
@@ -120,8 +115,6 @@ def solve(
     if max_bits is not None and feedback is None:
         raise InputError("--max-bits bounds the rungs of --feedback: give that too, or --budget for a plain policy")
     options = options_of(option)
-    if reach is not None:
-        options["reach"] = reach
     if float32:
         options["dtype"] = "float32"
     if memory is not None:

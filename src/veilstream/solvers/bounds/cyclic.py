@@ -102,14 +102,15 @@ def certify_cycle(
 
 def occupancies(problem: Problem, policy: Policy, w: int) -> Array | None:
     """m_l(s,y,z) of the policy at each step of a round, on the memory of the last w releases."""
-    chain, memory = problem.chain, window(problem.n_outputs, w)
-    if not isinstance(policy, Controller) or policy.phases != chain.phases or policy.window not in (0, 1, w):
+    chain, Y = problem.chain, problem.n_outputs
+    if not isinstance(policy, Controller) or policy.phases != chain.phases or policy.turn is not None:
         return None
-    if policy.window > w:
+    held = [v for v in range(w + 1) if np.array_equal(policy.automaton.table, window(Y, v).table)]
+    if not held:
         return None
-    if policy.window < w:
-        states = newest(problem.n_outputs, w) if policy.window else np.zeros(len(memory), np.int64)
-        policy = policy.on(memory, states, 0)
+    if held[0] < w:
+        states = newest(Y, w) if held[0] else np.zeros(Y**w, np.int64)
+        policy = policy.on(window(Y, w), states, 0)
     found = LongRun(chain, policy)
     pairs = zip(found.steps, found.laws, strict=True)
     return np.stack([mu[:, None] * step.table().swapaxes(1, 2) for step, mu in pairs])
