@@ -173,8 +173,8 @@ class Controller(Policy, kind="controller"):
             raise InputError(f"window must be 0 to {MAX_WINDOW}, found {str(w)[:20]}")
         memory, turn = Automaton(arrays["group"], arrays["to"]), arrays.get("turn")
         found = cls(memory, arrays["output_model"], arrays["kernel"], int(meta["first"]), turn, w, chain)
-        S, G, Y = len(memory), len(memory.to), memory.n_outputs
-        uneven = len(memory.kernels) != G  # a kernel for each memory, in what is computed of it
+        S, Y = len(memory), memory.n_outputs
+        uneven = not memory.regular  # a kernel for each memory, in what is computed of it
         if found.phases * S * found.n_states * (Y if uneven else 1) > MAX_CELLS:
             raise InputError(f"a policy of {S} memories for {found.n_states} states is too large for a file")
         if turn is None and found.phases > 1 and found.phases != chain.phases:
