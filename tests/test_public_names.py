@@ -10,6 +10,7 @@ import pytest
 import veilstream as vs
 
 NAMES = [
+    "Advice",
     "Artefact",
     "Assessment",
     "Average",
@@ -35,6 +36,7 @@ NAMES = [
     "StateSpace",
     "WindowPolicy",
     "__version__",
+    "advise",
     "audit",
     "builtin",
     "builtin_problem",

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for those who read types; a test holds it against the table below
+    from veilstream.apps.verbs.advise import Advice, advise
     from veilstream.apps.verbs.audit import audit
     from veilstream.apps.verbs.release import release
     from veilstream.apps.verbs.report import Report, report
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # for those who read types; a test holds it against the table
     from veilstream.solvers.solution import Solution
 
 _HOMES = {
+    "veilstream.apps.verbs.advise": ["Advice", "advise"],
     "veilstream.apps.verbs.audit": ["audit"],
     "veilstream.apps.verbs.release": ["release"],
     "veilstream.apps.verbs.report": ["Report", "report"],
@@ -65,6 +67,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __version__: str
 __all__ = [
+    "Advice",
     "Artefact",
     "Assessment",
     "Average",
@@ -90,6 +93,7 @@ __all__ = [
     "StateSpace",
     "WindowPolicy",
     "__version__",
+    "advise",
     "audit",
     "builtin",
     "builtin_problem",
