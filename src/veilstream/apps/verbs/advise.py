@@ -103,9 +103,9 @@ def points(
     free, course = source.problem(Average(weight=1.0)), source.course
     least = least_distortion(free) if course is None else course.least(free.allowed)
     chain, without = free.chain, commonest(free.chain)
-    for felt, point, course in _walk(free, course, least, blind, seed, progress):
+    for felt, point, record in _walk(free, course, least, blind, seed, progress):
         policy = point.policy.made_for(chain)
-        bits = point.leakage if course is None else course.leakage(policy, chain, DRAWS, least=COPIES).bits
+        bits = point.leakage if record is None else record.leakage(policy, chain, DRAWS, least=COPIES).bits
         sure = point.level if course is None else Level.ESTIMATED  # the distance is exact, bits on the record are not
         if any(abs(felt - r.felt) < SAME * blind and abs(bits - r.bits) < SAME * truth for r in found):
             continue
