@@ -88,7 +88,7 @@ def test_without_a_store_a_second_call_draws_again_which_is_warned_of(solution):
 
 
 def test_a_limit_that_nobody_can_keep_is_said_in_its_unit():
-    with pytest.raises(vs.InputError, match=r"mean distortion below 0\.\d+ kWh, 0\.001 kWh was asked for; allow more"):
+    with pytest.raises(vs.InputError, match=r"mean error below 0\.\d+ kWh, 0\.001 kWh was asked for; allow more"):
         vs.solve(vs.fit(meter(), n_states=3), avg="1Wh")
 
 

@@ -128,9 +128,9 @@ def test_the_deployable_default_on_the_same_data():
     assert model.recording.study_only == ()
     assert (model.chain.transition > 0).all()
     assert model.states.kind == "stops and cells"
-    assert 40 <= len(model.states) <= 50
-    assert 0.95 <= model.within_resolution <= 0.98
-    assert model.held_out.loss < 1.45
+    assert 80 <= len(model.states) <= 95
+    assert model.within_resolution > 0.99  # one far reading is enough for more cells: limits at every step are about it
+    assert model.held_out.loss < 1.85
     assert model.account.count("no stop") > 300
 
 

@@ -70,7 +70,7 @@ def fitting(found: Layout, problem: Problem, free: float) -> Layout:
     if found.bytes <= free:
         return found
     advice = ["a smaller window"] * (found.window > 1) + ["fewer states (a coarser grid)"]
-    advice += ["a `reach` or a limit at every step (`at_most`) that keeps releases near"] * bool(problem.allowed.all())
+    advice += ["a `reach` or a limit at every step (`max`) that keeps releases near"] * bool(problem.allowed.all())
     raise InputError(
         f"window {found.window} over {problem.n_states} states and {problem.n_outputs} releases needs about "
         f"{found.bytes / 2**30:.3g} GB, {free / 2**30:.3g} GB may be used; take {', '.join([*advice, 'float32'])}"

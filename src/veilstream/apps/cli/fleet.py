@@ -60,7 +60,7 @@ def fleet(
         typer.Option("--max", help="Distortion at every step at most; once per unit.", rich_help_panel=LIMITS),
     ] = None,
     weight: Annotated[
-        float | None, typer.Option("--lambda", help="Bits per unit of distortion.", rich_help_panel=LIMITS)
+        float | None, typer.Option("--weight", "--lambda", help="Bits per unit of distortion.", rich_help_panel=LIMITS)
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Bits per step at most.", rich_help_panel=LIMITS)] = None,
     feedback: Annotated[

@@ -48,7 +48,7 @@ class Settings:
                 raise InputError(f"{text!r}: a fleet's users have no states in common to name; give one limit per unit")
         for text in self.at_most:
             if text.strip().endswith("%"):
-                raise InputError(f"`at_most` {text}: a share is for `avg`; give a quantity")
+                raise InputError(f"`max` {text}: a share is for `avg`; give a quantity")
 
     def check_method(self) -> None:
         """The method exists and takes its options."""
@@ -60,7 +60,7 @@ class Settings:
         """Every unit met has its limit, before any work begins."""
         units = sorted(set(units))
         for unit in units:
-            for what, texts in (("`avg`", self.avg), ("`at_most`", self.at_most)):
+            for what, texts in (("`avg`", self.avg), ("`max`", self.at_most)):
                 if texts:
                     _for_unit(texts, unit, what, 1.0)
         for text in self.show:
@@ -90,7 +90,7 @@ class Settings:
         if not self.at_most:
             assert average is not None
             return average
-        limit = Instantaneous(_for_unit(self.at_most, unit, "`at_most`", blind))
+        limit = Instantaneous(_for_unit(self.at_most, unit, "`max`", blind))
         return limit if average is None else Both(average, limit)
 
 
