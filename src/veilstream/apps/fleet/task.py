@@ -48,6 +48,7 @@ class Task:
     where: str
     options: FitOptions
     settings: Settings
+    traced: bool = False  # whether a column told traces apart
     space: StateSpace | None = None
     prior: NDArray[np.float64] | None = None
     pool: dict[str, Any] | None = None  # how the prior was chosen, for the summary
@@ -58,7 +59,7 @@ class Task:
         space = None if self.space is None else self.space.export()
         told = {
             "veilstream": [veilstream.__version__, WORK],
-            "user": [self.name, self.kind, self.unit, self.stepped],
+            "user": [self.name, self.kind, self.unit, self.stepped, self.traced],
             "fit": asdict(self.options),
             "settings": asdict(self.settings),
             "space": None if space is None else space[0],
@@ -84,7 +85,8 @@ class Task:
         account.add("read", len(self.columns["t"]), f"readings of {self.name}")
         stream = np.zeros(len(self.columns["t"]), np.uint32)
         frame = pl.DataFrame({"stream": stream, **self.columns})
-        return Readings(frame, (self.name,), self.kind, self.unit, account, self.stepped, (self.where,))
+        where = (self.where,)
+        return Readings(frame, (self.name,), self.kind, self.unit, account, self.stepped, where, traced=self.traced)
 
 
 def task_of(name: str, readings: Readings, options: FitOptions, settings: Settings, seed: int) -> Task:
@@ -100,6 +102,7 @@ def task_of(name: str, readings: Readings, options: FitOptions, settings: Settin
         readings.where,
         replace(options, seed=own),
         settings,
+        readings.traced,
     )
 
 

@@ -139,7 +139,10 @@ def recorded(
     runs = recorded_runs(readings, artefact)
     sequences = runs.sequences
     later = None if shareable else later_data(artefact, runs)
-    card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences, later), *chain_card(artefact)]
+    card = [
+        *data_card(artefact, len(set(runs.source.trace.tolist())), readings.frame.height, sequences, later),
+        *chain_card(artefact),
+    ]
     account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
     return sequences, runs.first, card, account, course_of(artefact, runs), later
 
