@@ -23,6 +23,10 @@ class Infeasible(InputError):
         self.found = found
 
 
+class Caution(UserWarning):
+    """A line that must stand beside a result; the command line prints it, scripts are warned by it."""
+
+
 class ImpossibleObservation(RuntimeError):
     """A release was observed that the policy gives probability zero. Fail closed: there is no belief to go on with.
 

@@ -7,15 +7,17 @@ import pytest
 
 import veilstream as vs
 from oracles import recomputed
+from veilcli import veil
 from veilstream.data.clean import clean
 from veilstream.data.readings import Account, Readings
+from veilstream.errors import Caution
 
 GPX = '<gpx version="1.1" creator="x" xmlns="http://www.topografix.com/GPX/1/1"><trk><trkseg>{}</trkseg></trk></gpx>'
 POINT = '<trkpt lat="{:.6f}" lon="{:.6f}"><time>{}</time></trkpt>'
 
 
 def trips(n=40, seed=0):
-    """n trips of half an hour, some hours apart, between a few places; one pauses for twenty minutes, one for two hours."""
+    """n trips of an hour, some hours apart, between a few places; one pauses for twenty minutes, one for two hours."""
     rng, found, t = np.random.default_rng(seed), [], 1_704_067_200
     places = np.array([[40.0, 116.0], [40.03, 116.02], [40.01, 116.05]])
     for k in range(n):
@@ -83,3 +85,38 @@ def test_trips_are_cut_by_time_and_values_are_one_trace_a_stream():
     assert cut("position", places) == [0, 0, 0, 1, 1, 2, 2]
     assert cut("value", {"value": places["lat"]}) == [0, 0, 0, 0, 0, 1, 1]
     assert cut("position", places, traced=True) == cut("position", places, stepped=True) == [1, 1, 0, 0, 0, 2, 3]
+
+
+@pytest.mark.parametrize("columns", [None, {"time": "time"}])
+def test_columns_are_streams_only_where_they_look_like_it_or_are_said_to(columns):
+    t = pd.date_range("2024-01-01", periods=60, freq="30min", tz="UTC")
+    values = np.random.default_rng(0).integers(0, 3, (60, 2)).astype(float)
+
+    def streams(*names, told=columns):
+        table = pd.DataFrame({"time": t, names[0]: values[:, 0], names[1]: values[:, 1]})
+        return vs.fit(table, columns=told, n_states=3).streams
+
+    with pytest.raises(vs.InputError, match=r"is each of foo, bar a stream of its own, or which is the value\? say "):
+        streams("foo", "bar")
+    assert streams("foo", "bar", told="value=*") == streams("MAC03", "MAC12") == streams("a kWh", "b kWh") == 2
+    assert streams("foo", "bar", told="value=foo") == 1
+
+
+def test_what_a_script_must_know_it_is_warned_of():
+    stamps, where = (np.concatenate(parts) for parts in zip(*trips(6), strict=True))
+    table = {"time": stamps, "lat": where[:, 0], "lon": where[:, 1]}
+    with pytest.warns(Caution, match="long-run law differs from the visits"):
+        model = vs.fit(table)
+    with pytest.warns(Caution, match="thin data"):
+        solution = vs.solve(model, avg="500m", window=1)
+    assert f"{solution.record.bits:.4f} bits per step on your recorded data" in repr(solution)
+    assert f"long run {solution.leakage:.4f}" in repr(solution)
+    with pytest.raises(vs.InputError, match="the policy comes first"):
+        vs.release(pd.DataFrame(table), solution)
+
+
+def test_the_command_line_says_it_once(tmp_path):
+    stamps, where = (np.concatenate(parts) for parts in zip(*trips(6), strict=True))
+    pd.DataFrame({"time": stamps, "lat": where[:, 0], "lon": where[:, 1]}).to_csv(tmp_path / "a.csv", index=False)
+    done = veil("fit", tmp_path / "a.csv", "-o", tmp_path / "a.veil")
+    assert done.returncode == 0 and done.stdout.count("law differs from") == 1 and not done.stderr

@@ -18,7 +18,7 @@ from veilstream.data.limits import Quantity, constraint_of, quantile_of
 from veilstream.data.recording import Recording
 from veilstream.data.utility import Utility
 from veilstream.errors import Infeasible, InputError
-from veilstream.shown import Progress, watching
+from veilstream.shown import Progress, caution, watching
 from veilstream.solvers import curve as curve_of
 from veilstream.solvers import solve as solve_problem
 from veilstream.solvers.comfort import about_forbidden, about_later, about_limit, honest
@@ -130,6 +130,7 @@ def solve(
     bare = [w for k, v in said.items() if v is not None for w in about_limit(k, str(v), utility.unit, utility.blind)]
     lines = [*bare, *about_later(found), *about_forbidden(asked), *found.warnings]
     words = {"distortion": distortion} | ({} if show is None else {"show": show})
+    caution(lines)
     return replace(found, warnings=lines, asked=Asked(utility, model, seed, words))
 
 
