@@ -85,6 +85,11 @@ def format_duration(seconds: float) -> str:
     return f"{seconds:g} s"
 
 
+def adds_up(unit: str) -> bool:
+    """Whether readings in this unit are summed: energy per interval, of which a bill is made."""
+    return unit in _FAMILIES[2]
+
+
 def counted(number: int, what: str) -> str:
     """1 -> "1 user"; 2000 -> "2,000 users"."""
     return f"{number:,} {what}{'s' * (number != 1)}"

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import veilstream
-from veilstream.apps.fleet.settings import Settings
+from veilstream.apps.fleet.settings import DEFAULT_AVG, Settings
 from veilstream.artefact import Artefact, dumps, provenance
+from veilstream.core.problem import Average
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.model import FittedModel
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
@@ -31,7 +32,7 @@ from veilstream.data.utility import Utility
 if TYPE_CHECKING:
     from veilstream.solvers.solution import Solution
 
-WORK = 4  # raised whenever the same task gives other files
+WORK = 5  # raised whenever the same task gives other files
 TIMED = ("seconds", "lower_bound", "leakage_lower", "gap")  # of a solution: what depends on how fast the machine is
 LONGEST_AUDIT = 20_000  # recorded steps that are released anew; beyond, the first so many
 
@@ -127,17 +128,22 @@ def _work(task: Task) -> Result:
     from veilstream.apps.report.points import curve_constraint
     from veilstream.solvers import curve, default_weights, solve
     from veilstream.solvers.comfort import honest
+    from veilstream.solvers.totals import solve_total
 
     began, asked = perf_counter(), task.settings
     model = fit_model(task.readings(), task.options, task.space, task.prior)
     later = None if model.later is None else model.later.record
     utility = Utility.of(model.chain, model.states, model.record, held_out=later, show=asked.shown(task.unit))
-    blind = utility.blind
-    problem = utility.problem(asked.constraint(task.unit, blind))
+    blind, course = utility.blind, utility.course
+    least = 0.0 if course is None else course.least(utility.problem(Average(weight=1.0)).allowed)
+    problem = utility.problem(asked.constraint(task.unit, blind, least))
     seed = task.options.seed
     every = None if asked.feedback is None else model.recording.steps_in(asked.feedback, "`feedback`")
-    streams: dict[str, Any] = {"course": utility.course, "held_out": utility.held_out, "feedback": every}
-    solution = solve(problem, asked.method, asked.window, seed=seed, **streams)
+    how: dict[str, Any] = {"method": asked.method, "window": asked.window, "seed": seed, "held_out": utility.held_out}
+    if course is not None and asked.adds_up(task.unit):
+        solution = solve_total(problem, utility.total(), course, **how)
+    else:
+        solution = solve(problem, **how, course=course, feedback=every)
     open_ = problem.under(curve_constraint(problem.constraint))
     found = curve(open_, default_weights(open_, asked.points), asked.method, seed=seed, window=asked.window)
     if asked.certify_s > 0:
@@ -148,6 +154,15 @@ def _work(task: Task) -> Result:
     files, policy = _veil_files(task, model, solution, utility)
     files["curve.csv"] = _csv(found)
     row = _row(task, model, solution, blind)
+    share = 0.01 * float(DEFAULT_AVG.removesuffix("%"))
+    row["limit_raised"] = asked.raised(share * blind, least)
+    if row["limit_raised"]:
+        assert isinstance(problem.average, Average) and problem.average.limit is not None
+        limit = problem.average.limit
+        row["notes"] += [
+            f"the default limit, {DEFAULT_AVG} of what revealing nothing costs, cannot be kept with these states: "
+            f"{limit:.3g} {task.unit}, {limit / blind:.0%} of it, was taken instead; `avg` asks for another"
+        ]
     row["curve"] = [
         [s.distortion, s.leakage, s.leakage_lower, None if utility.course is None else utility.course.felt(s.policy)]
         for s in found
@@ -201,6 +216,7 @@ def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> di
         "held_out": None if solution.held_out is None else solution.held_out.to_json(),
         "worst_leakage": solution.worst_leakage,
         "feedback": None if solution.ladder is None else _climbed(solution),
+        "total": None if solution.total is None else solution.total.to_json(),
         "may_hide_all": bool(solution.problem.allowed.all()),
         **{k: chosen[k] for k in names},
         "pool": task.pool,
