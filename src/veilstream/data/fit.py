@@ -64,7 +64,7 @@ def fit(
         >>> lat, lon = person.points.T
         >>> model = vs.fit({"time": person.t_s, "lat": lat, "lon": lon})
         >>> model
-        <FittedModel stream: 8 stops and cells, steps of 5 min, order 1, 0.27 bits per step>
+        <FittedModel stream: 9 stops and cells, steps of 5 min, order 1, 0.29 bits per step>
         >>> solution = vs.solve(model, avg="500m")     # and on: vs.audit, vs.report, vs.release
         >>> round(solution.record.felt, 2)
         0.5
