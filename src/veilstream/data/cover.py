@@ -5,7 +5,7 @@ longitude 0). A cell that holds fewer than `least` of them joins its neighbours 
 is left in the end goes to the nearest state, as every reading does. `least` is the largest number, up to what makes a
 stop, with which a stated share of all readings is within the resolution of its state, their mean well within it, and
 none farther than twice: the fewest states, so that a chain can be learned. Where readings hover about stops and even
-every cell is too few, the resolution is halved.
+every cell is too few, they begin nearer to stops and are narrower.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RESOLUTION_M = 1000.0
 SHARE = 0.95  # of readings within the resolution of their state
 MEAN = 0.35  # of the resolution: from a reading to its state, so that a limit of half the resolution can be kept
 FARTHEST = 2.0  # the same, of any reading: a limit at every step is about these
-HALVED = 2  # times, at most
+NARROWER = 0.75, 4  # factor, and times at most
 LEAST = tuple(int(k * 2**j) for j in range(12) for k in (2, 3))  # readings a cell may be asked to hold, 1 besides
 MOST = 1024  # states, where cells can be made larger
 WIDEST_M = 4e7
@@ -45,7 +45,7 @@ def stops_and_cells(
     labels, eps_m, note = stop_labels(points, eps_m, min_samples, n_stops)
     places = stop_places(points, labels)
     at_stop, radius = _away_m(points, places), f"{resolution_m:g} m"
-    for part in (0.5**k for k in range(HALVED + 1)):
+    for part in (NARROWER[0] ** k for k in range(NARROWER[1] + 1)):
         beside = _Beside(points, places, at_stop, resolution_m, part * resolution_m, part * cells_m)
         if beside.covers(1):
             break
