@@ -42,6 +42,8 @@ TESTS = {
         "gateway/test_release.py",
         "gateway/test_meter.py",
     ],
+    "gateway/database": ["gateway/test_store.py", "gateway/test_second_draws.py", "gateway/test_owners.py"],
+    "gateway/place": ["gateway/test_store.py", "gateway/test_second_draws.py", "gateway/test_owners.py"],
     "gateway/store": ["gateway/test_store.py", "gateway/test_second_draws.py", "gateway/test_poison.py"],
     "gateway/settle": [
         "gateway/test_presence.py",

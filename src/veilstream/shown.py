@@ -58,8 +58,8 @@ def picture(name: str, *what: Any, **how: Any) -> Any:
 
 
 def caution(lines: Iterable[str]) -> None:
-    """Lines that must stand beside a result, as warnings of the script that asked for it."""
-    for line in lines:
+    """Lines that must stand beside a result, as warnings of the script that asked for it; a notebook shows them in it."""
+    for line in () if in_notebook() else lines:
         warnings.warn(line, Caution, stacklevel=3)
 
 

@@ -78,8 +78,22 @@ def test_audit_and_report_say_what_became_of_the_moves(made):
     done = veil("report", policy, "--data", data, "-o", folder / "r.html", *few)
     assert done.returncode == 0, done.stderr
     page = (folder / "r.html").read_text()
-    assert f"A limit of {LIMIT:.3g} kWh on the mean is kept by feedback: after every day (48 steps)" in page
+    assert f"A limit of {LIMIT:.3g} kWh on the mean is followed by feedback: after every day (48 steps)" in page
     assert "Promised: whatever the person does, over 52 days releases are at most" in page
+
+
+def test_no_ceiling_is_passed_and_what_did_not_look_is_said(made):
+    """The first line used to stand at the whole start charge of the ladder, beyond the ceiling, and nobody said so."""
+    folder, policy, _ = made
+    lines = (folder / "m.csv").read_text().splitlines()[:301]
+    done = veil("release", policy, "--no-store", "--ceiling", 20, "--format", "jsonl", input="\n".join(lines) + "\n")
+    assert done.returncode == 0, done.stderr
+    bits = [json.loads(line)["leaked_bits"] for line in done.stdout.splitlines()]
+    assert len(bits) == 300 and max(bits) <= 20 and bits == sorted(bits)
+    assert bits[0] <= np.log2(6) and bits[10] < 10  # states: 6
+    blind = sum(b == 20 for b in bits)
+    assert f"! {blind} of 300 steps were released without looking at the data" in done.stderr
+    assert "--ceiling 20 bits" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -91,10 +91,12 @@ def test_a_column_that_nobody_fills_is_left_out_with_its_explanation(ran):
 
     told = json.loads((ran[0] / "out" / "fleet.json").read_text())
     empty = [{**r, "audit": None, "leakage_lower": None, "gap": None, "cycle": None} for r in told["rows"]]
-    assert 'scope="col">audit<' in page(told) and "<em>named</em>" in page(told)
+    assert 'scope="col">audit<' in page(told) and "<em>identified</em>" in page(told)
     bare = page({**told, "rows": empty})
-    assert not [h for h in ("audit", "named", "at least", "gap", "clock", "moves") if f'scope="col">{h}<' in bare]
-    assert "<em>named</em>" not in bare and "<em>at least</em>" not in bare and 'scope="col">leakage<' in bare
+    assert not [h for h in ("audit", "identified", "at least", "gap", "clock", "moves") if f'scope="col">{h}<' in bare]
+    assert (
+        "<em>identified</em>" not in bare and "<em>at least</em>" not in bare and 'scope="col">long run: bits<' in bare
+    )
 
 
 def test_what_is_felt_on_the_record_stands_before_the_long_run(ran):
@@ -108,7 +110,7 @@ def test_what_is_felt_on_the_record_stands_before_the_long_run(ran):
         place = disk.places(root / "out", [row["user"]])[row["user"]]
         said = json.loads((place / "audit.json").read_text())
         assert said["raw_distortion"] == pytest.approx(row["raw_distortion"])
-        assert said["verdict"].startswith(f"On the recorded streams a release was {row['raw_distortion']:.3g} ")
+        assert f"On your recorded data a release was {row['raw_distortion']:.3g} " in said["verdict"]
     assert any(row["raw_distortion"] is not None for row in told["rows"])
 
 
@@ -243,14 +245,26 @@ def test_a_narrow_terminal_cuts_no_figure_and_one_user_is_one(capsys, monkeypatc
 
     row = {"user": "MAC000002", "steps": 5999, "unit": "kWh", "cycle": None, "audit": {"stands": True}, "level": ""}
     row |= {"distortion": 0.0406, "leakage": 1.0292, "raw_distortion": 0.04, "raw_leakage": 1.0126}
-    row |= {"leakage_lower": None, "entropy_rate": 2.386, "leakage_share": 0.43}
+    row |= {"leakage_lower": None, "entropy_rate": 2.386, "leakage_share": 0.43, "raw_truth": None}
     told = {"rows": [row], "notes": [], "failed": {}, "kept": 0, "users": 1, "seconds": 1.0, "engine": "serial"}
+    told |= {"limit_words": "", "limit_verdicts": {}}
     monkeypatch.setenv("COLUMNS", "60")
     show(SimpleNamespace(to_json=lambda: told), tmp_path)
     out = capsys.readouterr().out.splitlines()
-    assert out[1].split() == ["MAC000002", "5,999", "0.04", "(0.0406)", "kWh", "1.0126", "(1.0292)", "2.386", "stands"]
+    assert out[1].split() == [
+        "MAC000002",
+        "5,999",
+        "0.04",
+        "(0.0406)",
+        "kWh",
+        "1.0126",
+        "(1.0292)",
+        "2.386",
+        "as",
+        "claimed",
+    ]
     assert "at least" not in out[0] and out[2].startswith("1 user done")
-    assert headline(told, [row]) == "1 user has a policy; releases tell 57% less than the truth would."
+    assert headline(told, [row]) == "1 user has a policy; releases reveal 57% less than the truth would."
 
 
 def test_the_page_holds_no_markup_of_a_name_and_asks_for_nothing(ran):

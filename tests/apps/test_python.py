@@ -128,7 +128,7 @@ def test_a_problem_keeps_its_own_constraint():
 @pytest.mark.slow
 def test_audit_and_report_take_tables(solution, tmp_path):
     found = vs.audit(solution, meter(), copies=1, streams=12, steps=40)
-    assert found.check.stands and "the recorded streams" in found.words
+    assert found.check.stands and "On your recorded data" in found.words
     page = vs.report(solution, meter(), tmp_path / "r.html", points=3, seconds=0, audit="none")
     assert page.private and "PRIVATE" in page.path.read_text() and page.size < 10**6
     with pytest.raises(vs.InputError, match="`data='SOURCE'`, or `shareable=True`"):

@@ -128,6 +128,19 @@ def test_it_fits_a_phone_and_a_desk(page, width):
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_label_of_a_fine_meter_is_cut(page, width, tmp_path):
+    """Issue 27: many bins of a few Wh have long names, and a day of them a long scale."""
+    browser, _, own = page
+    (tmp_path / "fine.html").write_text(render(report_pages.fine_meter()), encoding="utf-8")
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get((tmp_path / "fine.html").as_uri())
+    assert len(browser.find_elements("css selector", "#h-day")) == 1 and browser.execute_script(OUTSIDE) == []
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.get(own.as_uri())
+
+
 def test_values_fit_too(page, tmp_path):
     browser, _, _ = page
     other = tmp_path / "h.html"

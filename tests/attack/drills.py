@@ -1,6 +1,20 @@
 """The list: every drill, and the promise it tries to break."""
 
-from attack import brokers, clock_machine, core_machine, files, kills, openapi, path, same, store_machine, wire, workers
+from attack import (
+    brokers,
+    clock_machine,
+    core_machine,
+    files,
+    idle,
+    kills,
+    openapi,
+    owners,
+    path,
+    same,
+    store_machine,
+    wire,
+    workers,
+)
 from attack.drill import Drill
 
 DRILLS = [
@@ -8,11 +22,14 @@ DRILLS = [
     Drill("core", "one release per step, the first reading decides, meter and ceiling hold", core_machine.core),
     Drill("clock", "one release of every stream per tick, reading or not", clock_machine.clock),
     Drill("flipped bytes", "a damaged store is one line, never a second draw", files.flips),
+    Drill("two owners", "one file has one owner, whatever it is called", owners.two),
+    Drill("written over", "an old copy over a store in use is noticed at once", owners.overwritten),
     Drill("two workers", "two owners, lost and late answers: one release per step", workers.two),
     Drill("veil files", "a file from a stranger is one line, or works", files.veil),
     Drill("readers", "a data file is read, or refused in one line without a value of it", files.readers),
     Drill("messages", "nothing is raised, and no verdict depends on a value", wire.messages),
     Drill("wire http", "one request costs one request", wire.http),
+    Drill("idle http", "who has the token is answered, whoever else is connected", idle.held),
     Drill("wire mqtt", "one message costs one message", wire.mqtt, "mosquitto"),
     Drill("wire broker", "a broker that garbles costs its connection", brokers.garbled),
     Drill("wire nats", "one message costs one message", wire.nats, "nats-server"),

@@ -99,15 +99,15 @@ class Killable(RuleBasedStateMachine):
                 with contextlib.suppress(FileNotFoundError):
                     shutil.copy(self.folder / name, next_folder / name)
 
-        wire = store._db = Tripwire(store._db, at, after, copy)
+        wire = store.file.db = Tripwire(store.file.db, at, after, copy)
         try:
             work()
         except Killed:
-            store._abandon()
+            store.file.abandon()
             self.folder = next_folder
             return True, wire.committed > 0
         finally:
-            store._db = wire._db
+            store.file.db = wire._db
         return False, True
 
     def teardown(self) -> None:

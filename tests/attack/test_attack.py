@@ -14,6 +14,7 @@ from attack.__main__ import report, run, table
 from attack.drill import Drill
 from attack.drills import DRILLS
 from veilstream.gateway import wire
+from veilstream.gateway.place import Place
 from veilstream.gateway.settle import Settler
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store
@@ -25,6 +26,8 @@ SLOW = ("kill http", "kill pipe", "openapi", "store")
 ELSEWHERE = {  # drills that have a test of their own, where their promise is
     "veil files": "test_hostile_files.py",
     "flipped bytes": "gateway/test_second_draws.py",
+    "two owners": "gateway/test_owners.py",
+    "written over": "gateway/test_owners.py",
     "two workers": "gateway/test_nats_faults.py",
     "same path": "gateway/test_same_path.py",
     "kill mqtt": "gateway/test_gateway_mqtt.py",
@@ -79,6 +82,7 @@ PLANTED = {
     "same bytes": (Space, "encode", telling),
     "same time": (wire, "_number", slower),
     "same path": (wire, "_number", raising),
+    "written over": (Place, "mark", lambda self: (1, 1)),
     "flipped bytes": (Store, "_unsealed", staticmethod(lambda checksum, *row: False)),
 }
 

@@ -70,7 +70,7 @@ def test_quick_needs_no_jax_and_says_it_in_words(folder):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["stands"]
-    assert "the claim stands" in found["verdict"]
+    assert "estimated with an interval: as claimed." in found["verdict"]
     assert "leaks at most" in found["verdict"] and "computed exactly, an upper bound" in found["verdict"]
     (setting,) = found["settings"]
     bits = {k: v["cross_entropy_bits"]["value"] for k, v in setting["adversaries"]["filter"].items()}
@@ -238,7 +238,7 @@ def test_copies_are_not_told_as_steps_and_empty_columns_not_at_all():
     one = Setting("traces", 3, 1200, Interval(1, 1, 1), Interval(0, 0, 0), 0, every, 1.0, learned, copies=40)
     audit = SimpleNamespace(policy=SimpleNamespace(settings=[one]), unit="kWh", against=[])
     exact, network = sheets(audit)
-    assert exact.title.endswith("recorded traces: 3 traces, 30 steps, each released 40 times")
+    assert exact.title.endswith("all the data given: 3 runs, 30 steps scored, each released 40 times")
     assert network.head == ("learner", "sees", "nats", "top 1")
     assert [cells for cells, _ in network.rows] == [("LSTM", "1", "0.693 [0.69,0.69]", "50%")]
 
@@ -267,10 +267,10 @@ def test_a_ratio_to_next_to_nothing_is_not_said():
 
     def audited(low, value, high, top1):
         seen = SimpleNamespace(leakage=Interval(value, low, high), adversaries={"filter": {"released": top1}})
-        return SimpleNamespace(settings=[seen], distortion=0.5, name="planar-laplace")
+        return SimpleNamespace(settings=[seen], distortion=0.5, name="planar-laplace", leakage=None)
 
     other = audited(0.05, 0.06, 0.07, SimpleNamespace(top1=0.9))
     sure, unsure = (audited(low, 0.01, 0.012, SimpleNamespace(top1=0.8)) for low in (0.009, -0.001))
-    assert "leaks 6.0 times as much, and lets the place" in _against_words(sure, other, "km", "km")
+    assert "leaks 6.0 times as much, and an adversary identifies the place" in _against_words(sure, other, "km", "km")
     told = _against_words(unsure, other, "km", "km")
-    assert "leaks 0.06 bits where this policy leaks 0.01 [-0.001, 0.012], and lets" in told
+    assert "leaks 0.06 bits where this policy leaks 0.01, and an adversary" in told

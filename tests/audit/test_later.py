@@ -11,6 +11,7 @@ from veilstream.apps.verbs.report import recorded
 from veilstream.artefact import load
 from veilstream.audit import Options
 from veilstream.audit.assemble import audit_artefact
+from veilstream.audit.later import later_data
 from veilstream.core.drift import exceeds
 from veilstream.core.interval import Interval
 from veilstream.data.readings import from_arrays
@@ -120,16 +121,18 @@ def test_few_weeks_say_little_and_fitted_ones_nothing(made):
     assert found.later.drift.same == "too little later data to say" and found.later.figures.level == "model only"
     assert "says little about the person" in found.words
     t, values = person(20, 0, 0)
-    assert audit_artefact(load(folder / "p.veil"), from_arrays(t, values, "kWh"), options=QUICK).later is None
+    again = audit_artefact(load(folder / "p.veil"), from_arrays(t, values, "kWh"), options=QUICK)
+    assert again.later.figures == later_data(load(folder / "p.veil")).figures  # what the file says was held out
 
 
-def test_a_report_says_it_and_a_shareable_one_does_not(made):
-    folder, _ = made
-    for shareable in (False, True):
-        *_, card, _, felt, later = recorded(load(folder / "p.veil"), [str(folder / "same.csv")], None, {}, shareable)
-        said = dict(card).get("later data", "")
-        assert ("still is who the model says" in said) == (later is not None) == (not shareable)
-        assert felt is not None
+def test_recorded_data_and_later_data_are_told_apart(made):
+    """Data that is all later than the fit is no recorded data, and the other way round."""
+    folder, solved = made
+    *_, course, later = recorded(load(folder / "p.veil"), [str(folder / "same.csv")], None, {})
+    assert course is None and "still is who the model says" in later.words("kWh") and later.figures.units == NEW
+    *_, course, later = recorded(load(folder / "p.veil"), [str(folder / "old.csv")], None, {})
+    assert course.steps == (FITTED - 11) * WEEK and later.figures.units == 11
+    assert course.felt(load(folder / "p.veil").policy) == pytest.approx(solved["raw_distortion"])
 
 
 def test_a_difference_counts_beyond_both_intervals():

@@ -140,7 +140,7 @@ def test_held_out_figures_are_means_with_intervals_over_whole_units():
     rng, on = np.random.default_rng(7), with_units()
     chain, policy = vs.MarkovChain(random_chain(rng, 2, sticky=0.5, floor=0.05)), a_policy(rng, 1)
     d = rng.random((2, 2))
-    found = HeldOut.of(on, policy, chain, d)
+    found = HeldOut.of(on, policy, vs.Problem(chain, d, vs.Average(weight=1.0)))
     assert (found.units, found.unit, found.level) == (6, "weeks", "model only")
     assert found.raw_distortion.value == pytest.approx(on.felt(policy))
     assert found.distortion.value == pytest.approx(on.under(d).felt(policy))
@@ -151,9 +151,10 @@ def test_held_out_figures_are_means_with_intervals_over_whole_units():
     for figure in (found.raw_distortion, found.distortion, found.leakage):
         assert figure.low < figure.value < figure.high
     assert min(means) <= found.raw_distortion.low and found.raw_distortion.high <= max(means)
-    assert found == HeldOut.of(on, policy, chain, d)
+    assert found == HeldOut.of(on, policy, vs.Problem(chain, d, vs.Average(weight=1.0)))
     told = found.to_json()
     assert told["traces"] == 6 and set(told["leakage"]) == {"value", "low", "high"}
+    assert HeldOut.read(told) == found and HeldOut.read(told | {"leakage": "no"}) is None
 
 
 def test_a_ladder_moves_by_what_is_felt_whatever_else_is_told():
@@ -164,7 +165,7 @@ def test_a_ladder_moves_by_what_is_felt_whatever_else_is_told():
     truth, coin = np.eye(2) * 0.98 + 0.01, np.full((2, 2), 0.5)
     rungs = tuple(vs.WindowPolicy.of_table(a) for a in (truth, (truth + coin) / 2, coin))
     ladder = Ladder(rungs, Feedback(10, 0.2, 1.0, [0.01, 0.25, 0.5]), 1).made_for(chain)
-    found = HeldOut.of(felt, ladder, chain, 2 * d)
+    found = HeldOut.of(felt, ladder, vs.Problem(chain, 2 * d, vs.Average(weight=1.0)))
     assert found.distortion.value == pytest.approx(2 * found.raw_distortion.value)
     assert found.raw_distortion.value == pytest.approx(0.2, abs=0.05)
     most = float(capacity(truth)[0]) + MOVE_BITS / 10

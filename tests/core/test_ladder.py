@@ -1,16 +1,15 @@
 """Limits kept by feedback: the guarantee for every sequence, the charge against enumeration, files and restarts."""
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import veilstream as vs
+from enumerated import enumerated
 from oracles import random_chain
 from veilstream.core.by_clock import ClockPolicy
-from veilstream.core.charge import Charge, prove
+from veilstream.core.charge import MOST_DOUBT, Charge, MeterState, projective_diameter
 from veilstream.core.clock import Clock
 from veilstream.core.course import Course
 from veilstream.core.cyclic import CyclicChain
@@ -18,6 +17,7 @@ from veilstream.core.feedback import MOVE_BITS, Excess, Feedback
 from veilstream.core.information import entropy
 from veilstream.core.ladder import Ladder
 from veilstream.core.policy import restore
+from veilstream.core.potential import prove
 from veilstream.core.release import Mechanism, Releaser, release_many
 from veilstream.core.steady import rates
 
@@ -151,77 +151,41 @@ def small_ladder(rng, Z=2, Y=2, rungs=2, every=2, window=1, first=1):
     return Ladder(policies, Feedback(every, 0.4, 1.0, np.linspace(0.1, 0.9, rungs)), first)
 
 
-def information(ladder, chain, d, steps, presence):
-    """I(X; Y, moves) and the mean charge by enumeration of all readings and releases; presence: which steps there are.
-
-    One path of readings and releases fixes the moves, since the excess is a function of both.
-    """
-    at = np.flatnonzero(presence)
-    meter = Mechanism(ladder.made_for(chain)).meter
-    joint: dict[tuple, dict[tuple, float]] = {}
-    charge = 0.0
-    for x in itertools.product(range(len(chain)), repeat=steps):
-        matrices = [chain.at(int(chain.phase(t))).transition for t in range(steps)]
-        moves = [matrices[t][x[t], x[t + 1]] for t in range(steps - 1)]
-        p_x = chain.initial_at(np.array([0]))[0, x[0]] * np.prod(moves)
-        paths = [((), 1.0, ladder.start(1), np.zeros(1), np.zeros(1), meter.start_bits(np.array([0]))[0])]
-        for k, t in enumerate(at):
-            new = []
-            for seen, p, memory, excess, mark, bits in paths:
-                gap = t - at[k - 1] - 1 if k else t
-                if gap:
-                    bits = bits + meter.gap_bits(memory, gap, np.array([t - gap]))[0]
-                if k and ladder.feedback.passed(at[k - 1 : k], at[k : k + 1])[0]:
-                    moved = ladder.moved(memory, ladder.feedback.way(excess, excess - mark, ladder.rung(memory)))
-                    excess = mark = np.maximum(excess, ladder.feedback.lowest)
-                    bits, memory = bits + meter.move_bits(memory, moved)[0], moved
-                memory = ladder.at(memory, chain.phase(np.array([t]))) if chain.phases > 1 else memory
-                row = ladder.channel(memory)[0, x[t]]
-                rung, step_bits = int(ladder.rung(memory)[0]), meter.read(None, memory, None, np.array([t]))[0][0]
-                for y in range(ladder.n_outputs):
-                    after = ladder.update(memory, np.array([y]))
-                    felt = ladder.feedback.counted(excess, np.array([d[x[t], y]]))
-                    new.append(
-                        (
-                            (*seen, (y, rung)),
-                            p * row[y],
-                            after,
-                            felt,
-                            mark,
-                            bits + step_bits,
-                        )
-                    )
-            paths = new
-        for seen, p, _, _, _, bits in paths:
-            joint.setdefault(seen, {}).setdefault(tuple(x), 0.0)
-            joint[seen][tuple(x)] += p_x * p
-            charge += p_x * p * bits
-    p_y = {seen: sum(of_x.values()) for seen, of_x in joint.items()}
-    every_x: dict[tuple, float] = {}
-    for of_x in joint.values():
-        for x, p in of_x.items():
-            every_x[x] = every_x.get(x, 0.0) + p
-    h_joint = entropy(np.array([p for of_x in joint.values() for p in of_x.values()]))
-    h_y, h_x = entropy(np.array(list(p_y.values()))), entropy(np.array(list(every_x.values())))
-    return float(h_x + h_y - h_joint), charge
+def information(ladder, chain, d, presence):
+    """I(X; Y, moves) and the mean charge, by enumeration."""
+    problem = vs.Problem(chain, d, vs.Average(limit=0.4))
+    found = enumerated(Mechanism(ladder.made_for(chain), problem), chain, np.array([c == "1" for c in presence]), d)
+    return found.information, found.charged
 
 
-@pytest.mark.parametrize("presence", ["11111", "11011", "10101"])
+@pytest.fixture(params=["little saved", "much saved"])
+def saved(request, monkeypatch):
+    """What streams have saved when they begin: with much of it moves are charged by the potential."""
+    if request.param == "much saved":
+        start = Charge.start
+
+        def rich(self, step):
+            return MeterState.of(start(self, step))._replace(truth=np.full(len(step), 1e6)).packed()
+
+        monkeypatch.setattr(Charge, "start", rich)
+    return request.param
+
+
+@pytest.mark.parametrize("presence", ["11111", "11011", "10101", "1100000011"])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_charge_is_never_below_the_information(seed, presence):
+def test_the_charge_is_never_below_the_information(seed, presence, saved):
     """Every reading, every release, every move of tiny ladders; gaps and the start included."""
     rng = np.random.default_rng(seed)
     chain = vs.MarkovChain(random_chain(rng, 2, sticky=0.7, floor=0.05))
     ladder = small_ladder(rng, rungs=3, every=1 + seed % 2)
-    there = np.array([c == "1" for c in presence])
-    told, charged = information(ladder, chain, 1 - np.eye(2), len(presence), there)
+    told, charged = information(ladder, chain, 1 - np.eye(2), presence)
     assert charged >= told - 1e-9
     assert told > 0.01  # or the comparison says nothing
 
 
 @pytest.mark.parametrize("presence", ["11111", "10110"])
 @pytest.mark.parametrize("seed", range(3))
-def test_around_a_public_clock_too(seed, presence):
+def test_around_a_public_clock_too(seed, presence, saved):
     """Two states, three phases, a gap that passes some of them."""
     rng = np.random.default_rng(10 + seed)
     chain = clock_chain(rng)
@@ -230,8 +194,7 @@ def test_around_a_public_clock_too(seed, presence):
         tables = rng.dirichlet(np.full(2, 0.6), (3, 2, 2))
         rungs.append(ClockPolicy(tuple(vs.WindowPolicy.of_table(t, 1) for t in tables)))
     ladder = Ladder(tuple(rungs), Feedback(2, 0.4, 1.0, [0.1, 0.5]), 1).made_for(chain)
-    there = np.array([c == "1" for c in presence])
-    told, charged = information(ladder, chain, 1 - np.eye(2), len(presence), there)
+    told, charged = information(ladder, chain, 1 - np.eye(2), presence)
     assert charged >= told - 1e-9
     assert told > 0.01
     problem = vs.Problem(chain, np.zeros((2, 2)), vs.Average(weight=1.0))
@@ -268,7 +231,7 @@ def test_the_charge_holds_where_bits_of_the_filter_and_of_moves_do_not():
     truth, nothing = np.eye(9), np.tile(np.eye(9)[0], (9, 1))
     rule = Feedback(1, 0.5, 1.0, [0.0, 0.5])
     ladder = Ladder((vs.WindowPolicy.of_table(truth), vs.WindowPolicy.of_table(nothing)), rule, 1)
-    told, charged = information(ladder, chain, 1 - np.eye(9), 2, np.ones(2, bool))
+    told, charged = information(ladder, chain, 1 - np.eye(9), "11")
     assert told == pytest.approx(2.5)
     after_nothing = initial  # what the filter believes at the second step: the move has told it nothing
     naive = 1 + 0.5 * float(entropy(after_nothing))  # the bit of the move, and L(b, a) on the lower rung half the time
@@ -288,9 +251,43 @@ def test_the_rate_of_a_rung_is_its_leakage_with_that_memory(seed):
     assert meter.rates == pytest.approx(expected, abs=1e-6)
     proof = prove(ladder, chain)
     worse = proof._replace(potential=proof.potential + 0.01 * rng.random(proof.potential.shape))
-    assert (Charge.by(worse, ladder, chain).rates >= meter.rates - 1e-12).all()
-    up, down = meter.change_bits[0, 1], meter.change_bits[1, 0]
-    assert up == pytest.approx(down)
+    assert (Charge(ladder, chain, worse).rates >= meter.rates - 1e-12).all()
+    assert meter.change_bits[:, ladder.first] == pytest.approx(0.0)  # who left the first rung has paid for the way back
+    assert (meter.change_bits[ladder.first] >= 0).all() and meter.change_bits[ladder.first].max() > 0.01
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_doubt_bounds_every_ratio_of_beliefs(seed):
+    """Beliefs k steps after anything, and after releases that both have seen: b~ <= 2^d b."""
+    rng = np.random.default_rng(seed)
+    P = random_chain(rng, 4, sticky=0.5, floor=0.02)
+    for k in (1, 3, 9):
+        Pk = np.linalg.matrix_power(P, k)
+        doubt, most = projective_diameter(Pk), 0.0
+        for _ in range(300):
+            one, other = rng.dirichlet(np.full(4, 0.1), 2) @ Pk
+            for _ in range(3):
+                most = max(most, float(np.log2(one / other).max()))
+                seen = rng.dirichlet(np.ones(4))
+                one, other = ((b * seen / (b * seen).sum()) @ P for b in (one, other))
+        assert 0.1 * doubt < most <= doubt + 1e-9
+    assert projective_diameter(np.eye(2)) == np.inf and projective_diameter(np.full((3, 2), 0.5)) == 0
+
+
+def test_a_move_after_a_long_gap_costs_its_own_bits_and_one_without_a_gap_the_potential(saved):
+    chain = vs.MarkovChain(random_chain(np.random.default_rng(0), 2, sticky=0.6, floor=0.05))
+    ladder = small_ladder(np.random.default_rng(0), rungs=3, every=1000).made_for(chain)
+    mechanism = Mechanism(ladder)
+    meter, s = mechanism.meter, mechanism.start(3, 900)
+    for _ in range(40):
+        s, _ = mechanism.step(s, np.zeros(3, int), np.full(3, 0.5))
+    near, far = (mechanism.skip(s, k) for k in (1, 200))
+    apart = [projective_diameter(np.linalg.matrix_power(chain.transition, k)) for k in (2, 201)]
+    assert apart[0] > MOST_DOUBT > apart[1]
+    [by_filter, belief], [dear, _] = (meter.move(m, m.memory, np.full(3, k)) for m, k in ((far, 201), (near, 2)))
+    assert by_filter == pytest.approx(np.full(3, MOVE_BITS)) and (MeterState.of(belief).doubt <= MOST_DOUBT).all()
+    truth = MeterState.of(near.belief).truth - near.total
+    assert dear == pytest.approx(truth) if saved == "little saved" and (truth < 6).all() else (dear > MOVE_BITS).all()
 
 
 def test_an_iterated_potential_is_as_good_as_a_solved_one(monkeypatch):
@@ -298,7 +295,7 @@ def test_an_iterated_potential_is_as_good_as_a_solved_one(monkeypatch):
     chain = vs.MarkovChain(random_chain(rng, 4, sticky=0.8, floor=0.02))
     ladder = small_ladder(rng, Z=4, Y=3, rungs=2)
     solved = ladder.own_meter(chain)
-    monkeypatch.setattr("veilstream.core.charge.DIRECT", 0)
+    monkeypatch.setattr("veilstream.core.potential.DIRECT", 0)
     iterated = ladder.own_meter(chain)
     assert iterated.rates == pytest.approx(solved.rates, abs=1e-5)
     assert iterated.change_bits == pytest.approx(solved.change_bits, abs=1e-4)

@@ -16,6 +16,7 @@ import pytest
 
 from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, wait_until
 from httpkit import Server
+from mounts import mounted
 from mqttkit import Client, serving
 from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.core.release import MOST_CELLS
@@ -168,11 +169,8 @@ def tiny_disk(tmp_path):
     """A tmpfs of 2 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True, check=False)
-    if done.returncode:
-        pytest.skip("needs the right to mount a tmpfs")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
+    with mounted(folder, "-t", "tmpfs", "-o", "size=2m", "tmpfs"):
+        yield folder
 
 
 def fill(folder) -> None:
@@ -251,25 +249,126 @@ def releases(client) -> list[dict]:
 # --- connections -------------------------------------------------------------------------------------------
 
 
-def test_half_open_connections_are_few_and_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("veilstream.gateway.http.MAX_CONNECTIONS", 20)
-    monkeypatch.setattr("veilstream.gateway.http.FIRST_REQUEST_S", 0.5)
-    with core_of(artefact(tmp_path / "p.veil")) as core:
-        server = Server(core)
-        held = []
-        try:
-            for i in range(60):
-                held.append(socket.create_connection(("127.0.0.1", server.gateway.port), PATIENCE_S))
-                held[-1].sendall(b"POST /v1/release HTTP/1.1\r\nHost: loc" if i % 2 else b"")
-            for s in held:  # too many are closed at once, the others when nothing comes
-                s.settimeout(PATIENCE_S)
-                with contextlib.suppress(ConnectionResetError):
-                    assert s.recv(1) == b""
-            assert server.ask("/healthz")[0] == 200
-        finally:
-            for s in held:
-                s.close()
-            server.end()
+def connected(server, data=b"", source="127.0.0.1") -> socket.socket:
+    made = socket.create_connection(("127.0.0.1", server.gateway.port), PATIENCE_S, (source, 0))
+    made.sendall(data)
+    return made
+
+
+def get(path: str, token: str | None = TOKEN) -> bytes:
+    shown = f"Authorization: Bearer {token}\r\n" if token else ""
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{shown}\r\n".encode()
+
+
+def ended(made: socket.socket) -> bytes:
+    """All that it says until it is closed."""
+    said = b""
+    with contextlib.suppress(ConnectionResetError):
+        while more := made.recv(65536):
+            said += more
+    return said
+
+
+@pytest.fixture
+def slots(monkeypatch):
+    """Few of them, short times, and one address of this machine counts as one of elsewhere."""
+    for name, value in {"MOST_FAR": 20, "MOST_NEAR": 3, "MOST_KNOWN": 4, "UNKNOWN_S": 0.5}.items():
+        monkeypatch.setattr(f"veilstream.gateway.slots.{name}", value)
+    monkeypatch.setattr("veilstream.gateway.http.KEEP_ALIVE_S", 1)
+    monkeypatch.setattr("veilstream.gateway.guard.Guard.is_near", lambda self, address: address != "127.0.0.9")
+
+
+@contextlib.contextmanager
+def gateway(tmp_path, **settings):
+    with core_of(artefact(tmp_path / "p.veil")) as core, contextlib.ExitStack() as ends:
+        server = Server(core, **settings)
+        ends.callback(server.end)
+        yield server
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_half_open_connections_are_few_and_end(tmp_path, slots, token):
+    with gateway(tmp_path, token=token) as server, contextlib.ExitStack() as held:
+        asked = [b"", b"POST /v1/release HTTP/1.1\r\nHost: loc", get("/icon.svg", None) + b"GET"]
+        made = [held.enter_context(connected(server, asked[i % 3], "127.0.0.9")) for i in range(60)]
+        assert server.ask("/icon.svg")[0] == 200  # from here there are slots of its own
+        for one in made:
+            assert ended(one).count(b"HTTP/1.1") <= 1
+        assert server.ask("/healthz")[0] == 200
+
+
+def test_who_has_shown_no_token_gets_one_answer_and_who_has_stays(tmp_path, slots):
+    """Asking for a public page every five seconds held a slot for ever; so did a second request, byte by byte."""
+    with gateway(tmp_path, token=TOKEN) as server:
+        for first in (get("/icon.svg", None), get("/v1/status", None), get("/v1/status", "another token, long")):
+            with connected(server, first * 2) as made:
+                assert ended(made).count(b"HTTP/1.1 ") == 1
+        with connected(server) as made:
+            for path in ("/v1/status", "/healthz", "/icon.svg"):
+                time.sleep(0.4)  # longer, together, than others may stay
+                made.sendall(get(path, TOKEN if path == "/v1/status" else None))
+                assert b"200 OK" in made.recv(65536)
+            start = time.monotonic()
+            with contextlib.suppress(OSError):
+                for byte in get("/icon.svg") * 9:  # it has a deadline as well
+                    made.sendall(bytes([byte]))
+                    time.sleep(0.05)
+            assert time.monotonic() - start < 4
+
+
+def test_the_oldest_unknown_one_makes_room_and_known_ones_do_not(tmp_path, slots, monkeypatch):
+    monkeypatch.setattr("veilstream.gateway.slots.UNKNOWN_S", PATIENCE_S)
+    monkeypatch.setattr("veilstream.gateway.http.KEEP_ALIVE_S", PATIENCE_S)
+    with gateway(tmp_path, token=TOKEN) as server, contextlib.ExitStack() as held:
+        known = []
+        for _ in range(4):  # one after the other: three may be unknown at once
+            known.append(held.enter_context(connected(server, get("/v1/status"))))
+            assert b"200 OK" in known[-1].recv(65536)
+        crowd = [held.enter_context(connected(server, source="127.0.0.9")) for _ in range(21)]
+        assert ended(crowd[0]) == b""  # there are twenty
+        with connected(server, get("/v1/status"), "127.0.0.9") as fifth:
+            said = ended(fifth)  # answered, and let go
+            assert b"200 OK" in said and b"Connection: close" in said
+        assert ended(crowd[1]) == b""
+        for one in known:
+            one.sendall(get("/v1/status"))
+            assert b"200 OK" in one.recv(65536)
+        known[0].close()
+        wait_until(lambda: len(server.gateway._slots._known) == 3)
+        for _ in range(2):
+            crowd[20].sendall(get("/v1/status"))  # of those that wait the youngest is still there, and may stay
+            assert b"200 OK" in crowd[20].recv(65536)
+
+
+def test_a_watcher_that_does_not_read_makes_room_for_others(tmp_path, monkeypatch):
+    monkeypatch.setattr("veilstream.gateway.http.BODY_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("veilstream.gateway.http.EVENT_EVERY_S", 0)
+    with gateway(tmp_path) as server, connected(server, get("/v1/events", None)):
+        wait_until(lambda: server.gateway._watchers == 1)
+        wait_until(lambda: server.gateway._watchers == 0)
+
+
+def test_headers_that_never_end_are_few_and_short(tmp_path):
+    """300 connections without a token took 560 MB by a megabyte of headers each."""
+    with gateway(tmp_path) as server:
+        for many, long, code in ((50, 4000, b"200"), (70, 10, b"400"), (1, 5000, b"400")):
+            lines = b"".join(b"X-%d: %s\r\n" % (i, b"y" * long) for i in range(many))
+            with connected(server, get("/icon.svg", None)[:-2] + lines + b"\r\n") as made:
+                assert ended(made).split()[1] == code, (many, long)
+
+
+def test_what_is_no_http_is_not_quoted(tmp_path):
+    """aiohttp says which bytes it did not understand."""
+    head = b"POST /v1/release HTTP/1.1\r\nHost: localhost\r\n"
+    with gateway(tmp_path) as server:
+        for asked in (
+            b"GET /?lat=39.9123 HTTQ/1.1\r\n\r\n",
+            head + b"lat 39.9123\r\n\r\n",
+            head + b'Transfer-Encoding: chunked\r\n\r\n{"lat":39.9123}\r\n',
+        ):
+            with connected(server, asked) as made:
+                said = ended(made)
+            assert b" 400 " in said and b"39.9123" not in said and b"no-store" in said
 
 
 def test_a_token_that_is_no_text_is_a_wrong_one(tmp_path):

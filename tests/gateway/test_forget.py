@@ -52,7 +52,7 @@ def test_no_byte_of_her_is_left_in_any_file(tmp_path):
     store.prune(50)  # deleted before: free pages
     forget(store, "canary-name")
     assert not [canary for canary in CANARIES if canary in bytes_beside(path)]  # while it is open: the log too
-    assert store._read("SELECT count(*) FROM private_unhandled") == [(0,)]
+    assert store.file.read("SELECT count(*) FROM private_unhandled") == [(0,)]
     store.close()
     assert not [canary for canary in CANARIES if canary in bytes_beside(path)]
 

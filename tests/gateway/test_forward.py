@@ -67,9 +67,9 @@ def test_a_phone_posts_anywhere_below_and_gets_an_empty_list(tmp_path, art):
             assert server.ask("/pub", b"x" * (2 << 20), **named)[0] == 413
             assert server.ask("/pub", location(9), **named, **{"Content-Type": "text/plain"})[0] == 415
             assert server.ask("/public", location(9), **named)[0] == 404
-            core.store._db.execute("PRAGMA query_only = ON")
+            core.store.file.db.execute("PRAGMA query_only = ON")
             assert server.ask("/pub", location(10), **named)[0] == 503  # the phone keeps it
-            core.store._db.execute("PRAGMA query_only = OFF")
+            core.store.file.db.execute("PRAGMA query_only = OFF")
         finally:
             server.end()
 

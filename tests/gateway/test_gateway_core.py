@@ -212,6 +212,20 @@ def test_the_ceiling_holds_in_the_gateway_and_silence_is_remembered(tmp_path):
         assert core.stats.silent == len(silent)
 
 
+def test_releases_beyond_the_ceiling_are_counted_where_the_owner_looks(tmp_path):
+    with core_of(artefact(tmp_path / "p.veil"), ceiling=5.0) as core:
+        outcomes = one(core, *(Reading("a", t, t, float(t % 4)) for t in range(60)))
+        totals = [o.release.leaked_bits for o in outcomes]
+        blind = [o.blind for o in outcomes]
+        assert not blind[0] and blind[-1] and max(totals) <= 5.0
+        assert core.stats.blind == sum(blind) == core.stats.status(5.0)["blind"]
+        still = [total == before for before, total in zip([0.0, *totals], totals, strict=False)]
+        assert blind == still  # what does not look adds nothing
+    with core_of(artefact(tmp_path / "p.veil")) as core:
+        one(core, *(Reading("a", t, t, float(t % 4)) for t in range(60)))
+        assert core.stats.blind == 0
+
+
 # --- presence --------------------------------------------------------------------------------------------
 
 
@@ -292,8 +306,8 @@ def test_no_true_value_in_store_messages_metrics_or_logs(tmp_path, caplog):
             if clock:
                 outcomes = core.tick("", 100).outcomes
             public = repr(outcomes) + json.dumps(core.stats.status(None), default=str) + metrics.text(core.stats)
-            columns = core.store._db.execute("SELECT * FROM streams").description
-            rows = core.store._db.execute("SELECT * FROM streams ORDER BY id").fetchall()
+            columns = core.store.file.db.execute("SELECT * FROM streams").description
+            rows = core.store.file.db.execute("SELECT * FROM streams ORDER BY id").fetchall()
         blob = b"".join(f.read_bytes() for f in tmp_path.glob(f"clock {clock}.db*"))
         assert "912345" not in public + caplog.text
         assert b"912345" not in blob

@@ -101,10 +101,10 @@ def test_health_metrics_openapi_status(server):
 
 
 def test_a_store_that_fails_is_503_and_unhealthy(server):
-    server.core.store._db.execute("PRAGMA query_only = ON")
+    server.core.store.file.db.execute("PRAGMA query_only = ON")
     assert server.ask("/v1/release", {"stream": "a", "t": 1, "value": 3})[0] == 503
     assert server.ask("/healthz")[0] == 503
-    server.core.store._db.execute("PRAGMA query_only = OFF")
+    server.core.store.file.db.execute("PRAGMA query_only = OFF")
     assert server.ask("/v1/release", {"stream": "a", "t": 1, "value": 3})[0] == 200
 
 
@@ -127,7 +127,10 @@ def test_many_requests_share_commits(server):
 # --- who may ask -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", [None, "Bearer wrong token of some length", "Bearer ", TOKEN[:-1], "Bearer é"])
+@pytest.mark.parametrize(
+    "given",
+    [None, "Bearer wrong token of some length", "Bearer ", TOKEN[:-1], TOKEN, f"Bearer Bearer {TOKEN}", "Bearer é"],
+)
 def test_without_the_token_nothing_is_told(guarded, given):
     headers = {"Authorization": given.encode().decode("latin-1")} if given else {}
     for path, body in [
@@ -142,7 +145,7 @@ def test_without_the_token_nothing_is_told(guarded, given):
 
 
 def test_with_the_token_everything_is(guarded):
-    headers = {"Authorization": f"Bearer {TOKEN}"}
+    headers = {"Authorization": f"bearer {TOKEN}"}  # the scheme is not a secret: upper or lower case
     assert guarded.ask("/v1/release", {"stream": "a", "t": 1, "value": 3}, **headers)[0] == 200
     assert guarded.ask("/v1/status", **headers)[0] == 200
 

@@ -299,12 +299,12 @@ def test_a_store_that_fails_takes_the_gateway_offline_and_loses_nothing(tmp_path
     with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core, serving(core, broker.port):
         client.say("in/a", {"t": 0, "value": 3})
         wait_until(lambda: core.stats.released == 1)
-        core.store._db.execute("PRAGMA query_only = ON")
+        core.store.file.db.execute("PRAGMA query_only = ON")
         client.say("in/a", {"t": 1, "value": 3})
         wait_until(lambda: core.stats.store_errors > 0)
         wait_until(lambda: core.stats.connected is False)
         client.say("in/a", {"t": 2, "value": 3})
         time.sleep(0.3)
         assert not [1 for t, p, _ in client.heard if t == "out/a" and json.loads(p)["t"] > 0]
-        core.store._db.execute("PRAGMA query_only = OFF")
+        core.store.file.db.execute("PRAGMA query_only = OFF")
         wait_until(lambda: {json.loads(p)["t"] for t, p, _ in client.heard if t == "out/a"} == {0, 1, 2})

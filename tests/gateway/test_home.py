@@ -59,7 +59,7 @@ def test_every_stream_is_announced_and_whoever_comes_later_finds_it(tmp_path, ar
         for step in range(5):
             client.say("owntracks/ann/phone", location(step))
         wait_until(lambda: len(client.heard) == 5)
-        wait_until(lambda: not core.store._read("SELECT 1 FROM outbox WHERE topic LIKE 'homeassistant/%'"))
+        wait_until(lambda: not core.store.file.read("SELECT 1 FROM outbox WHERE topic LIKE 'homeassistant/%'"))
     client.end()
     found = retained(broker.port)
     [tracker] = [v for t, v in found.items() if "/device_tracker/" in t]
@@ -184,9 +184,9 @@ def test_a_batch_leaves_the_last_state_and_is_announced_once_it_is_committed(tmp
         core.outlets.append(home_of(core))
         server = Server(core)
         batch = [{"stream": "a", "t": 60 * t, "lat": 39.9, "lon": 116.3} for t in range(3)]
-        core.store._db.execute("PRAGMA query_only = ON")
+        core.store.file.db.execute("PRAGMA query_only = ON")
         assert server.ask("/v1/release", batch)[0] == 503
-        core.store._db.execute("PRAGMA query_only = OFF")
+        core.store.file.db.execute("PRAGMA query_only = OFF")
         released = server.ask("/v1/release", batch)[1]
         server.ask("/v1/release", {"stream": "a", "t": 240, "lat": 39.9, "lon": 116.3})
         server.end()

@@ -1,6 +1,7 @@
 """The meters: what is charged, the textbook's capacity, the law of a draw that does not look."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from veilstream.core.builtin import builtin_problem
 from veilstream.core.chain import MarkovChain
 from veilstream.core.distortion import hamming
 from veilstream.core.information import mutual_information
-from veilstream.core.meter import Listener, Unmetered, capacity
+from veilstream.core.meter import Listener, Streams, Unmetered, capacity
 from veilstream.core.policy import restore
 from veilstream.core.problem import Average, Problem, output_law
 from veilstream.core.release import Mechanism, Releaser, release_many
@@ -134,13 +135,15 @@ def test_meters_that_charge_nothing_still_know_the_output_law_or_nothing():
     problem, rng = problem_of("grid2x3-toy"), np.random.default_rng(3)
     b, a = rng.dirichlet(np.ones(6), 4), rng.dirichlet(np.ones(6), (4, 6))
     memory, step, y = np.zeros(4, int), np.zeros(4, int), rng.integers(0, 6, 4)
-    bits, law = Listener(problem.chain).read(b, memory, a, step)
+    s = Streams(memory, b, np.zeros(4), step)
+    bits, law = Listener(problem.chain).read(s, a)
     assert bits.tolist() == [0] * 4 and law == pytest.approx(output_law(b, a))
     nothing = Unmetered()
     empty = nothing.start(step)
-    assert empty.shape == (4, 0) and nothing.read(empty, memory, a, step)[1] is None
-    assert nothing.read(empty, memory, a, step)[0].tolist() == [0] * 4 and nothing.used(empty, a) is a
-    kept = nothing.after(empty, a, y, step), nothing.skip(empty, 2, step), nothing.silent(empty, step)
+    s = replace(s, belief=empty)
+    assert empty.shape == (4, 0) and nothing.read(s, a)[1] is None
+    assert nothing.read(s, a)[0].tolist() == [0] * 4 and nothing.used(empty, a) is a
+    kept = nothing.after(s, a, y), nothing.skip(s, 2)[1], nothing.silent(s)[1]
     assert all(found is empty for found in kept)
 
 

@@ -209,7 +209,7 @@ def trap(monkeypatch):
 
 
 def kept(core) -> list[tuple]:
-    return core.store._db.execute("SELECT reason, length, sha256 FROM private_unhandled").fetchall()
+    return core.store.file.db.execute("SELECT reason, length, sha256 FROM private_unhandled").fetchall()
 
 
 def line(stream: str, t: int, value: float) -> bytes:

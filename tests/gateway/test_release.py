@@ -12,7 +12,7 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.distortion import hamming
 from veilstream.core.evaluate import evaluate
 from veilstream.core.histories import BLIND, TrueStates
-from veilstream.core.meter import HistoryMeter
+from veilstream.core.meter import HistoryMeter, Streams
 from veilstream.core.problem import Average, Instantaneous, Problem, output_law
 from veilstream.core.release import SILENT, Mechanism, Releaser, release_many
 from veilstream.core.uniforms import SecureUniforms
@@ -251,12 +251,16 @@ def test_a_silent_step_and_a_gap_are_not_the_same_for_a_history():
     chain = MarkovChain.fit(problem_of("grid2x3-toy").chain.sample(400, 3), order=3, smoothing=0.1)
     meter = HistoryMeter.of(chain)
     start = meter.start(np.zeros(2, int))
+
+    def streams(belief):
+        return Streams(np.zeros(2, int), belief, np.zeros(2), np.zeros(2, int))
+
     assert start[:, -1].tolist() == [0, 0] and start[:, :-1] == pytest.approx(np.tile(chain.initial, (2, 1)))
     known = [start]
     for _ in range(3):
-        known.append(meter.silent(known[-1], np.zeros(2, int)))
+        known.append(meter.silent(streams(known[-1]))[1])
     assert [b[0, -1] for b in known] == [0, 1, 2, 2]  # it knows the history again after two steps
     assert known[1][:, :-1] == pytest.approx(start[:, :-1] @ chain.transition)
-    gone = meter.skip(known[2], 2, np.zeros(2, int))
+    gone = meter.skip(streams(known[2]), 2)[1]
     assert gone[:, -1].tolist() == [0, 0]
     assert gone[:, :-1] == pytest.approx(known[2][:, :-1] @ chain.transition @ chain.transition)

@@ -155,7 +155,7 @@ def at_every_line(function, folder, name) -> list[dict[str, bytes]]:
     found = []
 
     def look(frame, event, _):
-        if frame.f_code.co_filename.endswith(("gateway/store.py", "gateway/seal.py")):
+        if frame.f_code.co_filename.endswith(("gateway/store.py", "gateway/database.py", "gateway/place.py")):
             files = {f.name: f.read_bytes() for f in folder.glob(f"{name}*") if not f.name.endswith("-shm")}
             found.extend([files] if files not in found[-1:] else [])
             return look

@@ -21,10 +21,12 @@ from veilstream.core.cyclic import CyclicChain
 from veilstream.core.drift import Drift, Same, Sums, span
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.interval import Interval, ratio_interval
-from veilstream.core.problem import Average
+from veilstream.core.problem import Average, Problem
 from veilstream.data.crossval import losses
 from veilstream.data.recording import Recording
+from veilstream.gateway import seal
 from veilstream.gateway.drift import Watch, Watched
+from veilstream.gateway.place import Count
 from veilstream.gateway.store import Store, StoreError
 from veilstream.gateway.wire import Reading
 
@@ -111,6 +113,30 @@ def test_a_wild_number_counts_but_not_for_ever(tmp_path):
     assert felt.steps == 3 and felt.interval.value < 20 * 1.9
 
 
+def test_readings_outside_the_map_are_hinted_at_and_their_error_is_at_least(tmp_path):
+    """A person abroad: a wild distance is cut at ten times the map, so that a mean of it says too little."""
+    problem = Problem(MarkovChain(np.full((4, 4), 1 / 4)), places(4).distances(), Average(limit=0.5))
+    parts = {"problem": problem, "states": places(4), "period_s": 60.0}
+    art = save(tmp_path / "p.veil", window_policy(problem), **parts)
+    away = [(39.9, 116.3 + 0.001 * i) for i in range(3)], [(-33.9, 151.2)] * 3
+    for name, points in zip(("home", "abroad"), away, strict=True):
+        with core_of(art, tmp_path / f"{name}.db", now=lambda: 60.0 * 200) as core:
+            core.process([Reading("a", 100 + i, 60 * (100 + i), p) for i, p in enumerate(points)])
+        said, found = (veil("status", tmp_path / f"{name}.db", *more).stdout for more in ((), ("--json",)))
+        [stream] = json.loads(found)["streams"]
+        assert stream["outside_map"] == (name == "abroad") == ("at least " in said) == ("outside the map" in said)
+        assert stream["felt"]["low"] >= 0 and stream["limit_verdict"] == "not shown to be kept"
+
+
+def test_no_distance_is_said_to_be_negative():
+    """Issue 27: weeks that differ much gave an interval that began below 0."""
+    sums = Sums()
+    for week in (0.0, 0.0, 0.0, 9.0):
+        sums = sums._replace(n=10.0, s=10 * week).closed()
+    found = sums.interval
+    assert found.low == 0 < found.value < found.high
+
+
 def test_under_a_clock_a_step_without_a_reading_counts_for_nothing(tmp_path):
     art, moment = artefact(tmp_path / "p.veil", period_s=60.0), [0.0]
     with core_of(art, tmp_path / "s.db", clock=True, now=lambda: moment[0]) as core:
@@ -174,10 +200,10 @@ def test_kills_leave_every_step_counted_once(tmp_path):
 def test_a_commit_that_fails_counts_nothing(tmp_path):
     with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
         core.process([Reading("a", t, t, 3.0) for t in range(5)])
-        core.store._db.execute("PRAGMA query_only = ON")
+        core.store.file.db.execute("PRAGMA query_only = ON")
         with pytest.raises(StoreError):
             core.process([Reading("a", 5, 5, 3.0)])
-        core.store._db.execute("PRAGMA query_only = OFF")
+        core.store.file.db.execute("PRAGMA query_only = OFF")
         core.process([Reading("a", t, t, 3.0) for t in (4, 5, 5)])
     assert drift_of(tmp_path / "s.db")["a"].felt.steps == 6
 
@@ -191,22 +217,27 @@ def test_another_policy_begins_anew_and_the_same_one_goes_on(tmp_path):
         assert drift_of(tmp_path / "s.db")["a"].felt.steps == expected
 
 
-def test_a_store_of_the_version_before_goes_on(tmp_path):
-    """As schema 3 had it: without the column."""
+@pytest.mark.parametrize("schema", [3, 4])
+def test_a_store_of_a_version_before_goes_on(tmp_path, schema):
+    """As schema 3 had it, without the column, and schema 4, in which a start was no commit and a log had no mark."""
     with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
         core.process([Reading("a", t, t, 3.0) for t in range(3)])
     with sqlite3.connect(tmp_path / "s.db") as db:
         db.execute("UPDATE streams SET private_drift = NULL")
-        db.execute("DELETE FROM meta WHERE key = 'closed' OR key LIKE 'about%'")
-        db.execute("UPDATE meta SET value = '3' WHERE key = 'schema'")
+        db.execute("DELETE FROM meta WHERE key IN ('closed', 'opened', 'follows') OR key LIKE 'about%'")
+        db.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (schema,))
+        db.execute("PRAGMA user_version = 0")
+        db.execute("PRAGMA application_id = 0")
         row = db.execute("SELECT space, name, last_step, total, memory, belief, serial FROM streams").fetchone()
-        from veilstream.gateway import seal
-
         state = (*row[2:6], -1, None, -1, 0, 0.0, 0.0, None, None)
         db.execute("UPDATE streams SET checksum = ?", (seal.of_stream("", "a", state, row[-1]),))
-        db.execute("ALTER TABLE streams DROP COLUMN private_drift")
+        if schema == 3:
+            db.execute("ALTER TABLE streams DROP COLUMN private_drift")
     db.close()
-    refused("status", tmp_path / "s.db", says="another version (schema 3")
+    count = Count(str(tmp_path / "s.db-count"))
+    count.write(count.read()[0], row[-1])
+    count.close()
+    refused("status", tmp_path / "s.db", says=f"another version (schema {schema}")
     with core_of(load(tmp_path / "p.veil"), tmp_path / "s.db") as core:
         assert [o.status.name for o in core.process([Reading("a", t, t, 3.0) for t in (2, 3)]).outcomes] == [
             "repeated",

@@ -13,7 +13,7 @@ import pytest
 from gatewaykit import artefact, core_of
 from veilstream.gateway import seal
 from veilstream.gateway.kept import Batch, Binding, StoreError, Stream, state_of
-from veilstream.gateway.seal import Count
+from veilstream.gateway.place import Count
 from veilstream.gateway.store import MEMORY, Store
 from veilstream.gateway.wire import Reading, Refusal
 
@@ -130,12 +130,12 @@ def test_a_store_that_cannot_be_used_is_one_clear_line(tmp_path, spoil, says):
 def test_a_read_only_store_releases_nothing(tmp_path):
     with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
         first = core.process([Reading("a", 0, 0, 3.0)]).outcomes[0]
-        core.store._db.execute("PRAGMA query_only = ON")
+        core.store.file.db.execute("PRAGMA query_only = ON")
         with pytest.raises(StoreError, match="readonly"):
             core.process([Reading("a", 1, 1, 3.0)])
         with pytest.raises(StoreError):
             core.probe()
-        core.store._db.execute("PRAGMA query_only = OFF")
+        core.store.file.db.execute("PRAGMA query_only = OFF")
         again = core.process([Reading("a", 0, 0, 9.0), Reading("a", 1, 1, 9.0)]).outcomes
     assert again[0].release == first.release
     assert again[1].release is not None
@@ -173,13 +173,13 @@ def test_a_full_disk_releases_nothing_and_recovers(tmp_path, tiny_disk):
         again = core.process([Reading(s, step, step, 9.0) for s, step in seen]).outcomes
         assert [o.release for o in again] == list(seen.values())
         assert all(o.release for o in core.process([Reading(f"s{i}", t, t, 3.0) for i in range(50)]).outcomes)
-        rows = core.store._db.execute("SELECT count(*), count(DISTINCT stream || '/' || step) FROM releases").fetchone()
+        (rows,) = core.store.file.read("SELECT count(*), count(DISTINCT stream || '/' || step) FROM releases")
     assert rows == (50 * (t + 1), 50 * (t + 1))
 
 
 def pragmas(store: Store) -> tuple:
     return tuple(
-        store._db.execute(f"PRAGMA {p}").fetchone()[0] for p in ("synchronous", "secure_delete", "journal_mode")
+        store.file.db.execute(f"PRAGMA {p}").fetchone()[0] for p in ("synchronous", "secure_delete", "journal_mode")
     )
 
 
@@ -188,12 +188,12 @@ def test_commits_wait_for_the_disk_whatever_was_written_before(tmp_path):
     store = Store(tmp_path / "s.db", ONE)
     assert pragmas(store) == (2, 1, "wal")
     seen = []
-    real, store._db = store._db, Watched(store._db, seen)
+    real, store.file.db = store.file.db, Watched(store.file.db, seen)
     s = stream()
     ids = store.commit(Batch([s], [(s, 3, 1.5, b"m")], [("t", b"x")]))
     for work in (lambda: store.confirm(ids), store.probe, lambda: store.set_aside("x", b""), lambda: store.prune(1)):
         work()
-    store._db = real
+    store.file.db = real
     assert pragmas(store) == (2, 1, "wal")
     assert seen[0] == 2 and set(seen[1:]) == {1}  # as every COMMIT found it
     store.close()
@@ -221,14 +221,14 @@ def test_the_count_beside_the_store_goes_with_every_commit(tmp_path):
             found.close()
 
     store = Store(tmp_path / "s.db", ONE)
-    assert count() == (store.id, 0)
-    for n, name in enumerate("abc", 1):
+    assert count() == (store.id, 1)  # a start is one too
+    for n, name in enumerate("abc", 2):
         store.commit(Batch([stream(name)]))
         assert count() == (store.id, n)
     store.close()
     (tmp_path / "s.db-count").unlink()
     again = Store(tmp_path / "s.db", ONE)
-    assert count() == (again.id, 3)
+    assert count() == (again.id, 5)
     again.close()
 
 
@@ -270,7 +270,7 @@ def test_every_stream_is_listed_and_private_counts_add_up(tmp_path):
     store.commit(Batch([stream("c")], counts={"late": 3, "ahead": 0}))
     assert [s.name for s in store.streams()] == ["a", "b", "c"]
     assert [s.name for s in store.streams(1, 1)] == ["b"]
-    counts = dict(store._db.execute("SELECT reason, n FROM private_counts"))
+    counts = dict(store.file.db.execute("SELECT reason, n FROM private_counts"))
     assert counts == {"late": 5, "waiting": 1, "ahead": 0}
     store.close()
 

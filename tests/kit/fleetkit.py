@@ -68,11 +68,18 @@ def square(task):
     return number * number
 
 
+LIMIT = {
+    "verdict": "broken", "asked": "at most 1 off on average", "limit": 1.0, "unit": "", "traces": 12,
+    "later": {"value": 1.5, "low": 1.2, "high": 1.8}, "words": "Limit broken.",
+}  # fmt: skip
+
+
 def row(i, unit):
     """Of the summary: one user of a page."""
     return {
         "user": f"user {i}", "unit": unit, "states": 8, "steps": 900 + 100 * i, "entropy_rate": 2.0,
         "blind_distortion": 4.0, "raw_distortion": 1.1 if i % 3 else None, "raw_leakage": 0.2 * i if i % 3 else None,
+        "raw_truth": 2.5 if i % 3 else None, "limits": [LIMIT], "limit_verdict": LIMIT["verdict"],
         "leakage": 0.1 * i, "leakage_lower": 0.09 * i, "gap": 0.01, "distortion": 1.0, "level": "computed exactly",
         "may_hide_all": True, "curve": [[1.0, 0.1 * i, None, None], [3.0, 0.01 * i, None, 3.1]],
         "pool": None, "notes": [],

@@ -4,9 +4,13 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from veilstream.apps.report.content import Options, collect
 from veilstream.artefact import load, provenance, save
 from veilstream.core.problem import Average, Both, Instantaneous, Problem
+from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.readings import from_arrays
 from veilstream.data.synthetic import city, household
 from veilstream.solvers import solve
 
@@ -37,3 +41,15 @@ def home():
     source = household(500)
     artefact, _ = policy_file("home.veil", source, Both(Average(weight=2.0), Instantaneous(0.6)))
     return collect(artefact, [source.path], Options(points=3, seconds=0.1, audit="none"))
+
+
+@cache
+def fine_meter():
+    """A meter of a few Wh in fifty bins, that looks at the clock: content."""
+    rng, t = np.random.default_rng(0), 1.6e9 // 1800 * 1800 + 1800.0 * np.arange(48 * 40)
+    values = 0.004 * (1.2 + np.sin(t / 86_400 * 2 * np.pi)) * rng.gamma(2.0, 0.5, len(t))
+    model = fit_model(from_arrays(t, values[:, None], "kWh"), FitOptions(n_states=50, cycle="day", hold_out=0.0))
+    problem = Problem(model.chain, model.states.distances(), Average(weight=400.0))
+    path = FOLDER / "fine.veil"
+    save(path, solve(problem, window=1).policy, problem=problem, states=model.states, period_s=1800.0)
+    return collect(load(path), model.runs.sequences, Options(points=3, seconds=0.0, audit="none"))

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from veilstream.artefact import Artefact
+from veilstream.audit.later import LaterData, later_data
 from veilstream.audit.run import Audit, audit
 from veilstream.audit.settings import Options, Progress
 from veilstream.audit.traces import Ints
 from veilstream.audit.verdict import Check, Claim, check, claim_of, verdict
 from veilstream.core.course import OnCourse
+from veilstream.core.limit_check import LimitCheck, Verdict, limits_json, weakest
 from veilstream.errors import InputError
 from veilstream.shown import Rows, Shown
-from veilstream.solvers.comfort import about_data, about_policy
+from veilstream.solvers.comfort import about_data, about_policy, limits_of
 from veilstream.units import off
 
 if TYPE_CHECKING:
-    from veilstream.audit.later import LaterData
     from veilstream.core.feedback import Feedback
     from veilstream.data.readings import Readings
     from veilstream.data.recording import Recording
@@ -45,9 +46,18 @@ class Assessment(Shown):
     warnings: tuple[str, ...] = ()  # what must stand beside it
     record: OnCourse | None = None  # on the recorded streams as a gateway would release them
     later: LaterData | None = None  # on those that the model was not fitted to
+    limits: Sequence[LimitCheck] = ()  # whether later data shows them kept
+
+    @property
+    def fails(self) -> bool:
+        """Whether the claim is contradicted, or a limit broken on later data."""
+        return not self.check.stands or weakest(self.limits) is Verdict.BROKEN
 
     def about(self) -> tuple[str, Rows]:
-        stands = "the claim stands" if self.check.stands else "THE CLAIM IS CONTRADICTED"
+        verdict = weakest(self.limits)
+        stands = "the claim stands" if verdict is None else f"limit {verdict}; leakage as claimed under its chain"
+        if not self.check.stands:
+            stands = "THE CLAIM IS CONTRADICTED"
         rows = [("!", line) for line in (*self.check.contradictions, *self.warnings)]
         return f"of {self.audit.policy.name}: {stands}", [("verdict", self.words), *rows]
 
@@ -55,6 +65,7 @@ class Assessment(Shown):
         stands: dict[str, Any] = {"stands": self.check.stands, "contradictions": list(self.check.contradictions)}
         felt = {} if self.record is None else self.record.to_json()
         felt |= {} if self.later is None else self.later.to_json()
+        felt |= limits_json(self.limits)
         stands["warnings"] = list(self.warnings)
         return {**stands, "verdict": self.words, **self.audit.policy.to_json(), **felt}
 
@@ -67,6 +78,7 @@ def audit_artefact(
     sequences: Sequence[Ints] | None = None,
     first: Sequence[int] | Ints | None = None,
     record: OnCourse | None = None,
+    later: LaterData | None = None,
     name: str | None = None,
     against: Sequence[str] = (),
     options: Options | None = None,
@@ -76,22 +88,21 @@ def audit_artefact(
 
     readings: recorded data, encoded as the file's own recording says unless another one is given.
     sequences: instead of readings, symbols that are encoded already; first: the public numbers of their first steps;
-    record: what is known of their releases.
+    record, later: what is known of their releases, on the data that was fitted and on what is later.
     name: what to call the policy; the method that made it unless told.
     """
     policy, problem, states = artefact.policy, artefact.problem, artefact.states
-    later = None
     warnings = about_data(artefact.provenance)
     if policy is None or problem is None:
         raise InputError("this file is a model without a policy; run `veil solve` on it first")
     if readings is not None:
-        from veilstream.audit.later import later_data
         from veilstream.audit.source import on_record, recorded_runs, strange
 
         runs = recorded_runs(readings, artefact, recording)
         sequences, first, record = runs.sequences, runs.first, on_record(artefact, runs)
         later = later_data(artefact, runs)
         warnings = strange(artefact, runs) + warnings
+    later = later or later_data(artefact)
     claim = claim_of(artefact.provenance, problem, policy)
     found = audit(
         problem,
@@ -108,21 +119,23 @@ def audit_artefact(
         options=options,
         progress=progress,
     )
-    words = verdict(found, claim, problem.chain)
+    limits = limits_of(artefact, None if later is None else later.figures)
+    told = [check.words for check in limits] + ([] if later is None else later.changed(artefact.unit))
     if record is not None and states is not None:
-        felt = felt_words(record, artefact.unit, policy.moves_by)
-        told = [felt, *([] if later is None else [later.words(artefact.unit)]), words]
-        words = "\n".join(told)
+        told.append(felt_words(record, artefact.unit, policy.moves_by))
+    if later is not None:
+        told.append(later.words(artefact.unit))
+    words = "\n".join([*told, verdict(found, claim, problem.chain)])
     if claim is not None:
         warnings = about_policy(claim.leakage, problem.chain) + warnings
-    return Assessment(found, claim, check(found, claim), words, tuple(warnings), record, later)
+    return Assessment(found, claim, check(found, claim), words, tuple(warnings), record, later, limits)
 
 
 def felt_words(record: OnCourse, unit: str, rule: Feedback | None = None) -> str:
     away = f"{record.felt:.3g}"
     far = off(away, unit) if unit == "%" else f"{away} {unit} from the reading on average"
     words = (
-        f"On the recorded streams a release was {far}, and told "
+        f"On your recorded data a release was {far}, and revealed "
         f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
     )
     if record.rungs and record.charged is not None and rule is not None:

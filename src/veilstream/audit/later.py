@@ -5,6 +5,7 @@ The rule is `core.drift`'s; here are the figures.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,40 +35,48 @@ class LaterData:
         own = {"held_out": self.figures.to_json(), "worst_leakage": self.worst}
         return {**own, "drift": self.drift.to_json()}
 
+    def changed(self, unit: str) -> list[str]:
+        """A line, with what to do, where she has changed."""
+        if self.drift.same != Same.NO:
+            return []
+        return [
+            f"THE PERSON HAS CHANGED: {self.drift.found(unit)}. Make the model anew with veil refit MODEL NEW and "
+            "solve again; a gateway's store goes on counting."
+        ]
+
     def words(self, unit: str) -> str:
-        """What it told there, under no model; and what to do where she has changed."""
+        """What it revealed there, under no model."""
         f, d = self.figures, self.drift
         most = (
             "" if self.worst is None else f"; no data whatever can make it more than {self.worst:.3f} ({Level.PROVED})"
         )
         far = off(span(f.raw_distortion), unit, "")
         text = (
-            f"On {f.units} {f.unit} later than what was fitted a release was {far} and told at most "
-            f"{span(f.leakage)} bits per step, whatever the law of such data ({f.level}{most}). "
+            f"On later data ({f.units} {f.unit}) a release was {far} and revealed at most "
+            f"{span(f.leakage)} bits per step, whatever the law of such data ({f.level}{most})."
         )
         if d.same == Same.UNKNOWN:
-            return text + f"With fewer than {LEAST_UNITS} {f.unit} that says little about the person."
-        if d.same == Same.YES:
-            return text + "So the person still is who the model says."
-        return text + (
-            f"THE PERSON HAS CHANGED: {d.found(unit)}. Make the model anew with veil refit MODEL NEW and solve "
-            "again; a gateway's store goes on counting."
-        )
+            return text + f" With fewer than {LEAST_UNITS} {f.unit} that says little about the person."
+        return text + (" So the person still is who the model says." if d.same == Same.YES else "")
 
 
-def later_data(policy: Artefact, runs: Runs) -> LaterData | None:
-    """None where the file does not say until when it was fitted, or nothing is later than that."""
-    card, steps = DataCard.of(policy.provenance), runs.source
-    if policy.states is None or policy.policy is None or policy.problem is None or not len(steps):
+def later_data(policy: Artefact, runs: Runs | None = None) -> LaterData | None:
+    """On these runs, from the first step that was not fitted; without any such step what the file says of the data that
+    was held out when it was made; None where it says nothing."""
+    card, said = DataCard.of(policy.provenance), policy.provenance.get("solution")
+    if policy.states is None or policy.policy is None or policy.problem is None or card is None:
         return None
-    later = steps.step > (np.inf if card is None or card.last_step is None else card.last_step)
-    if not later.any() or card is None:
+    last, steps = np.inf if card.last_step is None else card.last_step, None if runs is None else runs.source
+    if runs is None or steps is None or not (later := steps.step > last).any():
+        figures, loss = HeldOut.read(said.get("held_out") if isinstance(said, Mapping) else None), card.loss
+    else:
+        units = units_of(steps, policy.recording)
+        kept, of = steps.keep(later), units.of[later]
+        record = Record.of(kept.stream, kept.step, kept.points, runs.symbols[later], of, units.name)
+        figures = HeldOut.of(record.course(policy.cost, policy.chain), policy.policy, policy.problem)
+        loss = loss_of(runs, np.where(later, units.of, -1), policy.chain)
+    if figures is None or loss is None:
         return None
-    units = units_of(steps, policy.recording)
-    kept, of = steps.keep(later), units.of[later]
-    record = Record.of(kept.stream, kept.step, kept.points, runs.symbols[later], of, units.name)
-    course = record.course(policy.cost, policy.chain)
-    found = HeldOut.of(course, policy.policy, policy.chain, policy.problem.distortion)
-    loss = loss_of(runs, np.where(later, units.of, -1), policy.chain)
-    drift = Drift(loss, card.loss, found.raw_distortion, claimed_felt(policy.provenance), found.level == HELD_OUT)
-    return LaterData(found, worst_rate(policy.policy), drift)
+    claimed = claimed_felt(policy.provenance)
+    drift = Drift(loss, card.loss, figures.raw_distortion, claimed, figures.level == HELD_OUT)
+    return LaterData(figures, worst_rate(policy.policy), drift)

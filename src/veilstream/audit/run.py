@@ -15,7 +15,8 @@ from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Problem
 from veilstream.core.release import check_fits
 from veilstream.errors import InputError
-from veilstream.solvers import Point, solve
+from veilstream.solvers import solve
+from veilstream.solvers.solution import mean_distortion
 
 MAX_CELLS = 30_000_000  # numbers in one array of beliefs
 
@@ -51,17 +52,16 @@ def under_audit(
     chain = what.problem.chain
     half = 1.0 if what.sequences is None else 0.5
     data = sampled(chain, policy, options.steps, options.streams, options.seed)
-    burn_in = max(options.steps // 3, *options.lookbacks)
-    if burn_in >= options.steps:
+    if options.burn_in >= options.steps:
         raise InputError(f"{options.steps} steps are too few to look back {max(options.lookbacks)}")
-    settings = [examine(what, policy, data, "chain", burn_in, options, within(progress, 0, half))]
+    settings = [examine(what, policy, data, "chain", options.burn_in, options, within(progress, 0, half))]
     if what.sequences is not None:
         paths = list(map(TrueStates.of(chain).along, what.sequences))
         copies = int(np.clip(MAX_CELLS // (sum(map(len, paths)) * len(chain)), 1, options.copies))
         data = release(policy, paths, copies, options.seed + 1, what.first)
         start = max(options.lookbacks)
         settings.append(examine(what, policy, data, "traces", start, options, within(progress, half, 1)))
-    return Audited(name, claimed, Point.of(what.problem, policy).distortion, settings)
+    return Audited(name, claimed, mean_distortion(what.problem, policy), settings)
 
 
 @dataclass(frozen=True, eq=False)

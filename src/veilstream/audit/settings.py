@@ -19,6 +19,7 @@ from veilstream.core.problem import Problem
 from veilstream.core.window import WindowPolicy
 from veilstream.data.crossval import blocks_of
 from veilstream.errors import ImpossibleObservation, InputError
+from veilstream.units import counted
 
 if TYPE_CHECKING:
     from veilstream.audit.lstm import Lstm
@@ -55,6 +56,11 @@ class Options:
         if any(k < 1 for k in self.orders):
             raise InputError(f"an order must be at least 1, found {min(self.orders)}")
 
+    @property
+    def burn_in(self) -> int:
+        """Steps of a stream drawn from the chain that are not scored."""
+        return max(self.steps // 3, *self.lookbacks)
+
     def quick(self) -> "Options":
         return replace(self, learn=False, orders=(), streams=120, steps=200, copies=min(self.copies, 10))
 
@@ -74,6 +80,15 @@ class Setting:
     learned: list[Learned] = field(default_factory=list)
     copies: int = 1  # times that each trace was released anew; `steps` counts them all
     untried: tuple[int, ...] = ()  # orders whose chains have too many histories to be followed
+    cut_from: int | None = None  # runs that were cut into these traces, where they were
+
+    @property
+    def size(self) -> str:
+        """Streams drawn from the chain; runs of recorded data, or the pieces that a few of them were cut into."""
+        each = f", each released {self.copies} times" if self.copies > 1 else ""
+        what = "stream" if self.name == "chain" else "run" if self.cut_from is None else "piece"
+        runs = "" if self.cut_from is None else f" of {counted(self.cut_from, 'run')}"
+        return f"{counted(self.traces, what)}{runs}, {self.steps // self.copies:,} steps scored{each}"
 
     @property
     def on_releases(self) -> list[Learned]:
@@ -103,6 +118,7 @@ class Subject:
     names: tuple[str, ...] = ()
     sequences: tuple[Ints, ...] | None = None  # recorded traces, as symbols
     first: tuple[int, ...] = ()  # the public number of the first step of each
+    cut_from: int | None = None  # runs that were cut into these, where they were too few
 
 
 def subject(
@@ -133,13 +149,15 @@ def subject(
             f"every trace is too short for a look-back of {lookback}: the longest of {len(data)} has "
             f"{max(map(len, data))} steps, at least {lookback + 1} are needed"
         )
-    if len(long) < FEW_TRACES:
+    runs = len(long)
+    if runs < FEW_TRACES:
         ends = np.cumsum([len(s) for _, s in long])
         flat = np.concatenate([s for _, s in long])
         step = np.concatenate([f + np.arange(len(s)) for f, s in long])
         places = blocks_of([np.arange(end - len(s), end) for end, (_, s) in zip(ends, long, strict=True)], PIECES)
         long = [(int(step[at[0]]), flat[at]) for at in places if len(at) > lookback] or long
-    return Subject(problem, distances, tuple(names), tuple(s for _, s in long), tuple(f for f, _ in long))
+    cut = None if len(long) == runs else runs
+    return Subject(problem, distances, tuple(names), tuple(s for _, s in long), tuple(f for f, _ in long), cut)
 
 
 def examine(
@@ -179,6 +197,7 @@ def examine(
         learned,
         len(data.lengths) // data.n_traces,
         tuple(k for k, copies in followed(what, data, name, options).items() if not copies),
+        what.cut_from if name == "traces" else None,
     )
 
 

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
 from veilstream.core.course import Course, OnCourse
+from veilstream.core.data_card import DataCard
 from veilstream.data.crossval import losses
 from veilstream.data.encode import encode_steps
 from veilstream.data.readings import Readings
@@ -33,22 +34,23 @@ def recorded_runs(readings: Readings, policy: Artefact, recording: Recording | N
 
 
 def course_of(policy: Artefact, runs: Runs) -> Course | None:
-    """The recorded streams as a gateway would meet them.
+    """The recorded data, as a gateway would meet it: the steps that the model was fitted to, all where it says not.
 
-    None where the file knows no places or levels, so that there are no distances.
+    None where nothing is that early, or the file knows no places or levels, so that there are no distances.
     """
-    if policy.states is None:
+    card, steps = DataCard.of(policy.provenance), runs.source
+    fitted = steps.step <= (np.inf if card is None or card.last_step is None else card.last_step)
+    if policy.states is None or not fitted.any():
         return None
-    steps = runs.source
-    record = Record.of(steps.stream, steps.step, steps.points, runs.symbols)
-    return record.course(policy.cost, policy.chain)
+    kept = steps.keep(fitted)
+    return Record.of(kept.stream, kept.step, kept.points, runs.symbols[fitted]).course(policy.cost, policy.chain)
 
 
 def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:
-    """What a person feels of her policy's releases, and what they tell of her, on her own recorded streams."""
+    """Error and bits on the recorded data; what the policy's file says of it where none of it is given."""
     course = course_of(policy, runs)
     if course is None or policy.policy is None:
-        return None
+        return OnCourse.of(policy.provenance.get("solution"))
     return course.whole(policy.policy, policy.chain)
 
 

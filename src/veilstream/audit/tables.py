@@ -7,11 +7,10 @@ from veilstream.audit.measures import NATS, Measure
 from veilstream.audit.run import Audit
 from veilstream.audit.settings import Setting
 from veilstream.core.interval import Interval
-from veilstream.units import counted
 
 WHO = {"predictor": "before release", "filter": "at release", "smoother": "whole trace"}
 CASE = {"nothing": "nothing seen", "truth": "truth seen"}
-SETTING = {"chain": "data drawn from the chain", "traces": "recorded traces"}
+SETTING = {"chain": "data drawn from the chain", "traces": "all the data given"}
 LEGEND = (
     "Cross-entropy in nats and bits: more is more private. Top 1, top 3: how often the true state is the adversary's "
     "first guess, or among the first three. Found: share of a whole trace recovered afterwards. Home, work (1st, "
@@ -39,9 +38,7 @@ def sheets(found: Audit) -> list[Sheet]:
 
 
 def _exact(setting: Setting, unit: str) -> Sheet:
-    each = f", each released {setting.copies} times" if setting.copies > 1 else ""
-    size = f"{counted(setting.traces, 'trace')}, {setting.steps // setting.copies:,} steps{each}"
-    title = f"Who knows chain and policy, {SETTING[setting.name]}: {size}"
+    title = f"Who knows chain and policy, {SETTING[setting.name]}: {setting.size}"
     most = ("home", "work") if unit == "km" else ("1st", "2nd")
     head = ("guessing", "nats", "bits", "top 1", "top 3", f"error {unit}".rstrip(), "found", *most)
     rows = []
@@ -93,7 +90,8 @@ def _kept(cells: tuple[str, ...], told: list[bool]) -> tuple[str, ...]:
 
 def _against(found: Audit) -> Sheet:
     unit = found.unit
-    head = ["policy", "bits", f"mean {found.cost_unit}", "data", "at release, nats", "top 1", f"error {unit}"]
+    far = f"{found.cost_unit} off".strip()
+    head = ["policy", "bits", far, "data", "at release, nats", "top 1", f"error {unit}"]
     if any(s.on_releases for s in found.policy.settings):
         head.append("learned")
     rows = []
@@ -103,8 +101,8 @@ def _against(found: Audit) -> Sheet:
             best = min(setting.on_releases, key=lambda v: v.cross_entropy.value, default=None)
             cells = (
                 one.name,
-                f"{setting.leakage.value:.4f}",
-                f"{setting.distortion.value:.3g}",
+                "" if one.leakage is None else f"{one.leakage:.4f}",
+                f"{one.distortion:.3g}",
                 setting.name,
                 _span(m.cross_entropy.scaled(NATS)),
                 f"{m.top1:.0%}",
@@ -112,4 +110,8 @@ def _against(found: Audit) -> Sheet:
                 f"{best.cross_entropy.value * NATS:.3f}" if best else "",
             )
             rows.append((cells[: len(head)], one is found.policy))
-    return Sheet("At equal mean distortion", tuple(h.strip() for h in head), rows)
+    return Sheet(
+        "At equal error: bits and error in the long run, then what the adversary gets",
+        tuple(h.strip() for h in head),
+        rows,
+    )

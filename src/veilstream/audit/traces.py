@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.chain import MarkovChain
-from veilstream.core.meter import Unmetered
+from veilstream.core.meter import Streams, Unmetered
 from veilstream.core.policy import Policy
-from veilstream.core.release import Mechanism, Streams
+from veilstream.core.release import Mechanism
 from veilstream.errors import InputError
 
 Ints = NDArray[np.int64]

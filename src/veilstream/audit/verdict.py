@@ -14,12 +14,11 @@ from veilstream.core.information import entropy
 from veilstream.core.interval import Z95, Interval
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
-from veilstream.core.steady import holds_all, long_run
+from veilstream.core.steady import holds_all
 from veilstream.errors import InputError
-from veilstream.solvers.solution import Level
+from veilstream.solvers.solution import SURE, Level, Point
 from veilstream.units import noun
 
-SURE = 3.3  # standard errors from which a claim is contradicted: once in 2000 audits by chance
 SLACK = 0.005  # of the claim
 
 
@@ -52,9 +51,10 @@ def claim_of(provenance: Mapping[str, Any], problem: Problem, policy: Policy) ->
         )
     if policy.law_steps(problem.chain) is None:
         return None
-    steady, once = long_run(problem, policy)
-    bound = not holds_all(problem.chain, policy)
-    return Claim(*steady, max(most if once is None else once, 0.0), str(Level.COMPUTED), bound=bound)
+    own = Point.of(problem, policy)
+    once = most if own.startup_bits is None else own.startup_bits
+    bound = own.level is not Level.ESTIMATED and not holds_all(problem.chain, policy)
+    return Claim(own.leakage, own.distortion, max(once, 0.0), str(own.level), own.leakage_se or 0.0, bound)
 
 
 def _number(said: Mapping[str, Any], key: str) -> float | None:
@@ -136,17 +136,17 @@ def _claim_words(audit: Audit, claim: Claim | None, chain: MarkovChain) -> str:
         else ""
     )
     if result.stands:
-        return f"The policy {said}, {share}; {measured}: the claim stands."
+        return f"The policy {said}, {share}; {measured}: as claimed."
     return f"THE CLAIM FAILS. The policy says it {said}, but " + "; ".join(result.contradictions) + "."
 
 
 def _exact_words(s: Setting, unit: str) -> str:
     thing = noun(unit)
-    where = "on the recorded traces" if s.name == "traces" else "on data drawn from the chain"
+    where = "on all the data given" if s.name == "traces" else "on data drawn from the chain"
     now, blind = s.adversaries["filter"]["released"], s.adversaries["filter"]["nothing"]
     whole, guess = s.adversaries["smoother"]["released"], s.adversaries["smoother"]["nothing"]
     text = (
-        f"Someone who knows chain and policy, {where}, names the current {thing} {now.top1:.0%} of the time "
+        f"An adversary who knows chain and policy, {where}, identifies the current {thing} in {now.top1:.0%} of steps "
         f"({blind.top1:.0%} without any release, 100% with the truth)"
     )
     if now.error is not None and blind.error is not None:
@@ -197,13 +197,11 @@ def _span(v: Interval | None, sign: str = "") -> str:
 
 def _against_words(own: Audited, other: Audited, unit: str, of: str) -> str:
     a, b = (p.settings[-1].adversaries["filter"]["released"] for p in (own, other))
-    leak_a, leak_b = (p.settings[0].leakage for p in (own, other))
-    if leak_a.low > leak_a.value / 2:
-        more = f"leaks {leak_b.value / leak_a.value:.1f} times as much"
-    else:  # known too roughly for a ratio
-        span = f"[{leak_a.low:.2g}, {leak_a.high:.2g}]"
-        more = f"leaks {leak_b.value:.3g} bits where this policy leaks {leak_a.value:.2g} {span}"
+    seen = own.settings[0].leakage
+    ours, theirs = (p.settings[0].leakage.value if p.leakage is None else p.leakage for p in (own, other))
+    known = ours > 1e-6 and (own.leakage is not None or seen.low > seen.value / 2)  # well enough for a ratio
+    more = f"{theirs / ours:.1f} times as much" if known else f"{theirs:.3g} bits where this policy leaks {ours:.2g}"
     return (
-        f"At the same mean distortion ({own.distortion:.3g} {of or 'units'}) {other.name} {more}, and "
-        f"lets the {noun(unit)} be named {b.top1:.0%} of the time instead of {a.top1:.0%}."
+        f"At the same mean error in the long run ({own.distortion:.3g} {of or 'units'}) {other.name} leaks {more}, and "
+        f"an adversary identifies the {noun(unit)} in {b.top1:.0%} of steps instead of {a.top1:.0%}."
     )

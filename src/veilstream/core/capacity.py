@@ -9,13 +9,12 @@ the person's. q is found by Arimoto's steps, and whatever they have come to is a
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
-from veilstream.core.information import Array, Index, entropy
-from veilstream.core.meter import Unmetered
-from veilstream.core.policy import Memory, Policy
+from veilstream.core.information import Array, entropy
+from veilstream.core.meter import Streams, Unmetered
+from veilstream.core.policy import Policy
 
 ROUNDS, CLOSE = 200, 1e-3  # bits
 LEAST = 1e-9  # of every release, in q: so that nothing is called impossible
@@ -44,11 +43,11 @@ class CapacityMeter(Unmetered):
     """C of the channel of each memory, found when it is first met."""
 
     policy: Policy
-    bears_gaps: ClassVar[bool] = True
     known: "OrderedDict[int, tuple[float, Array]]" = field(default_factory=OrderedDict, repr=False)
 
-    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array]:
         assert a is not None
+        memory = s.memory
         numbered = memory.ndim == 1 and memory.dtype.kind in "iu"
         found = [self._at(int(m), channel) for m, channel in zip(memory, a, strict=True)] if numbered else []
         found = found or [capacity_of(channel) for channel in a]

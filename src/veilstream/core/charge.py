@@ -1,129 +1,145 @@
-"""What a ladder leaks, under the chain and in spite of what its moves tell: the public meter under feedback.
+"""What a ladder leaks, under the chain and in spite of what its moves reveal: the public meter under feedback.
 
-After a move the belief of `ExactMeter` is no longer the service provider's: the move told her something about the past.
-(Nine states that never change, P(0) = 1/2; the upper rung always shows 0, the lower one the truth; down if x != 0: 2.5
-bits are told, where the filter would charge 2.25 with the bit of the move.) So the charge is made of numbers that do
-not depend on what was told. With q_i(y|s) any output model of rung i and f_i(s,z) = D( a_i,s(.|z) || q_i(.|s) ),
+Until its first move a ladder is an ordinary policy, and L(b,a) at the service provider's belief b is exact. A move
+looks at the private excess, so after it she knows more than b. (Nine states that never change, P(0) = 1/2; the upper
+rung always shows 0, the lower one the truth; down if x != 0: 2.5 bits leak, where the filter would charge 2.25 with the
+bit of the move.) Each of these charges holds whatever moves have revealed, at every public moment, for ceilings too:
 
-    I(X; Y, moves) <= log2(5) boundaries + E sum_t f_{i_t}(s_t, z_t)        (chain rule, and p(y|past) replaced by q)
+*filter*     What she believes, b~, is within a doubt d of b in Hilbert's projective metric: b~ <= 2^d b, and a step is
+             charged 2^d L(b,a). Bayes' rule keeps that distance and P never raises it; k steps after the last release
+             it is at most Delta(P^k), the largest distance of two rows, whatever was revealed before. So a move after a
+             night without releases costs its own log2(5) bits and a little doubt.
+*potential*  With q_i, f_i, h_i and T_i of rung i as in `potential`, g_i = max over (s,z) of f + T h - h,
 
-and for any function h_i(s,z), with T_i the law of the next (s,z) on rung i and g_i = max over (s,z) of f + T h - h,
+                 E sum_t f  <=  sum_t g_{i_t} + sum over changes i -> j of max (h_j - h_i) + E_b h_i - min h,
 
-    E sum_t f  <=  sum_t g_{i_t} + sum over changes i -> j of max (h_j - h_i) + E h_first(start) - min h,
+             because z_t+1 is drawn from P(z_t, .) whatever the past has revealed. The last two terms are paid on
+             entering, log2(5) bits at every move; a gap of k steps adds max (P^k h_i - h_i).
+*truth*      Releases and moves reveal no more than the readings do. Entering, before any potential, pays for all that
+             they have been spared so far; then a step costs what the true state would, and moves nothing.
 
-because z_t+1 is drawn from P(z_t, .) whatever the past, moves included, has told. A gap of k steps adds
-max (P^k h_i - h_i). With a public clock f, T and h have a phase, and g_i one for each pair of phases that follow each
-other, since that is public too.
-
-Nothing has to be converged for this to hold; h solves (nearly) f + T h - h = g, so that g_i is (nearly) the rate of
-rung i, and the free constants of the h_i are chosen so that one step up costs what it costs down.
+Outside the filter b moves by P alone. Which charge is in force depends on steps, rungs and these numbers, all public. A
+move leads to the filter where the doubt is small, else to the potential where staying, which a move may turn out to be,
+can be paid from what has been saved so far (over what the truth would have been charged), else to the truth. On the
+potential only the bottom rung is gone to whatever it costs: the limit rests on that; other ways are open where they can
+be paid. A gap that leaves little doubt leads back to the filter.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilstream.core.chain import MarkovChain
 from veilstream.core.feedback import MOVE_BITS
-from veilstream.core.information import Array, Index, divergence, normalised
-from veilstream.core.meter import TableMeter
+from veilstream.core.information import Array, Index, dot, entropy
+from veilstream.core.meter import Streams
 from veilstream.core.phased import Phased
-from veilstream.core.policy import Memory, Policy
-from veilstream.core.steady import MemoryStep, law_at_phases, stationary_law
-from veilstream.errors import InputError
+from veilstream.core.policy import Memory
+from veilstream.core.potential import Proof, Rung
+from veilstream.core.problem import leakage, output_law, posterior
 
-DIRECT = 1600  # (memory, state) pairs up to which the potential is solved for directly
-ACCURACY = 1e-8  # relative, of the potential beyond that
-ROUNDS, SETTLED = 100, 1e-7  # of a public clock, and the change of the potential in one that counts as none
-LEAST_LAW = 1e-9  # of what is shown at all, in an output model: keeps f finite
+MOST_DOUBT = 0.5  # bits: steps cost at most 2^0.5 times what the filter says, or another charge is taken
+NO_DOUBT = 0.05  # bits: so little that a stream that has saved nothing goes by the filter all the same
 KEPT = 4096  # gaps and pairs of phases whose bits are kept
+FILTER, POTENTIAL, TRUTH = 0.0, 1.0, 2.0
 
 
-class Proof(NamedTuple):
-    """What a charge is made of; anybody can check it (`Charge.by` does), however it was found."""
+class MeterState(NamedTuple):
+    """What the meter knows of n streams, in one array (`packed`)."""
 
-    potential: Array  # R x M x |Z|: h_i, bits; a memory of M is (phase, s)
-    law: Array  # R x M x |Y|: q_i
-
-
-class Rung(NamedTuple):
-    """One policy of a ladder, phase by phase."""
-
-    table: Array  # phases x S x |Z| x |Y|
-    to: Index  # S x |Y|: next(s,y)
-    chain: MarkovChain
+    prior: Array  # n x |Z|: b, of the next state
+    last: Array  # n x |Z|: the law of the state at the last release, after it
+    age: Array  # n: steps since then; 0 before the first release
+    doubt: Array  # n: d
+    charge: Array  # n: FILTER, POTENTIAL or TRUTH
+    truth: Array  # n: bits that the true states would have been charged so far
+    sound: Array  # n: 1 while that is no estimate, and bounds what they reveal: until the potential is first used
 
     @classmethod
-    def of(cls, policy: Policy, chain: MarkovChain) -> "Rung":
-        table = policy.table(np.inf)
-        assert table is not None
-        S, Y = len(table) // chain.phases, policy.n_outputs
-        s, y = np.divmod(np.arange(S * Y), Y)
-        to = np.asarray(policy.update(s, y)).reshape(S, Y) % S
-        return cls(table.reshape(chain.phases, S, *table.shape[1:]), to, chain)
+    def of(cls, packed: Array) -> "MeterState":
+        Z = packed.shape[1] // 2 - 2
+        return cls(packed[:, :Z], packed[:, Z : 2 * Z], *packed[:, 2 * Z :].T)
 
-    def loss(self, q: Array) -> Array:
-        """f(s,z) = D( a_s(.|z) || q(.|s) ) at every phase."""
-        return divergence(self.table, q[:, :, None, :])
+    def packed(self) -> Array:
+        return np.concatenate([self.prior, self.last, np.stack(self[2:], -1)], -1)
 
-    def ahead(self, h: Array, phase: int = 0) -> Array:
-        """T h from this phase: what is expected of h, S x |Z|, at the next (memory, state)."""
-        follow = (h @ self.chain.at(phase).transition.T)[self.to]
-        return np.asarray(np.einsum("szy,syz->sz", self.table[phase], follow))
+    def where(self, which: NDArray[np.bool_], **new: Array | float) -> "MeterState":
+        """With these numbers at these streams."""
+        return self._replace(**{k: np.where(which, v, getattr(self, k)) for k, v in new.items()})
 
 
 @dataclass(frozen=True, eq=False)
-class Charge(TableMeter):
-    """Output law by the memory; bits per step by rung and phases, of moves, gaps and the start by the potential."""
+class Charge:
+    """Bits by the filter, the potential or the truth."""
 
     rungs: Phased
     chain: MarkovChain
     proof: Proof
-    bears_gaps: ClassVar[bool] = True
-
-    @classmethod
-    def by(cls, proof: Proof, rungs: Phased, chain: MarkovChain) -> "Charge":
-        law = proof.law.reshape(-1, rungs.n_outputs)
-        return cls(np.zeros(len(law)), law, rungs, chain, proof)
 
     @cached_property
     def h(self) -> Array:
         """R x phases x S x |Z|."""
         return self.proof.potential.reshape(len(self.rungs.policies), self.chain.phases, -1, len(self.chain))
 
-    # --- steps -----------------------------------------------------------------------------------------
+    # --- a step ----------------------------------------------------------------------------------------
 
-    @cached_property
-    def _parts(self) -> list[tuple[Rung, Array]]:
-        """Every rung with its loss."""
-        parts = [Rung.of(p, self.chain) for p in self.rungs.policies]
-        laws = self.proof.law.reshape(len(parts), self.chain.phases, -1, self.rungs.n_outputs)
-        return [(rung, rung.loss(q)) for rung, q in zip(parts, laws, strict=True)]
+    def start(self, step: Index) -> Array:
+        b, none = self.chain.initial_at(step), np.zeros(len(step))
+        return MeterState(b, b, none, none, none + FILTER, none, none + 1).packed()
 
-    @cached_property
-    def _rate(self) -> Callable[[int, int], Array]:
-        def rates(phase: int, after: int) -> Array:
-            return np.array(
-                [
-                    max(float((f[phase] + rung.ahead(h[after], phase) - h[phase]).max()), 0.0)
-                    for (rung, f), h in zip(self._parts, self.h, strict=True)
-                ]
-            )
+    def used(self, belief: Array, a: Array | None) -> Array | None:
+        return a
 
-        return lru_cache(KEPT)(rates)
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array]:
+        assert a is not None
+        now = MeterState.of(s.belief)
+        by_filter = np.exp2(now.doubt) * leakage(now.prior, a)
+        as_truth = np.maximum(now.truth + self._true_bits(now, s.step) - s.total, 0)
+        bits = np.choose(now.charge.astype(int), [by_filter, self._rates_at(s), as_truth])
+        return bits, output_law(now.prior, a)
 
-    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
-        rung, phase, after = self.rungs.index(memory), self.chain.phase(step), self.chain.phase(step + 1)
+    def after(self, s: Streams, a: Array | None, y: Index) -> Array:
+        assert a is not None
+        now = MeterState.of(s.belief)
+        seen = np.where(now.charge[:, None] == FILTER, posterior(now.prior, a, y), now.prior)
+        prior, truth = self.chain.moved(seen, s.step), now.truth + self._true_bits(now, s.step)
+        return now._replace(prior=prior, last=seen, age=np.ones_like(truth), truth=truth).packed()
+
+    def _true_bits(self, now: MeterState, step: Index) -> Array:
+        """What the true state at this step would be charged: its entropy, given the one at the last release."""
+        bits = entropy(now.prior)  # before the first release
+        for k in np.unique(now.age[now.age > 0]).astype(int).tolist():
+            here, last = now.age == k, step[now.age == k] - k
+            each = self._one_step[self.chain.phase(last)] if k == 1 else self._each(self._entropies, k, last)
+            bits[here] = dot(now.last[here], each)
+        return np.asarray(np.exp2(now.doubt) * bits)
+
+    def _rates_at(self, s: Streams) -> Array:
+        rung, phase, after = self.rungs.index(s.memory), self.chain.phase(s.step), self.chain.phase(s.step + 1)
         bits = np.empty(len(rung))
         for pair in {*zip(phase.tolist(), after.tolist(), strict=True)}:
             here = (phase == pair[0]) & (after == pair[1])
             bits[here] = self._rate(*pair)[rung[here]]
-        return bits, self.law[memory]
+        return bits
 
-    @property
+    @cached_property
+    def _rate(self) -> Callable[[int, int], Array]:
+        parts = [Rung.of(p, self.chain) for p in self.rungs.policies]
+        laws = self.proof.law.reshape(len(parts), self.chain.phases, -1, self.rungs.n_outputs)
+        losses = [rung.loss(q) for rung, q in zip(parts, laws, strict=True)]
+
+        def rates(phase: int, after: int) -> Array:
+            steps = zip(parts, losses, self.h, strict=True)
+            excess = [(f[phase] + rung.ahead(h[after], phase) - h[phase]).max() for rung, f, h in steps]
+            return np.maximum(excess, 0.0)
+
+        return lru_cache(KEPT)(rates)
+
+    @cached_property
     def rates(self) -> Array:
         """g_i: bits per step on each rung, the mean over a round of the clock."""
         around = self.chain.around.tolist()
@@ -132,123 +148,94 @@ class Charge(TableMeter):
 
     # --- what is no step -------------------------------------------------------------------------------
 
-    def start_bits(self, step: Index) -> Array:
-        """What a stream owes from the start: the potential it begins with, over the least there is."""
-        rung, m = np.divmod(self.rungs.start(), self.rungs.shared)
-        h = self.h[int(rung), self.chain.phase(step), int(m) % self.h.shape[2]]
-        return np.asarray((self.chain.initial_at(step) * h).sum(-1) - self.h.min())
+    def skip(self, s: Streams, k: int) -> tuple[Array, Array]:
+        now, bits = MeterState.of(s.belief), np.zeros(len(s.step))
+        gone = now._replace(prior=self.chain.later(now.prior, k, s.step), age=now.age + k * (now.age > 0))
+        unsure = (now.charge != FILTER) | (now.doubt > 0)
+        if not unsure.any():
+            return bits, gone.packed()
+        doubt = np.minimum(self._each(self._doubt, k, s.step)[:, 0], np.where(now.charge == FILTER, now.doubt, np.inf))
+        back, potential = unsure & (doubt <= MOST_DOUBT), now.charge == POTENTIAL
+        back &= (now.charge != TRUTH) | (doubt <= NO_DOUBT)
+        gap = np.take_along_axis(self._each(self._gap, k, s.step), self.rungs.index(s.memory)[:, None], -1)[:, 0]
+        bits[potential & ~back] = gap[potential & ~back]
+        return bits, gone.where(back, charge=FILTER, doubt=doubt).packed()
+
+    def silent(self, s: Streams) -> tuple[Array, Array]:
+        return self.skip(s, 1)
+
+    def move(self, s: Streams, to: Memory, since: Index) -> tuple[Array, Array]:
+        now, phase = MeterState.of(s.belief), self.chain.phase(s.step)
+        rung, goal = self.rungs.index(s.memory), self.rungs.index(to)
+        saved, doubt = np.maximum(now.truth - s.total, 0), np.empty(len(since))
+        for k in np.unique(since).tolist():
+            here = since == k
+            doubt[here] = self._each(self._doubt, k, s.step[here] - k)[:, 0]
+        h = self.proof.potential[rung, s.memory % self.rungs.shared]
+        enter = np.exp2(now.doubt) * (dot(now.prior, h) - self.h.min())
+        stay = np.where(now.charge == POTENTIAL, 0, enter) + MOVE_BITS
+        change = stay + self.change_bits[rung, goal, phase]
+        closed = np.where(rung == 0, stay > saved, (change > saved) & (goal != 0) & (goal != rung))
+        free, spent = (now.charge == TRUTH) | (now.age == 0), (now.sound == 1) & (saved < stay)
+        little = (doubt <= MOST_DOUBT) & ((saved >= MOVE_BITS) | (doubt <= NO_DOUBT) | (now.sound == 0))
+        alone = np.where(spent, np.minimum(MOVE_BITS, saved), MOVE_BITS)
+        bits = np.select([free, little, spent], [0, alone, saved], np.where(closed, np.inf, change))
+        charge = np.select([free, little, spent], [now.charge, FILTER, TRUTH], POTENTIAL)
+        doubt = np.where((charge == FILTER) & ~free, doubt, now.doubt * free)
+        return bits, now._replace(charge=charge, doubt=doubt, sound=now.sound * (charge != POTENTIAL)).packed()
+
+    @property
+    def entry_bits(self) -> float:
+        """What the potential costs on entering, in the long run of the first rung."""
+        return float(-self.h.min())  # there h is 0 on average
 
     @cached_property
     def change_bits(self) -> Array:
-        """R x R x phases: a change from rung i to rung j, beside the bits of its boundary; never below 0."""
+        """R x R x phases: what a change from rung i to rung j adds to the potential; never below 0."""
         return np.array([[np.maximum((b - a).max((1, 2)), 0) for b in self.h] for a in self.h])
 
-    def move_bits(self, before: Memory, after: Memory) -> Array:
-        """Of moves at a boundary, whatever they are."""
-        phase = before % self.rungs.shared // self.h.shape[2]
-        bits: Array = MOVE_BITS + self.change_bits[self.rungs.index(before), self.rungs.index(after), phase]
-        return bits
+    # --- k steps of the chain ----------------------------------------------------------------------------
+
+    def _each(self, what: Callable[[int, int], Array], k: int, first: Index) -> Array:
+        """`what` of the k steps from each of these on: n x ..."""
+        starts, at = np.unique(first if self.chain.phases > 1 else np.zeros_like(first), return_inverse=True)
+        return np.stack([what(k, start) for start in starts.tolist()])[at]
+
+    def _powers(self, k: int, first: int) -> Array:
+        """P^k, around the clock."""
+        Z = len(self.chain)
+        return self.chain.later(np.eye(Z), k, np.full(Z, first))
+
+    @cached_property
+    def _one_step(self) -> Array:
+        """H(P(z,.)) at every phase."""
+        return np.stack([entropy(self.chain.at(phase).transition) for phase in range(self.chain.phases)])
+
+    @cached_property
+    def _entropies(self) -> Callable[[int, int], Array]:
+        """H(P^k(z,.))."""
+        return lru_cache(KEPT)(lambda k, first: entropy(self._powers(k, first)))
+
+    @cached_property
+    def _doubt(self) -> Callable[[int, int], Array]:
+        """Delta(P^k)."""
+        return lru_cache(KEPT)(lambda k, first: np.array([projective_diameter(self._powers(k, first))]))
 
     @cached_property
     def _gap(self) -> Callable[[int, int], Array]:
-        def bits(k: int, step: int) -> Array:
-            first, Z = np.full(len(self.chain), step), len(self.chain)
-            phase, after = self.chain.phase(np.array([step, step + k]))
-            moved = self.chain.later(np.eye(Z), k, first)  # P^k, around the clock
-            return np.asarray(np.maximum((self.h[:, after] @ moved.T - self.h[:, phase]).max((1, 2)), 0))
+        """max (P^k h_i - h_i) of every rung."""
+
+        def bits(k: int, first: int) -> Array:
+            phase, after = self.chain.phase(np.array([first, first + k]))
+            moved = self.h[:, after] @ self._powers(k, first).T
+            return np.asarray(np.maximum((moved - self.h[:, phase]).max((1, 2)), 0))
 
         return lru_cache(KEPT)(bits)
 
-    def gap_bits(self, memory: Memory, k: int, step: Index) -> Array:
-        """Of k steps without a release, this the first of them."""
-        found = np.empty(len(memory))
-        since = step if self.chain.phases > 1 else np.zeros_like(step)
-        for first in np.unique(since).tolist():
-            here = since == first
-            found[here] = self._gap(int(k), first)[self.rungs.index(memory[here])]
-        return found
 
-
-# --- finding it ----------------------------------------------------------------------------------------------
-
-
-def prove(rungs: Phased, chain: MarkovChain) -> Proof:
-    """An output model and a potential for every rung."""
-    if chain.order > 1:
-        raise InputError("a ladder is for chains of order 1")
-    laws, potentials = [], []
-    for policy in rungs.policies:
-        rung = Rung.of(policy, chain)
-        mu = long_run_law(policy, rung)
-        q = output_model(rung.table, mu)
-        laws.append(q.reshape(-1, policy.n_outputs))
-        potentials.append(relative_value(rung.loss(q), rung, mu).reshape(-1, len(chain)))
-    return Proof(balanced(np.array(potentials)), np.array(laws))
-
-
-def long_run_law(policy: Policy, rung: Rung) -> Array:
-    """mu(s,z) at every phase, phases x S x |Z|, each summing to its share of the round."""
-    chain, shape = rung.chain, rung.table.shape[:3]
-    steps = policy.law_steps(chain)
-    laws = [] if steps is None else law_at_phases(steps, chain)
-    if not laws or laws[0].shape != shape[1:]:  # another layout
-        if chain.phases > 1:
-            raise InputError("a ladder around a clock needs policies that remember releases")
-        laws = [stationary_law(MemoryStep(chain, rung.table[0], rung.to, int(policy.start())), chain)]
-    mu = np.zeros(shape)
-    for phase, law in zip(chain.around.tolist(), laws, strict=True):
-        mu[phase] += law / len(laws)
-    return mu
-
-
-def output_model(table: Array, mu: Array) -> Array:
-    """q(y|s) of the long run, with a little of everything that s may show."""
-    shown = (mu[..., None] * table).sum(-2)
-    seen = shown.sum(-1, keepdims=True)
-    r = np.where(seen > 0, shown / np.where(seen > 0, seen, 1), table.mean(-2))
-    return normalised(r + LEAST_LAW * (table.max(-2) > 0))
-
-
-def relative_value(f: Array, rung: Rung, mu: Array) -> Array:
-    """h with f + T h - h = g, g = sum mu f: solved for, or around the clock by going back through its rounds."""
-    g = float((mu * f).sum())
-    if rung.chain.phases == 1:
-        return without_clock(f[0] - g, rung, mu[0])[None]
-    h, around = np.zeros_like(f), rung.chain.around.tolist()
-    for _ in range(ROUNDS):
-        before = h.copy()
-        for phase, after in zip(reversed(around), [around[0], *around[:0:-1]], strict=True):
-            h[phase] = f[phase] + rung.ahead(h[after], phase) - g
-        h -= h.mean()
-        if np.abs(h - before).max() < SETTLED:
-            break
-    return h
-
-
-def without_clock(excess: Array, rung: Rung, mu: Array) -> Array:
-    """h with h - T h = excess, and mean 0 under mu."""
-    (S, Z), flat = excess.shape, mu.ravel()
-    if excess.size <= DIRECT:
-        T = np.zeros((S, Z, S, Z))
-        s, y = np.divmod(np.arange(rung.to.size), rung.to.shape[1])
-        moves = rung.table[0][s, :, y][:, :, None] * rung.chain.transition
-        np.add.at(T, np.s_[s, :, rung.to[s, y]], moves)  # type: ignore[arg-type]
-        left_side = np.eye(S * Z) - T.reshape(S * Z, -1) + flat
-        h, *_ = np.linalg.lstsq(left_side, excess.ravel(), rcond=None)  # a chain that never mixes has many solutions
-        return np.asarray(h.reshape(S, Z))
-    from scipy.sparse.linalg import LinearOperator, gmres
-
-    def left(v: Array) -> Array:
-        return v - rung.ahead(v.reshape(S, Z)).ravel() + flat @ v
-
-    h, _ = gmres(LinearOperator((S * Z, S * Z), left), excess.ravel(), rtol=ACCURACY, restart=60, maxiter=20)
-    return np.asarray(h.reshape(S, Z))
-
-
-def balanced(h: Array) -> Array:
-    """The potentials, shifted so that a step up from each rung costs what the step down to it costs."""
-    h = h.copy()
-    for i in range(1, len(h)):
-        up, down = (h[i] - h[i - 1]).max(), (h[i - 1] - h[i]).max()
-        h[i] += (down - up) / 2
-    return h
+def projective_diameter(P: Array) -> float:
+    """Delta(P) = max over rows z, z' and columns i, j of log2 P(z,i) P(z',j) / P(z',i) P(z,j), bits (Birkhoff)."""
+    if not (P > 0).all():
+        return np.inf
+    logs = np.log2(P)
+    return max(float(np.ptp(logs - row, axis=1).max()) for row in logs)

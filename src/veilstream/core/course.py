@@ -21,6 +21,7 @@ from veilstream.core.any_law import density, density_at
 from veilstream.core.chain import MarkovChain
 from veilstream.core.feedback import Excess
 from veilstream.core.information import Array, Index
+from veilstream.core.interval import number_in
 from veilstream.core.meter import ByParts, Channels, Follower, HistoryMeter, Listener, Meter, Unmetered
 from veilstream.core.policy import Policy
 from veilstream.core.release import Mechanism
@@ -43,12 +44,19 @@ class OnCourse:
     charged: float | None = None  # of a ladder, per step: what its meter says
     rungs: tuple[float, ...] = ()  # of a ladder: the share of steps on each rung
     moves: float = 0.0  # public moves that changed the rung, over all streams
+    truth: float | None = None  # bits per step that the true states would reveal on the same steps
+
+    @property
+    def kept_back(self) -> float | None:
+        """Share of what the truth would reveal on the same steps that is not revealed."""
+        return None if not self.truth else float(np.clip(1 - self.bits / self.truth, 0.0, 1.0))
 
     def to_json(self) -> dict[str, Any]:
         bits = {"leakage": self.bits, "leakage_se": self.bits_se}
         felt = {"raw_distortion": self.felt, "raw_distortion_se": self.felt_se}
         ladder = {"charged": self.charged, "rungs": list(self.rungs), "moves": self.moves} if self.rungs else {}
-        return {"raw_distortion": self.felt, "record": {**bits, **felt, "copies": self.copies, **ladder}}
+        more = {"copies": self.copies, "truth": self.truth}
+        return {"raw_distortion": self.felt, "record": {**bits, **felt, **more, **ladder}}
 
     @classmethod
     def of(cls, said: Any) -> "OnCourse | None":
@@ -57,11 +65,14 @@ class OnCourse:
         if not isinstance(told, Mapping):
             return None
         names = ("raw_distortion", "raw_distortion_se", "leakage", "leakage_se", "copies")
-        numbers = [float(v) for k in names if isinstance(v := told.get(k), int | float) and np.isfinite(v)]
+        numbers = [v for k in names if (v := number_in(told.get(k))) is not None]
         if len(numbers) < len(names):
             return None
         felt, felt_se, bits, bits_se, copies = numbers
-        return cls(felt, felt_se, bits, bits_se, int(copies))
+        rungs = told.get("rungs")
+        shares = tuple(number_in(v) or 0.0 for v in rungs) if isinstance(rungs, list) else ()
+        charged, moves, truth = (number_in(told.get(k)) for k in ("charged", "moves", "truth"))
+        return cls(felt, felt_se, bits, bits_se, int(copies), None, charged, shares, moves or 0.0, truth)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +142,11 @@ class Course:
     def under(self, distortion: Array) -> "Course":
         """The same streams with distances that depend on the state alone, |Z| x |Y|."""
         return replace(self, distances=[distortion[z] for z in self.states])
+
+    def beyond(self, limit: Array) -> "Course":
+        """The same streams, a release costing 1 where it is farther off than the limit of the true state, |Z|."""
+        far = zip(self.distances, self.states, strict=True)
+        return replace(self, distances=[(d > limit[z][:, None] * (1 + 1e-9)).astype(float) for d, z in far])
 
     def costs(self, policy: Policy) -> list[Array]:
         """Mean distance at every step, stream by stream."""
@@ -206,14 +222,15 @@ class Course:
         return replace(found, charged=self.run(policy, Mechanism(policy).meter, draws=draws).charged)
 
     def whole(self, policy: Policy, chain: MarkovChain, draws: int = DRAWS) -> OnCourse:
-        """Both means: what is felt, without draws where that can be, and what is told."""
-        found = self.leakage(policy, chain, draws)
+        """Error, without draws where that can be, bits, and what the truth would reveal."""
+        found = replace(self.leakage(policy, chain, draws), truth=self.truth(chain))
         return found if policy.moves_by is not None else replace(found, felt=self.felt(policy))
 
     def truth(self, chain: MarkovChain) -> float | None:
-        """Bits per step that the true states of these streams would tell; None where the chain cannot say.
+        """Bits per step that the true states of these streams would reveal; None where the chain cannot say.
 
-        -log2 P(x_0) - sum_t log2 P^(1+gap_t)(x_{t-1}, x_t)
+        -log2 P(x_0) - sum_t log2 P^(1+gap_t)(x_{t-1}, x_t), a step, and never more than log2 of the number of states,
+        which is what anybody pays who believes in no chain.
         """
         if chain.order > 1:
             return None
@@ -226,7 +243,7 @@ class Course:
                 likely[t] = chain.later(row[t - 1 : t], int(gaps[t]), step[t - 1 : t] + 1)[0, z[t]]
             with np.errstate(divide="ignore"):
                 total -= float(np.log2(likely).sum())
-        return total / self.steps if np.isfinite(total) else None
+        return min(total / self.steps, float(np.log2(chain.n_symbols)))
 
     def run(
         self,

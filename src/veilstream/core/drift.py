@@ -12,9 +12,7 @@ from enum import StrEnum
 from math import hypot, sqrt
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from veilstream.core.interval import Z95, Interval
+from veilstream.core.interval import Z95, Interval, number_in
 from veilstream.units import off
 
 
@@ -57,9 +55,7 @@ class Drift:
                 f"the chain foresees a step to {span(self.loss)} bits, {span(self.loss_fitted)} when it was fitted"
             )
         if self.farther and self.felt_claimed is not None:
-            out.append(
-                f"releases are felt {off(span(self.felt), unit, '')}, {self.felt_claimed:.3g} when it was solved"
-            )
+            out.append(f"releases are {off(span(self.felt), unit, '')}, {self.felt_claimed:.3g} when it was solved")
         return ", and ".join(out)
 
     def to_json(self) -> dict[str, Any]:
@@ -84,10 +80,9 @@ def span(figure: Interval) -> str:
 
 
 def claimed_felt(provenance: Mapping[str, Any]) -> float | None:
-    """What a policy's file says of its felt distance; it may say anything."""
+    """What a policy's file says of its error on the recorded data."""
     said = provenance.get("solution")
-    value = said.get("raw_distortion") if isinstance(said, Mapping) else None
-    return float(value) if isinstance(value, int | float) and np.isfinite(value) else None
+    return number_in(said.get("raw_distortion")) if isinstance(said, Mapping) else None
 
 
 def closed(
@@ -136,4 +131,4 @@ class Sums(NamedTuple):
             return None
         R = S / N
         wide = Z95 * sqrt(max(SS - 2 * R * NS + R * R * NN, 0.0)) / N if units > 1 else 0.0
-        return Interval(R, R - wide, R + wide)
+        return Interval(R, max(R - wide, 0.0), R + wide)  # of bits and distances, which are never negative

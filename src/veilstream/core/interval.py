@@ -1,6 +1,8 @@
 """A mean with its 95 % interval, by resampling what is independent: whole traces or weeks, never steps."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +25,18 @@ class Interval:
 
     def to_json(self) -> dict[str, float | None]:
         return {k: finite(v) for k, v in asdict(self).items()}
+
+    @classmethod
+    def read(cls, said: Any) -> "Interval | None":
+        """What `to_json` wrote, from a file, which may say anything."""
+        told = [said.get(k) for k in ("value", "low", "high")] if isinstance(said, Mapping) else []
+        numbers = [v for v in map(number_in, told) if v is not None]
+        return cls(*numbers) if len(numbers) == 3 else None
+
+
+def number_in(said: Any) -> float | None:
+    """A finite number, where a file, which may say anything, has one."""
+    return float(said) if isinstance(said, int | float) and np.isfinite(said) else None
 
 
 def finite(value: float) -> float | None:

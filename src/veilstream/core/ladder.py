@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.chain import MarkovChain
-from veilstream.core.charge import Charge, Proof, prove
+from veilstream.core.charge import Charge
 from veilstream.core.feedback import Feedback
 from veilstream.core.information import Array, Index
 from veilstream.core.phased import Phased, restored_parts
 from veilstream.core.policy import Export, Memory
+from veilstream.core.potential import Proof, prove
 from veilstream.core.steady import LawStep
 from veilstream.errors import InputError
 
@@ -40,7 +41,7 @@ class Ladder(Phased, kind="ladder"):
                 raise InputError("the ladder's proof does not fit its rungs")
 
     def own_meter(self, chain: MarkovChain) -> Charge:
-        return Charge.by(prove(self, chain) if self.proof is None else self.proof, self, chain)
+        return Charge(self, chain, prove(self, chain) if self.proof is None else self.proof)
 
     def proved(self, chain: MarkovChain) -> "Ladder":
         """With the proof behind its charge: what a file should carry."""

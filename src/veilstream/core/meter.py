@@ -7,14 +7,16 @@
             and after a gap it is no bound: for streams without gaps alone
 *capacity*  max over all priors of L(., a_s): an upper bound for every chain, used where the chain is not known, or only
             guessed (`capacity`)
+*charge*    a ladder's: what holds in spite of what its moves reveal (`charge`)
 
 Three more that charge nothing drive the same loop for an audit: `Follower` keeps an adversary's belief, `Listener`
 tells the output law as well, `Unmetered` keeps none.
 """
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -30,55 +32,69 @@ LEAST = 1e-300  # p log2 p is 0 there
 FEW = 8  # streams a memory below which they are not worth sorting
 
 
-class Meter(Protocol):
-    def start_bits(self, step: Index) -> Array:
-        """What streams that begin at these steps owe before their first release."""
-        ...
+@dataclass(frozen=True, eq=False)
+class Streams:
+    """The public state of n streams."""
 
+    memory: Memory  # n x ...
+    belief: Array  # n x ...: what the meter keeps; n x 0 if nothing
+    total: Array  # n, bits so far
+    step: Index  # n, the public number of the next step
+
+    def __getitem__(self, which: Any) -> "Streams":
+        return Streams(self.memory[which], self.belief[which], self.total[which], self.step[which])
+
+    def put(self, which: Any, new: "Streams") -> None:
+        """These streams are now at this state."""
+        self.memory[which], self.belief[which] = new.memory, new.belief
+        self.total[which], self.step[which] = new.total, new.step
+
+
+class Meter(Protocol):
     def start(self, step: Index) -> Array:
         """The beliefs about n streams that begin at these public steps, n x ...; n x 0 if it keeps none."""
         ...
 
-    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
-        """Bits this step will add, and the output law: n, n x |Y|."""
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array | None]:
+        """Bits that the next release will add, and the output law: n, n x |Y|."""
         ...
 
     def used(self, belief: Array, a: Array | None) -> Array | None:
         """The channel from the true states that a release is really drawn from, where a is the policy's."""
         ...
 
-    def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:
-        """Beyond the release y at this step."""
+    def after(self, s: Streams, a: Array | None, y: Index) -> Array:
+        """The beliefs after the release y."""
         ...
 
-    def skip(self, belief: Array, k: int, step: Index) -> Array:
-        """Beyond k steps without a release, this the first of them."""
+    def skip(self, s: Streams, k: int) -> tuple[Array, Array]:
+        """Bits that k steps without a release add, and the beliefs after them."""
         ...
 
-    def silent(self, belief: Array, step: Index) -> Array:
-        """Beyond a step at which nothing was released, though a reading came."""
+    def silent(self, s: Streams) -> tuple[Array, Array]:
+        """The same for a step at which nothing was released, though a reading came."""
         ...
 
-    def gap_bits(self, memory: Memory, k: int, step: Index) -> Array:
-        """What k steps without a release add, this the first of them."""
-        ...
-
-    def move_bits(self, before: Memory, after: Memory) -> Array:
-        """What a public move adds."""
+    def move(self, s: Streams, to: Memory, since: Index) -> tuple[Array, Array]:
+        """Bits that a public move to these memories adds, `since` steps after the last release, and the beliefs."""
         ...
 
 
-class Plain:
-    """A meter that charges a move what it can tell by itself, and nothing for what is no release."""
+class Plain(ABC):
+    """A meter that charges a move what it can reveal by itself, and nothing for what is no release."""
 
-    def start_bits(self, step: Index) -> Array:
-        return np.zeros(len(step))
+    @abstractmethod
+    def skipped(self, belief: Array, k: int, step: Index) -> Array:
+        """The beliefs after k steps without a release, this the first of them."""
 
-    def gap_bits(self, memory: Memory, k: int, step: Index) -> Array:
-        return np.zeros(len(memory))
+    def skip(self, s: Streams, k: int) -> tuple[Array, Array]:
+        return np.zeros(len(s.step)), self.skipped(s.belief, k, s.step)
 
-    def move_bits(self, before: Memory, after: Memory) -> Array:
-        return np.full(len(before), MOVE_BITS)
+    def silent(self, s: Streams) -> tuple[Array, Array]:
+        return self.skip(s, 1)
+
+    def move(self, s: Streams, to: Memory, since: Index) -> tuple[Array, Array]:
+        return np.full(len(s.step), MOVE_BITS), s.belief
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,24 +115,21 @@ class Follower(Plain):
         assert a is not None
         return a if self.view is None else a[..., self.view, :]
 
-    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
-        return np.zeros(len(belief)), None
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array | None]:
+        return np.zeros(len(s.step)), None
 
     def used(self, belief: Array, a: Array | None) -> Array | None:
         return a
 
-    def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:
-        return self.chain.moved(posterior(belief, self.seen(a), y), step)
+    def after(self, s: Streams, a: Array | None, y: Index) -> Array:
+        return self.chain.moved(posterior(s.belief, self.seen(a), y), s.step)
 
     def heard(self, belief: Array, a_y: Array, step: Index, p_y: Array | None = None) -> Array:
         """`after`, where only the column a(y|.) of the release is known, and its probability p(y), n x 1, if it is."""
         return self.chain.moved(posterior_of(belief, a_y, p_y), step)
 
-    def skip(self, belief: Array, k: int, step: Index) -> Array:
+    def skipped(self, belief: Array, k: int, step: Index) -> Array:
         return self.chain.later(belief, k, step)
-
-    def silent(self, belief: Array, step: Index) -> Array:
-        return self.skip(belief, 1, step)
 
 
 class ByParts:
@@ -174,8 +187,8 @@ class Listener(Follower):
 
     channels: Channels | ByParts | None = None
 
-    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
-        return np.zeros(len(belief)), None if a is None else output_law(belief, self.seen(a))
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array | None]:
+        return np.zeros(len(s.step)), None if a is None else output_law(s.belief, self.seen(a))
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +197,8 @@ class ExactMeter(Follower):
 
     channels: Channels | None = None  # where the policy is a table
 
-    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array]:
+        belief, memory = s.belief, s.memory
         if self.channels is None:
             seen = self.seen(a)
             return leakage(belief, seen), output_law(belief, seen)
@@ -223,17 +237,18 @@ class HistoryMeter(Plain):
                 a = np.where(now[:, None, None], a[:, phi], a)
         return a
 
-    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
-        return self.exact.read(belief[:, :-1], memory, a, step)
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array | None]:
+        return self.exact.read(replace(s, belief=s.belief[:, :-1]), a)
 
-    def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:
-        return self._with(self.exact.after(belief[:, :-1], a, y, step), belief[:, -1] + 1)
+    def after(self, s: Streams, a: Array | None, y: Index) -> Array:
+        return self._with(self.exact.after(replace(s, belief=s.belief[:, :-1]), a, y), s.belief[:, -1] + 1)
 
-    def skip(self, belief: Array, k: int, step: Index) -> Array:
-        return self._with(self.exact.skip(belief[:, :-1], k, step), np.zeros(len(belief)))
+    def skipped(self, belief: Array, k: int, step: Index) -> Array:
+        return self._with(self.exact.skipped(belief[:, :-1], k, step), np.zeros(len(belief)))
 
-    def silent(self, belief: Array, step: Index) -> Array:
-        return self._with(self.exact.skip(belief[:, :-1], 1, step), belief[:, -1] + 1)
+    def silent(self, s: Streams) -> tuple[Array, Array]:
+        later = self.exact.skipped(s.belief[:, :-1], 1, s.step)
+        return np.zeros(len(s.step)), self._with(later, s.belief[:, -1] + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,19 +258,16 @@ class Unmetered(Plain):
     def start(self, step: Index) -> Array:
         return np.empty((len(step), 0))
 
-    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array | None]:
-        return np.zeros(len(belief)), None
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array | None]:
+        return np.zeros(len(s.step)), None
 
     def used(self, belief: Array, a: Array | None) -> Array | None:
         return a
 
-    def after(self, belief: Array, a: Array | None, y: Index, step: Index) -> Array:
-        return belief
+    def after(self, s: Streams, a: Array | None, y: Index) -> Array:
+        return s.belief
 
-    def skip(self, belief: Array, k: int, step: Index) -> Array:
-        return belief
-
-    def silent(self, belief: Array, step: Index) -> Array:
+    def skipped(self, belief: Array, k: int, step: Index) -> Array:
         return belief
 
 
@@ -265,7 +277,6 @@ class TableMeter(Unmetered):
 
     bits: Array  # S
     law: Array  # S x |Y|
-    bears_gaps: ClassVar[bool] = False
 
     @classmethod
     def of(cls, table: Array, chain: MarkovChain, policy: Policy) -> "TableMeter":
@@ -281,8 +292,8 @@ class TableMeter(Unmetered):
         bits, b = capacity(table)
         return cls(bits, output_law(b, table))
 
-    def read(self, belief: Array, memory: Memory, a: Array | None, step: Index) -> tuple[Array, Array]:
-        return self.bits.take(memory), self.law.take(memory, 0)
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array]:
+        return self.bits.take(s.memory), self.law.take(s.memory, 0)
 
 
 def capacity(a: Array, tolerance: float = 1e-6, max_iterations: int = 2000) -> tuple[Array, Array]:

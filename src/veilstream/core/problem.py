@@ -215,6 +215,11 @@ class Both:
 Constraint = Average | Instantaneous | Budget | Both
 
 
+def parts(constraint: Constraint) -> tuple[Average | Instantaneous | Budget, ...]:
+    """The limits that a constraint is made of."""
+    return (constraint.average, constraint.instantaneous) if isinstance(constraint, Both) else (constraint,)
+
+
 # --- the problem -----------------------------------------------------------------------------------------
 
 
@@ -304,18 +309,21 @@ class Problem:
     def allowed(self) -> NDArray[np.bool_]:
         """Which y each z may show: all that is not forbidden, and within the limit at every step if there is one."""
         free = np.ones(self.distortion.shape, dtype=bool) if self.forbidden is None else ~self.forbidden
-        c = self.constraint.instantaneous if isinstance(self.constraint, Both) else self.constraint
-        if not isinstance(c, Instantaneous):
-            return free
-        limit = np.asarray(c.limit, dtype=float)
-        if limit.ndim and len(limit) not in (self.chain.n_symbols, len(self.chain)):
+        limit = self.every_step
+        return free if limit is None else np.asarray(free & (self._limited <= limit[:, None] * (1 + 1e-12)))
+
+    @property
+    def every_step(self) -> Array | None:
+        """The limit at every step, one for each z; None: there is none."""
+        limits = [c.limit for c in parts(self.constraint) if isinstance(c, Instantaneous)]
+        if not limits:
+            return None
+        limit, n = np.asarray(limits[0], dtype=float), self.chain.n_symbols
+        if limit.ndim and len(limit) not in (n, len(self.chain)):
             raise InputError(
-                f"{len(limit)} instantaneous limits given; one number or one per true symbol "
-                f"({self.chain.n_symbols}) is needed"
+                f"{len(limit)} instantaneous limits given; one number or one per true symbol ({n}) is needed"
             )
-        if limit.ndim:
-            limit = (limit[self.chain.symbols] if len(limit) == self.chain.n_symbols else limit)[:, None]
-        return np.asarray(free & (self._limited <= limit * (1 + 1e-12)))
+        return limit[self.chain.symbols] if limit.ndim and len(limit) == n else np.broadcast_to(limit, len(self.chain))
 
     @property
     def open(self) -> NDArray[np.bool_]:

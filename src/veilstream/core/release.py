@@ -17,17 +17,27 @@ every state may show, and the belief moves by P alone; where no output is open t
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from veilstream.core.capacity import CapacityMeter
 from veilstream.core.chain import MarkovChain, draw
-from veilstream.core.feedback import WAYS, Excess
+from veilstream.core.feedback import BOTTOM, DOWN, HALF, STAY, UP, WAYS, Excess
 from veilstream.core.histories import BLIND, TrueStates
 from veilstream.core.information import Array, Index
-from veilstream.core.meter import ByParts, Channels, ExactMeter, HistoryMeter, Listener, Meter, TableMeter, Unmetered
+from veilstream.core.meter import (
+    ByParts,
+    Channels,
+    ExactMeter,
+    HistoryMeter,
+    Listener,
+    Meter,
+    Streams,
+    TableMeter,
+    Unmetered,
+)
 from veilstream.core.policy import Memory, Policy
 from veilstream.core.problem import Problem
 from veilstream.core.uniforms import uniforms
@@ -37,24 +47,6 @@ MOST_CELLS, AT_HAND = 1 << 24, 1 << 16  # channel entries held at once; belief e
 SILENT = -1  # as a release: nothing was released at this step
 
 MeterName = Literal["exact", "table", "capacity"]
-
-
-@dataclass(frozen=True, eq=False)
-class Streams:
-    """The public state of n streams."""
-
-    memory: Memory  # n x ...
-    belief: Array  # n x |Z|; n x 0 if the meter keeps none
-    total: Array  # n, bits so far
-    step: Index  # n, the public number of the next step
-
-    def __getitem__(self, which: Any) -> "Streams":
-        return Streams(self.memory[which], self.belief[which], self.total[which], self.step[which])
-
-    def put(self, which: Any, new: "Streams") -> None:
-        """These streams are now at this state."""
-        self.memory[which], self.belief[which] = new.memory, new.belief
-        self.total[which], self.step[which] = new.total, new.step
 
 
 class View(NamedTuple):
@@ -112,30 +104,33 @@ class Mechanism:
         """n streams that begin at these public steps."""
         first = np.broadcast_to(np.asarray(step, np.int64), n).copy()
         memory, belief = self._at(self.policy.start(n), first), self.meter.start(first)
-        return Streams(memory, belief, self.meter.start_bits(first), first)
+        return Streams(memory, belief, np.zeros(n), first)
 
     def skip(self, s: Streams, k: int = 1) -> Streams:
         """k steps without a release."""
-        memory, belief = self.policy.skip(s.memory, k), self.meter.skip(s.belief, k, s.step)
-        total = s.total + self.meter.gap_bits(s.memory, k, s.step)
-        return Streams(self._at(memory, s.step + k), belief, total, s.step + k)
+        bits, belief = self.meter.skip(s, k)
+        return Streams(self._at(self.policy.skip(s.memory, k), s.step + k), belief, s.total + bits, s.step + k)
 
     def move(self, s: Streams, account: Excess) -> Streams:
         """The public moves of streams that passed a boundary since their last release.
 
-        The account is private, and leaves through these moves alone. Beyond the ceiling there are none: whether one is
-        made is public, so the dearest that could be counts.
+        The account is private, and leaves through these moves alone. A way beyond the ceiling, or that the meter has no
+        price for (infinite), is not open, and the next one towards staying is taken instead; which ones are is public.
         """
-        due = account.rule.passed(account.last, s.step)
+        due, since = account.rule.passed(account.last, s.step), s.step - account.last
         if not due.any():
             return s
-        if self.ceiling is not None:
-            ways = [self.policy.moved(s.memory, np.full(len(due), way)) for way in WAYS]
-            dearest = np.max([self.meter.move_bits(s.memory, to) for to in ways], axis=0)
-            due = due & (s.total + dearest <= self.ceiling)
-        memory = self.policy.moved(s.memory, account.way(due, self.policy.rung(s.memory)))
-        total = s.total + np.where(due, self.meter.move_bits(s.memory, memory), 0)
-        return Streams(memory, s.belief, total, s.step)
+        to = [self.policy.moved(s.memory, np.full(len(due), way)) for way in WAYS]
+        priced = [self.meter.move(s, memory, since) for memory in to]
+        open = [s.total + bits < (np.inf if self.ceiling is None else self.ceiling) for bits, _ in priced]
+        due = due & open[STAY]
+        way = account.way(due, self.policy.rung(s.memory))
+        for closed, other in ((BOTTOM, HALF), (HALF, DOWN), (DOWN, STAY), (UP, STAY)):
+            way = np.where((way == closed) & ~open[closed], other, way)
+        bits, memory = np.choose(way, [bits for bits, _ in priced]), np.choose(way, to)
+        belief = np.stack([belief for _, belief in priced])[way, np.arange(len(way))]
+        belief = np.where(due[:, None], belief, s.belief)
+        return Streams(memory, belief, s.total + np.where(due, bits, 0), s.step)
 
     def _at(self, memory: Memory, step: Index) -> Memory:
         """What the public clock says, where there is one: a day may have 23 hours."""
@@ -165,16 +160,17 @@ class Mechanism:
 
     def _quiet(self, s: Streams, after: Streams, silent: Index) -> None:
         """Streams that released nothing: what was known before, a step later."""
+        bits, belief = self.meter.silent(s)
         after.memory[silent] = self._at(self.policy.skip(s.memory), s.step + 1)[silent]
-        after.belief[silent] = self.meter.silent(s.belief, s.step)[silent]
-        after.total[silent] = s.total[silent]
+        after.belief[silent] = belief[silent]
+        after.total[silent] = (s.total + bits)[silent]
 
     def look(self, s: Streams) -> View:
         a = None
         if self.drawn is None and self.channels is None:
             a = self.table[s.memory] if self.table is not None else self.policy.channel(s.memory)
         used = self.meter.used(s.belief, a)
-        bits, law = self.meter.read(s.belief, s.memory, used, s.step)
+        bits, law = self.meter.read(s, used)
         return View(a, used, law, bits)
 
     def draw(self, s: Streams, view: View, z: Index, u: Array) -> Index:
@@ -204,7 +200,7 @@ class Mechanism:
             p_y = None if view.law is None else np.take_along_axis(view.law, y[:, None], -1)
             belief = self.meter.heard(s.belief, self.channels.column(s.memory, y), s.step, p_y)
         else:
-            belief = self.meter.after(s.belief, view.used, y, s.step)
+            belief = self.meter.after(s, view.used, y)
         return Streams(self._at(memory, s.step + 1), belief, s.total + view.bits, s.step + 1)
 
     def _under_ceiling(self, s: Streams, view: View, y: Index, u: Array) -> tuple[Streams, Index]:
@@ -222,7 +218,7 @@ class Mechanism:
             a = np.where(over[:, None, None], (shown / shown.sum(-1, keepdims=True))[:, None, :], a)
         after = self.after(s, View(a, a, law, np.where(over, 0, view.bits)), y)
         after.memory[silent] = self._at(self.policy.skip(s.memory), s.step + 1)[silent]
-        after.belief[silent] = self.meter.silent(s.belief, s.step)[silent]
+        after.belief[silent] = self.meter.silent(s)[1][silent]
         if self.policy.moves_by is not None and self.ceiling is not None:  # its charge is one sum: it ends for good
             after.total[over] = np.maximum(after.total[over], self.ceiling)
         return after, np.where(silent, SILENT, y)

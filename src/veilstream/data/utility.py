@@ -114,6 +114,12 @@ class Utility:
         return noun("" if self.cost is None else self.cost.states.unit)
 
     @property
+    def truth(self) -> float:
+        """Bits per step that the truth would reveal: on the recorded data where there is some, else in the long run."""
+        there = None if self.course is None else self.course.truth(self.chain)
+        return self.chain.entropy_rate if there is None else there
+
+    @property
     def by_the_hour(self) -> float:
         """The mean distance of releasing what is best for the hour, which tells nothing either."""
         if self.course is None or self.chain.phases == 1:

@@ -23,6 +23,7 @@ class About(msgspec.Struct, frozen=True):
     rungs: int | None = None  # of a ladder
     felt_claimed: float | None = None
     loss_fitted: Interval | None = None
+    farthest: float | None = None  # that a release can be off where every reading lies at a state
 
     @classmethod
     def of(cls, space: Space) -> "About":
@@ -37,6 +38,7 @@ class About(msgspec.Struct, frozen=True):
             rungs=None if rule is None else space.mechanism.policy.rungs,
             felt_claimed=claimed_felt(space.provenance),
             loss_fitted=None if card is None else card.loss,
+            farthest=space.farthest,
         )
 
     def to_json(self) -> str:

@@ -12,8 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from veilstream.gateway.kept import FORWARD, StoreError, Stream
-from veilstream.gateway.schema import SELECT_STREAM
+from veilstream.gateway.kept import FORWARD
 from veilstream.gateway.seal import tomb
 from veilstream.gateway.store import Store
 
@@ -45,34 +44,20 @@ class Forgotten:
 
 def forget(store: Store, name: str) -> list[Forgotten]:
     """The stream of this name is forgotten in every space of the store, which must be open for nobody else."""
-    spaces = [space for (space,) in store._read("SELECT name FROM spaces ORDER BY name")]
-    found = [gone for space in spaces if (gone := _forget(store, space, name)) is not None]
-    if found:
-        _clean(store)
+    found = [gone for space in store.spaces() if (gone := _forget(store, space, name)) is not None]
+    if found and store.durable:
+        store.file.rewrite()
     return found
 
 
 def _forget(store: Store, space: str, name: str) -> Forgotten | None:
-    s = next(iter(store._streams(SELECT_STREAM + "WHERE space = ? AND name = ?", (space, name))), None)
-    grave = tomb(store.id, space, name)
-    if s is None or s.id is None:
-        old = store._streams(SELECT_STREAM + "WHERE space = ? AND name = ?", (space, grave))
-        return None if not old else Forgotten(space, old[0].last_step, old[0].total, 0, 0, False, True)
+    s = store.named(space, name)
+    if s is None:
+        old = store.named(space, tomb(store.id, space, name))
+        return None if old is None else Forgotten(space, old.last_step, old.total, 0, 0, False, True)
     mail = [i for i, topic, payload in _outbox(store) if _hers(name, topic, payload)]
-    rows = store._read("SELECT count(*) FROM releases WHERE stream = ?", (s.id,))[0][0]
     kept = s.state != -1 or s.pending_step is not None or s.pending_point is not None or bool(s.faults)
-    empty = Stream(space, grave, s.id, s.last_step, s.total)
-    with store._transaction():
-        db = store._db
-        db.execute("UPDATE streams SET name = ? WHERE id = ?", (grave, s.id))
-        store._update([empty])
-        db.execute("DELETE FROM releases WHERE stream = ?", (s.id,))
-        db.executemany("DELETE FROM outbox WHERE id = ?", [(i,) for i in mail])
-        db.execute("DELETE FROM private_unhandled")  # nobody knows whose they are, and a hash of little can be guessed
-        db.execute("INSERT OR REPLACE INTO meta VALUES ('forgotten', '1')")
-    store._settle(store._serial + 1)
-    store.has_forgotten = True
-    return Forgotten(space, s.last_step, s.total, int(rows), len(mail), kept)
+    return Forgotten(space, s.last_step, s.total, store.bury(s, mail), len(mail), kept)
 
 
 def _outbox(store: Store) -> list[tuple[int, str, bytes]]:
@@ -111,15 +96,3 @@ def _inside(own: list[str], levels: list[str]) -> bool:
     """Whether these levels are among the others, in their order."""
     left = iter(levels)
     return all(level in left for level in own)
-
-
-def _clean(store: Store) -> None:
-    """No byte of what was deleted stays in the file or in its log."""
-    if not store.durable:
-        return
-    with store._errors():
-        store._db.execute("PRAGMA temp_store = MEMORY")
-        store._db.execute("VACUUM")
-        busy = store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-    if busy:
-        raise StoreError(f"the log of {store.path} could not be emptied; run it again when nobody reads the file")

@@ -92,12 +92,20 @@ class Guard:
                 return No(401, "the password must be the token", {"WWW-Authenticate": 'Basic realm="veilstream"'})
         return None
 
+    def knows(self, request: web.Request) -> bool:
+        """Whether a request that is not refused could be made only by who may."""
+        return request.path not in self.public or self.has_token(request) or self.looks_in(request)
+
+    def is_near(self, address: str | None) -> bool:
+        return is_loopback(address) or (address is not None and address == self.settings.ingress)
+
     def looks_in(self, request: web.Request) -> bool:
         """Somebody looks at the page through Home Assistant."""
         return self.settings.ingress is not None and request.remote == self.settings.ingress and request.method == "GET"
 
     def has_token(self, request: web.Request) -> bool:
-        return self._is_token(request.headers.get("Authorization", "").removeprefix("Bearer "))
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and self._is_token(given)
 
     def headers(self, request: web.Request) -> dict[str, str]:
         return {**HEADERS, "Content-Security-Policy": FRAMED} if self.looks_in(request) else HEADERS

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import resources
 from typing import Any
 
@@ -25,6 +26,7 @@ from veilstream.gateway.kept import StoreError
 from veilstream.gateway.openapi import document
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.owntracks import phone_of
+from veilstream.gateway.slots import HttpConnection, Slots
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Reading, Refusal, parse, together
 
@@ -32,9 +34,8 @@ log = logging.getLogger("veilstream.http")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 BODY_TIMEOUT_S = 10
 KEEP_ALIVE_S, SHUTDOWN_S = 30, 2
-FIRST_REQUEST_S = 10  # from the connection to a whole request
-MAX_CONNECTIONS, BACKLOG = 512, 128
-LOOK_S = 0.1  # at whether to stop
+BACKLOG = 128
+LOOK_S = 0.1  # at whether to stop, and at connections
 FIRST_LOOK_S, LAST_LOOK_S = 0.5, 30.0  # at whether a store that failed works again
 EVENT_EVERY_S = 1.0
 MAX_WATCHERS = 32
@@ -64,7 +65,7 @@ class HttpGateway:
         self.started = threading.Event()
         self._waiting: list[Parcel] = []  # each with the future that someone awaits
         self._wake = asyncio.Event()
-        self._new: set[web.RequestHandler] = set()  # connections that have not asked for anything yet
+        self._slots = Slots(self.guard.is_near)
         self._dead = False  # nothing is released any more
         self._watchers = 0
         self._stop = threading.Event()
@@ -75,11 +76,13 @@ class HttpGateway:
         asyncio.run(self._serve(stop))
 
     async def _serve(self, stop: threading.Event) -> None:
-        runner = web.AppRunner(self.app(), access_log=None, keepalive_timeout=KEEP_ALIVE_S, shutdown_timeout=SHUTDOWN_S)
+        runner = web.AppRunner(self.app(), shutdown_timeout=SHUTDOWN_S)
         await runner.setup()
+        assert runner.server is not None
+        connection = partial(HttpConnection, self._slots, runner.server, KEEP_ALIVE_S)
         try:
             server = await asyncio.get_running_loop().create_server(
-                lambda: self._connection(runner.server), self.settings.host, self.settings.port, backlog=BACKLOG
+                connection, self.settings.host, self.settings.port, backlog=BACKLOG
             )
         except OSError as error:
             await runner.cleanup()
@@ -91,27 +94,13 @@ class HttpGateway:
         committer, healer = (asyncio.create_task(work) for work in (self._commit_waiting(), self._heal()))
         while not stop.is_set() and not committer.done():
             await asyncio.wait([committer], timeout=LOOK_S)
+            self._slots.sweep()
         server.close()
         await runner.cleanup()  # lets requests under way finish
         healer.cancel()
         committer.cancel()
         if committer.done() and not committer.cancelled():
             committer.result()  # raises what it died of
-
-    def _connection(self, server: web.Server | None) -> asyncio.Protocol:
-        """Not more than MAX_CONNECTIONS, and none that does not ask for anything."""
-        assert server is not None
-        if len(server.connections) >= MAX_CONNECTIONS:
-            return _Busy()
-        made: web.RequestHandler = server()
-        self._new.add(made)
-        asyncio.get_running_loop().call_later(FIRST_REQUEST_S, self._expect, made)
-        return made
-
-    def _expect(self, made: web.RequestHandler) -> None:
-        if made in self._new:
-            self._new.remove(made)
-            made.force_close()
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard], client_max_size=self.core.serving.max_bytes)
@@ -132,9 +121,10 @@ class HttpGateway:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._new.discard(request.protocol)
+        stays = False
         try:
             no = self.guard.refusal(request)
+            stays = self._slots.keep(request.protocol, no is None and self.guard.knows(request))
             response = await handler(request) if no is None else _error(*no)
         except web.HTTPException as error:  # 404, 405, 413: aiohttp's own, with our headers
             response = _error(error.status, error.reason)
@@ -147,6 +137,8 @@ class HttpGateway:
             response = _error(500, Refusal.unhandled.value)
         if not response.prepared:
             response.headers.update(self.guard.headers(request))
+            if not stays:
+                response.force_close()
         return response
 
     # --- releases ---------------------------------------------------------------------------------------
@@ -242,9 +234,9 @@ class HttpGateway:
             try:
                 await asyncio.to_thread(self.core.probe)
                 log.info("store_works_again")
-            except StoreError:
+            except StoreError as error:
                 delay = min(2 * delay, LAST_LOOK_S)
-                log.error("store_unavailable", extra={"retry_s": delay})
+                log.error("store_unavailable", extra={"retry_s": delay, "reason": str(error)})
 
     def _work(self, parcels: Sequence[Parcel]) -> None:
         readings, places = together([parcel.found for parcel in parcels])
@@ -272,10 +264,14 @@ class HttpGateway:
             await response.prepare(request)
             while not self._stop.is_set():
                 status = msgspec.json.encode(self._now())
-                await response.write(b"data: " + status + b"\n\n")
+                async with asyncio.timeout(BODY_TIMEOUT_S):
+                    await response.write(b"data: " + status + b"\n\n")
                 await asyncio.sleep(EVENT_EVERY_S)
         except ConnectionResetError:
             pass  # the watcher left
+        except TimeoutError:  # it does not read any more
+            if request.transport is not None:
+                request.transport.abort()
         finally:
             self._watchers -= 1
         return response
@@ -300,13 +296,6 @@ class HttpGateway:
         name, kind = PAGE[request.path]
         text = resources.files("veilstream.gateway.page").joinpath(name).read_text(encoding="utf-8")
         return web.Response(text=text, content_type=kind, charset="utf-8")
-
-
-class _Busy(asyncio.Protocol):
-    """One connection too many: closed at once."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
 
 
 def _json(value: object, status: int = 200) -> web.Response:

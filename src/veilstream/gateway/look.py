@@ -13,10 +13,12 @@ from typing import Any
 
 from veilstream.core.drift import Drift
 from veilstream.core.held_out import LEAST_UNITS
+from veilstream.core.limit_check import LimitCheck
 from veilstream.gateway import seal
 from veilstream.gateway.about import ABOUT, About
 from veilstream.gateway.drift import Watched
 from veilstream.gateway.kept import StoreError, Stream
+from veilstream.gateway.place import check_private, is_owned
 from veilstream.gateway.schema import SCHEMA, SELECT_STREAM
 from veilstream.gateway.store import DAMAGED
 from veilstream.gateway.wire import Release, decode
@@ -48,6 +50,28 @@ class Owned:
         return Drift(loss, about.loss_fitted, felt, about.felt_claimed, enough)
 
     @property
+    def outside(self) -> bool:
+        """Whether readings must lie outside the map: releases are farther off, ever or this week, than inside it.
+
+        A reading far outside counts no farther than `space.WILD` times the map, so that its error is at least that.
+        """
+        felt, most = self.kept.felt, None if self.about is None else self.about.farthest
+        so_far = felt.interval
+        if most is None or so_far is None:
+            return False
+        return so_far.value > most or felt.s > most * felt.n
+
+    @property
+    def limit(self) -> LimitCheck | None:
+        """The limit on the mean, and whether the readings so far show it kept."""
+        about, felt = self.about, self.kept.felt
+        if about is None or about.limit is None:
+            return None
+        unit = about.unit or "units"
+        asked = f"at most {about.limit:.4g} {unit} off on average"
+        return LimitCheck(asked, about.limit, unit, felt.interval, felt.of, about.drift_unit)
+
+    @property
     def t(self) -> int | float | str | None:
         """When its last step began."""
         last = self.stream.last_step
@@ -70,6 +94,8 @@ class Owned:
             "felt": None if felt is None else felt.to_json(),
             "felt_steps": kept.felt.steps,
             "limit": None if about is None else about.limit,
+            "limit_verdict": None if self.limit is None else self.limit.verdict,
+            "outside_map": self.outside,
             "unit": "" if about is None else about.unit,
             "unreadable": s.faults,
             "transitions": kept.loss.steps,
@@ -89,10 +115,13 @@ def is_store(path: Path) -> bool:
 
 def look(path: Path) -> Iterator[Owned]:
     """Every stream of the store, in order of space and name."""
-    seal.check_private(str(path))
-    idle = "" if Path(f"{path}-wal").exists() else "&immutable=1"  # nobody writes, and no file is made to read it
+    real = path.resolve()  # its log is beside the file, not beside a link to it
+    check_private(str(path), str(real))
+    idle = "" if Path(f"{real}-wal").exists() else "&immutable=1"  # nobody writes, and no file is made to read it
+    if idle and is_owned(str(real)):
+        raise StoreError(f"the store {path} is in use under another name, and its log is there: look at it by that one")
     try:
-        uri = f"{path.absolute().as_uri()}?mode=ro{idle}"
+        uri = f"{real.as_uri()}?mode=ro{idle}"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=WAIT_S)) as db:
             db.execute("BEGIN")
             yield from _views(db, path)

@@ -30,6 +30,7 @@ class _Collector:
         s = self._stats
         yield CounterMetricFamily("veil_releases", "Releases that were committed.", s.released)
         yield CounterMetricFamily("veil_silent_steps", "Steps at which a stream was silent.", s.silent)
+        yield CounterMetricFamily("veil_blind_releases", "Releases beyond a ceiling: they look at no data.", s.blind)
         if not s.clock:
             yield CounterMetricFamily("veil_repeats", "Readings of a step that was released before.", s.repeated)
             yield CounterMetricFamily("veil_store_errors", "Commits that failed; nothing was released.", s.store_errors)

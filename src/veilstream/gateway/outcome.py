@@ -22,6 +22,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     status: Status | Refusal
     release: Release | None = None
     message: bytes | None = None
+    blind: bool = False  # drawn without looking at the reading: the stream is at its ceiling
 
 
 Message = tuple[str, bytes]  # topic, payload

@@ -1,7 +1,10 @@
 """The tables of the store. What is private is called so; the checksums are `seal.py`'s."""
 
-SCHEMA = 4
-UPGRADES = {"3": "ALTER TABLE streams ADD COLUMN private_drift BLOB"}  # of older stores: checksums stay right
+SCHEMA = 5
+UPGRADES = {  # of older stores, one after the other: checksums stay right
+    "3": "ALTER TABLE streams ADD COLUMN private_drift BLOB",
+    "4": "INSERT INTO meta VALUES ('opened', '0')",
+}
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE spaces (name TEXT PRIMARY KEY, policy TEXT NOT NULL, chain TEXT NOT NULL,

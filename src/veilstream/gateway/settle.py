@@ -53,7 +53,7 @@ class Settler:
                 "the truth may have moved on since; serve it without a clock"
             )
         meters = [S.mechanism.meter for S in spaces.values()]
-        if not serving.clock and any(isinstance(m, TableMeter) and not m.bears_gaps for m in meters):
+        if not serving.clock and any(isinstance(m, TableMeter) for m in meters):
             raise InputError("`meter='table'` is for streams without gaps, as with `clock`; use `meter='exact'`")
         self.spaces, self.serving, self.now = dict(spaces), serving, now
         self._uniforms = uniforms or SecureUniforms()

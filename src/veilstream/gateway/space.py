@@ -15,7 +15,8 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.cyclic import CyclicChain
 from veilstream.core.feedback import Excess
 from veilstream.core.histories import BLIND
-from veilstream.core.release import SILENT, Mechanism, MeterName, Streams
+from veilstream.core.meter import Streams
+from veilstream.core.release import SILENT, Mechanism, MeterName
 from veilstream.core.uniforms import Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.drift import Watch
@@ -85,7 +86,7 @@ class Space:
         self.symbols = problem.chain.symbols
         self.n_symbols = problem.chain.n_symbols
         self.rule, self.distances = policy.moves_by, problem.distortion
-        self._farthest = float(problem.distortion.max())
+        self.farthest = float(problem.distortion.max())
         self.watch = Watch(problem.chain, artefact.recording, self.mechanism.true_states)
         self.keeps_state = self.mechanism.true_states.following is not None
         self.shown = [self._show(y) for y in range(policy.n_outputs)]
@@ -139,7 +140,7 @@ class Space:
         else:
             xy, readable = self._coordinates([p for turn in turns for p in turn.points])
             with np.errstate(over="ignore"):
-                far = np.minimum(self.cost.distance_to(xy, y), WILD * self._farthest)
+                far = np.minimum(self.cost.distance_to(xy, y), WILD * self.farthest)
         found: list[float] = np.where(readable & (y != SILENT), far, np.nan).tolist()
         return found
 
@@ -202,8 +203,7 @@ class Space:
         now = Streams(
             np.frombuffer(memory, self._memory.dtype).reshape(-1, *self._memory.shape[1:]),
             np.frombuffer(belief).reshape(len(streams), *self._belief.shape[1:]),
-            np.array([s.total for s in streams])
-            + np.where([s.memory is None for s in streams], self.mechanism.meter.start_bits(step), 0),
+            np.array([s.total for s in streams]),
             step,
         )
         if self.mechanism.clock is not None:  # how a stream starts depends on the hour
@@ -231,10 +231,11 @@ class Space:
         """Everything these turns release: the place of each reading, its outcome, and what the log keeps."""
         turns.sort(key=lambda turn: -len(turn.places))  # so that every round is a slice
         x = symbols[[place for turn in turns for place in turn.places]]
-        y, totals, rungs, last = self._rounds(turns, x, uniforms)
+        y, totals, rungs, blind, last = self._rounds(turns, x, uniforms)
         out: list[tuple[int, Outcome, LogRow]] = []
         first = 0
         readable, shown_by, total_by, rung_by = (x != BLIND).tolist(), y.tolist(), totals.tolist(), rungs.tolist()
+        blind_by = blind.tolist()
         read = x if turns[0].read is None else np.array([symbol for turn in turns for symbol in turn.read or ()])
         read_by, off_by = read.tolist(), self._off(turns, read, y)
         for (s, places, times, *_), z in zip(turns, last.tolist(), strict=True):
@@ -243,8 +244,9 @@ class Space:
             s.state = z if self.keeps_state or clock else BLIND
             s.drift = self.watch.follow(s.drift, read_by[first:end], [at for at, _ in times], off_by[first:end])
             s.faults += 0 if clock else len(places) - sum(readable[first:end])  # under a clock: when they come in
-            for place, (step, t), shown, total, rung in zip(
-                places, times, shown_by[first:end], total_by[first:end], rung_by[first:end], strict=True
+            here = slice(first, end)
+            for place, (step, t), shown, total, rung, unseen in zip(
+                places, times, shown_by[here], total_by[here], rung_by[here], blind_by[here], strict=True
             ):
                 release = message = None
                 if shown != SILENT:
@@ -252,14 +254,14 @@ class Space:
                     at_rung = rung if self.rule is not None else None
                     release = Release(s.name, t, released, lat, lon, round(total, 6), at_rung)
                     message = encode(release)
-                out.append((place, Outcome(Status.released, release, message), (s, step, total, message)))
+                out.append((place, Outcome(Status.released, release, message, unseen), (s, step, total, message)))
             first = end
         return out
 
     def _rounds(
         self, turns: list[Turn], x: NDArray[np.int64], uniforms: Uniforms
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-        """One numpy step per round; what was released, the meter after it, the rung, and the last true states.
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
+        """One numpy step per round: releases, the meter after each, the rung, whether it was blind; last true states.
 
         Turns are of any length, longest first, one after the other in x: round j is at starts + j.
         """
@@ -269,7 +271,7 @@ class Space:
         gaps = np.array(_gaps(turns))
         first = [turn.times[0][0] if turn.stream.last_step is None else turn.stream.last_step + 1 for turn in turns]
         now, last = self.unpack(streams, np.array(first)), np.array([s.state for s in streams])
-        y, totals, rungs = np.empty_like(x), np.empty(x.shape), np.zeros_like(x)
+        y, totals, rungs, blind = np.empty_like(x), np.empty(x.shape), np.zeros_like(x), np.zeros(x.shape, bool)
         account, far = self._account(turns)
         n = len(turns)
         for j in range(lengths[0]):
@@ -284,18 +286,20 @@ class Space:
             if account is not None:
                 now.put(slice(n), self.mechanism.move(now[:n], account[:n]))
                 rungs[at] = self.mechanism.policy.rung(now.memory[:n])
-            step = now.step[:n].copy()
+            step, before = now.step[:n].copy(), now.total[:n].copy()
             new, y[at] = self.mechanism.step(now[:n], z, uniforms(n))
             if account is not None:
                 account[:n].count(np.where(y[at] == SILENT, np.nan, far[at, y[at]]), step)
             now.put(slice(n), new)
             last[:n] = z
             totals[at] = new.total
+            if self.ceiling is not None:  # beyond it nothing is added
+                blind[at] = (new.total == before) | (new.total >= self.ceiling)
         self.pack(streams, now)
         if account is not None:
             for s, excess, mark in zip(streams, account.excess.tolist(), account.mark.tolist(), strict=True):
                 s.excess, s.mark = excess, mark
-        return y, totals, rungs, last
+        return y, totals, rungs, blind, last
 
     def _account(self, turns: list[Turn]) -> tuple[Excess | None, NDArray[np.float64]]:
         """What feedback keeps of these streams, and the distance from each of their readings to every release."""

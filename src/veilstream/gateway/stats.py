@@ -39,7 +39,7 @@ class Stats:
         """clock: what depends on whether a reading came is counted, but not shown."""
         self.started, self.clock = time.monotonic(), clock
         self.streams = streams
-        self.released = self.repeated = self.silent = self.waiting = 0
+        self.released = self.repeated = self.silent = self.waiting = self.blind = 0
         self.refused: Counter[str] = Counter({r.name: 0 for r in Refusal})
         self.store_errors = self.outbox = self.republished = 0
         self.connected: bool | None = None  # to the broker, if there is one
@@ -66,6 +66,7 @@ class Stats:
                     self.silent += 1
                 else:
                     released += 1
+                    self.blind += o.blind
                     self.recent[release.stream] = release
                     self.recent.move_to_end(release.stream)
             elif status is Status.repeated:
@@ -109,6 +110,7 @@ class Stats:
             "released": self.released,
             "repeated": 0 if self.clock else self.repeated,
             "silent": self.silent,
+            "blind": self.blind,
             "refused": self.shown_refusals,
             "releases_per_second": round(self.per_second, 1),
             "broker_connected": self.connected,

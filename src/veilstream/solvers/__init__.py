@@ -108,7 +108,7 @@ def solve(
     window: released symbols the policy remembers; None: a memory made to measure, as large as pays.
     course: recorded streams that a mean limit is about, and that the policy is tried on; else it is about the long run
     of the chain. held_out: later streams that nothing was fitted to, for figures that do not believe the chain.
-    feedback: a mean limit is kept by public moves between rungs, every so many steps, whatever the person does; no rung
+    feedback: a mean limit is kept by public moves between rungs, every so many steps, in the long run; no rung
     leaks more than max_bits per step; the first one is chosen on the earlier half of what was held out.
     certify: prove a lower bound that holds for every policy (`certify_seconds` of work).
     Many states: reach=2.0 considers no release further off, dtype="float32" halves the memory of the sweeps, and
@@ -146,10 +146,10 @@ def solve(
         solution = replace(solution, record=(told := course.whole(solution.policy, problem.chain)))
         limit = average.limit if isinstance(average, Average) and rungs is None else None
         if limit is not None and told.felt > ABOVE * limit:  # methods with a way of their own to a limit
-            line = f"felt {told.felt:.3g} on the record, beyond {limit:g}: {name} keeps a limit in the long run only"
+            line = f"{told.felt:.3g} on your recorded data, above {limit:g}: {name} keeps a limit in the long run only"
             solution = replace(solution, warnings=[*solution.warnings, line])
     if held_out is not None:
-        later = HeldOut.of(held_out, solution.policy, problem.chain, problem.distortion)
+        later = HeldOut.of(held_out, solution.policy, problem)
         solution = replace(solution, held_out=later)
     if certify:
         from veilstream.solvers.bounds import certify_solution

@@ -21,10 +21,10 @@ from veilstream.errors import Infeasible, InputError
 from veilstream.shown import Progress, caution, watching
 from veilstream.solvers import curve as curve_of
 from veilstream.solvers import solve as solve_problem
-from veilstream.solvers.comfort import about_forbidden, about_later, about_limit, honest
+from veilstream.solvers.comfort import about_forbidden, about_later, about_limit, honest, quantile_in
 from veilstream.solvers.curves import Curve
 from veilstream.solvers.search import axis_of
-from veilstream.solvers.solution import Point, Solution, Solver
+from veilstream.solvers.solution import Solution, Solver, mean_distortion
 from veilstream.solvers.totals import solve_total
 from veilstream.units import parse_quantity
 
@@ -85,7 +85,7 @@ def solve(
                 randomised-response, rounding, held, a2c, actor-critic, or a solver of your own
     window      released symbols the policy remembers; None: a memory made to measure
     certify     prove a lower bound that holds for every policy (`certify_seconds` of work)
-    feedback    keep `avg` whatever the person does by a public move every "day", "week", ...; no more than max_bits
+    feedback    correct `avg` by a public move every "day", "week", ...: for long records; no more than max_bits
     distortion  felt (from readings to releases) or states, and squared, zero-one, or a CSV file of costs with names
     show        release points of a public grid this far apart ("1km"), or "states"
     keep_total  values: releases add up to the readings in the mean
@@ -128,10 +128,12 @@ def solve(
     found = honest(found, {} if model is None else model.provenance)
     said = {"`avg`": avg, "`max`": limit}
     bare = [w for k, v in said.items() if v is not None for w in about_limit(k, str(v), utility.unit, utility.blind)]
-    lines = [*bare, *about_later(found), *about_forbidden(asked), *found.warnings]
     words = {"distortion": distortion} | ({} if show is None else {"show": show})
+    words |= {} if quantile == 1 else {"quantile": f"{quantile:g}"}
+    found = replace(found, asked=Asked(utility, model, seed, words))
+    lines = [*bare, *about_later(found), *about_forbidden(asked), *found.warnings]
     caution(lines)
-    return replace(found, warnings=lines, asked=Asked(utility, model, seed, words))
+    return replace(found, warnings=lines)
 
 
 def feasible(
@@ -263,12 +265,17 @@ class Asked:
     def unit(self) -> str:
         return self.utility.unit
 
+    @property
+    def quantile(self) -> float:
+        """Of the readings of a state that a limit at every step is for."""
+        return quantile_in(self.words)
+
     def between_states(self, solution: Solution) -> float | None:
         """The mean distance from state to release in the long run, where the distortion is another."""
         if self.utility.between is None:
             return None
         between = Problem(self.utility.chain, self.utility.between, Average(weight=0.0))
-        return Point.of(between, solution.policy).distortion
+        return mean_distortion(between, solution.policy)
 
     def to_json(self, solution: Solution) -> dict[str, Any]:
         """The solution, and its mean distance between states where the limit is about another."""

@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from veilstream.artefact import is_guess
+from veilstream.artefact import Artefact, is_guess
 from veilstream.core.chain import MarkovChain
+from veilstream.core.course import OnCourse
 from veilstream.core.data_card import PER_STATE, DataCard
-from veilstream.core.problem import Average, Problem
+from veilstream.core.held_out import HeldOut
+from veilstream.core.limit_check import LimitCheck, check_limits
+from veilstream.core.problem import Problem
 from veilstream.solvers.solution import Level, Point, Solution
 from veilstream.units import SMALLER, convert
 
@@ -87,18 +90,29 @@ def about_forbidden(problem: Problem) -> list[str]:
 
 
 def about_later(solution: Solution) -> list[str]:
-    """A limit on the mean that was not kept on the data that was held out."""
-    later, average = solution.held_out, solution.problem.average
-    limit = average.limit if isinstance(average, Average) else None
-    if later is None or limit is None:
-        return []
-    seen = later.distortion if solution.record is None else later.raw_distortion
-    if seen.low <= limit:
-        return []
+    """What to do about a limit that later data lies above."""
     return [
-        f"the limit of {limit:.4g} was not kept on the {later.units} {later.unit} held out: {seen.value:.3g} "
-        f"[{seen.low:.3g}, {seen.high:.3g}]; ask for less, or fit again when there is more data"
+        f"the limit is {c.verdict} on later data, which lies above it: ask for less ({c.flag}), or make the model anew "
+        "when there is more data (veil refit)"
+        for c in solution.limits
+        if c.above
     ]
+
+
+def quantile_in(asked: Any) -> float:
+    """Of the readings of a state that a limit at every step is for, from what was asked; a file may say anything."""
+    said = asked.get("quantile") if isinstance(asked, Mapping) else None
+    known = isinstance(said, str) and said.replace(".", "", 1).isdecimal() and 0 < float(said) <= 1
+    return float(said) if known else 1.0  # type: ignore[arg-type]
+
+
+def limits_of(policy: Artefact, later: HeldOut | None) -> list[LimitCheck]:
+    """Every limit of a policy's file on later data."""
+    if policy.problem is None or policy.states is None:
+        return []
+    between_states = OnCourse.of(policy.provenance.get("solution")) is None
+    beyond = 1 - quantile_in(policy.provenance.get("asked"))
+    return check_limits(policy.problem.constraint, later, policy.unit, between_states, beyond)
 
 
 def about_limit(flag: str, text: str, unit: str, blind: float) -> list[str]:

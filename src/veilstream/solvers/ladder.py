@@ -81,7 +81,7 @@ class Climb:
             "promised": not self.forbidden,
             "served": self.served,
             "unserved": self.unserved,
-            "start_bits": float(charge.start_bits(np.zeros(1, np.int64))[0]),
+            "entry_bits": charge.entry_bits,
             "change_bits": float(charge.change_bits.max()),
         }
 

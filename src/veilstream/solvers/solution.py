@@ -18,12 +18,15 @@ from veilstream.core.course import Course, OnCourse
 from veilstream.core.evaluate import Evaluation, evaluate
 from veilstream.core.held_out import HeldOut
 from veilstream.core.information import Array
+from veilstream.core.limit_check import LimitCheck, check_limits, limits_json
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Budget, Problem
-from veilstream.core.steady import long_run, startup_bits
+from veilstream.core.steady import holds_all, long_run, rates, startup_bits
 from veilstream.shown import Rows, Shown, picture
+from veilstream.units import off
 
 Progress = Callable[[float, str], None]  # fraction done, what is going on
+LOOSE, SURE = 0.01, 3.3  # a bound above what is measured by this share, and by so many standard errors, is loose
 
 
 class Level(StrEnum):
@@ -72,10 +75,17 @@ class Point:
 
     @classmethod
     def of(cls, problem: Problem, policy: Policy) -> "Point":
-        """Where a policy operates: computed where that can be, else estimated."""
+        """Where a policy operates: computed where that can be, else estimated.
+
+        Where the memory forgets what still matters I(Z;Y|memory) is an upper bound only; a loose one is not shown.
+        """
         if policy.law_steps(problem.chain) is None:
             return cls.estimated(policy, evaluate(problem, policy))
         rates, startup = long_run(problem, policy)
+        if not holds_all(problem.chain, policy):
+            seen = evaluate(problem, policy)
+            if rates.leakage > (1 + LOOSE) * seen.leakage + SURE * seen.leakage_se:
+                return cls.estimated(policy, seen, distortion=rates.distortion, distortion_se=0.0)
         return cls(policy, *rates, startup_bits=startup)
 
     @classmethod
@@ -84,6 +94,13 @@ class Point:
         found = {"leakage": ev.leakage, "distortion": ev.distortion, "level": Level.ESTIMATED}
         errors = {"leakage_se": ev.leakage_se, "distortion_se": ev.distortion_se, "startup_bits": ev.startup_bits}
         return cls(policy, **{**found, **errors, **known})
+
+
+def mean_distortion(problem: Problem, policy: Policy) -> float:
+    """In the long run: computed where that can be, else estimated."""
+    if policy.law_steps(problem.chain) is None:
+        return evaluate(problem, policy).distortion
+    return rates(problem, policy).distortion
 
 
 class Solver(ABC):
@@ -215,6 +232,14 @@ class Solution(Shown):
         """Released symbols the policy remembers; None where that is not what it remembers."""
         return self.policy.remembers
 
+    @property
+    def limits(self) -> list[LimitCheck]:
+        """Every limit that was asked for, and whether later data shows it kept; none where there is no person."""
+        if self.held_out is None and not (self.asked is not None and self.asked.utility.fitted):
+            return []
+        beyond = 0.0 if self.asked is None else 1 - self.asked.quantile
+        return check_limits(self.problem.constraint, self.held_out, self.unit, self.record is None, beyond)
+
     def to_json(self) -> dict[str, Any]:
         """What `veil solve` prints as JSON."""
         later = self.held_out
@@ -239,6 +264,7 @@ class Solution(Shown):
             **({} if self.record is None else self.record.to_json()),
             **({} if self.ladder is None else {"feedback": self.ladder.to_json()}),
             **({} if later is None else {"held_out": later.to_json()}),
+            **limits_json(self.limits),
             **({} if later is None and self.record is None else {"worst_leakage": self.worst_leakage}),
             **({} if self.total is None else {"total": self.total.to_json()}),
         }
@@ -281,12 +307,15 @@ class Solution(Shown):
                 f"{self.problem.chain.name}: {tried.bits:.4f} bits per step on your recorded data, {tried.felt:.3g} "
                 f"{self.unit} off; long run {self.leakage:.4f} at {far}; {self.method}"
             )
-        rows = [("limit", str(self.problem.constraint)), ("leakage", f"{self.leakage:.4f} bits per step, {self.level}")]
+        rows = [*(("limit", c.words) for c in self.limits)] or [("limit", str(self.problem.constraint))]
+        rows += [("leakage", f"{self.leakage:.4f} bits per step, {self.level}")]
         if self.leakage_lower is not None:
             rows.append(("at least", f"{self.leakage_lower:.4f} bits for any policy this accurate, proved"))
         if self.record is not None:
-            rows.append(("felt", f"{self.record.felt:.3g} {self.unit} from reading to release, on the record"))
-            rows.append(("on the record", f"{self.record.bits:.4f} bits per step, starts and gaps in it"))
+            far = off(f"{self.record.felt:.3g}", self.unit)
+            rows.append(
+                ("on your recorded data", f"{far}; {self.record.bits:.4f} bits per step, starts and gaps in it")
+            )
         if self.held_out is not None:
             later = self.held_out.leakage
             rows.append(("on later data", f"{later.value:.4f} [{later.low:.4f}, {later.high:.4f}] bits per step"))

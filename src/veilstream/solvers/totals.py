@@ -21,7 +21,7 @@ from veilstream.core.schedule import Schedule
 from veilstream.core.total import Total
 from veilstream.errors import InputError
 from veilstream.solvers import solve
-from veilstream.solvers.solution import Kept, Point, Progress, Solution
+from veilstream.solvers.solution import Kept, Point, Progress, Solution, mean_distortion
 
 CLOSE = 2e-4  # of the total, that the mean may be off
 TRIES = 10
@@ -49,7 +49,7 @@ def solve_total(
         tell = (lambda f, what: progress(at + f / (TRIES + 1), f"total, try {tries}: {what}")) if progress else None
         lean = tilted(problem, total.levels, theta) if theta else problem
         found = solve(lean, course=course, progress=tell, **options)
-        found = replace(found, problem=problem, distortion=Point.of(problem, found.policy).distortion)
+        found = replace(found, problem=problem, distortion=mean_distortion(problem, found.policy))
         spent.append(found.seconds)
         return theta, total.off(found.policy), found
 
@@ -68,7 +68,7 @@ def solve_total(
     bits = 0.0 if before is None or after is None else after.bits - before.bits
     kept = replace(kept, seconds=sum(spent), total=Kept(off, total.spread(kept.policy), bits, plain[1]))
     if later is not None:
-        kept = replace(kept, held_out=HeldOut.of(later, kept.policy, problem.chain, problem.distortion))
+        kept = replace(kept, held_out=HeldOut.of(later, kept.policy, problem))
     if certify:
         from veilstream.solvers.bounds import certify_solution
 

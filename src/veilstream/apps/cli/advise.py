@@ -43,7 +43,7 @@ def advise(
         rows = points(source, [model, *asked_words(meaning.asked)], known, seed, progress)
     warnings = about_data(known)
     if json_out:
-        nothing = {"felt": source.by_the_hour, "unit": source.unit, "truth_bits": source.chain.entropy_rate}
+        nothing = {"felt": source.by_the_hour, "unit": source.unit, "truth_bits": source.truth}
         print_json({"chain": source.chain.name, **nothing, "points": [r.to_json() for r in rows], "warnings": warnings})
     else:
         show(source, rows, warnings)
@@ -65,7 +65,7 @@ def show(source: "Utility", rows: "list[Advice]", warnings: list[str]) -> None:
     console.print(
         f"[bold]{escape(source.chain.name)}[/]: without any release an adversary identifies the {source.thing} in "
         f"{rows[0].hit_rate_blind:.0%} of steps, and the {best} is {off(f'{source.by_the_hour:.3g}', source.unit)}. "
-        f"The truth would reveal {source.chain.entropy_rate:.3f} bits per step."
+        f"The truth would reveal {source.truth:.3f} bits per step."
     )
     lines = [(f"{source.thing} identified", "error", "bits per step", "command")]
     for r in rows:

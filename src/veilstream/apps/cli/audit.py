@@ -24,7 +24,7 @@ Examples:
 
   veil audit policy.veil --data meter.csv --against planar-laplace,myopic
 
-  veil audit policy.veil --data geolife/016 --json    exit code 1 if the policy's claim fails
+  veil audit policy.veil --data geolife/016 --json    exit code 1 if its claim fails or a limit is broken
 """
 
 
@@ -108,7 +108,7 @@ def audit(
         from veilstream.apps.cli.audit_view import show
 
         show(found)
-    if not found.check.stands:
+    if found.fails:
         raise typer.Exit(1)
 
 

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from veilstream.apps.cli.common import print_limits
 from veilstream.audit.tables import Sheet, sheets
 
 if TYPE_CHECKING:
@@ -17,10 +18,15 @@ WIDEST = 400  # figures are never cut, however narrow the terminal
 
 def show(found: "Assessment") -> None:
     console = Console(highlight=False)
+    print_limits(console, found.limits)
+    changed = [] if found.later is None else found.later.changed(found.audit.cost_unit)
+    for line in changed:
+        console.print(escape(line), style="bold red", soft_wrap=True)
     for sheet in sheets(found.audit):
         print_whole(console, table(sheet))
     console.print()
-    console.print(escape(found.words), style="" if found.check.stands else "bold red")
+    words = found.words.split("\n", len(found.limits) + len(changed))[-1]  # those stand first already
+    console.print(escape(words), style="" if found.check.stands else "bold red")
     for warning in found.warnings:
         console.print(f"[yellow]![/] {escape(warning)}", soft_wrap=True)
     console.print(

@@ -4,7 +4,7 @@ import inspect
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import fields, is_dataclass
@@ -19,9 +19,11 @@ from veilstream.errors import InputError
 from veilstream.shown import terminal_bar
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from veilstream.artefact import Artefact
+    from veilstream.core.limit_check import LimitCheck
     from veilstream.data.utility import Utility
     from veilstream.solvers.solution import Progress
 
@@ -145,3 +147,12 @@ def progress_bar(title: str, quiet: bool = False) -> Iterator["Progress | None"]
         return
     with terminal_bar(title) as tell:
         yield tell
+
+
+COLOURS = {"kept": "green", "not shown to be kept": "bold yellow", "broken": "bold red"}
+
+
+def print_limits(console: "Console", limits: "Sequence[LimitCheck]") -> None:
+    """The first line of whatever has a limit: what was asked, what came out on later data, and the verdict."""
+    for check in limits:
+        console.print(check.words, style=COLOURS[check.verdict], soft_wrap=True, markup=False)

@@ -98,7 +98,7 @@ def curve(
             table.add_row("", method, *far, f"{p.distortion:.4f}", told)
     print_whole(table)
     about = ["distortion and bits: in the long run of the chain"]
-    about += [] if source.course is None else ["felt: from readings to releases, on the record"]
+    about += [] if source.course is None else ["felt: from readings to releases, on your recorded data"]
     about += ["at least: for any policy this accurate, proved"] if proved else ["--certify proves how low one can get"]
     print("; ".join(about + ([] if plot is not None else ["--plot curve.png draws it"])))
     if plot is not None:

@@ -66,7 +66,7 @@ def fleet(
     feedback: Annotated[
         str | None,
         typer.Option(
-            help="Keep --avg whatever people do, by a public move every day, week, month or 6h.",
+            help="Correct --avg by a public move every day, week, month or 6h; for long records, not few traces.",
             rich_help_panel=LIMITS,
         ),
     ] = None,
@@ -207,26 +207,37 @@ def show(summary: Summary, out: Path) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from veilstream.apps.cli.common import print_whole
+    from veilstream.apps.cli.common import COLOURS, print_whole
+    from veilstream.core.drift import span
+    from veilstream.core.interval import Interval
     from veilstream.solvers.solution import Level
 
     console, told = Console(highlight=False), summary.to_json()
     rows = []
     for r in told["rows"]:
         low = "" if r["leakage_lower"] is None else f"{r['leakage_lower']:.4f}"
-        verdict = "" if not r.get("audit") else "stands" if r["audit"]["stands"] else "[red]contradicted[/]"
+        verdict = "" if not r.get("audit") else "as claimed" if r["audit"]["stands"] else "[red]contradicted[/]"
+        limit = r.get("limit_verdict")
+        kept = "" if limit is None else f"[{COLOURS[limit]}]{limit}[/]"
+        later = [span(seen) for c in r.get("limits", ()) if (seen := Interval.read(c["later"]))]
         far, bits = f"({r['distortion']:.3g}) {r['unit']}", f"({r['leakage']:.4f})"
         if r["raw_distortion"] is not None:
             far, bits = f"{r['raw_distortion']:.3g} {far}", f"{max(r['raw_leakage'], 0.0):.4f} {bits}"
         steps = f"{r['steps']:,}" + (f", by {r['cycle']['kind']}" if r["cycle"] else "")
-        rows.append((escape(r["user"]), steps, far, bits, low, f"{r['entropy_rate']:.3f}", verdict))
-    heads = ("user", "steps", "felt (long run)", "bits (long run)", "at least", "truth", "audit")
+        truth = f"{r['raw_truth'] or r['entropy_rate']:.3f}"
+        rows.append((escape(r["user"]), kept, ", ".join(later), steps, far, bits, low, truth, verdict))
+    heads = (
+        "user", "limit", "on later data", "steps", "error (long run)", "bits (long run)", "at least", "truth", "audit",
+    )  # fmt: skip
     used = [i for i in range(len(heads)) if any(row[i] for row in rows)]
     table = Table(box=None)
     for i in used:
         table.add_column(heads[i], justify="right" if i else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(row[i] for i in used))
+    if told["limit_words"]:
+        worst = next(v for v, n in told["limit_verdicts"].items() if n)
+        console.print(told["limit_words"], style=COLOURS[worst], soft_wrap=True)
     print_whole(table)
     for said, users in (
         ("thin data, figures are true of the model only", [r for r in told["rows"] if r["level"] == Level.MODEL_ONLY]),

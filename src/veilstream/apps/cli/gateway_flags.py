@@ -58,12 +58,15 @@ class Promise:
             raise InputError(str(error) if str(policy) in str(error) else f"{policy}: {error}") from None
 
     def open_store(self, policy: Path, spaces: "dict[str, Space]", tell: Callable[[str], None]) -> "Store":
-        from veilstream.gateway.store import MEMORY, Store
+        from veilstream.gateway.database import MEMORY
+        from veilstream.gateway.store import Store
 
         if self.no_store and self.store is not None:
             raise InputError("--store and --no-store exclude each other")
         if self.no_store:
             tell("warning: --no-store: a second run draws again, and two draws of one step leak more")
+        if str(self.store) == MEMORY:
+            raise InputError(f"--store must be a file, found {MEMORY}; --no-store keeps nothing, and says so")
         path = MEMORY if self.no_store else self.store or Path(f"{policy}.db")
         opened = Store(path, {name: s.binding for name, s in spaces.items()}, self.idle or ())
         if opened.changed:

@@ -8,7 +8,6 @@ from typing import Any
 from veilstream.apps.report.points import guessed
 from veilstream.core.chain import MarkovChain
 from veilstream.core.policy import Policy
-from veilstream.data.card import commonest
 from veilstream.solvers.solution import Solution
 from veilstream.units import off
 
@@ -17,7 +16,7 @@ MOST_STATES = 512  # beyond, the adversary's beliefs take longer than the soluti
 
 @dataclass(frozen=True)
 class Guess:
-    """Share of steps at which someone who knows chain and policy, and sees every release, names the true state."""
+    """Share of steps at which an adversary who knows chain and policy, and sees every release, identifies the state."""
 
     right: float
     right_se: float
@@ -28,28 +27,29 @@ class Guess:
         """Estimated on data drawn from the chain; None where that would take long."""
         if len(chain) > MOST_STATES:
             return None
-        return cls(*guessed(chain, policy, seed), commonest(chain))
+        return cls(*guessed(chain, policy, seed))
 
     def to_json(self) -> dict[str, Any]:
         return {"hit_rate": self.right, "hit_rate_se": self.right_se, "hit_rate_blind": self.blind}
 
 
 def felt_of(solution: Solution) -> float:
-    """Mean distance from reading to release on the record; without one, from state to release in the long run."""
+    """Mean error on the recorded data; without it, from state to release in the long run."""
     return solution.distortion if solution.record is None else solution.record.felt
 
 
 def bits_of(solution: Solution) -> float:
-    """Per step on the record, starts and gaps included; without one, in the long run."""
+    """Per step on the recorded data, starts and gaps included; without it, in the long run."""
     return solution.leakage if solution.record is None else solution.record.bits
 
 
-def headline(guess: Guess | None, felt: float, bits: float, unit: str, thing: str) -> str:
-    """One sentence for someone who has never heard of bits. thing: what is hidden, a place or a level."""
-    said = f"a release is {off(f'{felt:.3g}', unit)}, and tells {max(bits, 0.0):.3f} bits per step."
+def headline(guess: Guess | None, felt: float, bits: float, unit: str, thing: str, where: str = "") -> str:
+    """One sentence for someone who has never heard of bits. thing: what is hidden, a place or a level; where: on which
+    data error and bits were measured."""
+    said = f"{where}a release is {off(f'{felt:.3g}', unit)}, and reveals {max(bits, 0.0):.3f} bits per step."
     if guess is None:
         return said[0].upper() + said[1:]
     return (
-        f"Someone who sees every release names the {thing} in {guess.right:.0%} of steps ({guess.blind:.0%} "
-        f"without any release); {said}"
+        f"Under the fitted chain an adversary who sees every release identifies the {thing} in {guess.right:.0%} of "
+        f"steps ({guess.blind:.0%} without any release); {said}"
     )

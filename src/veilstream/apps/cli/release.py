@@ -130,6 +130,8 @@ def account(core: "Core", tally: "Tally") -> dict[str, Any]:
         "released": stats.released,
         "repeated": stats.repeated,
         "silent": stats.silent,
+        "blind": stats.blind,
+        "ceiling_bits": core.spaces[""].ceiling,
         "refused": {k: n for k, n in stats.refused.items() if n},
         "steps": tally.steps,
         "streams": stats.streams,
@@ -155,6 +157,11 @@ def in_words(found: dict[str, Any]) -> Iterator[str]:
     before = found["leaked_bits_total"] - found["leaked_bits"]
     ever = f", {found['leaked_bits_total']:.1f} with earlier runs" if before > 0 else ""
     yield f"leaked: {found['leaked_bits']:.1f} bits{rate}{ever}"
+    if found["blind"]:
+        yield (
+            f"! {found['blind']:,} of {told} were released without looking at the data: their streams had reached "
+            f"--ceiling {found['ceiling_bits']:g} bits; raise it, or ask veil solve for a policy that leaks less"
+        )
     refused = found["refused"]
     if refused:
         yield f"! refused {counted(sum(refused.values()), 'reading')}: " + "; ".join(

@@ -41,6 +41,7 @@ def report(
     """Write one self-contained page: what the policy reveals, what it costs, and how sure that is."""
     from veilstream.apps.cli.common import print_json, progress_bar
     from veilstream.apps.verbs.report import report as run
+    from veilstream.core.limit_check import limits_json
 
     with progress_bar("report", quiet=json_out) as progress:
         page = run(
@@ -72,6 +73,7 @@ def report(
                 "leakage_lower": own.low,
                 **({} if own.record is None else own.record.to_json()),
                 **({} if later is None else later.to_json()),
+                **limits_json(content.limits),
                 "level": str(own.point.level),
                 "verdict": page.verdict,
                 "warnings": content.warnings,

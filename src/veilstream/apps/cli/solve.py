@@ -48,8 +48,8 @@ Examples:
 """
 
 LATER = (
-    "later data was kept out of the fit; its bits are an upper bound on what releases tell of such data, whatever its "
-    "law: the chain is only a guess there (95 % intervals over whole traces or weeks)"
+    "later data was kept out of the fit; its bits are an upper bound on what releases reveal of such data, whatever "
+    "its law: the chain is only a guess there (95 % intervals over whole traces or weeks)"
 )
 NO_LATER = "model only: no data was held out when the model was fitted, so nothing here is checked on later data"
 
@@ -69,7 +69,9 @@ def solve(
     budget: Annotated[float | None, typer.Option(help="Bits per step at most; the distortion is minimised.")] = None,
     feedback: Annotated[
         str | None,
-        typer.Option(help="Keep --avg whatever the person does, by a public move every day, week, month or 6h, ..."),
+        typer.Option(
+            help="Correct --avg by a public move every day, week, month or 6h; for long records, not few traces."
+        ),
     ] = None,
     max_bits: Annotated[
         float | None,
@@ -181,6 +183,7 @@ def print_solution(
     from rich.markup import escape
     from rich.table import Table
 
+    from veilstream.apps.cli.common import print_limits
     from veilstream.apps.cli.headline import bits_of, felt_of, headline
     from veilstream.data.points import described
 
@@ -198,20 +201,20 @@ def print_solution(
         table.add_row("leakage", *rate)
         far = "distortion", f"{solution.distortion:.4f}", f"{unit} {wrong}on average"
     else:
-        table.add_row("felt", f"{tried.felt:.4f}", f"{unit} {wrong}from reading to release, mean over the record")
-        table.add_row("  long run", f"{solution.distortion:.4f}", f"{unit}, the same under the chain")
-        table.add_row(
-            "leakage",
-            f"{tried.bits:.4f} ± {1.96 * tried.bits_se:.4f}",
-            "bits per step on the record, starts and gaps in it",
-        )
+        table.add_row("error", f"{tried.felt:.4f}", f"{unit} {wrong}on average, on your recorded data")
+        if later is not None:
+            table.add_row("  on later data", spans(later.raw_distortion), f"{unit}, {told}")
+        table.add_row("  long run", f"{solution.distortion:.4f}", f"{unit}, under the fitted chain")
+        bits = f"{tried.bits:.4f} ± {1.96 * tried.bits_se:.4f}"
+        table.add_row("leakage", bits, "bits per step on your recorded data, starts and gaps in it")
+        if tried.truth is not None:
+            table.add_row("  the truth", f"{tried.truth:.4f}", "bits there if nothing were hidden")
         table.add_row("  long run", *rate)
         far = None
     if solution.leakage_lower is not None:
         table.add_row("  at least", f"{solution.leakage_lower:.4f}", "bits for any policy this accurate, proved")
     if later is not None:
         table.add_row("  on later data", spans(later.leakage), f"bits, {told}")
-        table.add_row("  felt on later data", spans(later.raw_distortion), f"{unit}, {told}")
     if (later is not None or tried is not None) and solution.worst_leakage is not None:
         table.add_row("  at most", f"{solution.worst_leakage:.4f}", "bits whatever the data is, proved")
     if most is not None:
@@ -228,17 +231,20 @@ def print_solution(
         table.add_row("  at least", f"{solution.lower_bound:.4f}", f"for any policy, proved: gap {solution.gap:.2%}")
     if solution.startup_bits is not None:
         table.add_row("start-up", f"{max(solution.startup_bits, 0.0):.2f}", "bits once, on top of the rate")
-    truth = solution.problem.chain.entropy_rate
     if (kept := solution.total) is not None:
         table.add_row("total", f"{kept.off:+.3%}", f"off in the mean over releases ({kept.off_before:+.1%} without)")
-        table.add_row("  spread", f"{kept.spread:.2%}", "standard deviation of one release of the record, estimated")
-        table.add_row("  its price", f"{kept.bits:+.4f}", "bits per step on the record")
+        table.add_row("  spread", f"{kept.spread:.2%}", "standard deviation of one release of that data, estimated")
+        table.add_row("  its price", f"{kept.bits:+.4f}", "bits per step on your recorded data")
     if source.unit:
         table.add_row("releases", f"{solution.problem.n_outputs}", described(source.points))
-    table.add_row("the truth", f"{truth:.4f}", "bits per step if nothing were hidden")
+    long = "" if tried is None else ", long run"
+    truth = solution.problem.chain.entropy_rate
+    table.add_row("the truth", f"{truth:.4f}", f"bits per step if nothing were hidden{long}")
     said = solution.problem.constraint.told(source.unit)
+    print_limits(console, solution.limits)
     console.print(f"[bold]{escape(solution.problem.chain.name)}[/], {said}, {solution.method}")
-    console.print(headline(guess, felt_of(solution), bits_of(solution), source.unit, source.thing))
+    where = "" if tried is None else "on your recorded data "
+    console.print(headline(guess, felt_of(solution), bits_of(solution), source.unit, source.thing, where))
     console.print(table)
     console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
     if later is not None:

@@ -41,7 +41,7 @@ def status(
     ] = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """PRIVATE, for the owner: last step, bits leaked, felt distance and drift of every stream of a gateway.
+    """PRIVATE, for the owner: last step, bits leaked, error and drift of every stream of a gateway.
 
     Drift: whether the person still is who the model says, by the rule of veil audit --data, from sums that the gateway
     keeps. It reads the store's file, or on NATS the records that the key opens; nothing of it is ever published.
@@ -100,9 +100,7 @@ def _show(views: "list[Owned]", refused: list[str]) -> None:
     from rich.table import Table
 
     console = Console()
-    console.print(
-        "PRIVATE: for the owner of the streams. Felt distances and drift are about true readings.", style="bold"
-    )
+    console.print("PRIVATE: for the owner of the streams. Errors and drift are about true readings.", style="bold")
     if not views:
         console.print("no streams yet")
     many = len({v.stream.space for v in views}) > 1
@@ -110,13 +108,13 @@ def _show(views: "list[Owned]", refused: list[str]) -> None:
     table = Table(box=None)
     for head in [*(["space"] if many else []), "stream", "last step", "bits leaked", *(["rung"] if climbs else [])]:
         table.add_column(head, no_wrap=True)
-    for head in ("felt", "drift"):
+    for head in ("error", "drift"):
         table.add_column(head)
     for v in views:
         s, about = v.stream, v.about
         bits = f"{s.total:.2f}" + ("" if about is None or about.ceiling is None else f" of {about.ceiling:g}")
         at_rung = "" if v.last is None or v.last.rung is None else str(v.last.rung)
-        cells = [s.name, _when(v), bits, *([at_rung] if climbs else []), _felt(v), _verdict(v)]
+        cells = [s.name, _when(v), bits, *([at_rung] if climbs else []), _error(v), _verdict(v)]
         table.add_row(*(map(_plain, [s.space] if many else [])), *map(_plain, cells))
     if views:
         console.print(table)
@@ -133,14 +131,15 @@ def _when(v: "Owned") -> str:
     return str(last if about is None else about.grid.time(last, iso=about.grid.period_s is not None))
 
 
-def _felt(v: "Owned") -> str:
+def _error(v: "Owned") -> str:
     from veilstream.core.drift import span
 
-    found, about = v.kept.felt.interval, v.about
+    found, about, limit = v.kept.felt.interval, v.about, v.limit
     if found is None:
         return ""
     unit = "" if about is None or not about.unit else f" {about.unit}"
-    return span(found) + unit + ("" if about is None or about.limit is None else f", limit {about.limit:.3g}")
+    said = f"{'at least ' if v.outside else ''}{span(found)}{unit}"
+    return said if limit is None else f"{said}, limit {limit.limit:.3g} {limit.verdict}"
 
 
 def _verdict(v: "Owned") -> str:
@@ -159,7 +158,7 @@ def _lacks(about: "About") -> str:
     """What the policy's file does not say, so that it cannot be compared."""
     missing = [
         *(["how well its chain foresaw data held out"] if about.loss_fitted is None else []),
-        *(["how far off releases were felt"] if about.felt_claimed is None else []),
+        *(["how far off releases were"] if about.felt_claimed is None else []),
     ]
     return "" if not missing else f"the policy's file does not say {' or '.join(missing)}"
 
@@ -168,6 +167,11 @@ def _to_do(views: "list[Owned]") -> list[str]:
     lines = []
     for v in views:
         drift = v.drift
+        if v.outside:
+            lines.append(
+                f"{v.stream.name}: readings lie outside the map of the model, and count as its nearest place; make it "
+                "anew with veil refit MODEL NEW if that is to last."
+            )
         if drift is not None and v.about is not None and drift.enough and (drift.moved or drift.farther):
             lines.append(
                 f"{v.stream.name} HAS CHANGED: {drift.found(v.about.unit or 'units')}. Make the model anew with veil "

@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.core.interval import Interval
+from veilstream.core.limit_check import Verdict
+
 WIDTH, HEIGHT = 480.0, 330.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 20.0, 12.0, 42.0
 COLOURS = ("true", "released", "heat", "other")  # of the page's palette, one per unit
 GRID = np.linspace(0, 1, 101)
+LINE, MOST_LINES, MOST_SHARE = 22.0, 30, 4.0  # of the chart of limits: height, users, and where it ends
+VERDICTS = {Verdict.BROKEN: "released", Verdict.NOT_SHOWN: "other", Verdict.KEPT: "heat"}  # of the page's palette
 SAME = 0.01  # a relative spread under which all are drawn in one place
 
 
@@ -21,7 +26,7 @@ def colours(units: Sequence[str]) -> dict[str, str]:
 
 
 def shares(row: dict[str, Any]) -> NDArray[np.float64]:
-    """Her curve: the distance felt as a share of revealing nothing, leakage as one of the truth, which is on it too."""
+    """Her curve: the error as a share of revealing nothing, leakage as one of the truth, which is on it too."""
     most_d, most_l = row["blind_distortion"] or 1.0, row["entropy_rate"] or 1.0
     points = [((d if felt is None else felt) / most_d, leak / most_l) for d, leak, _, felt in row["curve"]]
     if row["may_hide_all"]:  # always the same release: no leakage at all
@@ -53,7 +58,7 @@ def trade_offs(rows: Sequence[dict[str, Any]]) -> str:
     if len(rows) > 2:
         parts.append(f'<path class="median" d="{_path(median_curve(rows), x, y)}"><title>median user</title></path>')
     for r in rows:
-        at = min(r["distortion_share"], 1.0), min(r["leakage_share"], 1.0)
+        at = r["distortion_share"], r["leakage"] / (r["entropy_rate"] or 1.0)
         told = f"{r['user']}: {felt(r)}, {r['leakage']:.4f} bits per step in the long run"
         parts.append(
             f'<circle class="at-{colour[r["unit"]]}" cx="{x(at[0]):.1f}" cy="{y(at[1]):.1f}" r="3.5">'
@@ -63,8 +68,49 @@ def trade_offs(rows: Sequence[dict[str, Any]]) -> str:
     return f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 
+def against_limits(rows: Sequence[dict[str, Any]]) -> str:
+    """Later data with its interval, as a share of the limit, a line per user, weakest first; "" where none has any."""
+    found = [
+        (r["user"], c, Interval.read(c["later"]))
+        for r in rows
+        for c in r.get("limits", ())[:1]
+        if c["later"] and c["limit"] > 0
+    ]
+    if not found:
+        return ""
+    found.sort(
+        key=lambda one: (list(Verdict).index(Verdict(one[1]["verdict"])), -one[1]["later"]["value"] / one[1]["limit"])
+    )
+    shown = [(user, c, seen.scaled(1 / c["limit"])) for user, c, seen in found[:MOST_LINES] if seen is not None]
+    most = min(max(1.5, *(seen.high for _, _, seen in shown)), MOST_SHARE)
+    tall, left = TOP + LINE * len(shown) + BOTTOM, LEFT + 60
+
+    def x(share: float) -> float:
+        return left + min(share / most, 1.0) * (WIDTH - left - RIGHT)
+
+    bottom = tall - BOTTOM
+    parts = [f'<path class="middle" d="M{x(1):.1f} {TOP:g}V{bottom:g}"/>']
+    for share in np.arange(0, most + 1e-9, 0.5 if most <= 2 else 1.0 if most <= 5 else 2.0):
+        parts.append(f'<path class="grid" d="M{x(share):.1f} {TOP:g}V{bottom:g}"/>')
+        text = f'x="{x(share):.1f}" y="{bottom + 15:.1f}" text-anchor="middle" class="soft"'
+        parts.append(f"<text {text}>{share:.0%}</text>")
+    for i, (user, c, seen) in enumerate(shown):
+        y, kind = TOP + LINE * (i + 0.5), VERDICTS[Verdict(c["verdict"])]
+        parts.append(
+            f'<text x="{left - 6:g}" y="{y + 4:.1f}" text-anchor="end" class="soft">{escape(user[:14])}</text>'
+        )
+        parts.append(
+            f'<path class="{kind}" stroke-width="2" d="M{x(seen.low):.1f} {y:.1f}H{x(seen.high):.1f}"/>'
+            f'<circle class="at-{kind}" cx="{x(seen.value):.1f}" cy="{y:.1f}" r="4">'
+            f"<title>{escape(user)}: {escape(c['words'])}</title></circle>"
+        )
+    middle, label = (left + WIDTH - RIGHT) / 2, "later data, as a share of the limit"
+    parts.append(f'<text x="{middle:.0f}" y="{tall - 8:g}" text-anchor="middle">{label}</text>')
+    return f'<svg viewBox="0 0 {WIDTH:g} {tall:g}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+
+
 def felt(row: dict[str, Any]) -> str:
-    """How far off a release is, on the record where there is one."""
+    """How far off a release is, on the recorded data where that is known."""
     far = row["distortion"] if row["raw_distortion"] is None else row["raw_distortion"]
     return f"{far:.3g} {row['unit']}".strip()
 
@@ -83,7 +129,7 @@ def _axes(x: Callable[[float], float], y: Callable[[float], float]) -> str:
         f'<text x="{middle:.0f}" y="{HEIGHT - 8:g}" text-anchor="middle">error, of what revealing nothing costs</text>'
     )
     parts.append(
-        f'<text x="{x(1) - 4:.1f}" y="{y(1) + 14:.1f}" text-anchor="end">leakage, of what the truth tells</text>'
+        f'<text x="{x(1) - 4:.1f}" y="{y(1) + 14:.1f}" text-anchor="end">leakage, of what the truth reveals</text>'
     )
     return "".join(parts)
 

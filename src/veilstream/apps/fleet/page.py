@@ -8,11 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.apps.fleet.charts import colours, felt, strip, trade_offs
+from veilstream.apps.fleet.charts import (
+    MOST_LINES,
+    MOST_SHARE,
+    VERDICTS,
+    against_limits,
+    colours,
+    felt,
+    strip,
+    trade_offs,
+)
 from veilstream.apps.report.content import number
 from veilstream.apps.report.page import asset, pairs, source_hash
 from veilstream.apps.report.words import LEVELS
 from veilstream.core.feedback import PERIODS
+from veilstream.core.limit_check import TOLERANCE, Verdict
 from veilstream.solvers.solution import Level
 from veilstream.units import counted, noun
 
@@ -24,20 +34,25 @@ BANNER = (
 
 
 MEANT = {  # heads of the table, those that there are
-    "felt": "<em>felt</em>, <em>bits felt</em>: from reading to release, and per step, on her own record, starts and "
+    "limit": "<em>limit</em>: what was asked for, and whether her later data shows it kept "
+    f"(kept: its 95 % interval ends at most {100 * TOLERANCE:.0f} % above; broken: it lies above).",
+    "error": "<em>error</em>, <em>bits</em>: from reading to release, and per step, on her recorded data, starts and "
     "gaps included;",
-    "error": "<em>error</em>, <em>leakage</em>: the same in the long run of her chain.",
-    "at least": "<em>at least</em>: no policy this accurate tells less (proved).",
+    "long run: error": "<em>long run</em>: the same in the long run of her chain.",
+    "of the truth": "<em>of the truth</em>: bits as a share of what the truth would reveal on the same data.",
+    "at least": "<em>at least</em>: no policy this accurate in the long run reveals less (proved).",
     "clock": "<em>clock</em>: her chain knows the hour, as everybody does.",
     "helped by": "<em>helped by</em>: how many others, and the transitions per state they count for.",
-    "named": "<em>named</em>: how often someone who knows chain and policy names her state right on her own traces, "
-    "without the releases → with them (estimated).",
+    "identified": "<em>identified</em>: in how many steps of her recorded data an adversary who knows chain and policy "
+    "identifies her state, without the releases → with them (estimated).",
     "later: error": "<em>later</em>: on her own latest traces or weeks, which nothing was fitted to (held out, 95 % "
     "interval); bits are an upper bound whatever the law of that data, <em>at most</em> what no data can exceed "
     "(proved).",
     "moves": "<em>moves</em>: public ones between the rungs of a limit kept by feedback, and the rungs in use, on her "
-    "record; the limit on the mean, and what is promised of it whatever she does (proved, but for readings that even "
-    "rung 0 shows farther off).",
+    "recorded data; the limit on the mean, and what is promised of it whatever she does (proved, but for readings that "
+    "even rung 0 shows farther off).",
+    "audit": "<em>audit</em>: whether what is claimed of the fitted chain is what was measured on it; it says nothing "
+    "about limits.",
 }
 
 
@@ -51,7 +66,7 @@ def page(told: dict[str, Any]) -> str:
     )
     sections = [_failed(told)]
     if rows:
-        sections += [_curves(rows), _strips(rows), _table(rows)]
+        sections += [f'<div class="pair">{_curves(rows)}{_against(rows)}</div>', _strips(rows), _table(rows)]
     sections += [_about(told)]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -61,10 +76,17 @@ def page(told: dict[str, Any]) -> str:
         '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'
         f"<title>PRIVATE: a fleet of {counted(told['users'], 'user')}</title><style>{style}</style></head><body>"
         f'<p class="banner private" role="note">{BANNER}</p><header><p class="brand">veilstream fleet</p>'
-        f'<h1>One policy per user</h1><p class="headline">{escape(headline(told, rows))}</p>'
+        f"<h1>One policy per user</h1>{_limits(told)}"
+        f'<p class="headline" id="headline">{escape(headline(told, rows))}</p>'
         f'<ul class="verdict">{"".join(f"<li>{escape(s)}</li>" for s in sentences(told, rows))}</ul></header>'
         f"<main>{''.join(sections)}</main><script>{script}</script></body></html>\n"
     )
+
+
+def _limits(told: dict[str, Any]) -> str:
+    """The first line: for how many users later data shows the limit kept, by the weakest."""
+    worst = next((v for v in Verdict if told["limit_verdicts"][v]), None)
+    return "" if worst is None else f'<p class="headline limit {worst.name.lower()}">{escape(told["limit_words"])}</p>'
 
 
 def headline(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
@@ -79,13 +101,15 @@ def headline(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
         released, nothing = (float(np.median([named[who] for named in seen])) for who in ("released", "nothing"))
         things = {noun(r["unit"]) for r in rows}
         thing = things.pop() if len(things) == 1 else "state"
-        words = f"an adversary names the {thing} in {released:.0%} of steps ({nothing:.0%} without any release), and "
+        words = (
+            f"an adversary identifies the {thing} in {released:.0%} of steps ({nothing:.0%} without any release), and "
+        )
     who = "1 user has a policy; " if len(rows) == 1 else f"{len(rows):,} users have a policy; for the median one "
-    return f"{who}{words}releases tell {1 - middle:.0%} less than the truth would{end}"
+    return f"{who}{words}releases reveal {1 - middle:.0%} less than the truth would{end}"
 
 
 def _named(row: dict[str, Any]) -> dict[str, float]:
-    """How often an adversary names her state, on her own traces where there are some: released, nothing."""
+    """How often an adversary identifies her state, on her own traces where there are some: released, nothing."""
     seen = (row.get("audit") or {}).get("named", {})
     found: dict[str, float] = seen.get("traces") or seen.get("chain") or {}
     return found
@@ -97,7 +121,7 @@ def sentences(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> list[str]
         least, most = rows[-1], rows[0]
         found.append(
             f"From {least['leakage_share']:.1%} ({least['user']}) to {most['leakage_share']:.1%} ({most['user']}) of "
-            f"what the truth tells, {most['level']}."
+            f"what the truth reveals, {most['level']}."
         )
         gaps = [r["gap"] for r in rows if r["gap"] is not None]
         if gaps:
@@ -109,9 +133,10 @@ def sentences(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> list[str]
         if audited:
             bad = told["audit_contradicts"]
             found.append(
-                f"The audit contradicts what the policy says for {', '.join(bad)}."
+                f"The audit contradicts what the policy says of its chain for {', '.join(bad)}."
                 if bad
-                else f"The audit contradicts none of {len(audited)} policies (exact adversaries, estimated on samples)."
+                else f"Under the fitted chains the audit contradicts none of {len(audited)} policies (exact "
+                "adversaries, estimated on samples)."
             )
     if told["not_reached"]:
         found.append(
@@ -143,12 +168,28 @@ def _curves(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
+def _against(rows: Sequence[dict[str, Any]]) -> str:
+    drawn = against_limits(rows)
+    if not drawn:
+        return ""
+    key = "".join(
+        f'<li><svg viewBox="0 0 14 8"><line class="{c}" x1="0" x2="14" y1="4" y2="4" stroke-width="2"/></svg>{v}</li>'
+        for v, c in VERDICTS.items()
+    )
+    most = f" The {MOST_LINES} weakest of {len(rows):,} users are drawn." if len(rows) > MOST_LINES else ""
+    return (
+        f'<section><h2>Limits on later data</h2><ul class="key">{key}</ul><figure class="chart">{drawn}<figcaption>'
+        f"What came out on data that nothing was fitted to, with its 95 % interval; the bar is the limit, and "
+        f"what lies beyond {MOST_SHARE:.0%} is drawn there.{most}"
+        "</figcaption></figure></section>"
+    )
+
+
 def _strips(rows: Sequence[dict[str, Any]]) -> str:
     units = [r["unit"] for r in rows]
     figures: list[tuple[str, str, str, Callable[[float], str], Sequence[dict[str, Any]]]] = [
-        ("leakage", "bits per step on the record", "raw_leakage", number, rows),
-        ("leakage", "bits per step in the long run", "leakage", number, rows),
-        ("leakage", "of what the truth tells", "leakage_share", lambda v: f"{v:.1%}", rows),
+        ("leakage", "bits per step on recorded data", "raw_leakage", number, rows),
+        ("leakage", "of what the truth reveals", "leakage_share", lambda v: f"{v:.1%}", rows),
         ("entropy rate", "bits per step if nothing were hidden", "entropy_rate", number, rows),
         ("gap to the best possible", "proved", "gap", lambda v: f"{v:.2%}", rows),
         ("error", "of what revealing nothing costs", "distortion_share", lambda v: f"{v:.1%}", rows),
@@ -156,8 +197,7 @@ def _strips(rows: Sequence[dict[str, Any]]) -> str:
     for unit in sorted(set(units)):
         own = [r for r in rows if r["unit"] == unit]
         show = lambda v, unit=unit: f"{v:.3g} {unit}".strip()  # noqa: E731
-        figures.append(("error felt", f"{unit or 'units'}, on the record", "raw_distortion", show, own))
-        figures.append(("error", f"{unit or 'units'}, in the long run", "distortion", show, own))
+        figures.append(("error", f"{unit or 'units'}, on recorded data", "raw_distortion", show, own))
     cells = "".join(
         f"<div><h3>{escape(title)} <small>{escape(what)}</small></h3>{drawn}</div>"
         for title, what, name, show, which in figures
@@ -172,8 +212,9 @@ def _strips(rows: Sequence[dict[str, Any]]) -> str:
 def _table(rows: Sequence[dict[str, Any]]) -> str:
     """Most revealing first; `data-v` is what a click on the head sorts by."""
     heads = (
-        "user", "felt", "bits felt", "error", "leakage", "of the truth", "at least", "gap", "entropy rate", "states",
-        "steps", "clock", "helped by", "named", "later: error", "later: bits", "at most", "moves", "level", "audit",
+        "user", "limit", "later: error", "later: bits", "at most", "error", "bits", "of the truth",
+        "long run: error", "long run: bits", "at least", "gap", "entropy rate", "states", "steps", "clock", "helped by",
+        "identified", "moves", "level", "audit",
     )  # fmt: skip
     body: list[str] = []
     every: list[tuple[str, list[tuple[str, Any]]]] = []
@@ -183,11 +224,13 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         pool = r.get("pool")
         far, told = r["raw_distortion"], r["raw_leakage"]
         cells: list[tuple[str, Any]] = [
+            _limit(r),
+            *_later(r),
             ("" if far is None else felt(r), far),
             ("" if told is None else number(max(told, 0.0)), told),
+            (f"{r['leakage_share']:.1%}", r["leakage_share"]),
             (f"{r['distortion']:.3g} {r['unit']}", r["distortion"]),
             (number(r["leakage"]), r["leakage"]),
-            (f"{r['leakage_share']:.1%}", r["leakage_share"]),
             ("" if r["leakage_lower"] is None else number(r["leakage_lower"]), r["leakage_lower"]),
             ("" if r["gap"] is None else f"{r['gap']:.2%}", r["gap"]),
             (number(r["entropy_rate"]), r["entropy_rate"]),
@@ -196,10 +239,9 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
             _clock(r.get("cycle")),
             ("" if not pool else f"{pool['helpers']:.0f} x {pool['strength']:g}", pool and pool["strength"]),
             (f"{named['nothing']:.0%} → {named['released']:.0%}" if named else "", named.get("released")),
-            *_later(r),
             _moves(r.get("feedback"), r["unit"]),
             (str(r["level"]), None),
-            ("" if not audit else "stands" if audit["stands"] else "CONTRADICTED", None),
+            ("" if not audit else "as claimed" if audit["stands"] else "CONTRADICTED", None),
         ]
         every.append((r["user"], cells))
     kept = [i for i in range(len(heads) - 1) if any(cells[i][0] for _, cells in every)]  # others would stand empty
@@ -216,6 +258,13 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(body)}</tbody></table></div></section>"
     )
+
+
+def _limit(row: dict[str, Any]) -> tuple[str, Any]:
+    """Every limit with its verdict; sorted by how weak it is."""
+    found, verdict = row.get("limits", []), row.get("limit_verdict")
+    said = "; ".join(f"{c['verdict']}: {c['asked']}" for c in found)
+    return said, None if verdict is None else list(Verdict).index(Verdict(verdict))
 
 
 def _clock(cycle: dict[str, Any] | None) -> tuple[str, Any]:

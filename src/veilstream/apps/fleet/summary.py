@@ -11,7 +11,9 @@ import numpy as np
 
 from veilstream.apps.cli.common import in_flags
 from veilstream.container import write
+from veilstream.core.limit_check import Verdict
 from veilstream.errors import InputError
+from veilstream.units import counted
 
 QUANTILES = {"least": 0.0, "quarter": 0.25, "median": 0.5, "three_quarters": 0.75, "most": 1.0}
 SPREAD = (
@@ -49,6 +51,8 @@ class Summary:
             "failed": {name: in_flags(line) for name, line in sorted(self.failed.items())},
             "not_reached": self.missing,
             "audit_contradicts": self.contradicted,
+            "limit_verdicts": (counts := {v: sum(r.get("limit_verdict") == v for r in rows) for v in Verdict}),
+            "limit_words": limit_words(counts),
             "spread": {
                 unit: spread([r for r in rows if r["unit"] == unit]) for unit in sorted({r["unit"] for r in rows})
             },
@@ -60,17 +64,25 @@ class Summary:
         }
 
 
+def limit_words(counts: dict[Verdict, int]) -> str:
+    """How many limits later data shows kept, in a sentence; "" where none was asked for."""
+    many = sum(counts.values())
+    said = ", ".join(f"{verdict} for {n:,}" for verdict, n in counts.items() if n)
+    return f"On later data the limit is {said} of {counted(many, 'user')}." if many else ""
+
+
 def with_shares(row: dict[str, Any]) -> dict[str, Any]:
-    """With leakage as a share of what the truth would tell, distortion as one of what revealing nothing costs: on the
-    record, where there is one, for so is what revealing nothing costs.
+    """With leakage as a share of what the truth would reveal, distortion as one of what revealing nothing costs: both
+    on the recorded data, where that is known.
 
     Notes are in the words of the command line.
     """
     far = row["distortion"] if row["raw_distortion"] is None else row["raw_distortion"]
+    pair = (row["leakage"], row["entropy_rate"]) if not row["raw_truth"] else (row["raw_leakage"], row["raw_truth"])
     return {
         **row,
         "notes": [in_flags(note) for note in row.get("notes", ())],
-        "leakage_share": row["leakage"] / row["entropy_rate"] if row["entropy_rate"] > 0 else 0.0,
+        "leakage_share": min(max(pair[0] / pair[1], 0.0), 1.0) if pair[1] > 0 else 0.0,
         "distortion_share": far / row["blind_distortion"] if row["blind_distortion"] > 0 else 0.0,
     }
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 import veilstream
 from veilstream.apps.fleet.settings import DEFAULT_AVG, Settings
 from veilstream.artefact import Artefact, dumps, provenance
+from veilstream.core.limit_check import check_limits, limits_json
 from veilstream.core.problem import Average
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.model import FittedModel
@@ -213,12 +214,14 @@ def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> di
         "blind_distortion": blind,
         "raw_distortion": None if record is None else record.felt,
         "raw_leakage": None if record is None else record.bits,
+        "raw_truth": None if record is None else record.truth,
         "held_out": None if solution.held_out is None else solution.held_out.to_json(),
         "worst_leakage": solution.worst_leakage,
         "feedback": None if solution.ladder is None else _climbed(solution),
         "total": None if solution.total is None else solution.total.to_json(),
         "may_hide_all": bool(solution.problem.allowed.all()),
         **{k: chosen[k] for k in names},
+        **limits_json(check_limits(solution.problem.constraint, solution.held_out, task.unit, record is None)),
         "pool": task.pool,
         "notes": [*model.notes, *solution.warnings],
     }

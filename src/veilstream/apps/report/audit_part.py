@@ -1,4 +1,4 @@
-"""The audit as a part of the report: what adversaries get out of the releases, and whether the claim stands."""
+"""The audit as a part of the report: what adversaries get out of the releases, and whether the file's claim holds."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from veilstream.solvers.solution import Progress
 
 if TYPE_CHECKING:
     from veilstream.artefact import Artefact
+    from veilstream.audit.later import LaterData
     from veilstream.audit.tables import Sheet
 
 DEPTHS = ("quick", "full", "none")
@@ -38,6 +39,7 @@ def audit_part(
     progress: Progress | None = None,
     record: OnCourse | None = None,
     first: Sequence[int] | NDArray[np.int64] | None = None,
+    later: LaterData | None = None,
 ) -> AuditPart:
     """quick: the exact adversaries; full: learned ones too, which takes minutes; none: a word instead."""
     if depth not in DEPTHS:
@@ -55,6 +57,7 @@ def audit_part(
             artefact,
             sequences=recorded,
             record=record,
+            later=later,
             first=first,
             name="this policy",
             against=["planar-laplace"] if artefact.problem.allowed.all() else [],

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
-from veilstream.audit.later import LaterData
 from veilstream.data.card import THIN_ROW, describe
 from veilstream.data.cost import TABLE
 from veilstream.data.points import described
@@ -26,7 +25,6 @@ def data_card(
     traces: int,
     readings: int,
     sequences: Sequence[NDArray[np.int64]],
-    later: LaterData | None = None,
 ) -> list[tuple[str, str]]:
     """The recorded data, seen through the policy's states."""
     card = describe(artefact.chain, sequences)
@@ -38,8 +36,6 @@ def data_card(
         ("stays put", f"{100 * card.self_transition:.0f} % of steps"),
         ("data against chain", f"{card.drift:.2f} total variation between visits and the chain's long-run law"),
     ]
-    if later is not None and artefact.states is not None:
-        rows.insert(0, ("later data", later.words(artefact.unit)))
     if card.thin_rows:
         rows.append(
             ("thin rows", f"{counted(card.thin_rows, 'state')} with fewer than {THIN_ROW} transitions behind them")

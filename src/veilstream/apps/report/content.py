@@ -6,7 +6,7 @@ import base64
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,25 +25,29 @@ from veilstream.apps.report.points import (
     mean_channel,
     slopes,
 )
-from veilstream.apps.report.rivals import Elsewhere, Rival, at_policy, felt_of, modest
+from veilstream.apps.report.rivals import Elsewhere, Rival, at_policy, modest
 from veilstream.artefact import Artefact
 from veilstream.core.course import DRAWS, Course, OnCourse
 from veilstream.core.histories import TrueStates
 from veilstream.core.information import Array
+from veilstream.core.limit_check import LimitCheck
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Both, Instantaneous, Problem
-from veilstream.data.card import commonest, newest_symbol_chain
+from veilstream.data.card import newest_symbol_chain
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 from veilstream.solvers import curve, default_weights
 from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.bounds import certify_curve
-from veilstream.solvers.comfort import about_data, about_policy, honest_point, level
+from veilstream.solvers.comfort import about_data, about_policy, honest_point, level, limits_of
 from veilstream.solvers.solution import Level, Point, Progress, Solution
 from veilstream.units import format_duration, noun
 
+if TYPE_CHECKING:
+    from veilstream.audit.later import LaterData
+
 MAX_CELLS = 1_500_000  # bytes of posteriors and channels in a page, over all operating points
-RECORD_STEPS = 4_000  # of a record up to which every point is released on it
+RECORD_STEPS = 4_000  # of recorded data up to which every point is released on it
 RECORD_DRAWS = 40_000
 
 
@@ -66,8 +70,8 @@ class Spot:
     example: Example
     channel: Array
     channel_level: str  # how sure the channel is
-    less: float  # share of what the truth would tell that is kept back: on the record where bits are known there
-    felt: float | None = None  # mean distance from reading to release on the record
+    less: float  # share of what the truth would reveal that is kept back: on the recorded data where that is known
+    felt: float | None = None  # mean error on the recorded data
     record: OnCourse | None = None  # and bits
     rivals: Sequence[Rival] = ()
     command: str = ""  # that makes it
@@ -88,7 +92,8 @@ class Content:
     solutions: list[Solution]
     family: list[Point]  # planar Laplace, for the picture
     audit: AuditPart
-    truth: float | None = None  # bits per step that the truth would tell on the record
+    limits: Sequence[LimitCheck] = ()  # whether later data shows them kept
+    later: LaterData | None = None  # what they are checked on
     card: list[tuple[str, str]] = field(default_factory=list)
     account: list[dict[str, Any]] = field(default_factory=list)
 
@@ -102,7 +107,7 @@ class Content:
     @property
     def blind(self) -> float:
         """How often an adversary who sees no release is right."""
-        return commonest(self.artefact.chain)
+        return self.own.example.blind
 
     @property
     def thing(self) -> str:
@@ -115,12 +120,17 @@ class Content:
 
     @property
     def record_level(self) -> Level:
-        """How sure bits on the record are."""
+        """How sure bits on the recorded data are."""
         return level(Level.ESTIMATED, self.artefact.provenance)
 
     @property
     def baselines(self) -> Sequence[Rival]:
         return self.own.rivals
+
+    @property
+    def changed(self) -> list[str]:
+        """A line where the person has changed."""
+        return [] if self.later is None else self.later.changed(self.unit)
 
     @property
     def period(self) -> str:
@@ -136,9 +146,10 @@ def collect(
     progress: Progress | None = None,
     course: Course | None = None,
     first: Sequence[int] | NDArray[np.int64] | None = None,
+    later: LaterData | None = None,
 ) -> Content:
     """All the numbers. `sequences`: recorded symbols, from these `first` steps on, needed unless the report is
-    shareable; `course`: the same streams with their readings, for what is felt."""
+    shareable; `course`: the recorded data with its readings, for errors; `later`: what became of it on later data."""
     if artefact.policy is None or artefact.problem is None:
         raise InputError("this file holds a model without a policy; make one with veil solve MODEL --avg 1km -o FILE")
     problem, chain = artefact.problem, artefact.chain
@@ -162,8 +173,7 @@ def collect(
     which, at = liveliest(sequences, shown)
     path, begin = np.asarray(sequences[which][at : at + shown]), at + (0 if first is None else int(first[which]))
     z = TrueStates.of(chain).along(path)
-    truth = None if course is None else course.truth(chain)
-    elsewhere = Elsewhere.of(problem, course, options.seed)
+    elsewhere = Elsewhere.of(problem, options.seed)
     points = [(own, True), *((Point(s.policy, s.leakage, s.distortion, s.level, s.leakage_se), False) for s in kept)]
     spots = []
     for i, (point, is_own) in enumerate(sorted(points, key=lambda p: (p[0].distortion, -p[0].leakage))):
@@ -171,11 +181,9 @@ def collect(
             progress((i + 1) / n_spots, "examples")
         low = float(lower_curve(solutions, np.array([point.distortion]))[0])
         record = _record(artefact, point.policy, course, is_own)
-        felt = record.felt if record is not None else felt_of(course, point.policy)
+        felt = record.felt if record is not None else None if course is None else course.felt(point.policy)
         rivals = (
-            at_policy(problem, point, elsewhere, artefact.provenance, options.seed)
-            if is_own
-            else elsewhere.at(point, felt)
+            at_policy(problem, point, elsewhere, artefact.provenance, options.seed) if is_own else elsewhere.at(point)
         )
         weight = next((s.weight for s in kept if s.policy is point.policy), None)
         spots.append(
@@ -185,7 +193,7 @@ def collect(
                 is_own,
                 example(chain, point.policy, z, options.seed, begin),
                 *mean_channel(chain, point.policy, options.seed),
-                _less(point, record, truth, chain.entropy_rate),
+                _less(point, record, chain.entropy_rate),
                 felt,
                 record,
                 modest(rivals, artefact.provenance),
@@ -204,27 +212,35 @@ def collect(
         solutions,
         Baseline("planar-laplace", settings=16, seed=options.seed).family(_free(problem), progress),
         audit_part(
-            artefact, recorded, options.audit, options.seed, progress, next(s.record for s in spots if s.own), first
+            artefact,
+            recorded,
+            options.audit,
+            options.seed,
+            progress,
+            next(s.record for s in spots if s.own),
+            first,
+            later,
         ),
-        truth,
+        limits_of(artefact, None if later is None else later.figures),
+        later,
         list(card),
         list(account),
     )
 
 
 def _record(artefact: Artefact, policy: Policy, course: Course | None, own: bool) -> OnCourse | None:
-    """The point on the recorded streams; without them what the file says of its own, nothing of another."""
+    """The point on the recorded data; without them what the file says of its own, nothing of another."""
     if course is None:
         return OnCourse.of(artefact.provenance.get("solution")) if own else None
     if not own and course.steps > RECORD_STEPS:
         return None
-    told = course.leakage(policy, artefact.chain, DRAWS if own else RECORD_DRAWS)
-    return replace(told, felt=course.felt(policy))
+    return course.whole(policy, artefact.chain, DRAWS if own else RECORD_DRAWS)
 
 
-def _less(point: Point, record: OnCourse | None, truth: float | None, rate: float) -> float:
-    told, most = (point.leakage, rate) if record is None or truth is None else (record.bits, truth)
-    return float(np.clip(1 - told / max(most, 1e-9), 0.0, 1.0))
+def _less(point: Point, record: OnCourse | None, rate: float) -> float:
+    """On the recorded data where that is known there, else in the long run."""
+    on_record = None if record is None else record.kept_back
+    return float(np.clip(1 - point.leakage / max(rate, 1e-9), 0.0, 1.0)) if on_record is None else on_record
 
 
 def _same(solution: Solution, own: Point, solutions: Sequence[Solution]) -> bool:
@@ -270,14 +286,11 @@ def _free(problem: Problem) -> Problem:
 
 
 def table_head(content: Content) -> list[str]:
-    """Of the table of rivals; the record first where there is one."""
-    unit = f" ({content.unit})" if content.unit else ""
-    felt = [f"felt on the record{unit}"] if content.own.felt is not None else []
-    long = (f"in the long run{unit}", "bits per step") if felt else (f"mean distortion{unit}", "bits per step")
-    return ["method", *felt, *long, "times this one's", "level"]
+    """Of the table of rivals, in the long run of the chain."""
+    return ["method", f"error ({content.unit})" if content.unit else "error", "bits per step", "times this", "level"]
 
 
-def table_rows(content: Content, spot: Spot) -> list[list[str]]:
+def table_rows(spot: Spot) -> list[list[str]]:
     """Its cells, as text; a row of two says why there are no numbers."""
     own, rows = spot.point.leakage, []
     for b in spot.rivals:
@@ -285,10 +298,9 @@ def table_rows(content: Content, spot: Spot) -> list[list[str]]:
             rows.append([b.label, b.note])
             continue
         spread = f" ± {1.96 * b.leakage_se:.4f}" if b.leakage_se else ""
-        times = f"{b.leakage / own:.2f}" if own > 1e-6 else ""
-        felt = [] if content.own.felt is None else ["" if b.felt is None else number(b.felt)]
+        times = f"{b.leakage / own:.1f}" if own > 1e-6 else ""
         note = b.level + (f"; {b.note}" if b.note else "")
-        rows.append([b.label, *felt, number(b.distortion), number(b.leakage) + spread, times, note])
+        rows.append([b.label, number(b.distortion), number(b.leakage) + spread, times, note])
     return rows
 
 
@@ -306,7 +318,7 @@ def payload(content: Content) -> dict[str, Any]:
     """JSON for the figures. No coordinates on the earth, only km from the middle; no true value if shareable."""
     states = content.artefact.states
     places = east_north_km(states) if states is not None and states.is_map else None
-    near = crowd(places) if places is not None else None
+    near = crowd(places, content.law) if places is not None else None
     points = content.artefact.points
     D, L = _found(content)
     grid = np.linspace(0, D.max() or 1.0, 200)
@@ -338,7 +350,7 @@ def payload(content: Content) -> dict[str, Any]:
                 "bits": None if s.record is None else _r(s.record.bits),
                 "bits_se": None if s.record is None else _r(s.record.bits_se),
                 "less": _r(s.less),
-                "rivals": table_rows(content, s),
+                "rivals": table_rows(s),
                 "low": _r(s.low),
                 "level": str(s.point.level),
                 "right": _r(s.example.right),
@@ -377,10 +389,10 @@ def _found(content: Content) -> tuple[Array, Array]:
 
 
 def _r(value: Any) -> Any:
-    """Five digits are enough for a picture."""
+    """Five digits are enough for a picture; a figure that is said keeps those that decide how it is rounded."""
     if np.ndim(value) == 0:
-        return float(f"{float(value):.5g}")
-    return [_r(v) for v in np.asarray(value)]
+        return float(f"{float(value):.9g}")
+    return [_r(v) if np.ndim(v) else float(f"{v:.5g}") for v in np.asarray(value)]
 
 
 def _bytes(probabilities: Array) -> str:

@@ -1,4 +1,4 @@
-"""One day of a policy that looks at the clock, drawn: how far off its releases are, and what they tell, by the hour."""
+"""One day of a policy that looks at the clock, drawn: how far off releases are, and what they reveal, by the hour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from veilstream.core.policy import Policy
 from veilstream.core.problem import Problem
 from veilstream.core.steady import law_at_phases
 
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 440, 144, 50, 32, 22, 18  # the label stands above the curve
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 440, 144, 72, 32, 22, 18  # the label stands above the curve
 COLOURS = {"distance": "released", "bits": "true"}  # of the page: lighter where it is dark
 
 
@@ -43,7 +43,7 @@ def day_part(problem: Problem, policy: Policy, unit: str) -> str:
     day, chain = Day.of(problem, policy), problem.chain
     if day is None or not isinstance(chain, CyclicChain):
         return ""
-    panels = [("distance", day.distance, f"mean distortion ({unit})" if unit else "mean distortion")]
+    panels = [("distance", day.distance, f"mean error ({unit})" if unit else "mean error")]
     panels.append(("bits", day.bits, "bits per step"))
     pictures = "".join(_picture(kind, values, label, chain.clock) for kind, values, label in panels)
     weekend = " Weekends are dashed." if len(day.bits) > 1 else ""

@@ -29,11 +29,12 @@ def fit_figure(states: StateSpace, transition: NDArray[np.float64], law: NDArray
         draw_levels(left, states, law)
     else:
         places = east_north_km(states)
-        near = crowd(places)
+        near = crowd(places, law)
         figure = Figure(figsize=(13 if near is None else 18, 6), layout="constrained")
         left, *zoom, right = figure.subplots(1, 2 if near is None else 3)
         draw_map(left, states, places, transition, law, np.ones(len(states), bool) if near is None else ~near)
-        left.set_title(f"{len(states)} {states.kind}: circles are time spent, lines moves", fontsize=10)
+        few = "" if len(states) <= MAX_LABELS else ", the most visited named"
+        left.set_title(f"{len(states)} {states.kind}: circles are time spent, lines moves{few}", fontsize=10)
         if near is not None:
             draw_map(zoom[0], states, places, transition, law, near)
             frame(zoom[0], left, places[near])
@@ -89,9 +90,9 @@ def draw_map(
     ax.scatter(
         places[:, 0], places[:, 1], s=15 + 300 * np.sqrt(law), color=PLACE, edgecolor="white", linewidth=0.8, zorder=2
     )
-    if labelled.sum() <= MAX_LABELS:
-        names = [short(n) for n, shown in zip(states.names, labelled, strict=True) if shown]
-        place_labels(ax, places[labelled], names)
+    named = np.flatnonzero(labelled)
+    named = named[np.argsort(-law[named], kind="stable")][:MAX_LABELS]  # the most visited, which get a free place first
+    place_labels(ax, places[named], [short(states.names[i]) for i in named])
     ax.set(xlabel="east (km)", ylabel="north (km)", aspect="equal")
     ax.set_adjustable("datalim")
     ax.margins(0.12)

@@ -24,12 +24,18 @@ def east_north_km(states: StateSpace, points: StateSpace | None = None) -> NDArr
     return np.stack([east * np.cos(np.radians(centre[0])), north], axis=1)
 
 
-def crowd(places: NDArray[np.float64]) -> NDArray[np.bool_] | None:
-    """The places in the crowded middle, if most are there and it is a small part of the map."""
-    far = np.abs(places).max(1)
-    reach = np.quantile(far, CROWD)
-    near = far <= reach * 1.2
-    return near if near.sum() >= 4 and 4 * reach < np.ptp(places, axis=0).max() else None
+def crowd(places: NDArray[np.float64], law: NDArray[np.float64]) -> NDArray[np.bool_] | None:
+    """The places in the crowded middle, if most are there and it is a small part of the map.
+
+    law: the share of time of each. The middle is moved, where it must be, so that the most visited place is among them.
+    """
+    for middle in (np.zeros(2), places[law.argmax()]):
+        far = np.abs(places - middle).max(1)
+        reach = np.quantile(far, CROWD)
+        near = far <= reach * 1.2
+        if near[law.argmax()] and near.sum() >= 4 and 4 * reach < np.ptp(places, axis=0).max():
+            return np.asarray(near)
+    return None
 
 
 def lower_curve(solutions: list[Solution], distortion: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -21,7 +21,7 @@ from veilstream.audit.tables import LEGEND
 PRIVATE = "PRIVATE: this page shows recorded traces. Do not pass it on; veil report --shareable makes one you can."
 SHAREABLE = (
     "Shareable: no recorded trace is in this page; its example was drawn from the chain. "
-    "It does show the model: states, their distances, and how often each is visited."
+    "It does show the model (states, their distances, how often each is visited) and what later data gave, in numbers."
 )
 PLAIN = {
     "versions": "made with",
@@ -47,6 +47,10 @@ def render(content: Content) -> str:
         "banner": f'<p class="banner {"shareable" if shareable else "private"}" role="note">'
         f"{escape(SHAREABLE if shareable else PRIVATE).replace(FLAG, f'<span>{FLAG}</span>')}</p>",
         "name": escape("What this policy reveals" if shareable else f"What this policy reveals: {name}"),
+        "limits": "".join(
+            f'<p class="headline limit {c.verdict.name.lower()}">{escape(c.words)}</p>' for c in content.limits
+        )
+        + "".join(f'<p class="limit broken">{escape(line)}</p>' for line in content.changed),
         "headline": escape(headline),
         "sentences": "".join(f"<li>{escape(s)}</li>" for s in sentences),
         "warnings": "".join(f'<p class="warning"><b>!</b> {escape(s)}</p>' for s in content.warnings),
@@ -56,10 +60,10 @@ def render(content: Content) -> str:
         "day": day_part(content.problem, content.own.point.policy, content.unit),
         "baselines": _baselines(content),
         "audit": _audit(content.audit),
-        "card": pairs([*words.felt_row(content), *content.card]) or "<p>No data was given.</p>",
+        "card": pairs(content.card) or "<p>No data was given.</p>",
         "account": _account(content),
         "levels": pairs([(str(k), v) for k, v in words.LEVELS.items()]),
-        "limits": "".join(f"<li>{escape(s)}</li>" for s in words.LIMITS),
+        "unsaid": "".join(f"<li>{escape(s)}</li>" for s in words.UNSAID),
         "provenance": pairs(_provenance(content)),
         "glossary": pairs(list(words.GLOSSARY.items())),
         "data": embed(payload(content)),
@@ -96,7 +100,7 @@ def _example(content: Content) -> str:
     steps = len(content.path)
     if content.options.shareable:
         return f"The liveliest {steps} steps of a trace drawn from the chain; no recorded data."
-    return f"The liveliest {steps} steps of the recorded data, released afresh at each operating point."
+    return f"The liveliest {steps} steps of the data given, released afresh at each operating point."
 
 
 def _baselines(content: Content) -> str:
@@ -104,7 +108,7 @@ def _baselines(content: Content) -> str:
     names = table_head(content)
     head = "".join(f'<th scope="col">{escape(h)}</th>' for h in names)
     rows = []
-    for first, *rest in table_rows(content, content.own):
+    for first, *rest in table_rows(content.own):
         about = [f'data-head="{escape(h)}"' for h in names[1:]] if len(rest) > 1 else [f'colspan="{len(names) - 1}"']
         cells = "".join(f"<td {a}>{escape(c)}</td>" for a, c in zip(about, rest, strict=True))
         rows.append(f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>')
@@ -115,10 +119,9 @@ def _baselines(content: Content) -> str:
 
 
 def _audit(found: AuditPart) -> str:
-    """The verdict of the audit and its tables."""
-    state = {True: "The claim stands.", False: "THE CLAIM FAILS.", None: ""}[found.stands]
-    bold = f"<strong>{state}</strong> " if state else ""
-    out = [f"<p>{bold}{'</p><p>'.join(escape(found.words).splitlines())}</p>"]
+    """The words of the audit and its tables; a claim that fails is bold."""
+    first, *rest = escape(found.words).splitlines()
+    out = ["<p>" + "</p><p>".join([f"<strong>{first}</strong>" if found.stands is False else first, *rest]) + "</p>"]
     for sheet in found.sheets:
         head = "".join(f'<th scope="col">{escape(h)}</th>' for h in sheet.head)
         rows = "".join(

@@ -9,16 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.audit.bayes import infer
+from veilstream.audit.settings import Options
 from veilstream.audit.traces import release, sampled
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Both, Constraint, Instantaneous
 from veilstream.core.steady import mean_joint
+from veilstream.data.card import commonest
 from veilstream.solvers.solution import Level, Solution
 
 Ints = NDArray[np.int64]
-AUDIT_STEPS, AUDIT_STREAMS = 200, 64
 MAX_STEPS, FEW, DAY_S = 288, 24, 86_400.0  # of an example
 SAME = 1e-3  # share of the axis under which two operating points are one
 
@@ -31,6 +32,7 @@ class Example:
     posterior: Array  # steps x symbols: P(true symbol | releases up to then), computed exactly
     right: float  # share of steps at which the likeliest symbol is the true one, on data drawn from the chain
     right_se: float
+    blind: float  # the same without any release
 
 
 def curve_constraint(constraint: Constraint) -> Constraint:
@@ -103,12 +105,19 @@ def example(chain: MarkovChain, policy: Policy, path: Ints, seed: int, first: in
     return Example(traces.y[0], seen.filter[0], *guessed(chain, policy, seed))
 
 
-def guessed(chain: MarkovChain, policy: Policy, seed: int) -> tuple[float, float]:
-    """Share of steps at which the exact adversary's likeliest symbol is the true one, with its standard error."""
-    drawn = sampled(chain, policy, AUDIT_STEPS, AUDIT_STREAMS, seed)
+def guessed(chain: MarkovChain, policy: Policy, seed: int) -> tuple[float, float, float]:
+    """Share of steps at which the exact adversary's likeliest symbol is the true one, with its standard error; and the
+    share without any release, by always naming the commonest.
+
+    On what `veil audit --quick` draws from the chain, so that both say one figure.
+    """
+    work = Options(seed=seed).quick()
+    drawn = sampled(chain, policy, work.steps, work.streams, work.seed)
     guess = infer(chain, policy, drawn, whole=False).filter.argmax(-1)
-    hits = (guess == chain.symbols[drawn.z]).mean(1)
-    return float(hits.mean()), float(hits.std(ddof=1) / np.sqrt(len(hits)))
+    x, usual = chain.symbols[drawn.z], commonest(chain)
+    step = np.arange(work.streams)[:, None] + np.arange(work.steps)  # of the clock: streams begin at every hour
+    hits, blind = ((g == x)[:, work.burn_in :].mean(1) for g in (guess, usual[step % len(usual)]))
+    return float(hits.mean()), float(hits.std(ddof=1) / np.sqrt(len(hits))), float(blind.mean())
 
 
 def mean_channel(chain: MarkovChain, policy: Policy, seed: int = 0) -> tuple[Array, str]:

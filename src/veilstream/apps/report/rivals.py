@@ -1,4 +1,4 @@
-"""What else there is at the same mean distortion: solved for at the policy itself, with less effort everywhere else."""
+"""What else there is at the same mean error in the long run: solved for at the policy, read off elsewhere."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 
 from veilstream.apps.report.points import curve_constraint
-from veilstream.core.course import Course
-from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Both, Problem
 from veilstream.errors import InputError
 from veilstream.solvers import curve, default_weights, solve
@@ -31,7 +29,7 @@ WEIGHTS, WEIGHTS_BY_CLOCK = 24, 10  # on the curve of myopic policies, which is 
 
 @dataclass(frozen=True)
 class Rival:
-    """One row of the table at equal distortion; `note` says why there are no numbers."""
+    """One row of the table at equal error in the long run; `note` says why there are no numbers."""
 
     label: str
     leakage: float | None
@@ -39,21 +37,13 @@ class Rival:
     distortion: float | None
     level: str
     note: str = ""
-    felt: float | None = None  # on the record
-
-
-def felt_of(course: Course | None, policy: Policy) -> float | None:
-    return None if course is None else course.felt(policy)
 
 
 def at_policy(
     problem: Problem, own: Point, elsewhere: Elsewhere, provenance: Mapping[str, Any], seed: int
 ) -> list[Rival]:
     """What else there is, at a mean distortion of at most the policy's; around a clock myopic policies are read off."""
-    course = elsewhere.course
-    first = Rival(
-        "this policy", own.leakage, own.leakage_se, own.distortion, str(own.level), felt=felt_of(course, own.policy)
-    )
+    first = Rival("this policy", own.leakage, own.leakage_se, own.distortion, str(own.level))
     rows, limit, free = [first], Average(limit=own.distortion), curve_constraint(problem.constraint)
     for method, label in BASELINES.items():
         if method == "myopic" and problem.chain.phases > 1:
@@ -67,8 +57,7 @@ def at_policy(
             rows.append(Rival(label, None, 0, None, "", "cannot be this accurate"))
             continue
         sure = str(level(s.level, provenance))
-        felt = felt_of(course, s.policy)
-        rows.append(Rival(label, s.leakage, s.leakage_se, s.distortion, sure, _note(problem, method), felt))
+        rows.append(Rival(label, s.leakage, s.leakage_se, s.distortion, sure, _note(problem, method)))
     return rows
 
 
@@ -77,20 +66,18 @@ class Elsewhere:
     """The same table at other points of the slider."""
 
     problem: Problem
-    course: Course | None
     seed: int
-    myopic: Sequence[tuple[float, float, float | None]]  # by distortion: that, leakage, distance felt
+    myopic: Sequence[tuple[float, float]]  # by distortion: that, and leakage
 
     @classmethod
-    def of(cls, problem: Problem, course: Course | None, seed: int) -> Elsewhere:
+    def of(cls, problem: Problem, seed: int) -> Elsewhere:
         within = problem.under(curve_constraint(problem.constraint))
         weights = WEIGHTS if problem.chain.phases == 1 else WEIGHTS_BY_CLOCK
         found = curve(within, default_weights(within, weights), "myopic", seed=seed)
-        points = [(s.distortion, s.leakage, felt_of(course, s.policy)) for s in found]
-        return cls(problem, course, seed, sorted(points, key=lambda p: p[:2]))
+        return cls(problem, seed, sorted((s.distortion, s.leakage) for s in found))
 
-    def at(self, point: Point, felt: float | None) -> list[Rival]:
-        first = Rival("this point", point.leakage, point.leakage_se, point.distortion, str(point.level), felt=felt)
+    def at(self, point: Point) -> list[Rival]:
+        first = Rival("this point", point.leakage, point.leakage_se, point.distortion, str(point.level))
         return [first, *(self._one(method, point.distortion) for method in BASELINES)]
 
     def _one(self, method: str, distortion: float) -> Rival:
@@ -106,18 +93,16 @@ class Elsewhere:
             found = None
         if found is None:
             return Rival(label, None, 0, None, "", "cannot be this accurate")
-        felt = felt_of(self.course, found.policy)
-        return Rival(label, found.leakage, found.leakage_se, found.distortion, str(found.level), note, felt)
+        return Rival(label, found.leakage, found.leakage_se, found.distortion, str(found.level), note)
 
     def read_off(self, distortion: float) -> Rival:
         """Two neighbouring myopic policies by turns, in public."""
         label = BASELINES["myopic"]
-        D, L, felt = (np.array([p[i] for p in self.myopic], float) for i in range(3))
+        D, L = np.array(self.myopic).T
         if distortion < D[0] * (1 - 1e-9):
             return Rival(label, None, 0, None, "", "cannot be this accurate")
         off = min(distortion, float(D[-1]))
-        far = None if self.course is None else float(np.interp(off, D, felt))
-        return Rival(label, float(np.interp(off, D, L)), 0.0, off, "read off its curve", felt=far)
+        return Rival(label, float(np.interp(off, D, L)), 0.0, off, "read off its curve")
 
 
 def modest(rivals: Sequence[Rival], provenance: Mapping[str, Any]) -> list[Rival]:

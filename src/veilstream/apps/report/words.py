@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from veilstream.apps.report.content import Content, number
+from veilstream.core.limit_check import TOLERANCE
 from veilstream.solvers.solution import Level
 from veilstream.units import off
 
@@ -16,10 +17,15 @@ LEVELS = {
     Level.MODEL_ONLY: "true of the fitted chain, but the data behind it is too little to say it of the person",
 }
 GLOSSARY = {
+    "recorded data": "the readings that the chain was fitted to.",
+    "later data": "readings after those, which nothing was fitted to: the latest third when the model was made, and "
+    "whatever came since.",
+    "kept, not shown to be kept, broken": "of a limit on later data. Broken: the whole 95 % interval lies above it. "
+    f"Kept: the interval ends at most {100 * TOLERANCE:.0f} % above it. Else the data does not decide.",
     "bit": "the answer to one yes-or-no question whose answers are equally likely.",
-    "leakage": "how much the releases tell, on average per step, to someone who has seen all earlier ones and knows "
+    "leakage": "how much the releases reveal, on average per step, to someone who has seen all earlier ones and knows "
     "the chain and the policy. 0: nothing. The entropy rate: everything.",
-    "entropy rate": "what publishing the truth itself would tell per step.",
+    "entropy rate": "what publishing the truth itself would reveal per step.",
     "distortion": "how far a release is from the truth, on average; the price paid for privacy.",
     "policy": "the rule that draws each release, from the true state and from what was released before.",
     "chain": "the Markov model of how the true state moves from step to step, fitted to the data.",
@@ -29,9 +35,9 @@ GLOSSARY = {
     "effective sample": "how many independent visits the recorded steps are worth, since neighbours resemble each "
     "other.",
 }
-LIMITS = (
-    "Every figure speaks of the fitted chain. Data that moves in ways the chain does not know (days of the week, for "
-    "one) can tell an adversary more: veil audit measures that on real data.",
+UNSAID = (
+    "Every figure that is not said to be of later data speaks of the fitted chain. Data that moves in ways the chain "
+    "does not know (days of the week, for one) can reveal more: veil audit measures that on real data.",
     "Leakage is a mean over time. Something rare can stand out even when the mean is small.",
     "When something is released is public here; only what is released is hidden.",
 )
@@ -41,78 +47,61 @@ def amount(content: Content, value: float) -> str:
     return f"{value:.3g} {content.unit}".strip()
 
 
-def felt_row(content: Content) -> list[tuple[str, str]]:
-    """For the card: the record first, the long run beside it."""
-    own = content.own
-    if own.record is None:
-        return []
-    record, long = own.record, amount(content, own.point.distortion)
-    far = f"{amount(content, record.felt)} from reading to release on average"
-    if content.unit == "%":
-        far = off(f"{record.felt:.3g}", content.unit)
-    return [
-        (
-            "felt",
-            f"{far} ({long} in the chain's long run); "
-            f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step as released, starts and gaps "
-            f"included ({number(own.point.leakage)} in the long run)",
-        )
-    ]
-
-
 def verdict(content: Content) -> tuple[str, list[str]]:
-    """A headline, and the sentences that back it, each with its guarantee level."""
+    """A headline, and the sentences that back it, each with its guarantee level; the limits stand before it."""
     own, truth = content.own, content.artefact.chain.entropy_rate
-    point = own.point
-    far = off(f"{point.distortion:.3g}", content.unit)
-    if own.felt is not None:
-        long = amount(content, point.distortion)
-        far = f"{off(f'{own.felt:.3g}', content.unit)} on the record ({long} in the long run)"
+    point, record = own.point, own.record
+    there = record is not None and record.truth is not None
+    far = off(f"{point.distortion if own.felt is None else own.felt:.3g}", content.unit)
+    where = "" if own.felt is None else "on your recorded data "
     if own.less > 1 - 5e-4:
-        told = f"releases are {far} and tell next to nothing."
+        told = f"{where}releases are {far} and reveal next to nothing."
     else:
         share = f"{100 * own.less:.1f}" if own.less > 0.99 else f"{100 * own.less:.0f}"
-        told = f"releases are {far} and tell {share} % less than the truth would."
+        long = "" if there or own.felt is None else " in the long run"
+        told = f"{where}releases are {far} and reveal {share} % less than the truth would{long}."
     headline = (
-        f"Someone who sees every release names the {content.thing} in {100 * own.example.right:.0f} % of steps "
-        f"({100 * content.blind:.0f} % without any release); {told}"
+        f"An adversary who sees every release identifies the {content.thing} in {100 * own.example.right:.0f} % of "
+        f"steps under the fitted chain ({100 * content.blind:.0f} % without any release); {told}"
     )
     rule = None if content.artefact.policy is None else content.artefact.policy.moves_by
     spread = f" ± {1.96 * point.leakage_se:.4f}" if point.leakage_se else ""
-    each = f"each {content.period} tells {number(point.leakage)}{spread} bits; the truth itself would tell "
+    each = f"each {content.period} reveals {number(point.leakage)}{spread} bits; the truth itself would reveal "
     found = [f"E{each[1:]}{number(truth)} ({point.level})."]
-    if own.record is not None:
-        there = "" if content.truth is None else f"; the truth would tell {number(content.truth)} there"
-        bits = f"{number(max(own.record.bits, 0.0))} ± {1.96 * own.record.bits_se:.4f} bits"
+    if record is not None:
+        rest = "" if record.truth is None else f"; the truth would reveal {number(record.truth)} there"
+        bits = f"{number(max(record.bits, 0.0))} ± {1.96 * record.bits_se:.4f} bits"
         found = [
-            f"On the record, starts and gaps included, each {content.period} tells {bits}{there} "
+            f"On your recorded data, starts and gaps included, each {content.period} reveals {bits}{rest} "
             f"({content.record_level}).",
-            f"In the long run of the fitted chain{'' if rule is None else ', on its first rung,'} "
-            f"{each}{number(truth)} ({point.level}).",
+            f"In the long run of the fitted chain{'' if rule is None else ', on its first rung,'} releases are "
+            f"{off(f'{point.distortion:.3g}', content.unit)} and {each}{number(truth)} ({point.level}).",
         ]
+    if content.later is not None:
+        found.insert(0, content.later.words(content.unit))
     if rule is not None:
         happens, promised = rule.words(content.unit, content.artefact.recording.stretch(rule.every))
-        limit = f"A limit of {amount(content, rule.limit)} on the mean is kept by feedback"
-        moved = "" if own.record is None else f" On the record it moved {own.record.moves:.0f} times."
+        limit = f"A limit of {amount(content, rule.limit)} on the mean is followed by feedback"
+        moved = "" if record is None else f" On your recorded data it moved {record.moves:.0f} times."
         found += [f"{limit}: {happens}.{moved}", f"Promised: {promised} ({Level.PROVED}, the chain is not believed)."]
     left = point.leakage - own.low
     if own.low > 0:
         share = f"{100 * left / point.leakage:.1f}"
         found.append(
-            f"No policy this accurate in the long run can tell less than {number(own.low)} bits ({Level.PROVED}), "
+            f"No policy this accurate in the long run can reveal less than {number(own.low)} bits ({Level.PROVED}), "
             f"so at most {share} % of this leakage could still be avoided."
         )
     elif point.leakage > 5e-4 * max(truth, 1e-9):
         found.append("No lower bound above zero was proved at this accuracy; a longer search may find one.")
     found.append(
-        f"Someone who knows your habits and this policy, and sees every release, names the {content.thing} in "
-        f"{100 * own.example.right:.0f} ± {196 * own.example.right_se:.0f} % of steps; without any release, by always "
-        f"naming the commonest, in {100 * content.blind:.0f} % ({Level.ESTIMATED})."
+        f"The adversary knows your habits and this policy: right in {100 * own.example.right:.0f} ± "
+        f"{196 * own.example.right_se:.0f} % of steps drawn from the chain; without any release, by always naming the "
+        f"commonest, in {100 * content.blind:.0f} % ({Level.ESTIMATED})."
     )
     laplace = next((b for b in content.baselines if b.label.startswith("planar") and b.leakage is not None), None)
     if laplace is not None and laplace.leakage and point.leakage > 5e-4 * max(truth, 1e-9):
         found.append(
-            f"Planar Laplace noise, as accurate, would tell {number(laplace.leakage)} ± "
+            f"Planar Laplace noise, as accurate in the long run, would reveal {number(laplace.leakage)} ± "
             f"{1.96 * laplace.leakage_se:.4f} bits, {laplace.leakage / point.leakage:.1f} times as much "
             f"({laplace.level})."
         )

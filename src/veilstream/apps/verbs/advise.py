@@ -21,7 +21,7 @@ from veilstream.core.chain import MarkovChain
 from veilstream.core.course import Course
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Problem
-from veilstream.data.card import commonest
+from veilstream.data.card import symbol_laws
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.shown import Progress, watching
@@ -102,7 +102,7 @@ def points(
     blind, truth, unit = source.by_the_hour, source.chain.entropy_rate, source.unit
     free, course = source.problem(Average(weight=1.0)), source.course
     least = least_distortion(free) if course is None else course.least(free.allowed)
-    chain, without = free.chain, commonest(free.chain)
+    chain, without = free.chain, float(symbol_laws(free.chain).max(1).mean())
     for felt, point, record in _walk(free, course, least, blind, seed, progress):
         policy = point.policy.made_for(chain)
         bits = point.leakage if record is None else record.leakage(policy, chain, DRAWS, least=COPIES).bits

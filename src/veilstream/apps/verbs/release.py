@@ -19,10 +19,11 @@ from veilstream.data.readings import MICROSECONDS, Readings
 from veilstream.errors import InputError
 from veilstream.gateway import pipe
 from veilstream.gateway.core import Core
+from veilstream.gateway.database import MEMORY
 from veilstream.gateway.outcome import Outcome
 from veilstream.gateway.settle import Serving
 from veilstream.gateway.space import Space
-from veilstream.gateway.store import MEMORY, Store
+from veilstream.gateway.store import Store
 from veilstream.gateway.wire import Reading, Refusal, reading
 from veilstream.solvers.ask import artefact_of
 

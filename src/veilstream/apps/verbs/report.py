@@ -16,6 +16,7 @@ from veilstream.apps.report.words import verdict
 from veilstream.apps.verbs.extras import need
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.artefact import Artefact
+from veilstream.audit.later import LaterData, later_data
 from veilstream.container import write as write_bytes
 from veilstream.data.like import read_like
 from veilstream.errors import InputError
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from numpy import int64
     from numpy.typing import NDArray
 
-    from veilstream.audit.later import LaterData
     from veilstream.core.course import Course
 
 
@@ -50,7 +50,9 @@ class Report(Shown):
 
     @property
     def verdict(self) -> str:
-        return verdict(self.content)[0]
+        """Every limit on later data first, then what is revealed."""
+        limits = [check.words for check in self.content.limits]
+        return " ".join([*limits, *self.content.changed, verdict(self.content)[0]])
 
     def about(self) -> tuple[str, Rows]:
         kind = "PRIVATE" if self.private else "shareable"
@@ -107,8 +109,8 @@ def report(
     options = Options(shareable, points, seconds, seed, audit)
     told = {"columns": columns, "tz": tz, "time_format": time_format, "skip_bad": skip_bad, "unit": unit_of(artefact)}
     with watching("report", progress) as tell:
-        sequences, first, card, account, course, later = recorded(artefact, data, stream, told, shareable)
-        content = collect(artefact, sequences, options, card, account, tell, course, first)
+        sequences, first, card, account, course, later = recorded(artefact, data, stream, told)
+        content = collect(artefact, sequences, options, card, account, tell, course, first, later)
     return Report(path, write(path, render(content)), not shareable, content, later)
 
 
@@ -117,7 +119,7 @@ def unit_of(artefact: Artefact) -> str | None:
 
 
 def recorded(
-    artefact: Artefact, data: Any, stream: str | None, reading: dict[str, Any], shareable: bool
+    artefact: Artefact, data: Any, stream: str | None, reading: dict[str, Any]
 ) -> tuple[
     list[NDArray[int64]] | None,
     NDArray[int64] | None,
@@ -129,20 +131,18 @@ def recorded(
     """Recorded symbols and their first steps, the data card, the account of the cleaning, the streams with their
     readings, and what became of them later."""
     if data is None:
-        return None, None, chain_card(artefact), [], None, None
+        return None, None, chain_card(artefact), [], None, later_data(artefact)
     readings = read_like(artefact.provenance, data, **reading)
-    from veilstream.audit.later import later_data
     from veilstream.audit.source import course_of, recorded_runs
     from veilstream.data.frames import of_stream
 
     readings = of_stream(readings, stream)
     runs = recorded_runs(readings, artefact)
     sequences = runs.sequences
-    later = None if shareable else later_data(artefact, runs)
-    card = [
-        *data_card(artefact, len(set(runs.source.trace.tolist())), readings.frame.height, sequences, later),
-        *chain_card(artefact),
-    ]
+    later = later_data(artefact, runs)  # numbers, which may be shared as the rest of them
+    cut = artefact.recording.gaps == "split"  # by time; else as the files have them
+    traces = len(set(runs.source.trace.tolist())) if cut else readings.n_traces
+    card = [*data_card(artefact, traces, readings.frame.height, sequences), *chain_card(artefact)]
     account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
     return sequences, runs.first, card, account, course_of(artefact, runs), later
 

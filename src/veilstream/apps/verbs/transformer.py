@@ -15,9 +15,10 @@ from veilstream.data.fit import fit
 from veilstream.data.frames import NAME, is_table, tabled
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
+from veilstream.gateway.database import MEMORY
 from veilstream.gateway.settle import Serving
 from veilstream.gateway.space import Space
-from veilstream.gateway.store import MEMORY, Store
+from veilstream.gateway.store import Store
 from veilstream.solvers.ask import solve
 
 

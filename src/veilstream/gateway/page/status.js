@@ -37,7 +37,8 @@ function table(status) {
   const body = byId("rows");
   const ceiling = status.ceiling_bits;
   byId("ceiling").textContent = ceiling === null ? "No ceiling is set." :
-    `Ceiling: ${ceiling} bits per stream. Beyond it releases no longer look at the data.`;
+    `Ceiling: ${ceiling} bits per stream. Beyond it releases no longer look at the data` +
+    (status.blind ? `: ${status.blind} of ${status.released} so far.` : ".");
   byId("leaked").className = ceiling === null ? "free" : "";
   body.replaceChildren();
   for (const r of status.recent.slice(0, 50)) {

@@ -68,6 +68,7 @@
     return c.toDataURL("image/png");
   }
   function key(svg, x, y, label) {
+    x = Math.max(0, Math.min(x, svg.viewBox.baseVal.width - 162 - 7 * label.length));
     const shades = [0, 0.05, 0.25, 0.5, 1];
     shades.forEach((p, i) => {
       node(svg, "rect", { x: x + 30 * i, y, width: 30, height: 10, class: "heat-key", opacity: Math.sqrt(p) });
@@ -79,7 +80,7 @@
 
   // --- the curve ------------------------------------------------------------------------------------------
   function drawCurve(spot, index) {
-    const label = `Leakage against mean distortion. Chosen: ${number(spot.d)}${unit}, ${number(spot.l)} bits per step.`;
+    const label = `Leakage against mean error. Chosen: ${number(spot.d)}${unit}, ${number(spot.l)} bits per step.`;
     const { svg, width, height } = canvas("curve", (w) => Math.min(400, Math.max(290, w * 0.42)), label);
     const m = { left: 54, right: 14, top: 52, bottom: 44 };
     const reach = 1.06 * Math.max(...data.curve.d, ...data.spots.map((s) => s.d), 1e-9);
@@ -91,9 +92,9 @@
       node(svg, "text", { x: m.left - 6, y: Y(t) + 4, "text-anchor": "end", class: "soft" }, t);
     }
     for (const t of ticks(reach, width < 500 ? 4 : 8))
-      node(svg, "text", { x: X(t), y: height - m.bottom + 17, "text-anchor": "middle", class: "soft" }, t);
+      node(svg, "text", { x: X(t), y: height - m.bottom + 17, "text-anchor": X(t) > width - 3.6 * `${t}`.length ? "end" : "middle", class: "soft" }, t);
     node(svg, "line", { x1: m.left, x2: width - m.right, y1: Y(0), y2: Y(0), class: "axis" });
-    node(svg, "text", { x: (m.left + width) / 2, y: height - 8, "text-anchor": "middle" }, `mean distortion in the long run${data.unit ? ` (${data.unit})` : ""}`);
+    node(svg, "text", { x: (m.left + width) / 2, y: height - 8, "text-anchor": "middle" }, `mean error in the long run${data.unit ? ` (${data.unit})` : ""}`);
     node(svg, "text", { transform: `translate(14 ${(m.top + height - m.bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, "leakage (bits per step)");
     node(svg, "line", { x1: m.left, x2: width - m.right, y1: Y(data.truth), y2: Y(data.truth), class: "axis", "stroke-dasharray": "2 4" });
     node(svg, "text", { x: width - m.right, y: Y(data.truth) - 5, "text-anchor": "end", class: "soft halo" }, `the truth: ${number(data.truth)}`);
@@ -136,7 +137,7 @@
   // --- true, released, posterior over time ------------------------------------------------------------------
   function drawTrace(spot) {
     const row = Math.max(7, Math.min(22, 420 / n));
-    const left = n <= 48 ? Math.min(110, 14 + widest(names)) : 30;
+    const left = Math.min(124, 14 + widest(names));
     const top = 66, bottom = 40;
     const label = `The ${says} trace, what is released of it, and the adversary's posterior, over ${steps} steps.`;
     const { svg, width, height } = canvas("trace", top + bottom + row * n, label);
@@ -287,14 +288,14 @@
   function drawChannel(spot) {
     const caption = document.getElementById("channel-caption");
     caption.textContent = `Probability of each release (column) given the true state (row), averaged over what the policy remembers (${spot.channel_level}).`;
-    const left = n <= 48 ? Math.min(110, 14 + widest(names)) + 18 : 48;
+    const left = Math.min(124, 14 + widest(names)) + 18;
     const box = document.getElementById("channel"), room = Math.max(280, box.clientWidth) - left - 6;
     const cell = Math.min(30, room / Math.max(n, nY)), side = cell * n, across = cell * nY;
     // public points of a map stand in the order of the places they lie at, and are called by these
     const onMap = data.shown && data.places, order = shown.map((_, y) => y);
     if (onMap) order.sort((a, b) => points.at[a] - points.at[b]);
     const called = order.map((y) => (onMap ? names[points.at[y]] : shown[y]));
-    const foot = nY <= 48 ? 14 + 0.9 * widest(called) : 20;
+    const foot = 14 + 0.9 * widest(called);
     const { svg } = canvas("channel", 48 + side + foot + 22, caption.textContent);
     const p = bytes(spot.channel), top = 42;
     key(svg, left, 2, "probability");
@@ -340,17 +341,17 @@
     const long = amount(spot.d), felt = spot.felt === null ? null : amount(spot.felt), off = felt === null ? long : felt;
     const told = spot.bits === null ? spot.l : Math.max(0, spot.bits);
     const far = (amount, each) => (data.unit === "%" ? `wrong in ${amount} of steps` : `${amount} off${each}`);
-    const both = far(off, " on average") + (felt === null ? "" : ` on the record (${long} in the long run)`);
+    const both = far(off, " on average") + (felt === null ? "" : ` on your recorded data (${long} in the long run)`);
     document.getElementById("short").textContent = `${far(off, "")}, ${number(told)} bits per step`;
     document.getElementById("now").textContent =
       `${own}: ${both}, ` +
-      (spot.bits === null ? "" : `${number(told)} \u00b1 ${(1.96 * spot.bits_se).toFixed(4)} bits per step on the record (${data.record_level}), in the long run `) +
+      (spot.bits === null ? "" : `${number(told)} \u00b1 ${(1.96 * spot.bits_se).toFixed(4)} bits per step on your recorded data (${data.record_level}), in the long run `) +
       `${number(spot.l)}${spread}${spot.bits === null ? " bits per step" : ""} (${spot.level}); ` +
-      (spot.low > 0 ? `no policy this accurate tells less than ${number(spot.low)} (proved). ` : "no lower bound above zero was proved. ") +
+      (spot.low > 0 ? `no policy this accurate reveals less than ${number(spot.low)} (proved). ` : "no lower bound above zero was proved. ") +
       `An adversary's best guess is right in ${(100 * spot.right).toFixed(0)} \u00b1 ${(196 * spot.right_se).toFixed(0)} % of steps (estimated).`;
     document.getElementById("headline").textContent = index === data.own ? headline :
-      `Someone who sees every release names the ${data.thing} in ${(100 * spot.right).toFixed(0)} % of steps ` +
-      `(${(100 * data.blind).toFixed(0)} % without any release); releases are ${both} and tell ` +
+      `An adversary who sees every release identifies the ${data.thing} in ${(100 * spot.right).toFixed(0)} % of steps under the fitted chain ` +
+      `(${(100 * data.blind).toFixed(0)} % without any release); releases are ${both} and reveal ` +
       (spot.less > 0.9995 ? "next to nothing." : `${(100 * spot.less).toFixed(spot.less > 0.99 ? 1 : 0)} % less than the truth would.`);
     document.getElementById("command").textContent = spot.command;
     for (const part of document.querySelectorAll(".own-only")) part.hidden = index === data.own;
