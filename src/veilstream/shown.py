@@ -58,7 +58,7 @@ def picture(name: str, *what: Any, **how: Any) -> Any:
 
 
 def caution(lines: Iterable[str]) -> None:
-    """Lines that must stand beside a result, as warnings of the script that asked for it; a notebook shows them in it."""
+    """Lines that must stand beside a result, as warnings of the script that asked for it; notebooks show them."""
     for line in () if in_notebook() else lines:
         warnings.warn(line, Caution, stacklevel=3)
 
