@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,9 +28,9 @@ GENERAL = "allow more, or make a model with finer states"
 
 def again(command: str, *flags: str, instead: bool = True) -> str:
     """The `veil fit` that made a model, with these flags: instead of those about its states, or besides."""
+    if command.split()[:2] != ["veil", "fit"]:  # made in Python
+        return f"vs.fit(..., {', '.join(_in_python(*pair) for pair in zip(flags[::2], flags[1::2], strict=True))})"
     words, kept = iter(shlex.split(command)), list[str]()
-    if command.split()[:2] != ["veil", "fit"]:
-        words = iter(["veil", "fit", "SOURCE", "-o", "me.veil"])
     for word in words:
         flag, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         about = [word] if equals or flag not in (*REPLACED, NAME) else [word, next(words, "")]
@@ -37,6 +38,15 @@ def again(command: str, *flags: str, instead: bool = True) -> str:
         if not instead or (flag not in REPLACED and (flag != NAME or value.startswith("stop "))):  # stops stay
             kept += about
     return shlex.join([*kept, *flags])
+
+
+def _in_python(flag: str, value: str) -> str:
+    """A flag about states as `fit` takes it."""
+    if flag == NAME:
+        found, _, name = value.rpartition("=")
+        return f"names={{{found!r}: {name!r}}}"
+    number = re.match(r"[\d.e+-]*\d", value)
+    return f"{'resolution_m' if flag == '--resolution' else flag[2:]}={number[0] if number else value}"
 
 
 def finer_fit(
