@@ -389,6 +389,8 @@ def test_one_version_everywhere():
     """The package has its own from the tag; a release checks that they agree (docs/releasing.md)."""
     version = re.search(r"^## \[.*?(\d+\.\d+\.\d+)", TEXT["CHANGELOG.md"], re.M)[1]
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
-    assert f'\nversion: "{version}"\n' in (ROOT / "examples" / "homeassistant" / "config.yaml").read_text()
+    assert (
+        f'\nversion: "{version}"\n' in (ROOT / "examples" / "homeassistant" / "veilstream" / "config.yaml").read_text()
+    )
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["tool"]["hatch"]["version"]["fallback-version"] == f"{version}.dev0"

@@ -44,7 +44,7 @@ def stage(to: Path) -> None:
         shutil.copy(ROOT / name, to / name)
     for folder in FOLDERS:
         shutil.copytree(
-            ROOT / folder, to / folder, ignore=shutil.ignore_patterns("__pycache__", "DOCS.md", "*.veil", "*.db*")
+            ROOT / folder, to / folder, ignore=shutil.ignore_patterns("__pycache__", "homeassistant", "*.veil", "*.db*")
         )
 
 

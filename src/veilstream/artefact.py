@@ -14,7 +14,6 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +242,8 @@ def _other_version(version: Any) -> str:
 
 def provenance(command: str, seed: int | None = None, data_sha256: str | None = None, **more: Any) -> dict[str, Any]:
     """Where a file comes from: command, seed, data hash, library versions. No time: equal inputs, equal bytes."""
+    from importlib import metadata  # 4 MB, and a gateway writes no files
+
     versions = {"python": platform.python_version()}
     for package in ("veilstream", "numpy", "scipy", "scikit-learn", "polars", "safetensors"):
         try:

@@ -8,23 +8,18 @@ import contextlib
 import json
 import random
 import socket
-import threading
 import time
 from collections.abc import Iterator
-from unittest import mock
 
 from attack.drill import Trial
 from attack.files import bent
+from attack.odd import served
 from attack.wire import payload
+from fakebroker import NOT_THIS_VERSION, connack, packet, puback, publish, suback
 from gatewaykit import artefact, core_of
 from veilstream.gateway import packets
-from veilstream.gateway.broker import BrokerSettings
-from veilstream.gateway.core import Core
-from veilstream.gateway.mqtt import MqttGateway
-from veilstream.gateway.topics import Route
 
 PATIENCE_S = 20.0
-WELCOME, GRANTED = bytes((packets.CONNACK, 2, 0, 0)), bytes((packets.SUBACK, 3, 0, 1, 1))
 TOPICS = [
     b"in/a",
     b"in/b",
@@ -41,30 +36,24 @@ TOPICS = [
 ]
 
 
-def published(topic: bytes, body: bytes, mid: int, first: int = packets.PUBLISH | 2) -> bytes:
-    """A PUBLISH with any first byte: DUP, QoS 0 to 3, retained."""
-    numbered = bytes((mid >> 8, mid & 0xFF)) if first >> 1 & 3 else b""
-    return packets.packet(first, packets.text(topic) + numbered + body)
-
-
-def said(rng: random.Random) -> bytes:
+def said(rng: random.Random, version: int) -> bytes:
     """One packet, more or less."""
     kind, mid = rng.random(), rng.choice([0, 1, 2, 3, 7, 0xFFFF])
     if kind < 0.5:
         body = payload(rng) if rng.random() < 0.5 else b'{"t":%d,"value":%d}' % (rng.randrange(50), rng.randrange(16))
         first = packets.PUBLISH | rng.choice([2, 2, 2, 0, 3, 10, 4, 6])
-        packet = published(rng.choice(TOPICS[:2] if rng.random() < 0.7 else TOPICS), body, mid, first)
+        data = publish(version, rng.choice(TOPICS[:2] if rng.random() < 0.7 else TOPICS), body, mid, first)
     elif kind < 0.65:
-        packet = packets.puback(mid)
+        data = puback(mid, rng.choice([0, 0, 0x10, 0x87, 0x97, 0x55]) if version == 5 else 0)
     elif kind < 0.75:
-        packet = bytes((packets.SUBACK, 3, 0, rng.choice([1, 9]), rng.choice([0, 1, 2, 0x80, 0xFF])))
+        data = suback(version, rng.choice([1, 9]), rng.choice([0, 1, 2, 0x80, 0x87, 0xFF]))
     elif kind < 0.8:
-        packet = bytes((packets.CONNACK, 2, 0, rng.choice([0, 0, 1, 5, 99])))
+        data = connack(rng.choice([4, 5]), rng.choice([0, 0, 1, 5, 99, 0x84, 0x87]))
     elif kind < 0.85:
-        packet = bytes((packets.PONG, 0))
+        data = bytes((packets.PONG, 0))
     else:
-        packet = packets.packet(rng.randrange(256), rng.randbytes(rng.choice([0, 1, 2, 5, 200])))
-    return bent(rng, packet) if rng.random() < 0.1 else packet
+        data = packet(rng.randrange(256), rng.randbytes(rng.choice([0, 1, 2, 5, 200])))
+    return bent(rng, data) if rng.random() < 0.1 else data
 
 
 class Garbling:
@@ -90,8 +79,12 @@ class Garbling:
 
     def garble(self, rng: random.Random) -> int:
         """One session of nonsense; how many packets."""
-        lines = [said(rng) for _ in range(rng.randint(1, 12))]
-        start = WELCOME + GRANTED if rng.random() < 0.8 else b""
+        version = rng.choice([4, 5, 5])
+        if version == 4:
+            with self.session() as sock:
+                sock.sendall(NOT_THIS_VERSION)
+        lines = [said(rng, version) for _ in range(rng.randint(1, 12))]
+        start = connack(version) + suback(version, 1, 1) if rng.random() < 0.8 else b""
         data = start + b"".join(lines)
         data = data[: rng.randrange(len(data) + 1)] if rng.random() < 0.2 else data
         with self.session() as sock, contextlib.suppress(OSError):
@@ -113,40 +106,17 @@ class Garbling:
             if not data:
                 break
             read += data
-            while (found := packets.split(read)) is not None:
+            while read and (found := packets.span(read)) is not None and found[1] <= len(read):
                 got.append((read[0], bytes(read[found[0] : found[1]])))
                 if read[0] & 0xF0 == packets.PUBLISH:
-                    message = packets.heard(read[0], read, *found)
-                    if message.topic.startswith("out/"):
-                        body = json.loads(message.payload)
+                    topic, mid, at = packets.head(read, *found, 1)
+                    with contextlib.suppress(OSError):
+                        sock.sendall(puback(mid))
+                    if str(topic).startswith("out/"):
+                        body = json.loads(bytes(read[at : found[1]]).removeprefix(b"\0"))
                         self.releases += body if isinstance(body, list) else [body]
                 del read[: found[1]]
         return got
-
-
-@contextlib.contextmanager
-def served(core: Core, port: int) -> Iterator[list[BaseException]]:
-    """The gateway, at that broker; what ended it, if anything did."""
-    stop, ended = threading.Event(), []
-    gateway = MqttGateway(core, [Route("in/+", "out/+")], BrokerSettings("127.0.0.1", port, "me", timeout_s=0.5))
-
-    def run() -> None:
-        try:
-            gateway.run(stop)
-        except BaseException as error:
-            ended.append(error)
-
-    thread = threading.Thread(target=run)
-    with (
-        mock.patch("veilstream.gateway.mqtt.FIRST_DELAY_S", 0.01),
-        mock.patch("veilstream.gateway.mqtt.LAST_DELAY_S", 0.02),
-    ):
-        thread.start()
-        try:
-            yield ended
-        finally:
-            stop.set()
-            thread.join(PATIENCE_S)
 
 
 def garbled(t: Trial) -> int:
@@ -157,7 +127,7 @@ def garbled(t: Trial) -> int:
                 tried += broker.garble(t.rng)
                 assert not ended, f"it ended: {ended[0]!r}"
             with broker.session() as sock:  # a broker again
-                sock.sendall(WELCOME + GRANTED + published(b"in/good", b'{"t":1,"value":3}', 77))
+                sock.sendall(connack(5) + suback(5, 1, 1) + publish(5, b"in/good", b'{"t":1,"value":3}', 77))
                 acknowledged = (packets.PUBACK, bytes((0, 77)))
                 heard = broker.hear(sock, lambda got: acknowledged in got, PATIENCE_S)
                 assert acknowledged in heard, "a good reading is not acknowledged"

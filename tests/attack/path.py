@@ -10,7 +10,6 @@ is not seen.
 import contextlib
 import gc
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
@@ -32,8 +31,8 @@ from veilstream.core.problem import Average, Problem
 from veilstream.data.recording import Recording
 from veilstream.data.states import named
 from veilstream.gateway.broker import BrokerSettings
+from veilstream.gateway.inbox import Heard, Inbox
 from veilstream.gateway.mqtt import MqttGateway
-from veilstream.gateway.packets import Heard
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import parse
 
@@ -139,7 +138,7 @@ class Broker:
     """As much of a connection as a gateway uses to take a message."""
 
     def __init__(self) -> None:
-        self.inbox: deque[Heard] = deque()
+        self.inbox = Inbox()
         self.said: list[tuple[str, bytes]] = []
 
     def publish(self, topic: str, payload: bytes, retain: bool = False) -> int:
@@ -158,7 +157,7 @@ class Told:
         self.gateway = MqttGateway(core, [Route("in/+", "out/+")], BrokerSettings())
 
     def over_mqtt(self, body: bytes) -> None:
-        self.broker.inbox.append(Heard(b"in/a", body, 1, 1, False))
+        self.broker.inbox.put(Heard("in/a", body, 1))
         self.path.clear()
         with followed(self.path):
             self.gateway._take(self.broker)  # type: ignore[arg-type]

@@ -31,6 +31,8 @@ ELSEWHERE = {  # drills that have a test of their own, where their promise is
     "two workers": "gateway/test_nats_faults.py",
     "same path": "gateway/test_same_path.py",
     "kill mqtt": "gateway/test_gateway_mqtt.py",
+    "odd brokers": "gateway/test_odd_brokers.py",
+    "odd mosquitto": "gateway/test_odd_brokers.py",
     "kill nats": "gateway/test_gateway_nats.py",
 }
 

@@ -20,6 +20,7 @@ from veilstream.apps.bench.mosquitto import Mosquitto
 from veilstream.errors import InputError
 from veilstream.gateway import mqtt, packets
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
+from veilstream.gateway.inbox import Heard, Inbox
 from veilstream.gateway.tls import Tls
 from veilstream.gateway.topics import Route, check, overlap
 
@@ -71,10 +72,12 @@ class Paper:
     """A connection on paper: what a broker would say is put in, and how long each turn may wait is written down."""
 
     def __init__(self, readings: int, stop: threading.Event) -> None:
-        said = (packets.publish(b"in/a", b'{"t":%d,"value":3}' % t, t + 1) for t in range(readings))
-        self.inbox = deque(packets.heard(data[0], data, *packets.split(data)) for data in said)
-        self.confirmed, self.denied, self.acked, self.waits = deque(), [], [], []
-        self.published, self.stop = 0, stop
+        self.inbox = Inbox()
+        for t in range(readings):
+            self.inbox.put(Heard("in/a", b'{"t":%d,"value":3}' % t, t + 1))
+        self.confirmed, self.refused, self.denied, self.acked, self.waits = deque(), deque(), [], [], []
+        self.published, self.stop, self.version, self.max_packet = 0, stop, "5", packets.LONGEST
+        self.flooded_at = None
 
     def turn(self, timeout: float) -> None:
         self.waits.append(timeout)
@@ -87,7 +90,7 @@ class Paper:
         self.published += 1
         return self.published
 
-    def ack(self, message: packets.Heard) -> None:
+    def ack(self, message: Heard) -> None:
         self.acked.append(message.mid)
 
     def close(self) -> None: ...

@@ -69,6 +69,7 @@ def test_every_stream_is_announced_and_whoever_comes_later_finds_it(tmp_path, ar
     assert state["place"] == {"latitude": last["lat"], "longitude": last["lon"], "gps_accuracy": last["acc"]}
     assert state["bits"]["ceiling_bits"] == 50.0 and 0 < state["bits"]["leaked_bits"] < 50
     assert tracker["json_attributes_topic"] in found and tracker["source_type"] == "gps"
+    assert not {"state_topic", "value_template"} & tracker.keys()  # a location_name: Home Assistant drops it in 2027.7
     assert tracker["device"] == bits["device"] and tracker["device"]["name"] == "ann/phone"
     assert bits["entity_category"] == "diagnostic" and bits["unit_of_measurement"] == "bit"
     assert {tracker["availability_topic"], bits["availability_topic"]} == {"veil/status"}

@@ -1,6 +1,8 @@
 """The app for Home Assistant: its files agree with each other and with `veil serve`. No Supervisor is at hand."""
 
+import re
 import runpy
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ from veilcli import veil
 from veilstream.gateway.guard import HttpSettings
 
 yaml = pytest.importorskip("yaml")
-FOLDER = Path(__file__).parents[2] / "examples" / "homeassistant"
+FOLDER = Path(__file__).parents[2] / "examples" / "homeassistant" / "veilstream"
 CONFIG = yaml.safe_load((FOLDER / "config.yaml").read_text())
 RUN = runpy.run_path(str(FOLDER / "run.py"))
 BROKER = {"host": "core-mosquitto", "port": 1883, "username": "addons", "password": "open sesame", "ssl": True}
@@ -62,9 +64,30 @@ def test_the_command_is_one_that_veil_takes(tmp_path, monkeypatch, options):
 def test_what_the_proxy_needs_is_what_the_app_asks_for():
     assert CONFIG["ingress"] and CONFIG["ingress_port"] == RUN["PORT"]
     assert HttpSettings(RUN["PORT"], "0.0.0.0", ingress=RUN["PROXY"]).ingress == "172.30.32.2"
-    assert CONFIG["map"] == [{"type": "addon_config", "read_only": True}]
+    assert CONFIG["map"] == [{"type": "app_config", "read_only": True}]
     assert not {"host_network", "privileged", "full_access", "hassio_api", "homeassistant_api"} & set(CONFIG)
     assert f"profile {CONFIG['slug']} " in (FOLDER / "apparmor.txt").read_text()
+
+
+def test_the_store_of_apps_finds_what_it_shows():
+    """Names as the Supervisor knows them; sizes as its documentation asks."""
+    repository = yaml.safe_load((FOLDER.parent / "repository.yaml").read_text())
+    assert set(repository) == {"name", "maintainer"}
+    for name, size in {"icon.png": (128, 128), "logo.png": (250, 100)}.items():
+        data = (FOLDER / name).read_bytes()
+        assert data[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">II", data[16:24]) == size
+    labels = dict(re.findall(r'(io\.hass\.\w+)="([^"]*)"', (FOLDER / "Dockerfile").read_text()))
+    assert labels == {
+        "io.hass.type": "app",
+        "io.hass.name": CONFIG["name"],
+        "io.hass.description": CONFIG["description"],
+        "io.hass.version": CONFIG["version"],
+        "io.hass.arch": "|".join(CONFIG["arch"]),
+    }
+    assert f"## {CONFIG['version']}\n" in (FOLDER / "CHANGELOG.md").read_text() and (FOLDER / "README.md").exists()
+    assert not (FOLDER / "build.yaml").exists()  # the Dockerfile says it all
+    for page in FOLDER.parent.rglob("*.md"):
+        assert not re.search(r"\badd-?ons?\b(?!` in)", page.read_text()), f"{page.name}: they are apps"
 
 
 def test_it_starts_with_python_alone():

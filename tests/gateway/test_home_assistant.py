@@ -141,3 +141,9 @@ def test_discovery_shows_trackers_meters_and_their_bits_and_either_side_may_rest
         assert float(says("sensor.carol_phone_leaked_bits")) > 0
     core.close()
     client.end()
+
+
+def test_all_of_them_speak_mqtt_5(broker, home):
+    """As mosquitto's log has it; the benchmark's own client is not among them."""
+    found = [line for line in broker.log.read_text().splitlines() if "New client connected" in line]
+    assert len(found) >= 2 and all("(p5," in line for line in found), found

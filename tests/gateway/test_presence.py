@@ -165,8 +165,8 @@ def core_grid(tmp_path):
 
 PINNED = [
     *("veil_releases_total", "veil_silent_steps_total", "veil_blind_releases_total", "veil_repeats_total"),
-    "veil_store_errors_total",
-    *("veil_republished_total", "veil_commits_total", "veil_commit_seconds_total", "veil_refused_total"),
+    *("veil_store_errors_total", "veil_republished_total", "veil_dropped_total", "veil_commits_total"),
+    *("veil_commit_seconds_total", "veil_refused_total", "veil_broker_refused_total", "veil_broker_trouble"),
     *("veil_streams", "veil_outbox", "veil_broker_connected"),
 ]
 LATENCIES = ["veil_commit_latency_seconds", "veil_request_latency_seconds"]

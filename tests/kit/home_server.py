@@ -6,6 +6,8 @@ Integrations: MQTT with discovery, OwnTracks over MQTT and by webhook. Says ever
 homeassistant 2024.3.3 on Python 3.11, which needs beside itself: "josepy<2" paho-mqtt==1.6.1 PyNaCl numpy==1.26.4
 PyTurboJPEG==1.7.1 janus==1.0.0 home-assistant-intents==2024.3.12 hassil==1.6.1 mutagen ha-ffmpeg==3.2.0
 sqlalchemy==2.0.27 fnv-hash-fast==0.5.0 psutil-home-assistant==0.0.1 home-assistant-frontend==20240307.0
+and with 2025.4.4 on Python 3.13: paho-mqtt==2.1.0 PyNaCl janus numpy home-assistant-frontend hassil mutagen ha-ffmpeg
+home-assistant-intents PyTurboJPEG. Its own connection is MQTT 5.
 """
 
 import asyncio
@@ -21,7 +23,7 @@ HOOK, SECRET = "veilhook", "correct horse"
 def prepare(folder: Path, mqtt_port: int) -> None:
     """The entries that its pages would have made."""
     entries = {
-        "mqtt": {"broker": "127.0.0.1", "port": mqtt_port, "discovery": True},
+        "mqtt": {"broker": "127.0.0.1", "port": mqtt_port, "discovery": True, "protocol": "5"},
         "owntracks": {"webhook_id": HOOK, "cloudhook": False, "secret": SECRET},
     }
     made = [
@@ -63,7 +65,10 @@ async def main(folder: Path, http_port: int, topic: str) -> None:
     loader.async_setup(hass)
     hass.config_entries = config_entries.ConfigEntries(hass, {})
     await bootstrap.async_load_base_functionality(hass)
-    await config.async_process_ha_core_config(hass, {"time_zone": "UTC", "latitude": 39.9, "longitude": 116.3})
+    process = getattr(config, "async_process_ha_core_config", None)
+    if process is None:  # since 2024.11
+        from homeassistant.core_config import async_process_ha_core_config as process
+    await process(hass, {"time_zone": "UTC", "latitude": 39.9, "longitude": 116.3})
 
     @callback
     def changed(event) -> None:

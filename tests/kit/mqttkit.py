@@ -41,10 +41,9 @@ class Client(threading.Thread):
                     sent[connection.publish(topic, payload, retain)] = at
                 at += 1
             connection.turn(0.02)
-            for m in connection.inbox:
+            for m in connection.inbox.take(1000):
                 self.heard.append((m.topic, m.payload, m.retain))
                 connection.ack(m)
-            connection.inbox.clear()
             while connection.confirmed:
                 mid = connection.confirmed.popleft()
                 if mid in sent:

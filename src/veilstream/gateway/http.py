@@ -287,6 +287,8 @@ class HttpGateway:
             await asyncio.to_thread(self.core.probe)
         if self._dead or self.core.failing:
             return _error(503, "the store cannot be written; nothing is released")
+        if self.core.stats.trouble is not None:
+            return _error(503, self.core.stats.trouble)
         return _json({"status": "ok"})
 
     async def _openapi(self, request: web.Request) -> web.Response:

@@ -35,6 +35,7 @@ class _Collector:
             yield CounterMetricFamily("veil_repeats", "Readings of a step that was released before.", s.repeated)
             yield CounterMetricFamily("veil_store_errors", "Commits that failed; nothing was released.", s.store_errors)
             yield CounterMetricFamily("veil_republished", "Releases sent again after a break.", s.republished)
+            yield CounterMetricFamily("veil_dropped", "Messages of QoS 0 that found no room.", s.dropped)
             yield CounterMetricFamily("veil_commits", "Transactions that released something.", s.commit.n)
             yield CounterMetricFamily("veil_commit_seconds", "Time in these transactions.", s.commit.seconds)
         refused = CounterMetricFamily("veil_refused", "Readings that were refused, by reason.", labels=["reason"])
@@ -42,6 +43,15 @@ class _Collector:
             refused.add_metric([reason], n)
         if refused.samples:
             yield refused
+        by = CounterMetricFamily(
+            "veil_broker_refused", "Releases the broker refused, by its reason.", labels=["reason"]
+        )
+        for reason, n in sorted(s.broker_refused.items()):
+            by.add_metric([reason], n)
+        yield by
+        yield GaugeMetricFamily(
+            "veil_broker_trouble", "Whether something is wrong with the broker.", int(s.trouble is not None)
+        )
         yield GaugeMetricFamily("veil_streams", "Streams in the store.", s.streams)
         yield GaugeMetricFamily("veil_outbox", "Releases on their way to the broker.", s.outbox)
         yield GaugeMetricFamily("veil_broker_connected", "Whether the broker is connected.", int(bool(s.connected)))

@@ -5,44 +5,46 @@ When the connection breaks, or this process dies, the broker sends again what wa
 release) and we send again what is in the outbox. The last `republish` confirmed releases stay in it: a broker that is
 killed forgets messages it has confirmed. Whoever reads the output drops repeats by (stream, t).
 
+A release that the broker refuses stays in the outbox until it does not (`refused.py`). One that it does not answer at
+all is given up with the connection, and sent again over the next.
+
 When the store cannot be written the gateway goes offline; the broker keeps the readings.
 
-A broker drops the connection at a message larger than it takes, and does not say how large that is. When it breaks at
-one larger than any that has arrived, messages are made half as large from then on, also those in the outbox.
+A broker of MQTT 3.1.1 drops the connection at a message larger than it takes, and does not say how large that is. When
+it breaks at one larger than any that has arrived, messages are made half as large from then on, also those in the
+outbox.
 """
 
 import logging
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from itertools import islice
 from typing import NamedTuple
-
-import msgspec
 
 from veilstream.errors import InputError
 from veilstream.gateway import packets, topics
-from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection
+from veilstream.gateway.broker import WINDOW, BrokerLost, BrokerSettings, Connection, Unanswered
 from veilstream.gateway.core import Compose, Core
 from veilstream.gateway.home import Home
+from veilstream.gateway.inbox import Heard
 from veilstream.gateway.intake import Found, Parcel, handle, taken
 from veilstream.gateway.kept import StoreError
-from veilstream.gateway.outcome import Message, Outcome, OutFormat, Status
-from veilstream.gateway.packets import Heard
+from veilstream.gateway.outcome import Message, Outcome, OutFormat, Status, joined, parted
+from veilstream.gateway.refused import RefusedTopics
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Reading, Refusal, parse, together
 
 log = logging.getLogger("veilstream.mqtt")
 FIRST_DELAY_S, LAST_DELAY_S = 0.1, 30.0
-MAX_IN_FLIGHT = 1000  # releases sent and not yet confirmed
+MAX_IN_FLIGHT = 1000  # releases given to the connection and not yet confirmed
 AT_ONCE = 1000  # messages in one transaction: a flood must not fill the memory
 IDLE_S = 0.05
 DRAIN_S = 5.0
+CALM_S, RESUME_S = 1.0, 10.0  # since a flood; between two sessions that end for that reason
 PAUSE_S = 1.0  # after a reading that could not be kept
 CONFIRM_AT_ONCE = 256
-_bodies = msgspec.json.Decoder(list[msgspec.Raw])
 SMALL_PACKET = 4096  # bytes that almost every broker takes
 TOPICS = 4096  # kept at hand
 
@@ -63,6 +65,15 @@ class Where(NamedTuple):
     target: str
     length: int  # of that, in bytes
     form: OutFormat
+
+
+class OnItsWay(NamedTuple):
+    """A release on its way."""
+
+    id: int  # in the outbox
+    size: int  # bytes
+    topic: str
+    whole: bool = True  # no: another part of it follows
 
 
 class MqttGateway:
@@ -91,14 +102,19 @@ class MqttGateway:
                     "give them other names, and their steps would be drawn a second time: keep the filter, or take "
                     "another `store`"
                 )
-        self._in_flight: dict[int, tuple[int, int]] = {}  # message id -> outbox id, bytes; in order
+        self._in_flight: dict[int, OnItsWay] = {}  # by message id, in order
+        self._refused = RefusedTopics()
+        self._batch: list[Heard] = []  # taken out of the inbox, and not yet handled
         self._confirmed: deque[int] = deque()  # outbox ids that have arrived, oldest first
         self._states: set[int] = set()  # outbox ids in flight of what is not sent again: a newer one replaces it
         self._sent_up_to = 0  # outbox id
         self._behind = threading.Event()  # the outbox may hold something not sent in this session
         self._arrived = 0  # the last outbox id that has ever arrived
         self._carried, self._packet = 0, SMALL_PACKET  # bytes that have arrived in one message; that we trust to arrive
-        self._took = self._delivered = False  # this session took readings; got through what had not yet arrived
+        self._took = self._delivered = False  # this session took readings; learned of releases what it did not know
+        self._careful = False  # the last session broke with releases on their way: what about one of them, maybe
+        self._resumed = 0.0  # when, after a flood
+        self._overdue = False  # it broke because nothing was acknowledged
         self._where = lru_cache(TOPICS)(self._routed)
         self._largest = core.serving.max_bytes + packets.LONGEST_TEXT + packets.NUMBERS  # more is refused anyway
 
@@ -108,7 +124,8 @@ class MqttGateway:
         while not stop.is_set():
             try:
                 self.core.probe()
-                connection = Connection(self.settings, [r.source for r in self.routes], self._largest)
+                filters, window = [r.source for r in self.routes], 1 if self._careful else WINDOW
+                connection = Connection(self.settings, filters, self._largest, window)
             except StoreError:
                 log.error("store_unavailable", extra={"retry_s": delay})
             except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
@@ -121,9 +138,14 @@ class MqttGateway:
 
     def _session(self, connection: Connection, stop: threading.Event) -> bool:
         """Until it breaks, or `stop`; whether it got anything done."""
+        stats, version = self.core.stats, connection.version
         log.info("broker_connected", extra={"denied": connection.denied or None})
-        self.core.stats.connected = True
+        if version != packets.FIVE.version and stats.protocol != version:
+            log.warning("broker_speaks_mqtt_3", extra={"reason": "it cannot say that it refuses a release"})
+        stats.connected, stats.protocol = True, version
+        self._packet = min(self._packet, connection.max_packet - packets.NUMBERS)
         self._in_flight.clear()
+        self._batch.clear()
         self._confirmed.clear()
         self._states.clear()
         if self.home is not None:
@@ -133,28 +155,55 @@ class MqttGateway:
         self._behind.set()
         try:
             while not stop.is_set():
-                connection.turn(0 if connection.inbox and self._may_take() else IDLE_S)
+                waits = self._batch or connection.inbox
+                connection.turn(0 if waits and self._may_take() else IDLE_S)
                 self._settle(connection)
+                self._try_again(connection)
                 self._send_outbox(connection)
                 self._try(connection, stop)
+                self._resume(connection)
             self._drain(connection)
             connection.close()
         except BrokerLost as error:
+            self._settle(connection)  # what it said before it hung up
             log.warning("broker_lost", extra={"reason": str(error), "unconfirmed_bytes": self._learn()})
             connection.drop()
+            self._careful, self._overdue = bool(self._in_flight), isinstance(error, Unanswered)
         except StoreError:
             log.error("store_failed")
             connection.drop()  # nothing was acknowledged: the broker keeps it
         finally:
-            self.core.stats.connected = False
+            self._refused.lost()
+            self._tell(connection)
+            stats.connected = False
         return self._delivered or (self._took and not self._in_flight)
+
+    def _resume(self, connection: Connection) -> None:
+        """After a flood: what the broker dropped of QoS 1 it sends again. Under a clock it would show."""
+        now, flood = time.monotonic(), connection.flooded_at
+        if flood is not None and now > max(flood + CALM_S, self._resumed + RESUME_S) and not self.core.serving.clock:
+            self._resumed = now
+            raise BrokerLost("the session is resumed after a flood of QoS 0")
 
     def _learn(self) -> int | None:
         """Bytes of the first message without an answer, which the broker may have found too large."""
-        first = next((size for _, size in self._in_flight.values()), None)
-        if first is not None and first > self._carried:
+        first = next((sent.size for sent in self._in_flight.values()), None)
+        if first is not None and first > self._carried and not self._refused:
             self._packet = min(self._packet, first) // 2
         return first
+
+    def _tell(self, connection: Connection) -> None:
+        """What is wrong with the broker, if anything, to whoever asks, and once to the log. No stream is named."""
+        stats, line = self.core.stats, None
+        if self._refused:
+            line = f"the broker refuses releases ({self._refused.reason}); they wait in the outbox"
+        elif connection.denied:
+            line = "the broker refused the subscription; no readings come"
+        elif self._overdue:
+            line = "the broker did not acknowledge releases; they are sent again"
+        if line != stats.trouble:
+            (log.warning if line else log.info)("broker_trouble" if line else "broker_well", extra={"reason": line})
+            stats.trouble = line
 
     def _try(self, connection: Connection, stop: threading.Event) -> None:
         """Under a clock a reading that cannot be kept must not show: only a tick that fails takes us offline."""
@@ -175,7 +224,10 @@ class MqttGateway:
         return not left_over and len(self._in_flight) < MAX_IN_FLIGHT
 
     def _take(self, connection: Connection) -> None:
-        if not connection.inbox or not self._may_take():
+        if not self._may_take():
+            return
+        self._batch = self._batch or connection.inbox.take(AT_ONCE)
+        if not self._batch:
             return
 
         def work(parcels: Sequence[Parcel]) -> None:
@@ -190,22 +242,25 @@ class MqttGateway:
                         for i in at
                         if (o := outcomes[i]).status is wanted and o.release is not None
                     ]
-                    out += [(to.topic, payload) for payload in _packets(bodies, to.limit)]
+                    out += [(to.topic, payload) for payload in joined(bodies, to.limit)]
                 return out
 
             receipt = self.core.process(readings, compose)
+            refusing = len(self._refused) > 0
             for i, (topic, payload) in receipt.outbox:
-                self._send(connection, i, topic, payload)
+                if not refusing or not self._refused.holds(topic):
+                    self._send(connection, i, topic, payload)
             # under a clock a repeat would tell that a reading came
             again = not self.core.serving.clock and any(o.status is Status.repeated for o in receipt.outcomes)
             for topic, payload in compose(receipt.outcomes, Status.repeated) if again else ():
-                connection.publish(topic, payload, self.retain)
+                if topic not in self._refused:
+                    connection.publish(topic, payload, self.retain)
 
-        parcels = taken(self._parcel(m) for m in islice(connection.inbox, AT_ONCE))
+        parcels = taken(self._parcel(m) for m in self._batch)
         handle(self.core, parcels, work)
         for parcel in parcels:
             connection.ack(parcel.note.message)
-            connection.inbox.popleft()
+        del self._batch[: len(parcels)]
         self._took = True
 
     def _body(self, reading: Reading | Refusal, outcome: Outcome, form: OutFormat) -> bytes:
@@ -213,21 +268,19 @@ class MqttGateway:
         return self.core.spaces[reading.space].body(outcome, form, reading.owntracks)
 
     def _parcel(self, m: Heard) -> Parcel:
-        where = self._where(m.name)
+        where = self._where(m.topic)
         if where is None:
             return Parcel(m.payload, Refusal.stream, Origin(m))
         limit = max(self._carried, self._packet) - where.length
         return Parcel.of(self.core, m.payload, where.read, Origin(m, where.target, where.form, limit))
 
-    def _routed(self, name: bytes) -> Where | None:
+    def _routed(self, topic: str) -> Where | None:
         """What is to be known of a topic; None where it names no stream that we could release."""
-        with suppress(UnicodeDecodeError):
-            topic = name.decode()
-            for route in self.routes:
-                stream = route.stream(topic)
-                if stream is not None and route.carries(stream):
-                    target = route.output(stream)
-                    return Where(partial(self._read, route.space, stream), target, len(target.encode()), route.form)
+        for route in self.routes:
+            stream = route.stream(topic)
+            if stream is not None and route.carries(stream):
+                target = route.output(stream)
+                return Where(partial(self._read, route.space, stream), target, len(target.encode()), route.form)
         return None
 
     def _read(self, name: str, stream: str, data: bytes | bytearray) -> Found:
@@ -250,15 +303,16 @@ class MqttGateway:
         self._behind.set()
 
     def _send(self, connection: Connection, i: int, topic: str, payload: bytes) -> None:
-        """The last of its parts stands for all: a broker confirms in order."""
+        """The last of its parts stands for all, unless one is refused."""
         length, parts = len(topic.encode()), [payload]
-        room = max(self._packet, self._carried) - length
-        if self._packet < SMALL_PACKET and len(payload) > room and payload.startswith(b"["):
-            parts = list(_packets([bytes(body) for body in _bodies.decode(payload)], room))
+        if self._packet < SMALL_PACKET:
+            parts = parted(payload, max(self._packet, self._carried) - length)
         at_home = self.home is not None and self.home.owns(topic)
-        for part in parts:
+        for part in parts[:-1]:
             mid = connection.publish(topic, part, self.retain or at_home)
-        self._in_flight[mid] = i, length + max(map(len, parts))
+            self._in_flight[mid] = OnItsWay(i, length + len(part), topic, False)
+        mid = connection.publish(topic, parts[-1], self.retain or at_home)
+        self._in_flight[mid] = OnItsWay(i, length + len(max(parts, key=len)), topic)
         if at_home:
             self._states.add(i)
 
@@ -267,33 +321,70 @@ class MqttGateway:
         while self._behind.is_set() and len(self._in_flight) < MAX_IN_FLIGHT:
             self._behind.clear()
             rows = self.core.unsent(self._sent_up_to)
-            sent = {*(i for i, _ in self._in_flight.values()), *self._confirmed} if rows else set()
+            sent = {*(sent.id for sent in self._in_flight.values()), *self._confirmed} if rows else set()
             for i, topic, payload in rows:
-                if i not in sent:
+                if i not in sent and not self._refused.holds(topic):
                     self._send(connection, i, topic, payload)
                     at_home = i in self._states
                     self.core.stats.republished += not (self.core.serving.clock or at_home)
             if rows:
                 self._sent_up_to = rows[-1][0]
                 self._behind.set()
+            else:
+                self._refused.looked()
+
+    def _try_again(self, connection: Connection) -> None:
+        """A release that the broker refused before."""
+        if (due := self._refused.due()) is None:
+            return
+        first, topic = due
+        if topic is None:
+            self._sent_up_to = first
+            self._behind.set()
+            return
+        row = next(iter(self.core.unsent(first - 1)), None)
+        if row is not None and row[0] == first and not self._refused.holds(topic):
+            self._send(connection, *row)
+        else:
+            self._refused.remove(topic)
 
     def _settle(self, connection: Connection, all_of_them: bool = False) -> None:
         """Take confirmed releases out of the outbox, all but the last `republish`."""
         replaced: list[int] = []
+        refusing = len(self._refused) > 0
         while connection.confirmed:
-            i, size = self._in_flight.pop(connection.confirmed.popleft(), (None, 0))
-            if i is not None:
+            sent = self._in_flight.pop(connection.confirmed.popleft(), None)
+            if sent is not None and sent.whole:
+                i = sent.id
                 (replaced if i in self._states else self._confirmed).append(i)
-                self._carried = max(self._carried, size)
+                self._carried = max(self._carried, sent.size)
                 self._delivered |= i > self._arrived
                 self._arrived = max(self._arrived, i)
+                self._overdue = False
+                if refusing:
+                    self._refused.remove(sent.topic)
+        if connection.refused:
+            self._refuse(connection)
         if replaced:
             self._states.difference_update(replaced)
             self.core.confirm(replaced)
+        self._tell(connection)
         self.core.stats.outbox = len(self._in_flight)
+        self.core.stats.dropped += connection.inbox.dropped
+        connection.inbox.dropped = 0
         excess = len(self._confirmed) - (0 if all_of_them else self.republish)
         if excess >= CONFIRM_AT_ONCE or (all_of_them and excess > 0):
             self.core.confirm([self._confirmed.popleft() for _ in range(excess)])
+
+    def _refuse(self, connection: Connection) -> None:
+        """They stay in the outbox."""
+        while connection.refused:
+            mid, reason = connection.refused.popleft()
+            self.core.stats.broker_refused[reason] += 1
+            if (sent := self._in_flight.pop(mid, None)) is not None:
+                self._delivered |= sent.topic not in self._refused
+                self._refused.add(sent.topic, sent.id, reason)
+                self._in_flight = {m: other for m, other in self._in_flight.items() if other.id != sent.id}
 
     def _drain(self, connection: Connection) -> None:
         """On the way out: wait for what is in flight, then leave the outbox empty."""
@@ -301,27 +392,6 @@ class MqttGateway:
             if not self._in_flight:
                 break
             connection.turn(IDLE_S)
-            connection.inbox.clear()  # not acknowledged: the broker keeps them
+            connection.inbox.take(len(connection.inbox))  # not acknowledged: the broker keeps them
             self._settle(connection)
         self._settle(connection, all_of_them=True)
-
-
-def _packets(bodies: Sequence[bytes], limit: int) -> Iterator[bytes]:
-    """Releases as messages of at most `limit` bytes: alone, or as arrays."""
-    if len(bodies) < 2:
-        yield from bodies
-        return
-    part: list[bytes] = []
-    size = 2
-    for body in bodies:
-        if part and size + len(body) > limit:
-            yield _payload(part)
-            part, size = [], 2
-        part.append(body)
-        size += len(body) + 1
-    if part:
-        yield _payload(part)
-
-
-def _payload(bodies: Sequence[bytes]) -> bytes:
-    return bodies[0] if len(bodies) == 1 else b"[" + b",".join(bodies) + b"]"

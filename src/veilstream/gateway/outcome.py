@@ -1,5 +1,6 @@
-"""What became of a reading."""
+"""What became of a reading, and the messages that its release goes out in."""
 
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Literal, NamedTuple
 
@@ -7,6 +8,7 @@ import msgspec
 
 from veilstream.gateway.wire import Refusal, Release
 
+_bodies = msgspec.json.Decoder(list[msgspec.Raw])
 OutFormat = Literal["auto", "plain", "owntracks"]  # auto: OwnTracks for OwnTracks
 
 
@@ -33,3 +35,31 @@ class Receipt(NamedTuple):
 
     outcomes: list[Outcome]
     outbox: list[tuple[int, Message]]  # ids of what waits to be published
+
+
+def joined(bodies: Sequence[bytes], limit: int) -> Iterator[bytes]:
+    """Releases as messages of at most `limit` bytes: alone, or as arrays."""
+    if len(bodies) < 2:
+        yield from bodies
+        return
+    part: list[bytes] = []
+    size = 2
+    for body in bodies:
+        if part and size + len(body) > limit:
+            yield _payload(part)
+            part, size = [], 2
+        part.append(body)
+        size += len(body) + 1
+    if part:
+        yield _payload(part)
+
+
+def _payload(bodies: Sequence[bytes]) -> bytes:
+    return bodies[0] if len(bodies) == 1 else b"[" + b",".join(bodies) + b"]"
+
+
+def parted(payload: bytes, limit: int) -> list[bytes]:
+    """A message as several of at most `limit` bytes, where it is one of several releases."""
+    if len(payload) <= limit or not payload.startswith(b"["):
+        return [payload]
+    return list(joined([bytes(body) for body in _bodies.decode(payload)], limit))

@@ -42,7 +42,11 @@ class Stats:
         self.released = self.repeated = self.silent = self.waiting = self.blind = 0
         self.refused: Counter[str] = Counter({r.name: 0 for r in Refusal})
         self.store_errors = self.outbox = self.republished = 0
+        self.dropped = 0  # messages of QoS 0 that found no room
         self.connected: bool | None = None  # to the broker, if there is one
+        self.protocol: str | None = None  # version of MQTT
+        self.trouble: str | None = None  # with the broker, in a line
+        self.broker_refused: Counter[str] = Counter()  # releases that it would not take, by its reason
         self.commit, self.request = Latency(), Latency()
         self.recent: OrderedDict[str, Release] = OrderedDict((r.stream, r) for r in reversed(recent))
         self._ticks: deque[tuple[float, int]] = deque()
@@ -114,6 +118,10 @@ class Stats:
             "refused": self.shown_refusals,
             "releases_per_second": round(self.per_second, 1),
             "broker_connected": self.connected,
+            "broker_protocol": self.protocol,
+            "broker_trouble": self.trouble,
+            "broker_refused": dict(self.broker_refused),
+            "dropped": 0 if self.clock else self.dropped,
             "ceiling_bits": ceiling,
             "unit": unit,
             "recent": list(self.recent.values())[::-1],

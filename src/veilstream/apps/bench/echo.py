@@ -26,9 +26,10 @@ from veilstream.core.builtin import builtin_problem
 from veilstream.core.problem import Average, Problem
 from veilstream.core.window import WindowPolicy
 from veilstream.gateway.broker import QUICKACK, BrokerSettings, Connection
+from veilstream.gateway.inbox import Heard
 
 STREAMS = 500
-IDLE_S = 0.05
+IDLE_S, AT_ONCE = 0.05, 1000  # as the gateway
 
 
 def example() -> tuple[Problem, WindowPolicy]:
@@ -125,14 +126,13 @@ def _own_echo(port: int) -> None:
     connection = Connection(BrokerSettings("127.0.0.1", port, "own", status_topic=""), ["own/in/+"])
     while True:
         connection.turn(IDLE_S)
-        _echoed(connection, "own")
+        _echoed(connection, connection.inbox.take(AT_ONCE), "own")
 
 
-def _echoed(connection: Connection, prefix: str) -> None:
-    for m in connection.inbox:
+def _echoed(connection: Connection, heard: list[Heard], prefix: str) -> None:
+    for m in heard:
         connection.publish(f"{prefix}/out/" + m.topic.removeprefix(f"{prefix}/in/"), m.payload)
         connection.ack(m)
-    connection.inbox.clear()
     connection.confirmed.clear()
 
 
@@ -144,11 +144,11 @@ def _durable_echo(folder: Path, port: int) -> None:
     connection = Connection(BrokerSettings("127.0.0.1", port, "durable", status_topic=""), ["durable/in/+"])
     while True:
         connection.turn(IDLE_S)
-        if connection.inbox:
+        if heard := connection.inbox.take(AT_ONCE):
             db.execute("BEGIN IMMEDIATE")
-            db.executemany("INSERT INTO heard VALUES (?, ?)", [(m.name, m.payload) for m in connection.inbox])
+            db.executemany("INSERT INTO heard VALUES (?, ?)", [(m.topic, m.payload) for m in heard])
             db.execute("COMMIT")
-        _echoed(connection, "durable")
+        _echoed(connection, heard, "durable")
 
 
 def _gateway(folder: Path, port: int) -> None:

@@ -38,7 +38,7 @@ class Mosquitto:
         self.port = free_port()
         self.log = folder / "mosquitto.log"
         self._conf = folder / "mosquitto.conf"
-        config = [f"listener {self.port} 127.0.0.1", "max_queued_messages 0", "max_inflight_messages 100"]
+        config = [f"listener {self.port} 127.0.0.1", "max_queued_messages 0", "max_inflight_messages 1000"]
         if os.getuid() == 0:
             config.append("user root")  # its folder belongs to us
         if persistent:

@@ -167,6 +167,7 @@ class Broker:
         return Home(spaces, self.status_topic, self.discovery_prefix) if self.homeassistant else None
 
     def settings(self, address: str, access: Access, store_id: str) -> "BrokerSettings":
+        need("mqtt5", "mqtt")
         from veilstream.gateway.broker import BrokerSettings
 
         if not address.strip():

@@ -109,7 +109,9 @@ function show(status) {
   const refused = Object.entries(status.refused).filter(([, n]) => n > 0);
   byId("refused").textContent = refused.reduce((a, [, n]) => a + n, 0);
   byId("why").textContent = refused.length ? ": " + refused.map(([why, n]) => `${n} ${why.replaceAll("_", " ")}`).join(", ") : "";
-  byId("broker").textContent = status.broker_connected === null ? "none" : status.broker_connected ? "connected" : "lost";
+  const broker = status.broker_connected === null ? "none" : status.broker_connected ? "connected" : "lost";
+  const version = status.broker_protocol === "3.1.1" ? " (MQTT 3.1.1: it cannot say that it refuses a release)" : "";
+  byId("broker").textContent = (status.broker_trouble ?? broker) + version;
   table(status);
   map(status);
   say("live", "live");
