@@ -32,7 +32,7 @@ def meters() -> "Readings | None":
     from veilstream.data.sources import read
 
     tables = sorted(_folder().glob("smartmeter/*.csv"))
-    return read([str(t) for t in tables], unit="kWh") if tables else None
+    return read([str(t) for t in tables], columns="value=*", unit="kWh") if tables else None
 
 
 def _folder() -> Path:

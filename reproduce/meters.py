@@ -17,7 +17,7 @@ BINS = 8
 def readings(meters: Path) -> Readings:
     from veilstream.data.sources import read
 
-    return read([str(meters)], unit="kWh")
+    return read([str(meters)], columns="value=*", unit="kWh")
 
 
 def household(meters: Path, name: str, bins: int = BINS, order: int = 1) -> FittedModel:

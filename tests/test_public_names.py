@@ -10,6 +10,7 @@ import pytest
 import veilstream as vs
 
 NAMES = [
+    "Advice",
     "Artefact",
     "Assessment",
     "Average",
@@ -33,6 +34,7 @@ NAMES = [
     "Solution",
     "StateSpace",
     "__version__",
+    "advise",
     "audit",
     "builtin",
     "builtin_problem",

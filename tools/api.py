@@ -15,8 +15,9 @@ from pages import keep
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 GROUPS = {
-    "From data to releases": ["fit", "solve", "curve", "audit", "report", "release", "ReleaseTransformer"],
-    "What they give": ["FittedModel", "Solution", "Curve", "Assessment", "Report"],
+    "From data to releases": ["fit", "advise", "solve", "curve", "audit", "report", "release",
+                              "ReleaseTransformer"],
+    "What they give": ["FittedModel", "Advice", "Solution", "Curve", "Assessment", "Report"],
     "Files": ["Artefact", "load", "save"],
     "Problems": ["MarkovChain", "Problem", "Average", "Instantaneous", "Both", "Budget", "builtin", "builtin_problem"],
     "Policies at work": ["Policy", "Controller", "schedule", "BeliefPolicy", "Releaser", "release_many",
@@ -39,7 +40,7 @@ person = city(2000)
 df = pd.DataFrame({"time": person.t_s, "lat": person.points[:, 0], "lon": person.points[:, 1]})
 model = vs.fit(df)                                    # states and a Markov chain; model.plot()
 solution = vs.solve(model, avg="500m")                # the policy that leaks least; solution.plot()
-shared = vs.release(df, solution, store="me.db")      # one draw per step, ever
+shared = vs.release(solution, df, store="me.db")      # one draw per step, ever
 ```
 
 Three notebooks go further: [my GPS traces](../examples/my_gps_traces.ipynb), [my meter](../examples/my_meter.ipynb),

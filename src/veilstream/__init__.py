@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for those who read types; a test holds it against the table below
+    from veilstream.apps.verbs.advise import Advice, advise
     from veilstream.apps.verbs.audit import audit
     from veilstream.apps.verbs.release import release
     from veilstream.apps.verbs.report import Report, report
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # for those who read types; a test holds it against the table
     from veilstream.solvers.solution import Solution
 
 _HOMES = {
+    "veilstream.apps.verbs.advise": ["Advice", "advise"],
     "veilstream.apps.verbs.audit": ["audit"],
     "veilstream.apps.verbs.release": ["release"],
     "veilstream.apps.verbs.report": ["Report", "report"],
@@ -61,6 +63,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __version__: str
 __all__ = [
+    "Advice",
     "Artefact",
     "Assessment",
     "Average",
@@ -84,6 +87,7 @@ __all__ = [
     "Solution",
     "StateSpace",
     "__version__",
+    "advise",
     "audit",
     "builtin",
     "builtin_problem",

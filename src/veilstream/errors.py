@@ -1,4 +1,4 @@
-"""The two ways veilstream says no."""
+"""The ways veilstream says no."""
 
 
 class InputError(ValueError):
@@ -13,6 +13,18 @@ class InputError(ValueError):
             ...
         veilstream.errors.InputError: `gaps` must be one of split, bridge, found 'jump'
     """
+
+
+class Infeasible(InputError):
+    """A limit that no policy keeps: what was found, and what to do about it where more is known of the model."""
+
+    def __init__(self, found: str, remedy: str) -> None:
+        super().__init__(f"{found}; {remedy}")
+        self.found = found
+
+
+class Caution(UserWarning):
+    """A line that must stand beside a result; the command line prints it, scripts are warned by it."""
 
 
 class ImpossibleObservation(RuntimeError):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from html import escape
 from importlib import import_module
 from typing import Any
 
-from veilstream.errors import InputError
+from veilstream.errors import Caution, InputError
 
 Rows = list[tuple[str, str]]
 Progress = Callable[[float, str], None]  # fraction done, what is going on
@@ -54,6 +55,12 @@ def picture(name: str, *what: Any, **how: Any) -> Any:
             raise
         raise InputError("`plot` needs matplotlib; install it with: pip install 'veilstream[plot]'") from None
     return getattr(pictures, name)(*what, **how)
+
+
+def caution(lines: Iterable[str]) -> None:
+    """Lines that must stand beside a result, as warnings of the script that asked for it; notebooks show them."""
+    for line in () if in_notebook() else lines:
+        warnings.warn(line, Caution, stacklevel=3)
 
 
 # --- progress --------------------------------------------------------------------------------------------

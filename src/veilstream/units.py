@@ -15,6 +15,7 @@ _FAMILIES: tuple[dict[str, float], ...] = (
     {"W": 1, "kW": 1000, "MW": 1e6},
     {"km/h": 1, "kmh": 1, "m/s": 3.6, "mph": 1.609344},
 )
+SMALLER = {"km": "m", "kWh": "Wh", "MWh": "kWh", "kW": "W", "MW": "kW", "h": "min"}  # what a bare number may have meant
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
 
 
@@ -82,6 +83,11 @@ def format_duration(seconds: float) -> str:
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:g} {name}"
     return f"{seconds:g} s"
+
+
+def adds_up(unit: str) -> bool:
+    """Whether readings in this unit are summed: energy per interval, of which a bill is made."""
+    return unit in _FAMILIES[2]
 
 
 def counted(number: int, what: str) -> str:

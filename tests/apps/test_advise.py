@@ -2,13 +2,17 @@
 
 import json
 import shlex
+import time
 
+import numpy as np
 import pytest
 
-from oracles import recomputed
+import veilstream as vs
 from veilcli import veil
-from veilstream.apps.cli.advise import _two, rounded
+from veilstream.apps.cli.advise import _two
 from veilstream.apps.cli.headline import Guess, headline
+from veilstream.apps.verbs.advise import identified, rounded
+from veilstream.data.readings import from_arrays
 from veilstream.solvers import search
 
 
@@ -26,19 +30,20 @@ def test_every_point_comes_with_a_command_that_keeps_its_limit(model, tmp_path):
     assert 3 <= len(rows) <= 5
     assert [r["felt"] for r in rows] == sorted((r["felt"] for r in rows), reverse=True)
     assert [r["bits"] for r in rows] == sorted(r["bits"] for r in rows)
-    assert all(r["hit_rate"] >= r["hit_rate_blind"] - 4 * r["hit_rate_se"] - 0.05 for r in rows)
+    assert all(r["hit_rate"] >= r["hit_rate_blind"] for r in rows)
     assert all(r["felt"] <= told["felt"] for r in rows)
     words = shlex.split(rows[0]["command"])
     assert words[:3] == ["veil", "solve", str(model)]
     solved = json.loads(veil(*words[1:-1], tmp_path / "p.veil", "--window", 1, "--json").stdout)
-    assert solved["raw_distortion"] == pytest.approx(rows[0]["felt"], rel=1e-6)
-    assert solved["hit_rate_blind"] == recomputed(rows[0]["hit_rate_blind"])
+    assert solved["raw_distortion"] == pytest.approx(rows[0]["felt"], rel=0.06)  # two digits
+    assert solved["record"]["leakage"] <= 1.1 * rows[0]["bits"] + 0.01
+    assert solved["hit_rate_blind"] == pytest.approx(rows[0]["hit_rate_blind"], abs=0.05)  # of few drawn steps there
 
 
 @pytest.mark.slow
 def test_the_table_speaks_of_people_before_bits(model):
     said = veil("advise", model).stdout
-    assert said.index("level named") < said.index("felt") < said.index("command")
+    assert said.index("level identified") < said.index("error") < said.index("command")
     assert said.count("veil solve ") >= 3
     printed = " ".join(veil("solve", model, "--budget", 0.2, "--window", 1).stdout.split())
     assert printed.index("identifies the level in") < printed.index("bits per step.") < printed.index("the truth")
@@ -52,10 +57,10 @@ def test_what_matters_is_asked_as_of_solve_and_goes_into_the_command(model, tmp_
     words = shlex.split(row["command"])
     assert words[3:7] == ["--distortion", "zero-one", "--show", "states"] and words[8].endswith("%")
     solved = json.loads(veil(*words[1:-1], tmp_path / "p.veil", "--window", 1, "--json").stdout)
-    assert solved["raw_distortion"] == pytest.approx(row["felt"], rel=1e-6)
+    assert solved["raw_distortion"] == pytest.approx(row["felt"], rel=0.06)
     assert not solved["public_points"]
     said = veil("advise", model, "--distortion", "zero-one").stdout
-    assert "level named" in said and "wrong in" in said and "% off" not in said
+    assert "level identified" in said and "wrong in" in said and "% off" not in said
 
 
 @pytest.mark.slow
@@ -88,6 +93,40 @@ def test_around_a_clock_no_limit_is_searched_for(tmp_path, monkeypatch):
     assert len(rows) >= 2 and [r["felt"] for r in rows] == sorted((r["felt"] for r in rows), reverse=True)
     for row in rows:
         assert row["limit"] == rounded(row["felt"], "kWh") and f"--avg {row['limit']}" in row["command"]
+
+
+def test_releases_never_make_an_adversary_worse():
+    """On a chain that hardly moves a few drawn streams are mostly elsewhere: 55 % with releases, 58 % without."""
+    chain = vs.MarkovChain([[0.995, 0.003, 0.002], [0.006, 0.99, 0.004], [0.006, 0.004, 0.99]])
+    levels = vs.StateSpace("bins", np.array([[0.0], [1.0], [2.0]]), ("a", "b", "c"), "kWh", np.array([0.5, 1.5]))
+    file = vs.Artefact(None, None, levels, chain)
+    for seed in range(6):
+        rows = vs.advise(file, seed=seed)
+        assert all(r.hit_rate >= r.hit_rate_blind for r in rows)
+        assert rows[0].hit_rate < rows[-1].hit_rate
+
+
+def test_how_often_an_adversary_is_right_has_a_closed_form_without_a_past():
+    p = np.array([0.5, 0.3, 0.2])
+    a = np.array([[0.8, 0.1, 0.1], [0.3, 0.6, 0.1], [0.1, 0.2, 0.7]])
+    found, spread = identified(vs.MarkovChain(np.tile(p, (3, 1))), vs.Controller.of_table(a))
+    exact = (p[:, None] * a).max(0).sum()
+    assert abs(found - exact) < 5 * spread and 0 < spread < 0.002
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "states", "seconds"), [(8, 64, 5), (24, 545, 10)])
+def test_advice_is_quick(width, states, seconds):
+    """CPU seconds: 69 states took 33, and 545 more than 500."""
+    rng = np.random.default_rng(0)
+    walk = np.cumsum(rng.integers(-1, 2, (6000, 2)), 0)
+    around = np.abs((walk + width) % (2 * width) - width) % width + rng.uniform(0.2, 0.8, walk.shape)
+    places = [40, 116] + [0.0045, 0.006] * around
+    model = vs.fit(from_arrays(300.0 * np.arange(len(walk)), places, "km"), grid_m=500, cycle="none")
+    assert len(model.states) >= states
+    start = time.process_time()
+    rows = vs.advise(model)
+    assert len(rows) >= 3 and time.process_time() - start < seconds
 
 
 def test_felt_has_as_many_digits_as_limits():

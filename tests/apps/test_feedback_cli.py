@@ -102,7 +102,7 @@ def test_no_ceiling_is_passed_and_what_did_not_look_is_said(made):
         (["--lambda", "5", "--feedback", "day"], "mean limit"),
         (["--avg", "0.08kWh", "--feedback", "1min"], "shorter than a step of 30 min"),
         (["--avg", "0.08kWh", "--feedback", "often"], "--feedback"),
-        (["--avg", "0.001kWh", "--feedback", "day"], "no release has a mean distortion below 0.0"),
+        (["--avg", "0.001kWh", "--feedback", "day"], "no release has a mean error below 0.0"),
     ],
 )
 def test_what_cannot_be_kept_is_one_line(made, flags, says):

@@ -19,7 +19,7 @@ OPTIONS = {o for verb in typer.main.get_command(app).commands.values() for p in 
     ("line", "said"),
     [
         ("`min_samples` must be at least 1, found 0", "--min-samples must be at least 1, found 0"),
-        ("give one of `weight`, `at_most`", "give one of --lambda, --max"),
+        ("give one of `weight`, `max`", "give one of --weight, --max"),
         ("read with `gaps='bridge'` or `eps=50`", "read with --gaps bridge or --eps 50"),
         ("`columns='time=COLUMN'` names it", "--columns time=COLUMN names it"),
         ("(`force=True` to do it anyway)", "(--force to do it anyway)"),

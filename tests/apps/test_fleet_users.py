@@ -1,14 +1,20 @@
 """Who is who in the sources of a fleet, and what limits say of everybody."""
 
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import veilstream as vs
 from fleetkit import PLT, QUICK, meter_table, plt_user
 from veilstream.apps.fleet import folder as disk
-from veilstream.apps.fleet.run import run_fleet
+from veilstream.apps.fleet.run import Plan, run_fleet
 from veilstream.apps.fleet.settings import Settings
 from veilstream.apps.fleet.users import read_users
+from veilstream.artefact import load
+from veilstream.data.fitting import FitOptions
+from veilstream.data.sources import read
 from veilstream.errors import InputError
 
 
@@ -83,3 +89,42 @@ def test_limits_per_unit_and_as_a_share():
         Settings(avg=("1km",), budget=0.1)
     with pytest.raises(InputError, match="a share is for `avg`"):
         Settings(at_most=("10%",))
+
+
+# --- totals ----------------------------------------------------------------------------------------------
+
+
+def test_energy_adds_up_unless_told_and_a_power_does_not():
+    assert Settings().adds_up("kWh") and Settings().adds_up("Wh")
+    assert not Settings().adds_up("kW") and not Settings().adds_up("km") and not Settings().adds_up("")
+    assert Settings(keep_total=True).adds_up("") and not Settings(keep_total=False).adds_up("kWh")
+    assert not Settings(avg=("1kWh",), feedback="day").adds_up("kWh")
+    with pytest.raises(InputError, match="`keep_total` and `feedback` cannot be had together"):
+        Settings(avg=("1kWh",), feedback="day", keep_total=True)
+
+
+@pytest.mark.slow
+def test_what_a_fleet_releases_adds_up_to_what_it_read(tmp_path):
+    table = meter_table(tmp_path / "m.csv", {"MAC1": 2000, "MAC2": 2000})
+    quick = Settings(window=1, points=2, certify_s=0.0, audit=False)
+    plan = Plan(fit=FitOptions(n_states=4), settings=quick, reading={"unit": "kWh"})
+    kept = run_fleet([table], tmp_path / "kept", plan)
+    plain = run_fleet([table], tmp_path / "plain", replace(plan, settings=replace(quick, keep_total=False)))
+    readings = read([table], unit="kWh")
+    for row, without in zip(kept.rows, plain.rows, strict=True):
+        assert without["total"] is None and abs(row["total"]["off"]) < 1e-3 < abs(row["total"]["off_without"])
+        policy = load(tmp_path / "kept" / "users" / row["user"] / "policy.veil")
+        own = readings.only(row["user"])
+        x = policy.states.encode(own.frame["value"].to_numpy())
+        shown = vs.release_many(policy.policy, np.tile(x, (60, 1)), policy.problem, seed=0).y
+        off = policy.points.coordinates[shown, 0].sum(1) / own.frame["value"].sum() - 1
+        assert abs(off.mean()) < 4 * off.std() / np.sqrt(60) + 2e-3
+
+
+def test_the_default_limit_is_one_that_can_be_kept_and_one_that_was_asked_for_is_as_asked():
+    assert Settings().constraint("kWh", 0.0135, 0.0038).limit == pytest.approx(0.0038 + 0.25 * (0.0135 - 0.0038))
+    assert Settings().constraint("kWh", 0.0135, 0.001).limit == pytest.approx(0.25 * 0.0135)
+    assert Settings(avg=("25%",)).constraint("kWh", 0.0135, 0.0038).limit == pytest.approx(0.25 * 0.0135)
+    for bad, says in (("150%", "a share must be from 0% to 100%"), ("0.1", "'0.1' has no unit; write 0.1kWh or 0.1Wh")):
+        with pytest.raises(InputError, match=says):
+            Settings(avg=(bad,)).constraint("kWh", 0.0135)

@@ -18,7 +18,7 @@ import numpy as np
 from veilstream.audit.traces import Ints, Traces
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array
-from veilstream.core.meter import Follower
+from veilstream.core.meter import ByParts, Follower, Listener
 from veilstream.core.policy import Policy
 from veilstream.core.release import Mechanism
 from veilstream.errors import ImpossibleObservation
@@ -53,17 +53,23 @@ def _infer(chain: MarkovChain, policy: Policy, traces: Traces, view: Ints | None
     prior = np.zeros((*traces.y.shape, len(chain)))
     likelihood = np.zeros_like(prior)  # a_t(y_t | z) of the adversary's states
     true = np.ones(traces.y.shape)  # a_t(y_t | z_t)
-    follower = Follower(chain, view)
-    mechanism = Mechanism(policy, meter=follower)
+    # a column of each channel is enough where the policy can give it: the whole is |Y| times as much work
+    parts = ByParts(policy) if view is None and policy.by_parts else None
+    follower = Listener(chain, view, parts) if parts else Follower(chain, view)
+    mechanism = Mechanism(policy, meter=follower, sighted=parts is not None)
     s = traces.start(mechanism)
     for t in range(traces.y.shape[1]):
         n = traces.active(t)
         s, y = s[:n], traces.y[:n, t]
         now = mechanism.look(s)
         prior[:n, t] = s.belief
-        likelihood[:n, t] = follower.seen(now.channel)[np.arange(n), :, y]
-        assert now.channel is not None
-        true[:n, t] = now.channel[np.arange(n), traces.z[:n, t], y]
+        if mechanism.channels is not None:
+            likelihood[:n, t] = mechanism.channels.column(s.memory, y)
+            true[:n, t] = likelihood[np.arange(n), t, traces.z[:n, t]]
+        else:
+            assert now.channel is not None
+            likelihood[:n, t] = follower.seen(now.channel)[np.arange(n), :, y]
+            true[:n, t] = now.channel[np.arange(n), traces.z[:n, t], y]
         s = mechanism.after(s, now, y)
     post = prior * likelihood
     p_y = post.sum(-1)  # of the release seen; 0 beyond a stream's end

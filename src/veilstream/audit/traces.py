@@ -104,7 +104,7 @@ def release(
     y = np.zeros_like(z)
     steps = np.zeros(len(paths), np.int64) if first is None else np.asarray(first, np.int64)
     traces = Traces(z, y, lengths, origin, steps[origin] + later)
-    mechanism = Mechanism(policy, meter=Unmetered())
+    mechanism = Mechanism(policy, meter=Unmetered(), sighted=True)
     s = traces.start(mechanism)
     for t in range(z.shape[1]):
         n = traces.active(t)

@@ -197,7 +197,14 @@ class Course:
         """Traces or weeks."""
         return 0 if self.units is None else len(np.unique(np.concatenate(self.units)))
 
-    def leakage(self, policy: Policy, chain: MarkovChain, draws: int = DRAWS, beside: Array | None = None) -> OnCourse:
+    def leakage(
+        self,
+        policy: Policy,
+        chain: MarkovChain,
+        draws: int = DRAWS,
+        beside: Array | None = None,
+        least: int = LEAST_COPIES,
+    ) -> OnCourse:
         """Bits per step for these very streams, whatever their law: the adversary's model is the chain.
 
         beside: |Z| x |Y| distances to be told too, in a third row of `each`; moves follow what is felt.
@@ -207,7 +214,7 @@ class Course:
         table, parts = policy.table(), ByParts(policy) if policy.by_parts else None
         channels = parts if table is None else Channels(table)
         meter = Listener(chain, channels=channels) if chain.order == 1 else HistoryMeter.of(chain, Listener)
-        found = self.run(policy, meter, draws=draws, beside=beside)
+        found = self.run(policy, meter, draws=draws, beside=beside, least=least)
         if policy.moves_by is None:
             return found
         return replace(found, charged=self.run(policy, Mechanism(policy).meter, draws=draws).charged)
@@ -237,10 +244,16 @@ class Course:
         return min(total / self.steps, float(np.log2(chain.n_symbols)))
 
     def run(
-        self, policy: Policy, meter: Meter, seed: int = 0, draws: int = DRAWS, beside: Array | None = None
+        self,
+        policy: Policy,
+        meter: Meter,
+        seed: int = 0,
+        draws: int = DRAWS,
+        beside: Array | None = None,
+        least: int = LEAST_COPIES,
     ) -> OnCourse:
-        """Every stream released several times, memory and belief going on over gaps."""
-        copies = int(np.clip(draws // max(self.steps, 1), LEAST_COPIES, MOST_COPIES))
+        """Every stream released several times (`least` at least), memory and belief going on over gaps."""
+        copies = int(np.clip(draws // max(self.steps, 1), least, MOST_COPIES))
         mechanism = Mechanism(policy, meter=meter, sighted=True)
         channels, rng, rule = mechanism.channels, np.random.default_rng(seed), policy.moves_by
         totals, charged, each = np.zeros((2 if beside is None else 3, copies)), 0.0, list[Array]()

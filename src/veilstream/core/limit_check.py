@@ -61,7 +61,7 @@ class LimitCheck:
     @property
     def flag(self) -> str:
         """What it was asked with."""
-        return "`at_most`" if self.every_step else "`budget`" if self.unit == BITS else "`avg`"
+        return "`max`" if self.every_step else "`budget`" if self.unit == BITS else "`avg`"
 
     @property
     def words(self) -> str:

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilstream.core.chain import MarkovChain
 from veilstream.core.information import Array, dot, xlog2
-from veilstream.errors import ImpossibleObservation, InputError
+from veilstream.errors import ImpossibleObservation, Infeasible, InputError
 
 # --- the Bayes step --------------------------------------------------------------------------------------
 
@@ -137,6 +137,9 @@ class Average:
         return f"average <= {self.limit:g} {unit}".rstrip()
 
 
+MANY = 8  # limits that are not told one by one
+
+
 @dataclass(frozen=True)
 class Instantaneous:
     """Distortion at most `limit` at every step; one number, or one per true symbol.
@@ -160,6 +163,9 @@ class Instantaneous:
     def told(self, unit: str = "") -> str:
         """In words, with the unit of the distortion."""
         limits = self.limit if isinstance(self.limit, tuple) else (self.limit,)
+        if len(limits) > MANY:  # of a person's states: how many have each
+            each = [f"{v:g} {unit}".rstrip() + f" ({limits.count(v)})" for v in dict.fromkeys(limits)]
+            return f"at every step <= {', '.join(each)} of {len(limits)} states"
         return f"at every step <= {', '.join(f'{v:g}' for v in limits)} {unit}".rstrip()
 
 
@@ -260,9 +266,11 @@ class Problem:
             raise InputError(f"state {x} may show nothing: every release is forbidden for it")
         unserved = np.flatnonzero(~self.allowed.any(1))
         if unserved.size:
-            raise InputError(
+            least = self._limited[unserved].min(1)
+            raise Infeasible(
                 f"infeasible limit: state {self.chain.symbols[unserved[0]]} has no release within it "
-                f"(its nearest is at {self._limited[unserved[0]].min():g}); raise the limit to at least that"
+                f"(its nearest is at {least[0]:g})",
+                f"raise the limit to at least {least.max():.4g}",
             )
 
     def _matrix(self, values: Array, what: str) -> Array:

@@ -95,7 +95,7 @@ class Mechanism:
                 self.channels = found if possible else None
             elif found is not None and self.positive:
                 self.channels, self.drawn = found, cumulative_rows(found.table, found.table[:, 0])
-        elif sighted and self.table is None and policy.by_parts and isinstance(self.meter, Unmetered):
+        elif sighted and self.safe is None and policy.by_parts and type(self.meter) is Unmetered:
             self.channels = ByParts(policy)
         self.true_states = TrueStates.plain(policy.n_states) if chain is None else TrueStates.of(chain)
         self.open = np.ones(policy.n_outputs, bool) if problem is None else problem.allowed.all(0)

@@ -78,7 +78,12 @@ def newest_symbol_chain(chain: MarkovChain) -> tuple[NDArray[np.float64], NDArra
 
 def commonest(chain: MarkovChain) -> NDArray[np.int64]:
     """The commonest symbol: of all steps, or at each step of a round of a public clock."""
+    return np.asarray(symbol_laws(chain).argmax(1))
+
+
+def symbol_laws(chain: MarkovChain) -> NDArray[np.float64]:
+    """How often each symbol is met: over all steps, or at each step of a round of a public clock; rows are laws."""
     member = np.zeros((len(chain), chain.n_symbols))
     member[np.arange(len(chain)), chain.symbols] = 1
     laws = [chain.stationary] if chain.phases == 1 else [chain.at(phase).initial for phase in chain.around]
-    return np.array([(law @ member).argmax() for law in laws])
+    return np.array([law @ member for law in laws])

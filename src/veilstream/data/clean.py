@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 MAX_ROUNDS = 10
 
 
-def clean(readings: Readings, max_speed_kmh: float) -> Readings:
-    """Sorted, one reading per stream and time, no spikes."""
+def clean(readings: Readings, max_speed_kmh: float, trip_gap_s: float | None = None) -> Readings:
+    """Sorted, one reading per stream and time, no spikes; cut into `trips` where their gap is told."""
     readings = _in_order(readings)
+    readings = readings if trip_gap_s is None else trips(readings, trip_gap_s)
     return _drop_spikes(readings, max_speed_kmh) if readings.kind == "position" else readings
 
 
@@ -45,6 +46,20 @@ def _in_order(readings: Readings) -> Readings:
             "duplicate time", frame.height - unique.height, "readings at a time already taken in their stream, dropped"
         )
     return readings.with_frame(unique)
+
+
+def trips(readings: Readings, gap_s: float) -> Readings:
+    """Traces by time, whatever files or segments the readings came in: one a stream, and of positions a new one
+    where none came for longer than this. Where a column tells traces apart, or times are step numbers, they stay."""
+    import polars as pl
+
+    if readings.traced or readings.stepped:
+        return readings
+    frame = readings.frame.sort("stream", "t", maintain_order=True)
+    new = pl.col("stream").ne_missing(pl.col("stream").shift())
+    if readings.kind == "position":
+        new |= pl.col("t").diff() > round(gap_s * MICROSECONDS)
+    return readings.with_frame(frame.with_columns((new.fill_null(True).cum_sum() - 1).cast(pl.UInt32).alias("trace")))
 
 
 def _drop_spikes(readings: Readings, max_speed_kmh: float) -> Readings:

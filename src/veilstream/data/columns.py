@@ -10,6 +10,7 @@ from veilstream.errors import InputError
 
 LONGEST = 40  # characters of a file in an error line
 LONGEST_NAME = 200  # of a column that is looked at
+EVERY = "*"  # as a value: every column that is nothing else is one, of a stream of its own
 NONE = "-"  # as a column: there is none, whatever the names look like
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -160,6 +161,8 @@ def parse_columns(text: str | None) -> dict[str, str]:
 def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> Layout:
     """The layout of a table with these column names; what `columns` says wins."""
     shown = listing(header)
+    every = columns.get("value") == EVERY and EVERY not in header
+    columns = {role: column for role, column in columns.items() if not (every and role == "value")}
     absent = {role for role, column in columns.items() if column == NONE and column not in header}
     columns = {role: column for role, column in columns.items() if role not in absent}
     for role, column in columns.items():
@@ -181,7 +184,9 @@ def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> L
     if half and ("lat" in columns or "lon" in columns or "value" not in found):
         missing = "lon" if "lat" in found else "lat"
         raise InputError(f"{where}: no {missing} column among {shown}; name it with `columns='{missing}=COLUMN'`")
-    if "value" not in found:
+    if every:
+        found.pop("value", None)
+    elif "value" not in found:
         united = [c for c in free if guess_unit(c)]
         named = [c for c in free if len(free) == 1 and _plain(c) in NAMED]
         if len(united or named) == 1:
@@ -196,6 +201,11 @@ def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> L
             "`columns='value=COLUMN'`"
         )
     if "stream" not in found:
+        if not (len(wide) == 1 or every or _alike(wide)):
+            raise InputError(
+                f"{where}: is each of {listing(list(wide))} a stream of its own, or which is the value? say "
+                f"`columns='value=*'` for the first, `columns='value={listing([wide[0]])}'` for one"
+            )
         return Layout(time=found["time"], trace=found.get("trace"), wide=wide)
     if len(wide) > 1:
         raise InputError(f"{where}: which of {listing(list(wide))} is the value? name it with `columns='value=COLUMN'`")
@@ -242,6 +252,13 @@ def guess_unit(column: str) -> str:
     """ "KWH/hh (per half hour)" -> "kWh"; "" if the name says nothing."""
     match = _UNIT.search(column) if len(column) <= LONGEST_NAME else None
     return _UNIT_NAMES[match[1].lower()] if match else ""
+
+
+def _alike(names: Iterable[str]) -> bool:
+    """Whether names differ by a number (MAC000003, meter 2), or all have a unit: a column for each of many streams."""
+    names = list(names)
+    stems = {re.sub(r"\d+", "0", name) for name in names}
+    return (len(stems) == 1 and "0" in stems.pop()) or all(map(guess_unit, names))
 
 
 def listing(header: list[str], most: int = 8) -> str:

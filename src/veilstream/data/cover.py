@@ -3,13 +3,16 @@
 A reading farther than the resolution from every stop belongs to a cell of a grid with a public origin (latitude and
 longitude 0). A cell that holds fewer than `least` of them joins its neighbours in a cell twice as wide, and so on; what
 is left in the end goes to the nearest state, as every reading does. `least` is the largest number, up to what makes a
-stop, with which a stated share of all readings is within the resolution of its state: the fewest states, so that a
-chain can be learned.
+stop, with which a stated share of all readings is within the resolution of its state, their mean well within it, and
+none farther than twice: the fewest states, so that a chain can be learned. Where readings hover about stops and even
+every cell is too few, they begin nearer to stops and are narrower.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +24,9 @@ from veilstream.units import counted
 
 RESOLUTION_M = 1000.0
 SHARE = 0.95  # of readings within the resolution of their state
+MEAN = 0.35  # of the resolution: from a reading to its state, so that a limit of half the resolution can be kept
+FARTHEST = 2.0  # the same, of any reading: a limit at every step is about these
+NARROWER = 0.75, 4  # factor, and times at most
 LEAST = tuple(int(k * 2**j) for j in range(12) for k in (2, 3))  # readings a cell may be asked to hold, 1 besides
 MOST = 1024  # states, where cells can be made larger
 WIDEST_M = 4e7
@@ -38,39 +44,61 @@ def stops_and_cells(
     """Stops as `find_stops` finds them (here one or none will do) and cells; stops alone where no reading is far."""
     labels, eps_m, note = stop_labels(points, eps_m, min_samples, n_stops)
     places = stop_places(points, labels)
-    away = points[_away_m(points, places) > resolution_m]
-    radius = f"{resolution_m:g} m"
+    at_stop, radius = _away_m(points, places), f"{resolution_m:g} m"
+    for part in (NARROWER[0] ** k for k in range(NARROWER[1] + 1)):
+        beside = _Beside(points, places, at_stop, resolution_m, part * resolution_m, part * cells_m)
+        if beside.covers(1):
+            break
+    away, cells_m = beside.away, beside.cells_m
     if not len(away):
-        note += f"; every reading within {radius} of a stop"
+        note += f"; every reading within {beside.radius_m:g} m of a stop"
         return stops_of(points, labels, eps_m, note, min_samples)
-    sample = away[:: -(-len(away) // SAMPLE)]
-
-    def covers(least: int) -> bool:
-        far = (_away_m(sample, _states(places, away, cells_m, least)) > resolution_m).mean()
-        return float(far) * len(away) <= (1 - SHARE) * len(points)
-
     ladder = (1, *(k for k in LEAST if k <= len(away)))
-    few = bisect_left(ladder, True, key=lambda k: len(_states(places, away, cells_m, k)) <= MOST)
-    near = bisect_left(ladder, True, key=lambda k: k > min_samples or not covers(k)) - 1
+    few = bisect_left(ladder, True, key=lambda k: len(beside.states(k)) <= MOST)
+    near = bisect_left(ladder, True, key=lambda k: k > min_samples or not beside.covers(k)) - 1
     least = ladder[min(max(few, near), len(ladder) - 1)]
-    states = _states(places, away, cells_m, least)
+    states = beside.states(least)
     number = np.arange(len(states))
     states = states[(number < len(places)) | np.isin(number, _space(states, len(places)).encode(away))]
     n_cells = len(states) - len(places)
     stops, wide = counted(len(places), "stop"), counted(n_cells, "cell")
     if len(states) < 2:
         raise InputError(f"{stops} and {wide} of {cells_m:g} m found; a chain needs 2 states: make `cells_m` smaller")
-    share = float((_away_m(points, states) <= resolution_m).mean())
+    far = _away_m(points, states)
     note += (
-        f"; {stops}, and {wide} for the {counted(len(away), 'reading')} farther than {radius} from every "
-        f"stop: {cells_m:g} m wide, wider where one would hold fewer than {least} readings (as many as leave "
-        f"{SHARE:.0%} of readings within {radius} of their state: {share:.1%} are)"
+        f"; {stops}, and {wide} for the {counted(len(away), 'reading')} farther than {beside.radius_m:g} m from every "
+        f"stop: {cells_m:g} m wide{'' if least == 1 else f', wider where one would hold fewer than {least} readings'} "
+        f"(so that {SHARE:.0%} of readings are within {radius} of their state, {MEAN * resolution_m:g} m in the mean: "
+        f"{float((far <= resolution_m).mean()):.1%} are, {float(far.mean()):.0f} m)"
     )
     return Stops(_space(states, len(places)), labels, eps_m, note)
 
 
-def _states(places: NDArray[np.float64], away: NDArray[np.float64], cells_m: float, least: int) -> NDArray[np.float64]:
-    return np.concatenate([places, cells(away, cells_m, least)])
+@dataclass(frozen=True, eq=False)
+class _Beside:
+    """Stops, and cells for the readings farther than a radius from every one of them."""
+
+    points: NDArray[np.float64]
+    places: NDArray[np.float64]
+    at_stop: NDArray[np.float64]  # metres from each reading to the nearest stop
+    resolution_m: float
+    radius_m: float
+    cells_m: float
+
+    @cached_property
+    def away(self) -> NDArray[np.float64]:
+        return self.points[self.at_stop > self.radius_m]
+
+    def states(self, least: int) -> NDArray[np.float64]:
+        return np.concatenate([self.places, cells(self.away, self.cells_m, least)])
+
+    def covers(self, least: int) -> bool:
+        """Whether readings are as near to their state as is asked, where a cell holds at least so many."""
+        sample, n = self.away[:: -(-len(self.away) // SAMPLE) or 1], len(self.points)
+        far = _away_m(sample, self.states(least)) if len(sample) else np.zeros(1)
+        mean = (float(self.at_stop[self.at_stop <= self.radius_m].sum()) + float(far.mean()) * len(self.away)) / n
+        few = float((far > self.resolution_m).mean()) * len(self.away) <= (1 - SHARE) * n
+        return few and mean <= MEAN * self.resolution_m and float(far.max()) <= FARTHEST * self.resolution_m
 
 
 def cells(points: NDArray[np.float64], cells_m: float, least: int) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from veilstream.core.chain import SMOOTHING
 from veilstream.data.like import READING
 from veilstream.errors import InputError
-from veilstream.shown import Progress, watching
+from veilstream.shown import Progress, caution, watching
 
 if TYPE_CHECKING:
     from veilstream.data.model import FittedModel
@@ -64,7 +64,7 @@ def fit(
         >>> lat, lon = person.points.T
         >>> model = vs.fit({"time": person.t_s, "lat": lat, "lon": lon})
         >>> model
-        <FittedModel stream: 8 stops and cells, steps of 5 min, order 1, 0.27 bits per step>
+        <FittedModel stream: 9 stops and cells, steps of 5 min, order 1, 0.29 bits per step>
         >>> solution = vs.solve(model, avg="500m")     # and on: vs.audit, vs.report, vs.release
         >>> round(solution.record.felt, 2)
         0.5
@@ -154,4 +154,5 @@ def fit(
     told = dict(zip(READING, (as_text(columns), tz, time_format, unit), strict=True))
     with watching("fitting", progress) as tell:
         model = fit_model(readings, options, progress=tell or (lambda done, what: None))
+    caution(model.notes)
     return replace(model, reading={k: v for k, v in told.items() if v})

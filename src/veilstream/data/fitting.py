@@ -79,13 +79,14 @@ def fit_model(
     """
     if readings.stepped and options.recording.period_s not in (None, 1.0):
         raise InputError(f"{readings.where}: its times are step numbers, so there is no `period_s` to choose")
-    traces, points = readings.n_traces, readings.frame.height
+    points = readings.frame.height
     streams = readings.frame["stream"].n_unique()
     if points < 2 and prior is None:
         raise InputError(f"{readings.where}: one point only; a chain needs at least two consecutive steps")
     progress(0.0, "steps")
     readings, whole, recording = to_steps(readings, options.recording)
-    account, length = readings.account, format_duration(recording.step_s)
+    account, length, traces = readings.account, format_duration(recording.step_s), readings.n_traces
+    account.add("traces", traces, _cut_by(readings, recording))
     cut = split(whole, recording, options.hold_out)
     steps, readings = whole.keep(~cut.later), earlier(readings, whole, cut, recording)
     account.add("held out", int(cut.later.sum()), cut.told)
@@ -142,6 +143,16 @@ def fit_model(
         options.seed,
         readings.sha256,
     )
+
+
+def _cut_by(readings: Readings, recording: Recording) -> str:
+    """What makes a trace."""
+    if readings.traced:
+        return "as a column tells them apart"
+    if readings.stepped or recording.gaps != "split":
+        return "as the files have them"
+    longest = format_duration(max(recording.max_gap_s or 0.0, DEFAULT_MAX_GAP_S))
+    return f"cut where no reading came for {longest}" if readings.kind == "position" else "one a stream"
 
 
 def _name(readings: Readings) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from veilstream.core.problem import Average, Both, Budget, Constraint, Instantaneous
+from veilstream.data.finer import unknown_state
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
-from veilstream.units import parse_quantity
+from veilstream.units import SMALLER, parse_quantity
 
 Quantity = str | float | None  # with a unit, or in the unit of the distortion
 
@@ -20,14 +21,14 @@ def quantile_of(text: Quantity) -> tuple[Quantity, float]:
     except ValueError:
         part = 0.0
     if not share.endswith("%") or not 0 < part <= 1:
-        raise InputError(f"`at_most`: {share!r} is no share of the readings; write it like 500m@99%")
+        raise InputError(f"`max`: {share!r} is no share of the readings; write it like 500m@99%")
     return limit, part
 
 
 def constraint_of(
-    model: Utility, avg: Quantity, at_most: Quantity, weight: float | None, budget: float | None
+    model: Utility, avg: Quantity, most: Quantity, weight: float | None, budget: float | None, command: str = ""
 ) -> Constraint:
-    """`avg`, `weight` or `budget`, alone or with `at_most`."""
+    """`avg`, `weight` or `budget`, alone or with `max`. command: that made the model."""
     given = [name for name, v in (("`avg`", avg), ("`weight`", weight), ("`budget`", budget)) if v is not None]
     if len(given) > 1:
         raise InputError(f"give one of {', '.join(given)}, not several")
@@ -38,39 +39,55 @@ def constraint_of(
         average = Average(weight=weight)
     elif budget is not None:
         average = Budget(budget)
-    if at_most is None:
+    if most is None:
         if average is None:
             one = f"1{model.unit}"
             raise InputError(
                 f"say how much utility is needed: `avg='25%'` of what revealing nothing costs, `avg='{one}'`, "
-                f"`at_most='{one}'`, `weight=1.0` or `budget=0.1`"
+                f"`max='{one}'`, `weight=1.0` or `budget=0.1`"
             )
         return average
-    limit = Instantaneous(limits(model, at_most))
+    limit = Instantaneous(limits(model, most, command))
     return limit if average is None else Both(average, limit)
 
 
 def mean_limit(model: Utility, text: str | float) -> float:
     """2km, or 25%: of what revealing nothing costs."""
-    if isinstance(text, str) and text.strip().endswith("%") and model.unit != "%":
-        return parse_quantity(text.strip().removesuffix("%"), "", "`avg`") / 100 * model.blind
-    return parse_quantity(text, model.unit, "`avg`")
+    if not isinstance(text, str) or not text.strip().endswith("%"):
+        return quantity(text, model.unit, "`avg`")
+    share = parse_quantity(text.strip().removesuffix("%"), "", "`avg`")
+    if not 0 <= share <= 100:
+        of = "the steps" if model.unit == "%" else "what revealing nothing costs"
+        raise InputError(f"`avg` {text!r} must be from 0% to 100% of {of}")
+    return share if model.unit == "%" else share / 100 * model.blind
 
 
-def limits(model: Utility, text: str | float) -> float | tuple[float, ...]:
+def quantity(text: str | float, unit: str, what: str) -> float:
+    """A number in this unit: a text says which it has, where there is one."""
+    if isinstance(text, str) and unit and (bare := text.strip()) and not bare[-1].isalpha() and bare[-1] not in "²%":
+        raise InputError(f"{what} {bare!r} has no unit; write {bare}{unit}{_smaller(bare, unit)}")
+    return parse_quantity(text, unit, what)
+
+
+def _smaller(number: str, unit: str) -> str:
+    """What else a bare number may have meant."""
+    return f" or {number}{SMALLER[unit]}" if unit in SMALLER else ""
+
+
+def limits(model: Utility, text: str | float, command: str = "") -> float | tuple[float, ...]:
     """One limit for all, or name=limit pairs with * for the rest: home=5km,*=500m."""
     if not isinstance(text, str) or "=" not in text:
-        return parse_quantity(text, model.unit, "`at_most`")
+        return quantity(text, model.unit, "`max`")
     by_name: dict[str, float] = {}
     for part in text.split(","):
         given, _, value = part.partition("=")
         name = _as_shown(given.strip(), model.names)
         if name not in (*model.names, "*"):
-            raise InputError(f"`at_most` names the unknown state {name!r}; states: {', '.join(model.names)}, or *")
-        by_name[name] = parse_quantity(value, model.unit, f"`at_most` {name}")
+            raise unknown_state(name, model, command)
+        by_name[name] = quantity(value, model.unit, f"`max` {name}")
     missing = [n for n in model.names if n not in by_name and "*" not in by_name]
     if missing:
-        raise InputError(f"`at_most` says nothing about {missing[0]!r}; add it, or *=LIMIT for the rest")
+        raise InputError(f"`max` says nothing about {missing[0]!r}; add it, or *=LIMIT for the rest")
     return tuple(by_name.get(n, by_name.get("*", 0.0)) for n in model.names)
 
 

@@ -57,6 +57,7 @@ class Readings:
     files    the files read, for error messages and the data hash
     bad_streams  whose rows could not be read and were dropped, where a key tells
     iso      whether times were written as dates, not as numbers
+    traced   whether a column of the data tells traces apart; else trips are cut by time
     """
 
     frame: pl.DataFrame
@@ -69,6 +70,7 @@ class Readings:
     sha256: str = ""
     bad_streams: tuple[str, ...] = ()
     iso: bool = True
+    traced: bool = False
     names: tuple[str, ...] = ()
 
     @property

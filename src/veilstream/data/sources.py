@@ -193,7 +193,9 @@ def joined(files: Sequence[File], unit: str | None, sha256: str) -> Readings:
     names = tuple(file.name for file in files)
     iso = files[0].table.iso
     known = tuple(dict.fromkeys(n for file in files for n in file.table.names.values()))
-    readings = Readings(frame, streams, kind, unit, Account(), files[0].table.stepped, names, sha256, bad, iso, known)
+    traced = all(file.table.traced for file in files)
+    stepped = files[0].table.stepped
+    readings = Readings(frame, streams, kind, unit, Account(), stepped, names, sha256, bad, iso, traced, known)
     _account(readings, [file.table for file in files])
     return readings
 
@@ -245,7 +247,7 @@ def _account(readings: Readings, tables: list[Table]) -> None:
     missing, bad = sum(t.missing for t in tables), sum(t.bad for t in tables)
     account = readings.account
     total = readings.frame.height + missing + bad
-    sizes = {"file": len(tables), "stream": len(readings.streams), "trace": readings.n_traces}
+    sizes = {"file": len(tables), "stream": len(readings.streams)}
     found = ", ".join(counted(n, what) for what, n in sizes.items())
     account.add("read", total, f"readings in {found}")
     if bad:

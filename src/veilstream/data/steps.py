@@ -39,7 +39,8 @@ class Steps:
 
 def to_steps(readings: Readings, recording: Recording) -> tuple[Readings, Steps, Recording]:
     """Cleaned readings, their steps, and the recording with the defaults for this kind of data."""
-    readings = clean(readings, recording.max_speed_kmh)
+    gap_s = max(recording.max_gap_s or 0.0, recording.period_s or 0.0, DEFAULT_MAX_GAP_S)
+    readings = clean(readings, recording.max_speed_kmh, gap_s if recording.gaps == "split" else None)
     recording = resolve(recording, readings)
     return readings, resample(readings, recording), recording
 
@@ -130,11 +131,10 @@ def make_runs(steps: Steps, symbols: NDArray[np.int64], recording: Recording, ac
     """Cut the traces at gaps and fill or close what is left; a gap that is not told is any missing step."""
     if not len(steps):
         return Runs([], np.zeros(0, int), steps, np.zeros(0, np.int64))
-    same = steps.trace[1:] == steps.trace[:-1]
     apart = np.diff(steps.step)
     longest = (recording.max_gap_s or recording.step_s) * (1 + 1e-9)
-    far = same & (apart * recording.step_s > longest) & (recording.gaps == "split")
-    inside = same & ~far
+    far = (steps.stream[1:] == steps.stream[:-1]) & (apart * recording.step_s > longest) & (recording.gaps == "split")
+    inside = (steps.trace[1:] == steps.trace[:-1]) & ~far
     missing = int((apart[inside] - 1).sum())
     repeat = np.ones(len(steps), np.int64)
     if recording.holds:

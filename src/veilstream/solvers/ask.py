@@ -8,14 +8,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from veilstream.artefact import Artefact, is_guess, load, provenance
 from veilstream.core.builtin import builtin_problem
-from veilstream.core.problem import Average, Problem
+from veilstream.core.problem import Average, Both, Instantaneous, Problem
+from veilstream.data.finer import finer_fit
 from veilstream.data.limits import Quantity, constraint_of, quantile_of
 from veilstream.data.recording import Recording
 from veilstream.data.utility import Utility
-from veilstream.errors import InputError
-from veilstream.shown import Progress, watching
+from veilstream.errors import Infeasible, InputError
+from veilstream.shown import Progress, caution, watching
 from veilstream.solvers import curve as curve_of
 from veilstream.solvers import solve as solve_problem
 from veilstream.solvers.comfort import about_forbidden, about_later, about_limit, honest, quantile_in
@@ -47,7 +50,7 @@ def solve(
     progress: Progress | bool | None = None,
     *,
     avg: Quantity = None,
-    at_most: Quantity = None,
+    max: Quantity = None,
     weight: float | None = None,
     budget: float | None = None,
     feedback: str | int | None = None,
@@ -63,7 +66,7 @@ def solve(
     Of a model (what `fit` gives, a model file, "builtin:grid4x4-q2") with a limit:
 
         avg         mean distance at most: "500m", 0.5 (in the model's unit), "25%" of what revealing nothing costs
-        at_most     at every step: "5km", "500m@99%" of the readings, "home=5km,*=500m"
+        max         at every step: "5km", "500m@99%" of the readings, "home=5km,*=500m"
         weight      bits per unit of distance; minimises leakage + weight * distortion
         budget      bits per step at most; the distance is minimised
 
@@ -92,7 +95,7 @@ def solve(
     The `Solution` has `.leakage`, `.distortion`, `.lower_bound`, `.gap`, `.plot()` and `.save("policy.veil")`.
     """
     if isinstance(problem, Problem):
-        given = {"avg": avg, "at_most": at_most, "weight": weight, "budget": budget}
+        given = {"avg": avg, "max": max, "weight": weight, "budget": budget}
         told = [name for name, value in given.items() if value is not None]
         if told:
             raise InputError(f"a problem has its constraint already; {told[0]} is for a model")
@@ -101,12 +104,9 @@ def solve(
         options |= {"window": window, "certify": certify, "seed": seed, "feedback": feedback, "max_bits": max_bits}
         with watching("solving", progress) as tell:
             return solve_problem(problem, method or "causal-ba", progress=tell, **options)
-    limit, quantile = quantile_of(at_most)
+    limit, quantile = quantile_of(max)
     utility, model = utility_of(problem, distortion, quantile, show, pairs)
-    asked = utility.problem(constraint_of(utility, avg, limit, weight, budget))
-    mean = asked.average
-    if isinstance(mean, Average) and mean.limit is not None:
-        axis_of(mean, asked, utility.course).check(utility.unit)
+    asked = feasible(utility, model, (avg, limit, weight, budget), quantile, show)
     if method is None:  # an exact answer for a guess is not worth minutes
         guess = model is not None and is_guess(model.provenance)
         method = "held" if guess and quick(asked, feedback) else "causal-ba"
@@ -123,12 +123,46 @@ def solve(
         else:
             found = solve_total(asked, total, utility.course, tell, method=method, **options)
     found = honest(found, {} if model is None else model.provenance)
-    said = {"`avg`": avg, "`at_most`": limit}
+    said = {"`avg`": avg, "`max`": limit}
     bare = [w for k, v in said.items() if v is not None for w in about_limit(k, str(v), utility.unit, utility.blind)]
     words = {"distortion": distortion} | ({} if show is None else {"show": show})
     words |= {} if quantile == 1 else {"quantile": f"{quantile:g}"}
     found = replace(found, asked=Asked(utility, model, seed, words))
-    return replace(found, warnings=[*bare, *about_later(found), *about_forbidden(asked), *found.warnings])
+    lines = [*bare, *about_later(found), *about_forbidden(asked), *found.warnings]
+    caution(lines)
+    return replace(found, warnings=lines)
+
+
+def feasible(
+    utility: Utility,
+    model: Artefact | None,
+    limits: tuple[Quantity, Quantity, float | None, float | None],
+    quantile: float,
+    show: str | None,
+) -> Problem:
+    """The problem with its limits, or the line that says how its states become fine enough for them."""
+    command = "" if model is None else str(model.provenance.get("command", ""))
+    constraint = constraint_of(utility, *limits, command)
+    every = constraint.instantaneous if isinstance(constraint, Both) else constraint
+    at_most = np.min(every.limit) if isinstance(every, Instantaneous) else None
+    try:
+        asked = utility.problem(constraint)
+    except Infeasible as line:
+        if model is None or at_most is None:
+            raise
+        raise Infeasible(
+            line.found, finer_fit(utility, model.recording, command, float(at_most), show, quantile)
+        ) from None
+    mean = asked.average
+    if isinstance(mean, Average) and mean.limit is not None:
+        try:
+            axis_of(mean, asked, utility.course).check(utility.unit)
+        except Infeasible as line:
+            if model is None or at_most is not None:  # finer states may be too few for the other one
+                raise
+            remedy = finer_fit(utility, model.recording, command, mean.limit, show)
+            raise Infeasible(line.found, remedy) from None
+    return asked
 
 
 def quick(problem: Problem, feedback: str | int | None) -> bool:

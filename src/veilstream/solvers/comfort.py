@@ -12,11 +12,10 @@ from veilstream.core.held_out import HeldOut
 from veilstream.core.limit_check import LimitCheck, check_limits
 from veilstream.core.problem import Problem
 from veilstream.solvers.solution import Level, Point, Solution
-from veilstream.units import convert
+from veilstream.units import SMALLER, convert
 
 SAME = 0.01  # share of the truth's bits within which a policy hides nothing, or everything
 MOST = 0.5  # of steps at no stop
-SMALLER = {"km": "m", "kWh": "Wh", "MWh": "kWh", "kW": "W", "MW": "kW", "h": "min"}  # what a bare number may have meant
 GUESS = (
     "model only: nobody's readings are behind this model, a public guess at how anyone moves (veil start); what is "
     "proved of you is the worst case, which the gateway's meter counts; veil refit takes over after two weeks of "

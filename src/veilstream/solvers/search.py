@@ -17,7 +17,7 @@ from veilstream.core.information import Array
 from veilstream.core.policy import Policy
 from veilstream.core.problem import Average, Budget, Problem
 from veilstream.core.stationary import rates
-from veilstream.errors import InputError
+from veilstream.errors import Infeasible, InputError
 from veilstream.solvers.causal_ba import MANY
 from veilstream.solvers.solution import Level, Point, Progress, Solver
 from veilstream.solvers.starts import constants
@@ -55,9 +55,9 @@ class Axis:
         """Raises where no policy can keep the limit. unit: that it was asked for in."""
         if self.limit < self.least * (1 - 1e-9):
             least, limit = (f"{x:.4g} {unit}".rstrip() for x in (self.least, self.limit))
-            raise InputError(
-                f"infeasible limit: no release has a mean distortion below {least}, {limit} was asked for; allow more, "
-                "or make a model with finer states"
+            raise Infeasible(
+                f"infeasible limit: no release has a mean error below {least}, {limit} was asked for",
+                "allow more, or make a model with finer states",
             )
 
 

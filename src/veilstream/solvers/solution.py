@@ -173,7 +173,11 @@ class Kept:
 
 @dataclass(frozen=True, repr=False)
 class Solution(Shown):
-    """The answer of `solve`. Leakage in bits per step in the steady state; lower bounds hold for every policy.
+    """The answer of `solve`. Lower bounds hold for every policy.
+
+    `leakage` and `distortion` are those of the long run of the chain, bits and distance per step; where a person's
+    readings are behind it, `record.bits` and `record.felt` are those on her recorded data, which `veil solve` says
+    first, and `held_out` has those on later data.
 
     >>> import veilstream as vs
     >>> solution = vs.solve("builtin:grid2x3-toy", avg=0.6, certify=True, certify_seconds=1)
@@ -297,6 +301,11 @@ class Solution(Shown):
     def about(self) -> tuple[str, Rows]:
         far = f"{self.distortion:.3g} {self.unit}".rstrip()
         line = f"{self.problem.chain.name}: {self.leakage:.4f} bits per step at distortion {far}, {self.method}"
+        if (tried := self.record) is not None:
+            line = (
+                f"{self.problem.chain.name}: {tried.bits:.4f} bits per step on your recorded data, {tried.felt:.3g} "
+                f"{self.unit} off; long run {self.leakage:.4f} at {far}; {self.method}"
+            )
         rows = [*(("limit", c.words) for c in self.limits)] or [("limit", str(self.problem.constraint))]
         rows += [("leakage", f"{self.leakage:.4f} bits per step, {self.level}")]
         if self.leakage_lower is not None:

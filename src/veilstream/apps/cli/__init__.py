@@ -7,6 +7,7 @@ Verb modules import heavy libraries where they use them, and flags are made of t
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ import typer
 
 import veilstream
 from veilstream.apps.cli.common import in_flags
-from veilstream.errors import InputError
+from veilstream.errors import Caution, InputError
 
 # the base of click's errors, from whichever click typer carries
 UsageProblem: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -93,7 +94,9 @@ def main(command: typer.Typer | None = None) -> None:
 
         Console.on_broken_pipe = _reader_gone  # type: ignore[assignment,method-assign]  # rich would end with 1: a failed claim
     try:
-        code = (command or app)(standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Caution)  # it prints them
+            code = (command or app)(standalone_mode=False)
     except InputError as error:
         code = fail(in_flags(str(error)))
     except typer.Abort:

@@ -60,13 +60,21 @@ def fleet(
         typer.Option("--max", help="Distortion at every step at most; once per unit.", rich_help_panel=LIMITS),
     ] = None,
     weight: Annotated[
-        float | None, typer.Option("--lambda", help="Bits per unit of distortion.", rich_help_panel=LIMITS)
+        float | None, typer.Option("--weight", "--lambda", help="Bits per unit of distortion.", rich_help_panel=LIMITS)
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Bits per step at most.", rich_help_panel=LIMITS)] = None,
     feedback: Annotated[
         str | None,
         typer.Option(
             help="Correct --avg by a public move every day, week, month or 6h; for long records, not few traces.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None,
+    keep_total: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep-total/--no-keep-total",
+            help="Releases add up to the readings in the mean (a bill); on for energy, kWh per step.",
             rich_help_panel=LIMITS,
         ),
     ] = None,
@@ -172,6 +180,7 @@ def fleet(
         audit == "quick",
         feedback,
         tuple(apart or ()),
+        keep_total,
     )
     reading = {"columns": columns, "unit": unit, "tz": tz, "skip_bad": skip_bad}
     plan = Plan(engine, workers, scheduler, pool == "auto", seed, fit, asked, reading)
@@ -230,10 +239,22 @@ def show(summary: Summary, out: Path) -> None:
         worst = next(v for v, n in told["limit_verdicts"].items() if n)
         console.print(told["limit_words"], style=COLOURS[worst], soft_wrap=True)
     print_whole(table)
-    thin = [r["user"] for r in told["rows"] if r["level"] == Level.MODEL_ONLY]
-    if thin:
-        some = ", ".join(thin[:SHOWN]) + (f" and {len(thin) - SHOWN} more" if len(thin) > SHOWN else "")
-        console.print(f"[yellow]![/] thin data, figures are true of the model only: {escape(some)}", soft_wrap=True)
+    for said, users in (
+        ("thin data, figures are true of the model only", [r for r in told["rows"] if r["level"] == Level.MODEL_ONLY]),
+        ("default limit raised, it cannot be kept", [r for r in told["rows"] if r.get("limit_raised")]),
+    ):
+        names = [r["user"] for r in users]
+        some = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+        if names:
+            console.print(f"[yellow]![/] {said}: {escape(some)}", soft_wrap=True)
+    if totals := [r["total"] for r in told["rows"] if r.get("total")]:
+        before = [100 * t["off_without"] for t in totals]
+        console.print(
+            f"totals kept for {counted(len(totals), 'user')}: releases add up to the readings in the mean, within "
+            f"{max(abs(t['off']) for t in totals):.2%} ({min(before):+.1f} to {max(before):+.1f} % without; "
+            "--no-keep-total)",
+            soft_wrap=True,
+        )
     for note in told["notes"]:
         console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
     for name, line in told["failed"].items():

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
 
-  veil solve builtin:grid4x4-q2 --lambda 1
+  veil solve builtin:grid4x4-q2 --weight 1
 
   veil solve me.veil --avg 1km --certify -o policy.veil
 
-  veil solve me.veil --max home=5km,*=500m -o policy.veil
+  veil solve me.veil --max 'stop 0=5km,*=3km' -o policy.veil
 
   veil solve me.veil --avg 2km --show 1km -o policy.veil        coarser public points; --show states for none
 
@@ -40,7 +40,7 @@ Examples:
 
   veil solve ann.veil --avg 1km -o policy.veil              ann.veil from veil start: no history yet
 
-  veil solve builtin:grid4x4-q2 --lambda 1 --method a2c --option width=128 --option steps=1000000
+  veil solve builtin:grid4x4-q2 --weight 1 --method a2c --option width=128 --option steps=1000000
 
   veil solve builtin:grid2x3-toy --avg 0.6 --pairs --method a2c --option mode=paper --option width=64
 """
@@ -61,9 +61,9 @@ def solve(
         str | None, typer.Option(help="Mean distortion at most, as in 2km, or 25%: of what revealing nothing costs.")
     ] = None,
     at_most: Annotated[
-        str | None, typer.Option("--max", help="At every step at most, as in 5km, 500m@99% or home=5km,*=500m.")
+        str | None, typer.Option("--max", help="At every step at most, as in 5km, 500m@99% or 'stop 0=5km,*=3km'.")
     ] = None,
-    weight: Annotated[float | None, typer.Option("--lambda", help="Bits per unit of distortion.")] = None,
+    weight: Annotated[float | None, typer.Option("--weight", "--lambda", help="Bits per unit of distortion.")] = None,
     budget: Annotated[float | None, typer.Option(help="Bits per step at most; the distortion is minimised.")] = None,
     feedback: Annotated[
         str | None,
@@ -128,7 +128,7 @@ def solve(
             seed,
             progress,
             avg=avg,
-            at_most=at_most,
+            max=at_most,
             weight=weight,
             budget=budget,
             feedback=feedback,

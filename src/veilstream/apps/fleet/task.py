@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import veilstream
-from veilstream.apps.fleet.settings import Settings
+from veilstream.apps.fleet.settings import DEFAULT_AVG, Settings
 from veilstream.artefact import Artefact, dumps, provenance
 from veilstream.core.limit_check import check_limits, limits_json
+from veilstream.core.problem import Average
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.model import FittedModel
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
@@ -49,6 +50,7 @@ class Task:
     where: str
     options: FitOptions
     settings: Settings
+    traced: bool = False  # whether a column told traces apart
     space: StateSpace | None = None
     prior: NDArray[np.float64] | None = None
     pool: dict[str, Any] | None = None  # how the prior was chosen, for the summary
@@ -59,7 +61,7 @@ class Task:
         space = None if self.space is None else self.space.export()
         told = {
             "veilstream": [veilstream.__version__, WORK],
-            "user": [self.name, self.kind, self.unit, self.stepped],
+            "user": [self.name, self.kind, self.unit, self.stepped, self.traced],
             "fit": asdict(self.options),
             "settings": asdict(self.settings),
             "space": None if space is None else space[0],
@@ -85,7 +87,8 @@ class Task:
         account.add("read", len(self.columns["t"]), f"readings of {self.name}")
         stream = np.zeros(len(self.columns["t"]), np.uint32)
         frame = pl.DataFrame({"stream": stream, **self.columns})
-        return Readings(frame, (self.name,), self.kind, self.unit, account, self.stepped, (self.where,))
+        where = (self.where,)
+        return Readings(frame, (self.name,), self.kind, self.unit, account, self.stepped, where, traced=self.traced)
 
 
 def task_of(name: str, readings: Readings, options: FitOptions, settings: Settings, seed: int) -> Task:
@@ -101,6 +104,7 @@ def task_of(name: str, readings: Readings, options: FitOptions, settings: Settin
         readings.where,
         replace(options, seed=own),
         settings,
+        readings.traced,
     )
 
 
@@ -125,17 +129,22 @@ def _work(task: Task) -> Result:
     from veilstream.apps.report.points import curve_constraint
     from veilstream.solvers import curve, default_weights, solve
     from veilstream.solvers.comfort import honest
+    from veilstream.solvers.totals import solve_total
 
     began, asked = perf_counter(), task.settings
     model = fit_model(task.readings(), task.options, task.space, task.prior)
     later = None if model.later is None else model.later.record
     utility = Utility.of(model.chain, model.states, model.record, held_out=later, show=asked.shown(task.unit))
-    blind = utility.blind
-    problem = utility.problem(asked.constraint(task.unit, blind))
+    blind, course = utility.blind, utility.course
+    least = 0.0 if course is None else course.least(utility.problem(Average(weight=1.0)).allowed)
+    problem = utility.problem(asked.constraint(task.unit, blind, least))
     seed = task.options.seed
     every = None if asked.feedback is None else model.recording.steps_in(asked.feedback, "`feedback`")
-    streams: dict[str, Any] = {"course": utility.course, "held_out": utility.held_out, "feedback": every}
-    solution = solve(problem, asked.method, asked.window, seed=seed, **streams)
+    how: dict[str, Any] = {"method": asked.method, "window": asked.window, "seed": seed, "held_out": utility.held_out}
+    if course is not None and asked.adds_up(task.unit):
+        solution = solve_total(problem, utility.total(), course, **how)
+    else:
+        solution = solve(problem, **how, course=course, feedback=every)
     open_ = problem.under(curve_constraint(problem.constraint))
     found = curve(open_, default_weights(open_, asked.points), asked.method, seed=seed, window=asked.window)
     if asked.certify_s > 0:
@@ -146,6 +155,15 @@ def _work(task: Task) -> Result:
     files, policy = _veil_files(task, model, solution, utility)
     files["curve.csv"] = _csv(found)
     row = _row(task, model, solution, blind)
+    share = 0.01 * float(DEFAULT_AVG.removesuffix("%"))
+    row["limit_raised"] = asked.raised(share * blind, least)
+    if row["limit_raised"]:
+        assert isinstance(problem.average, Average) and problem.average.limit is not None
+        limit = problem.average.limit
+        row["notes"] += [
+            f"the default limit, {DEFAULT_AVG} of what revealing nothing costs, cannot be kept with these states: "
+            f"{limit:.3g} {task.unit}, {limit / blind:.0%} of it, was taken instead; `avg` asks for another"
+        ]
     row["curve"] = [
         [s.distortion, s.leakage, s.leakage_lower, None if utility.course is None else utility.course.felt(s.policy)]
         for s in found
@@ -200,6 +218,7 @@ def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> di
         "held_out": None if solution.held_out is None else solution.held_out.to_json(),
         "worst_leakage": solution.worst_leakage,
         "feedback": None if solution.ladder is None else _climbed(solution),
+        "total": None if solution.total is None else solution.total.to_json(),
         "may_hide_all": bool(solution.problem.allowed.all()),
         **{k: chosen[k] for k in names},
         **limits_json(check_limits(solution.problem.constraint, solution.held_out, task.unit, record is None)),

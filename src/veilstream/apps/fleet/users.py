@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from veilstream.data.columns import Layout, parse_columns
+from veilstream.data.columns import EVERY, Layout, parse_columns
 from veilstream.data.readers import ENDINGS, csv_table
 from veilstream.data.readers.geolife import TRAJECTORY
 from veilstream.data.readings import Readings
@@ -108,6 +108,7 @@ def _of(path: Path, reading: dict[str, Any]) -> Iterator[tuple[str, Readings] | 
         except InputError as fault:
             yield Broken(name, str(fault))
         return
+    reading = _of_many(path, reading)
     try:
         layout = _layout(path, reading)
         readings = read([str(path)], **reading)
@@ -119,6 +120,17 @@ def _of(path: Path, reading: dict[str, Any]) -> Iterator[tuple[str, Readings] | 
     for column in layout.wide if layout else ():
         if column not in readings.streams:
             yield Broken(column, f"{path}: the column {column} holds no readings")
+
+
+def _of_many(path: Path, reading: dict[str, Any]) -> dict[str, Any]:
+    """How to read a table: in a fleet, columns that nobody named are people's, one each."""
+    for columns in (reading.get("columns"), ",".join(filter(None, (reading.get("columns"), f"value={EVERY}")))):
+        try:
+            _layout(path, {**reading, "columns": columns})
+        except InputError:
+            continue
+        return {**reading, "columns": columns}
+    return reading
 
 
 def _layout(path: Path, reading: dict[str, Any]) -> Layout | None:

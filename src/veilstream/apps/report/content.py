@@ -261,7 +261,7 @@ def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str
             if isinstance(told, str) and told and not shareable
             else f"that of this policy ({constraint.told(artefact.unit)})"
         )
-    words = ["veil", "solve", "MODEL", "--lambda", f"{weight:.4g}", *asked_words(artefact.provenance.get("asked"))]
+    words = ["veil", "solve", "MODEL", "--weight", f"{weight:.4g}", *asked_words(artefact.provenance.get("asked"))]
     if isinstance(constraint, Both | Instantaneous):
         limit = constraint.limit if isinstance(constraint, Instantaneous) else constraint.instantaneous.limit
         unit = artefact.unit

@@ -4,8 +4,6 @@ import re
 
 # what the command line calls a field of the library, where it is not its name with dashes
 FLAGS = {
-    "weight": "--lambda",
-    "at_most": "--max",
     "period_s": "--period",
     "max_gap_s": "--max-gap",
     "max_speed_kmh": "--max-speed",

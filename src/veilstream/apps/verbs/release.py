@@ -38,8 +38,8 @@ AGAIN = (
 
 
 def release(
-    data: Any,
     policy: Any,
+    data: Any,
     *,
     store: str | os.PathLike[str] | bool | None = None,
     stream: str | None = None,
@@ -56,7 +56,7 @@ def release(
 ) -> Any:
     """What may be shown instead of these readings: a DataFrame in, a DataFrame of the same make out.
 
-    data is what `fit` takes, policy a `Solution`, an `Artefact` or the path of a policy file. One row comes out for
+    policy is a `Solution`, an `Artefact` or the path of a policy file, data what `fit` takes. One row comes out for
     every step that has a reading, in order of time: the time of the step (not of the reading), its stream where the
     table tells streams apart, the release under the names that the readings had, and `leaked_bits`, the public meter of
     the stream so far. No other column passes. Draws come from the operating system's secure generator.
@@ -67,8 +67,8 @@ def release(
         >>> df = {"time": home.t_s.astype(int), "kWh": home.points[:, 0]}
         >>> solution = vs.solve(vs.fit(df, n_states=3), avg="0.2kWh")
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     shared = vs.release(df, solution, store=f"{folder}/home.db")
-        ...     again = vs.release(df, solution, store=f"{folder}/home.db")
+        ...     shared = vs.release(solution, df, store=f"{folder}/home.db")
+        ...     again = vs.release(solution, df, store=f"{folder}/home.db")
         >>> list(shared), len(shared["kWh"])
         (['time', 'kWh', 'leaked_bits'], 600)
         >>> again == shared                            # one draw per step, ever: the store remembers
@@ -90,6 +90,8 @@ def release(
         force       release with a model that is marked study only
         seed        for tests: draws that can be repeated protect nobody
     """
+    if is_table(policy):
+        raise InputError("the policy comes first, then the data: release(solution, df)")
     artefact = artefact_of(policy, "no policy file {!r}; make one with veil solve MODEL -o policy.veil")
     space = Space(artefact, ceiling, meter, force)
     told = {"columns": columns, "unit": unit, "tz": tz, "time_format": time_format, "skip_bad": skip_bad}

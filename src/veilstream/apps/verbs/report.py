@@ -140,7 +140,9 @@ def recorded(
     runs = recorded_runs(readings, artefact)
     sequences = runs.sequences
     later = later_data(artefact, runs)  # numbers, which may be shared as the rest of them
-    card = [*data_card(artefact, readings.n_traces, readings.frame.height, sequences), *chain_card(artefact)]
+    cut = artefact.recording.gaps == "split"  # by time; else as the files have them
+    traces = len(set(runs.source.trace.tolist())) if cut else readings.n_traces
+    card = [*data_card(artefact, traces, readings.frame.height, sequences), *chain_card(artefact)]
     account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
     return sequences, runs.first, card, account, course_of(artefact, runs), later
 

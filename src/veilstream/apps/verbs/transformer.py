@@ -46,7 +46,7 @@ class ReleaseTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     draws: give `store`, a file that all of them share and that `veil release` knows, wherever results leave the house.
     A fitted transformer without a store cannot be copied or pickled: the copy would draw a second time.
 
-        avg, at_most, weight, budget    the limit, as `solve` takes it
+        avg, max, weight, budget    the limit, as `solve` takes it
         store           the file that remembers; None: the fitted object does
         ceiling         bits per stream beyond which releases do not look at the data
         columns, unit, tz               how to read the table, as `fit` takes them
@@ -56,7 +56,7 @@ class ReleaseTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         avg: str | float | None = None,
-        at_most: str | float | None = None,
+        max: str | float | None = None,
         weight: float | None = None,
         budget: float | None = None,
         store: str | os.PathLike[str] | None = None,
@@ -67,7 +67,7 @@ class ReleaseTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         fit_options: Mapping[str, Any] | None = None,
         solve_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.avg, self.at_most, self.weight, self.budget = avg, at_most, weight, budget
+        self.avg, self.max, self.weight, self.budget = avg, max, weight, budget
         self.store, self.ceiling = store, ceiling
         self.columns, self.unit, self.tz = columns, unit, tz
         self.fit_options, self.solve_options = fit_options, solve_options
@@ -81,7 +81,7 @@ class ReleaseTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         own = [layout.lat, layout.lon] if self.model_.states.is_map else [layout.value or "value"]
         times = [] if shape.index is not None else [layout.time]
         self._names = [*times, *([layout.stream] if layout.stream else []), *own, "leaked_bits"]
-        limit = {"avg": self.avg, "at_most": self.at_most, "weight": self.weight, "budget": self.budget}
+        limit = {"avg": self.avg, "max": self.max, "weight": self.weight, "budget": self.budget}
         self.solution_ = solve(self.model_, **limit, **(self.solve_options or {}))  # type: ignore[arg-type]
         self._memory = None if self.store is not None else self._core(Space(self.solution_.artefact, self.ceiling))
         return self

@@ -45,6 +45,7 @@ class Table:
     bad: int = 0
     bad_streams: tuple[str, ...] = ()  # whose rows were dropped, in a long table with a key
     iso: bool = True  # times are written as dates, not as numbers
+    traced: bool = False  # a column tells traces apart
     aside: tuple[str, ...] = ()  # columns left aside whose few values might tell people apart
     notes: tuple[Entry, ...] = ()  # what else the account is to say
     names: Mapping[float, str] = field(default_factory=dict)  # of kind name: what stands behind each number

@@ -68,7 +68,8 @@ def typed(table: TextTable, options: ReadOptions) -> Table:
     long, missing = _long(frame, layout)
     iso, kind = style.kind != "number", "name" if names else layout.kind
     codes = {code: name for name, code in names.items()}
-    return Table(long, kind, layout.unit, style.stepped, naive, missing, bad.len(), whose, iso, aside, notes, codes)
+    told = style.stepped, naive, missing, bad.len(), whose, iso, layout.trace is not None
+    return Table(long, kind, layout.unit, *told, aside, notes, codes)
 
 
 def _names(table: TextTable) -> dict[str, float]:
