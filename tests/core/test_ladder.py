@@ -247,9 +247,9 @@ def test_the_rate_of_a_rung_is_its_leakage_with_that_memory(seed):
     problem = vs.Problem(chain, np.zeros((4, 3)), vs.Average(weight=1.0))
     expected = [rates(problem, p).leakage for p in ladder.policies]
     assert meter.rates == pytest.approx(expected, abs=1e-6)
-    proof = prove(ladder, chain)
+    proof = prove(ladder.policies, ladder.first, chain)
     worse = proof._replace(potential=proof.potential + 0.01 * rng.random(proof.potential.shape))
-    assert (Charge(ladder, chain, worse).rates >= meter.rates - 1e-12).all()
+    assert (Charge(ladder.policies, chain, worse).rates >= meter.rates - 1e-12).all()
     assert meter.change_bits[:, ladder.first] == pytest.approx(0.0)  # who left the first rung has paid for the way back
     assert (meter.change_bits[ladder.first] >= 0).all() and meter.change_bits[ladder.first].max() > 0.01
 

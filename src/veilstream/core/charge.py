@@ -25,24 +25,22 @@ potential only the bottom rung is gone to whatever it costs: the limit rests on 
 be paid. A gap that leaves little doubt leads back to the filter.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.core.chain import MarkovChain
+from veilstream.core.controller import Controller
 from veilstream.core.feedback import MOVE_BITS
 from veilstream.core.information import Array, Index, dot, entropy
 from veilstream.core.meter import Streams
 from veilstream.core.policy import Memory
 from veilstream.core.potential import Proof, Rung
 from veilstream.core.problem import leakage, output_law, posterior
-
-if TYPE_CHECKING:
-    from veilstream.core.ladder import Ladder
 
 MOST_DOUBT = 0.5  # bits: steps cost at most 2^0.5 times what the filter says, or another charge is taken
 NO_DOUBT = 0.05  # bits: so little that a stream that has saved nothing goes by the filter all the same
@@ -78,14 +76,19 @@ class MeterState(NamedTuple):
 class Charge:
     """Bits by the filter, the potential or the truth."""
 
-    rungs: "Ladder"
+    policies: Sequence[Controller]  # the rungs of a ladder, on one memory
     chain: MarkovChain
     proof: Proof
+
+    @property
+    def shared(self) -> int:
+        """M: memories of every rung; those of the ladder are  rung x M + that of the controller."""
+        return self.policies[0].n_memories
 
     @cached_property
     def h(self) -> Array:
         """R x phases x S x |Z|."""
-        return self.proof.potential.reshape(len(self.rungs.policies), self.chain.phases, -1, len(self.chain))
+        return self.proof.potential.reshape(len(self.policies), self.chain.phases, -1, len(self.chain))
 
     # --- a step ----------------------------------------------------------------------------------------
 
@@ -121,7 +124,7 @@ class Charge:
         return np.asarray(np.exp2(now.doubt) * bits)
 
     def _rates_at(self, s: Streams) -> Array:
-        rung, phase, after = self.rungs.rung(s.memory), self.chain.phase(s.step), self.chain.phase(s.step + 1)
+        rung, phase, after = s.memory // self.shared, self.chain.phase(s.step), self.chain.phase(s.step + 1)
         bits = np.empty(len(rung))
         for pair in {*zip(phase.tolist(), after.tolist(), strict=True)}:
             here = (phase == pair[0]) & (after == pair[1])
@@ -130,8 +133,8 @@ class Charge:
 
     @cached_property
     def _rate(self) -> Callable[[int, int], Array]:
-        parts = [Rung.of(p, self.chain) for p in self.rungs.policies]
-        laws = self.proof.law.reshape(len(parts), self.chain.phases, -1, self.rungs.n_outputs)
+        parts = [Rung.of(p, self.chain) for p in self.policies]
+        laws = self.proof.law.reshape(len(parts), self.chain.phases, -1, self.policies[0].n_outputs)
         losses = [rung.loss(q) for rung, q in zip(parts, laws, strict=True)]
 
         def rates(phase: int, after: int) -> Array:
@@ -159,7 +162,7 @@ class Charge:
         doubt = np.minimum(self._each(self._doubt, k, s.step)[:, 0], np.where(now.charge == FILTER, now.doubt, np.inf))
         back, potential = unsure & (doubt <= MOST_DOUBT), now.charge == POTENTIAL
         back &= (now.charge != TRUTH) | (doubt <= NO_DOUBT)
-        gap = np.take_along_axis(self._each(self._gap, k, s.step), self.rungs.rung(s.memory)[:, None], -1)[:, 0]
+        gap = np.take_along_axis(self._each(self._gap, k, s.step), (s.memory // self.shared)[:, None], -1)[:, 0]
         bits[potential & ~back] = gap[potential & ~back]
         return bits, gone.where(back, charge=FILTER, doubt=doubt).packed()
 
@@ -168,12 +171,12 @@ class Charge:
 
     def move(self, s: Streams, to: Memory, since: Index) -> tuple[Array, Array]:
         now, phase = MeterState.of(s.belief), self.chain.phase(s.step)
-        rung, goal = self.rungs.rung(s.memory), self.rungs.rung(to)
+        rung, goal = s.memory // self.shared, to // self.shared
         saved, doubt = np.maximum(now.truth - s.total, 0), np.empty(len(since))
         for k in np.unique(since).tolist():
             here = since == k
             doubt[here] = self._each(self._doubt, k, s.step[here] - k)[:, 0]
-        h = self.proof.potential[rung, s.memory % self.rungs.shared]
+        h = self.proof.potential[rung, s.memory % self.shared]
         enter = np.exp2(now.doubt) * (dot(now.prior, h) - self.h.min())
         stay = np.where(now.charge == POTENTIAL, 0, enter) + MOVE_BITS
         change = stay + self.change_bits[rung, goal, phase]

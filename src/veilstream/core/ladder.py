@@ -48,11 +48,12 @@ class Ladder(Policy, kind="ladder"):
                 raise InputError("the ladder's proof does not fit its rungs")
 
     def own_meter(self, chain: MarkovChain) -> Charge:
-        return Charge(self, chain, prove(self, chain) if self.proof is None else self.proof)
+        proof = prove(self.policies, self.first, chain) if self.proof is None else self.proof
+        return Charge(self.policies, chain, proof)
 
     def proved(self, chain: MarkovChain) -> "Ladder":
         """With the proof behind its charge: what a file should carry."""
-        return replace(self, proof=prove(self, chain))
+        return replace(self, proof=prove(self.policies, self.first, chain))
 
     # --- the loop --------------------------------------------------------------------------------------
 

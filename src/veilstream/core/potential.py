@@ -7,7 +7,8 @@ be converged for the charge to hold. The free constants of the h_i make every ch
 it pays for both ways.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,9 +17,6 @@ from veilstream.core.controller import Controller
 from veilstream.core.information import Array, Index, divergence, normalised
 from veilstream.core.stationary import LongRun, Step
 from veilstream.errors import InputError
-
-if TYPE_CHECKING:
-    from veilstream.core.ladder import Ladder
 
 DIRECT = 1600  # (memory, state) pairs up to which the potential is solved for directly
 ACCURACY = 1e-8  # relative, of the potential beyond that
@@ -57,18 +55,18 @@ class Rung(NamedTuple):
         return np.asarray(np.einsum("szy,syz->sz", self.table[phase], follow))
 
 
-def prove(rungs: "Ladder", chain: MarkovChain) -> Proof:
-    """An output model and a potential for every rung."""
+def prove(rungs: Sequence[Controller], first: int, chain: MarkovChain) -> Proof:
+    """An output model and a potential for every rung; first: the one a stream starts from."""
     if chain.order > 1:
         raise InputError("a ladder is for chains of order 1")
     laws, potentials = [], []
-    for policy in rungs.policies:
+    for policy in rungs:
         rung = Rung.of(policy, chain)
         mu = long_run_law(policy, chain)
         q = output_model(rung.table, mu)
         laws.append(q.reshape(-1, policy.n_outputs))
         potentials.append(relative_value(rung.loss(q), rung, mu).reshape(-1, len(chain)))
-    return Proof(anchored(np.array(potentials), rungs.first), np.array(laws))
+    return Proof(anchored(np.array(potentials), first), np.array(laws))
 
 
 def long_run_law(policy: Controller, chain: MarkovChain) -> Array:
