@@ -302,7 +302,7 @@ def load_if_it_can(path):
         return None
 
 
-@pytest.mark.parametrize("first", [-1, 36, 2**70, None, "x", [], float("inf")])
+@pytest.mark.parametrize("first", [-1, 36, 2**70, None, "x", [], 1e308])
 def test_a_first_memory_that_is_none_is_refused(tmp_path, first):
     source, path = household(300), tmp_path / "p.veil"
     problem = Problem(source.chain, source.states.distances(), Average(weight=1.0))

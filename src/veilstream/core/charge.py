@@ -76,22 +76,19 @@ class MeterState(NamedTuple):
 class Charge:
     """Bits by the filter, the potential or the truth."""
 
-    rungs: Sequence[Controller]
+    policies: Sequence[Controller]  # the rungs of a ladder, on one memory
     chain: MarkovChain
     proof: Proof
+
+    @property
+    def shared(self) -> int:
+        """M: memories of every rung; those of the ladder are  rung x M + that of the controller."""
+        return self.policies[0].n_memories
 
     @cached_property
     def h(self) -> Array:
         """R x phases x S x |Z|."""
-        return self.proof.potential.reshape(len(self.rungs), self.chain.phases, -1, len(self.chain))
-
-    @property
-    def shared(self) -> int:
-        """Memories of every rung; a memory of the ladder is rung x shared + that of the rung."""
-        return self.rungs[0].n_memories
-
-    def _rung(self, memory: Memory) -> Index:
-        return np.asarray(memory // self.shared)
+        return self.proof.potential.reshape(len(self.policies), self.chain.phases, -1, len(self.chain))
 
     # --- a step ----------------------------------------------------------------------------------------
 
@@ -127,7 +124,7 @@ class Charge:
         return np.asarray(np.exp2(now.doubt) * bits)
 
     def _rates_at(self, s: Streams) -> Array:
-        rung, phase, after = self._rung(s.memory), self.chain.phase(s.step), self.chain.phase(s.step + 1)
+        rung, phase, after = s.memory // self.shared, self.chain.phase(s.step), self.chain.phase(s.step + 1)
         bits = np.empty(len(rung))
         for pair in {*zip(phase.tolist(), after.tolist(), strict=True)}:
             here = (phase == pair[0]) & (after == pair[1])
@@ -136,8 +133,8 @@ class Charge:
 
     @cached_property
     def _rate(self) -> Callable[[int, int], Array]:
-        parts = [Rung.of(p, self.chain) for p in self.rungs]
-        laws = self.proof.law.reshape(len(parts), self.chain.phases, -1, self.rungs[0].n_outputs)
+        parts = [Rung.of(p, self.chain) for p in self.policies]
+        laws = self.proof.law.reshape(len(parts), self.chain.phases, -1, self.policies[0].n_outputs)
         losses = [rung.loss(q) for rung, q in zip(parts, laws, strict=True)]
 
         def rates(phase: int, after: int) -> Array:
@@ -165,7 +162,7 @@ class Charge:
         doubt = np.minimum(self._each(self._doubt, k, s.step)[:, 0], np.where(now.charge == FILTER, now.doubt, np.inf))
         back, potential = unsure & (doubt <= MOST_DOUBT), now.charge == POTENTIAL
         back &= (now.charge != TRUTH) | (doubt <= NO_DOUBT)
-        gap = np.take_along_axis(self._each(self._gap, k, s.step), self._rung(s.memory)[:, None], -1)[:, 0]
+        gap = np.take_along_axis(self._each(self._gap, k, s.step), (s.memory // self.shared)[:, None], -1)[:, 0]
         bits[potential & ~back] = gap[potential & ~back]
         return bits, gone.where(back, charge=FILTER, doubt=doubt).packed()
 
@@ -174,7 +171,7 @@ class Charge:
 
     def move(self, s: Streams, to: Memory, since: Index) -> tuple[Array, Array]:
         now, phase = MeterState.of(s.belief), self.chain.phase(s.step)
-        rung, goal = self._rung(s.memory), self._rung(to)
+        rung, goal = s.memory // self.shared, to // self.shared
         saved, doubt = np.maximum(now.truth - s.total, 0), np.empty(len(since))
         for k in np.unique(since).tolist():
             here = since == k

@@ -56,7 +56,7 @@ class Rung(NamedTuple):
 
 
 def prove(rungs: Sequence[Controller], first: int, chain: MarkovChain) -> Proof:
-    """An output model and a potential for every rung."""
+    """An output model and a potential for every rung; first: the one a stream starts from."""
     if chain.order > 1:
         raise InputError("a ladder is for chains of order 1")
     laws, potentials = [], []
