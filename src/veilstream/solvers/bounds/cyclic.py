@@ -27,6 +27,7 @@ from veilstream.solvers.solution import Progress
 from veilstream.solvers.starts import newest
 
 LOOK_EVERY, WHILE, MOST_SWEEPS = 10, 50, 600
+WINDOWS = 0, 1, 2  # releases remembered, one after the other
 LAPS, MORE_LAPS = 12, 3  # of value iteration, for the potential of a witness: from nothing, from that of an iterate
 MIXED = 0.3  # of a start: what the policy may not show
 LARGEST = 8_000_000  # numbers in an array L x S x Y x Z
@@ -44,60 +45,99 @@ def certify_cycle(
     progress: Progress | None = None,
 ) -> Certificate:
     """Bound leakage + weight * distortion from below, in bits per step, over all mechanisms that may see the clock."""
-    began, chain = perf_counter(), problem.chain
-    C = problem.cost(weight)
-    kept = np.isfinite(C).any(0)  # a release nobody may make is no release
-    C = C[:, kept]
-    P = np.stack([chain.at(phase).transition for phase in chain.around])
-    cheapest = float(chain.stationary @ C.min(1))
-    bound, best, memory, steps = cheapest * (1 - 1e-12), None, 1, 0
-    reachable = min(upper, float((chain.stationary @ C).min()), chain.entropy_rate + cheapest)
-    history: list[dict[str, float]] = []
-    outcome, plain, sweep_s = Ending.SIZE, np.zeros(0), 0.0
-    until = began + seconds
-
-    def tight() -> bool:
-        return bound >= min((1 - tolerance) * reachable, reachable - LEAST_BITS)
-
-    for w in (0, 1, 2):
-        table = window(C.shape[1], w).table
-        first_look = perf_counter() + sweep_s * (LAPS + 2) * len(table)
-        if tight() or P.shape[0] * table.size * C.shape[0] > LARGEST or (best is not None and first_look > until):
-            outcome = Ending.TIME if best is not None and first_look > until else outcome
+    search = CycleSearch(problem, weight, policy, upper, seconds, tolerance, progress)
+    for w in WINDOWS:
+        if search.tight or not search.fits(w) or not search.in_time(w):
             break
-        start = occupancies(problem, policy, w) if policy is not None and kept.all() else None
+        if not search.climb(w):
+            break
+    return search.certificate()
+
+
+class CycleSearch:
+    """The best bound found so far; `climb` improves it with the memory of the last w releases."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        weight: float,
+        policy: Policy | None,
+        upper: float,
+        seconds: float,
+        tolerance: float,
+        progress: Progress | None,
+    ) -> None:
+        chain, C = problem.chain, problem.cost(weight)
+        kept = np.isfinite(C).any(0)  # a release nobody may make is no release
+        self.problem, self.policy, self.C = problem, policy if kept.all() else None, C[:, kept]
+        self.P = np.stack([chain.at(phase).transition for phase in chain.around])
+        cheapest = float(chain.stationary @ self.C.min(1))
+        self.bound = cheapest * (1 - 1e-12)
+        self.reachable = min(upper, float((chain.stationary @ self.C).min()), chain.entropy_rate + cheapest)
+        self.tolerance, self.progress = tolerance, progress
+        self.began, self.seconds = perf_counter(), seconds
+        self.until = self.began + seconds
+        self.best: Witness | None = None
+        self.memory, self.steps, self.sweep_s = 1, 0, 0.0
+        self.plain = np.zeros(0)  # what no memory has led to
+        self.history: list[dict[str, float]] = []
+        self.late = False
+
+    @property
+    def tight(self) -> bool:
+        return self.bound >= min((1 - self.tolerance) * self.reachable, self.reachable - LEAST_BITS)
+
+    def fits(self, w: int) -> bool:
+        Z, Y = self.C.shape
+        return bool(len(self.P) * Y ** (w + 1) * Z <= LARGEST)
+
+    def in_time(self, w: int) -> bool:
+        """Whether a first look at this memory is over before the time is up."""
+        first_look = perf_counter() + self.sweep_s * (LAPS + 2) * self.C.shape[1] ** w
+        self.late = self.best is not None and first_look > self.until
+        return not self.late
+
+    def climb(self, w: int) -> bool:
+        """Sweeps on one memory, while they help; whether a longer one is worth a try."""
+        table, cost = window(self.C.shape[1], w).table, self.C.T * NATS
+        start = None if self.policy is None else occupancies(self.problem, self.policy, w)
         if start is not None and w:
-            start = mixed(start, plain, C.T * NATS)
-        iterates, at_first, sweeps_from = alternate(P, C.T * NATS, table, start), bound, perf_counter()
+            start = mixed(start, self.plain, cost)
+        at_first, sweeps_from = self.bound, perf_counter()
         own = before = -np.inf  # the best of this memory, now and a while ago
-        for k in range(1, MOST_SWEEPS + 1):
-            log_m, alpha = next(iterates)
-            steps += 1
-            if k > 1 and k % LOOK_EVERY and perf_counter() < until:
+        for k, (log_m, alpha) in enumerate(alternate(self.P, cost, table, start), 1):
+            self.steps += 1
+            if k > 1 and k % LOOK_EVERY and perf_counter() < self.until:
                 continue
-            found = witness(P, C.T * NATS, table, log_m, alpha)
-            value = found.bound(P, C)
-            own = max(own, value)
-            if value > bound:
-                bound, best, memory = value, found, len(table)
-                history.append({"seconds": perf_counter() - began, "bound": bound, "memory": memory})
-            if progress:
-                share = min(1.0, (perf_counter() - began) / seconds) if seconds > 0 else 1.0
-                progress(share, f"proved {bound:.4f} bits, memory {len(table)} at each of {len(P)} steps")
-            stale = k % WHILE == 0 and own - before < HELPED * (reachable - own)
+            own = max(own, self.offer(witness(self.P, cost, table, log_m, alpha)))
+            stale = k % WHILE == 0 and own - before < HELPED * (self.reachable - own)
             before = own if k % WHILE == 0 else before
-            if tight() or stale or perf_counter() > until:
+            if self.tight or stale or perf_counter() > self.until or k == MOST_SWEEPS:
                 break
-        if w and bound == at_first:
-            break
-        plain = plain if w else log_m
-        sweep_s = (perf_counter() - sweeps_from) / (2 * k * len(table))  # a state of it; half of it are looks
-    if tight():
-        outcome = Ending.TIGHT
-    elif perf_counter() > until:
-        outcome = Ending.TIME
-    spent = perf_counter() - began
-    return Certificate(bound, reachable, memory, steps, outcome, spent, history, [best])
+        self.plain = self.plain if w else log_m
+        self.sweep_s = (perf_counter() - sweeps_from) / (2 * k * len(table))  # a state of it; half of it are looks
+        return w == 0 or self.bound > at_first
+
+    def offer(self, found: Witness) -> float:
+        """Keep a witness if it proves more; what it proves."""
+        value = found.bound(self.P, self.C)
+        if value > self.bound:
+            self.bound, self.best, self.memory = value, found, len(found.next)
+            self.history.append({"seconds": perf_counter() - self.began, "bound": value, "memory": self.memory})
+        if self.progress:
+            share = min(1.0, (perf_counter() - self.began) / self.seconds) if self.seconds > 0 else 1.0
+            self.progress(
+                share, f"proved {self.bound:.4f} bits, memory {len(found.next)} at each of {len(self.P)} steps"
+            )
+        return value
+
+    def certificate(self) -> Certificate:
+        late = self.late or perf_counter() > self.until
+        outcome = Ending.TIGHT if self.tight else Ending.TIME if late else Ending.SIZE
+        spent = perf_counter() - self.began
+        return Certificate(
+            self.bound, self.reachable, self.memory, self.steps, outcome, spent, self.history, [self.best]
+        )
 
 
 def occupancies(problem: Problem, policy: Policy, w: int) -> Array | None:
