@@ -27,6 +27,8 @@ ROOT = Path(__file__).parents[1]
 TESTS = {
     "core/problem": ["core/test_problem.py", "core/test_policy.py"],
     "core/policy": ["core/test_policy.py", "core/test_new_policy.py", "core/test_ladder.py"],
+    "core/automaton": ["core/test_memory.py", "core/test_policy.py"],
+    "core/controller": ["core/test_memory.py", "core/test_policy.py", "core/test_cyclic.py"],
     "core/release": [
         "core/test_cyclic.py",
         "gateway/test_feedback.py",

@@ -13,10 +13,12 @@ import numpy as np
 
 from attack.drill import Trial
 from gatewaykit import artefact, core_of, places, problem_of, window_policy
+from oracles import some_memory
 from veilstream import artefact as artefacts
 from veilstream.artefact import load, save
 from veilstream.container import pack, unpack
 from veilstream.core.chain import MarkovChain
+from veilstream.core.controller import schedule
 from veilstream.core.distortion import hamming
 from veilstream.core.problem import Average, Problem
 from veilstream.errors import InputError
@@ -51,7 +53,10 @@ def originals(folder: Path) -> list[Path]:
     lifted = Problem(MarkovChain.fit(toy.chain.sample(300, 2), order=2, smoothing=0.1), hamming(6), Average(weight=1.0))
     artefact(folder / "window.veil", states=places(), period_s=60.0)
     save(folder / "order2.veil", window_policy(lifted), problem=lifted)
-    return [folder / "window.veil", folder / "order2.veil"]
+    turns = schedule([window_policy(toy), some_memory(np.random.default_rng(0), Z=6, Y=6)], [2, 3])
+    save(folder / "turns.veil", turns, problem=toy)
+    save(folder / "memory.veil", some_memory(np.random.default_rng(1), Z=6, Y=6), problem=toy)
+    return [folder / f"{name}.veil" for name in ("window", "order2", "turns", "memory")]
 
 
 def mutated(rng: random.Random, meta: dict, arrays: dict) -> None:
