@@ -57,10 +57,10 @@ def test_a_certified_gap_is_that_of_the_solution(monkeypatch):
 
 
 def test_many_states_are_measured_with_a_bound_below_what_is_found(monkeypatch):
-    monkeypatch.setattr(large, "FITTED", (16, 25))
+    monkeypatch.setattr(large, "FITTED", (16, 40))
     monkeypatch.setattr(large, "alone", lambda n, what: getattr(large, what)(n))
     found = large.run()
-    assert set(found) == {"fitted 16", "fitted 25"} and found["fitted 25"]["states"] == 25
+    assert set(found) == {"fitted 16", "fitted 40"} and found["fitted 40"]["states"] == 40
     assert all(0 <= row["gap_without_memory"] < 1 and row["leakage"] < row["objective"] for row in found.values())
 
 
