@@ -151,5 +151,8 @@ def restore(meta: Any, arrays: dict[str, NDArray[Any]], chain: MarkovChain, dept
         raise InputError("the policy's description is not readable")
     kind = meta.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise InputError(f"unknown kind of policy: {str(kind)[:40]!r}; if it is your own, import its module first")
+        raise InputError(
+            f"unknown kind of policy: {str(kind)[:40]!r}; one of an earlier version is made anew by veil solve, one of your "
+            "own needs its module imported first"
+        )
     return KINDS[kind].restore({**meta, "depth": depth}, arrays, chain)
