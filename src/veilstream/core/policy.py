@@ -152,7 +152,7 @@ def restore(meta: Any, arrays: dict[str, NDArray[Any]], chain: MarkovChain, dept
     kind = meta.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise InputError(
-            f"unknown kind of policy: {str(kind)[:40]!r}; one of an earlier version is made anew by veil solve, one of your "
-            "own needs its module imported first"
+            f"unknown kind of policy: {str(kind)[:40]!r}; one of an earlier version is made anew by veil solve, "
+            "one of your own needs its module imported first"
         )
     return KINDS[kind].restore({**meta, "depth": depth}, arrays, chain)
