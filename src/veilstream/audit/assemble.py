@@ -132,10 +132,8 @@ def audit_artefact(
 
 
 def felt_words(record: OnCourse, unit: str, rule: Feedback | None = None) -> str:
-    away = f"{record.felt:.3g}"
-    far = off(away, unit) if unit == "%" else f"{away} {unit} from the reading on average"
     words = (
-        f"On your recorded data a release was {far}, and revealed "
+        f"On your recorded data a release had {off(f'{record.felt:.3g}', unit)}, and revealed "
         f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
     )
     if record.rungs and record.charged is not None and rule is not None:
