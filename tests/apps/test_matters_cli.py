@@ -144,6 +144,9 @@ def test_a_report_of_a_zero_one_distortion_counts_steps(folder):
     veil("solve", folder / "m.veil", *words, "-o", folder / "z.veil")
     few = ["--points", 3, "--seconds", 0, "--audit", "none", "-o", folder / "z.html"]
     said = veil("report", folder / "z.veil", "--data", folder / "meter.csv", *few).stdout
-    assert "identifies the level in" in said and "on your recorded data releases have an error in 30 % of steps and" in said
+    assert (
+        "identifies the level in" in said
+        and "on your recorded data releases have an error in 30 % of steps and" in said
+    )
     page = (folder / "z.html").read_text()
     assert '"levels_in":"kWh"' in page and "an error in 30 % of steps" in page and "an error of 30 %" not in page

@@ -70,7 +70,11 @@ def test_the_numbers_are_the_solvers(town):
 def test_the_verdict_says_its_levels_and_its_bound(town):
     headline, sentences = verdict(town[3])
     assert "% less than the truth" in headline and "km on average" in headline
-    assert headline.index("identifies the place in") < headline.index("an error of") < headline.index("less than the truth")
+    assert (
+        headline.index("identifies the place in")
+        < headline.index("an error of")
+        < headline.index("less than the truth")
+    )
     text = " ".join(sentences)
     for level in ("proved", "computed exactly", "estimated with an interval"):
         assert level in text

@@ -89,7 +89,7 @@ def audit_artefact(
     readings: recorded data, encoded as the file's own recording says unless another one is given.
     sequences: instead of readings, symbols that are encoded already; first: the public numbers of their first steps;
     record, later: what is known of their releases, on the data that was fitted and on what is later.
-    name: what to call the policy; the method that made it unless told.
+    name: what to call the policy; by default the method that made it.
     """
     policy, problem, states = artefact.policy, artefact.problem, artefact.states
     warnings = about_data(artefact.provenance)
