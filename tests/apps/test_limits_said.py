@@ -125,7 +125,7 @@ def test_one_figure_for_how_often_she_is_identified_and_for_planar_laplace(broke
 def test_the_audit_says_it_first_and_fails(broken):
     folder, solved = broken
     done = veil("audit", folder / "p.veil", "--data", folder / "m.csv", "--quick")
-    assert done.returncode == 1 and done.stdout.startswith("Limit broken. Asked: at most 0.1 kWh")
+    assert done.returncode == 1 and done.stdout.startswith("Limit broken. Asked: an error of at most 0.1 kWh")
     assert done.stdout.splitlines()[1].startswith("THE PERSON HAS CHANGED")
     told = json.loads(veil("audit", folder / "p.veil", "--quick", "--json").stdout)
     assert told["stands"] and told["limit_verdict"] == "broken"  # the claim is about the chain

@@ -283,7 +283,7 @@ def test_what_is_felt_on_the_record_is_said_first_at_every_point(felt_town):
     own = content.own
     assert own.felt == pytest.approx(course.felt(own.point.policy)) and own.felt > own.point.distortion
     headline, sentences = verdict(content)
-    assert f"on your recorded data releases are {own.felt:.3g} km off on average" in headline
+    assert f"on your recorded data releases have an error of {own.felt:.3g} km on average" in headline
     assert f"{100 * (1 - own.record.bits / course.truth(content.artefact.chain)):.0f} % less than the truth" in headline
     assert sentences[0].startswith("On your recorded data") and sentences[1].startswith("In the long run")
     assert f"an error of {own.point.distortion:.3g} km" in sentences[1]
@@ -291,8 +291,8 @@ def test_what_is_felt_on_the_record_is_said_first_at_every_point(felt_town):
         assert spot.felt == pytest.approx(course.felt(spot.point.policy))
         assert spot.record.bits >= 0
     page = render(content)
-    assert f"on your recorded data releases are {own.felt:.3g} km off on average" in page
-    assert f"\nOn your recorded data a release was {own.felt:.3g} km" in content.audit.words
+    assert f"on your recorded data releases have an error of {own.felt:.3g} km on average" in page
+    assert f"\nOn your recorded data a release had an error of {own.felt:.3g} km" in content.audit.words
 
 
 def test_the_table_of_other_ways_is_that_of_each_point(felt_town):
@@ -358,7 +358,8 @@ def test_where_it_comes_from_is_told_in_words(town):
     assert "identifies the place in" in page and "names the" not in page
     assert "veil report <span>--shareable</span>" in page  # a flag stays on its line
     assert (
-        "<p>Limit not shown to be kept. Asked: at most 0.5 km" in page and "</p><p>An adversary who knows chain" in page
+        "<p>Limit not shown to be kept. Asked: an error of at most 0.5 km" in page
+        and "</p><p>An adversary who knows chain" in page
     )
 
 
