@@ -25,7 +25,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?")
 CLOSE, NEAR = 0.05, 0.05
-DRAWN = ("felt: ", "leaked: ")  # of releases, which are drawn securely: never the same twice
+DRAWN = ("mean error: ", "leaked: ")  # of releases, which are drawn securely: never the same twice
 WIDTH = "110"
 
 

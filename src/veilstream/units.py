@@ -96,8 +96,8 @@ def counted(number: int, what: str) -> str:
 
 
 def off(amount: str, unit: str, each: str = " on average") -> str:
-    """How far off a release is: "0.5 km off on average"; of a distortion that counts steps, "wrong in 5 % of steps"."""
-    return f"wrong in {amount} % of steps" if unit == "%" else f"{amount} {unit or 'units'} off{each}"
+    """An error in words: "an error of 0.5 km on average"; where wrong steps are counted, "an error in 5 % of steps"."""
+    return f"an error in {amount} % of steps" if unit == "%" else f"an error of {amount} {unit or 'units'}{each}"
 
 
 def noun(unit: str) -> str:

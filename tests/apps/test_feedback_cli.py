@@ -79,7 +79,7 @@ def test_audit_and_report_say_what_became_of_the_moves(made):
     assert done.returncode == 0, done.stderr
     page = (folder / "r.html").read_text()
     assert f"A limit of {LIMIT:.3g} kWh on the mean is followed by feedback: after every day (48 steps)" in page
-    assert "Promised: whatever the person does, over 52 days releases are at most" in page
+    assert "Promised: whatever the person does, over 52 days the error is at most" in page
 
 
 def test_no_ceiling_is_passed_and_what_did_not_look_is_said(made):
@@ -115,8 +115,8 @@ def test_what_cannot_be_kept_is_one_line(made, flags, says):
 def test_a_builtin_chain_counts_steps():
     done = veil("solve", "builtin:grid2x3-toy", "--avg", "0.3", "--feedback", "100", "--window", 1)
     said = " ".join(done.stdout.split())
-    assert done.returncode == 0 and "after every 100 steps" in said and "over 5,200 steps releases are at most" in said
-    assert "of the readings on the record lie farther" not in said  # rung 0 shows the truth
+    assert done.returncode == 0 and "after every 100 steps" in said and "over 5,200 steps the error is at most" in said
+    assert "of your recorded readings lie farther" not in said  # rung 0 shows the truth
     done = veil("solve", "builtin:grid2x3-toy", "--avg", "0.3", "--feedback", "week")
     assert done.returncode and "number of steps" in done.stderr
 

@@ -88,7 +88,7 @@ def test_a_table_without_a_unit_is_told_without_holes(tmp_path):
     values = [1, 2, 5, 9, 4, 3, 7, 8] * 30
     table.write_text("time,value\n" + "".join(f"{1.6e9 + 300 * i:.0f},{v}\n" for i, v in enumerate(values)))
     told = re.sub(r" *\n *", " ", veil("fit", table).stdout)
-    assert "no unit told: --unit" in told and "raw reading to its state" in told
+    assert "no unit given: --unit" in told and "raw reading to its state" in told
     assert re.search(r"costs [\d.]+ from state to state, [\d.]+ from the raw reading", told)
 
 

@@ -110,7 +110,7 @@ def test_what_is_felt_on_the_record_stands_before_the_long_run(ran):
         place = disk.places(root / "out", [row["user"]])[row["user"]]
         said = json.loads((place / "audit.json").read_text())
         assert said["raw_distortion"] == pytest.approx(row["raw_distortion"])
-        assert f"On your recorded data a release was {row['raw_distortion']:.3g} " in said["verdict"]
+        assert f"On your recorded data a release had an error of {row['raw_distortion']:.3g} " in said["verdict"]
     assert any(row["raw_distortion"] is not None for row in told["rows"])
 
 

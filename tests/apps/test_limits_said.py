@@ -70,7 +70,7 @@ def test_solve_says_it_first_on_the_terminal_and_in_json(broken):
     assert check["limit"] == 0.1 < held["low"] <= held["value"] <= held["high"]
     first = veil("solve", folder / "m.veil", "--avg", "0.1kWh").stdout.splitlines()[0]
     assert first == check["words"]
-    assert first.startswith("Limit broken. Asked: at most 0.1 kWh off on average; on later data (11 weeks): ")
+    assert first.startswith("Limit broken. Asked: an error of at most 0.1 kWh on average; on later data (11 weeks): ")
     assert f"{held['value']:.3g} [{held['low']:.3g}, {held['high']:.3g}] kWh" in first
     assert any("--avg" in line and "broken" in line for line in solved["warnings"])
 
@@ -102,7 +102,7 @@ def test_recorded_data_is_what_was_fitted_and_has_one_figure_everywhere(broken):
     )
     private, shared = ([t for _, t in text_of(folder / f"{n}.html")] for n in ("private", "shared"))
     own = next(t for t in private if t.startswith("An adversary who sees"))
-    assert own in shared and f"{solved['raw_distortion']:.3g} kWh off" in own
+    assert own in shared and f"{solved['raw_distortion']:.3g} kWh on average" in own
     share = 100 * (1 - solved["record"]["leakage"] / solved["record"]["truth"])
     assert f"{share:.0f} % less than the truth" in own and solved["record"]["truth"] <= np.log2(5) + 1e-9
 
@@ -125,7 +125,7 @@ def test_one_figure_for_how_often_she_is_identified_and_for_planar_laplace(broke
 def test_the_audit_says_it_first_and_fails(broken):
     folder, solved = broken
     done = veil("audit", folder / "p.veil", "--data", folder / "m.csv", "--quick")
-    assert done.returncode == 1 and done.stdout.startswith("Limit broken. Asked: at most 0.1 kWh")
+    assert done.returncode == 1 and done.stdout.startswith("Limit broken. Asked: an error of at most 0.1 kWh")
     assert done.stdout.splitlines()[1].startswith("THE PERSON HAS CHANGED")
     told = json.loads(veil("audit", folder / "p.veil", "--quick", "--json").stdout)
     assert told["stands"] and told["limit_verdict"] == "broken"  # the claim is about the chain
@@ -147,7 +147,7 @@ def test_the_fleet_page_says_it_first_and_has_a_column(broken):
     assert row["leakage_share"] == pytest.approx(row["raw_leakage"] / row["raw_truth"])
     page = (out / "index.html").read_text(encoding="utf-8")
     assert next(t for kind, t in text_of(out / "index.html") if "headline" in kind) == told["limit_words"]
-    assert ">broken: at most 0.1 kWh off on average<" in page and ">stands<" not in page
+    assert ">broken: an error of at most 0.1 kWh on average<" in page and ">stands<" not in page
     assert "Limits on later data" in page
 
 

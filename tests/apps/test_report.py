@@ -69,8 +69,12 @@ def test_the_numbers_are_the_solvers(town):
 
 def test_the_verdict_says_its_levels_and_its_bound(town):
     headline, sentences = verdict(town[3])
-    assert "% less than the truth" in headline and "km off on average" in headline
-    assert headline.index("identifies the place in") < headline.index("km off") < headline.index("less than the truth")
+    assert "% less than the truth" in headline and "km on average" in headline
+    assert (
+        headline.index("identifies the place in")
+        < headline.index("an error of")
+        < headline.index("less than the truth")
+    )
     text = " ".join(sentences)
     for level in ("proved", "computed exactly", "estimated with an interval"):
         assert level in text
@@ -279,16 +283,16 @@ def test_what_is_felt_on_the_record_is_said_first_at_every_point(felt_town):
     own = content.own
     assert own.felt == pytest.approx(course.felt(own.point.policy)) and own.felt > own.point.distortion
     headline, sentences = verdict(content)
-    assert f"on your recorded data releases are {own.felt:.3g} km off on average" in headline
+    assert f"on your recorded data releases have an error of {own.felt:.3g} km on average" in headline
     assert f"{100 * (1 - own.record.bits / course.truth(content.artefact.chain)):.0f} % less than the truth" in headline
     assert sentences[0].startswith("On your recorded data") and sentences[1].startswith("In the long run")
-    assert f"{own.point.distortion:.3g} km off" in sentences[1]
+    assert f"an error of {own.point.distortion:.3g} km" in sentences[1]
     for spot in content.spots:
         assert spot.felt == pytest.approx(course.felt(spot.point.policy))
         assert spot.record.bits >= 0
     page = render(content)
-    assert f"on your recorded data releases are {own.felt:.3g} km off on average" in page
-    assert f"\nOn your recorded data a release was {own.felt:.3g} km" in content.audit.words
+    assert f"on your recorded data releases have an error of {own.felt:.3g} km on average" in page
+    assert f"\nOn your recorded data a release had an error of {own.felt:.3g} km" in content.audit.words
 
 
 def test_the_table_of_other_ways_is_that_of_each_point(felt_town):
@@ -316,7 +320,7 @@ def test_a_shareable_page_tells_what_the_file_says_was_felt(town, folder):
     save(folder / "said.veil", solution.policy, problem=artefact.problem, states=source.states, provenance=said,
          period_s=source.period_s)  # fmt: skip
     content = collect(load(folder / "said.veil"), None, Options(True, 3, 0.1, audit="none"))
-    assert "on your recorded data releases are 0.75 km off on average" in verdict(content)[0]
+    assert "on your recorded data releases have an error of 0.75 km on average" in verdict(content)[0]
     assert [s.felt for s in content.spots if not s.own] == [None] * (len(content.spots) - 1)
 
 
@@ -354,7 +358,8 @@ def test_where_it_comes_from_is_told_in_words(town):
     assert "identifies the place in" in page and "names the" not in page
     assert "veil report <span>--shareable</span>" in page  # a flag stays on its line
     assert (
-        "<p>Limit not shown to be kept. Asked: at most 0.5 km" in page and "</p><p>An adversary who knows chain" in page
+        "<p>Limit not shown to be kept. Asked: an error of at most 0.5 km" in page
+        and "</p><p>An adversary who knows chain" in page
     )
 
 

@@ -44,6 +44,19 @@ def test_the_verdict_is_the_one_its_interval_allows(figures, expected):
     assert limits_json([check])["limits"][0]["later"] == {"value": value, "low": low, "high": high}
 
 
+@pytest.mark.parametrize(
+    ("unit", "words"),
+    [
+        ("km", "an error of at most 0.75 km on average"),
+        ("", "an error of at most 0.75 units on average"),
+        ("%", "an error in at most 0.75 % of steps"),
+    ],
+)
+def test_a_limit_on_the_mean_is_said_as_an_error(unit, words):
+    [check] = check_limits(vs.Average(limit=0.75), None, unit)
+    assert check.asked == words
+
+
 def test_few_traces_and_none_show_nothing():
     assert verdict(0.1, 0.2, 0.3, units=LEAST_UNITS - 1).verdict is Verdict.NOT_SHOWN
     assert verdict(5.0, 6.0, 7.0, units=LEAST_UNITS - 1).verdict is Verdict.NOT_SHOWN

@@ -69,7 +69,7 @@ def square(task):
 
 
 LIMIT = {
-    "verdict": "broken", "asked": "at most 1 off on average", "limit": 1.0, "unit": "", "traces": 12,
+    "verdict": "broken", "asked": "an error of at most 1 on average", "limit": 1.0, "unit": "", "traces": 12,
     "later": {"value": 1.5, "low": 1.2, "high": 1.8}, "words": "Limit broken.",
 }  # fmt: skip
 

@@ -75,7 +75,7 @@ def test_rungs_that_leak_too_much_can_be_forbidden_and_the_promise_goes_with_the
 def test_a_limit_below_the_floor_is_refused_by_name():
     z = RNG.integers(0, 5, 100)
     on = Course([z], [np.zeros(100, int)], [D[z] + 0.5])
-    with pytest.raises(vs.InputError, match=r"felt at 0\.5"):
+    with pytest.raises(vs.InputError, match=r"has an error of 0\.5"):
         solved(course=on)
     with pytest.raises(vs.InputError, match="mean limit"):
         vs.solve(vs.Problem(CHAIN, D, vs.Average(weight=1.0)), feedback=48)

@@ -89,7 +89,7 @@ def audit_artefact(
     readings: recorded data, encoded as the file's own recording says unless another one is given.
     sequences: instead of readings, symbols that are encoded already; first: the public numbers of their first steps;
     record, later: what is known of their releases, on the data that was fitted and on what is later.
-    name: what to call the policy; the method that made it unless told.
+    name: what to call the policy; by default the method that made it.
     """
     policy, problem, states = artefact.policy, artefact.problem, artefact.states
     warnings = about_data(artefact.provenance)
@@ -132,10 +132,8 @@ def audit_artefact(
 
 
 def felt_words(record: OnCourse, unit: str, rule: Feedback | None = None) -> str:
-    away = f"{record.felt:.3g}"
-    far = off(away, unit) if unit == "%" else f"{away} {unit} from the reading on average"
     words = (
-        f"On your recorded data a release was {far}, and revealed "
+        f"On your recorded data a release had {off(f'{record.felt:.3g}', unit)}, and revealed "
         f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
     )
     if record.rungs and record.charged is not None and rule is not None:

@@ -52,7 +52,7 @@ class LaterData:
         )
         far = off(span(f.raw_distortion), unit, "")
         text = (
-            f"On later data ({f.units} {f.unit}) a release was {far} and revealed at most "
+            f"On later data ({f.units} {f.unit}) a release had {far} and revealed at most "
             f"{span(f.leakage)} bits per step, whatever the law of such data ({f.level}{most})."
         )
         if d.same == Same.UNKNOWN:

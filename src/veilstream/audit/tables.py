@@ -90,7 +90,7 @@ def _kept(cells: tuple[str, ...], told: list[bool]) -> tuple[str, ...]:
 
 def _against(found: Audit) -> Sheet:
     unit = found.unit
-    far = f"{found.cost_unit} off".strip()
+    far = f"release error {found.cost_unit}".strip()
     head = ["policy", "bits", far, "data", "at release, nats", "top 1", f"error {unit}"]
     if any(s.on_releases for s in found.policy.settings):
         head.append("learned")

@@ -115,7 +115,7 @@ def verdict(audit: Audit, claim: Claim | None, chain: MarkovChain, names: tuple[
     words += [_against_words(audit.policy, other, audit.unit, audit.cost_unit) for other in audit.against]
     if len(own) > 1:
         words.append(
-            "What is not said to be held out speaks of the fitted chain; the recorded traces show one "
+            "Figures that are not marked held out are about the fitted chain; the recorded traces show one "
             "person's past, and say nothing certain about the future."
         )
     return "\n".join(w for w in words if w)
@@ -150,7 +150,7 @@ def _exact_words(s: Setting, unit: str) -> str:
         f"({blind.top1:.0%} without any release, 100% with the truth)"
     )
     if now.error is not None and blind.error is not None:
-        text += f", off by {now.error:.3g} {unit or 'units'} on average ({blind.error:.3g} without)"
+        text += f", with an error of {now.error:.3g} {unit or 'units'} on average ({blind.error:.3g} without)"
     if whole.recovered is not None and guess.recovered is not None:
         text += f", and afterwards recovers {whole.recovered:.0%} of a trace ({guess.recovered:.0%} without)"
     if whole.home is not None and whole.work is not None:

@@ -55,7 +55,7 @@ class Drift:
                 f"the chain foresees a step to {span(self.loss)} bits, {span(self.loss_fitted)} when it was fitted"
             )
         if self.farther and self.felt_claimed is not None:
-            out.append(f"releases are {off(span(self.felt), unit, '')}, {self.felt_claimed:.3g} when it was solved")
+            out.append(f"releases have {off(span(self.felt), unit, '')}, {self.felt_claimed:.3g} when it was solved")
         return ", and ".join(out)
 
     def to_json(self) -> dict[str, Any]:

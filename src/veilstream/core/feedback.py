@@ -72,7 +72,7 @@ class Feedback:
         object.__setattr__(self, "felt", tuple(float(f) for f in self.felt))
         f = np.array(self.felt)
         if not len(f) or not np.isfinite(f).all() or f[0] < 0 or (np.diff(f) < 0).any():
-            raise InputError("a ladder needs the felt distance of every rung, rising")
+            raise InputError("a ladder needs the mean error of every rung, rising")
         numbers = (usual, self.back, self.debt, self.part, self.theta)
         if not np.isfinite(numbers).all() or min(numbers) < 0 or not 0 < usual <= self.every or self.back == 0:
             raise InputError("a ladder needs readings in a period, a part, a debt and a theta that are not negative")
@@ -123,12 +123,11 @@ class Feedback:
         period = f"{each} ({self.every:,} steps)" if each else f"{self.every:,} steps"
         long = f"{PERIODS} {each}s" if each.isalpha() else f"{n:,} steps"
         return (
-            f"after every {period} it looks at how far off releases have been, and takes one of {self.rungs} rungs, "
-            "from accurate (0) to coarse; which one is public, how far off they were is not",
-            f"whatever the person does, over {long} releases are at most {self.limit + over / n:.4g}{far} off on "
-            f"average ({self.limit:.4g} + {over:.4g} / steps), a release counting as at most {self.most:.4g}{far} off; "
-            "not promised: a single release, a shorter time, and readings that even rung 0 shows farther off than the "
-            "limit",
+            f"after every {period} it looks at the error of past releases, and takes one of {self.rungs} rungs, from "
+            "accurate (0) to coarse; the rung is public, the error is not",
+            f"whatever the person does, over {long} the error is at most {self.limit + over / n:.4g}{far} on average "
+            f"({self.limit:.4g} + {over:.4g} / steps), that of one release counting as at most {self.most:.4g}{far}; "
+            "not promised: a single release, a shorter time, and readings whose error exceeds the limit even on rung 0",
         )
 
 

@@ -16,7 +16,7 @@ from veilstream.core.drift import span
 from veilstream.core.held_out import LEAST_UNITS, HeldOut
 from veilstream.core.interval import Interval
 from veilstream.core.problem import Average, Budget, Constraint, Instantaneous, parts
-from veilstream.units import counted
+from veilstream.units import counted, off
 
 TOLERANCE = 0.05  # of the limit
 BITS = "bits per step"
@@ -34,7 +34,7 @@ class Verdict(StrEnum):
 class LimitCheck:
     """A limit, and what became of it on later data."""
 
-    asked: str  # in words, as in "at most 0.75 km off on average"
+    asked: str  # in words, as in "an error of at most 0.75 km on average"
     limit: float  # in the unit of `seen`
     unit: str  # of `seen`
     seen: Interval | None  # on later data; None: there is none
@@ -101,9 +101,7 @@ def check_limits(
         if isinstance(part, Average) and part.limit is not None:
             if later is not None:
                 seen = later.distortion if between_states else later.raw_distortion
-            wrong = f"wrong in at most {part.limit:.4g} % of steps"
-            asked = wrong if unit == "%" else f"at most {part.limit:.4g} {unit or 'units'} off on average"
-            found.append(LimitCheck(asked, part.limit, unit, seen, *many))
+            found.append(LimitCheck(off(f"at most {part.limit:.4g}", unit), part.limit, unit, seen, *many))
         elif isinstance(part, Budget):
             seen = None if later is None else later.leakage
             found.append(LimitCheck(f"at most {part.bits:.4g} {BITS}", part.bits, BITS, seen, *many))

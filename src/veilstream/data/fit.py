@@ -71,7 +71,7 @@ def fit(
 
     The data
         unit            of the values, as in "kWh"; guessed from the column's name
-        tz              zone of times that have none (UTC unless told)
+        tz              zone of times that have none (default: UTC)
         time_format     of times that are texts in no common form
         skip_bad        drop and count rows that cannot be read, instead of saying so and stopping
         period_s        length of a step; 300 for positions; for values the median distance of readings, made round

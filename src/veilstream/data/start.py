@@ -216,7 +216,7 @@ def places(text: str) -> Ground:
     if len(found) < 2:
         raise InputError(f"{len(found)} place; a chain needs at least 2")
     _few(len(found))
-    return Ground(StateSpace("places", np.array(list(found.values())), tuple(found), "km"), None, "places told", 0.0)
+    return Ground(StateSpace("places", np.array(list(found.values())), tuple(found), "km"), None, "places given", 0.0)
 
 
 def levels(text: str) -> Ground:

@@ -22,6 +22,7 @@ from veilstream.gateway.place import check_private, is_owned
 from veilstream.gateway.schema import SCHEMA, SELECT_STREAM
 from veilstream.gateway.store import DAMAGED
 from veilstream.gateway.wire import Release, decode
+from veilstream.units import off
 
 MAGIC = b"SQLite format 3\0"
 WAIT_S = 5.0
@@ -68,7 +69,7 @@ class Owned:
         if about is None or about.limit is None:
             return None
         unit = about.unit or "units"
-        asked = f"at most {about.limit:.4g} {unit} off on average"
+        asked = off(f"at most {about.limit:.4g}", unit)
         return LimitCheck(asked, about.limit, unit, felt.interval, felt.of, about.drift_unit)
 
     @property

@@ -1,4 +1,4 @@
-"""What a run of `veil release` came to, for the owner of the data alone: how far off its releases are felt."""
+"""What a run of `veil release` came to, for the owner of the data alone: the error of its releases."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

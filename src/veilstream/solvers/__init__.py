@@ -112,7 +112,7 @@ def solve(
     leaks more than max_bits per step; the first one is chosen on the earlier half of what was held out.
     certify: prove a lower bound that holds for every policy (`certify_seconds` of work).
     Many states: dtype="float32" halves the memory of the sweeps, and
-    memory_gb=4 refuses what would need more (what the machine has free unless told).
+    memory_gb=4 refuses what would need more (default: what the machine has free).
     """
     started = time.perf_counter()
     seconds = options.pop("certify_seconds", 30.0)
@@ -166,7 +166,7 @@ def curve(
     progress: Progress | None = None,
     **options: Any,
 ) -> list[Solution]:
-    """The trade-off curve: for each weight the best of all policies found at any of them (24 weights unless told)."""
+    """The trade-off curve: for each weight the best of all policies found at any of them (24 weights by default)."""
     started = time.perf_counter()
     weights = default_weights(problem) if weights is None else np.asarray(weights, dtype=float)
     if weights.ndim != 1 or not weights.size or not np.isfinite(weights).all() or (weights < 0).any():

@@ -181,7 +181,7 @@ def curve(
     show: str | None = None,
     **options: Any,
 ) -> Curve:
-    """The trade-off curve: for each weight the best of all policies found at any of them (24 weights unless told).
+    """The trade-off curve: for each weight the best of all policies found at any of them (24 weights by default).
 
     problem: a `Problem`, or a model as `solve` takes it, with the same distortion and show.
 

@@ -67,7 +67,7 @@ def about_policy(leakage: float, chain: MarkovChain) -> list[str]:
         return []
     if leakage >= (1 - SAME) * truth:
         return [
-            f"this policy hides nothing: {leakage:.3f} bits per step of the {truth:.3f} that the truth would tell; "
+            f"this policy hides nothing: {leakage:.3f} bits per step of the {truth:.3f} that the truth would reveal; "
             "allow a larger distance to hide something"
         ]
     if leakage <= SAME * truth:

@@ -62,7 +62,7 @@ class Climb:
             )
         if self.unserved > 0:
             lines.append(
-                f"! {1 - self.served:.1%} of the readings on the record lie farther than the limit from what even rung "
+                f"! {1 - self.served:.1%} of your recorded readings lie farther than the limit from what even rung "
                 f"0 may show; such readings are not in that promise, and can add {self.unserved:.2g}{unit_} to the mean"
             )
         return lines
@@ -119,7 +119,7 @@ def climb(
     floor = felt(bottom)
     if floor >= limit:
         raise InputError(
-            f"a ladder cannot keep {limit:.4g}: the most accurate release there is, is felt at {floor:.4g} on average; "
+            f"a ladder cannot keep {limit:.4g}: the most accurate release has an error of {floor:.4g} on average; "
             "ask for more than that, or fit more states"
         )
     weights = first_weights(problem, LOOKS)

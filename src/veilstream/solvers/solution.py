@@ -303,8 +303,8 @@ class Solution(Shown):
         line = f"{self.problem.chain.name}: {self.leakage:.4f} bits per step at distortion {far}, {self.method}"
         if (tried := self.record) is not None:
             line = (
-                f"{self.problem.chain.name}: {tried.bits:.4f} bits per step on your recorded data, {tried.felt:.3g} "
-                f"{self.unit} off; long run {self.leakage:.4f} at {far}; {self.method}"
+                f"{self.problem.chain.name}: {tried.bits:.4f} bits per step on your recorded data, error "
+                f"{tried.felt:.3g} {self.unit}; long run {self.leakage:.4f} at {far}; {self.method}"
             )
         rows = [*(("limit", c.words) for c in self.limits)] or [("limit", str(self.problem.constraint))]
         rows += [("leakage", f"{self.leakage:.4f} bits per step, {self.level}")]

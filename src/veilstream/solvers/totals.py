@@ -64,7 +64,7 @@ def solve_total(
         best = min([best, *sharing(problem, total, course, *ends)], key=lambda f: abs(f[1]))
     _, off, kept = best
     if abs(off) > 10 * CLOSE:
-        kept = replace(kept, warnings=[*kept.warnings, f"the mean total is still off by {off:+.2%}"])
+        kept = replace(kept, warnings=[*kept.warnings, f"the mean total still has an error of {off:+.2%}"])
     before, after = plain[2].record, kept.record
     bits = 0.0 if before is None or after is None else after.bits - before.bits
     kept = replace(kept, seconds=sum(spent), total=Kept(off, total.spread(kept.policy), bits, plain[1]))

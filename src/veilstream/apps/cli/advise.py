@@ -31,7 +31,7 @@ def advise(
     seed: Annotated[int, typer.Option(help="For random starts and estimates.", min=0)] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Three to five operating points: how often an adversary is right, how far off releases are, bits, the command."""
+    """Three to five operating points: how often an adversary is right, the error, the bits, the command."""
     from veilstream.apps.cli.common import print_json, progress_bar
     from veilstream.apps.report.content import asked_words
     from veilstream.apps.verbs.advise import points
@@ -64,13 +64,13 @@ def show(source: "Utility", rows: "list[Advice]", warnings: list[str]) -> None:
     best = "one best guess" if source.chain.phases == 1 else "best guess for the hour"
     console.print(
         f"[bold]{escape(source.chain.name)}[/]: without any release an adversary identifies the {source.thing} in "
-        f"{rows[0].hit_rate_blind:.0%} of steps, and the {best} is {off(f'{source.by_the_hour:.3g}', source.unit)}. "
+        f"{rows[0].hit_rate_blind:.0%} of steps, and the {best} has {off(f'{source.by_the_hour:.3g}', source.unit)}. "
         f"The truth would reveal {source.truth:.3f} bits per step."
     )
     lines = [(f"{source.thing} identified", "error", "bits per step", "command")]
+    unit = "% of steps" if source.unit == "%" else source.unit or "units"
     for r in rows:
-        error = off(_two(r.felt), source.unit, "")
-        lines.append((f"{r.hit_rate:.0%} of steps", error, f"{r.bits:.3f}", r.command))
+        lines.append((f"{r.hit_rate:.0%} of steps", f"{_two(r.felt)} {unit}", f"{r.bits:.3f}", r.command))
     widths = [max(len(line[i]) for line in lines) for i in range(3)]
     for *cells, command in lines:  # no table: a command must not be cut, however narrow the terminal
         print("  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)), "", command)

@@ -20,7 +20,7 @@ Examples:
 
   veil audit policy.veil --data my-tracks/            and on recorded traces, with a learned adversary
 
-  veil audit policy.veil --data this-month/ --quick   is it still the same person? what releases tell, no chain believed
+  veil audit policy.veil --data this-month/ --quick   still the same person? what releases reveal, no chain believed
 
   veil audit policy.veil --data meter.csv --against planar-laplace,myopic
 

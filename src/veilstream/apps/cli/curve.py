@@ -84,7 +84,7 @@ def curve(
     heads = ["lambda", "method", f"distortion ({unit})", "bits per step", "at least"]
     proved = any(s.leakage_lower is not None for solutions in curves.values() for s in solutions)
     heads = heads if proved else heads[:-1]
-    table = Table(*heads[:2], *([] if source.course is None else [f"felt ({unit})"]), *heads[2:], box=None)
+    table = Table(*heads[:2], *([] if source.course is None else [f"error ({unit})"]), *heads[2:], box=None)
     for method, solutions in curves.items():
         for s in solutions:
             low = "" if s.leakage_lower is None else f"{s.leakage_lower:.4f}"
@@ -98,7 +98,7 @@ def curve(
             table.add_row("", method, *far, f"{p.distortion:.4f}", told)
     print_whole(table)
     about = ["distortion and bits: in the long run of the chain"]
-    about += [] if source.course is None else ["felt: from readings to releases, on your recorded data"]
+    about += [] if source.course is None else ["error: from readings to releases, on your recorded data"]
     about += ["at least: for any policy this accurate, proved"] if proved else ["--certify proves how low one can get"]
     print("; ".join(about + ([] if plot is not None else ["--plot curve.png draws it"])))
     if plot is not None:

@@ -155,7 +155,7 @@ def show(chain: MarkovChain, rows: list[Row], out: Path, report: Path, picture: 
         f"[bold]An invented commuter with {chain.n_symbols} places, one step every 5 minutes.[/] "
         f"Sharing the truth reveals {chain.entropy_rate:.3f} bits a step."
     )
-    table = Table("off by", "ours leaks", "simulated", "planar Laplace", "times more", "identified", box=None)
+    table = Table("error", "ours leaks", "simulated", "planar Laplace", "times more", "identified", box=None)
     for row in rows:
         table.add_row(
             f"{row.limit:g} km",
@@ -167,8 +167,8 @@ def show(chain: MarkovChain, rows: list[Row], out: Path, report: Path, picture: 
         )
     console.print(table)
     console.print(
-        "[dim]off by: on average, at most; bits per step, ours computed exactly for the fitted chain; identified: "
-        "how often an adversary who knows chain and policy says the right place (without any release in "
+        "[dim]error: at most this many km on average; bits per step, ours computed exactly for the fitted chain; "
+        "identified: how often an adversary who knows chain and policy identifies the place (without any release in "
         f"{100 * rows[0].blind:.0f} %); estimates have 95 % intervals[/]"
     )
     drawn = f"the picture is {picture}" if picture else "no picture: pip install 'veilstream[plot]'"

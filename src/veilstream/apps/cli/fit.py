@@ -31,7 +31,7 @@ Examples:
 
   veil fit export.zip --columns value=HeartRate -o heart.veil       of many series, one: the message lists them
 
-  veil fit meter.csv --unit kWh --zone Europe/London -o meter.veil      what the hour tells is no secret
+  veil fit meter.csv --unit kWh --zone Europe/London -o meter.veil      what the hour reveals is no secret
 
   veil fit glucose.csv --unit mg/dL --edges 70,180 -o glucose.veil
 

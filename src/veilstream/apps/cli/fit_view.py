@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from veilstream.data.model import FittedModel
 
-UNTOLD = "the value (no unit told: --unit)"
+UNTOLD = "the value (no unit given: --unit)"
 
 
 def show(model: FittedModel, result: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ Examples:
 def forget(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream, as its messages call it.")],
     store: Annotated[
-        Path | None, typer.Option(help="The store of the gateway (POLICY.db unless it was told another).")
+        Path | None, typer.Option(help="The store of the gateway (POLICY.db unless it was given another).")
     ] = None,
     nats: Annotated[str | None, typer.Option(metavar="URL[,URL]", help="Instead: the cluster of the workers.")] = None,
     nats_key: Annotated[Path | None, typer.Option(help="Their key, which seals the memory.")] = None,
@@ -50,7 +50,7 @@ def forget(
     else:
         if nats_key is None or not nats_key.is_file():
             raise InputError(
-                "--nats-key FILE: the key of the workers is needed, POLICY.key unless they were told another"
+                "--nats-key FILE: the key of the workers is needed, POLICY.key unless they were given another"
             )
         from veilstream.apps.cli.common import need
         from veilstream.apps.cli.gateway_flags import Access, Cluster

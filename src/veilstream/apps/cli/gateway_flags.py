@@ -181,7 +181,7 @@ class Broker:
 @dataclass(frozen=True)
 class Page:
     PANEL: ClassVar = "HTTP"
-    http: Annotated[str | None, Option(metavar="[HOST:]PORT", help="Listen; loopback unless told.")] = None
+    http: Annotated[str | None, Option(metavar="[HOST:]PORT", help="Listen; on loopback by default.")] = None
     token_file: Annotated[Path | None, Option(help="Bearer token (or VEIL_TOKEN).")] = None
     owntracks: Annotated[str | None, Option(metavar="PATH", help="Phones in HTTP mode POST here (/pub).")] = None
     ingress: Annotated[

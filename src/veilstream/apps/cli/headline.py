@@ -1,4 +1,4 @@
-"""The headline in human words: how often an adversary is right, how far off a release is felt, then bits."""
+"""The headline in human words: how often an adversary is right, the error of a release, then bits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def bits_of(solution: Solution) -> float:
 def headline(guess: Guess | None, felt: float, bits: float, unit: str, thing: str, where: str = "") -> str:
     """One sentence for someone who has never heard of bits. thing: what is hidden, a place or a level; where: on which
     data error and bits were measured."""
-    said = f"{where}a release is {off(f'{felt:.3g}', unit)}, and reveals {max(bits, 0.0):.3f} bits per step."
+    said = f"{where}a release has {off(f'{felt:.3g}', unit)}, and reveals {max(bits, 0.0):.3f} bits per step."
     if guess is None:
         return said[0].upper() + said[1:]
     return (

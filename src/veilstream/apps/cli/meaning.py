@@ -16,8 +16,8 @@ class Meaning:
     distortion: Annotated[
         str,
         Option(
-            help="felt: from readings to releases; states: between states, the paper's meaning. And what of it: "
-            "absolute, squared, zero-one, or a FILE.csv of costs with names (inf: never)."
+            help="felt: the error from readings to releases; states: that between states, as in the paper. And its "
+            "measure: absolute, squared, zero-one, or a FILE.csv of costs with names (inf: never)."
         ),
     ] = "felt"
     show: Annotated[

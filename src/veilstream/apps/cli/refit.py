@@ -31,7 +31,7 @@ def refit(
     ] = "auto",
     stream: Annotated[str | None, typer.Option(help="This stream only.")] = None,
     columns: Annotated[str | None, typer.Option(help="Which column is what, as in veil fit.")] = None,
-    unit: Annotated[str | None, typer.Option(help="Unit of the values; the model's unless told.")] = None,
+    unit: Annotated[str | None, typer.Option(help="Unit of the values; by default the model's.")] = None,
     tz: Annotated[str | None, typer.Option(help="Time zone of stamps that have none.")] = None,
     time_format: Annotated[str | None, typer.Option(help="Format of the stamps, as in veil fit.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.")] = False,
@@ -56,7 +56,7 @@ def refit(
     before = load(old)
     guess = is_guess(before.provenance)
     if before.states is None:
-        raise InputError(f"{old} has no states, so readings cannot be told apart; make a model with veil fit")
+        raise InputError(f"{old} has no states, so no reading can be assigned to one; make a model with veil fit")
     if unit is None and not before.states.is_map:
         unit = before.states.unit or None
     told = {"columns": columns, "tz": tz, "unit": unit, "time_format": time_format}
@@ -81,7 +81,7 @@ def refit(
     if guess:
         been = len(set(model.runs.symbols.tolist()))
         result["notes"].append(
-            f"her readings are in {been} of the {len(model.states)} states that veil start was told; veil fit finds "
+            f"her readings are in {been} of the {len(model.states)} states that veil start was given; veil fit finds "
             "states of her own, and its policy goes on with the same store too (of so many as these: veil solve "
             "--method held)"
         )

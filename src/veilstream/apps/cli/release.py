@@ -42,7 +42,7 @@ def release(
     promise: Promise,
     sources: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SOURCE...]", help="What veil fit reads; standard input as it comes unless told."),
+        typer.Argument(metavar="[SOURCE...]", help="What veil fit reads; by default standard input, as it comes."),
     ] = None,
     form: Annotated[str, typer.Option("--format", help="Of the output: csv, jsonl, or auto (as the input).")] = "auto",
     per_reading: Annotated[
@@ -152,7 +152,7 @@ def in_words(found: dict[str, Any]) -> Iterator[str]:
     yield f"released {told}{silent}{again}; {counted(found['streams'], 'stream')} in the store"
     if found["felt"] is not None:
         unit = f" {found['unit']}" if found["unit"] else ""
-        yield f"felt: {found['felt']:.3g}{unit} on average from a reading to its release (private)"
+        yield f"mean error: {found['felt']:.3g}{unit} from a reading to its release (private)"
     rate = f" ({found['leaked_bits'] / found['released']:.3f} a step)" if found["released"] else ""
     before = found["leaked_bits_total"] - found["leaked_bits"]
     ever = f", {found['leaked_bits_total']:.1f} with earlier runs" if before > 0 else ""

@@ -44,7 +44,7 @@ def serve(
     *,
     config: Annotated[
         Path | None,
-        typer.Option(metavar="veil.toml", help="Take flags from this file (or VEIL_SERVE_CONFIG); none unless told."),
+        typer.Option(metavar="veil.toml", help="Take flags from this file (or VEIL_SERVE_CONFIG); default: none."),
     ] = None,
     show_config: Annotated[
         bool, typer.Option("--show-config", help="Print the flags that hold, as such a file, and stop.")

@@ -49,7 +49,7 @@ LATER = (
     "later data was kept out of the fit; its bits are an upper bound on what releases reveal of such data, whatever "
     "its law: the chain is only a guess there (95 % intervals over whole traces or weeks)"
 )
-NO_LATER = "model only: no data was held out when the model was fitted, so nothing here is checked on later data"
+NO_LATER = "model only: the model file holds no later data, so nothing here is checked on later data"
 
 
 @grouped
@@ -92,7 +92,7 @@ def solve(
     certify: Annotated[bool, typer.Option("--certify", help="Prove how close to the best possible it is.")] = False,
     seconds: Annotated[float, typer.Option(help="Time for the certificate.")] = 30.0,
     float32: Annotated[bool, typer.Option("--float32", help="Sweep in single precision: half the memory.")] = False,
-    memory: Annotated[float | None, typer.Option(help="GB it may use; what is free unless told.")] = None,
+    memory: Annotated[float | None, typer.Option(help="GB it may use; by default what is free.")] = None,
     seed: Annotated[int, typer.Option(help="For random starts and estimates.", min=0)] = 0,
     option: Annotated[list[str] | None, typer.Option(help="Of the method, as in steps=1000000; repeatable.")] = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -225,7 +225,7 @@ def print_solution(
     if solution.startup_bits is not None:
         table.add_row("start-up", f"{max(solution.startup_bits, 0.0):.2f}", "bits once, on top of the rate")
     if (kept := solution.total) is not None:
-        table.add_row("total", f"{kept.off:+.3%}", f"off in the mean over releases ({kept.off_before:+.1%} without)")
+        table.add_row("total", f"{kept.off:+.3%}", f"error of the mean over releases ({kept.off_before:+.1%} without)")
         table.add_row("  spread", f"{kept.spread:.2%}", "standard deviation of one release of that data, estimated")
         table.add_row("  its price", f"{kept.bits:+.4f}", "bits per step on your recorded data")
     if source.unit:

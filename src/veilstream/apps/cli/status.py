@@ -157,8 +157,8 @@ def _verdict(v: "Owned") -> str:
 def _lacks(about: "About") -> str:
     """What the policy's file does not say, so that it cannot be compared."""
     missing = [
-        *(["how well its chain foresaw data held out"] if about.loss_fitted is None else []),
-        *(["how far off releases were"] if about.felt_claimed is None else []),
+        *(["how well its chain foresaw later data"] if about.loss_fitted is None else []),
+        *(["what error releases had"] if about.felt_claimed is None else []),
     ]
     return "" if not missing else f"the policy's file does not say {' or '.join(missing)}"
 

@@ -27,7 +27,7 @@ from veilstream.solvers.solution import Level
 from veilstream.units import counted, noun
 
 BANNER = (
-    "PRIVATE: this page names users and tells how predictable each is. It holds no trace and no place; "
+    "PRIVATE: this page names users and shows how predictable each is. It holds no trace and no place; "
     "the line of a user who failed may quote the field that could not be read. The .veil files beside it hold each "
     "user's model."
 )
@@ -45,12 +45,12 @@ MEANT = {  # heads of the table, those that there are
     "helped by": "<em>helped by</em>: how many others, and the transitions per state they count for.",
     "identified": "<em>identified</em>: in how many steps of her recorded data an adversary who knows chain and policy "
     "identifies her state, without the releases → with them (estimated).",
-    "later: error": "<em>later</em>: on her own latest traces or weeks, which nothing was fitted to (held out, 95 % "
+    "later: error": "<em>later</em>: on her own latest traces or weeks, which nothing was fitted to (95 % "
     "interval); bits are an upper bound whatever the law of that data, <em>at most</em> what no data can exceed "
     "(proved).",
     "moves": "<em>moves</em>: public ones between the rungs of a limit kept by feedback, and the rungs in use, on her "
-    "recorded data; the limit on the mean, and what is promised of it whatever she does (proved, but for readings that "
-    "even rung 0 shows farther off).",
+    "recorded data; the limit on the mean, and what is promised of it whatever she does (proved, but for readings "
+    "whose error exceeds the limit even on rung 0).",
     "audit": "<em>audit</em>: whether what is claimed of the fitted chain is what was measured on it; it says nothing "
     "about limits.",
 }

@@ -49,7 +49,7 @@ def solution(one: Solution, seed: int = 0) -> Figure:
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.4])
     draw_trade_off(left, {one.method: [one]}, {}, one.unit, one.problem)
     blind = float((one.problem.chain.stationary @ one.problem.distortion).min())
-    left.plot([blind], [0], "o", color="#666666", markersize=5, label="tells nothing")
+    left.plot([blind], [0], "o", color="#666666", markersize=5, label="reveals nothing")
     left.legend(frameon=False, fontsize=9)
     chain, art = one.problem.chain, one.artefact
     x = chain.symbols[chain.sample(example_steps(art.period_s), seed=seed)]

@@ -55,11 +55,11 @@ def verdict(content: Content) -> tuple[str, list[str]]:
     far = off(f"{point.distortion if own.felt is None else own.felt:.3g}", content.unit)
     where = "" if own.felt is None else "on your recorded data "
     if own.less > 1 - 5e-4:
-        told = f"{where}releases are {far} and reveal next to nothing."
+        told = f"{where}releases have {far} and reveal next to nothing."
     else:
         share = f"{100 * own.less:.1f}" if own.less > 0.99 else f"{100 * own.less:.0f}"
         long = "" if there or own.felt is None else " in the long run"
-        told = f"{where}releases are {far} and reveal {share} % less than the truth would{long}."
+        told = f"{where}releases have {far} and reveal {share} % less than the truth would{long}."
     headline = (
         f"An adversary who sees every release identifies the {content.thing} in {100 * own.example.right:.0f} % of "
         f"steps under the fitted chain ({100 * content.blind:.0f} % without any release); {told}"
@@ -74,7 +74,7 @@ def verdict(content: Content) -> tuple[str, list[str]]:
         found = [
             f"On your recorded data, starts and gaps included, each {content.period} reveals {bits}{rest} "
             f"({content.record_level}).",
-            f"In the long run of the fitted chain{'' if rule is None else ', on its first rung,'} releases are "
+            f"In the long run of the fitted chain{'' if rule is None else ', on its first rung,'} releases have "
             f"{off(f'{point.distortion:.3g}', content.unit)} and {each}{number(truth)} ({point.level}).",
         ]
     if content.later is not None:

@@ -44,7 +44,7 @@ SMALL = {"km": ("m", 1000.0), "kWh": ("Wh", 1000.0)}  # units for numbers below 
 
 @dataclass(frozen=True)
 class Advice:
-    """One operating point: how far off releases are, what they leak, how often an adversary is right, the command.
+    """One operating point: the error of releases, what they leak, how often an adversary is right, the command.
 
     >>> import veilstream as vs
     >>> vs.advise("builtin:binary")[-1].command

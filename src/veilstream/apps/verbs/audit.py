@@ -37,7 +37,7 @@ def audit(
     """What an adversary learns from the releases, on data drawn from the chain and on recorded data.
 
     policy is a `Solution`, an `Artefact` or the path of a policy file; data what `fit` takes, read and encoded as the
-    model's was unless told. Data later than what was fitted says whether the promise holds there and whether it still
+    model's was by default. Data later than what was fitted says whether the promise holds there and whether it still
     is the same person.
 
         >>> import veilstream as vs

@@ -80,10 +80,10 @@ def release(
     before the last one that it does not know is refused, and `leaked_bits` goes on counting. Unless told it lies beside
     the policy file (POLICY.db); a policy that is no file has none, which is warned of, and store=False says that you
     know. A step is known by its stream and its number: give every copy of the data the same store and the same name (a
-    table without a column of streams is called "stream" unless told, a file by its own name).
+    table without a column of streams is called "stream" by default, a file by its own name).
 
         stream      this stream of the table only; the name of a table that does not tell streams apart
-        columns, unit, tz, time_format, skip_bad    how to read, as `fit` takes them; as the model's data unless told
+        columns, unit, tz, time_format, skip_bad    how to read, as `fit` takes them; by default as the model's data
         ceiling     bits per stream beyond which releases do not look at the data
         meter       exact (the belief), or table (faster; window policies)
         max_ahead   steps that a reading may lie ahead of the clock

@@ -189,7 +189,7 @@ def _advice(column: str, what: str, text: str, bad: int, rows: int) -> str:
     """To drop rows helps against a few bad ones, not against another format, and not where a word is a value."""
     if bad > max(MANY_ROWS, rows // MANY):
         told = "`time_format`" if what == "time" else "`columns`"
-        return f"so it is in {bad:,} of {rows:,} rows: convert the file, or tell what it holds with {told}"
+        return f"so it is in {bad:,} of {rows:,} rows: convert the file, or say what it holds with {told}"
     if what == "number" and text.strip().isalpha():
         return "write the number it stands for; `skip_bad=True` drops such rows, and what they said is lost"
     return SKIP

@@ -72,7 +72,7 @@ def time_style(sample: str, tz: str | None, time_format: str | None, where: str)
         )
     raise InputError(
         f"{where}: cannot read the time {form(sample)}; use ISO 8601 (2013-01-01T00:30:00Z), seconds since 1970, "
-        "or tell the format with `time_format`"
+        "or give the format with `time_format`"
     )
 
 
@@ -189,7 +189,7 @@ def set_back(
     late = whole.filter(pl.col("second") == 1)["__row"]
     untold = whole.filter(pl.col("told") == 0).height
     if late.len():
-        said = "stamps of the hour that comes twice in autumn, the second time told by their order"
+        said = "stamps of the hour that comes twice in autumn, the second time recognised by their order"
         notes = (*notes, Entry("clock change", late.len(), said))
     if untold:
         said = "stamps of the hour that comes twice in autumn, once in the file: taken for the first time"

@@ -340,9 +340,9 @@
     const own = index === data.own ? "This policy" : "Operating point " + (index + 1) + " of " + data.spots.length;
     const long = amount(spot.d), felt = spot.felt === null ? null : amount(spot.felt), off = felt === null ? long : felt;
     const told = spot.bits === null ? spot.l : Math.max(0, spot.bits);
-    const far = (amount, each) => (data.unit === "%" ? `wrong in ${amount} of steps` : `${amount} off${each}`);
+    const far = (amount, each) => (data.unit === "%" ? `an error in ${amount} of steps` : `an error of ${amount}${each}`);
     const both = far(off, " on average") + (felt === null ? "" : ` on your recorded data (${long} in the long run)`);
-    document.getElementById("short").textContent = `${far(off, "")}, ${number(told)} bits per step`;
+    document.getElementById("short").textContent = `error ${off}${data.unit === "%" ? " of steps" : ""}, ${number(told)} bits per step`;
     document.getElementById("now").textContent =
       `${own}: ${both}, ` +
       (spot.bits === null ? "" : `${number(told)} \u00b1 ${(1.96 * spot.bits_se).toFixed(4)} bits per step on your recorded data (${data.record_level}), in the long run `) +
@@ -351,7 +351,7 @@
       `An adversary's best guess is right in ${(100 * spot.right).toFixed(0)} \u00b1 ${(196 * spot.right_se).toFixed(0)} % of steps (estimated).`;
     document.getElementById("headline").textContent = index === data.own ? headline :
       `An adversary who sees every release identifies the ${data.thing} in ${(100 * spot.right).toFixed(0)} % of steps under the fitted chain ` +
-      `(${(100 * data.blind).toFixed(0)} % without any release); releases are ${both} and reveal ` +
+      `(${(100 * data.blind).toFixed(0)} % without any release); releases have ${both} and reveal ` +
       (spot.less > 0.9995 ? "next to nothing." : `${(100 * spot.less).toFixed(spot.less > 0.99 ? 1 : 0)} % less than the truth would.`);
     document.getElementById("command").textContent = spot.command;
     for (const part of document.querySelectorAll(".own-only")) part.hidden = index === data.own;
