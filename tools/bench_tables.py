@@ -12,9 +12,11 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks.table import markdown
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from benchmarks.table import markdown  # noqa: E402
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = ROOT / "docs"
 BLOCK = re.compile(r"(<!-- python -m benchmarks (\w+)((?: --\w+)*) --table -->\n\n).*?(\n\n<!-- end -->)", re.S)
 FIGURE = re.compile(r"\{[^{}:]+(?::([^{}]*))?\}")  # of a format: '{felt:.2f}'
 

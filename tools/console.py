@@ -31,9 +31,14 @@ WIDTH = "110"
 
 def veil(line: str) -> str:
     """What one command prints, both streams, as to a file; it must end well. `echo TEXT |` is its standard input."""
-    from veilstream.apps.cli import main
+    from veilstream.apps.cli import alone, main
 
-    words, given, most = shlex.split(line), "", None
+    words, given, most, command = shlex.split(line), "", None, None
+    if words[:3] == ["python", "-m", "reproduce"]:
+        sys.path.insert(0, str(ROOT))
+        from reproduce import __main__ as module
+
+        words, command = words[2:], alone(module.paper, module, "paper")
     if words[0] == "echo":
         given, words = words[1] + "\n", words[3:]
     if "|" in words:
@@ -46,7 +51,7 @@ def veil(line: str) -> str:
     before, sys.argv, sys.stdin = (sys.argv, sys.stdin), words, io.TextIOWrapper(io.BytesIO(given.encode()))
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
-            main()
+            main(command)
     except SystemExit as end:
         if end.code:
             raise RuntimeError(f"{line}: exit code {end.code}: {said.buffer.getvalue().decode()}") from None  # type: ignore[attr-defined]
