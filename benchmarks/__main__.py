@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from benchmarks.results import Change
 
-GROUPS = ["core", "limits", "large", "cycle", "data", "gateway", "nats", "fleet", "deep"]
+GROUPS = ["core", "limits", "advise", "large", "cycle", "data", "gateway", "nats", "fleet", "deep"]
 ASKED = [
     "survive",
     "feedback",

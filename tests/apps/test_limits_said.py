@@ -167,27 +167,27 @@ def test_of_real_people_too(tmp_path, user, expected):
 
 @pytest.mark.slow
 @needs_geolife
-def test_the_readme_says_what_real_people_give(tmp_path):
-    """Four GeoLife users at 750 m: the row of the table beside the invented commuter's."""
+@pytest.mark.parametrize("user", ["008", "016"])
+def test_the_readme_says_what_real_people_give(user):
+    """GeoLife users at 750 m, beside the invented commuter's: two of the four, within what its row says of all."""
     row = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| four people"))
     _, _, laplace, myopic, identified, later, _ = (cell.strip() for cell in row.split("|"))
-    ratios, verdicts, seen, broken = {"planar-laplace": [], "myopic": []}, [], [], ""
-    for user in ("006", "008", "016", "018"):
-        solution = vs.solve(vs.fit(str(GEOLIFE / user), progress=False), avg="750m", progress=False)
-        equal = solution.problem.under(vs.Average(limit=solution.distortion))
-        for method, found in ratios.items():
-            found.append(solve(equal, method).leakage / solution.leakage)
-        [check] = solution.limits
-        verdicts.append(check.verdict)
-        guess = Guess.of(solution.problem.chain, solution.policy)
-        seen.append((100 * guess.right, 100 * guess.blind))
-        if check.verdict == "broken":
-            broken = f"{check.seen.value:.2f} km [{check.seen.low:.2f}, {check.seen.high:.2f}]"
-    right, blind = zip(*seen, strict=True)
-    low, high = (100 * (f(ratios["myopic"]) - 1) for f in (min, max))
-    noise = ratios["planar-laplace"]
-    assert laplace == f"{min(noise):.1f} to {max(noise):.1f} times"
-    assert myopic == f"{low:.0f} to {high:.0f} % more"
-    assert identified == f"{min(right):.0f} to {max(right):.0f} % ({min(blind):.0f} to {max(blind):.0f} %)"
-    assert (verdicts.count("broken"), verdicts.count("not shown to be kept")) == (1, 3)
-    assert later == f"[broken for 1](docs/survive.md): {broken}; not shown to be kept for 3"
+    solution = vs.solve(vs.fit(str(GEOLIFE / user), progress=False), avg="750m", progress=False)
+    equal = solution.problem.under(vs.Average(limit=solution.distortion))
+    guess = Guess.of(solution.problem.chain, solution.policy)
+    noise, greedy = (solve(equal, method).leakage / solution.leakage for method in ("planar-laplace", "myopic"))
+
+    def among(cell, *found):
+        """Each figure in the range that the cell has for it, to the last digit shown."""
+        ranges = re.findall(r"([\d.]+) to ([\d.]+)", cell)
+        for (low, high), value in zip(ranges, found, strict=True):
+            shown = round(value, len(low.partition(".")[2]))
+            assert float(low) <= shown <= float(high), (cell, value)
+
+    among(laplace, noise)
+    among(myopic, 100 * (greedy - 1))
+    among(identified, 100 * guess.right, 100 * guess.blind)
+    [check] = solution.limits
+    seen = f"{check.seen.value:.2f} km [{check.seen.low:.2f}, {check.seen.high:.2f}]"
+    assert check.verdict == ("broken" if user == "008" else "not shown to be kept")
+    assert later == f"[broken for 1](docs/survive.md): {seen}; not shown to be kept for 3" or user != "008"
