@@ -26,7 +26,8 @@ sys.dont_write_bytecode = False
 
 # files that take ten seconds or more, in the order in which workers take them: what is begun last should be short
 LONG = [
-    "apps/test_limits_said", "learning/test_algorithm1", "data/test_reader_promises", "solvers/test_conformance", "apps/test_report",
+    "learning/test_algorithm1", "data/test_reader_promises", "solvers/test_conformance", "apps/test_report",
+    "apps/test_limits_said",
     "learning/test_limits", "gateway/test_gateway_nats", "learning/test_a2c", "gateway/test_nats_forged",
     "solvers/test_totals", "test_wheel", "apps/test_fleet", "test_docs", "learning/test_actor_critic",
     "apps/test_paper", "apps/test_notebooks", "audit/test_audit_learned", "gateway/test_feedback",
