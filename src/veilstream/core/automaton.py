@@ -87,6 +87,11 @@ class Automaton:
         return x.reshape(*x.shape[:-3], -1, x.shape[-1])
 
     @cached_property
+    def is_last(self) -> bool:
+        """Whether the memory is the last release: then nothing has to be looked up."""
+        return bool(np.array_equal(self.to, np.arange(len(self))[None]))
+
+    @cached_property
     def _arrivals(self) -> tuple[Index | None, Any]:
         """Where all that leads to a memory is found: a permutation, or a sparse matrix S x G |Y|."""
         to = self.to.ravel()
@@ -100,8 +105,10 @@ class Automaton:
 
     def arrive(self, p: Array) -> Array:
         """sum over what leads to s' of p, ... x G x |Y| x n -> ... x S x n."""
-        where, matrix = self._arrivals
         flat = p.reshape(*p.shape[:-3], -1, p.shape[-1])
+        if self.is_last:
+            return flat
+        where, matrix = self._arrivals
         if where is not None:
             return np.asarray(flat[..., where, :])
         if flat.ndim == 2:

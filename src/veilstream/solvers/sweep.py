@@ -18,7 +18,7 @@ found is judged step by step on the true round.
 Shapes: B batch, F phases, S memories in G groups, Y outputs, Z states.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,20 +106,16 @@ class Sweep:
             follow = cost[:, memory.newest] + after
             low = follow.min(1, keepdims=True)
             return ByMemory(memory, np.exp2(low - follow)), low
-        follow = cost[:, None] + after[:, memory.to]  # B x G x Y x Z
+        follow = cost[:, None] + (after[:, None] if memory.is_last else after[:, memory.to])  # B x G x Y x Z
         low = follow.min(2, keepdims=True)
         scale = low if len(memory.to) == 1 else np.repeat(low, len(memory) // len(memory.to), 2)
         return ByGroup(memory, np.exp2(low - follow)), scale.reshape(len(low), -1, low.shape[-1])
 
-    def _ahead(self, phase: int, alpha: Array) -> Array:
+    def _ahead(self, phase: int, alpha: Sequence[Array]) -> Array:
         """The potential of what follows this phase, B x S x Z."""
         if not self.look_ahead:
-            return np.zeros_like(alpha[:, phase])
-        (j, weight), *others = self.follows[phase]
-        ahead = alpha[:, j] if not others else self.dtype.type(weight) * alpha[:, j]
-        for j, weight in others:
-            ahead = ahead + self.dtype.type(weight) * alpha[:, j]
-        return np.asarray(ahead)
+            return np.zeros_like(alpha[phase])
+        return mixture([(weight, alpha[j]) for j, weight in self.follows[phase]])
 
     def __call__(
         self, t: Tables, index: Index, stretch: Array | float = 1.0, rounds: int = 0
@@ -130,27 +126,25 @@ class Sweep:
         bound sum_s mu(s) max_y log2 c_s(y), both in bits, per batch entry.
         """
         phases = range(len(self.moves))
-        r, alpha, mu = t.r.copy(), t.alpha.copy(), t.mu.copy()
+        r, alpha, mu = ([x[:, f] for f in phases] for x in (t.r, t.alpha, t.mu))
         K, N = dict[int, Kernel](), dict[int, Array]()
         value, slack = np.zeros((2, len(t)))
         for f in reversed(phases):  # output model, backward
             K[f], low = self.kernel(self._ahead(f, alpha), f, index, stretch)
-            r[:, f], left = self.fit(r[:, f], mu[:, f], K[f], rounds)
-            N[f] = K[f].normaliser(r[:, f])
-            change = low - np.log2(N[f]) - alpha[:, f]  # T alpha - alpha
-            value += self.share[f] * (mu[:, f] * change).sum((1, 2), dtype=float)
+            r[f], left = self.fit(r[f], mu[f], K[f], rounds)
+            N[f] = K[f].normaliser(r[f])
+            change = low - np.log2(N[f]) - alpha[f]  # T alpha - alpha
+            gained = mu[f] * change
+            value += self.share[f] * gained.sum((1, 2), dtype=float)
             slack += self.share[f] * left
             if self.look_ahead:
-                gain = gains(mu[:, f].sum(1), (mu[:, f] * change).sum(1), self.absorption)
-                alpha[:, f] += self.lazy * (change - gain.astype(self.dtype)[:, None])
+                gain = gains(mu[f].sum(1), gained.sum(1), self.absorption)
+                alpha[f] = alpha[f] + self.lazy * (change - gain.astype(self.dtype)[:, None])
         for f in phases:  # forward
-            now = np.zeros((), self.dtype)
-            for j, weight in self.precedes[f]:
-                arrived = K[j].arrive(r[:, j], mu[:, j] / N[j])
-                now = now + self.dtype.type(weight) * self.moves[j].step(arrived)
-            law = mu[:, f] + self.lazy * (now - mu[:, f])
-            mu[:, f] = law / law.sum((1, 2), keepdims=True)
-        return Tables(r, alpha, mu), value, slack
+            arrived = [(w, self.moves[j].step(K[j].arrive(r[j], mu[j] / N[j]))) for j, w in self.precedes[f]]
+            law = mu[f] + self.lazy * (mixture(arrived) - mu[f])
+            mu[f] = law / law.sum((1, 2), keepdims=True)
+        return Tables(*(x[0][:, None] if len(x) == 1 else np.stack(x, 1) for x in (r, alpha, mu))), value, slack
 
     def fit(self, r: Array, mu: Array, K: Kernel, rounds: int) -> tuple[Array, Array]:
         """A better output model for this law and kernel, and how far the old one was from the best, in bits."""
@@ -199,7 +193,8 @@ class Sweep:
     def result(self, t: Tables, i: int) -> tuple[Controller, Rates]:
         """The policy that run i has found, and its rates in the long run."""
         one, at = t.take(np.array([i])), np.array([i])
-        kernels = [self.kernel(self._ahead(f, one.alpha), f, at)[0] for f in range(len(self.moves))]
+        alpha = list(one.alpha.swapaxes(0, 1))
+        kernels = [self.kernel(self._ahead(f, alpha), f, at)[0] for f in range(len(self.moves))]
         policy, chain = self._policy(one, np.stack([self._tables(K) for K in kernels], 1), 0), self.problem.chain
         guess = one.mu[0, chain.around[0]].astype(float)
         return policy, LongRun(chain, policy, guess / guess.sum()).rates(self.problem.distortion)
@@ -222,6 +217,13 @@ class Sweep:
         mu = mu * share[order].astype(self.dtype)[:, None]
         sweep = Sweep(self.problem, self.cost.swapaxes(-1, -2), finer, None, self.look_ahead, self.dtype)
         return sweep, Tables(r, alpha, mu / mu.sum((2, 3), keepdims=True))
+
+
+def mixture(parts: Sequence[tuple[float, Array]]) -> Array:
+    """sum of weight x array; the weights sum to 1."""
+    if len(parts) == 1:
+        return parts[0][1]
+    return np.asarray(sum(x.dtype.type(weight) * x for weight, x in parts))
 
 
 def floored(r: Array) -> Array:
