@@ -34,12 +34,13 @@ def about_data(provenance: Mapping[str, Any]) -> list[str]:
     if card.thin:
         found.append(
             f"thin data: {card.effective_sample:,.0f} independent visits for {card.states} states, fewer than "
-            f"{PER_STATE} each; figures are true of the model only, not yet of the person"
+            f"{PER_STATE} each; figures are true of the model only, not yet of the person: record longer, or fit fewer "
+            "states (veil fit --states)"
         )
     if card.no_stop > MOST:
         found.append(
             f"{card.no_stop:.0%} of steps are at no stop and count as the nearest one: between stops a release can be "
-            "far from where the person was"
+            "far from where the person was; cover them with cells (veil fit --resolution)"
         )
     return found
 

@@ -58,12 +58,14 @@ class Climb:
         if self.forbidden:
             lines[1] = (
                 f"! {self.forbidden} rungs leak more than was allowed: the limit of {rule.limit:.4g}{unit_} is not "
-                f"promised any more, only kept as well as the {len(self.points)} rungs that are left can"
+                f"promised any more, only kept as well as the {len(self.points)} rungs that are left can; "
+                "raise `max_bits` (bits per step) to promise it"
             )
         if self.unserved > 0:
             lines.append(
                 f"! {1 - self.served:.1%} of your recorded readings lie farther than the limit from what even rung "
-                f"0 may show; such readings are not in that promise, and can add {self.unserved:.2g}{unit_} to the mean"
+                f"0 may show; such readings are not in that promise, and can add {self.unserved:.2g}{unit_} to the "
+                "mean; make the model with finer states (veil fit --resolution), or allow a larger `avg`"
             )
         return lines
 
