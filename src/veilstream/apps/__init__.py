@@ -1,1 +1,1 @@
-"""What people run: command line, report, fleets, the paper, capacity plans, benchmarks. Nothing else imports these."""
+"""What people run: command line, report, fleets. Nothing else imports these."""

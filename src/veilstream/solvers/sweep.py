@@ -170,8 +170,9 @@ class Sweep:
             return
         K, low = self.kernel(t.alpha[:, 0], 0, index)
         improved = (low - np.log2(K.normaliser(t.r[:, 0]))).reshape(len(t), -1)
+        tables = self._tables(K)[:, None]
         for i in range(len(t)):
-            step = Step(chain, self._policy(t, self._tables(K)[:, None], i))
+            step = Step(chain, self._policy(t, tables, i))
             T, law = step.transition(), stationary_law(step, chain)
             one_step = improved[i] - T @ t.alpha[i].ravel()
             gain = law.ravel() @ one_step
