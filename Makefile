@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 # LOCKED=1: the versions of requirements.lock instead of the newest
 PINNED := $(if $(LOCKED),-c requirements.lock)
 
-# one more than cores: tests that wait for servers leave them idle
-JOBS := $(shell $(PYTHON) -c "import os; print(min((os.cpu_count() or 1) + 1, 8))")
+# two more than cores: tests that wait for servers leave them idle
+JOBS := $(shell $(PYTHON) -c "import os; print(min((os.cpu_count() or 1) + 2, 8))")
 QUICK := not slow and not service and not browser
 
 .PHONY: bench cover demo docs packages paper tutorials test check fix lint clean attack
