@@ -9,9 +9,9 @@ from functools import partial
 
 from benchmarks.limits import fitted, sticky
 from benchmarks.records import everybody
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.chain import MarkovChain
-from veilstream.core.problem import Average, Instantaneous, Problem
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.chain import MarkovChain
+from veilstream.model.problem import Average, Instantaneous, Problem
 from veilstream.solvers import solve
 from veilstream.solvers.bounds.solutions import certificate_of
 

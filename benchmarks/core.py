@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.core.automaton import window
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.information import Array
-from veilstream.core.problem import Average, Problem
+from veilstream.control.automaton import window
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.information import Array
+from veilstream.model.problem import Average, Problem
 from veilstream.solvers import curve, solve
 from veilstream.solvers.bounds import certify_solution
 from veilstream.solvers.starts import starting_models

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.core.clock import Clock
-from veilstream.core.cyclic import CyclicChain
-from veilstream.core.problem import Average, Problem
+from veilstream.model.clock import Clock
+from veilstream.model.cyclic import CyclicChain
+from veilstream.model.problem import Average, Problem
 from veilstream.solvers import curve, solve
 from veilstream.solvers.bounds import certify_solution
 

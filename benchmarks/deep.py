@@ -23,8 +23,8 @@ def ours(steps: int = 400_000) -> float:
     """Steps per second of a2c on grid Q2, after compiling."""
     import jax
 
-    from veilstream.learning import a2c
-    from veilstream.learning.deep import Model
+    from veilstream.deep import a2c
+    from veilstream.deep.networks import Model
 
     problem = vs.builtin_problem("grid4x4-q2", vs.Average(weight=1.0))
     options = a2c.A2C(width=WIDTH, streams=STREAMS, horizon=HORIZON, steps=steps, segments=1)

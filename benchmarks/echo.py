@@ -23,12 +23,12 @@ import numpy as np
 from benchmarks import environment
 from mosquitto import Mosquitto, RawClient, publish
 from veilstream.artefact import save
-from veilstream.core.automaton import window
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.controller import Controller
-from veilstream.core.problem import Average, Problem
+from veilstream.control.automaton import window
+from veilstream.control.controller import Controller
 from veilstream.gateway.broker import QUICKACK, BrokerSettings, Connection
 from veilstream.gateway.inbox import Heard
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.problem import Average, Problem
 
 STREAMS = 500
 IDLE_S, AT_ONCE = 0.05, 1000  # as the gateway

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.records import NONE, everybody
-from veilstream.core.chain import MarkovChain
-from veilstream.core.course import Course
-from veilstream.core.information import Array
-from veilstream.core.problem import Average
+from veilstream.control.replay import Course
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import Array
+from veilstream.model.problem import Average
 from veilstream.solvers import solve
-from veilstream.solvers.ladder import Climb
+from veilstream.solvers.adaptive import Climb
 
 if TYPE_CHECKING:
     from veilstream.data.readings import Readings

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.records import NONE, everybody
-from veilstream.core.meter import Unmetered
-from veilstream.core.problem import Average, Constraint, Instantaneous
+from veilstream.control.meter import Unmetered
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.model import FittedModel
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
+from veilstream.model.problem import Average, Constraint, Instantaneous
 from veilstream.solvers import solve
 
 if TYPE_CHECKING:
-    from veilstream.core.course import Course
-    from veilstream.core.policy import Policy
+    from veilstream.control.policy import Policy
+    from veilstream.control.replay import Course
     from veilstream.data.readings import Readings
 
 SHARE, REPEATS = 0.25, 20

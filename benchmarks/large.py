@@ -9,8 +9,8 @@ from time import process_time
 
 from benchmarks import environment
 from benchmarks.limits import fitted
-from veilstream.core.automaton import window
-from veilstream.core.problem import Problem
+from veilstream.control.automaton import window
+from veilstream.model.problem import Problem
 from veilstream.solvers import solve
 from veilstream.solvers.bounds import alternation
 from veilstream.solvers.bounds.witness import NATS

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.chain import MarkovChain
-from veilstream.core.problem import Average, Problem
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.chain import MarkovChain
+from veilstream.model.problem import Average, Problem
 from veilstream.solvers import curve, solve
 from veilstream.solvers.bounds import certify_curve, certify_solution
 

@@ -31,7 +31,7 @@ from veilstream.artefact import Artefact, load, save
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
-    from veilstream.gateway.nats.link import Link
+    from veilstream.gateway.nats.client import Link
     from veilstream.gateway.nats.names import Names
 
 WORKERS, STREAMS, STEPS, RATE_STEPS, NODES, ROUNDS = 4, 500, 40, 120, 3, 3
@@ -122,8 +122,8 @@ async def kill_drill(
     """
     from nats_accounts import as_user
     from nats_drill import FAULTS, account, count, feed, until
+    from veilstream.gateway.nats.integrity import Seal
     from veilstream.gateway.nats.names import Names
-    from veilstream.gateway.nats.seal import Seal
 
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     rng = random.Random(seed)
@@ -223,8 +223,8 @@ def _running(
 
 async def _bare(urls: str, workers: int, which: int) -> None:
     from nats_accounts import as_user
+    from veilstream.gateway.nats.client import Puller
     from veilstream.gateway.nats.layout import BATCH, PARTITIONS, consumer
-    from veilstream.gateway.nats.link import Puller
     from veilstream.gateway.nats.names import Names
 
     names, link = Names(), await as_user(urls.split(","), "gate")

@@ -8,10 +8,10 @@ is met: a policy a little further inside tells a little more. Processor seconds 
 
 from benchmarks.limits import spent
 from benchmarks.records import everybody
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.problem import Average, Instantaneous
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.utility import Utility
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.problem import Average, Instantaneous
 from veilstream.solvers import solve
 
 CHAINS = ("grid4x4-q0", "grid4x4-q1", "grid4x4-q2", "grid2x3-toy")

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from benchmarks.records import NONE, meters
 from veilstream.apps.fleet.pooling import Pool
-from veilstream.core.chain import SMOOTHING
-from veilstream.core.information import Array, normalised
 from veilstream.data.card import transition_counts
 from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.model.chain import SMOOTHING
+from veilstream.model.information import Array, normalised
 
 SEEN, PLACES, BINS = (10, 50, 200), (0.2, 0.5, 0.8), 8
 WHO = "seen"

@@ -20,7 +20,7 @@ def main() -> None:
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     import veilstream as vs
-    from veilstream.learning.env import BeliefRelease
+    from veilstream.deep.env import BeliefRelease
 
     problem = vs.builtin_problem(asked.chain, vs.Average(weight=1.0))
     envs = DummyVecEnv([lambda: BeliefRelease(problem)] * asked.envs)

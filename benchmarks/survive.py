@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.records import NONE, everybody
-from veilstream.core.problem import Average
 from veilstream.data.encode import encode
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.hold_out import WEEK_S, units_of
@@ -19,11 +18,12 @@ from veilstream.data.readings import MICROSECONDS, Account
 from veilstream.data.record import Record
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
+from veilstream.model.problem import Average
 from veilstream.solvers import solve
 
 if TYPE_CHECKING:
-    from veilstream.core.interval import Interval
     from veilstream.data.readings import Readings
+    from veilstream.model.interval import Interval
 
 LIMIT_KM = 1.0
 BINS = 8

@@ -8,11 +8,11 @@ import numpy as np
 
 from benchmarks.felt import REPEATS, SHARE, repeated
 from benchmarks.records import NONE, households
-from veilstream.core.problem import Average
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.readings import Readings
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
+from veilstream.model.problem import Average
 from veilstream.solvers.totals import solve_total
 
 OPTIONS = FitOptions(cycle="auto", hold_out=0.0)  # veil fit --hold-out 0: the whole year

@@ -15,8 +15,8 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import veilstream as vs
-from veilstream.core.belief import BeliefPolicy
-from veilstream.learning.env import channel_of
+from veilstream.control.belief import BeliefPolicy
+from veilstream.deep.env import channel_of
 
 
 class Learned:

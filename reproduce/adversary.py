@@ -23,12 +23,12 @@ from reproduce.points import key_of, within
 from veilstream.audit.lookback import least_cross_entropy, window_law
 from veilstream.audit.measures import NATS
 from veilstream.audit.traces import Ints, release
-from veilstream.core.chain import MarkovChain
-from veilstream.core.controller import Controller, controller_of
-from veilstream.core.histories import TrueStates
-from veilstream.core.information import Array
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Average, Instantaneous, Problem
+from veilstream.control.controller import Controller, controller_of
+from veilstream.control.policy import Policy
+from veilstream.model.chain import MarkovChain
+from veilstream.model.histories import TrueStates
+from veilstream.model.information import Array
+from veilstream.model.problem import Average, Instantaneous, Problem
 from veilstream.solvers import solve
 from veilstream.solvers.solution import Solution
 

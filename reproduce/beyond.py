@@ -8,9 +8,9 @@ import numpy as np
 
 from reproduce.item import Desk
 from reproduce.points import curved, solved, today
-from veilstream.core.chain import MarkovChain
-from veilstream.core.information import Array
-from veilstream.core.problem import Average, Problem
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import Array
+from veilstream.model.problem import Average, Problem
 from veilstream.solvers import default_weights
 from veilstream.solvers.solution import Point, Solution
 

@@ -11,8 +11,8 @@ from reproduce.item import Desk, Finding, Item
 from reproduce.meters import BINS, household, readings
 from reproduce.points import solved
 from veilstream.apps.report.plots import STYLES, draw_trade_off
-from veilstream.core.problem import Instantaneous, Problem
 from veilstream.errors import InputError
+from veilstream.model.problem import Instantaneous, Problem
 
 CERTIFIED = SHARES[1]  # where every household gets a certificate
 POINTS = 12

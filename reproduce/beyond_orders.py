@@ -17,10 +17,10 @@ from reproduce.geolife import model
 from reproduce.item import Desk, Finding, Item
 from reproduce.meters import household, readings
 from reproduce.points import key_of, solved
-from veilstream.core.evaluate import Evaluation, evaluate
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Average, Problem
+from veilstream.control.evaluate import Evaluation, evaluate
+from veilstream.control.policy import Policy
 from veilstream.data.model import FittedModel
+from veilstream.model.problem import Average, Problem
 from veilstream.solvers import solve
 from veilstream.solvers.solution import Solution
 

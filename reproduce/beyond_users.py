@@ -10,10 +10,10 @@ from reproduce.geolife import model_of, users
 from reproduce.item import Desk, Finding, Item
 from reproduce.points import solved
 from veilstream.apps.report.plots import draw_trade_off
-from veilstream.core.chain import MarkovChain
-from veilstream.core.information import Array
-from veilstream.core.problem import Instantaneous, Problem
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import Array
+from veilstream.model.problem import Instantaneous, Problem
 from veilstream.solvers.solution import Point, Solution
 
 MOST = 4  # users shown

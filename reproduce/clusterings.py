@@ -19,15 +19,15 @@ import polars as pl
 from reproduce.geolife import folder_of
 from reproduce.item import Desk
 from veilstream.audit.traces import Ints
-from veilstream.core.chain import MarkovChain
-from veilstream.core.distortion import haversine
-from veilstream.core.information import Array
-from veilstream.core.problem import Instantaneous, Problem
 from veilstream.data.clean import clean
-from veilstream.data.find import stop_labels, stop_places
+from veilstream.data.clusters import stop_labels, stop_places
 from veilstream.data.recording import Recording
 from veilstream.data.sources import read
 from veilstream.data.steps import Steps, resample
+from veilstream.model.chain import MarkovChain
+from veilstream.model.distortion import haversine
+from veilstream.model.information import Array
+from veilstream.model.problem import Instantaneous, Problem
 from veilstream.solvers import solve
 
 STOPS = 16

@@ -18,9 +18,9 @@ from reproduce.item import NO, PART, YES, Budget, Desk, Finding, Item
 from reproduce.learned import AS_PUBLISHED, LIBRARY, called, said, told_of, trained
 from reproduce.points import solved
 from veilstream.apps.report.plots import STYLES
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.information import Array
-from veilstream.core.problem import Average
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.information import Array
+from veilstream.model.problem import Average
 from veilstream.solvers.solution import Solution
 
 WEIGHT = 1.0
@@ -73,7 +73,7 @@ def shown(learned: dict[str, list[Solution]], best: Solution, budget: Budget) ->
 
 def updates(method: str, steps: int, budget: Budget) -> int:
     """As published one a step; fast one for the steps of all its streams."""
-    from veilstream.learning.a2c import A2C
+    from veilstream.deep.a2c import A2C
 
     if method == "actor-critic":
         return budget.critic_updates

@@ -16,9 +16,9 @@ from reproduce.one_axis import draw_method, draw_optimum, legends, panels
 from reproduce.points import curved, today
 from veilstream.apps.report.layout import lower_curve
 from veilstream.apps.report.plots import STYLES
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.information import Array
-from veilstream.core.problem import Average, Problem
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.information import Array
+from veilstream.model.problem import Average, Problem
 from veilstream.solvers.solution import Point, Solution
 
 CHAINS = ("q0", "q1", "q2")

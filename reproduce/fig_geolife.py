@@ -26,9 +26,9 @@ from reproduce.learned import METHODS as LEARNED
 from reproduce.points import curved, rolled, solved, today
 from veilstream.apps.report.layout import lower_curve
 from veilstream.apps.report.plots import STYLES, draw_trade_off
-from veilstream.core.evaluate import Evaluation
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Average, Instantaneous, Problem
+from veilstream.control.evaluate import Evaluation
+from veilstream.control.policy import Policy
+from veilstream.model.problem import Average, Instantaneous, Problem
 from veilstream.solvers import default_weights
 from veilstream.solvers.solution import Point, Solution
 

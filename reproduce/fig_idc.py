@@ -14,10 +14,10 @@ from reproduce.learned import METHODS as LEARNED
 from reproduce.one_axis import MARKS, draw_method, draw_optimum, legends, panels
 from reproduce.points import rolled, solved, today
 from veilstream.apps.report.plots import STYLES
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.evaluate import Evaluation
-from veilstream.core.information import Array
-from veilstream.core.problem import Instantaneous
+from veilstream.control.evaluate import Evaluation
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.information import Array
+from veilstream.model.problem import Instantaneous
 from veilstream.solvers.solution import Point, Solution
 
 CHAINS = ("q0", "q1", "q2")

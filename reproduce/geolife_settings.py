@@ -20,8 +20,8 @@ from reproduce.fig_geolife import AS_THERE, PAPER_ADC, SAME_LEVEL
 from reproduce.item import NO, NOT_RUN, PART, YES, Desk, Finding, Item
 from reproduce.learned import AS_PUBLISHED, LIBRARY, told_of, trained_policy
 from reproduce.table_idc import NO_PRIVACY, PAPER, PAPER_BITS
-from veilstream.core.information import Array
-from veilstream.core.problem import Average, Instantaneous, Problem
+from veilstream.model.information import Array
+from veilstream.model.problem import Average, Instantaneous, Problem
 
 TRIED = 3  # ways nearest to 0.36 nats that are given to the LSTM
 HYPOTHESIS = Way(10, "first", "file", 1000.0, 2)  # named earlier, after looking at the leakages of about 100 ways

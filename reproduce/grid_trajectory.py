@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from reproduce.item import Desk, Finding, Item
 from veilstream.audit.traces import release
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.distortion import grid_points
-from veilstream.core.problem import Average
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.distortion import grid_points
+from veilstream.model.problem import Average
 from veilstream.solvers import solve
 
 STEPS, WEIGHT = 5, 1.0

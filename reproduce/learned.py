@@ -13,10 +13,10 @@ from reproduce.item import Budget, Desk
 from reproduce.points import key_of, of_json, to_json
 from veilstream import container
 from veilstream.apps.report.plots import STYLES
-from veilstream.core.belief import BeliefPolicy
-from veilstream.core.information import Array
-from veilstream.core.policy import Policy, restore
-from veilstream.core.problem import Average, Problem
+from veilstream.control.belief import BeliefPolicy
+from veilstream.control.policy import Policy, restore
+from veilstream.model.information import Array
+from veilstream.model.problem import Average, Problem
 from veilstream.solvers import _solution, make_solver, solve
 from veilstream.solvers.solution import Solution
 
@@ -121,7 +121,7 @@ def swept(
     problems = [Problem(problem.chain, problem.distortion, Average(weight=w)) for w in at]
 
     def compute() -> list[dict[str, Any]]:
-        from veilstream.learning.training import estimated
+        from veilstream.deep.training import estimated
 
         learner: Any = make_solver(name_of(method), seed=desk.budget.seed, **options)
         figures, networks = [], None
@@ -152,7 +152,7 @@ def mean_of(desk: Desk, policy: Policy, sampled: Solution) -> tuple[Policy, Solu
     key = key_of(problem, MEAN, weight=sampled.weight, sampled=[sampled.leakage, sampled.distortion])
 
     def compute() -> dict[str, Any]:
-        from veilstream.learning.training import estimated
+        from veilstream.deep.training import estimated
 
         point = estimated(problem, mean, desk.budget.seed, [])
         return to_json(_solution(problem, MEAN, point, sampled.weight))

@@ -19,9 +19,9 @@ from reproduce.learned import AS_PUBLISHED, available, told_of
 from veilstream.apps.report.layout import east_north_km
 from veilstream.apps.report.points import stretch
 from veilstream.audit.traces import Ints, release
-from veilstream.core.information import Array
-from veilstream.core.problem import Average, Problem
 from veilstream.data.states import StateSpace
+from veilstream.model.information import Array
+from veilstream.model.problem import Average, Problem
 from veilstream.solvers import solve
 
 WEIGHT, LIMIT_KM, STEPS = 1.0, 5.0, 60

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from veilstream.apps.report.plots import STYLES
-from veilstream.core.information import Array
+from veilstream.model.information import Array
 
 COLOURS = {"q0": "#D55E00", "q1": "#009E73", "q2": "#0072B2"}
 MARKS = {

@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from typing import Any, cast
 
 from reproduce.item import Desk
-from veilstream.core.evaluate import Evaluation, evaluate
-from veilstream.core.information import Array
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Problem
+from veilstream.control.evaluate import Evaluation, evaluate
+from veilstream.control.policy import Policy
+from veilstream.model.information import Array
+from veilstream.model.problem import Problem
 from veilstream.solvers import curve, solve
 from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.bounds import certify_curve

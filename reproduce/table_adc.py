@@ -26,8 +26,8 @@ from reproduce.geolife import WHY
 from reproduce.item import Budget, Desk, Finding, Item
 from reproduce.learned import AS_PUBLISHED, MEAN, mean_of
 from reproduce.table_idc import no_privacy
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Average, Problem
+from veilstream.control.policy import Policy
+from veilstream.model.problem import Average, Problem
 from veilstream.solvers.solution import Solution
 
 AVERAGES_KM = (9.0, 5.7, 1.7)  # the paper's

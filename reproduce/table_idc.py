@@ -25,7 +25,7 @@ from reproduce.fig_geolife import AS_THERE
 from reproduce.geolife import WHY
 from reproduce.item import Budget, Desk, Finding, Item
 from reproduce.learned import AS_PUBLISHED, MEAN, available, mean_of, trained_policy
-from veilstream.core.problem import Average, Instantaneous, Problem
+from veilstream.model.problem import Average, Instantaneous, Problem
 
 LIMITS_KM = (15.0, 5.0, 3.0)
 METHODS = ("causal-ba", "myopic", "planar-laplace")

@@ -19,12 +19,12 @@ from matplotlib.figure import Figure
 from reproduce.item import NO, NOT_RUN, PART, YES, Desk, Finding, Item
 from reproduce.learned import AS_PUBLISHED, available, options_of, told_of
 from reproduce.points import key_of, solved
-from veilstream.core.belief import BeliefPolicy, GreedyRule
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.controller import release_cost
-from veilstream.core.evaluate import Evaluation, evaluate
-from veilstream.core.information import Array
-from veilstream.core.problem import Average, Problem, expected_distortion, leakage
+from veilstream.control.belief import BeliefPolicy, GreedyRule
+from veilstream.control.controller import release_cost
+from veilstream.control.evaluate import Evaluation, evaluate
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.information import Array
+from veilstream.model.problem import Average, Problem, expected_distortion, leakage
 from veilstream.solvers import solve
 from veilstream.solvers.solution import Solution
 

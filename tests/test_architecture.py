@@ -60,10 +60,10 @@ def test_what_a_gateway_installs_reaches_no_solver(module):
         if name not in reached:
             reached.add(name)
             todo += graph().get(name, [])
-    assert not [m for m in reached if room(m) in ("solvers", "learning", "apps", "audit")]
+    assert not [m for m in reached if room(m) in ("solvers", "deep", "apps", "audit")]
 
 
-@pytest.mark.parametrize("module", ["artefact", "core.policy", "gateway.core", "core.release", "gateway.settle"])
+@pytest.mark.parametrize("module", ["artefact", "control.mechanism", "gateway.core", "gateway.scheduler"])
 def test_what_a_gateway_installs_loads_nothing_heavy(module):
     code = f"import veilstream.{module}, sys; print(*[m for m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -16,15 +16,15 @@ from safetensors.numpy import save as save_tensors
 from oracles import recomputed
 from veilstream import artefact as veil
 from veilstream.artefact import load, provenance, save
-from veilstream.core import controller
-from veilstream.core.automaton import window
-from veilstream.core.belief import BeliefPolicy, GreedyRule
-from veilstream.core.chain import MarkovChain
-from veilstream.core.controller import Controller, schedule
-from veilstream.core.problem import Average, Both, Budget, Instantaneous, Problem
+from veilstream.control import controller
+from veilstream.control.automaton import window
+from veilstream.control.belief import BeliefPolicy, GreedyRule
+from veilstream.control.controller import Controller, schedule
 from veilstream.data.recording import Recording
 from veilstream.data.synthetic import city, household
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.problem import Average, Both, Budget, Instantaneous, Problem
 
 
 @pytest.fixture
@@ -380,8 +380,8 @@ def test_what_cannot_be_loaded_is_not_written(tmp_path):
 
 def test_a_process_that_only_reads_files_knows_every_kind_of_policy():
     """A gateway loads no solver: what is made in one process is released in another."""
-    core = Path(veil.__file__).parent / "core"
-    kinds = {k for p in core.rglob("*.py") for k in re.findall(r"^class .*kind=\"(\w+)\"\):", p.read_text(), re.M)}
-    code = "import veilstream.artefact, veilstream.core.policy as p; print(*p.KINDS)"
+    control = Path(veil.__file__).parent / "control"
+    kinds = {k for p in control.rglob("*.py") for k in re.findall(r"^class .*kind=\"(\w+)\"\):", p.read_text(), re.M)}
+    code = "import veilstream.artefact, veilstream.control.policy as p; print(*p.KINDS)"
     known = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"controller", "ladder", "belief", "sampled"} == kinds <= set(known)

@@ -35,7 +35,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 QUOTED = re.compile(r"`([^`\n]+)`")
 ROOM = "|".join(sorted({name.split(".")[0] for level in ROOMS for name in level}))
 DOTTED = re.compile(rf"(?:veilstream\.)?((?:{ROOM})(?:\.\w+)+)(?:\(.*\))?$")
-FILE_NAME = re.compile(r"[\w./-]*\w\.(?:py|md|svg|toml|cff)$")
+FILE_NAME = re.compile(r"[\w./-]*\w\.(?:py|md|svg|toml|cff|veil)$")
 
 
 def prose(text):
@@ -282,8 +282,8 @@ def exists(dotted):
 
 
 def test_the_finder_of_names_finds_and_misses():
-    assert exists("core.problem.Problem.cost") and exists("solvers.solve") and exists("gateway.nats")
-    assert not exists("core.problem.Problem.price") and not exists("core.nonsense") and not exists("solvers.dissolve")
+    assert exists("model.problem.Problem.cost") and exists("solvers.solve") and exists("gateway.nats")
+    assert not exists("model.problem.Problem.price") and not exists("core.nonsense") and not exists("solvers.dissolve")
 
 
 @pytest.mark.parametrize("name", TEXT)

@@ -16,10 +16,10 @@ from veilcli import veil
 from veilstream.apps.cli import fail
 from veilstream.apps.cli.gateway_flags import secret
 from veilstream.container import write
-from veilstream.core.chain import MarkovChain
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 from veilstream.gateway import pipe
+from veilstream.model.chain import MarkovChain
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The constants of the rule in `core/feedback.py`, chosen on what no figure of the documentation is about.
+"""The constants of the rule in `control/feedback.py`, chosen on what no figure of the documentation is about.
 
     VEIL_DATA=data python tools/choose_feedback.py
 
@@ -25,16 +25,16 @@ import polars as pl
 
 from benchmarks.feedback import SHARE, around
 from benchmarks.records import everybody
-from veilstream.core.course import Course
-from veilstream.core.feedback import MOVE_BITS, Feedback
-from veilstream.core.information import Array
-from veilstream.core.problem import Average
+from veilstream.control.feedback import MOVE_BITS, Feedback
+from veilstream.control.replay import Course
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.readings import MICROSECONDS, Account, Readings
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
+from veilstream.model.information import Array
+from veilstream.model.problem import Average
 from veilstream.solvers import solve
-from veilstream.solvers.ladder import first_rung
+from veilstream.solvers.adaptive import first_rung
 
 EVERY, REPORTED, HELD = "week", 0.5, (1 / 2, 2 / 3)
 ABLE = 0.9  # of the limit: what rung 0 must keep

@@ -25,29 +25,29 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TESTS = {
-    "core/problem": ["core/test_problem.py", "core/test_policy.py"],
-    "core/policy": ["core/test_policy.py", "core/test_new_policy.py", "core/test_ladder.py"],
-    "core/automaton": ["core/test_memory.py", "core/test_policy.py"],
-    "core/controller": ["core/test_memory.py", "core/test_policy.py", "core/test_cyclic.py"],
-    "core/release": [
-        "core/test_cyclic.py",
+    "model/problem": ["model/test_problem.py", "control/test_policy.py"],
+    "control/policy": ["control/test_policy.py", "control/test_new_policy.py", "control/test_ladder.py"],
+    "control/automaton": ["control/test_memory.py", "control/test_policy.py"],
+    "control/controller": ["control/test_memory.py", "control/test_policy.py", "model/test_cyclic.py"],
+    "control/mechanism": [
+        "model/test_cyclic.py",
         "gateway/test_feedback.py",
-        "core/test_ladder.py",
-        "core/test_history_meter.py",
-        "core/test_release_parts.py",
+        "control/test_ladder.py",
+        "control/test_history_meter.py",
+        "control/test_release_parts.py",
         "gateway/test_release.py",
         "gateway/test_meter.py",
     ],
-    "core/meter": [
-        "core/test_history_meter.py",
-        "core/test_release_parts.py",
+    "control/meter": [
+        "control/test_history_meter.py",
+        "control/test_release_parts.py",
         "gateway/test_release.py",
         "gateway/test_meter.py",
     ],
     "gateway/database": ["gateway/test_store.py", "gateway/test_second_draws.py", "gateway/test_owners.py"],
     "gateway/place": ["gateway/test_store.py", "gateway/test_second_draws.py", "gateway/test_owners.py"],
     "gateway/store": ["gateway/test_store.py", "gateway/test_second_draws.py", "gateway/test_poison.py"],
-    "gateway/settle": [
+    "gateway/scheduler": [
         "gateway/test_presence.py",
         "gateway/test_gateway_core.py",
         "gateway/test_gateway_values.py",

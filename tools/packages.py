@@ -50,7 +50,7 @@ gateway.terminate()
 sys.exit(gateway.wait())
 """
 ENV = """
-import gymnasium, veilstream as vs, veilstream.learning.env
+import gymnasium, veilstream as vs, veilstream.deep.env
 env = gymnasium.make("veilstream/BeliefRelease-v0", problem=vs.builtin_problem("grid2x3-toy", vs.Average(weight=1.0)))
 env.reset(seed=0)
 env.step(env.action_space.sample())

@@ -21,12 +21,13 @@ BEGIN, END = "<!-- rooms: written by tools/rooms.py -->", "<!-- end of rooms -->
 # every module may import from its own room and from those above it; the longest name that fits is a module's room
 ROOMS = [
     ["errors", "units", "container", "shown"],
-    ["core"],
+    ["model"],
+    ["control"],
     ["data.states", "data.cost", "data.record", "data.recording", "data.columns"],
     ["artefact"],
     ["data"],
     ["solvers"],
-    ["learning"],
+    ["deep"],
     ["gateway"],
     ["audit"],
     ["apps"],
@@ -35,13 +36,14 @@ RANK = {room: i for i, level in enumerate(ROOMS) for room in level}
 SMALL = [
     "artefact",
     "container",
-    "core",
+    "control",
     "data.columns",
     "data.cost",
     "data.record",
     "data.recording",
     "data.states",
     "gateway",
+    "model",
     "shown",
 ]  # what a gateway installs
 
@@ -105,10 +107,11 @@ COLUMN = {  # where a room stands, in box widths; how high follows from the impo
     "audit": 1.0,
     "artefact": 0.0,
     "data": 1.0,
-    "learning": 2.3,
+    "deep": 2.3,
     "data.states": 0.5,
     "solvers": 1.95,
-    "core": 1.0,
+    "control": 1.0,
+    "model": 1.0,
     "errors": 1.0,
 }
 WIDTH, HEIGHT, ACROSS, DOWN, EDGE = 224, 58, 264, 104, 24

@@ -16,20 +16,20 @@ if TYPE_CHECKING:  # for those who read types; a test holds it against the table
     from veilstream.apps.verbs.transformer import ReleaseTransformer
     from veilstream.artefact import Artefact, load, save
     from veilstream.audit.assemble import Assessment
-    from veilstream.core.belief import BeliefPolicy
-    from veilstream.core.builtin import builtin, builtin_problem
-    from veilstream.core.chain import MarkovChain
-    from veilstream.core.controller import Controller, schedule
-    from veilstream.core.evaluate import Evaluation, evaluate
-    from veilstream.core.policy import Policy
-    from veilstream.core.problem import Average, Both, Budget, Instantaneous, Problem
-    from veilstream.core.release import Releaser, release_many
+    from veilstream.control.belief import BeliefPolicy
+    from veilstream.control.controller import Controller, schedule
+    from veilstream.control.evaluate import Evaluation, evaluate
+    from veilstream.control.mechanism import Releaser, release_many
+    from veilstream.control.policy import Policy
     from veilstream.data.fit import fit
     from veilstream.data.model import FittedModel
     from veilstream.data.recording import Recording
     from veilstream.data.states import StateSpace
     from veilstream.errors import ImpossibleObservation, InputError
-    from veilstream.solvers.ask import curve, solve
+    from veilstream.model.builtin import builtin, builtin_problem
+    from veilstream.model.chain import MarkovChain
+    from veilstream.model.problem import Average, Both, Budget, Instantaneous, Problem
+    from veilstream.solvers.api import curve, solve
     from veilstream.solvers.curves import Curve
     from veilstream.solvers.solution import Solution
 
@@ -41,20 +41,20 @@ _HOMES = {
     "veilstream.apps.verbs.transformer": ["ReleaseTransformer"],
     "veilstream.artefact": ["Artefact", "load", "save"],
     "veilstream.audit.assemble": ["Assessment"],
-    "veilstream.core.builtin": ["builtin", "builtin_problem"],
-    "veilstream.core.chain": ["MarkovChain"],
-    "veilstream.core.controller": ["Controller", "schedule"],
-    "veilstream.core.evaluate": ["Evaluation", "evaluate"],
-    "veilstream.core.belief": ["BeliefPolicy"],
-    "veilstream.core.policy": ["Policy"],
-    "veilstream.core.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
+    "veilstream.model.builtin": ["builtin", "builtin_problem"],
+    "veilstream.model.chain": ["MarkovChain"],
+    "veilstream.control.controller": ["Controller", "schedule"],
+    "veilstream.control.evaluate": ["Evaluation", "evaluate"],
+    "veilstream.control.belief": ["BeliefPolicy"],
+    "veilstream.control.policy": ["Policy"],
+    "veilstream.model.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
     "veilstream.data.fit": ["fit"],
     "veilstream.data.model": ["FittedModel"],
     "veilstream.data.recording": ["Recording"],
     "veilstream.data.states": ["StateSpace"],
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
-    "veilstream.core.release": ["Releaser", "release_many"],
-    "veilstream.solvers.ask": ["curve", "solve"],
+    "veilstream.control.mechanism": ["Releaser", "release_many"],
+    "veilstream.solvers.api": ["curve", "solve"],
     "veilstream.solvers.curves": ["Curve"],
     "veilstream.solvers.solution": ["Solution"],
 }
@@ -108,7 +108,7 @@ def _register_environment() -> None:
     """Gymnasium has no plug-ins: where it is loaded, its registry learns the name of our environment."""
     gymnasium, name = sys.modules.get("gymnasium"), "veilstream/BeliefRelease-v0"
     if gymnasium is not None and name not in getattr(gymnasium, "registry", {name: None}):
-        gymnasium.register(name, entry_point="veilstream.learning.env:BeliefRelease")
+        gymnasium.register(name, entry_point="veilstream.deep.env:BeliefRelease")
 
 
 _register_environment()

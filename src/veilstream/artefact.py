@@ -21,19 +21,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.container import pack, unpack, write
-from veilstream.core import belief as _belief  # noqa: F401  (every kind of policy a file may hold)
-from veilstream.core import controller as _controller  # noqa: F401
-from veilstream.core import ladder as _ladder  # noqa: F401
-from veilstream.core import sampled as _sampled  # noqa: F401
-from veilstream.core.chain import MarkovChain
-from veilstream.core.policy import Policy, restore
-from veilstream.core.problem import Problem
-from veilstream.core.written import export_chain, export_constraint, restore_chain, restore_constraint
+from veilstream.control import adaptive as _ladder  # noqa: F401
+from veilstream.control import belief as _belief  # noqa: F401  (every kind of policy a file may hold)
+from veilstream.control import controller as _controller  # noqa: F401
+from veilstream.control import sampled as _sampled  # noqa: F401
+from veilstream.control.policy import Policy, restore
 from veilstream.data.cost import MEASURES, MOST_LETTERS, TABLE, ByState, Cost
 from veilstream.data.record import Far, Record
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.problem import Problem
+from veilstream.model.serialize import export_chain, export_constraint, restore_chain, restore_constraint
 from veilstream.shown import Rows, Shown, picture
 from veilstream.units import format_duration
 

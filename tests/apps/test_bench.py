@@ -25,7 +25,7 @@ from fleetkit import meter_table
 from gatewaykit import NEEDS_MOSQUITTO
 from mosquitto import mosquitto_command
 from veilcli import bench
-from veilstream.core.course import Course
+from veilstream.control.replay import Course
 from veilstream.data.fitting import FitOptions
 
 

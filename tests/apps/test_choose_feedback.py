@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 import choose_feedback as tool
-from veilstream.core.course import Course
-from veilstream.core.feedback import Feedback
+from veilstream.control.feedback import Feedback
+from veilstream.control.replay import Course
 from veilstream.data.readings import MICROSECONDS, Account, Readings
 
 SHARES = np.array([0.3, 0.5, 0.7, 0.85, 1.0, 1.15, 1.4])

@@ -22,8 +22,8 @@ from veilstream.apps.fleet.page import _moves
 from veilstream.apps.fleet.run import Plan, run_fleet
 from veilstream.apps.fleet.users import read_users
 from veilstream.artefact import load
-from veilstream.core.data_card import DataCard
 from veilstream.data.fitting import FitOptions
+from veilstream.model.data_card import DataCard
 
 FLAGS = ["--lambda=5", "--states=3", "--window=1", "--points=2", "--certify=0", "--audit=none", "--json"]
 

@@ -8,10 +8,10 @@ from fleetkit import perturbed
 from real_data import METER, needs_meter
 from veilstream.apps.fleet import pooling
 from veilstream.apps.fleet.pooling import LIKENESS, PIECES, STRENGTHS, Pool
-from veilstream.core.chain import SMOOTHING, MarkovChain
-from veilstream.core.information import normalised
 from veilstream.data.card import transition_counts
 from veilstream.data.crossval import losses
+from veilstream.model.chain import SMOOTHING, MarkovChain
+from veilstream.model.information import normalised
 
 
 def people(n_people, steps, seed, strength=30):

@@ -14,9 +14,9 @@ from reproduce.geolife import folder_of
 from reproduce.item import OPTIMUM, Budget, Finding
 from reproduce.run import MODULES, chosen, items, read, run
 from veilcli import paper
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.problem import Average, Instantaneous
 from veilstream.errors import InputError
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.problem import Average, Instantaneous
 from veilstream.solvers import curve, solve
 
 QUICK = Budget(

@@ -13,12 +13,12 @@ from reproduce.geolife import users
 from reproduce.item import Budget, Desk
 from reproduce.meters import household as household_of
 from reproduce.run import chosen, run
-from veilstream.core.builtin import builtin, builtin_problem
-from veilstream.core.chain import MarkovChain
-from veilstream.core.evaluate import evaluate
-from veilstream.core.problem import Average, Problem
+from veilstream.control.evaluate import evaluate
 from veilstream.data.synthetic import household
 from veilstream.errors import InputError
+from veilstream.model.builtin import builtin, builtin_problem
+from veilstream.model.chain import MarkovChain
+from veilstream.model.problem import Average, Problem
 from veilstream.solvers import search, solve
 from veilstream.solvers.solution import Point
 

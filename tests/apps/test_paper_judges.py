@@ -9,9 +9,9 @@ from paperkit import TINY, quick
 from reproduce import convergence, fig_adc, fig_geolife, fig_idc
 from reproduce.item import BETTER, NO, NOT_RUN, OPTIMUM, PART, PUBLISHED, YES, Finding
 from reproduce.run import items, run
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.chain import MarkovChain
-from veilstream.core.problem import Average, Instantaneous, Problem
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.chain import MarkovChain
+from veilstream.model.problem import Average, Instantaneous, Problem
 from veilstream.solvers import solve
 from veilstream.solvers.solution import Level, Point
 

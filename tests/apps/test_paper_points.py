@@ -13,10 +13,10 @@ from reproduce import cache, fig_idc, learned, points, toy
 from reproduce.geolife import digest
 from reproduce.item import Budget, Desk, Finding
 from reproduce.run import chosen, items, run
-from veilstream.core.belief import GreedyRule
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.problem import Average, Instantaneous, Problem
+from veilstream.control.belief import GreedyRule
 from veilstream.errors import InputError
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.problem import Average, Instantaneous, Problem
 from veilstream.solvers import solve
 from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.solution import Level, Point
@@ -44,7 +44,7 @@ def test_an_item_cut_in_the_middle_goes_on_where_it_was(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_training_that_was_cut_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     pytest.importorskip("jax")
-    from veilstream.learning import a2c
+    from veilstream.deep import a2c
 
     problem = builtin_problem("binary", Average(weight=1.0))
     whole = learned.trained(Desk("x", tmp_path / "whole", TINY), problem, "a2c")
@@ -153,7 +153,7 @@ def test_today_within_a_limit_keeps_it_and_leaks_more():
 def test_a_sweep_goes_on_from_the_networks_before_and_deploys_both_ways(tmp_path, monkeypatch):
     """Cut after the first weight it trains the second only; what is read back is what was trained."""
     pytest.importorskip("jax")
-    from veilstream.learning import algorithm1
+    from veilstream.deep import algorithm1
 
     problem, weights = builtin_problem("binary", Average(weight=1.0)), (0.0, 1.0)
     whole = learned.swept(Desk("x", tmp_path / "whole", TINY), problem, "a2c-paper", weights)
@@ -179,8 +179,8 @@ def test_a_sweep_goes_on_from_the_networks_before_and_deploys_both_ways(tmp_path
 
 def test_look_ahead_at_the_toys_uniform_belief():
     """Better in the long run than the best for each step alone, and the pair form does not look at x_t-1."""
-    from veilstream.core.belief import BeliefPolicy
-    from veilstream.core.evaluate import evaluate
+    from veilstream.control.belief import BeliefPolicy
+    from veilstream.control.evaluate import evaluate
 
     problem = builtin_problem("grid2x3-toy", Average(weight=toy.WEIGHT))
     costs = []

@@ -8,10 +8,10 @@ import pytest
 from paperkit import TINY, quick
 from reproduce import adversary, adversary_told, cache, clusterings, geolife_settings, table_adc, table_idc
 from reproduce.item import BETTER, NOT_RUN, OPTIMUM, PART, PUBLISHED, YES, Desk
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.chain import MarkovChain
-from veilstream.core.controller import Controller, schedule
-from veilstream.core.problem import Average
+from veilstream.control.controller import Controller, schedule
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.chain import MarkovChain
+from veilstream.model.problem import Average
 
 
 def row(method, limit, bits, nats, paper=None):

@@ -21,15 +21,15 @@ from veilstream.apps.report.points import curve_constraint, example_steps, mean_
 from veilstream.apps.report.rivals import Elsewhere, Rival
 from veilstream.apps.report.words import verdict
 from veilstream.artefact import load, save
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.controller import Controller
-from veilstream.core.course import OnCourse
-from veilstream.core.evaluate import evaluate
-from veilstream.core.problem import Average, Both, Instantaneous, joint
+from veilstream.control.controller import Controller
+from veilstream.control.evaluate import evaluate
+from veilstream.control.replay import OnCourse
 from veilstream.data.record import Record
 from veilstream.data.synthetic import city
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.problem import Average, Both, Instantaneous, joint
 from veilstream.solvers import Point, solve
 
 pytestmark = pytest.mark.slow

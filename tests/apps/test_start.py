@@ -8,10 +8,10 @@ import pytest
 from gatewaykit import core_of
 from veilcli import refused, veil
 from veilstream.artefact import is_guess, load
-from veilstream.core.capacity import CapacityMeter
+from veilstream.control.capacity import CapacityMeter
 from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Reading
-from veilstream.solvers.comfort import GUESS
+from veilstream.solvers.warnings import GUESS
 
 STEP = 1800.0
 

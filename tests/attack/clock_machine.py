@@ -9,7 +9,7 @@ from attack.drill import Trial
 from attack.killable import STATEMENTS, STREAMS, VALUES, Killable, counted, run, toy
 from veilstream.gateway.core import Core
 from veilstream.gateway.outcome import Status
-from veilstream.gateway.settle import Serving
+from veilstream.gateway.scheduler import Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store
 from veilstream.gateway.wire import Reading, Refusal

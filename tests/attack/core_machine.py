@@ -9,13 +9,13 @@ from hypothesis.stateful import initialize, rule
 
 from attack.drill import Trial
 from attack.killable import STATEMENTS, STREAMS, VALUES, Killable, counted, run, toy
-from veilstream.core.problem import leakage, next_prior
 from veilstream.gateway.core import Core
 from veilstream.gateway.outcome import Status
-from veilstream.gateway.settle import Serving
+from veilstream.gateway.scheduler import Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store
 from veilstream.gateway.wire import Reading, Refusal
+from veilstream.model.problem import leakage, next_prior
 
 READINGS = st.lists(st.tuples(STREAMS, st.integers(-3, 9), VALUES), min_size=1, max_size=8)
 FAR = 30  # steps that a reading may lie ahead

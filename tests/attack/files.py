@@ -17,13 +17,13 @@ from oracles import some_memory
 from veilstream import artefact as artefacts
 from veilstream.artefact import load, save
 from veilstream.container import pack, unpack
-from veilstream.core.chain import MarkovChain
-from veilstream.core.controller import schedule
-from veilstream.core.distortion import hamming
-from veilstream.core.problem import Average, Problem
+from veilstream.control.controller import schedule
 from veilstream.errors import InputError
-from veilstream.gateway.kept import StoreError
+from veilstream.gateway.records import StoreError
 from veilstream.gateway.wire import Reading, Refusal
+from veilstream.model.chain import MarkovChain
+from veilstream.model.distortion import hamming
+from veilstream.model.problem import Average, Problem
 
 LONGEST_LINE = 400
 STRANGE = [None, -1, 0, 1, 2**70, 1e308, float("nan"), "x", "\x1b[2J", [], {}, [[]], True, [1, 2, 3], {"kind": "x"}]

@@ -22,7 +22,7 @@ from forked import Gateways
 from gatewaykit import artefact, wait_until
 from mosquitto import Mosquitto, free_port
 from mqttkit import Client
-from veilstream.gateway.kept import StoreError
+from veilstream.gateway.records import StoreError
 from veilstream.gateway.store import Store
 
 STREAMS = 20

@@ -15,7 +15,7 @@ from forked import Gateways
 from gatewaykit import artefact, core_of, wait_until
 from mosquitto import free_port
 from mounts import bound, may_mount
-from veilstream.gateway.kept import StoreError
+from veilstream.gateway.records import StoreError
 from veilstream.gateway.wire import Reading
 
 STREAMS = 5

@@ -21,13 +21,9 @@ from attack.drill import Trial
 from attack.same import POINTS, VALUES, force
 from gatewaykit import artefact, core_of, levels, places, problem_of, window_policy
 from veilstream.artefact import Artefact, save
-from veilstream.core.chain import MarkovChain
-from veilstream.core.clock import Clock
-from veilstream.core.controller import cycle
-from veilstream.core.cyclic import CyclicChain
-from veilstream.core.feedback import Feedback
-from veilstream.core.ladder import Ladder
-from veilstream.core.problem import Average, Problem
+from veilstream.control.adaptive import Ladder
+from veilstream.control.controller import cycle
+from veilstream.control.feedback import Feedback
 from veilstream.data.recording import Recording
 from veilstream.data.states import named
 from veilstream.gateway.broker import BrokerSettings
@@ -35,6 +31,10 @@ from veilstream.gateway.inbox import Heard, Inbox
 from veilstream.gateway.mqtt import MqttGateway
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import parse
+from veilstream.model.chain import MarkovChain
+from veilstream.model.clock import Clock
+from veilstream.model.cyclic import CyclicChain
+from veilstream.model.problem import Average, Problem
 
 PERIOD, FIRST, LONG_AGO = 60, 100, 10**6
 NAMES = ['"home"', '"work"', '"elsewhere"', '""', '" "', "7", "null", '"\\u00e9"', "NaN", '"%s"' % ("x" * 300), "[1]"]

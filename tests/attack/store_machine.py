@@ -5,7 +5,7 @@ from hypothesis.stateful import rule
 
 from attack.drill import Trial
 from attack.killable import STATEMENTS, STREAMS, Killable, counted, run
-from veilstream.gateway.kept import Batch, Binding, StoreError, Stream
+from veilstream.gateway.records import Batch, Binding, StoreError, Stream
 from veilstream.gateway.store import Store
 
 

@@ -15,7 +15,7 @@ from attack.drill import Drill
 from attack.drills import DRILLS
 from veilstream.gateway import wire
 from veilstream.gateway.place import Place
-from veilstream.gateway.settle import Settler
+from veilstream.gateway.scheduler import Settler
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store
 

@@ -241,7 +241,7 @@ HEADERS = [
 def hurried() -> Iterator[None]:
     """Nobody else is there: workers need not wait for each other."""
     with (
-        mock.patch("veilstream.gateway.nats.members.EVERY_S", 0.05),
+        mock.patch("veilstream.gateway.nats.membership.EVERY_S", 0.05),
         mock.patch("veilstream.gateway.nats.partition.IDLE_S", 0.1),
     ):
         yield

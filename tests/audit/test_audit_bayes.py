@@ -14,10 +14,10 @@ from veilstream.audit.learned import view_of
 from veilstream.audit.lookback import least_cross_entropy, window_law
 from veilstream.audit.measures import measure, surprise
 from veilstream.audit.traces import Traces, release, sampled
-from veilstream.core.belief import BeliefPolicy, GreedyRule
-from veilstream.core.controller import Controller, schedule
-from veilstream.core.information import entropy
-from veilstream.core.interval import ratio_interval
+from veilstream.control.belief import BeliefPolicy, GreedyRule
+from veilstream.control.controller import Controller, schedule
+from veilstream.model.information import entropy
+from veilstream.model.interval import ratio_interval
 
 
 def random_window(rng, Z, Y, window):

@@ -19,7 +19,7 @@ from veilstream.audit.tables import sheets
 from veilstream.audit.traces import release
 from veilstream.audit.verdict import _against_words, _pm
 from veilstream.container import pack, unpack
-from veilstream.core.interval import Interval
+from veilstream.model.interval import Interval
 
 
 def process(*args, before="", **kwargs):

@@ -14,9 +14,9 @@ from veilstream.apps.report.page import render
 from veilstream.audit import Options, audit
 from veilstream.audit.bayes import infer
 from veilstream.audit.traces import Traces, sampled
-from veilstream.core.clock import Clock
-from veilstream.core.controller import cycle
-from veilstream.core.cyclic import CyclicChain
+from veilstream.control.controller import cycle
+from veilstream.model.clock import Clock
+from veilstream.model.cyclic import CyclicChain
 
 HOURS = Clock("day", 24, 3600.0, 0.0, "Europe/London")
 

@@ -11,7 +11,7 @@ from veilstream.audit.lookback import least_cross_entropy, window_law
 from veilstream.audit.measures import NATS, per_trace, surprise
 from veilstream.audit.traces import release, sampled
 from veilstream.audit.windows import examples
-from veilstream.core.controller import Controller
+from veilstream.control.controller import Controller
 
 jax = pytest.importorskip("jax")
 network = pytest.importorskip("veilstream.audit.lstm")

@@ -12,15 +12,15 @@ from veilstream.artefact import load
 from veilstream.audit import Options
 from veilstream.audit.assemble import audit_artefact
 from veilstream.audit.later import later_data
-from veilstream.core.drift import exceeds
-from veilstream.core.interval import Interval
+from veilstream.control.drift import exceeds
 from veilstream.data.readings import from_arrays
 from veilstream.data.refit import refit_model
 from veilstream.data.synthetic import household
 from veilstream.errors import InputError
-from veilstream.gateway.look import look
+from veilstream.gateway.inspect import look
 from veilstream.gateway.outcome import Status
 from veilstream.gateway.wire import Reading, reading
+from veilstream.model.interval import Interval
 
 WEEK, T0 = 336, 1.6e9 // 1800 * 1800
 FITTED, NEW = 33, 12

@@ -7,9 +7,7 @@ import veilstream as vs
 from gatewaykit import core_of
 from oracles import recomputed
 from veilstream.artefact import load, save
-from veilstream.core.histories import BLIND
-from veilstream.core.problem import Average, Both, Budget, Instantaneous, Problem
-from veilstream.core.release import SILENT, Mechanism, Releaser
+from veilstream.control.mechanism import SILENT, Mechanism, Releaser
 from veilstream.data.cost import Cost, read_table
 from veilstream.data.points import points_of
 from veilstream.data.record import Record
@@ -17,6 +15,8 @@ from veilstream.data.states import StateSpace
 from veilstream.data.utility import Utility, meaning
 from veilstream.errors import InputError
 from veilstream.gateway.space import Space
+from veilstream.model.histories import BLIND
+from veilstream.model.problem import Average, Both, Budget, Instantaneous, Problem
 from veilstream.units import parse_quantity
 
 NAMES = ("hypo", "normal", "hyper")

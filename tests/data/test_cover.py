@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from oracles import recomputed
-from veilstream.data import cover
-from veilstream.data.cover import cells, stops_and_cells
-from veilstream.data.find import METRES_PER_DEGREE, find_stops
+from veilstream.data import grid as cover
+from veilstream.data.clusters import METRES_PER_DEGREE, find_stops
 from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.grid import cells, stops_and_cells
 from veilstream.data.readings import from_arrays
 from veilstream.data.recording import Recording
 from veilstream.errors import InputError

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from veilstream.core.chain import MarkovChain
-from veilstream.core.histories import TrueStates
 from veilstream.data.card import describe, newest_symbol_chain, transition_counts
 from veilstream.data.crossval import blocks_of, cross_validate, held_out_losses, losses, select_order
 from veilstream.data.dead_ends import link_dead_ends
 from veilstream.data.synthetic import city, household, synthetic
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.histories import TrueStates
 
 
 def order_two(n_states=3, seed=1):

@@ -10,14 +10,14 @@ import pytest
 
 from oracles import recomputed
 from veilcli import veil
-from veilstream.core.clock import Clock
-from veilstream.core.cyclic import CyclicChain
 from veilstream.data.crossval import losses
 from veilstream.data.cycle import Timed, cycle_of, pooled
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.readings import from_arrays
 from veilstream.data.recording import Recording
 from veilstream.errors import InputError
+from veilstream.model.clock import Clock
+from veilstream.model.cyclic import CyclicChain
 
 LONDON = ZoneInfo("Europe/London")
 WINTER = datetime(2013, 1, 7, tzinfo=LONDON).timestamp()  # a Monday

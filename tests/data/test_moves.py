@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from veilstream.core.chain import MarkovChain
 from veilstream.data.card import transition_counts
 from veilstream.data.crossval import FOLDS, blocks_of, cross_validate, fold_of, held_out_losses, losses
 from veilstream.data.fitting import FitOptions, fit_model
@@ -11,6 +10,7 @@ from veilstream.data.moves import MoveKernel, choose_moves, kernel
 from veilstream.data.readings import from_arrays
 from veilstream.data.states import StateSpace
 from veilstream.data.synthetic import household
+from veilstream.model.chain import MarkovChain
 
 
 def street(n=30, steps=400, seed=0):

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 import veilstream as vs
 from veilstream.artefact import load, save
-from veilstream.core.course import Course
-from veilstream.core.problem import Average, Instantaneous
+from veilstream.control.replay import Course
 from veilstream.data.points import EQUATOR_M, nearest_points, points_of
 from veilstream.data.record import Record
 from veilstream.data.states import StateSpace, apart_km
 from veilstream.data.synthetic import city
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
+from veilstream.model.problem import Average, Instantaneous
 
 HOME = (39.98431, 116.31827)
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from veilstream.core.problem import Average, Instantaneous
 from veilstream.data.record import Record
 from veilstream.data.states import StateSpace
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
+from veilstream.model.problem import Average, Instantaneous
 
 STATES = StateSpace("bins", [[1.0], [3.0], [9.0]], ("low", "middle", "high"), "kWh", [2.0, 5.0])
 VALUES = np.array([0.0, 1.5, 4.0, 2.5, 1.0, 4.5])  # nobody is ever high

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from veilstream.artefact import impossible_next
-from veilstream.data.start import MOST, Kernel, around, grid_around, levels, places
+from veilstream.data.cold_start import MOST, Kernel, around, grid_around, levels, places
 from veilstream.data.states import apart_km
 from veilstream.errors import InputError
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilstream.core.distortion import haversine
-from veilstream.data import find as state_search
-from veilstream.data.find import find_stops, given_places, grid_cells, value_bins
+from veilstream.data import clusters as state_search
+from veilstream.data.clusters import find_stops, given_places, grid_cells, value_bins
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
+from veilstream.model.distortion import haversine
 
 CENTRE = np.array([-47.0, -125.0])
 

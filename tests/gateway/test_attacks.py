@@ -19,11 +19,11 @@ from httpkit import Server
 from mosquitto import Mosquitto
 from mounts import mounted
 from mqttkit import Client, serving
-from veilstream.core.release import MOST_CELLS
+from veilstream.control.mechanism import MOST_CELLS
 from veilstream.gateway import service
 from veilstream.gateway.intake import AT_ONCE, Parcel, handle, taken
-from veilstream.gateway.kept import StoreError
 from veilstream.gateway.outcome import Status
+from veilstream.gateway.records import StoreError
 from veilstream.gateway.stats import Stats
 from veilstream.gateway.wire import MAX_READINGS, Grid, Reading, Refusal, parse
 
@@ -67,7 +67,7 @@ def test_ragged_rounds_release_what_rounds_of_one_stream_at_a_time_do(tmp_path):
 
 def test_many_streams_of_a_table_go_in_turn(tmp_path, monkeypatch):
     """The channels of a step, one per stream, are never more than MOST_CELLS numbers."""
-    monkeypatch.setattr("veilstream.core.release.MOST_CELLS", 16 * 16 * 100)
+    monkeypatch.setattr("veilstream.control.mechanism.MOST_CELLS", 16 * 16 * 100)
     assert MOST_CELLS > 16 * 16 * 100
     with core_of(artefact(tmp_path / "p.veil")) as core:
         sizes, look = [], core.spaces[""].mechanism.look

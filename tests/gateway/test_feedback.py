@@ -10,16 +10,16 @@ from forked import answered_through_kills
 from gatewaykit import artefact, core_of, places, problem_of
 from natskit import NEEDS_SERVER, released_through_a_kill
 from veilstream.artefact import save
-from veilstream.core.clock import Clock
-from veilstream.core.controller import Controller, cycle
-from veilstream.core.cyclic import CyclicChain
-from veilstream.core.feedback import Feedback
-from veilstream.core.ladder import Ladder
-from veilstream.core.meter import Streams
-from veilstream.core.problem import Problem, leakage, posterior
-from veilstream.core.release import Mechanism
-from veilstream.gateway.kept import StoreError
+from veilstream.control.adaptive import Ladder
+from veilstream.control.controller import Controller, cycle
+from veilstream.control.feedback import Feedback
+from veilstream.control.mechanism import Mechanism
+from veilstream.control.meter import Streams
+from veilstream.gateway.records import StoreError
 from veilstream.gateway.wire import Reading
+from veilstream.model.clock import Clock
+from veilstream.model.cyclic import CyclicChain
+from veilstream.model.problem import Problem, leakage, posterior
 
 EVERY, LIMIT = 5, 1.0
 RULE = Feedback(EVERY, LIMIT, 4.0, (0.4, 0.8, 1.2, 2.0), debt=1.6, part=2.0, back=2.0)  # one that swings

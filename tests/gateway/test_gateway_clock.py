@@ -13,12 +13,12 @@ from gatewaykit import core_of
 from natskit import NEEDS_SERVER, released_through_a_kill
 from oracles import random_chain
 from veilstream.artefact import save
-from veilstream.core.clock import Clock
-from veilstream.core.cyclic import CyclicChain
-from veilstream.core.histories import BLIND
-from veilstream.core.release import Mechanism
-from veilstream.core.uniforms import uniforms
+from veilstream.control.mechanism import Mechanism
+from veilstream.control.uniforms import uniforms
 from veilstream.gateway.wire import Grid, Reading
+from veilstream.model.clock import Clock
+from veilstream.model.cyclic import CyclicChain
+from veilstream.model.histories import BLIND
 
 LONDON = ZoneInfo("Europe/London")
 PERIOD = 1800.0

@@ -12,7 +12,7 @@ UNREADABLE = [b"NaN", b"1e999", b'"home"', b"null", b"[1]", b"{}", b"true"]
 
 @pytest.fixture(params=PLACES)
 def place(request, tmp_path, monkeypatch):
-    monkeypatch.setattr("veilstream.gateway.nats.members.EVERY_S", 0.05)  # nobody else is there
+    monkeypatch.setattr("veilstream.gateway.nats.membership.EVERY_S", 0.05)  # nobody else is there
     monkeypatch.setattr("veilstream.gateway.nats.partition.IDLE_S", 0.1)
     made = request.param(tmp_path)
     yield made

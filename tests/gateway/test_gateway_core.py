@@ -12,21 +12,21 @@ from scipy.stats import chi2
 from gatewaykit import artefact, core_of, places, problem_of, window_policy
 from oracles import joint_law
 from veilstream.artefact import save
-from veilstream.core.belief import BeliefPolicy, GreedyRule
-from veilstream.core.chain import MarkovChain
-from veilstream.core.controller import schedule
-from veilstream.core.distortion import hamming
-from veilstream.core.evaluate import evaluate
-from veilstream.core.problem import Average, Instantaneous, Problem, leakage
-from veilstream.core.release import Releaser
-from veilstream.core.uniforms import uniforms
+from veilstream.control.belief import BeliefPolicy, GreedyRule
+from veilstream.control.controller import schedule
+from veilstream.control.evaluate import evaluate
+from veilstream.control.mechanism import Releaser
+from veilstream.control.uniforms import uniforms
 from veilstream.errors import InputError
 from veilstream.gateway import metrics
-from veilstream.gateway.kept import Stream
 from veilstream.gateway.outcome import Outcome, Status
+from veilstream.gateway.records import Stream
+from veilstream.gateway.scheduler import _bytes_of, _waiting
 from veilstream.gateway.service import Clock
-from veilstream.gateway.settle import _bytes_of, _waiting
 from veilstream.gateway.wire import Grid, Reading, Refusal
+from veilstream.model.chain import MarkovChain
+from veilstream.model.distortion import hamming
+from veilstream.model.problem import Average, Instantaneous, Problem, leakage
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from httpkit import Server
 from veilstream.errors import InputError
 from veilstream.gateway.guard import HEADERS, HttpSettings
 from veilstream.gateway.http import KEEP_ALIVE_S, HttpGateway
-from veilstream.gateway.kept import StoreError
+from veilstream.gateway.records import StoreError
 
 TOKEN = "a token of decent length"
 

@@ -155,8 +155,8 @@ def test_readings_in_releases_out(tmp_path, broker, client):
 @NEEDS_MOSQUITTO
 def test_topics_have_their_own_policies_and_a_clock_publishes_for_all(tmp_path, broker, client):
     from veilstream.gateway.core import Core
+    from veilstream.gateway.scheduler import Serving
     from veilstream.gateway.service import Clock
-    from veilstream.gateway.settle import Serving
     from veilstream.gateway.space import Space
     from veilstream.gateway.store import Store
 

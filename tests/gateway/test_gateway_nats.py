@@ -16,12 +16,12 @@ from veilcli import refused as refused_line
 from veilcli import veil
 from veilstream.artefact import dumps, load
 from veilstream.gateway.nats import layout as layout_module
+from veilstream.gateway.nats.client import Puller
+from veilstream.gateway.nats.integrity import Seal
 from veilstream.gateway.nats.layout import binding_of, consumer, prepare, promises_of
 from veilstream.gateway.nats.ledger import Ledger
-from veilstream.gateway.nats.link import Puller
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names, partition_of, token
 from veilstream.gateway.nats.partition import Partition
-from veilstream.gateway.nats.seal import Seal
 from veilstream.gateway.space import Space
 
 

@@ -7,14 +7,14 @@ import pytest
 
 from gatewaykit import artefact, core_of, places, window_policy
 from veilstream.artefact import save
-from veilstream.core.chain import MarkovChain
-from veilstream.core.distortion import hamming
-from veilstream.core.problem import Average, Problem
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 from veilstream.gateway.outcome import Status
 from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Grid, Reading, Refusal, parse
+from veilstream.model.chain import MarkovChain
+from veilstream.model.distortion import hamming
+from veilstream.model.problem import Average, Problem
 
 GRID = Grid()
 

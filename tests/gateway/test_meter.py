@@ -8,17 +8,17 @@ import pytest
 
 from gatewaykit import policies, problem_of, window_policy
 from oracles import recomputed
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.chain import MarkovChain
-from veilstream.core.controller import Controller
-from veilstream.core.distortion import hamming
-from veilstream.core.information import mutual_information
-from veilstream.core.meter import Listener, Streams, Unmetered, capacity
-from veilstream.core.policy import restore
-from veilstream.core.problem import Average, Problem, output_law
-from veilstream.core.release import Mechanism, Releaser, release_many
-from veilstream.core.stationary import rates
+from veilstream.control.controller import Controller
+from veilstream.control.mechanism import Mechanism, Releaser, release_many
+from veilstream.control.meter import Listener, Streams, Unmetered, capacity
+from veilstream.control.policy import restore
+from veilstream.control.stationary import rates
 from veilstream.errors import InputError
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.chain import MarkovChain
+from veilstream.model.distortion import hamming
+from veilstream.model.information import mutual_information
+from veilstream.model.problem import Average, Problem, output_law
 from veilstream.solvers import solve
 
 TINY = Problem(MarkovChain([[0.8, 0.2], [0.3, 0.7]]), hamming(2), Average(weight=1.0))

@@ -17,13 +17,13 @@ from fakejetstream import FaultyLink, Server
 from gatewaykit import PATIENCE_S, artefact, wait_until
 from nats_drill import connected, everything, until
 from natskit import NEEDS_SERVER, SEAL, Running, message, released, send, session_on
-from veilstream.core.uniforms import uniforms
+from veilstream.control.uniforms import uniforms
+from veilstream.gateway.nats.client import Rejected
 from veilstream.gateway.nats.clock import Clock
-from veilstream.gateway.nats.link import Rejected
-from veilstream.gateway.nats.members import Members
+from veilstream.gateway.nats.integrity import Seal
+from veilstream.gateway.nats.membership import Members
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
 from veilstream.gateway.nats.partition import Partition
-from veilstream.gateway.nats.seal import Seal
 from veilstream.gateway.nats.worker import _status
 
 

@@ -13,12 +13,12 @@ from fakejetstream import FaultyLink, Server
 from gatewaykit import artefact
 from nats_drill import agrees
 from natskit import message, session_on
-from veilstream.gateway.kept import Binding, Stream, state_of
 from veilstream.gateway.nats import ledger as ledger_module
 from veilstream.gateway.nats.clock import Clock
 from veilstream.gateway.nats.layout import binding_of
 from veilstream.gateway.nats.ledger import Record, decode, encode
 from veilstream.gateway.nats.names import DEFAULT_SPACE
+from veilstream.gateway.records import Binding, Stream, state_of
 from veilstream.gateway.space import Space
 
 CANARY = 7.25  # a true value that must not be seen anywhere

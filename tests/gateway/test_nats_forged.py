@@ -13,10 +13,10 @@ from gatewaykit import PATIENCE_S, artefact
 from nats_drill import connected, until
 from natskit import ANN, NEEDS_SERVER, SEAL, VEIL, Running, key_file, message, released, send, session_on, stored
 from veilstream.errors import InputError
+from veilstream.gateway.nats.client import Rejected
 from veilstream.gateway.nats.clock import Clock
-from veilstream.gateway.nats.link import Rejected
+from veilstream.gateway.nats.integrity import FOLLOWS, Seal
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
-from veilstream.gateway.nats.seal import FOLLOWS, Seal
 
 
 @pytest.fixture(scope="module")

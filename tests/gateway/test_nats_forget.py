@@ -18,9 +18,9 @@ from veilcli import refused, veil
 from veilstream.errors import InputError
 from veilstream.gateway.nats.clock import Clock
 from veilstream.gateway.nats.forget import forget_key
+from veilstream.gateway.nats.integrity import Seal
 from veilstream.gateway.nats.ledger import decode
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
-from veilstream.gateway.nats.seal import Seal
 
 NAMES, KEY = Names(), (DEFAULT_SPACE, "ann")
 

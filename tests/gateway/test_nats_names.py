@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilstream.errors import InputError
-from veilstream.gateway.nats.link import LinkSettings
-from veilstream.gateway.nats.members import owners
+from veilstream.gateway.nats.client import LinkSettings
+from veilstream.gateway.nats.membership import owners
 from veilstream.gateway.nats.names import Names, text, token
 
 

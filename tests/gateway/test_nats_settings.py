@@ -19,8 +19,8 @@ from nats_server import NatsCluster
 from veilstream.apps.cli import main
 from veilstream.errors import InputError
 from veilstream.gateway.nats import layout as layout_module
+from veilstream.gateway.nats.client import Link, LinkSettings
 from veilstream.gateway.nats.layout import prepare, promises_of
-from veilstream.gateway.nats.link import Link, LinkSettings
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
 from veilstream.gateway.nats.worker import NatsGateway, NatsSettings
 from veilstream.gateway.space import Space
@@ -127,7 +127,7 @@ def test_tls(tmp_path, monkeypatch):
 
     try:
         assert "limits" in asyncio.run(connect(Tls(str(cert))))
-        monkeypatch.setattr("veilstream.gateway.nats.link.CONNECT_S", 2.0)
+        monkeypatch.setattr("veilstream.gateway.nats.client.CONNECT_S", 2.0)
         with pytest.raises(InputError, match=r"no TLS with the NATS server .*`ca_file=FILE`"):
             asyncio.run(connect())
         with pytest.raises(InputError, match="TLS files cannot be used"):

@@ -15,9 +15,9 @@ from attack.drill import Drill
 from gatewaykit import artefact, core_of
 from mounts import bound
 from veilcli import refused
-from veilstream.gateway.kept import Batch, Binding, StoreError, Stream
-from veilstream.gateway.look import look
+from veilstream.gateway.inspect import look
 from veilstream.gateway.place import Place
+from veilstream.gateway.records import Batch, Binding, StoreError, Stream
 from veilstream.gateway.store import Store
 from veilstream.gateway.wire import Reading
 
@@ -119,7 +119,7 @@ def test_a_store_that_is_replaced_while_it_is_opened_is_not_opened(tmp_path, mon
 def crashed(path) -> None:
     """A gateway that is killed after a commit."""
     code = (
-        "import os, signal\nfrom veilstream.gateway.kept import *\nfrom veilstream.gateway.store import Store\n"
+        "import os, signal\nfrom veilstream.gateway.records import *\nfrom veilstream.gateway.store import Store\n"
         f"store = Store({str(path)!r}, {{'': Binding('policy 1', 'chain 1')}})\n"
         "store.commit(Batch([Stream('', 'b', None, 3, 1.5)]))\nos.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -7,13 +7,13 @@ import pytest
 
 from gatewaykit import artefact, core_of, places, problem_of, window_policy
 from veilstream.artefact import save
-from veilstream.core.belief import BeliefPolicy, GreedyRule
-from veilstream.core.problem import Average, Problem
-from veilstream.core.stationary import long_run
-from veilstream.core.uniforms import uniforms
+from veilstream.control.belief import BeliefPolicy, GreedyRule
+from veilstream.control.stationary import long_run
+from veilstream.control.uniforms import uniforms
 from veilstream.gateway.owntracks import metres_off, round_up
 from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Release, parse
+from veilstream.model.problem import Average, Problem
 
 ALLOWED = {"_type", "lat", "lon", "acc", "tst", "tid"}
 LOCATION = {

@@ -19,8 +19,8 @@ from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.inbox import Heard
 from veilstream.gateway.mqtt import MqttGateway
 from veilstream.gateway.outcome import Status
+from veilstream.gateway.scheduler import Settler
 from veilstream.gateway.service import Clock
-from veilstream.gateway.settle import Settler
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Grid, Reading, Refusal, parse
 

@@ -8,16 +8,16 @@ import pytest
 from scipy.stats import chisquare, kstest
 
 from gatewaykit import policies, problem_of, window_policy
-from veilstream.core.chain import MarkovChain
-from veilstream.core.controller import Controller
-from veilstream.core.distortion import hamming
-from veilstream.core.evaluate import evaluate
-from veilstream.core.histories import BLIND, TrueStates
-from veilstream.core.meter import HistoryMeter, Streams
-from veilstream.core.problem import Average, Instantaneous, Problem, output_law
-from veilstream.core.release import SILENT, Mechanism, Releaser, release_many
-from veilstream.core.uniforms import SecureUniforms
+from veilstream.control.controller import Controller
+from veilstream.control.evaluate import evaluate
+from veilstream.control.mechanism import SILENT, Mechanism, Releaser, release_many
+from veilstream.control.meter import HistoryMeter, Streams
+from veilstream.control.uniforms import SecureUniforms
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.distortion import hamming
+from veilstream.model.histories import BLIND, TrueStates
+from veilstream.model.problem import Average, Instantaneous, Problem, output_law
 
 TINY = Problem(MarkovChain([[0.8, 0.2], [0.3, 0.7]]), hamming(2), Average(weight=1.0))
 
@@ -139,7 +139,7 @@ def test_lifted_chain_releases_and_forgets_over_a_gap():
 
 FORKING = """
 import os
-from veilstream.core.uniforms import SecureUniforms
+from veilstream.control.uniforms import SecureUniforms
 
 source = SecureUniforms()
 source(1)  # a block is now waiting
@@ -183,7 +183,7 @@ def test_bad_options_are_one_clear_line(options, says):
 
 def test_a_gateway_loads_no_solver_and_no_learning_library():
     code = (
-        "import sys, veilstream.core.release, veilstream.gateway.store, veilstream.gateway.core\n"
+        "import sys, veilstream.control.mechanism, veilstream.gateway.store, veilstream.gateway.core\n"
         "import veilstream.gateway.pipe\n"
         "import veilstream.gateway.mqtt, veilstream.gateway.http, veilstream.gateway.service\n"
         "bad = [m for m in sys.modules if m.startswith('veilstream.solvers') or "
@@ -201,7 +201,7 @@ def test_every_uniform_is_53_bits_of_the_systems_and_is_used_once(monkeypatch):
         asked.append(n)
         return b"".join((((7 * i + len(asked)) << 11) | 5).to_bytes(8, "little") for i in range(n // 8))
 
-    monkeypatch.setattr("veilstream.core.uniforms.os.urandom", counting)
+    monkeypatch.setattr("veilstream.control.uniforms.os.urandom", counting)
     source = SecureUniforms(block=4)
     drawn = [source(n).tolist() for n in (1, 3, 2, 6, 4)]
     expected = [[(7 * i + k) * 2.0**-53 for i in which] for k, which in ((1, [0]), (1, [1, 2, 3]), (2, [0, 1]))]
@@ -217,7 +217,7 @@ def test_many_streams_in_turns_are_like_all_at_once(monkeypatch, ceiling):
     z, u = rng.integers(0, 6, (4, 11)), rng.random((4, 11))
     seen = []
     for cells in (1 << 24, 1, 36 * 4):
-        monkeypatch.setattr("veilstream.core.release.MOST_CELLS", cells)
+        monkeypatch.setattr("veilstream.control.mechanism.MOST_CELLS", cells)
         mechanism = Mechanism(policy, problem, ceiling)
         s, ys = mechanism.start(11), []
         for k in range(4):

@@ -15,20 +15,20 @@ import pytest
 from gatewaykit import artefact, core_of, levels, places, problem_of, window_policy
 from veilcli import refused, veil
 from veilstream.artefact import load, save
-from veilstream.core.chain import MarkovChain
-from veilstream.core.clock import Clock
-from veilstream.core.cyclic import CyclicChain
-from veilstream.core.drift import Drift, Same, Sums, span
-from veilstream.core.histories import BLIND, TrueStates
-from veilstream.core.interval import Interval, ratio_interval
-from veilstream.core.problem import Average, Problem
+from veilstream.control.drift import Drift, Same, Sums, span
 from veilstream.data.crossval import losses
 from veilstream.data.recording import Recording
-from veilstream.gateway import seal
+from veilstream.gateway import integrity as seal
 from veilstream.gateway.drift import Watch, Watched
 from veilstream.gateway.place import Count
 from veilstream.gateway.store import Store, StoreError
 from veilstream.gateway.wire import Reading
+from veilstream.model.chain import MarkovChain
+from veilstream.model.clock import Clock
+from veilstream.model.cyclic import CyclicChain
+from veilstream.model.histories import BLIND, TrueStates
+from veilstream.model.interval import Interval, ratio_interval
+from veilstream.model.problem import Average, Problem
 
 WEEK = 7 * 86_400
 
@@ -341,7 +341,7 @@ import re
 from pathlib import Path
 from veilstream.apps.cli.status import _in_store
 from veilstream.errors import InputError
-import veilstream.gateway.look
+import veilstream.gateway.inspect
 os.setuid(65534)
 try:
     print(_in_store(Path({str(tmp_path / "s.db")!r})))
@@ -354,7 +354,7 @@ except InputError as error:
 
 def test_a_look_in_the_middle_leaves_no_trace_and_stops_no_commit(tmp_path):
     """A reader's snapshot while the gateway commits: both see what they should."""
-    from veilstream.gateway.look import look
+    from veilstream.gateway.inspect import look
 
     with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
         for name in "ab":

@@ -11,9 +11,9 @@ import zlib
 import pytest
 
 from gatewaykit import artefact, core_of
-from veilstream.gateway import seal
-from veilstream.gateway.kept import Batch, Binding, StoreError, Stream, state_of
+from veilstream.gateway import integrity as seal
 from veilstream.gateway.place import Count
+from veilstream.gateway.records import Batch, Binding, StoreError, Stream, state_of
 from veilstream.gateway.store import MEMORY, Store
 from veilstream.gateway.wire import Reading, Refusal
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilstream.core.feedback import Excess
-from veilstream.core.information import entropy
+from veilstream.control.feedback import Excess
+from veilstream.model.information import entropy
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
 
-from veilstream.gateway.nats.link import read
+from veilstream.gateway.nats.client import read
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 

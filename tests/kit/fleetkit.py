@@ -9,9 +9,9 @@ import numpy as np
 
 from veilstream.apps.fleet.run import Plan
 from veilstream.apps.fleet.settings import Settings
-from veilstream.core.chain import MarkovChain
 from veilstream.data.fitting import FitOptions
 from veilstream.data.synthetic import household_chain
+from veilstream.model.chain import MarkovChain
 
 LITTLE = Settings(weight=5.0, window=1, points=2, certify_s=0.0, audit=False)
 QUICK = Plan(fit=FitOptions(n_states=3), settings=LITTLE)

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from veilstream.artefact import Artefact, save
-from veilstream.core.belief import BeliefPolicy, GreedyRule
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.chain import MarkovChain
-from veilstream.core.controller import Controller, schedule
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Average, Problem
+from veilstream.control.belief import BeliefPolicy, GreedyRule
+from veilstream.control.controller import Controller, schedule
+from veilstream.control.policy import Policy
 from veilstream.data.states import StateSpace
 from veilstream.gateway.core import Core
-from veilstream.gateway.settle import Serving
+from veilstream.gateway.scheduler import Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import MEMORY, Store
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.chain import MarkovChain
+from veilstream.model.problem import Average, Problem
 
 NEEDS_MOSQUITTO = pytest.mark.service("mosquitto")
 PATIENCE_S = 60  # until what should happen at once counts as not happening: machines may be busy

@@ -26,7 +26,7 @@ from nats_server import NatsCluster
 from natskit import NEEDS_SERVER, Running, message, session_on
 from veilstream.gateway import pipe
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
-from veilstream.gateway.settle import Serving
+from veilstream.gateway.scheduler import Serving
 from veilstream.gateway.stats import Stats
 from veilstream.gateway.store import MEMORY
 from veilstream.gateway.wire import parse

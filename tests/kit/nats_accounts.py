@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from veilstream.gateway.nats.link import INBOX, Link, LinkSettings
+from veilstream.gateway.nats.client import INBOX, Link, LinkSettings
 
 PASSWORDS = {f"{user.upper()}_PASSWORD": f"{user}-password" for user in ("gate", "device", "service")}  # on loopback
 ACCOUNTS = """\

@@ -21,13 +21,13 @@ import msgspec
 import numpy as np
 
 from veilstream.artefact import Artefact
-from veilstream.core.problem import leakage, next_prior
+from veilstream.gateway.nats.client import Link, LinkSettings, Rejected, Request, Unavailable
+from veilstream.gateway.nats.integrity import Seal
 from veilstream.gateway.nats.layout import binding_of
 from veilstream.gateway.nats.ledger import Ledger, Record
-from veilstream.gateway.nats.link import Link, LinkSettings, Rejected, Request, Unavailable
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
-from veilstream.gateway.nats.seal import Seal
 from veilstream.gateway.space import Space
+from veilstream.model.problem import leakage, next_prior
 
 AT_ONCE = 500
 logging.getLogger("veilstream.nats").addHandler(logging.NullHandler())  # the drill speaks in numbers

@@ -16,14 +16,14 @@ from benchmarks.nats import ready
 from gatewaykit import PATIENCE_S, wait_until
 from nats_drill import connected, everything, until, worker
 from veilstream.errors import InputError
+from veilstream.gateway.nats.client import LinkSettings
+from veilstream.gateway.nats.integrity import Seal
 from veilstream.gateway.nats.layout import Layout, binding_of
 from veilstream.gateway.nats.ledger import Ledger
-from veilstream.gateway.nats.link import LinkSettings
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
-from veilstream.gateway.nats.seal import Seal
 from veilstream.gateway.nats.session import Session
 from veilstream.gateway.nats.worker import NatsGateway, NatsSettings
-from veilstream.gateway.settle import Serving, Settler
+from veilstream.gateway.scheduler import Serving, Settler
 from veilstream.gateway.space import Space
 from veilstream.gateway.stats import Stats
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from veilstream.core.automaton import Automaton
-from veilstream.core.controller import Controller
-from veilstream.core.information import mutual_information, normalised
-from veilstream.core.stationary import LongRun
+from veilstream.control.automaton import Automaton
+from veilstream.control.controller import Controller
+from veilstream.control.stationary import LongRun
+from veilstream.model.information import mutual_information, normalised
 
 
 def sequence_information(chain, policy, n):

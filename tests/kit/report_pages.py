@@ -8,10 +8,10 @@ import numpy as np
 
 from veilstream.apps.report.content import Options, collect
 from veilstream.artefact import load, provenance, save
-from veilstream.core.problem import Average, Both, Instantaneous, Problem
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.readings import from_arrays
 from veilstream.data.synthetic import city, household
+from veilstream.model.problem import Average, Both, Instantaneous, Problem
 from veilstream.solvers import solve
 
 FOLDER = Path(tempfile.mkdtemp(prefix="veil-report-"))

@@ -8,10 +8,10 @@ import pytest
 import veilstream as vs
 from oracles import recomputed
 from other_bounds import genie, path_penalty
-from veilstream.core.builtin import builtin, builtin_problem
-from veilstream.core.chain import MarkovChain
-from veilstream.core.information import binary_entropy, xlog2
-from veilstream.core.problem import Average, Instantaneous, Problem, blahut_arimoto
+from veilstream.model.builtin import builtin, builtin_problem
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import binary_entropy, xlog2
+from veilstream.model.problem import Average, Instantaneous, Problem, blahut_arimoto
 from veilstream.solvers.bounds import Ending, Witness, certify, certify_curve
 from veilstream.solvers.causal_ba import CausalBA
 

@@ -5,8 +5,8 @@ import pytest
 
 import veilstream as vs
 from oracles import random_chain
-from veilstream.core.course import Course
-from veilstream.solvers.ladder import NEAR
+from veilstream.control.replay import Course
+from veilstream.solvers.adaptive import NEAR
 
 RNG = np.random.default_rng(2)
 CHAIN = vs.MarkovChain(random_chain(RNG, 5, sticky=0.6, floor=0.02))

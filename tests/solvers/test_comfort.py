@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from veilstream.core.builtin import builtin, builtin_problem
-from veilstream.core.controller import Controller
-from veilstream.core.information import binary_entropy, entropy
-from veilstream.core.problem import Average
+from veilstream.control.controller import Controller
+from veilstream.model.builtin import builtin, builtin_problem
+from veilstream.model.information import binary_entropy, entropy
+from veilstream.model.problem import Average
 from veilstream.solvers import solve
-from veilstream.solvers.comfort import (
+from veilstream.solvers.solution import Level, Point
+from veilstream.solvers.warnings import (
     DataCard,
     about_data,
     about_limit,
@@ -18,7 +19,6 @@ from veilstream.solvers.comfort import (
     honest,
     level,
 )
-from veilstream.solvers.solution import Level, Point
 
 RICH = {"card": {"states": 5, "effective_sample": 500.0, "no_stop": 0.1, "raw_p95": 0.2, "held_out_bits": 0.4}}
 THIN = {"card": {**RICH["card"], "effective_sample": 49.0, "no_stop": 0.54}}

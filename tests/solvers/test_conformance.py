@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from veilstream.core.policy import restore
+from veilstream.control.policy import restore
 from veilstream.solvers import LEARNED, METHODS
 from veilstream.solvers.baselines import SHAPES
 

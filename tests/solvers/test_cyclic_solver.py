@@ -8,10 +8,10 @@ import pytest
 import veilstream as vs
 from benchmarks.cycle import invented
 from oracles import random_chain
-from veilstream.core.clock import Clock
-from veilstream.core.cyclic import CyclicChain
-from veilstream.core.stationary import LongRun
+from veilstream.control.stationary import LongRun
 from veilstream.errors import InputError
+from veilstream.model.clock import Clock
+from veilstream.model.cyclic import CyclicChain
 from veilstream.solvers.bounds import certify
 from veilstream.solvers.bounds.cyclic import certify_cycle
 

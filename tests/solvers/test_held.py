@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.course import Course
-from veilstream.core.problem import Average, Both, Budget, Instantaneous
-from veilstream.core.stationary import rates
-from veilstream.data.start import Kernel, grid_around
+from veilstream.control.replay import Course
+from veilstream.control.stationary import rates
+from veilstream.data.cold_start import Kernel, grid_around
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.problem import Average, Both, Budget, Instantaneous
 from veilstream.solvers import solve
 
 

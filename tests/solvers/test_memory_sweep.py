@@ -8,10 +8,10 @@ import pytest
 
 import veilstream as vs
 from oracles import plain_sweep, random_chain
-from veilstream.core.automaton import Automaton, window
-from veilstream.core.information import binary_entropy
-from veilstream.core.problem import Average, Budget, Problem
-from veilstream.core.stationary import rates
+from veilstream.control.automaton import Automaton, window
+from veilstream.control.stationary import rates
+from veilstream.model.information import binary_entropy
+from veilstream.model.problem import Average, Budget, Problem
 from veilstream.solvers import search
 from veilstream.solvers.bounds import certify
 from veilstream.solvers.causal_ba import CausalBA

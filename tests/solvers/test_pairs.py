@@ -6,11 +6,11 @@ from scipy.optimize import minimize
 
 import veilstream as vs
 from benchmarks.limits import WEIGHT, fitted
-from veilstream.core.automaton import window
-from veilstream.core.builtin import builtin_problem
-from veilstream.core.chain import MarkovChain
-from veilstream.core.information import xlog2
-from veilstream.core.problem import Average, Instantaneous, Problem
+from veilstream.control.automaton import window
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import xlog2
+from veilstream.model.problem import Average, Instantaneous, Problem
 from veilstream.solvers.bounds import Ending, Witness, certify, pairs, potential, solutions
 from veilstream.solvers.bounds.system import Piece, System
 from veilstream.solvers.bounds.witness import NATS, improve, reverse_cost

@@ -13,11 +13,11 @@ from scipy.optimize import minimize
 import veilstream as vs
 from benchmarks.core import plain_causal_ba
 from oracles import classical_rate, joint_law, random_chain, recomputed, sequence_information
-from veilstream.core import stationary
-from veilstream.core.controller import Controller, schedule
-from veilstream.core.distortion import euclidean, hamming
-from veilstream.core.information import binary_entropy, mutual_information
-from veilstream.core.stationary import LongRun, rates
+from veilstream.control import stationary
+from veilstream.control.controller import Controller, schedule
+from veilstream.control.stationary import LongRun, rates
+from veilstream.model.distortion import euclidean, hamming
+from veilstream.model.information import binary_entropy, mutual_information
 from veilstream.solvers import Status
 from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.search import axis_of, hull, share_time

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from veilstream.core.problem import Average, Both, Budget, Instantaneous
-from veilstream.core.release import Mechanism
+from veilstream.control.mechanism import Mechanism
 from veilstream.data.record import Record
 from veilstream.data.states import StateSpace
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
+from veilstream.model.problem import Average, Both, Budget, Instantaneous
 from veilstream.solvers.totals import CLOSE, solve_total, tilted
 
 P = np.array([[0.8, 0.15, 0.05], [0.3, 0.6, 0.1], [0.2, 0.3, 0.5]])

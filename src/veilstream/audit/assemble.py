@@ -12,15 +12,15 @@ from veilstream.audit.run import Audit, audit
 from veilstream.audit.settings import Options, Progress
 from veilstream.audit.traces import Ints
 from veilstream.audit.verdict import Check, Claim, check, claim_of, verdict
-from veilstream.core.course import OnCourse
-from veilstream.core.limit_check import LimitCheck, Verdict, limits_json, weakest
+from veilstream.control.limit_check import LimitCheck, Verdict, limits_json, weakest
+from veilstream.control.replay import OnCourse
 from veilstream.errors import InputError
 from veilstream.shown import Rows, Shown
-from veilstream.solvers.comfort import about_data, about_policy, limits_of
+from veilstream.solvers.warnings import about_data, about_policy, limits_of
 from veilstream.units import off
 
 if TYPE_CHECKING:
-    from veilstream.core.feedback import Feedback
+    from veilstream.control.feedback import Feedback
     from veilstream.data.readings import Readings
     from veilstream.data.recording import Recording
 

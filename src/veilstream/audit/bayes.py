@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from veilstream.audit.traces import Ints, Traces
-from veilstream.core.chain import MarkovChain
-from veilstream.core.information import Array
-from veilstream.core.meter import ByParts, Follower, Listener
-from veilstream.core.policy import Policy
-from veilstream.core.release import Mechanism
+from veilstream.control.mechanism import Mechanism
+from veilstream.control.meter import ByParts, Follower, Listener
+from veilstream.control.policy import Policy
 from veilstream.errors import ImpossibleObservation
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import Array
 
 CELLS = 20_000_000  # numbers held at once
 

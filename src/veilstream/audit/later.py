@@ -1,6 +1,6 @@
 """Data later than what a policy's model was fitted to: does the promise hold there, is it still the same person?
 
-The rule is `core.drift`'s; here are the figures.
+The rule is `control.drift`'s; here are the figures.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from veilstream.artefact import Artefact
-from veilstream.core.any_law import worst_rate
-from veilstream.core.data_card import DataCard
-from veilstream.core.drift import Drift, Same, claimed_felt, span
-from veilstream.core.held_out import HELD_OUT, LEAST_UNITS, HeldOut
+from veilstream.control.drift import Drift, Same, claimed_felt, span
+from veilstream.control.held_out import HELD_OUT, LEAST_UNITS, HeldOut
+from veilstream.control.universal_bound import worst_rate
 from veilstream.data.hold_out import loss_of, units_of
 from veilstream.data.record import Record
 from veilstream.data.steps import Runs
+from veilstream.model.data_card import DataCard
 from veilstream.solvers.solution import Level
 from veilstream.units import off
 

@@ -20,11 +20,11 @@ from veilstream.audit.lookback import least_cross_entropy
 from veilstream.audit.measures import NATS, per_trace, surprise
 from veilstream.audit.traces import Ints, Traces
 from veilstream.audit.windows import examples
-from veilstream.core.chain import MarkovChain
-from veilstream.core.information import Array
-from veilstream.core.interval import Interval, ratio_interval
-from veilstream.core.policy import Policy
+from veilstream.control.policy import Policy
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import Array
+from veilstream.model.interval import Interval, ratio_interval
 
 if TYPE_CHECKING:
     from veilstream.audit.lstm import Lstm

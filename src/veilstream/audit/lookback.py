@@ -12,11 +12,11 @@ sum J log 1/q: an LSTM can approach the first and never pass it.
 import numpy as np
 
 from veilstream.audit.bayes import by_symbol
-from veilstream.core.chain import MarkovChain
-from veilstream.core.controller import controller_of
-from veilstream.core.information import Array, Index, entropy
-from veilstream.core.policy import Policy
-from veilstream.core.stationary import LongRun
+from veilstream.control.controller import controller_of
+from veilstream.control.policy import Policy
+from veilstream.control.stationary import LongRun
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import Array, Index, entropy
 
 MAX_CELLS = 1 << 24  # (window, state) pairs held at once
 

@@ -21,7 +21,7 @@ import optax
 
 from veilstream.audit.traces import Ints
 from veilstream.audit.windows import Windows
-from veilstream.core.information import Array, normalised
+from veilstream.model.information import Array, normalised
 
 Params = dict[str, jax.Array]
 NOTHING = 1e-12  # weight of a row that only fills up a shape

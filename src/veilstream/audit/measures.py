@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.audit.traces import Ints, Traces
-from veilstream.core.information import Array
-from veilstream.core.interval import Interval, ratio_interval
+from veilstream.model.information import Array
+from veilstream.model.interval import Interval, ratio_interval
 
 NATS = float(np.log(2))  # nats in a bit
 

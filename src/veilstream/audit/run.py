@@ -9,12 +9,12 @@ import numpy as np
 
 from veilstream.audit.settings import Options, Progress, Setting, Subject, examine, subject
 from veilstream.audit.traces import Ints, release, sampled
-from veilstream.core.histories import TrueStates
-from veilstream.core.information import Array
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Average, Problem
-from veilstream.core.release import check_fits
+from veilstream.control.mechanism import check_fits
+from veilstream.control.policy import Policy
 from veilstream.errors import InputError
+from veilstream.model.histories import TrueStates
+from veilstream.model.information import Array
+from veilstream.model.problem import Average, Problem
 from veilstream.solvers import solve
 from veilstream.solvers.solution import mean_distortion
 

@@ -11,14 +11,14 @@ from veilstream.audit.learned import Learned, against_best, chain_adversary, gap
 from veilstream.audit.lookback import window_law
 from veilstream.audit.measures import NATS, Measure, anchor_places, measure, per_trace, surprise
 from veilstream.audit.traces import Ints, Traces
-from veilstream.core.chain import MarkovChain
-from veilstream.core.controller import Controller
-from veilstream.core.information import Array, entropy
-from veilstream.core.interval import Interval, ratio_interval
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Problem
+from veilstream.control.controller import Controller
+from veilstream.control.policy import Policy
 from veilstream.data.crossval import blocks_of
 from veilstream.errors import ImpossibleObservation, InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import Array, entropy
+from veilstream.model.interval import Interval, ratio_interval
+from veilstream.model.problem import Problem
 from veilstream.units import counted
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
-from veilstream.core.course import Course, OnCourse
-from veilstream.core.data_card import DataCard
+from veilstream.control.replay import Course, OnCourse
 from veilstream.data.crossval import losses
 from veilstream.data.encode import encode_steps
 from veilstream.data.readings import Readings
@@ -16,7 +15,8 @@ from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import Runs, to_steps
 from veilstream.errors import InputError
-from veilstream.solvers.comfort import about_stranger
+from veilstream.model.data_card import DataCard
+from veilstream.solvers.warnings import about_stranger
 
 FAR = 1.0  # data is elsewhere if half of it lies further from every state than this many times the map's width
 

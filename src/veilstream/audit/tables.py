@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from veilstream.audit.measures import NATS, Measure
 from veilstream.audit.run import Audit
 from veilstream.audit.settings import Setting
-from veilstream.core.interval import Interval
+from veilstream.model.interval import Interval
 
 WHO = {"predictor": "before release", "filter": "at release", "smoother": "whole trace"}
 CASE = {"nothing": "nothing seen", "truth": "truth seen"}

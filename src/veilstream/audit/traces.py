@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.chain import MarkovChain
-from veilstream.core.controller import Controller
-from veilstream.core.meter import Streams, Unmetered
-from veilstream.core.policy import Policy
-from veilstream.core.release import Mechanism
+from veilstream.control.controller import Controller
+from veilstream.control.mechanism import Mechanism
+from veilstream.control.meter import Streams, Unmetered
+from veilstream.control.policy import Policy
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
 
 Ints = NDArray[np.int64]
 

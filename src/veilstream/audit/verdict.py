@@ -9,13 +9,13 @@ import numpy as np
 from veilstream.audit.measures import NATS
 from veilstream.audit.run import Audit, Audited
 from veilstream.audit.settings import Setting
-from veilstream.core.chain import MarkovChain
-from veilstream.core.information import entropy
-from veilstream.core.interval import Z95, Interval
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Problem
-from veilstream.core.stationary import holds_all, long_run
+from veilstream.control.policy import Policy
+from veilstream.control.stationary import holds_all, long_run
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import entropy
+from veilstream.model.interval import Z95, Interval
+from veilstream.model.problem import Problem
 from veilstream.solvers.solution import SURE, Level, Point
 from veilstream.units import noun
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.audit.traces import Ints, Traces
-from veilstream.core.information import Array
 from veilstream.errors import InputError
+from veilstream.model.information import Array
 
 
 @dataclass(frozen=True, eq=False)

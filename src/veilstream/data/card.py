@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.chain import SMOOTHING, MarkovChain
-from veilstream.core.information import entropy
+from veilstream.model.chain import SMOOTHING, MarkovChain
+from veilstream.model.information import entropy
 
 THIN_ROW = 10  # a row with fewer observed transitions is said to be thin
 Sequences = Sequence[NDArray[np.int64]]

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilstream.core.information import Array
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
+from veilstream.model.information import Array
 
 MEASURES = ("absolute", "squared", "zero-one")
 TABLE = "table"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.chain import SMOOTHING, MarkovChain
-from veilstream.core.histories import TrueStates
 from veilstream.errors import InputError
+from veilstream.model.chain import SMOOTHING, MarkovChain
+from veilstream.model.histories import TrueStates
 
 FOLDS = 5
 MIN_BLOCKS = 50

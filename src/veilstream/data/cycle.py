@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.chain import MarkovChain
-from veilstream.core.clock import DAY_S, Clock, steps_a_day
-from veilstream.core.cyclic import CyclicChain
 from veilstream.data.card import transition_counts
 from veilstream.data.crossval import FOLDS, CrossValidation, Smoothing, fold_of, pseudo_counts
 from veilstream.data.recording import Recording
 from veilstream.data.steps import Runs
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.clock import DAY_S, Clock, steps_a_day
+from veilstream.model.cyclic import CyclicChain
 from veilstream.units import format_duration
 
 CYCLES = ("auto", "none", "day", "week")

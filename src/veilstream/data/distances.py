@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilstream.core.chain import MarkovChain
 from veilstream.data.readings import Readings
 from veilstream.data.states import StateSpace
+from veilstream.model.chain import MarkovChain
 
 RAW_SAMPLE = 200_000  # raw readings used
 

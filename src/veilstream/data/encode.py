@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.data.find import Stops, find_stops
+from veilstream.data.clusters import Stops, find_stops
 from veilstream.data.readings import Account, Readings
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace

@@ -69,7 +69,7 @@ def finer_fit(
 
 def _on_map(record: Record, recording: Recording, unit: str, limit: float) -> Iterator[tuple[list[str], StateSpace]]:
     try:
-        from veilstream.data.cover import stops_and_cells
+        from veilstream.data.grid import stops_and_cells
     except ImportError:
         return
     for km in _round_numbers(limit):
@@ -79,7 +79,7 @@ def _on_map(record: Record, recording: Recording, unit: str, limit: float) -> It
 
 
 def _of_values(record: Record, recording: Recording, unit: str, limit: float) -> Iterator[tuple[list[str], StateSpace]]:
-    from veilstream.data.find import value_bins
+    from veilstream.data.clusters import value_bins
 
     spread = float(np.ptp(record.points))
     for width in _round_numbers(limit):

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from veilstream.core.chain import SMOOTHING
-from veilstream.data.like import READING
+from veilstream.data.reader_options import READING
 from veilstream.errors import InputError
+from veilstream.model.chain import SMOOTHING
 from veilstream.shown import Progress, caution, watching
 
 if TYPE_CHECKING:

@@ -8,16 +8,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.chain import SMOOTHING, MarkovChain
-from veilstream.core.cyclic import CyclicChain
 from veilstream.data.card import THIN_ROW, ModelCard, describe
-from veilstream.data.cover import RESOLUTION_M, stops_and_cells
+from veilstream.data.clusters import Stops, find_stops, fitting_bins, given_places, grid_cells, value_bins
 from veilstream.data.crossval import CrossValidation, Smoothing, blocks_of, cross_validate, pseudo_counts, select_order
 from veilstream.data.cycle import NONE, no_clock, renewed, with_clock
 from veilstream.data.dead_ends import link_dead_ends
 from veilstream.data.distances import distances_of
 from veilstream.data.encode import encode_steps
-from veilstream.data.find import Stops, find_stops, fitting_bins, given_places, grid_cells, value_bins
+from veilstream.data.grid import RESOLUTION_M, stops_and_cells
 from veilstream.data.hold_out import Later, earlier, split
 from veilstream.data.model import FittedModel, GapChoice
 from veilstream.data.moves import smoothing_of
@@ -26,6 +24,8 @@ from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace, named
 from veilstream.data.steps import DEFAULT_MAX_GAP_S, Runs, make_runs, to_steps
 from veilstream.errors import InputError
+from veilstream.model.chain import SMOOTHING, MarkovChain
+from veilstream.model.cyclic import CyclicChain
 from veilstream.units import format_duration
 
 DEFAULT_BINS = 8

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.chain import MarkovChain
-from veilstream.core.held_out import LEAST_UNITS
-from veilstream.core.interval import Interval, ratio_interval
+from veilstream.control.held_out import LEAST_UNITS
 from veilstream.data.crossval import losses
 from veilstream.data.readings import MICROSECONDS, Readings
 from veilstream.data.record import Record
 from veilstream.data.recording import Recording
 from veilstream.data.steps import Runs, Steps
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.interval import Interval, ratio_interval
 
 SHARE = 1 / 3
 WEEK_S = 7 * 86_400

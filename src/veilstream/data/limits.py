@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from veilstream.core.problem import Average, Both, Budget, Constraint, Instantaneous
 from veilstream.data.finer import unknown_state
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
+from veilstream.model.problem import Average, Both, Budget, Constraint, Instantaneous
 from veilstream.units import SMALLER, parse_quantity
 
 Quantity = str | float | None  # with a unit, or in the unit of the distortion

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from veilstream.artefact import Artefact, dumps, provenance, save
-from veilstream.core.chain import MarkovChain
 from veilstream.data.card import ModelCard
 from veilstream.data.crossval import CrossValidation
 from veilstream.data.cycle import NONE, CycleChoice
@@ -23,6 +22,7 @@ from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import Runs
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
 from veilstream.shown import Rows, Shown, picture
 from veilstream.units import counted, format_duration
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.distortion import EARTH_RADIUS_KM
 from veilstream.data.states import StateSpace, apart_km
 from veilstream.errors import InputError
+from veilstream.model.distortion import EARTH_RADIUS_KM
 from veilstream.units import parse_quantity
 
 SHOW = "250m"  # apart, on a map

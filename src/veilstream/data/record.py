@@ -16,11 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilstream.core.chain import MarkovChain
-from veilstream.core.course import Course
-from veilstream.core.histories import TrueStates
+from veilstream.control.replay import Course
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.histories import TrueStates
 
 
 class Far(Protocol):

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from veilstream.artefact import Artefact, is_guess
-from veilstream.core.chain import SMOOTHING
-from veilstream.core.cyclic import CyclicChain
 from veilstream.data.card import newest_symbol_chain
 from veilstream.data.crossval import blocks_of, cross_validate
 from veilstream.data.encode import encode_steps
@@ -24,6 +22,8 @@ from veilstream.data.model import FittedModel
 from veilstream.data.readings import MICROSECONDS, Account, Readings
 from veilstream.data.steps import to_steps
 from veilstream.errors import InputError
+from veilstream.model.chain import SMOOTHING
+from veilstream.model.cyclic import CyclicChain
 
 LEAST = 5.0  # the same for a row at one phase of a clock, where new counts are few
 DAYS = 14  # of readings before a person's own chain takes over from a public guess

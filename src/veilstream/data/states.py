@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilstream.core.distortion import EARTH_RADIUS_KM, absolute, haversine
 from veilstream.errors import InputError
+from veilstream.model.distortion import EARTH_RADIUS_KM, absolute, haversine
 
 KINDS = ("stops", "stops and cells", "grid", "places", "bins", "names")
 FLAT = ("bins", "names")  # kinds of one coordinate, which are on no map

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.chain import MarkovChain
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
 
 EPOCH_S = 1_704_067_200  # 2024-01-01 00:00 UTC
 CENTRE = (-47.0, -125.0)

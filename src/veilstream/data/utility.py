@@ -17,16 +17,16 @@ from pathlib import Path
 
 import numpy as np
 
-from veilstream.core.chain import MarkovChain
-from veilstream.core.course import Course
-from veilstream.core.information import Array
-from veilstream.core.problem import Average, Constraint, Problem
-from veilstream.core.total import Total
+from veilstream.control.replay import Course
+from veilstream.control.total import Total
 from veilstream.data.cost import MEASURES, TABLE, Cost, Signed, read_table
 from veilstream.data.points import points_of
 from veilstream.data.record import Record
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import Array
+from veilstream.model.problem import Average, Constraint, Problem
 from veilstream.units import noun
 
 ABOUT = ("felt", "states")

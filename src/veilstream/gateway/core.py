@@ -1,7 +1,7 @@
 """The protocol-free gateway: readings in, outcomes out, exactly one release per (stream, step).
 
 Every call of `process` is one transaction: all its releases are durable before any of them is returned. How readings
-become outcomes is `settle.py`; here is the store, the cache and the lock.
+become outcomes is `scheduler.py`; here is the store, the cache and the lock.
 """
 
 import threading
@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from veilstream.core.uniforms import Uniforms
-from veilstream.gateway.about import ABOUT, About
-from veilstream.gateway.kept import Batch, Key, StoreError, Stream
+from veilstream.control.uniforms import Uniforms
+from veilstream.gateway.claims import ABOUT, About
 from veilstream.gateway.outcome import Message, Outcome, Receipt
-from veilstream.gateway.settle import Serving, Settler
+from veilstream.gateway.records import Batch, Key, StoreError, Stream
+from veilstream.gateway.scheduler import Serving, Settler
 from veilstream.gateway.space import LogRow, Space
 from veilstream.gateway.stats import Stats
 from veilstream.gateway.store import Store

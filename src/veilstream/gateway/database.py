@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from zlib import crc32
 
-from veilstream.gateway.kept import StoreError
 from veilstream.gateway.place import Count, Place, in_use
+from veilstream.gateway.records import StoreError
 from veilstream.gateway.schema import SCHEMA, TABLES, UPGRADES
 
 MEMORY = ":memory:"

@@ -3,7 +3,7 @@
     loss   -log2 P(x_{t+1} | x_t) under the chain, at its phase where it has a clock
     felt   the distance from reading to release
 
-each with what an interval over weeks needs (`core.drift.Sums`); over runs of steps where steps have no period. Steps
+each with what an interval over weeks needs (`control.drift.Sums`); over runs of steps where steps have no period. Steps
 without a reading are filled with the last known state where the model's own record was, else they begin a new run.
 Whether a week is over is public; every reading is counted alike.
 """
@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from veilstream.core.chain import MarkovChain
-from veilstream.core.drift import Sums, closed
-from veilstream.core.histories import BLIND, TrueStates
+from veilstream.control.drift import Sums, closed
 from veilstream.data.recording import Recording
+from veilstream.model.chain import MarkovChain
+from veilstream.model.histories import BLIND, TrueStates
 
 WEEK_S = 7 * 86_400
 MOST_FILLED, LAST_STEP = 1024, 2**53  # steps: of a chain with a clock every one is looked at

@@ -12,8 +12,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from veilstream.gateway.kept import FORWARD
-from veilstream.gateway.seal import tomb
+from veilstream.gateway.integrity import tomb
+from veilstream.gateway.records import FORWARD
 from veilstream.gateway.store import Store
 
 REMAINS = (

@@ -17,9 +17,9 @@ from yarl import URL
 
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
-from veilstream.gateway.kept import FORWARD, StoreError
 from veilstream.gateway.outcome import Message, OutFormat
 from veilstream.gateway.owntracks import user_and_device
+from veilstream.gateway.records import FORWARD, StoreError
 from veilstream.gateway.space import LogRow
 from veilstream.gateway.wire import decode
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import veilstream
 from veilstream.errors import InputError
-from veilstream.gateway.kept import Key
 from veilstream.gateway.outcome import Message
+from veilstream.gateway.records import Key
 from veilstream.gateway.space import LogRow, Space
 from veilstream.gateway.wire import Release, decode, encode
 

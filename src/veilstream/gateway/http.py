@@ -22,10 +22,10 @@ from veilstream.errors import InputError
 from veilstream.gateway.core import Core
 from veilstream.gateway.guard import HEADERS, Guard, HttpSettings
 from veilstream.gateway.intake import Found, Parcel, handle, place_of
-from veilstream.gateway.kept import StoreError
 from veilstream.gateway.openapi import document
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.owntracks import phone_of
+from veilstream.gateway.records import StoreError
 from veilstream.gateway.slots import HttpConnection, Slots
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Reading, Refusal, parse, together

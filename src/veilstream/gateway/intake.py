@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from veilstream.gateway.core import Core
-from veilstream.gateway.kept import StoreError
 from veilstream.gateway.outcome import Outcome
+from veilstream.gateway.records import StoreError
 from veilstream.gateway.wire import Reading, Refusal
 
 log = logging.getLogger("veilstream.intake")

@@ -30,8 +30,8 @@ from veilstream.gateway.core import Compose, Core
 from veilstream.gateway.home import Home
 from veilstream.gateway.inbox import Heard
 from veilstream.gateway.intake import Found, Parcel, handle, taken
-from veilstream.gateway.kept import StoreError
 from veilstream.gateway.outcome import Message, Outcome, OutFormat, Status, joined, parted
+from veilstream.gateway.records import StoreError
 from veilstream.gateway.refused import RefusedTopics
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Reading, Refusal, parse, together

@@ -15,12 +15,12 @@ from datetime import datetime
 import msgspec
 import numpy as np
 
-from veilstream.core.chain import MarkovChain
-from veilstream.core.information import Array
-from veilstream.core.policy import Policy
-from veilstream.core.stationary import long_run
+from veilstream.control.policy import Policy
+from veilstream.control.stationary import long_run
 from veilstream.errors import InputError
 from veilstream.gateway.wire import Opens, Release, encode
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import Array
 
 Seals = Callable[[bytes], bytes]
 DIGITS = 2

@@ -15,7 +15,7 @@ from veilstream.errors import InputError
 from veilstream.gateway.core import Core
 from veilstream.gateway.intake import Found, Parcel, handle
 from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.tally import Tally
+from veilstream.gateway.summary import Tally
 from veilstream.gateway.wire import (
     LAST_SECOND,
     LONGEST_INTEGER,

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
-from veilstream.gateway.kept import StoreError
+from veilstream.gateway.records import StoreError
 
 _COUNT = struct.Struct("<12sqI")
 _MARK_AT, _MARK = 60, struct.Struct(">i4xi")  # SQLite's user_version and application_id, as in the file

@@ -1,4 +1,4 @@
-"""The tables of the store. What is private is called so; the checksums are `seal.py`'s."""
+"""The tables of the store. What is private is called so; the checksums are `integrity.py`'s."""
 
 SCHEMA = 5
 UPGRADES = {  # of older stores, one after the other: checksums stay right

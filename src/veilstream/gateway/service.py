@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from veilstream.errors import InputError
 from veilstream.gateway.core import Compose, Core
 from veilstream.gateway.intake import place_of
-from veilstream.gateway.kept import StoreError
+from veilstream.gateway.records import StoreError
 from veilstream.gateway.stats import Stats
 
 log = logging.getLogger("veilstream.service")

@@ -11,21 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.artefact import is_guess
-from veilstream.core.chain import MarkovChain
-from veilstream.core.cyclic import CyclicChain
-from veilstream.core.feedback import Excess
-from veilstream.core.histories import BLIND
-from veilstream.core.ladder import Ladder
-from veilstream.core.meter import Streams
-from veilstream.core.release import SILENT, Mechanism, MeterName
-from veilstream.core.uniforms import Uniforms
+from veilstream.control.adaptive import Ladder
+from veilstream.control.feedback import Excess
+from veilstream.control.mechanism import SILENT, Mechanism, MeterName
+from veilstream.control.meter import Streams
+from veilstream.control.uniforms import Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.drift import Watch
 from veilstream.gateway.fields import Columns
-from veilstream.gateway.kept import Binding, Stream
 from veilstream.gateway.outcome import Outcome, OutFormat, Status
 from veilstream.gateway.owntracks import Seals, as_owntracks, metres_off
+from veilstream.gateway.records import Binding, Stream
 from veilstream.gateway.wire import Grid, Point, Release, encode
+from veilstream.model.chain import MarkovChain
+from veilstream.model.cyclic import CyclicChain
+from veilstream.model.histories import BLIND
 
 if TYPE_CHECKING:
     from veilstream.artefact import Artefact

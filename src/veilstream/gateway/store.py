@@ -2,9 +2,9 @@
 
 One transaction commits the new state of the streams, their releases and what is to be published, before anyone sees a
 release, durably (`database.py`). One process at a time writes it (`place.py`); its owner may look meanwhile
-(`look.py`), nobody else (mode 0600).
+(`inspect.py`), nobody else (mode 0600).
 
-What is read back is what was written, or it is refused (`seal.py`): a stream that cannot be read is never taken for a
+What is read back is what was written, or it is refused (`integrity.py`): a stream that cannot be read is never taken for a
 new one.
 
 The only true data is in the columns `private_*` of `streams`: the last true state (kept for order m > 1 or a clock
@@ -21,9 +21,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from veilstream.gateway import seal
+from veilstream.gateway import integrity as seal
 from veilstream.gateway.database import MEMORY, Database
-from veilstream.gateway.kept import FORWARD, Batch, Binding, StoreError, Stream, state_of
+from veilstream.gateway.records import FORWARD, Batch, Binding, StoreError, Stream, state_of
 from veilstream.gateway.schema import KNOWN, NEW_STREAM, SELECT_STREAM, UPDATE_STREAM
 from veilstream.units import counted
 

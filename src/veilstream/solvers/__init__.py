@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.core.course import Course
-from veilstream.core.held_out import LEAST_UNITS, HeldOut
-from veilstream.core.information import Array
-from veilstream.core.problem import Average, Problem
+from veilstream.control.held_out import LEAST_UNITS, HeldOut
+from veilstream.control.replay import Course
 from veilstream.errors import InputError
+from veilstream.model.information import Array
+from veilstream.model.problem import Average, Problem
 from veilstream.solvers import search
+from veilstream.solvers.adaptive import climb
 from veilstream.solvers.baselines import SHAPES, Baseline
 from veilstream.solvers.belief_greedy import BeliefGreedy
 from veilstream.solvers.causal_ba import CausalBA, envelope
-from veilstream.solvers.held import Held
-from veilstream.solvers.ladder import climb
 from veilstream.solvers.myopic import myopic
+from veilstream.solvers.nearest_prior import Held
 from veilstream.solvers.solution import Level, Point, Progress, Solution, Solver, Status
 
 __all__ = ["METHODS", "Level", "Point", "Solution", "Status", "curve", "solve"]
@@ -34,8 +34,8 @@ METHODS: dict[str, Callable[..., Any]] = {
 }
 ABOVE = 1.01  # of the limit: what is felt beyond this is said
 LEARNED = {  # by mode, the first unless told
-    "a2c": {"fast": ("veilstream.learning.a2c", "A2C"), "paper": ("veilstream.learning.algorithm1", "Algorithm1")},
-    "actor-critic": {"": ("veilstream.learning.actor_critic", "ActorCritic")},
+    "a2c": {"fast": ("veilstream.deep.a2c", "A2C"), "paper": ("veilstream.deep.algorithm1", "Algorithm1")},
+    "actor-critic": {"": ("veilstream.deep.actor_critic", "ActorCritic")},
 }
 
 

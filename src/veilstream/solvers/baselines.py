@@ -14,11 +14,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from veilstream.core.controller import Controller
-from veilstream.core.evaluate import evaluate
-from veilstream.core.information import Array, normalised
-from veilstream.core.problem import Average, Budget, Problem
+from veilstream.control.controller import Controller
+from veilstream.control.evaluate import evaluate
 from veilstream.errors import InputError
+from veilstream.model.information import Array, normalised
+from veilstream.model.problem import Average, Budget, Problem
 from veilstream.solvers.solution import Point, Progress, Solver, Status
 
 

@@ -5,10 +5,10 @@ Its rates are estimated by simulation; there is no finite table to compute them 
 
 from dataclasses import dataclass
 
-from veilstream.core.belief import BeliefPolicy, GreedyRule
-from veilstream.core.evaluate import evaluate
-from veilstream.core.information import Array
-from veilstream.core.problem import Problem
+from veilstream.control.belief import BeliefPolicy, GreedyRule
+from veilstream.control.evaluate import evaluate
+from veilstream.model.information import Array
+from veilstream.model.problem import Problem
 from veilstream.solvers.solution import Point, Progress, Solver
 
 

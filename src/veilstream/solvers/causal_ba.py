@@ -11,13 +11,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from veilstream.core.automaton import Automaton, window
-from veilstream.core.chain import MarkovChain
-from veilstream.core.controller import Controller
-from veilstream.core.information import Array, Index
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Problem
+from veilstream.control.automaton import Automaton, window
+from veilstream.control.controller import Controller
+from veilstream.control.policy import Policy
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import Array, Index
+from veilstream.model.problem import Problem
 from veilstream.solvers.runs import LARGE, Runs
 from veilstream.solvers.size import fitting, free_bytes
 from veilstream.solvers.solution import Point, Progress, Solver, Status

@@ -10,7 +10,7 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.information import Array
+from veilstream.model.information import Array
 
 LEAST_GAIN = 1e-10  # nats; a split that saves less is not made
 

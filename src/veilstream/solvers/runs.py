@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from veilstream.core.information import Array, Index
+from veilstream.model.information import Array, Index
 from veilstream.solvers.solution import Progress
 from veilstream.solvers.sweep import Sweep, Tables
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilstream.core.chain import MarkovChain
-from veilstream.core.controller import Controller, aligned, schedule
-from veilstream.core.course import Course
-from veilstream.core.information import Array
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Average, Budget, Problem
-from veilstream.core.stationary import rates
+from veilstream.control.controller import Controller, aligned, schedule
+from veilstream.control.policy import Policy
+from veilstream.control.replay import Course
+from veilstream.control.stationary import rates
 from veilstream.errors import Infeasible, InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import Array
+from veilstream.model.problem import Average, Budget, Problem
 from veilstream.solvers.causal_ba import MANY
 from veilstream.solvers.solution import Level, Point, Progress, Solver
 from veilstream.solvers.starts import constants

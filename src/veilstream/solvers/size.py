@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
-from veilstream.core.problem import Problem
-from veilstream.core.stationary import VECTORS
+from veilstream.control.stationary import VECTORS
 from veilstream.errors import InputError
+from veilstream.model.problem import Problem
 
 STATE_ARRAYS, OUTPUT_ARRAYS = 15, 12  # arrays S x Z and S x Y alive at the worst moment of a sweep, for each run
 JUDGING = VECTORS + 8  # arrays S x Z in double precision while a policy's long-run law is found

@@ -12,16 +12,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from veilstream.artefact import Artefact, dumps, provenance, save
-from veilstream.core import held_out
-from veilstream.core.any_law import worst_rate
-from veilstream.core.course import Course, OnCourse
-from veilstream.core.evaluate import Evaluation, evaluate
-from veilstream.core.held_out import HeldOut
-from veilstream.core.information import Array
-from veilstream.core.limit_check import LimitCheck, check_limits, limits_json
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Average, Budget, Problem
-from veilstream.core.stationary import holds_all, long_run
+from veilstream.control import held_out
+from veilstream.control.evaluate import Evaluation, evaluate
+from veilstream.control.held_out import HeldOut
+from veilstream.control.limit_check import LimitCheck, check_limits, limits_json
+from veilstream.control.policy import Policy
+from veilstream.control.replay import Course, OnCourse
+from veilstream.control.stationary import holds_all, long_run
+from veilstream.control.universal_bound import worst_rate
+from veilstream.model.information import Array
+from veilstream.model.problem import Average, Budget, Problem
 from veilstream.shown import Rows, Shown, picture
 from veilstream.units import off
 
@@ -206,9 +206,9 @@ class Solution(Shown):
     certificate: Any = field(default=None, repr=False)
     record: OnCourse | None = None  # the same policy on the recorded streams that the limit is about
     held_out: HeldOut | None = None  # and on later ones that nothing was fitted to
-    ladder: Any = field(default=None, repr=False)  # `solvers.ladder.Climb`: what keeps the limit, where feedback does
+    ladder: Any = field(default=None, repr=False)  # `solvers.adaptive.Climb`: what keeps the limit, where feedback does
     total: Kept | None = None  # where what is released is to add up
-    asked: Any = field(default=None, repr=False)  # `solvers.ask.Asked`: the model and its limits, where it is of one
+    asked: Any = field(default=None, repr=False)  # `solvers.api.Asked`: the model and its limits, where it is of one
 
     @property
     def objective(self) -> float:

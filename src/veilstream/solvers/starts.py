@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from veilstream.core.automaton import window
-from veilstream.core.controller import Controller
-from veilstream.core.information import Array, Index
-from veilstream.core.problem import Problem
-from veilstream.core.stationary import rates
+from veilstream.control.automaton import window
+from veilstream.control.controller import Controller
+from veilstream.control.stationary import rates
+from veilstream.model.information import Array, Index
+from veilstream.model.problem import Problem
 from veilstream.solvers.solution import Point
 from veilstream.solvers.sweep import FLOOR
 

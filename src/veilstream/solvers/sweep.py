@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.core.automaton import Automaton
-from veilstream.core.controller import Controller
-from veilstream.core.information import Array, Index, normalised
-from veilstream.core.kernel import ByGroup, ByMemory, Kernel
-from veilstream.core.problem import Problem
-from veilstream.core.stationary import DENSE_LIMIT, LongRun, Moves, Rates, Step, stationary_law
+from veilstream.control.automaton import Automaton
+from veilstream.control.controller import Controller
+from veilstream.control.kernel import ByGroup, ByMemory, Kernel
+from veilstream.control.stationary import DENSE_LIMIT, LongRun, Moves, Rates, Step, stationary_law
+from veilstream.model.information import Array, Index, normalised
+from veilstream.model.problem import Problem
 from veilstream.solvers.memory import split
 
 FARTHEST, LEAP = 30.0, 10.0  # of a step thrown ahead: its length in steps, and its size in log r

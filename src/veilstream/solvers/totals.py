@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.core.controller import Controller, schedule
-from veilstream.core.course import Course
-from veilstream.core.held_out import HeldOut
-from veilstream.core.information import Array
-from veilstream.core.problem import Average, Both, Instantaneous, Problem
-from veilstream.core.total import Total
+from veilstream.control.controller import Controller, schedule
+from veilstream.control.held_out import HeldOut
+from veilstream.control.replay import Course
+from veilstream.control.total import Total
 from veilstream.errors import InputError
+from veilstream.model.information import Array
+from veilstream.model.problem import Average, Both, Instantaneous, Problem
 from veilstream.solvers import solve
 from veilstream.solvers.search import can_share
 from veilstream.solvers.solution import Kept, Point, Progress, Solution, mean_distortion

@@ -35,7 +35,7 @@ def advise(
     from veilstream.apps.cli.common import print_json, progress_bar
     from veilstream.apps.report.content import asked_words
     from veilstream.apps.verbs.advise import points
-    from veilstream.solvers.comfort import about_data
+    from veilstream.solvers.warnings import about_data
 
     source, artefact = meaning.read(model)
     known = {} if artefact is None else artefact.provenance

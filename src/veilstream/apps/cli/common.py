@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_args, get_type_hin
 
 from veilstream.apps.verbs.extras import need as need
 from veilstream.apps.verbs.flags import in_flags as in_flags
-from veilstream.data.like import read_like as read_like
-from veilstream.data.like import remembered as remembered
+from veilstream.data.reader_options import read_like as read_like
+from veilstream.data.reader_options import remembered as remembered
 from veilstream.errors import InputError
 from veilstream.shown import terminal_bar
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from veilstream.artefact import Artefact
-    from veilstream.core.limit_check import LimitCheck
+    from veilstream.control.limit_check import LimitCheck
     from veilstream.data.utility import Utility
     from veilstream.solvers.solution import Progress
 
@@ -73,7 +73,7 @@ def read_model(
     pairs: bool = False,
 ) -> "tuple[Utility, Artefact | None]":
     """What the limits of a .veil file or of builtin:NAME are about, and the file; see `Utility`."""
-    from veilstream.solvers.ask import utility_of
+    from veilstream.solvers.api import utility_of
 
     return utility_of(text, distortion, quantile, show, pairs)
 

@@ -10,7 +10,7 @@ from veilstream.apps.cli.meaning import Meaning
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
-    from veilstream.core.policy import Policy
+    from veilstream.control.policy import Policy
     from veilstream.data.utility import Utility
 
 EXAMPLES = """
@@ -40,7 +40,7 @@ def curve(
 ) -> None:
     """Leakage against distortion, with what cannot be beaten."""
     from veilstream.apps.cli.common import need, print_json, progress_bar
-    from veilstream.core.problem import Average
+    from veilstream.model.problem import Average
     from veilstream.solvers import curve as run
     from veilstream.solvers import default_weights
     from veilstream.solvers.baselines import SHAPES, Baseline

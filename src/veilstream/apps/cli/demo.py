@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from veilstream.core.chain import MarkovChain
-    from veilstream.core.evaluate import Evaluation
+    from veilstream.control.evaluate import Evaluation
     from veilstream.data.synthetic import Source
+    from veilstream.model.chain import MarkovChain
     from veilstream.solvers.solution import Progress, Solution
 
 EXAMPLES = """
@@ -63,8 +63,8 @@ def demo(
     from veilstream.apps.report.page import render
     from veilstream.apps.verbs.report import check_writable, write
     from veilstream.artefact import load
-    from veilstream.core.chain import MarkovChain
     from veilstream.data.synthetic import city
+    from veilstream.model.chain import MarkovChain
     from veilstream.solvers.baselines import Baseline
 
     report = out / "report.html"
@@ -105,8 +105,8 @@ def demo(
 
 def solve_all(chain: MarkovChain, source: Source, seed: int, progress: Progress | None) -> list[Row]:
     from veilstream.apps.report.points import guessed
-    from veilstream.core.evaluate import evaluate
-    from veilstream.core.problem import Average, Problem
+    from veilstream.control.evaluate import evaluate
+    from veilstream.model.problem import Average, Problem
     from veilstream.solvers import solve
 
     rows = []
@@ -133,7 +133,7 @@ def store(out: Path, chain: MarkovChain, source: Source, rows: list[Row], seed: 
 
 def release_week(out: Path, row: Row, source: Source, week: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """A week as the gateway would release it, written as the service would see it; the seed is for the demo only."""
-    from veilstream.core.release import release_many
+    from veilstream.control.mechanism import release_many
 
     shown: NDArray[np.int64] = release_many(row.ours.policy, week[None], row.ours.problem, seed=seed).y[0]
     places = source.states.decode(shown)

@@ -291,7 +291,7 @@ def _one(
     """Fit, write and draw one model; returns it with its JSON."""
     from veilstream.apps.cli.common import in_flags
     from veilstream.data.fit import fit as run
-    from veilstream.solvers.comfort import about_data
+    from veilstream.solvers.warnings import about_data
 
     model = run(readings, progress=progress, **options)
     result = {"chain": model.chain.name, **model.to_json(), "data_sha256": readings.sha256}

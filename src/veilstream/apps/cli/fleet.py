@@ -208,8 +208,8 @@ def show(summary: Summary, out: Path) -> None:
     from rich.table import Table
 
     from veilstream.apps.cli.common import COLOURS, print_whole
-    from veilstream.core.drift import span
-    from veilstream.core.interval import Interval
+    from veilstream.control.drift import span
+    from veilstream.model.interval import Interval
     from veilstream.solvers.solution import Level
 
     console, told = Console(highlight=False), summary.to_json()

@@ -86,7 +86,7 @@ def _in_store(path: Path, stream: str) -> "tuple[list[Forgotten], Sequence[str]]
     from contextlib import closing
 
     from veilstream.gateway.forget import REMAINS, forget
-    from veilstream.gateway.kept import StoreError
+    from veilstream.gateway.records import StoreError
     from veilstream.gateway.store import Store
 
     if not path.is_file():
@@ -104,9 +104,9 @@ def _in_store(path: Path, stream: str) -> "tuple[list[Forgotten], Sequence[str]]
 def _in_cluster(settings: "NatsSettings", stream: str) -> "tuple[list[Forgotten], Sequence[str]]":
     import asyncio
 
+    from veilstream.gateway.nats.client import Link
     from veilstream.gateway.nats.forget import REMAINS, forget
-    from veilstream.gateway.nats.link import Link
-    from veilstream.gateway.nats.seal import Seal
+    from veilstream.gateway.nats.integrity import Seal
 
     async def run() -> "list[Forgotten]":
         link = await Link.open(settings.link)

@@ -12,7 +12,7 @@ from veilstream.apps.cli.common import need, remembered
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
-    from veilstream.core.release import MeterName
+    from veilstream.control.mechanism import MeterName
     from veilstream.gateway.broker import BrokerSettings
     from veilstream.gateway.forward import ForwardSettings
     from veilstream.gateway.guard import HttpSettings
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from veilstream.gateway.nats.worker import NatsSettings
     from veilstream.gateway.outcome import OutFormat
     from veilstream.gateway.owntracks import Seals
-    from veilstream.gateway.settle import Serving
+    from veilstream.gateway.scheduler import Serving
     from veilstream.gateway.space import Space
     from veilstream.gateway.store import Store
     from veilstream.gateway.tls import Tls
@@ -96,7 +96,7 @@ class Extent:
                 space.columns = {}
 
     def serving(self, max_ahead: int | None, opens: "Opens | None" = None) -> "Serving":
-        from veilstream.gateway.settle import Serving
+        from veilstream.gateway.scheduler import Serving
 
         return Serving(self.clock, max_ahead, self.max_streams, keep=self.keep, opens=opens)
 
@@ -273,7 +273,7 @@ class Cluster:
         return found
 
     def settings(self, urls: str, access: Access, policy: Path) -> "NatsSettings":
-        from veilstream.gateway.nats.link import LinkSettings
+        from veilstream.gateway.nats.client import LinkSettings
         from veilstream.gateway.nats.names import Names
         from veilstream.gateway.nats.worker import NatsSettings
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from veilstream.apps.report.points import guessed
-from veilstream.core.chain import MarkovChain
-from veilstream.core.policy import Policy
+from veilstream.control.policy import Policy
+from veilstream.model.chain import MarkovChain
 from veilstream.solvers.solution import Solution
 from veilstream.units import off
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from veilstream.gateway.core import Core
     from veilstream.gateway.pipe import Format
     from veilstream.gateway.space import Space
-    from veilstream.gateway.tally import Tally
+    from veilstream.gateway.summary import Tally
 
 EXAMPLES = """
 Examples:
@@ -71,11 +71,11 @@ def release(
     json_out: Annotated[bool, typer.Option("--json", help="The account on stderr as JSON.")] = False,
 ) -> None:
     """Read true readings, write releases to standard output: one line a step, as CSV or JSON lines."""
-    from veilstream.core.uniforms import uniforms
+    from veilstream.control.uniforms import uniforms
     from veilstream.data.columns import parse_columns
     from veilstream.gateway import pipe
     from veilstream.gateway.core import Core
-    from veilstream.gateway.settle import Serving
+    from veilstream.gateway.scheduler import Serving
 
     if form not in pipe.FORMATS:
         raise InputError(f"unknown format {form!r}; known: {', '.join(pipe.FORMATS)}")

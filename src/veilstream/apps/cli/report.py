@@ -41,7 +41,7 @@ def report(
     """Write one self-contained page: what the policy reveals, what it costs, and how sure that is."""
     from veilstream.apps.cli.common import print_json, progress_bar
     from veilstream.apps.verbs.report import report as run
-    from veilstream.core.limit_check import limits_json
+    from veilstream.control.limit_check import limits_json
 
     with progress_bar("report", quiet=json_out) as progress:
         page = run(

@@ -13,8 +13,8 @@ from veilstream.errors import InputError
 
 if TYPE_CHECKING:
     from veilstream.apps.cli.headline import Guess
-    from veilstream.core.interval import Interval
     from veilstream.data.utility import Utility
+    from veilstream.model.interval import Interval
     from veilstream.solvers.solution import Solution
 
 EXAMPLES = """
@@ -104,11 +104,11 @@ def solve(
     from veilstream.apps.cli.headline import Guess
     from veilstream.apps.verbs.report import check_writable
     from veilstream.artefact import is_guess
-    from veilstream.core.capacity import most_bits
-    from veilstream.core.held_out import FIGURES
+    from veilstream.control.capacity import most_bits
+    from veilstream.control.held_out import FIGURES
     from veilstream.data.limits import quantile_of
     from veilstream.solvers import Level
-    from veilstream.solvers.ask import solve as run
+    from veilstream.solvers.api import solve as run
 
     if out is not None:
         check_writable(out, "policy.veil")

@@ -56,9 +56,9 @@ def start(
     """
     from veilstream.apps.cli.common import in_flags, print_json
     from veilstream.artefact import provenance, save
+    from veilstream.data.cold_start import Kernel
     from veilstream.data.recording import Recording
-    from veilstream.data.start import Kernel
-    from veilstream.solvers.comfort import GUESS
+    from veilstream.solvers.warnings import GUESS
 
     ground = _ground(grid, around, radius, places, levels)
     states = ground.states
@@ -94,7 +94,7 @@ def start(
 
 
 def _ground(grid: str | None, around: str | None, radius: str | None, places: str | None, levels: str | None) -> "Any":
-    from veilstream.data import start as of
+    from veilstream.data import cold_start as of
 
     cells = {"--grid": grid, "--around": around, "--radius": radius}
     given = [any(v is not None for v in cells.values()), places is not None, levels is not None]

@@ -10,8 +10,8 @@ from veilstream.units import counted
 
 if TYPE_CHECKING:
     from veilstream.apps.cli.gateway_flags import Access, Cluster
-    from veilstream.gateway.about import About
-    from veilstream.gateway.look import Owned
+    from veilstream.gateway.claims import About
+    from veilstream.gateway.inspect import Owned
 
 EXAMPLES = """
 Examples:
@@ -66,7 +66,7 @@ def status(
 
 
 def _in_store(file: Path) -> "list[Owned]":
-    from veilstream.gateway.look import is_store, look
+    from veilstream.gateway.inspect import is_store, look
 
     if not file.exists():
         raise InputError(f"no store or policy {str(file)!r}")
@@ -81,11 +81,11 @@ def _in_store(file: Path) -> "list[Owned]":
 def _on_nats(policy: Path, urls: str, cluster: "Cluster", access: "Access") -> "tuple[list[Owned], list[str]]":
     from veilstream.apps.cli.common import need
     from veilstream.artefact import load
-    from veilstream.gateway.about import About
+    from veilstream.gateway.claims import About
     from veilstream.gateway.space import Space
 
     need("nats", "nats")
-    from veilstream.gateway.nats.look import look
+    from veilstream.gateway.nats.inspect import look
 
     about: dict[str, About] = {}
     for name, path in cluster.policies(policy).items():
@@ -132,7 +132,7 @@ def _when(v: "Owned") -> str:
 
 
 def _error(v: "Owned") -> str:
-    from veilstream.core.drift import span
+    from veilstream.control.drift import span
 
     found, about, limit = v.kept.felt.interval, v.about, v.limit
     if found is None:

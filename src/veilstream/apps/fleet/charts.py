@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.interval import Interval
-from veilstream.core.limit_check import Verdict
+from veilstream.control.limit_check import Verdict
+from veilstream.model.interval import Interval
 
 WIDTH, HEIGHT = 480.0, 330.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 20.0, 12.0, 42.0

@@ -21,8 +21,8 @@ from veilstream.apps.fleet.charts import (
 from veilstream.apps.report.content import number
 from veilstream.apps.report.page import asset, pairs, source_hash
 from veilstream.apps.report.words import LEVELS
-from veilstream.core.feedback import PERIODS
-from veilstream.core.limit_check import TOLERANCE, Verdict
+from veilstream.control.feedback import PERIODS
+from veilstream.control.limit_check import TOLERANCE, Verdict
 from veilstream.solvers.solution import Level
 from veilstream.units import counted, noun
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.chain import SMOOTHING
-from veilstream.core.information import Array, normalised
+from veilstream.model.chain import SMOOTHING
+from veilstream.model.information import Array, normalised
 
 STRENGTHS = np.array([0, 0.3, 1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 500, 1e3, 1e4, 1e6])  # the last: Q alone
 LIKENESS = np.array([0, 0.03, 0.1, 0.3, 1.0])

@@ -18,8 +18,8 @@ from veilstream.apps.fleet.settings import Settings
 from veilstream.apps.fleet.summary import Summary, write_summary
 from veilstream.apps.fleet.task import Task, task_of, work
 from veilstream.apps.fleet.users import Broken, User, read_users
+from veilstream.data.clusters import given_places
 from veilstream.data.encode import encode_steps
-from veilstream.data.find import given_places
 from veilstream.data.fitting import FitOptions, find_states
 from veilstream.data.hold_out import split
 from veilstream.data.readings import Account, Readings

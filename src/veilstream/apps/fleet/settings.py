@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from veilstream.core.problem import Average, Both, Budget, Constraint, Instantaneous
 from veilstream.data.limits import quantity
 from veilstream.data.recording import Recording
 from veilstream.errors import InputError
+from veilstream.model.problem import Average, Both, Budget, Constraint, Instantaneous
 from veilstream.units import adds_up, parse_quantity
 
 DEFAULT_AVG = "25%"

@@ -11,7 +11,7 @@ import numpy as np
 
 from veilstream.apps.cli.common import in_flags
 from veilstream.container import write
-from veilstream.core.limit_check import Verdict
+from veilstream.control.limit_check import Verdict
 from veilstream.errors import InputError
 from veilstream.units import counted
 

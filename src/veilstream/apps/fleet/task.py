@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 import veilstream
 from veilstream.apps.fleet.settings import DEFAULT_AVG, Settings
 from veilstream.artefact import Artefact, dumps, provenance
-from veilstream.core.limit_check import check_limits, limits_json
-from veilstream.core.problem import Average
+from veilstream.control.limit_check import check_limits, limits_json
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.model import FittedModel
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import Runs
 from veilstream.data.utility import Utility
+from veilstream.model.problem import Average
 
 if TYPE_CHECKING:
     from veilstream.solvers.solution import Solution
@@ -128,8 +128,8 @@ def work(task: Task) -> Result:
 def _work(task: Task) -> Result:
     from veilstream.apps.report.points import curve_constraint
     from veilstream.solvers import curve, default_weights, solve
-    from veilstream.solvers.comfort import honest
     from veilstream.solvers.totals import solve_total
+    from veilstream.solvers.warnings import honest
 
     began, asked = perf_counter(), task.settings
     model = fit_model(task.readings(), task.options, task.space, task.prior)

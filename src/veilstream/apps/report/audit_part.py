@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.course import OnCourse
+from veilstream.control.replay import OnCourse
 from veilstream.errors import InputError
 from veilstream.solvers.solution import Progress
 

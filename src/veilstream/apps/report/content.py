@@ -27,20 +27,20 @@ from veilstream.apps.report.points import (
 )
 from veilstream.apps.report.rivals import Elsewhere, Rival, at_policy, modest
 from veilstream.artefact import Artefact
-from veilstream.core.course import DRAWS, Course, OnCourse
-from veilstream.core.histories import TrueStates
-from veilstream.core.information import Array
-from veilstream.core.limit_check import LimitCheck
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Average, Both, Instantaneous, Problem
+from veilstream.control.limit_check import LimitCheck
+from veilstream.control.policy import Policy
+from veilstream.control.replay import DRAWS, Course, OnCourse
 from veilstream.data.card import newest_symbol_chain
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
+from veilstream.model.histories import TrueStates
+from veilstream.model.information import Array
+from veilstream.model.problem import Average, Both, Instantaneous, Problem
 from veilstream.solvers import curve, default_weights
 from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.bounds import certify_curve
-from veilstream.solvers.comfort import about_data, about_policy, honest_point, level, limits_of
 from veilstream.solvers.solution import Level, Point, Progress, Solution
+from veilstream.solvers.warnings import about_data, about_policy, honest_point, level, limits_of
 from veilstream.units import format_duration, noun
 
 if TYPE_CHECKING:

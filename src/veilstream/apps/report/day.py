@@ -7,12 +7,12 @@ from html import escape
 
 import numpy as np
 
-from veilstream.core.clock import Clock
-from veilstream.core.cyclic import CyclicChain
-from veilstream.core.information import Array
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Problem
-from veilstream.core.stationary import long_run
+from veilstream.control.policy import Policy
+from veilstream.control.stationary import long_run
+from veilstream.model.clock import Clock
+from veilstream.model.cyclic import CyclicChain
+from veilstream.model.information import Array
+from veilstream.model.problem import Problem
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 440, 144, 72, 32, 22, 18  # the label stands above the curve
 COLOURS = {"distance": "released", "bits": "true"}  # of the page: lighter where it is dark

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.distortion import EARTH_RADIUS_KM
 from veilstream.data.states import StateSpace
+from veilstream.model.distortion import EARTH_RADIUS_KM
 
 if TYPE_CHECKING:
     from veilstream.solvers.solution import Solution

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from veilstream.core.evaluate import Evaluation
-    from veilstream.core.problem import Problem
+    from veilstream.control.evaluate import Evaluation
+    from veilstream.model.problem import Problem
     from veilstream.solvers.solution import Point, Solution
 
 STYLES = {

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from veilstream.audit.bayes import infer
 from veilstream.audit.settings import Options
 from veilstream.audit.traces import release, sampled
-from veilstream.core.chain import MarkovChain
-from veilstream.core.information import Array
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Average, Both, Constraint, Instantaneous
-from veilstream.core.stationary import long_run
+from veilstream.control.policy import Policy
+from veilstream.control.stationary import long_run
 from veilstream.data.card import commonest
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import Array
+from veilstream.model.problem import Average, Both, Constraint, Instantaneous
 from veilstream.solvers.solution import Level, Solution
 
 Ints = NDArray[np.int64]

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from veilstream.apps.report.points import curve_constraint
-from veilstream.core.problem import Average, Both, Problem
 from veilstream.errors import InputError
+from veilstream.model.problem import Average, Both, Problem
 from veilstream.solvers import curve, default_weights, solve
 from veilstream.solvers.baselines import Baseline
-from veilstream.solvers.comfort import level
 from veilstream.solvers.solution import Level, Point
+from veilstream.solvers.warnings import level
 
 BASELINES = {
     "myopic": "myopic: best for each step alone",

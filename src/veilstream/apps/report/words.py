@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from veilstream.apps.report.content import Content, number
-from veilstream.core.limit_check import TOLERANCE
+from veilstream.control.limit_check import TOLERANCE
 from veilstream.solvers.solution import Level
 from veilstream.units import off
 

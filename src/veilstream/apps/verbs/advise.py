@@ -17,19 +17,19 @@ import numpy as np
 
 from veilstream.audit.bayes import infer
 from veilstream.audit.traces import sampled
-from veilstream.core.chain import MarkovChain
-from veilstream.core.course import Course
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Average, Problem
+from veilstream.control.policy import Policy
+from veilstream.control.replay import Course
 from veilstream.data.card import symbol_laws
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.problem import Average, Problem
 from veilstream.shown import Progress, watching
-from veilstream.solvers.ask import Model, utility_of
+from veilstream.solvers.api import Model, utility_of
 from veilstream.solvers.causal_ba import CausalBA
-from veilstream.solvers.comfort import level
 from veilstream.solvers.search import Trail, axis_of, first_weights, least_distortion
 from veilstream.solvers.solution import Level, Point
+from veilstream.solvers.warnings import level
 from veilstream.units import parse_quantity
 
 SHARES = (0.1, 0.25, 0.5, 0.75)  # of the way from the least distance there is to that of revealing nothing

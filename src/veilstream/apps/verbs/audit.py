@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from veilstream.apps.verbs.extras import need
 from veilstream.audit.assemble import Assessment, audit_artefact
 from veilstream.audit.settings import Options
-from veilstream.data.like import read_like
+from veilstream.data.reader_options import read_like
 from veilstream.shown import Progress, watching
-from veilstream.solvers.ask import artefact_of
+from veilstream.solvers.api import artefact_of
 
 if TYPE_CHECKING:
     from veilstream.data.recording import Recording

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from veilstream.audit.source import check_kind
-from veilstream.core.uniforms import uniforms
+from veilstream.control.uniforms import uniforms
 from veilstream.data.columns import Layout
 from veilstream.data.frames import NAME, Mould, is_table, of_stream, tabled
-from veilstream.data.like import alike, read_like
+from veilstream.data.reader_options import alike, read_like
 from veilstream.data.readers.times import TimeStyle
 from veilstream.data.readings import MICROSECONDS, Readings
 from veilstream.errors import InputError
@@ -21,14 +21,14 @@ from veilstream.gateway import pipe
 from veilstream.gateway.core import Core
 from veilstream.gateway.database import MEMORY
 from veilstream.gateway.outcome import Outcome
-from veilstream.gateway.settle import Serving
+from veilstream.gateway.scheduler import Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store
 from veilstream.gateway.wire import Reading, Refusal, reading
-from veilstream.solvers.ask import artefact_of
+from veilstream.solvers.api import artefact_of
 
 if TYPE_CHECKING:
-    from veilstream.core.release import MeterName
+    from veilstream.control.mechanism import MeterName
 
 BATCH = 4096
 AGAIN = (

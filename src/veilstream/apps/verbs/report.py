@@ -18,16 +18,16 @@ from veilstream.apps.verbs.flags import in_flags
 from veilstream.artefact import Artefact
 from veilstream.audit.later import LaterData, later_data
 from veilstream.container import write as write_bytes
-from veilstream.data.like import read_like
+from veilstream.data.reader_options import read_like
 from veilstream.errors import InputError
 from veilstream.shown import Progress, Rows, Shown, watching
-from veilstream.solvers.ask import artefact_of
+from veilstream.solvers.api import artefact_of
 
 if TYPE_CHECKING:
     from numpy import int64
     from numpy.typing import NDArray
 
-    from veilstream.core.course import Course
+    from veilstream.control.replay import Course
 
 
 @dataclass(frozen=True, eq=False, repr=False)

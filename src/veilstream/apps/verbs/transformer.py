@@ -16,10 +16,10 @@ from veilstream.data.frames import NAME, is_table, tabled
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
 from veilstream.gateway.database import MEMORY
-from veilstream.gateway.settle import Serving
+from veilstream.gateway.scheduler import Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store
-from veilstream.solvers.ask import solve
+from veilstream.solvers.api import solve
 
 
 class ReleaseTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types

@@ -10,13 +10,13 @@ import logging
 import math
 from collections.abc import Collection, Sequence
 
-from veilstream.gateway.kept import Key
+from veilstream.gateway.nats.client import Link, Rejected, Unavailable
 from veilstream.gateway.nats.layout import DUPLICATES_S
-from veilstream.gateway.nats.link import Link, Rejected, Unavailable
-from veilstream.gateway.nats.members import GONE_S
+from veilstream.gateway.nats.membership import GONE_S
 from veilstream.gateway.nats.names import Names, partition_of, text
 from veilstream.gateway.nats.session import Mail, Session
 from veilstream.gateway.outcome import Outcome, Status
+from veilstream.gateway.records import Key
 from veilstream.gateway.wire import decode
 
 log = logging.getLogger("veilstream.nats")

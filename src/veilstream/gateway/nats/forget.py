@@ -9,12 +9,12 @@ import msgspec
 
 from veilstream.errors import InputError
 from veilstream.gateway.forget import Forgotten
-from veilstream.gateway.kept import Key, Stream, state_of
+from veilstream.gateway.nats.client import Link, Rejected, Request, Unavailable
+from veilstream.gateway.nats.integrity import Seal
 from veilstream.gateway.nats.layout import NO_KEY
 from veilstream.gateway.nats.ledger import SCHEMA, body_of
-from veilstream.gateway.nats.link import Link, Rejected, Request, Unavailable
 from veilstream.gateway.nats.names import Names, text, token
-from veilstream.gateway.nats.seal import Seal
+from veilstream.gateway.records import Key, Stream, state_of
 
 ATTEMPTS = 10
 REMAINS = (

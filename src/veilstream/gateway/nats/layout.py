@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from veilstream.errors import InputError
-from veilstream.gateway.kept import Binding
-from veilstream.gateway.nats.link import NANOSECONDS, Link, Rejected, Unavailable
+from veilstream.gateway.nats.client import NANOSECONDS, Link, Rejected, Unavailable
+from veilstream.gateway.nats.integrity import Seal
 from veilstream.gateway.nats.names import Names
-from veilstream.gateway.nats.seal import Seal
+from veilstream.gateway.records import Binding
 from veilstream.gateway.space import Space
 
 log = logging.getLogger("veilstream.nats")

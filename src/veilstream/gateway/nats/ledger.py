@@ -10,7 +10,7 @@ workers that both believe a stream is theirs cannot both release a step.
                      after all, one of the two is refused, since both name the same revision
     stale read       harmless. What a past revision says of a step is true for ever (released with this, or closed),
                      and a draw that follows it is refused
-    not sealed       an empty, foreign or old value, or one of another stream (`seal.py`): the stream is refused. Never
+    not sealed       an empty, foreign or old value, or one of another stream (`integrity.py`): the stream is refused. Never
                      is it taken for a new one, which would be drawn again; nor does it end the worker
 
 The log is also the outbox: it holds all releases of the last commit and the `keep` before, and a worker commits a
@@ -26,11 +26,11 @@ from typing import Any
 
 import msgspec
 
-from veilstream.gateway.kept import Batch, Binding, Key, Stream, state_of
+from veilstream.gateway.nats.client import Link, Rejected, Request
+from veilstream.gateway.nats.integrity import Seal
 from veilstream.gateway.nats.layout import NO_KEY
-from veilstream.gateway.nats.link import Link, Rejected, Request
 from veilstream.gateway.nats.names import Names
-from veilstream.gateway.nats.seal import Seal
+from veilstream.gateway.records import Batch, Binding, Key, Stream, state_of
 
 log = logging.getLogger("veilstream.nats")
 SCHEMA = 3

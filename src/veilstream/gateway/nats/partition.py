@@ -19,8 +19,8 @@ import msgspec
 from nats.aio.msg import Msg
 
 from veilstream.errors import InputError
+from veilstream.gateway.nats.client import NANOSECONDS, Puller, Rejected, Unavailable
 from veilstream.gateway.nats.layout import ACK_WAIT_S, BATCH, NO_KEY, consumer, partition_consumer
-from veilstream.gateway.nats.link import NANOSECONDS, Puller, Rejected, Unavailable
 from veilstream.gateway.nats.session import Session
 
 log = logging.getLogger("veilstream.nats")

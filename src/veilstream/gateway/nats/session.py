@@ -22,14 +22,14 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from nats.aio.msg import Msg
 
-from veilstream.gateway.kept import Key
+from veilstream.gateway.nats.client import Link, Request
 from veilstream.gateway.nats.layout import Layout
 from veilstream.gateway.nats.ledger import MOST, Ledger
-from veilstream.gateway.nats.link import Link, Request
-from veilstream.gateway.nats.members import Members
+from veilstream.gateway.nats.membership import Members
 from veilstream.gateway.nats.names import token
 from veilstream.gateway.outcome import Outcome, OutFormat
-from veilstream.gateway.settle import Settler
+from veilstream.gateway.records import Key
+from veilstream.gateway.scheduler import Settler
 from veilstream.gateway.stats import Stats
 from veilstream.gateway.wire import Reading, Refusal, parse, together
 

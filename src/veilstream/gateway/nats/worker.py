@@ -14,16 +14,16 @@ import msgspec
 from nats.aio.msg import Msg
 
 from veilstream.errors import InputError
+from veilstream.gateway.nats.client import Link, LinkSettings, Rejected, Unavailable
 from veilstream.gateway.nats.clock import Clock
 from veilstream.gateway.nats.layout import Foreign, Layout, binding_of, bound, prepare, promises_of
 from veilstream.gateway.nats.ledger import KEEP, MOST, Ledger
-from veilstream.gateway.nats.link import Link, LinkSettings, Rejected, Unavailable
-from veilstream.gateway.nats.members import Members
+from veilstream.gateway.nats.membership import Members
 from veilstream.gateway.nats.names import Names
 from veilstream.gateway.nats.partition import Partition
 from veilstream.gateway.nats.session import Session
 from veilstream.gateway.outcome import OutFormat
-from veilstream.gateway.settle import Serving, Settler
+from veilstream.gateway.scheduler import Serving, Settler
 from veilstream.gateway.space import Space
 from veilstream.gateway.stats import Stats
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.information import Array
+from veilstream.model.information import Array
 from veilstream.solvers.bounds.witness import Witness, improve, reverse_cost, weights_of
 
 SMALLEST_LAW = 1e-250

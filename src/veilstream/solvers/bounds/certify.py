@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.automaton import window
-from veilstream.core.chain import MarkovChain
-from veilstream.core.information import Array
+from veilstream.control.automaton import window
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import Array
 from veilstream.solvers.bounds import alternation, potential
 from veilstream.solvers.bounds.pairs import MOST_STATES, Group, groups_of
 from veilstream.solvers.bounds.witness import NATS, SparseMatrix, Witness, improve, reverse_cost

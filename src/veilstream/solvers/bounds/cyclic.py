@@ -14,12 +14,12 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.automaton import window
-from veilstream.core.controller import Controller
-from veilstream.core.information import Array
-from veilstream.core.policy import Policy
-from veilstream.core.problem import Problem
-from veilstream.core.stationary import LongRun
+from veilstream.control.automaton import window
+from veilstream.control.controller import Controller
+from veilstream.control.policy import Policy
+from veilstream.control.stationary import LongRun
+from veilstream.model.information import Array
+from veilstream.model.problem import Problem
 from veilstream.solvers.bounds.alternation import SMALLEST_LAW
 from veilstream.solvers.bounds.certify import LEAST_BITS, Certificate, Ending
 from veilstream.solvers.bounds.witness import NATS, Witness, reverse_cost, weights_of

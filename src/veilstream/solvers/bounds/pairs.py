@@ -26,7 +26,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from veilstream.core.information import Array, Index
+from veilstream.model.information import Array, Index
 
 MOST_STATES = 48  # of a pair, at which Newton's step is taken
 BLOCK = 1 << 22  # numbers in an array at a time

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.information import Array, Index
+from veilstream.model.information import Array, Index
 from veilstream.solvers.bounds.pairs import Group, Solved, blocks, follow, solve
 from veilstream.solvers.bounds.system import Piece, System
 

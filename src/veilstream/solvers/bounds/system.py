@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from veilstream.core.information import Array, Index
+from veilstream.model.information import Array, Index
 from veilstream.solvers.bounds.pairs import Group
 
 RIDGE = 1e-10, 1e-12  # of a number's own diagonal, of their mean

@@ -50,7 +50,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.core.information import Array
+from veilstream.model.information import Array
 
 NATS = np.log(2)  # nats in a bit; everything inside this package is in nats
 SMALLEST = 1e-250  # weights below this, relative to the largest of their s, y, are raised to it

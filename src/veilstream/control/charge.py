@@ -1,0 +1,246 @@
+"""What a ladder leaks, under the chain and in spite of what its moves reveal: the public meter under feedback.
+
+Until its first move a ladder is an ordinary policy, and L(b,a) at the service provider's belief b is exact. A move
+looks at the private excess, so after it she knows more than b. (Nine states that never change, P(0) = 1/2; the upper
+rung always shows 0, the lower one the truth; down if x != 0: 2.5 bits leak, where the filter would charge 2.25 with the
+bit of the move.) Each of these charges holds whatever moves have revealed, at every public moment, for ceilings too:
+
+*filter*     What she believes, b~, is within a doubt d of b in Hilbert's projective metric: b~ <= 2^d b, and a step is
+             charged 2^d L(b,a). Bayes' rule keeps that distance and P never raises it; k steps after the last release
+             it is at most Delta(P^k), the largest distance of two rows, whatever was revealed before. So a move after a
+             night without releases costs its own log2(5) bits and a little doubt.
+*potential*  With q_i, f_i, h_i and T_i of rung i as in `potential`, g_i = max over (s,z) of f + T h - h,
+
+                 E sum_t f  <=  sum_t g_{i_t} + sum over changes i -> j of max (h_j - h_i) + E_b h_i - min h,
+
+             because z_t+1 is drawn from P(z_t, .) whatever the past has revealed. The last two terms are paid on
+             entering, log2(5) bits at every move; a gap of k steps adds max (P^k h_i - h_i).
+*truth*      Releases and moves reveal no more than the readings do. Entering, before any potential, pays for all that
+             they have been spared so far; then a step costs what the true state would, and moves nothing.
+
+Outside the filter b moves by P alone. Which charge is in force depends on steps, rungs and these numbers, all public. A
+move leads to the filter where the doubt is small, else to the potential where staying, which a move may turn out to be,
+can be paid from what has been saved so far (over what the truth would have been charged), else to the truth. On the
+potential only the bottom rung is gone to whatever it costs: the limit rests on that; other ways are open where they can
+be paid. A gap that leaves little doubt leads back to the filter.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilstream.control.controller import Controller
+from veilstream.control.feedback import MOVE_BITS
+from veilstream.control.meter import Streams
+from veilstream.control.policy import Memory
+from veilstream.control.potential import Proof, Rung
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import Array, Index, dot, entropy
+from veilstream.model.problem import leakage, output_law, posterior
+
+MOST_DOUBT = 0.5  # bits: steps cost at most 2^0.5 times what the filter says, or another charge is taken
+NO_DOUBT = 0.05  # bits: so little that a stream that has saved nothing goes by the filter all the same
+KEPT = 4096  # gaps and pairs of phases whose bits are kept
+FILTER, POTENTIAL, TRUTH = 0.0, 1.0, 2.0
+
+
+class MeterState(NamedTuple):
+    """What the meter knows of n streams, in one array (`packed`)."""
+
+    prior: Array  # n x |Z|: b, of the next state
+    last: Array  # n x |Z|: the law of the state at the last release, after it
+    age: Array  # n: steps since then; 0 before the first release
+    doubt: Array  # n: d
+    charge: Array  # n: FILTER, POTENTIAL or TRUTH
+    truth: Array  # n: bits that the true states would have been charged so far
+    sound: Array  # n: 1 while that is no estimate, and bounds what they reveal: until the potential is first used
+
+    @classmethod
+    def of(cls, packed: Array) -> "MeterState":
+        Z = packed.shape[1] // 2 - 2
+        return cls(packed[:, :Z], packed[:, Z : 2 * Z], *packed[:, 2 * Z :].T)
+
+    def packed(self) -> Array:
+        return np.concatenate([self.prior, self.last, np.stack(self[2:], -1)], -1)
+
+    def where(self, which: NDArray[np.bool_], **new: Array | float) -> "MeterState":
+        """With these numbers at these streams."""
+        return self._replace(**{k: np.where(which, v, getattr(self, k)) for k, v in new.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Charge:
+    """Bits by the filter, the potential or the truth."""
+
+    policies: Sequence[Controller]  # the rungs of a ladder, on one memory
+    chain: MarkovChain
+    proof: Proof
+
+    @property
+    def shared(self) -> int:
+        """M: memories of every rung; those of the ladder are  rung x M + that of the controller."""
+        return self.policies[0].n_memories
+
+    @cached_property
+    def h(self) -> Array:
+        """R x phases x S x |Z|."""
+        return self.proof.potential.reshape(len(self.policies), self.chain.phases, -1, len(self.chain))
+
+    # --- a step ----------------------------------------------------------------------------------------
+
+    def start(self, step: Index) -> Array:
+        b, none = self.chain.initial_at(step), np.zeros(len(step))
+        return MeterState(b, b, none, none, none + FILTER, none, none + 1).packed()
+
+    def used(self, belief: Array, a: Array | None) -> Array | None:
+        return a
+
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array]:
+        assert a is not None
+        now = MeterState.of(s.belief)
+        by_filter = np.exp2(now.doubt) * leakage(now.prior, a)
+        as_truth = np.maximum(now.truth + self._true_bits(now, s.step) - s.total, 0)
+        bits = np.choose(now.charge.astype(int), [by_filter, self._rates_at(s), as_truth])
+        return bits, output_law(now.prior, a)
+
+    def after(self, s: Streams, a: Array | None, y: Index) -> Array:
+        assert a is not None
+        now = MeterState.of(s.belief)
+        seen = np.where(now.charge[:, None] == FILTER, posterior(now.prior, a, y), now.prior)
+        prior, truth = self.chain.moved(seen, s.step), now.truth + self._true_bits(now, s.step)
+        return now._replace(prior=prior, last=seen, age=np.ones_like(truth), truth=truth).packed()
+
+    def _true_bits(self, now: MeterState, step: Index) -> Array:
+        """What the true state at this step would be charged: its entropy, given the one at the last release."""
+        bits = entropy(now.prior)  # before the first release
+        for k in np.unique(now.age[now.age > 0]).astype(int).tolist():
+            here, last = now.age == k, step[now.age == k] - k
+            each = self._one_step[self.chain.phase(last)] if k == 1 else self._each(self._entropies, k, last)
+            bits[here] = dot(now.last[here], each)
+        return np.asarray(np.exp2(now.doubt) * bits)
+
+    def _rates_at(self, s: Streams) -> Array:
+        rung, phase, after = s.memory // self.shared, self.chain.phase(s.step), self.chain.phase(s.step + 1)
+        bits = np.empty(len(rung))
+        for pair in {*zip(phase.tolist(), after.tolist(), strict=True)}:
+            here = (phase == pair[0]) & (after == pair[1])
+            bits[here] = self._rate(*pair)[rung[here]]
+        return bits
+
+    @cached_property
+    def _rate(self) -> Callable[[int, int], Array]:
+        parts = [Rung.of(p, self.chain) for p in self.policies]
+        laws = self.proof.law.reshape(len(parts), self.chain.phases, -1, self.policies[0].n_outputs)
+        losses = [rung.loss(q) for rung, q in zip(parts, laws, strict=True)]
+
+        def rates(phase: int, after: int) -> Array:
+            steps = zip(parts, losses, self.h, strict=True)
+            excess = [(f[phase] + rung.ahead(h[after], phase) - h[phase]).max() for rung, f, h in steps]
+            return np.maximum(excess, 0.0)
+
+        return lru_cache(KEPT)(rates)
+
+    @cached_property
+    def rates(self) -> Array:
+        """g_i: bits per step on each rung, the mean over a round of the clock."""
+        around = self.chain.around.tolist()
+        pairs = zip(around, [*around[1:], around[0]], strict=True)
+        return np.asarray(np.mean([self._rate(*pair) for pair in pairs], axis=0))
+
+    # --- what is no step -------------------------------------------------------------------------------
+
+    def skip(self, s: Streams, k: int) -> tuple[Array, Array]:
+        now, bits = MeterState.of(s.belief), np.zeros(len(s.step))
+        gone = now._replace(prior=self.chain.later(now.prior, k, s.step), age=now.age + k * (now.age > 0))
+        unsure = (now.charge != FILTER) | (now.doubt > 0)
+        if not unsure.any():
+            return bits, gone.packed()
+        doubt = np.minimum(self._each(self._doubt, k, s.step)[:, 0], np.where(now.charge == FILTER, now.doubt, np.inf))
+        back, potential = unsure & (doubt <= MOST_DOUBT), now.charge == POTENTIAL
+        back &= (now.charge != TRUTH) | (doubt <= NO_DOUBT)
+        gap = np.take_along_axis(self._each(self._gap, k, s.step), (s.memory // self.shared)[:, None], -1)[:, 0]
+        bits[potential & ~back] = gap[potential & ~back]
+        return bits, gone.where(back, charge=FILTER, doubt=doubt).packed()
+
+    def silent(self, s: Streams) -> tuple[Array, Array]:
+        return self.skip(s, 1)
+
+    def move(self, s: Streams, to: Memory, since: Index) -> tuple[Array, Array]:
+        now, phase = MeterState.of(s.belief), self.chain.phase(s.step)
+        rung, goal = s.memory // self.shared, to // self.shared
+        saved, doubt = np.maximum(now.truth - s.total, 0), np.empty(len(since))
+        for k in np.unique(since).tolist():
+            here = since == k
+            doubt[here] = self._each(self._doubt, k, s.step[here] - k)[:, 0]
+        h = self.proof.potential[rung, s.memory % self.shared]
+        enter = np.exp2(now.doubt) * (dot(now.prior, h) - self.h.min())
+        stay = np.where(now.charge == POTENTIAL, 0, enter) + MOVE_BITS
+        change = stay + self.change_bits[rung, goal, phase]
+        closed = np.where(rung == 0, stay > saved, (change > saved) & (goal != 0) & (goal != rung))
+        free, spent = (now.charge == TRUTH) | (now.age == 0), (now.sound == 1) & (saved < stay)
+        little = (doubt <= MOST_DOUBT) & ((saved >= MOVE_BITS) | (doubt <= NO_DOUBT) | (now.sound == 0))
+        alone = np.where(spent, np.minimum(MOVE_BITS, saved), MOVE_BITS)
+        bits = np.select([free, little, spent], [0, alone, saved], np.where(closed, np.inf, change))
+        charge = np.select([free, little, spent], [now.charge, FILTER, TRUTH], POTENTIAL)
+        doubt = np.where((charge == FILTER) & ~free, doubt, now.doubt * free)
+        return bits, now._replace(charge=charge, doubt=doubt, sound=now.sound * (charge != POTENTIAL)).packed()
+
+    @property
+    def entry_bits(self) -> float:
+        """What the potential costs on entering, in the long run of the first rung."""
+        return float(-self.h.min())  # there h is 0 on average
+
+    @cached_property
+    def change_bits(self) -> Array:
+        """R x R x phases: what a change from rung i to rung j adds to the potential; never below 0."""
+        return np.array([[np.maximum((b - a).max((1, 2)), 0) for b in self.h] for a in self.h])
+
+    # --- k steps of the chain ----------------------------------------------------------------------------
+
+    def _each(self, what: Callable[[int, int], Array], k: int, first: Index) -> Array:
+        """`what` of the k steps from each of these on: n x ..."""
+        starts, at = np.unique(first if self.chain.phases > 1 else np.zeros_like(first), return_inverse=True)
+        return np.stack([what(k, start) for start in starts.tolist()])[at]
+
+    def _powers(self, k: int, first: int) -> Array:
+        """P^k, around the clock."""
+        Z = len(self.chain)
+        return self.chain.later(np.eye(Z), k, np.full(Z, first))
+
+    @cached_property
+    def _one_step(self) -> Array:
+        """H(P(z,.)) at every phase."""
+        return np.stack([entropy(self.chain.at(phase).transition) for phase in range(self.chain.phases)])
+
+    @cached_property
+    def _entropies(self) -> Callable[[int, int], Array]:
+        """H(P^k(z,.))."""
+        return lru_cache(KEPT)(lambda k, first: entropy(self._powers(k, first)))
+
+    @cached_property
+    def _doubt(self) -> Callable[[int, int], Array]:
+        """Delta(P^k)."""
+        return lru_cache(KEPT)(lambda k, first: np.array([projective_diameter(self._powers(k, first))]))
+
+    @cached_property
+    def _gap(self) -> Callable[[int, int], Array]:
+        """max (P^k h_i - h_i) of every rung."""
+
+        def bits(k: int, first: int) -> Array:
+            phase, after = self.chain.phase(np.array([first, first + k]))
+            moved = self.h[:, after] @ self._powers(k, first).T
+            return np.asarray(np.maximum((moved - self.h[:, phase]).max((1, 2)), 0))
+
+        return lru_cache(KEPT)(bits)
+
+
+def projective_diameter(P: Array) -> float:
+    """Delta(P) = max over rows z, z' and columns i, j of log2 P(z,i) P(z',j) / P(z',i) P(z,j), bits (Birkhoff)."""
+    if not (P > 0).all():
+        return np.inf
+    logs = np.log2(P)
+    return max(float(np.ptp(logs - row, axis=1).max()) for row in logs)

@@ -1,0 +1,312 @@
+"""How much has leaked so far: meters, each a function of released data alone.
+
+*exact*     L(b, a) at the service provider's exact belief, a the channel really used: the sum is the information its
+            releases carry, for chains of every order, starts and gaps included
+*table*     L(mu_s, a_s) per memory s of a policy with few of them, mu_s the stationary law of the state given s: one
+            look-up per step. Its mean is I(Z_t; Y_t | S_t), an upper bound on the rate; start-up bits are not in it,
+            and after a gap it is no bound: for streams without gaps alone
+*capacity*  max over all priors of L(., a_s): an upper bound for every chain, used where the chain is not known, or only
+            guessed (`capacity`)
+*charge*    a ladder's: what holds in spite of what its moves reveal (`charge`)
+
+Three more that charge nothing drive the same loop for an audit: `Follower` keeps an adversary's belief, `Listener`
+tells the output law as well, `Unmetered` keeps none.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from veilstream.control.feedback import MOVE_BITS
+from veilstream.control.policy import Memory, Policy
+from veilstream.control.stationary import long_run
+from veilstream.model.chain import MarkovChain
+from veilstream.model.histories import TrueStates
+from veilstream.model.information import Array, Index, divergence, dot, entropy, rows_times
+from veilstream.model.problem import leakage, output_law, posterior, posterior_of
+
+LEAST = 1e-300  # p log2 p is 0 there
+FEW = 8  # streams a memory below which they are not worth sorting
+
+
+@dataclass(frozen=True, eq=False)
+class Streams:
+    """The public state of n streams."""
+
+    memory: Memory  # n x ...
+    belief: Array  # n x ...: what the meter keeps; n x 0 if nothing
+    total: Array  # n, bits so far
+    step: Index  # n, the public number of the next step
+
+    def __getitem__(self, which: Any) -> "Streams":
+        return Streams(self.memory[which], self.belief[which], self.total[which], self.step[which])
+
+    def put(self, which: Any, new: "Streams") -> None:
+        """These streams are now at this state."""
+        self.memory[which], self.belief[which] = new.memory, new.belief
+        self.total[which], self.step[which] = new.total, new.step
+
+
+class Meter(Protocol):
+    def start(self, step: Index) -> Array:
+        """The beliefs about n streams that begin at these public steps, n x ...; n x 0 if it keeps none."""
+        ...
+
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array | None]:
+        """Bits that the next release will add, and the output law: n, n x |Y|."""
+        ...
+
+    def used(self, belief: Array, a: Array | None) -> Array | None:
+        """The channel from the true states that a release is really drawn from, where a is the policy's."""
+        ...
+
+    def after(self, s: Streams, a: Array | None, y: Index) -> Array:
+        """The beliefs after the release y."""
+        ...
+
+    def skip(self, s: Streams, k: int) -> tuple[Array, Array]:
+        """Bits that k steps without a release add, and the beliefs after them."""
+        ...
+
+    def silent(self, s: Streams) -> tuple[Array, Array]:
+        """The same for a step at which nothing was released, though a reading came."""
+        ...
+
+    def move(self, s: Streams, to: Memory, since: Index) -> tuple[Array, Array]:
+        """Bits that a public move to these memories adds, `since` steps after the last release, and the beliefs."""
+        ...
+
+
+class Plain(ABC):
+    """A meter that charges a move what it can reveal by itself, and nothing for what is no release."""
+
+    @abstractmethod
+    def skipped(self, belief: Array, k: int, step: Index) -> Array:
+        """The beliefs after k steps without a release, this the first of them."""
+
+    def skip(self, s: Streams, k: int) -> tuple[Array, Array]:
+        return np.zeros(len(s.step)), self.skipped(s.belief, k, s.step)
+
+    def silent(self, s: Streams) -> tuple[Array, Array]:
+        return self.skip(s, 1)
+
+    def move(self, s: Streams, to: Memory, since: Index) -> tuple[Array, Array]:
+        return np.full(len(s.step), MOVE_BITS), s.belief
+
+
+@dataclass(frozen=True, eq=False)
+class Follower(Plain):
+    """b' = m(.,y)/p(y) P on an adversary's chain; nothing is charged.
+
+    view: which state of the policy each state of that chain is; they are the same unless told.
+    """
+
+    chain: MarkovChain
+    view: Index | None = None
+
+    def start(self, step: Index) -> Array:
+        return self.chain.initial_at(step)
+
+    def seen(self, a: Array | None) -> Array:
+        """The channel from the states of the adversary's chain."""
+        assert a is not None
+        return a if self.view is None else a[..., self.view, :]
+
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array | None]:
+        return np.zeros(len(s.step)), None
+
+    def used(self, belief: Array, a: Array | None) -> Array | None:
+        return a
+
+    def after(self, s: Streams, a: Array | None, y: Index) -> Array:
+        return self.chain.moved(posterior(s.belief, self.seen(a), y), s.step)
+
+    def heard(self, belief: Array, a_y: Array, step: Index, p_y: Array | None = None) -> Array:
+        """`after`, where only the column a(y|.) of the release is known, and its probability p(y), n x 1, if it is."""
+        return self.chain.moved(posterior_of(belief, a_y, p_y), step)
+
+    def skipped(self, belief: Array, k: int, step: Index) -> Array:
+        return self.chain.later(belief, k, step)
+
+
+class ByParts:
+    """The channels of a policy whose table is too large: one row and one column a step."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.row, self.column = policy.rows, policy.columns
+
+
+@dataclass(frozen=True, eq=False)
+class Channels:
+    """The channels of a policy that is a table, by memory."""
+
+    table: Array  # a_s(y|z), S x |Z| x |Y|
+
+    @cached_property
+    def positive(self) -> bool:
+        """Whether every release is possible whatever the belief is."""
+        return bool((self.table > 0).all())
+
+    @cached_property
+    def noise(self) -> Array:
+        """H(a_s(.|z)), S x |Z|."""
+        return entropy(self.table)
+
+    @cached_property
+    def columns(self) -> Array:
+        """a_s(y|.), S x |Y| x |Z|."""
+        return np.ascontiguousarray(np.swapaxes(self.table, 1, 2))
+
+    def output_law(self, b: Array, memory: Memory) -> Array:
+        """sum_z b(z) a_s(y|z): many streams together by memory, one product each; few of them one by one."""
+        S = len(self.table)
+        if len(b) < FEW * S:
+            return output_law(b, self.table[memory])
+        order = np.argsort(memory.astype(np.uint16 if S <= 1 << 16 else np.int64), kind="stable")
+        p, at, end = np.empty((len(b), self.table.shape[2])), b.take(order, 0), 0
+        for a, n in zip(self.table, np.bincount(memory, minlength=S).tolist(), strict=True):
+            start, end = end, end + n
+            rows_times(at[start:end], a, out=p[start:end])
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return p.take(back, 0)
+
+    def column(self, memory: Memory, y: Index) -> Array:
+        """a_s(y|.), n x |Z|."""
+        S, Y, Z = self.columns.shape
+        found: Array = self.columns.reshape(S * Y, Z).take(memory * Y + y, 0)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Listener(Follower):
+    """The output law at the belief, for whoever reckons the bits of a release himself; he may do with a column."""
+
+    channels: Channels | ByParts | None = None
+
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array | None]:
+        return np.zeros(len(s.step)), None if a is None else output_law(s.belief, self.seen(a))
+
+
+@dataclass(frozen=True, eq=False)
+class ExactMeter(Follower):
+    """L(b, a) at the belief."""
+
+    channels: Channels | None = None  # where the policy is a table
+
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array]:
+        belief, memory = s.belief, s.memory
+        if self.channels is None:
+            seen = self.seen(a)
+            return leakage(belief, seen), output_law(belief, seen)
+        p = self.channels.output_law(belief, memory) if a is None else output_law(belief, self.seen(a))
+        given = dot(belief, self.channels.noise.take(memory, 0))
+        log_p = np.log2(p if self.channels.positive else np.maximum(p, LEAST))
+        return np.maximum(-dot(p, log_p) - given, 0), p  # I = H(Y) - H(Y|Z)
+
+
+@dataclass(frozen=True, eq=False)
+class HistoryMeter(Plain):
+    """L(b, a) for a chain of order m > 1, whose releaser must learn the history at the start and after every gap.
+
+    k symbols after a gap it draws from the row of phi_k(z), not of z, so the channel from the true states is
+    a(y|phi_k(z)). How long ago the gap was is public; it is kept beside the belief, in a last column.
+    """
+
+    exact: ExactMeter | Listener
+    after_gap: Index  # (m - 1) x |Z|: phi_1, ..., phi_{m-1}
+
+    @classmethod
+    def of(cls, chain: MarkovChain, follow: type[ExactMeter] | type[Listener] = ExactMeter) -> "HistoryMeter":
+        return cls(follow(chain), TrueStates.of(chain).after_gap(chain))
+
+    def start(self, step: Index) -> Array:
+        return self._with(self.exact.start(step), np.zeros(len(step)))
+
+    def _with(self, belief: Array, known: Array) -> Array:
+        return np.concatenate([belief, np.minimum(known, len(self.after_gap))[:, None]], -1)
+
+    def used(self, belief: Array, a: Array | None) -> Array | None:
+        assert a is not None
+        known = belief[:, -1].astype(int)
+        for k, phi in enumerate(self.after_gap):
+            if (now := known == k).any():
+                a = np.where(now[:, None, None], a[:, phi], a)
+        return a
+
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array | None]:
+        return self.exact.read(replace(s, belief=s.belief[:, :-1]), a)
+
+    def after(self, s: Streams, a: Array | None, y: Index) -> Array:
+        return self._with(self.exact.after(replace(s, belief=s.belief[:, :-1]), a, y), s.belief[:, -1] + 1)
+
+    def skipped(self, belief: Array, k: int, step: Index) -> Array:
+        return self._with(self.exact.skipped(belief[:, :-1], k, step), np.zeros(len(belief)))
+
+    def silent(self, s: Streams) -> tuple[Array, Array]:
+        later = self.exact.skipped(s.belief[:, :-1], 1, s.step)
+        return np.zeros(len(s.step)), self._with(later, s.belief[:, -1] + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Unmetered(Plain):
+    """No belief, no bits."""
+
+    def start(self, step: Index) -> Array:
+        return np.empty((len(step), 0))
+
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array | None]:
+        return np.zeros(len(s.step)), None
+
+    def used(self, belief: Array, a: Array | None) -> Array | None:
+        return a
+
+    def after(self, s: Streams, a: Array | None, y: Index) -> Array:
+        return s.belief
+
+    def skipped(self, belief: Array, k: int, step: Index) -> Array:
+        return belief
+
+
+@dataclass(frozen=True, eq=False)
+class TableMeter(Unmetered):
+    """Bits and output law looked up by the memory."""
+
+    bits: Array  # S
+    law: Array  # S x |Y|
+
+    @classmethod
+    def of(cls, table: Array, chain: MarkovChain, policy: Policy) -> "TableMeter":
+        found = long_run(chain, policy)
+        assert found is not None
+        [mu] = found.laws
+        mass = mu.sum(1, keepdims=True)
+        b = np.where(mass > 0, mu / np.where(mass > 0, mass, 1), chain.initial)  # a memory that never occurs
+        return cls(leakage(b, table), output_law(b, table))
+
+    @classmethod
+    def of_capacity(cls, table: Array) -> "TableMeter":
+        """The same look-up, charged at each channel's capacity."""
+        bits, b = capacity(table)
+        return cls(bits, output_law(b, table))
+
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array]:
+        return self.bits.take(s.memory), self.law.take(s.memory, 0)
+
+
+def capacity(a: Array, tolerance: float = 1e-6, max_iterations: int = 2000) -> tuple[Array, Array]:
+    """C(a) = max_b L(b, a) from above, and the prior found (Arimoto 1972).
+
+    b <- b 2^D(a_z||p) / sum,    C <= max_z D(a_z||p)
+    """
+    b = np.full(a.shape[:-1], 1 / a.shape[-2])
+    for _ in range(max_iterations):
+        D = divergence(a, output_law(b, a)[..., None, :])  # ... x |Z|
+        if (D.max(-1) - (b * D).sum(-1)).max() < tolerance:
+            break
+        b = b * np.exp2(D - D.max(-1, keepdims=True))
+        b /= b.sum(-1, keepdims=True)
+    return D.max(-1), b

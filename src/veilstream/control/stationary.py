@@ -1,0 +1,295 @@
+"""What a controller does in the long run, computed without sampling.
+
+mu(s,z) is the stationary law of (memory, state). Since all releases say no less than the memory that they led to,
+
+    I(Z_t; Y_t | S_t) = sum_s mu(s) L(mu(.|s), a_s)
+
+is an upper bound on the leakage rate I(Z_t; Y_t | all releases), exact when the memory holds all that matters. With
+a = r K / N no |S| x |Z| x |Y| array is needed:
+
+    sum_zy mu a log2 a = sum_y P(s,y) log2 r + sum_zy mu a log2 K - sum_z mu log2 N        for each s
+
+A policy that is no controller has no such law, and is evaluated by sampling (`evaluate`).
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from veilstream.control.controller import Controller, controller_of
+from veilstream.control.kernel import kernel_of
+from veilstream.control.policy import Policy
+from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
+from veilstream.model.information import Array, Index, xlog2
+from veilstream.model.problem import Problem
+
+DENSE_LIMIT = 1100  # (memory, state) pairs up to which the stationary law is solved for directly
+SETTLED, LARGE, LARGE_SETTLED = 1e-11, 500_000, 1e-9  # total variation in a step of a law that counts as stationary
+POWER_STEPS = 300
+VECTORS = 20  # kept by Arnoldi's method where powers do not settle
+PERIODS, PERIOD_SETTLED = 100, 1e-7  # rounds of a clock, and the total variation in one that counts as none
+STARTUP_STEPS = 5000
+OCCURS, ALIKE = 1e-9, 1e-6  # a probability that counts as some, a difference of probabilities that counts as none
+STARTS, STARTUP_LEAST = 8, 20  # of a round of a public clock, and steps looked at after each
+STARTUP_BITS = 1e-3  # what may be left of the start-up bits when they are added up no further
+
+
+class Rates(NamedTuple):
+    """Per step."""
+
+    leakage: float  # bits
+    distortion: float
+
+
+class Moves:
+    """Products with the transition matrix, over its non-zeros alone where it is large and sparse."""
+
+    def __init__(self, chain: MarkovChain, dtype: DTypeLike = np.float64) -> None:
+        P = chain.sparse if chain.is_sparse else chain.transition
+        self.P = P.astype(dtype, copy=False)
+
+    def step(self, x: Array) -> Array:
+        """x P along the last axis: a law one step later."""
+        return np.asarray(x.reshape(-1, x.shape[-1]) @ self.P).reshape(x.shape)
+
+    def ahead(self, x: Array) -> Array:
+        """x P^T: what is expected one step later."""
+        return np.asarray(x.reshape(-1, x.shape[-1]) @ self.P.T).reshape(x.shape)
+
+
+class Step:
+    """One step of the law of (memory, state), S x Z, under one phase of a controller."""
+
+    def __init__(self, chain: MarkovChain, policy: Controller, phase: int = 0) -> None:
+        self.chain, self.automaton, self.first = chain, policy.automaton, policy.first
+        self.policy, self.phase = policy, phase
+        self.moves = Moves(chain)
+        self.r, self.kernel = policy.output_model[phase], kernel_of(policy.automaton, policy.kernel[phase])
+        self.N = self.kernel.normaliser(self.r)  # S x Z
+        self._mean: tuple[Array, Array] | None = None  # of the last distortion asked for
+
+    def __call__(self, mu: Array) -> Array:
+        return self.moves.step(self.kernel.arrive(self.r, mu / self.N))
+
+    def rates(self, mu: Array, d: Array) -> Rates:
+        """What the release at this step leaks and costs."""
+        p_sy = self.r * self.kernel.back(mu / self.N)
+        p_s = p_sy.sum(-1)
+        leak = (mu * self.log_a).sum(-1) - xlog2(p_sy, p_sy).sum(-1) + xlog2(p_s, p_s)
+        return Rates(float(np.maximum(leak, 0).sum()), float((mu * self.mean(d)).sum()))
+
+    @cached_property
+    def log_a(self) -> Array:
+        """sum_y a log2 a for every s and z: made once, for a clock asks at every step of its round."""
+        both = self.kernel.normaliser(xlog2(self.r, self.r)) + self.kernel.logs.normaliser(self.r)
+        return np.asarray(both / self.N - np.log2(self.N))
+
+    def mean(self, d: Array) -> Array:
+        """sum_y a d for every s and z."""
+        if self._mean is None or self._mean[0] is not d:
+            self._mean = d, self.kernel.by(d.T).normaliser(self.r) / self.N
+        return self._mean[1]
+
+    def shown(self, mu: Array) -> Array:
+        """m(z,y): how often z shows y."""
+        return self.kernel.joint(self.r, mu / self.N)
+
+    def guess(self) -> Array:
+        """A law to start iterating from."""
+        S = len(self.automaton)
+        return np.tile(self.chain.stationary / S, (S, 1))
+
+    def opening(self, initial: Array) -> Array:
+        """The law of a stream that begins, from that of its first state."""
+        mu = np.zeros((len(self.automaton), len(self.chain)))
+        mu[self.first] = initial
+        return mu
+
+    def table(self) -> Array:
+        """a_s(y|z), S x Z x Y."""
+        return self.policy.at_phase(self.phase).channel(np.arange(len(self.automaton)))
+
+    def transition(self, states: Index | slice = slice(None)) -> Array:
+        """T((s,z), (s',z')) = sum over y leading from s to s' of a_s(y|z) P(z,z'), for these states."""
+        a, P = self.table()[:, states], self.chain.transition[states][:, states]
+        S, Z, Y = a.shape
+        T = np.zeros((S, S, Z, Z))
+        s, y = np.divmod(np.arange(S * Y), Y)
+        np.add.at(T, (s, self.automaton.next(s, y)), a[s, :, y][:, :, None] * P)
+        return T.swapaxes(1, 2).reshape(S * Z, S * Z)
+
+    def solved(self) -> Array | None:
+        """The stationary law, where it is small enough to be solved for."""
+        mu = np.zeros_like(self.guess())
+        if mu.size > DENSE_LIMIT:
+            return None
+        for states in self.chain.closed_classes:
+            T = self.transition(states)
+            A = np.eye(len(T)) - T.T
+            A[-1] = 1  # in place of one balance equation, which the others imply: the law sums to 1
+            law = np.maximum(np.linalg.lstsq(A, np.eye(len(T))[-1], rcond=None)[0], 0)
+            mu[:, states] += self.chain.stationary[states].sum() * law.reshape(len(mu), -1) / law.sum()
+        return mu
+
+
+def stationary_law(step: Step, chain: MarkovChain, guess: Array | None = None) -> Array:
+    """mu = mu T over (memory, state); a chain with several closed classes keeps its stationary weights."""
+    mu, done = power(step, chain, step.guess() if guess is None else guess)
+    if done:
+        return mu
+    solved = step.solved()
+    return solved if solved is not None else arnoldi(step, chain, mu)
+
+
+def power(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> tuple[Array, bool]:
+    """The law after many steps, and whether it has settled."""
+    lazy = 0.5 if chain.period > 1 else 1.0  # half steps have the same law and none of the periods
+    settled = SETTLED if mu.size < LARGE else LARGE_SETTLED
+    for _ in range(POWER_STEPS):
+        new = mu + lazy * (step(mu) - mu)
+        new *= chain.stationary / np.maximum(new.sum(0), 1e-300)  # z alone is the chain's own: no waiting for it to mix
+        change, mu = np.abs(new - mu).sum(), new
+        if change < settled:
+            return mu, True
+    return mu, False
+
+
+def arnoldi(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> Array:
+    """The law that a step leaves alone, from one near it; `mu` itself where that law is not the only one."""
+    if len(chain.closed_classes) > 1:
+        return mu
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
+
+    def half_step(v: Array) -> Array:
+        return (v + step(v.reshape(mu.shape)).ravel()) / 2
+
+    operator = LinearOperator((mu.size, mu.size), half_step)
+    try:
+        _, vector = eigs(operator, k=1, which="LM", v0=mu.ravel(), ncv=VECTORS, tol=SETTLED, maxiter=200)
+    except ArpackNoConvergence:
+        return mu
+    law = np.abs(vector[:, 0].real).reshape(mu.shape)
+    return np.asarray(law / law.sum())
+
+
+class LongRun:
+    """A controller on a chain: one step of the law for each step of a round, and the law that a round leaves alone."""
+
+    def __init__(self, chain: MarkovChain, policy: Controller, guess: Array | None = None) -> None:
+        self.chain, self.policy = chain, policy
+        if chain.phases > 1:
+            pairs = [(int(phase) if policy.phases > 1 else 0, int(phase)) for phase in chain.around]
+        else:
+            pairs = [(int(f), 0) for f in (range(policy.phases) if policy.turn is None else policy.turn)]
+        made = {pair: Step(chain.at(pair[1]), policy, pair[0]) for pair in dict.fromkeys(pairs)}
+        self.steps: Sequence[Step] = [made[pair] for pair in pairs]
+        self._guess = guess
+
+    @cached_property
+    def laws(self) -> list[Array]:
+        """The law before each step of the round."""
+        mu = stationary_law(self.steps[0], self.chain, self._guess) if len(self.steps) == 1 else self._settled()
+        laws = [mu]
+        for step in self.steps[:-1]:
+            laws.append(step(laws[-1]))
+        return laws
+
+    def _settled(self) -> Array:
+        mu = stationary_law(self.steps[0], self.chain) if self._guess is None else self._guess
+        for _ in range(PERIODS):
+            before = mu
+            for step in self.steps:
+                mu = step(mu)
+            if np.abs(mu - before).sum() < PERIOD_SETTLED:
+                break
+        return mu
+
+    def by_step(self, d: Array) -> list[Rates]:
+        return [step.rates(mu, d) for step, mu in zip(self.steps, self.laws, strict=True)]
+
+    def rates(self, d: Array) -> Rates:
+        """Leakage and distortion, switching between the phases included."""
+        leakage, distortion = np.mean(self.by_step(d), 0)
+        return Rates(float(leakage), float(distortion))
+
+    @cached_property
+    def joint(self) -> Array:
+        """m(z,y), |Z| x |Y|."""
+        shown = [step.shown(mu) for step, mu in zip(self.steps, self.laws, strict=True)]
+        return np.asarray(np.mean(shown, 0))
+
+    def startup_bits(self, d: Array) -> float | None:
+        """sum_t (leakage at t - rate) from the chain's initial law: what the first steps add, once.
+
+        None for a schedule. With a public clock: the mean over starts spread over its round.
+        """
+        if len(self.steps) != len(self.chain.around):
+            return None
+        if len(self.steps) == 1:
+            return excess_bits(self.steps[0], self.steps[0].opening(self.chain.initial), d, self.rates(d).leakage)
+        n, settled = len(self.steps), [found.leakage for found in self.by_step(d)]
+        total, starts = 0.0, np.unique(np.linspace(0, n, STARTS, endpoint=False).astype(int))
+        for first in starts:
+            mu = self.steps[first].opening(self.chain.at(self.chain.around[first]).initial)
+            for t in range(first, first + STARTUP_STEPS):
+                excess = self.steps[t % n].rates(mu, d).leakage - settled[t % n]
+                total += excess
+                if abs(excess) * (t - first) < STARTUP_BITS and t - first >= STARTUP_LEAST:
+                    break
+                mu = self.steps[t % n](mu)
+        return float(total / len(starts))
+
+
+def excess_bits(step: Step, mu: Array, distortion: Array, rate: float) -> float:
+    """sum_t (leakage at t - rate) from the law mu on.
+
+    The excess is looked at every step at first, then ever more rarely (trapezoids between), until what may be left is
+    under a thousandth of a bit.
+    """
+    excess = step.rates(mu, distortion).leakage - rate
+    total, before, t = excess, excess, 0
+    while t < STARTUP_STEPS and (t < 5 or max(abs(before), abs(excess)) * max(t, 20) > STARTUP_BITS):
+        stride = 1 + t // 32
+        for _ in range(stride):
+            mu = step(mu)
+        before, excess = excess, step.rates(mu, distortion).leakage - rate
+        total += stride * excess + (stride - 1) * (before - excess) / 2
+        t += stride
+    return total
+
+
+def long_run(chain: MarkovChain, policy: Policy) -> LongRun | None:
+    """None where it cannot be computed: no finite policy, or one with a round of its own beside a clock."""
+    found = controller_of(policy)
+    alike = found is not None and (chain.phases == 1 or (found.turn is None and found.phases in (1, chain.phases)))
+    return LongRun(chain, found) if found is not None and alike else None
+
+
+def rates(problem: Problem, policy: Policy) -> Rates:
+    """Leakage and distortion in the long run."""
+    found = long_run(problem.chain, policy)
+    if found is None:
+        raise InputError("this policy has no steady state that can be computed; use evaluate")
+    return found.rates(problem.distortion)
+
+
+def holds_all(chain: MarkovChain, policy: Policy) -> bool:
+    """Whether the memory tells as much as all releases, so that I(Z_t; Y_t | S_t) is the rate and no bound on it.
+
+    So it is if the law of the state given the memory is a belief: for every s and y that occur
+
+        mu(.|s') = sum_z mu(z|s) a_s(y|z) P(z,.) / p(y|s),        s' = next(s, y)
+    """
+    found = long_run(chain, policy)
+    if found is None or len(found.steps) > 1 or found.policy.table() is None:
+        return False
+    [step], [mu] = found.steps, found.laws
+    p_s, m = mu.sum(1), mu[..., None] * step.table()  # S x Z x Y
+    s, y = np.nonzero(m.sum(1) > OCCURS)
+    after = Moves(chain).step(m[s, :, y]) / m.sum(1)[s, y, None]
+    to = step.automaton.next(s, y)
+    return bool(np.abs(after - mu[to] / p_s[to, None]).max() < ALIKE)

@@ -1,0 +1,186 @@
+"""How readings become outcomes, whatever the store: which steps are decided, by which reading, and the draws.
+
+Which readings are released is settled first, from steps alone; then the streams are advanced together, one numpy step
+per round (several readings of one stream take several rounds). Nothing here is durable: whoever calls commits the
+batch, and shows no outcome before that.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilstream.control.meter import TableMeter
+from veilstream.control.uniforms import SecureUniforms, Uniforms
+from veilstream.errors import InputError
+from veilstream.gateway.outcome import Outcome, Status
+from veilstream.gateway.records import Batch, Key, Stream
+from veilstream.gateway.space import Space, Turn
+from veilstream.gateway.wire import MAX_BYTES, Opens, Point, Reading, Refusal, decode
+from veilstream.model.histories import BLIND
+
+AHEAD_OF_CLOCK, AHEAD_OF_LAST = 1, 1_000_000  # default of max_ahead with and without a period
+Find = Callable[[Stream, int], "tuple[bytes | None] | None"]  # the logged release of a step, as Store.find
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What readings may ask of a gateway, whatever the transport and the store."""
+
+    clock: bool = False  # one release per step and stream, reading or not
+    max_ahead: int | None = None  # steps a reading may lie ahead
+    max_streams: int = 1_000_000  # that may be opened
+    max_bytes: int = MAX_BYTES  # of one message
+    keep: int | None = None  # steps per stream that the log keeps; None: all, or what the store can
+    opens: Opens | None = field(default=None, repr=False)  # encrypted OwnTracks messages
+
+
+class Settler:
+    def __init__(
+        self,
+        spaces: Mapping[str, Space],
+        serving: Serving,
+        uniforms: Uniforms | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        if serving.clock and any(S.grid.period_s is None for S in spaces.values()):
+            raise InputError("`clock` needs a policy with a period (fit with `period_s`)")
+        if serving.clock and any(S.mechanism.safe is not None for S in spaces.values()):
+            raise InputError(
+                "`clock` cannot keep what the policy forbids: a missing reading is shown as the last known state, and "
+                "the truth may have moved on since; serve it without a clock"
+            )
+        meters = [S.mechanism.meter for S in spaces.values()]
+        if not serving.clock and any(isinstance(m, TableMeter) for m in meters):
+            raise InputError("`meter='table'` is for streams without gaps, as with `clock`; use `meter='exact'`")
+        self.spaces, self.serving, self.now = dict(spaces), serving, now
+        self._uniforms = uniforms or SecureUniforms()
+
+    def settle(
+        self, readings: Sequence[Reading | Refusal], stream_of: Callable[[Key], Stream], find: Find, room: int
+    ) -> tuple[list[Outcome], Batch]:
+        """One outcome per reading, and what must be committed before they hold. At most `room` new streams."""
+        outcomes: list[Outcome] = [Outcome(r) if isinstance(r, Refusal) else None for r in readings]  # type: ignore[misc]
+        queues: dict[Key, list[int]] = {}
+        for i, r in enumerate(readings):
+            if isinstance(r, Reading):
+                queues.setdefault((r.space, r.stream), []).append(i)
+        symbols = self._encode(readings, queues)
+        batch = Batch()
+        turns: dict[str, list[Turn]] = {name: [] for name in self.spaces}
+        repeats: list[tuple[int, int]] = []  # a reading, and the one before it that decides the same step
+        for key, waiting in queues.items():
+            s = stream_of(key)
+            turn, last, held = Turn(s, [], [], []), s.last_step, False
+            decided: dict[int, int] = {}  # step -> which reading decides it
+            for i in waiting:
+                r = readings[i]
+                assert isinstance(r, Reading)
+                if r.step in decided:
+                    repeats.append((i, decided[r.step]))
+                elif (done := self._closed(s, r, last, find)) is not None:
+                    outcomes[i] = done
+                elif s.id is None and room <= 0:
+                    outcomes[i] = Outcome(Refusal.too_many_streams)
+                elif self.serving.clock:
+                    outcomes[i], held = self._hold(s, r, int(symbols[i])), True
+                else:
+                    decided[r.step] = i
+                    turn.places.append(i)
+                    turn.times.append((r.step, r.t))
+                    turn.points.append(r.point)
+                    last = r.step
+            if turn.places or held:
+                room -= s.id is None
+                batch.streams.append(s)
+            if turn.places:
+                turns[key[0]].append(turn)
+        for name, of_space in turns.items():
+            self._draw(name, of_space, symbols, outcomes, batch)
+        for i, first in repeats:
+            outcomes[i] = Outcome(Status.repeated, outcomes[first].release, outcomes[first].message)
+        return outcomes, batch
+
+    def _draw(
+        self, space: str, turns: list[Turn], symbols: NDArray[np.int64], outcomes: list[Outcome], batch: Batch
+    ) -> None:
+        if turns:
+            for place, outcome, row in self.spaces[space].advance(turns, symbols, self._uniforms, self.serving.clock):
+                outcomes[place] = outcome
+                batch.releases.append(row)
+
+    def _encode(self, readings: Sequence[Reading | Refusal], queues: dict[Key, list[int]]) -> NDArray[np.int64]:
+        """The true symbol of every reading; BLIND where there is none."""
+        symbols = np.full(len(readings), BLIND)
+        for name, space in self.spaces.items():
+            where = [i for key, waiting in queues.items() if key[0] == name for i in waiting]
+            if where:
+                symbols[where] = space.encode([readings[i].point for i in where])  # type: ignore[union-attr]
+        return symbols
+
+    def _closed(self, s: Stream, r: Reading, last: int | None, find: Find) -> Outcome | None:
+        """The outcome of a reading whose step needs no draw: released before, closed, or too far ahead."""
+        clock, max_ahead = self.serving.clock, self.serving.max_ahead
+        if last is not None and r.step <= last:
+            found = find(s, r.step)
+            if found is None:
+                return Outcome(Refusal.late)
+            return Outcome(Status.repeated, None if found[0] is None else decode(found[0]), found[0])
+        if self.spaces[r.space].grid.period_s is not None:
+            now = self.current_step(r.space)
+            ahead = 0 if clock else AHEAD_OF_CLOCK if max_ahead is None else max_ahead
+            if r.step > now + ahead:
+                return Outcome(Refusal.ahead)
+            if clock and r.step < now:
+                return Outcome(Refusal.late)
+        elif last is not None and r.step > last + (AHEAD_OF_LAST if max_ahead is None else max_ahead):
+            return Outcome(Refusal.ahead)
+        return None
+
+    def current_step(self, space: str) -> int:
+        at = self.spaces[space].grid.step(self.now())
+        assert at is not None
+        return at[0]
+
+    # --- the clock -------------------------------------------------------------------------------------
+
+    def _hold(self, s: Stream, r: Reading, symbol: int) -> Outcome:
+        """Under a clock the first reading of a step waits for its tick."""
+        if s.pending_step != r.step:
+            s.pending_step, s.pending_symbol = r.step, symbol
+            s.pending_point = None if self.spaces[r.space].rule is None else _bytes_of(r.point)
+            s.faults += symbol == BLIND
+        return Outcome(Status.waiting)
+
+    def tick(self, space: str, step: int, streams: list[Stream]) -> tuple[list[Outcome], Batch]:
+        """The draws of `step` for these streams of the space, whether a reading came or not."""
+        S = self.spaces[space]
+        symbols = np.array([self._clocked(S, s, step) for s in streams], dtype=np.int64)
+        outcomes: list[Outcome] = [None] * len(streams)  # type: ignore[list-item]
+        batch = Batch(streams=streams)
+        at, turns = (step, S.grid.time(step)), []
+        for i, s in enumerate(streams):
+            points = [] if S.rule is None else [_waiting(s, step, S.width)]
+            turns.append(Turn(s, [i], [at], points, [(BLIND, s.pending_symbol)[s.pending_step == step]]))
+        self._draw(space, turns, symbols, outcomes, batch)
+        return outcomes, batch
+
+    def _clocked(self, S: Space, s: Stream, step: int) -> int:
+        """The symbol to release for: the reading that waits, else the last known one, else none."""
+        last = (int(S.symbols[s.state]), BLIND)[s.state == BLIND]
+        return (last, s.pending_symbol)[s.pending_step == step]
+
+
+def _bytes_of(point: Point) -> bytes:
+    return np.atleast_1d(np.array(np.nan if point is None else point, float)).tobytes()
+
+
+def _waiting(s: Stream, step: int, width: int) -> Point:
+    """The reading that waits for this tick, or one that cannot be read: no branch tells which."""
+    none = width * _bytes_of(None)
+    kept = (none, s.pending_point)[(s.pending_step == step) & (s.pending_point is not None)]
+    assert kept is not None
+    found = np.frombuffer(kept).tolist()
+    return (found[0], found[1]) if len(found) == 2 else found[0]

@@ -1,0 +1,394 @@
+"""Markov chains: what the adversary knows about how a person's data moves.
+
+    P(z, z') = P(Z_{t+1} = z' | Z_t = z),   rows sum to 1
+
+A chain of order m is an order-1 chain on histories z = (x_t, ..., x_{t-m+1}), newest first; `symbols` says
+which x_t each z stands for. Everything downstream sees only this rectangular form.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from veilstream.errors import InputError
+from veilstream.model.information import Array, Index, entropy, normalised, rows_times
+from veilstream.model.powers import Powers, stationary_law
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+SMOOTHING = 1e-3  # pseudo-counts per transition; keeps every entry positive, hardly moves the entropy rate
+ROW_TOLERANCE = 1e-6
+ROUNDING = 1e-12  # rows this close to 1 stay as they are: what was saved is what is loaded
+LARGE, SPARSE = 256, 0.05  # states from which, and share of non-zeros below which, a chain is treated as sparse
+
+
+@dataclass(frozen=True, eq=False)
+class MarkovChain:
+    """A time-homogeneous chain on |Z| states; `initial` defaults to its stationary law.
+
+    >>> import veilstream as vs
+    >>> chain = vs.MarkovChain([[0.9, 0.1], [0.2, 0.8]])
+    >>> [round(float(p), 3) for p in chain.stationary], round(chain.entropy_rate, 3)
+    ([0.667, 0.333], 0.553)
+    >>> vs.MarkovChain.fit([[0, 0, 1, 1, 1, 0, 0]], smoothing=1.0).transition.round(2).tolist()
+    [[0.6, 0.4], [0.4, 0.6]]
+    """
+
+    transition: Array  # |Z| x |Z|
+    initial: Array = None  # type: ignore[assignment]  # |Z|
+    histories: tuple[tuple[int, ...], ...] | None = None  # of a lifted chain: newest symbol first
+    name: str = "chain"
+    counts: Array | None = field(default=None, repr=False)  # observed transitions behind a fitted chain
+
+    def __post_init__(self) -> None:
+        P = checked_stochastic(self.transition, "transition")
+        if P.ndim != 2 or P.shape[0] != P.shape[1]:
+            raise InputError(f"transition must be a square matrix, found shape {P.shape}")
+        object.__setattr__(self, "transition", P)
+        if self.initial is None:
+            object.__setattr__(self, "initial", self.stationary)
+        else:
+            p = checked_stochastic(self.initial, "initial")
+            if p.shape != P.shape[:1]:
+                raise InputError(f"initial must have one entry per state ({len(P)}), found shape {p.shape}")
+            object.__setattr__(self, "initial", p)
+        if self.histories is not None and len(self.histories) != len(P):
+            raise InputError(f"{len(self.histories)} histories given for {len(P)} states")
+        if self.histories is not None:
+            _check_histories(self.histories)
+
+    def __len__(self) -> int:
+        return len(self.transition)
+
+    @property
+    def order(self) -> int:
+        return 1 if self.histories is None else max(map(len, self.histories))
+
+    @cached_property
+    def symbols(self) -> NDArray[np.int64]:
+        """The newest symbol x_t of each state z."""
+        if self.histories is None:
+            return np.arange(len(self))
+        return np.array([h[0] for h in self.histories])
+
+    @property
+    def n_symbols(self) -> int:
+        return int(self.symbols.max()) + 1
+
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Large, and nearly all transitions impossible: worth products over the non-zeros alone."""
+        return len(self) >= LARGE and int(np.count_nonzero(self.transition)) < SPARSE * self.transition.size
+
+    @cached_property
+    def sparse(self) -> "csr_array":
+        """The transition as a scipy csr array."""
+        from scipy.sparse import csr_array
+
+        return csr_array(self.transition)
+
+    # --- structure -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _classes(self) -> tuple[int, NDArray[np.int64]]:
+        if (self.transition > 0).all():
+            return 1, np.zeros(len(self), dtype=np.int64)
+        from scipy.sparse import csr_array  # here: it costs more to import than all the rest
+        from scipy.sparse.csgraph import connected_components
+
+        n, label = connected_components(csr_array(self.transition > 0), connection="strong")
+        return int(n), label
+
+    @cached_property
+    def closed_classes(self) -> list[NDArray[np.int64]]:
+        """The communicating classes that are never left: one for every law the chain can settle in."""
+        n, label = self._classes
+        i, j = np.nonzero(self.transition)
+        left = np.isin(np.arange(n), label[i][label[i] != label[j]])
+        return [np.flatnonzero(label == k) for k in np.flatnonzero(~left)]
+
+    @cached_property
+    def absorption(self) -> Array:
+        """A(z, k) = P(the chain ends in closed class k | it starts in z),  |Z| x classes."""
+        P, closed = self.transition, self.closed_classes
+        A = np.zeros((len(self), len(closed)))
+        for k, states in enumerate(closed):
+            A[states, k] = 1
+        transient = np.flatnonzero(A.sum(1) == 0)
+        if transient.size:
+            rest = np.setdiff1d(np.arange(len(self)), transient)
+            A[transient] = np.linalg.solve(
+                np.eye(transient.size) - P[np.ix_(transient, transient)], P[np.ix_(transient, rest)] @ A[rest]
+            )
+        return A
+
+    @cached_property
+    def period(self) -> int:
+        """The greatest period among the closed classes (1: aperiodic)."""
+        period = 1
+        for states in self.closed_classes:
+            if self.transition[states, states].any():  # a state that can stay
+                continue
+            from scipy.sparse import csr_array
+            from scipy.sparse.csgraph import breadth_first_order
+
+            edges = csr_array(self.transition[np.ix_(states, states)] > 0)
+            order, parent = breadth_first_order(edges, 0)
+            level = np.zeros(len(states), dtype=int)
+            for i in order[1:]:
+                level[i] = level[parent[i]] + 1
+            i, j = edges.nonzero()
+            period = max(period, int(np.gcd.reduce(level[i] + 1 - level[j])))
+        return period
+
+    @cached_property
+    def stationary(self) -> Array:
+        """The long-run law, pi P = pi: what the time average from `initial` (uniform if none) converges to."""
+        pi = np.zeros(len(self))
+        start = np.full(len(self), 1 / len(self)) if self.initial is None else self.initial
+        for k, states in enumerate(self.closed_classes):
+            whole = len(states) == len(self)
+            law = self._sparse_law if whole and self.is_sparse else self._dense_law(states)
+            pi[states] = (start @ self.absorption[:, k]) * law
+        return normalised(pi)
+
+    def _dense_law(self, states: NDArray[np.int64]) -> Array:
+        return stationary_law(self.transition[np.ix_(states, states)])
+
+    @property
+    def _sparse_law(self) -> Array:
+        """pi P = pi with pi(0) = 1: one sparse system, then a few steps of the chain."""
+        from scipy.sparse import eye_array
+        from scipy.sparse.linalg import spsolve
+
+        flow = self.sparse.T.tocsc()
+        pi = np.ones(len(self))
+        pi[1:] = np.maximum(spsolve((eye_array(len(self)) - flow).tocsc()[1:, 1:], flow[1:, [0]].toarray()[:, 0]), 0)
+        for _ in range(3):
+            pi = flow @ (pi / pi.sum())
+        return pi
+
+    @property
+    def warnings(self) -> list[str]:
+        """Where a rate alone would mislead."""
+        found = []
+        if len(self.closed_classes) > 1:
+            found.append(
+                f"the chain is reducible ({len(self.closed_classes)} closed classes): rates are averages over the "
+                "classes, weighted by how often the initial law ends in each; a class revealed once costs start-up "
+                "bits, not rate"
+            )
+        n_transient = len(self) - sum(map(len, self.closed_classes))
+        if n_transient:
+            found.append(
+                f"{n_transient} of {len(self)} states are transient: they cost start-up bits but no rate; "
+                "the stationary law is zero there"
+            )
+        if self.period > 1:
+            found.append(
+                f"the chain is periodic (period {self.period}): its phase can be learned once and for all; "
+                "see the start-up bits"
+            )
+        return found
+
+    # --- steps in public time ------------------------------------------------------------------------
+    # `step` is the public number of a step, one for each row of b; a chain without a clock does not look at it
+
+    phases = 1  # of its public clock
+
+    @property
+    def around(self) -> Index:
+        """The phases of one whole round of the clock, step by step."""
+        return np.zeros(1, dtype=np.int64)
+
+    def at(self, phase: int) -> "MarkovChain":
+        """The chain as it is at one phase."""
+        return self
+
+    @property
+    def rarest(self) -> Array:
+        """The least probability of every transition, over the phases."""
+        return self.transition
+
+    def phase(self, step: ArrayLike) -> Index:
+        """The public phase of each step."""
+        return np.zeros(np.shape(step), dtype=np.int64)
+
+    def initial_at(self, step: Index) -> Array:
+        """The law of the first state of streams that begin at these steps, n x |Z|."""
+        return np.tile(self.initial, (len(step), 1))
+
+    def moved(self, b: Array, step: Index) -> Array:
+        """b P: from the law at these steps to that at the next."""
+        return rows_times(b, self.transition)
+
+    def later(self, b: Array, k: int = 1, step: Index | None = None) -> Array:
+        """b P^k along the last axis, a law again for any k: from the law at these steps to that k steps later."""
+        return self.powers.law(b, k)
+
+    @cached_property
+    def powers(self) -> Powers:
+        return Powers(self.transition)
+
+    @cached_property
+    def entropy_rate(self) -> float:
+        """sum_z pi(z) H(P(z, .)), bits per step: what publishing the truth would leak."""
+        return float(self.stationary @ entropy(self.transition))
+
+    # --- derived chains and data -----------------------------------------------------------------------
+
+    def thinned(self, least: float) -> "MarkovChain":
+        """Without the transitions rarer than `least` per step in the long run; every state keeps one."""
+        flow = self.stationary[:, None] * self.transition
+        kept = flow >= least
+        kept[np.arange(len(self)), self.transition.argmax(1)] = True
+        P = np.where(kept, self.transition, 0)
+        P /= P.sum(1, keepdims=True)
+        return MarkovChain(P, self.stationary, self.histories, f"{self.name} (thinned)")
+
+    def lift(self, order: int) -> "MarkovChain":
+        """The same process on histories of `order` symbols, kept to those that can occur."""
+        if order < 1:
+            raise InputError(f"order must be at least 1, found {order}")
+        if self.histories is not None:
+            raise InputError("only an order-1 chain can be lifted")
+        if order == 1:
+            return self
+        P, n = self.transition, len(self)
+        tuples: list[tuple[int, ...]] = [(x,) for x in range(n)]
+        for _ in range(order - 1):
+            tuples = [(x, *h) for h in tuples for x in range(n) if P[h[0], x] > 0]
+        index = {h: i for i, h in enumerate(tuples)}
+        lifted = np.zeros((len(tuples), len(tuples)))
+        initial = np.empty(len(tuples))
+        for h, i in index.items():
+            initial[i] = self.initial[h[-1]] * np.prod([P[h[k + 1], h[k]] for k in range(order - 1)])
+            for x in np.flatnonzero(P[h[0]]):
+                lifted[i, index[(int(x), *h[:-1])]] = P[h[0], x]
+        return MarkovChain(lifted, initial, tuple(tuples), f"{self.name} (order {order})")
+
+    @classmethod
+    def fit(
+        cls,
+        sequences: Iterable[Sequence[int] | NDArray[np.integer]],
+        n_states: int | None = None,
+        order: int = 1,
+        smoothing: float | Array = SMOOTHING,
+        name: str = "fitted",
+    ) -> "MarkovChain":
+        """Relative frequencies with `smoothing` pseudo-counts per next symbol, so that every symbol can follow.
+
+            P(x' | c) = (N(c, x') + s(x, x')) / (N(c) + sum_x'' s(x, x'')),    x the newest symbol of c
+
+        s is `smoothing`: one number for all, or a matrix n x n.
+
+        For order m a state is a context c: every single symbol, and each longer history that was seen. After x'
+        the new context is the longest known beginning of (x', c): a history never seen falls back by itself.
+        """
+        data = [np.asarray(s, dtype=int).ravel() for s in sequences]
+        data = [s for s in data if s.size]
+        if not data:
+            raise InputError("no data: fit needs at least one non-empty sequence")
+        low, high = min(s.min() for s in data), max(s.max() for s in data)
+        n = int(high) + 1 if n_states is None else n_states
+        if low < 0 or high >= n:
+            raise InputError(f"symbols must lie in 0..{n - 1}, found {low if low < 0 else high}")
+        if order < 1:
+            raise InputError(f"order must be at least 1, found {order}")
+        pseudo = np.asarray(smoothing, dtype=float)
+        if pseudo.shape not in ((), (n, n)) or not (pseudo >= 0).all() or not np.isfinite(pseudo).all():
+            raise InputError(f"`smoothing` must be a number >= 0, or {n} x {n} of them, found {smoothing}")
+        seen = context_counts(data, n, order)
+        contexts = sorted({c for c, _ in seen} | {(x,) for x in range(n)}, key=lambda c: (len(c), c))
+        index = {c: i for i, c in enumerate(contexts)}
+        follow = np.zeros((len(contexts), n))
+        for (c, x), count in seen.items():
+            follow[index[c], x] = count
+        P, counts = np.zeros((2, len(contexts), len(contexts)))
+        smoothed = follow + np.broadcast_to(pseudo, (n, n))[[c[0] for c in contexts]]
+        if not smoothed.sum(1).all():
+            raise InputError("a state is never left in the data: use smoothing > 0")
+        smoothed /= smoothed.sum(1, keepdims=True)
+        for c, i in index.items():
+            for x in range(n):
+                new = (x, *c)[:order]
+                while new not in index:
+                    new = new[:-1]
+                P[i, index[new]] += smoothed[i, x]
+                counts[i, index[new]] += follow[i, x]
+        return cls(P, histories=tuple(contexts) if order > 1 else None, name=name, counts=counts)
+
+    def sample(
+        self, steps: int, streams: int = 1, seed: "int | np.random.Generator" = 0, first: ArrayLike = 0
+    ) -> NDArray[np.int64]:
+        """`streams` sequences of `steps` states z, from the initial law,  streams x steps.
+
+        first: public numbers of their first steps, for chains with a clock.
+        """
+        rng = np.random.default_rng(seed)
+        z = np.empty((streams, steps), dtype=np.int64)
+        law = np.broadcast_to(self.initial, (streams, len(self)))
+        for t in range(steps):
+            z[:, t] = draw(law, rng.random(streams))
+            law = self.transition[z[:, t]]
+        return z
+
+
+def _check_histories(histories: Sequence[tuple[int, ...]]) -> None:
+    """Every symbol that occurs must begin some history: whatever is read next, there is a state for it."""
+    if len(set(histories)) != len(histories) or not all(h and min(h) >= 0 for h in histories):
+        raise InputError("histories must be different, of one symbol or more, and symbols are counted from 0")
+    newest = {h[0] for h in histories}
+    missing = set(range(max(map(max, histories)) + 1)) - newest
+    if missing:
+        raise InputError(f"no history begins with the symbol {min(missing)}; every symbol needs one")
+
+
+def context_counts(data: Sequence[NDArray[np.int64]], n: int, order: int) -> dict[tuple[tuple[int, ...], int], int]:
+    """N(c, x'): how often x' followed the history c, newest symbol first, for histories of 1 to `order` symbols."""
+    flat = np.concatenate(data)
+    place = np.concatenate([np.arange(len(s)) for s in data])  # symbols before each one in its sequence
+    code = np.zeros(len(flat), dtype=np.int64)  # of the m symbols before each one, renumbered to stay small
+    found: dict[tuple[tuple[int, ...], int], int] = {}
+    for m in range(1, order + 1):
+        at = np.flatnonzero(place >= m)
+        code[at] = np.unique(code[at] * n + flat[at - m], return_inverse=True)[1]
+        _, first, counts = np.unique(code[at] * n + flat[at], return_index=True, return_counts=True)
+        for t, count in zip(at[first].tolist(), counts.tolist(), strict=True):
+            found[tuple(flat[t - m : t][::-1].tolist()), int(flat[t])] = count
+    return found
+
+
+def checked_stochastic(values: ArrayLike, what: str) -> Array:
+    """`values` as probabilities whose last axis sums to 1, or a line saying which row does not."""
+    try:
+        p = np.array(values, dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(f"{what} must be an array of numbers with rows of equal length") from None
+    if p.size == 0:
+        raise InputError(f"{what} is empty: a chain needs at least one state")
+    if np.isnan(p).any() or np.isinf(p).any():
+        raise InputError(f"{what} has an entry that is not a finite number")
+    if (p < 0).any():
+        raise InputError(f"{what} has a negative entry ({p.min():g}); probabilities are >= 0")
+    sums = np.atleast_1d(p.sum(-1))
+    worst = int(np.abs(sums - 1).argmax()) if p.ndim <= 2 else 0
+    if abs(sums.ravel()[worst] - 1) > ROW_TOLERANCE:
+        row = f"row {worst} " if p.ndim == 2 else ""
+        raise InputError(f"{what} {row}sums to {sums.ravel()[worst]:g}; it must sum to 1")
+    total = p.sum(-1, keepdims=True)
+    return np.where(np.abs(total - 1) <= ROUNDING, p, p / total)
+
+
+def draw(law: Array, u: Array) -> NDArray[np.int64]:
+    """The symbol at which the cumulative law passes u in [0, 1); one draw per leading index, never one of law 0."""
+    cumulative = np.cumsum(law, -1)
+    total = cumulative[..., -1]
+    passed = np.minimum(u * total, np.nextafter(total, 0))  # below the total even when u rounds up to 1
+    y: Index = (cumulative <= passed[..., None]).sum(-1)
+    return y

@@ -1,0 +1,294 @@
+"""What is asked of a model: limits as people say them, what they are about, and the policy file that answers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from veilstream.artefact import Artefact, is_guess, load, provenance
+from veilstream.data.finer import finer_fit
+from veilstream.data.limits import Quantity, constraint_of, quantile_of
+from veilstream.data.recording import Recording
+from veilstream.data.utility import Utility
+from veilstream.errors import Infeasible, InputError
+from veilstream.model.builtin import builtin_problem
+from veilstream.model.problem import Average, Both, Instantaneous, Problem
+from veilstream.shown import Progress, caution, watching
+from veilstream.solvers import curve as curve_of
+from veilstream.solvers import solve as solve_problem
+from veilstream.solvers.curves import Curve
+from veilstream.solvers.search import axis_of
+from veilstream.solvers.solution import Solution, Solver, mean_distortion
+from veilstream.solvers.totals import solve_total
+from veilstream.solvers.warnings import about_forbidden, about_later, about_limit, honest, quantile_in
+
+BUILTIN = "builtin:"
+MANY = 60  # states of a guess beyond which it is not solved exactly unless told
+
+
+class Fitted(Protocol):
+    """What `fit` gives."""
+
+    @property
+    def artefact(self) -> Artefact: ...
+
+
+Model = str | os.PathLike[str] | Artefact | Fitted
+
+
+def solve(
+    problem: Problem | Model,
+    method: str | Solver | None = None,
+    window: int | None = None,
+    certify: bool = False,
+    seed: int = 0,
+    progress: Progress | bool | None = None,
+    *,
+    avg: Quantity = None,
+    max: Quantity = None,
+    weight: float | None = None,
+    budget: float | None = None,
+    feedback: str | int | None = None,
+    max_bits: float | None = None,
+    distortion: str = "felt",
+    show: str | None = None,
+    keep_total: bool = False,
+    pairs: bool = False,
+    **options: Any,
+) -> Solution:
+    """The release policy that leaks least for the utility asked for, as `veil solve` finds it.
+
+    Of a model (what `fit` gives, a model file, "builtin:grid4x4-q2") with a limit:
+
+        avg         mean distance at most: "500m", 0.5 (in the model's unit), "25%" of what revealing nothing costs
+        max         at every step: "5km", "500m@99%" of the readings, "home=5km,*=500m"
+        weight      bits per unit of distance; minimises leakage + weight * distortion
+        budget      bits per step at most; the distance is minimised
+
+    or of a `Problem`, which has its constraint.
+
+        >>> import veilstream as vs
+        >>> solution = vs.solve("builtin:grid4x4-q2", weight=1.0)
+        >>> solution
+        <Solution grid4x4-q2: 0.4408 bits per step at distortion 1.16, causal-ba>
+        >>> same = vs.solve(vs.builtin_problem("grid4x4-q2", vs.Average(weight=1.0)))
+        >>> same.leakage == solution.leakage
+        True
+
+    method      causal-ba (held for large models of `veil start`), myopic, belief-greedy, planar-laplace,
+                randomised-response, rounding, held, a2c, actor-critic, or a solver of your own
+    window      released symbols the policy remembers; None: a memory made to measure
+    certify     prove a lower bound that holds for every policy (`certify_seconds` of work)
+    feedback    correct `avg` by a public move every "day", "week", ...: for long records; no more than max_bits
+    distortion  felt (from readings to releases) or states, and squared, zero-one, or a CSV file of costs with names
+    show        release points of a public grid this far apart ("1km"), or "states"
+    keep_total  values: releases add up to the readings in the mean
+    pairs       a release may look at the last true state too
+    progress    a bar in notebooks; True: also in a terminal, False: none, or a function (fraction, what)
+    options     of the method; memory_gb=4 refuses what needs more
+
+    The `Solution` has `.leakage`, `.distortion`, `.lower_bound`, `.gap`, `.plot()` and `.save("policy.veil")`.
+    """
+    if isinstance(problem, Problem):
+        given = {"avg": avg, "max": max, "weight": weight, "budget": budget}
+        told = [name for name, value in given.items() if value is not None]
+        if told:
+            raise InputError(f"a problem has its constraint already; {told[0]} is for a model")
+        if isinstance(feedback, str):
+            raise InputError(f"`feedback` of a problem is a number of steps, found {feedback!r}")
+        options |= {"window": window, "certify": certify, "seed": seed, "feedback": feedback, "max_bits": max_bits}
+        with watching("solving", progress) as tell:
+            return solve_problem(problem, method or "causal-ba", progress=tell, **options)
+    limit, quantile = quantile_of(max)
+    utility, model = utility_of(problem, distortion, quantile, show, pairs)
+    asked = feasible(utility, model, (avg, limit, weight, budget), quantile, show)
+    if method is None:  # an exact answer for a guess is not worth minutes
+        guess = model is not None and is_guess(model.provenance)
+        method = "held" if guess and quick(asked, feedback) else "causal-ba"
+    recording = Recording() if model is None else model.recording
+    total = utility.total() if keep_total else None
+    if total is not None and feedback is not None:
+        raise InputError("`keep_total` and `feedback` cannot be had together; give one of them")
+    options |= {"window": window, "certify": certify, "seed": seed, "held_out": utility.held_out}
+    with watching("solving", progress) as tell:
+        if total is None or utility.course is None:
+            every = recording.steps_in(feedback, "`feedback`") if isinstance(feedback, str) else feedback
+            options |= {"course": utility.course, "feedback": every, "max_bits": max_bits}
+            found = solve_problem(asked, method, progress=tell, **options)
+        else:
+            found = solve_total(asked, total, utility.course, tell, method=method, **options)
+    found = honest(found, {} if model is None else model.provenance)
+    said = {"`avg`": avg, "`max`": limit}
+    bare = [w for k, v in said.items() if v is not None for w in about_limit(k, str(v), utility.unit, utility.blind)]
+    words = {"distortion": distortion} | ({} if show is None else {"show": show})
+    words |= {} if quantile == 1 else {"quantile": f"{quantile:g}"}
+    found = replace(found, asked=Asked(utility, model, seed, words))
+    lines = [*bare, *about_later(found), *about_forbidden(asked), *found.warnings]
+    caution(lines)
+    return replace(found, warnings=lines)
+
+
+def feasible(
+    utility: Utility,
+    model: Artefact | None,
+    limits: tuple[Quantity, Quantity, float | None, float | None],
+    quantile: float,
+    show: str | None,
+) -> Problem:
+    """The problem with its limits, or the line that says how its states become fine enough for them."""
+    command = "" if model is None else str(model.provenance.get("command", ""))
+    constraint = constraint_of(utility, *limits, command)
+    every = constraint.instantaneous if isinstance(constraint, Both) else constraint
+    at_most = np.min(every.limit) if isinstance(every, Instantaneous) else None
+    try:
+        asked = utility.problem(constraint)
+    except Infeasible as line:
+        if model is None or at_most is None:
+            raise
+        raise Infeasible(
+            line.found, finer_fit(utility, model.recording, command, float(at_most), show, quantile)
+        ) from None
+    mean = asked.average
+    if isinstance(mean, Average) and mean.limit is not None:
+        try:
+            axis_of(mean, asked, utility.course).check(utility.unit)
+        except Infeasible as line:
+            if model is None or at_most is not None:  # finer states may be too few for the other one
+                raise
+            remedy = finer_fit(utility, model.recording, command, mean.limit, show)
+            raise Infeasible(line.found, remedy) from None
+    return asked
+
+
+def quick(problem: Problem, feedback: str | int | None) -> bool:
+    """Whether a guess is better not solved exactly, and need not be."""
+    return problem.n_states > MANY and isinstance(problem.average, Average) and feedback is None
+
+
+def curve(
+    problem: Problem | Model,
+    weights: Any = None,
+    method: str | Solver = "causal-ba",
+    seed: int = 0,
+    progress: Progress | bool | None = None,
+    *,
+    distortion: str = "felt",
+    show: str | None = None,
+    **options: Any,
+) -> Curve:
+    """The trade-off curve: for each weight the best of all policies found at any of them (24 weights by default).
+
+    problem: a `Problem`, or a model as `solve` takes it, with the same distortion and show.
+
+        >>> import veilstream as vs
+        >>> curve = vs.curve("builtin:binary", weights=[0.5, 1.0, 4.0])
+        >>> curve
+        <Curve binary: 3 points of causal-ba, 0.051 to 0.41 bits per step>
+        >>> [round(s.leakage, 2) for s in curve]
+        [0.05, 0.14, 0.41]
+
+    `curve.plot()` draws it.
+    """
+    with watching("curve", progress) as tell:
+        if isinstance(problem, Problem):
+            return Curve(curve_of(problem, weights, method, seed, tell, **options))
+        utility, model = utility_of(problem, distortion, 1.0, show)
+        found = curve_of(utility.problem(Average(weight=1.0)), weights, method, seed, tell, **options)
+    words = {"distortion": distortion} | ({} if show is None else {"show": show})
+    known = {} if model is None else model.provenance
+    return Curve(replace(honest(s, known), asked=Asked(utility, model, seed, words)) for s in found)
+
+
+def utility_of(
+    model: Model,
+    distortion: str = "felt",
+    quantile: float = 1.0,
+    show: str | None = None,
+    pairs: bool = False,
+) -> tuple[Utility, Artefact | None]:
+    """What the limits of a model are about, and the model where it is a file's; see `Utility`.
+
+    pairs: the same process on pairs of symbols, so that a release may look at x_t and x_{t-1}.
+    """
+    if isinstance(model, str) and model.startswith(BUILTIN):
+        problem = builtin_problem(model.removeprefix(BUILTIN), Average(weight=1.0))
+        chain = problem.chain.lift(2) if pairs else problem.chain
+        return Utility(chain, problem.distortion, "", tuple(map(str, range(problem.n_outputs)))), None
+    artefact = artefact_of(model, "no model file {!r}; make one with veil fit, or use builtin:grid4x4-q2")
+    states, solved = artefact.states, artefact.problem
+    if pairs and (artefact.chain.histories is not None or artefact.chain.phases > 1):
+        raise InputError("`pairs` needs a chain of order 1 without a clock: fit with `order=1` `cycle='none'`")
+    chain = artefact.chain.lift(2) if pairs else artefact.chain
+    if states is not None:
+        return Utility.of(chain, states, artefact.record, distortion, quantile, artefact.held_out, show), artefact
+    if solved is None:
+        name = model if isinstance(model, str | os.PathLike) else "the model"
+        raise InputError(f"{name} has no states, so distances between them are unknown")
+    return Utility(chain, solved.distortion, "", tuple(map(str, range(solved.n_outputs)))), artefact
+
+
+def artefact_of(model: Any, absent: str = "no file {!r}") -> Artefact:
+    """Of a path, of what `fit` or `solve` give, or as it is; absent: the line where there is no such file."""
+    if isinstance(model, Artefact):
+        return model
+    if isinstance(model, str | os.PathLike):
+        if not Path(model).is_file():
+            raise InputError(absent.format(os.fspath(model)))
+        return load(model)
+    own = getattr(model, "artefact", None)
+    if not isinstance(own, Artefact):
+        raise InputError(f"a model, a solution or the path of a file is needed, found a {type(model).__name__}")
+    return own
+
+
+# --- the answer ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What a solution answers: the model, and what its limits are about."""
+
+    utility: Utility
+    model: Artefact | None
+    seed: int = 0
+    words: Mapping[str, str] = field(default_factory=dict)  # what the distortion and the releases are, as it was told
+
+    @property
+    def unit(self) -> str:
+        return self.utility.unit
+
+    @property
+    def quantile(self) -> float:
+        """Of the readings of a state that a limit at every step is for."""
+        return quantile_in(self.words)
+
+    def between_states(self, solution: Solution) -> float | None:
+        """The mean distance from state to release in the long run, where the distortion is another."""
+        if self.utility.between is None:
+            return None
+        between = Problem(self.utility.chain, self.utility.between, Average(weight=0.0))
+        return mean_distortion(between, solution.policy)
+
+    def to_json(self, solution: Solution) -> dict[str, Any]:
+        """The solution, and its mean distance between states where the limit is about another."""
+        between = self.between_states(solution)
+        found = solution.to_json() | ({} if between is None else {"state_distortion": between})
+        return found | {"releases": solution.problem.n_outputs, "public_points": self.utility.points is not None}
+
+    def parts(self, solution: Solution, command: str) -> dict[str, Any]:
+        """What the policy's file holds: its states and where it came from; the readings stay with the model."""
+        model, cost = self.model, self.utility.cost
+        data = "" if model is None else model.provenance.get("data_sha256", "")
+        made = provenance(command, self.seed, data, solution=self.to_json(solution), asked=dict(self.words))
+        extra: dict[str, Any] = {"points": self.utility.points}
+        if model is not None:
+            made |= {k: model.provenance[k] for k in ("card", "reading", "start") if k in model.provenance}
+            extra |= {"states": model.states, "recording": model.recording}
+        if cost is not None:
+            extra |= {"measure": cost.measure, "cost_unit": cost.unit}
+        return {"problem": solution.problem, "provenance": made, **extra}
