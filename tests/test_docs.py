@@ -35,7 +35,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 QUOTED = re.compile(r"`([^`\n]+)`")
 ROOM = "|".join(sorted({name.split(".")[0] for level in ROOMS for name in level}))
 DOTTED = re.compile(rf"(?:veilstream\.)?((?:{ROOM})(?:\.\w+)+)(?:\(.*\))?$")
-FILE_NAME = re.compile(r"[\w./-]*\w\.(?:py|md|svg|toml|cff|veil)$")
+FILE_NAME = re.compile(r"[\w./-]*\w\.(?:py|md|svg|toml|cff)$")
 
 
 def prose(text):
@@ -288,7 +288,7 @@ def test_the_finder_of_names_finds_and_misses():
 
 @pytest.mark.parametrize("name", TEXT)
 def test_every_dotted_name_of_ours_exists(name):
-    quoted = QUOTED.findall(prose(TEXT[name]))
+    quoted = [q for q in QUOTED.findall(prose(TEXT[name])) if not q.endswith(".veil")]
     missing = {m[1] for q in quoted if (m := DOTTED.match(q)) and not FILE_NAME.match(q) and not exists(m[1])}
     assert not missing
 

@@ -4,8 +4,8 @@ One transaction commits the new state of the streams, their releases and what is
 release, durably (`database.py`). One process at a time writes it (`place.py`); its owner may look meanwhile
 (`inspect.py`), nobody else (mode 0600).
 
-What is read back is what was written, or it is refused (`integrity.py`): a stream that cannot be read is never taken for a
-new one.
+What is read back is what was written, or it is refused (`integrity.py`): a stream that cannot be read is never
+taken for a new one.
 
 The only true data is in the columns `private_*` of `streams`: the last true state (kept for order m > 1 or a clock
 only, else -1), a reading that waits for its tick, how many readings were no numbers, and under feedback how far the

@@ -10,8 +10,8 @@ workers that both believe a stream is theirs cannot both release a step.
                      after all, one of the two is refused, since both name the same revision
     stale read       harmless. What a past revision says of a step is true for ever (released with this, or closed),
                      and a draw that follows it is refused
-    not sealed       an empty, foreign or old value, or one of another stream (`integrity.py`): the stream is refused. Never
-                     is it taken for a new one, which would be drawn again; nor does it end the worker
+    not sealed       an empty, foreign or old value, or one of another stream (`integrity.py`): the stream is
+                     refused. Never is it taken for a new one, which would be drawn again; nor does it end the worker
 
 The log is also the outbox: it holds all releases of the last commit and the `keep` before, and a worker commits a
 stream again only after what it committed before was published.
