@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import Clock
-from veilstream.model.cyclic import CyclicChain
 from veilstream.model.problem import Average, Problem
 from veilstream.solvers import curve, solve
 from veilstream.solvers.bounds import certify_solution
@@ -44,7 +44,7 @@ def invented(phases: int = 48, states: int = 16, seed: int = 0) -> Problem:
         pull = np.sin(2 * np.pi * phase / phases) * (level[None] - level[:, None]) / states
         P[phase] = np.exp(-apart / 1.5 + 2 * pull) * rng.uniform(0.5, 1.5, (states, states)) + 1e-4
     P /= P.sum(-1, keepdims=True)
-    return Problem(CyclicChain.of(P, Clock("day", phases, 86400.0 / phases)), apart / 4.0, Average(weight=1.0))
+    return Problem(MarkovChain(P, clock=Clock("day", phases, 86400.0 / phases)), apart / 4.0, Average(weight=1.0))
 
 
 def bench_solve(certify_s: float = 20.0) -> dict[str, Any]:

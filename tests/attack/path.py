@@ -33,7 +33,6 @@ from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import parse
 from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import Clock
-from veilstream.model.cyclic import CyclicChain
 from veilstream.model.problem import Average, Problem
 
 PERIOD, FIRST, LONG_AGO = 60, 100, 10**6
@@ -107,7 +106,7 @@ def second_order(t: Trial, **more: Any) -> Artefact:
 def by_the_hour(t: Trial, **more: Any) -> Artefact:
     simple = problem_of()
     P = simple.chain.transition
-    chain = CyclicChain.of(np.stack([P, P @ P, (P + np.eye(len(P))) / 2]), Clock("steps", 3))
+    chain = MarkovChain(np.stack([P, P @ P, (P + np.eye(len(P))) / 2]), clock=Clock("steps", 3))
     problem = Problem(chain, simple.distortion, simple.constraint)
     policy = cycle(tuple(window_policy(problem, seed) for seed in range(3)))
     return save(t.folder / "p.veil", policy, problem=problem, **more)

@@ -15,8 +15,8 @@ from veilstream.audit import Options, audit
 from veilstream.audit.bayes import infer
 from veilstream.audit.traces import Traces, sampled
 from veilstream.control.controller import cycle
+from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import Clock
-from veilstream.model.cyclic import CyclicChain
 
 HOURS = Clock("day", 24, 3600.0, 0.0, "Europe/London")
 
@@ -24,7 +24,7 @@ HOURS = Clock("day", 24, 3600.0, 0.0, "Europe/London")
 def cyclic(phases, states, clock=None, seed=0):
     rng = np.random.default_rng(seed)
     P = [random_chain(rng, states, sticky=0.5 * (i % 2), floor=0.02) for i in range(phases)]
-    return CyclicChain.of(P, clock or Clock("steps", phases))
+    return MarkovChain(P, clock=clock or Clock("steps", phases))
 
 
 @pytest.mark.parametrize("first", [0, 2, 7])

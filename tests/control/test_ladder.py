@@ -17,8 +17,8 @@ from veilstream.control.policy import restore
 from veilstream.control.potential import prove
 from veilstream.control.replay import Course
 from veilstream.control.stationary import rates
+from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import Clock
-from veilstream.model.cyclic import CyclicChain
 from veilstream.model.information import entropy
 
 
@@ -204,7 +204,7 @@ def test_around_a_public_clock_too(seed, presence, saved):
 
 def clock_chain(rng):
     cycle = np.stack([random_chain(rng, 2, sticky=s, floor=0.05) for s in (0.8, 0.2, 0.5)])
-    return CyclicChain.of(cycle, Clock("steps", 3))
+    return MarkovChain(cycle, clock=Clock("steps", 3))
 
 
 def test_the_loop_of_a_ladder_around_a_clock_is_the_one_that_was_enumerated():

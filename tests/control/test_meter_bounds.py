@@ -13,8 +13,8 @@ from veilstream.control.charge import NO_DOUBT
 from veilstream.control.controller import Controller, cycle
 from veilstream.control.feedback import Feedback
 from veilstream.control.mechanism import Mechanism
+from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import Clock
-from veilstream.model.cyclic import CyclicChain
 
 
 def table(rng, n, window=1):
@@ -60,7 +60,9 @@ PRESENCE = {2: ["11111", "11011", "1000000011"], 3: ["1111", "10011", "110000000
 def chain_of(rng, n, kind):
     sticky = rng.uniform(0.2, 0.9, 3)
     if "clock" in kind:
-        return CyclicChain.of(np.stack([random_chain(rng, n, sticky=s, floor=0.05) for s in sticky]), Clock("steps", 3))
+        return MarkovChain(
+            np.stack([random_chain(rng, n, sticky=s, floor=0.05) for s in sticky]), clock=Clock("steps", 3)
+        )
     return vs.MarkovChain(random_chain(rng, n, sticky=sticky[0], floor=0.05))
 
 

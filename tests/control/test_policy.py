@@ -19,7 +19,6 @@ from veilstream.control.sampled import SampledPolicy, dirichlet, uniform
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import Clock
-from veilstream.model.cyclic import CyclicChain
 from veilstream.model.information import normalised
 from veilstream.model.problem import leakage, next_prior, output_law
 
@@ -55,7 +54,7 @@ def factored(w, seed=1):
 
 def around(phases=3):
     """A chain with a public clock whose phases are alike: CHAIN, whatever the hour."""
-    return CyclicChain.of([CHAIN.transition] * phases, Clock("steps", phases))
+    return MarkovChain([CHAIN.transition] * phases, clock=Clock("steps", phases))
 
 
 def ladder():

@@ -17,7 +17,6 @@ from veilstream.data.readings import from_arrays
 from veilstream.data.recording import Recording
 from veilstream.errors import InputError
 from veilstream.model.clock import Clock
-from veilstream.model.cyclic import CyclicChain
 
 LONDON = ZoneInfo("Europe/London")
 WINTER = datetime(2013, 1, 7, tzinfo=LONDON).timestamp()  # a Monday
@@ -45,7 +44,7 @@ def fitted(t, x, **options):
 
 def test_the_hour_is_found_where_it_is_and_gains():
     model = fitted(*levels(24 * 60), zone="Europe/London")
-    assert isinstance(model.chain, CyclicChain)
+    assert model.chain.phases > 1
     assert model.chain.clock.kind == "day"
     assert model.chain.clock.zone == "Europe/London"
     assert model.held_out.loss < model.cycle.plain - model.cycle.gain_se

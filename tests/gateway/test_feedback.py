@@ -17,8 +17,8 @@ from veilstream.control.mechanism import Mechanism
 from veilstream.control.meter import Streams
 from veilstream.gateway.records import StoreError
 from veilstream.gateway.wire import Reading
+from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import Clock
-from veilstream.model.cyclic import CyclicChain
 from veilstream.model.problem import Problem, leakage, posterior
 
 EVERY, LIMIT = 5, 1.0
@@ -42,7 +42,7 @@ def ladder_file(path, states=None, by_clock=False, **more):
     policies = [rung(e) for e in (0.0, 0.2, 0.5, 0.9)]
     if by_clock:
         P = problem.chain.transition
-        chain = CyclicChain.of(np.stack([P, P @ P, (P + np.eye(len(P))) / 2]), Clock("steps", 3))
+        chain = MarkovChain(np.stack([P, P @ P, (P + np.eye(len(P))) / 2]), clock=Clock("steps", 3))
         problem = Problem(chain, problem.distortion, problem.constraint)
         policies = [cycle((p, rung(0.6), p)) for p in policies]
     ladder = Ladder(tuple(policies), RULE, 1).made_for(problem.chain)

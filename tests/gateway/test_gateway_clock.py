@@ -16,8 +16,8 @@ from veilstream.artefact import save
 from veilstream.control.mechanism import Mechanism
 from veilstream.control.uniforms import uniforms
 from veilstream.gateway.wire import Grid, Reading
+from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import Clock
-from veilstream.model.cyclic import CyclicChain
 from veilstream.model.histories import BLIND
 
 LONDON = ZoneInfo("Europe/London")
@@ -28,7 +28,7 @@ PERIOD = 1800.0
 def made(tmp_path_factory):
     rng = np.random.default_rng(0)
     P = [random_chain(rng, 3, sticky=0.5 * (i % 2), floor=0.02) for i in range(48)]
-    chain = CyclicChain.of(P, Clock("day", 48, PERIOD, 0.0, "Europe/London"))
+    chain = MarkovChain(P, clock=Clock("day", 48, PERIOD, 0.0, "Europe/London"))
     distance = np.abs(np.subtract.outer(np.arange(3), np.arange(3))).astype(float)
     problem = vs.Problem(chain, distance, vs.Average(weight=1.5))
     policy = vs.solve(problem).policy

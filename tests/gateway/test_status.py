@@ -25,7 +25,6 @@ from veilstream.gateway.store import Store, StoreError
 from veilstream.gateway.wire import Reading
 from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import Clock
-from veilstream.model.cyclic import CyclicChain
 from veilstream.model.histories import BLIND, TrueStates
 from veilstream.model.interval import Interval, ratio_interval
 from veilstream.model.problem import Average, Problem
@@ -54,7 +53,7 @@ def chain_of(kind: str) -> MarkovChain:
     if kind == "order 2":
         return MarkovChain.fit([rng.integers(0, 3, 400)], n_states=3, order=2, smoothing=0.5)
     if kind == "day":
-        return CyclicChain.of(rng.dirichlet(np.ones(4), (6, 4)), Clock("day", 6, 14400.0, 0.0, None))
+        return MarkovChain(rng.dirichlet(np.ones(4), (6, 4)), clock=Clock("day", 6, 14400.0, 0.0, None))
     return MarkovChain(rng.dirichlet(np.ones(4), 4))
 
 

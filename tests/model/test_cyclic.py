@@ -16,8 +16,8 @@ from veilstream.control.meter import Unmetered
 from veilstream.control.replay import Course
 from veilstream.control.stationary import Step, rates
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import Clock
-from veilstream.model.cyclic import CyclicChain
 
 LONDON = "Europe/London"
 HALF_HOURS = Clock("day", 48, 1800.0, 0.0, LONDON)
@@ -31,7 +31,7 @@ def at(*when):
 def cyclic(phases=3, states=2, seed=0, clock=None):
     rng = np.random.default_rng(seed)
     P = [random_chain(rng, states, sticky=0.3, floor=0.02) for _ in range(phases)]
-    return CyclicChain.of(P, clock or Clock("steps", phases))
+    return MarkovChain(P, clock=clock or Clock("steps", phases))
 
 
 def clock_policy(chain, window=1, outputs=2, seed=1):

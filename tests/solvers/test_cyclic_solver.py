@@ -10,8 +10,8 @@ from benchmarks.cycle import invented
 from oracles import random_chain
 from veilstream.control.stationary import LongRun
 from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import Clock
-from veilstream.model.cyclic import CyclicChain
 from veilstream.solvers.bounds import certify
 from veilstream.solvers.bounds.cyclic import certify_cycle
 
@@ -22,7 +22,7 @@ DISTANCE = np.abs(np.subtract.outer(np.arange(Z), np.arange(Z))).astype(float)
 def cyclic(phases=N, states=Z, seed=0, clock=None):
     rng = np.random.default_rng(seed)
     P = [random_chain(rng, states, sticky=0.5 * (i % 2), floor=0.03) for i in range(phases)]
-    return CyclicChain.of(P, clock or Clock("steps", phases))
+    return MarkovChain(P, clock=clock or Clock("steps", phases))
 
 
 def expanded(chain):
@@ -60,7 +60,7 @@ def test_the_clock_gains_and_nothing_is_lost_where_it_says_nothing(solved):
     chain = solved.problem.chain
     plain = vs.solve(vs.Problem(vs.MarkovChain(chain.transition), DISTANCE, vs.Average(weight=WEIGHT)), window=1)
     assert solved.objective < plain.objective
-    alike = CyclicChain.of([chain.transition] * N, Clock("steps", N))
+    alike = MarkovChain([chain.transition] * N, clock=Clock("steps", N))
     same = vs.solve(vs.Problem(alike, DISTANCE, vs.Average(weight=WEIGHT)), window=1)
     assert same.objective == pytest.approx(plain.objective, rel=1e-4)
 

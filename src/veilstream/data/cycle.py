@@ -25,7 +25,6 @@ from veilstream.data.steps import Runs
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import DAY_S, Clock, steps_a_day
-from veilstream.model.cyclic import CyclicChain
 from veilstream.units import format_duration
 
 CYCLES = ("auto", "none", "day", "week")
@@ -139,10 +138,10 @@ def with_clock(
     if choice.clock is None:
         return chain, held_out, choice
     P = cycle_of(counts, chain.transition, choice.shapes)
-    return CyclicChain.of(P, choice.clock, name=chain.name, counts=chain.counts), choice.held_out, choice
+    return MarkovChain(P, name=chain.name, counts=chain.counts, clock=choice.clock), choice.held_out, choice
 
 
-def renewed(old: CyclicChain, weight: float, runs: Runs, name: str) -> CyclicChain:
+def renewed(old: MarkovChain, weight: float, runs: Runs, name: str) -> MarkovChain:
     """The same clock, its chain seen with new data: `weight` counts a row and phase of what it was."""
     clock, n = old.clock, len(old)
     kinds = clock.phases // clock.n
@@ -150,7 +149,7 @@ def renewed(old: CyclicChain, weight: float, runs: Runs, name: str) -> CyclicCha
     seen = pooled(data.counts(np.ones(len(data.x), bool)), clock.n, RENEWED_WIDTH, kinds > 1).reshape(-1, n, n)
     P = (seen + weight * old.cycle) / (seen.sum(-1, keepdims=True) + weight)
     counts = data.counts(np.ones(len(data.x), bool)).sum((0, 1))
-    return CyclicChain.of(P, clock, name=name, counts=counts)
+    return MarkovChain(P, name=name, counts=counts, clock=clock)
 
 
 def no_clock(chain: MarkovChain, runs: Runs, recording: Recording, cycle: str) -> str:

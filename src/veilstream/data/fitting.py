@@ -25,7 +25,6 @@ from veilstream.data.states import StateSpace, named
 from veilstream.data.steps import DEFAULT_MAX_GAP_S, Runs, make_runs, to_steps
 from veilstream.errors import InputError
 from veilstream.model.chain import SMOOTHING, MarkovChain
-from veilstream.model.cyclic import CyclicChain
 from veilstream.units import format_duration
 
 DEFAULT_BINS = 8
@@ -69,7 +68,7 @@ def fit_model(
     options: FitOptions,
     space: StateSpace | None = None,
     prior: NDArray[np.float64] | None = None,
-    clocked: tuple[CyclicChain, float] | None = None,
+    clocked: tuple[MarkovChain, float] | None = None,
     progress: Callable[[float, str], None] = lambda done, what: None,
 ) -> FittedModel:
     """The whole way, with the account of every step.

@@ -23,7 +23,6 @@ from veilstream.data.readings import MICROSECONDS, Account, Readings
 from veilstream.data.steps import to_steps
 from veilstream.errors import InputError
 from veilstream.model.chain import SMOOTHING
-from veilstream.model.cyclic import CyclicChain
 
 LEAST = 5.0  # the same for a row at one phase of a clock, where new counts are few
 DAYS = 14  # of readings before a person's own chain takes over from a public guess
@@ -63,5 +62,5 @@ def refit_model(old: Artefact, readings: Readings, hold_out: float | None = None
         tried = [cross_validate(fitted, len(old.states), order, smoothing + k * before, seed=seed) for k in strengths]
         strength = strengths[min(range(len(tried)), key=lambda i: tried[i].loss)]
     options = FitOptions(old.recording, order=order, smoothing=smoothing, hold_out=hold_out, seed=seed)
-    clocked = (old.chain, max(strength / old.chain.phases, LEAST)) if isinstance(old.chain, CyclicChain) else None
+    clocked = (old.chain, max(strength / old.chain.phases, LEAST)) if old.chain.phases > 1 else None
     return Refitted(fit_model(readings, options, old.states, strength * before, clocked), strength)

@@ -24,7 +24,6 @@ from veilstream.gateway.owntracks import Seals, as_owntracks, metres_off
 from veilstream.gateway.records import Binding, Stream
 from veilstream.gateway.wire import Grid, Point, Release, encode
 from veilstream.model.chain import MarkovChain
-from veilstream.model.cyclic import CyclicChain
 from veilstream.model.histories import BLIND
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ class Space:
 
     def _chain_hash(self, chain: MarkovChain, artefact: "Artefact") -> str:
         digest = hashlib.sha256(np.ascontiguousarray(chain.transition).tobytes())
-        if isinstance(chain, CyclicChain):
+        if chain.phases > 1:
             digest.update(np.ascontiguousarray(chain.cycle).tobytes() + str(chain.clock).encode())
         if artefact.states is not None:
             digest.update(artefact.states.coordinates.tobytes())

@@ -4,6 +4,15 @@
 
 A chain of order m is an order-1 chain on histories z = (x_t, ..., x_{t-m+1}), newest first; `symbols` says
 which x_t each z stands for. Everything downstream sees only this rectangular form.
+
+How data moves may depend on the hour, which everybody knows: with a public clock there is one matrix for each phase,
+
+    P_phi(z, z') = P(Z_{t+1} = z' | Z_t = z, phase of step t is phi)
+
+The phase is public, so it costs no bits; a plain chain has one phase. `transition` is then the mean chain, of somebody
+who does not look at the clock: with pi_l the law at step l of one round (of L steps),
+
+    P(z, z') = sum_l pi_l(z) P_phi(l)(z, z') / sum_l pi_l(z),       whose stationary law is the mean of the pi_l
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilstream.errors import InputError
+from veilstream.model.clock import Clock
 from veilstream.model.information import Array, Index, entropy, normalised, rows_times
 from veilstream.model.powers import Powers, stationary_law
 
@@ -25,11 +35,18 @@ SMOOTHING = 1e-3  # pseudo-counts per transition; keeps every entry positive, ha
 ROW_TOLERANCE = 1e-6
 ROUNDING = 1e-12  # rows this close to 1 stay as they are: what was saved is what is loaded
 LARGE, SPARSE = 256, 0.05  # states from which, and share of non-zeros below which, a chain is treated as sparse
+ALWAYS = Clock("steps", 1)  # of a chain that does not look at the time
+BLOCK = 1 << 17  # steps of a gap that are looked at together
+LONGEST = 1 << 22  # steps of a gap beyond which the first of them are forgotten
+MOST_CELLS = 1 << 20  # entries of transition matrices gathered for streams at different phases
+KEPT = 64  # rounds of different phases whose products are kept
 
 
 @dataclass(frozen=True, eq=False)
 class MarkovChain:
-    """A time-homogeneous chain on |Z| states; `initial` defaults to its stationary law.
+    """A chain on |Z| states; `initial` defaults to its stationary law.
+
+    With a clock `transition` is given as one matrix for each phase, phases x |Z| x |Z|; these are kept as `cycle`.
 
     >>> import veilstream as vs
     >>> chain = vs.MarkovChain([[0.9, 0.1], [0.2, 0.8]])
@@ -44,12 +61,23 @@ class MarkovChain:
     histories: tuple[tuple[int, ...], ...] | None = None  # of a lifted chain: newest symbol first
     name: str = "chain"
     counts: Array | None = field(default=None, repr=False)  # observed transitions behind a fitted chain
+    clock: Clock = ALWAYS
+    cycle: Array = field(init=False, repr=False)  # phases x |Z| x |Z|
 
     def __post_init__(self) -> None:
         P = checked_stochastic(self.transition, "transition")
-        if P.ndim != 2 or P.shape[0] != P.shape[1]:
+        if P.ndim not in (2, 3) or P.shape[-2] != P.shape[-1]:
             raise InputError(f"transition must be a square matrix, found shape {P.shape}")
+        object.__setattr__(self, "cycle", P if P.ndim == 3 else P[None])
+        if len(self.cycle) != self.phases:
+            raise InputError(f"a clock of {self.phases} phases needs as many matrices, found {len(self.cycle)}")
+        P = self.cycle[0] if self.phases == 1 else self._mean()
         object.__setattr__(self, "transition", P)
+        if self.phases > 1 and (self.initial is not None or len(self.closed_classes) > 1):
+            raise InputError(
+                "a chain with a clock starts from its law at each phase (leave `initial` out) and must not fall apart "
+                "into several classes of states"
+            )
         if self.initial is None:
             object.__setattr__(self, "initial", self.stationary)
         else:
@@ -197,66 +225,150 @@ class MarkovChain:
         return found
 
     # --- steps in public time ------------------------------------------------------------------------
-    # `step` is the public number of a step, one for each row of b; a chain without a clock does not look at it
+    # `step` is the public number of a step, one for each row of b
 
-    phases = 1  # of its public clock
+    @property
+    def phases(self) -> int:
+        return self.clock.phases
 
     @property
     def around(self) -> Index:
         """The phases of one whole round of the clock, step by step."""
-        return np.zeros(1, dtype=np.int64)
+        return self.clock.around
+
+    def phase(self, step: ArrayLike) -> Index:
+        """The public phase of each step."""
+        return self.clock.phase(step)
+
+    @cached_property
+    def laws(self) -> Array:
+        """The law at each step of one round that leaves the law at its start alone, L x |Z|."""
+        if self.phases == 1:
+            return self.stationary[None]
+        pi, law = np.empty((len(self.around), self.cycle.shape[1])), MarkovChain(self._product(self.around)).stationary
+        for i, phase in enumerate(self.around):
+            pi[i] = law
+            law = law @ self.cycle[phase]
+        return pi
+
+    @cached_property
+    def law_by_phase(self) -> Array:
+        """The law of the state at the start of a stream, given the phase: phases x |Z|."""
+        if self.phases == 1:
+            return self.initial[None]
+        return normalised(self._mass)
+
+    @property
+    def _mass(self) -> Array:
+        """The laws of a round, added up by phase: phases x |Z|."""
+        mass = np.zeros(self.cycle.shape[:2])
+        np.add.at(mass, self.around, self.laws)
+        return mass
+
+    def _mean(self) -> Array:
+        mass = self._mass
+        flow, seen = np.einsum("pz,pzk->zk", mass, self.cycle), mass.sum(0)[:, None]
+        mean = np.where(seen > 0, flow / np.where(seen > 0, seen, 1), self.cycle.mean(0))
+        return checked_stochastic(mean, "transition")
+
+    @cached_property
+    def _by_phase(self) -> "list[MarkovChain]":
+        if self.phases == 1:
+            return [self]
+        parts, name = zip(self.cycle, self.law_by_phase, strict=True), f"{self.name} at one phase"
+        return [MarkovChain(P, law, self.histories, name) for P, law in parts]
 
     def at(self, phase: int) -> "MarkovChain":
         """The chain as it is at one phase."""
-        return self
+        return self._by_phase[phase]
 
     @property
     def rarest(self) -> Array:
         """The least probability of every transition, over the phases."""
-        return self.transition
-
-    def phase(self, step: ArrayLike) -> Index:
-        """The public phase of each step."""
-        return np.zeros(np.shape(step), dtype=np.int64)
+        return np.asarray(self.cycle.min(0))
 
     def initial_at(self, step: Index) -> Array:
         """The law of the first state of streams that begin at these steps, n x |Z|."""
-        return np.tile(self.initial, (len(step), 1))
+        return np.asarray(self.law_by_phase[self.phase(step)])
 
     def moved(self, b: Array, step: Index) -> Array:
         """b P: from the law at these steps to that at the next."""
-        return rows_times(b, self.transition)
+        if self.phases == 1:
+            return rows_times(b, self.transition)
+        phase = np.broadcast_to(self.phase(step), b.shape[:1])
+        if len(phase) and (phase == phase[0]).all():
+            return rows_times(b, self.cycle[phase[0]])
+        if b.size * b.shape[-1] <= MOST_CELLS:
+            return np.asarray((b[:, None] @ self.cycle[phase])[:, 0])
+        after = np.empty_like(b)
+        for i in np.unique(phase):
+            after[phase == i] = b[phase == i] @ self.cycle[i]
+        return after
 
-    def later(self, b: Array, k: int = 1, step: Index | None = None) -> Array:
-        """b P^k along the last axis, a law again for any k: from the law at these steps to that k steps later."""
-        return self.powers.law(b, k)
+    def later(self, b: Array, k: int = 1, step: ArrayLike = 0) -> Array:
+        """b P^k along the last axis, a law again for any k: from the law at these steps to that k steps later.
+
+        The clock may be put forward or back between them.
+        """
+        if k < 1:
+            return b
+        if self.phases == 1:
+            return self._round(self.around).law(b, k)
+        first = np.broadcast_to(np.asarray(step, np.int64), b.shape[:-1])
+        after = np.empty_like(b)
+        for start in np.unique(first):
+            after[first == start] = self._along(b[first == start], int(start), k)
+        return after
+
+    def _along(self, b: Array, start: int, k: int) -> Array:
+        if k > LONGEST:
+            start, k = start + k - LONGEST, LONGEST
+        for at in range(start, start + k, BLOCK):
+            phases = self.phase(np.arange(at, min(at + BLOCK, start + k)))
+            n, whole = len(self.around), len(phases) // len(self.around)
+            rounds = phases[: whole * n].reshape(whole, n)
+            new = np.ones(whole, bool)  # rounds that are not as the one before
+            new[1:] = (rounds[1:] != rounds[:-1]).any(1)
+            starts = np.flatnonzero(new)
+            for i, times in zip(starts, np.diff(np.append(starts, whole)), strict=True):
+                b = self._round(rounds[i]).law(b, int(times))
+            for phase in phases[whole * n :]:
+                b = b @ self.cycle[phase]
+        return normalised(b)
+
+    def _round(self, phases: Index) -> Powers:
+        """Powers of the product of these phases in turn."""
+        key = phases.tobytes()
+        if key not in self._rounds:
+            if len(self._rounds) >= KEPT:
+                self._rounds.clear()
+            self._rounds[key] = Powers(self._product(phases))
+        return self._rounds[key]
 
     @cached_property
-    def powers(self) -> Powers:
-        return Powers(self.transition)
+    def _rounds(self) -> dict[bytes, Powers]:
+        return {}
+
+    def _product(self, phases: Index) -> Array:
+        """P of the first phase, times that of the second, ...: rows stay laws."""
+        P = self.cycle[phases[0]]
+        for phase in phases[1:]:
+            P = normalised(P @ self.cycle[phase])
+        return P
 
     @cached_property
     def entropy_rate(self) -> float:
-        """sum_z pi(z) H(P(z, .)), bits per step: what publishing the truth would leak."""
-        return float(self.stationary @ entropy(self.transition))
+        """Mean over a round of sum_z pi_l(z) H(P_l(z, .)), bits per step: what publishing the truth would leak."""
+        return float((self.laws * entropy(self.cycle)[self.around]).sum(1).mean())
 
     # --- derived chains and data -----------------------------------------------------------------------
-
-    def thinned(self, least: float) -> "MarkovChain":
-        """Without the transitions rarer than `least` per step in the long run; every state keeps one."""
-        flow = self.stationary[:, None] * self.transition
-        kept = flow >= least
-        kept[np.arange(len(self)), self.transition.argmax(1)] = True
-        P = np.where(kept, self.transition, 0)
-        P /= P.sum(1, keepdims=True)
-        return MarkovChain(P, self.stationary, self.histories, f"{self.name} (thinned)")
 
     def lift(self, order: int) -> "MarkovChain":
         """The same process on histories of `order` symbols, kept to those that can occur."""
         if order < 1:
             raise InputError(f"order must be at least 1, found {order}")
-        if self.histories is not None:
-            raise InputError("only an order-1 chain can be lifted")
+        if self.histories is not None or self.phases > 1:
+            raise InputError("only an order-1 chain without a clock can be lifted")
         if order == 1:
             return self
         P, n = self.transition, len(self)
@@ -290,14 +402,7 @@ class MarkovChain:
         For order m a state is a context c: every single symbol, and each longer history that was seen. After x'
         the new context is the longest known beginning of (x', c): a history never seen falls back by itself.
         """
-        data = [np.asarray(s, dtype=int).ravel() for s in sequences]
-        data = [s for s in data if s.size]
-        if not data:
-            raise InputError("no data: fit needs at least one non-empty sequence")
-        low, high = min(s.min() for s in data), max(s.max() for s in data)
-        n = int(high) + 1 if n_states is None else n_states
-        if low < 0 or high >= n:
-            raise InputError(f"symbols must lie in 0..{n - 1}, found {low if low < 0 else high}")
+        data, n = checked_sequences(sequences, n_states)
         if order < 1:
             raise InputError(f"order must be at least 1, found {order}")
         pseudo = np.asarray(smoothing, dtype=float)
@@ -326,17 +431,32 @@ class MarkovChain:
     def sample(
         self, steps: int, streams: int = 1, seed: "int | np.random.Generator" = 0, first: ArrayLike = 0
     ) -> NDArray[np.int64]:
-        """`streams` sequences of `steps` states z, from the initial law,  streams x steps.
+        """`streams` sequences of `steps` states z, from the law at their first steps,  streams x steps.
 
-        first: public numbers of their first steps, for chains with a clock.
+        first: public number of the first step, one for all or one each.
         """
         rng = np.random.default_rng(seed)
         z = np.empty((streams, steps), dtype=np.int64)
-        law = np.broadcast_to(self.initial, (streams, len(self)))
+        step = np.broadcast_to(np.asarray(first, np.int64), streams)
+        law = self.initial_at(step)
         for t in range(steps):
             z[:, t] = draw(law, rng.random(streams))
-            law = self.transition[z[:, t]]
+            law = self.cycle[self.phase(step + t), z[:, t]]
         return z
+
+
+def checked_sequences(
+    sequences: Iterable[Sequence[int] | NDArray[np.integer]], n_states: int | None
+) -> tuple[list[NDArray[np.int64]], int]:
+    """The non-empty sequences, and the number of symbols: those found, unless it is given."""
+    data = [s for s in (np.asarray(s, dtype=int).ravel() for s in sequences) if s.size]
+    if not data:
+        raise InputError("no data: fit needs at least one non-empty sequence")
+    low, high = min(s.min() for s in data), max(s.max() for s in data)
+    n = int(high) + 1 if n_states is None else n_states
+    if low < 0 or high >= n:
+        raise InputError(f"symbols must lie in 0..{n - 1}, found {low if low < 0 else high}")
+    return data, n
 
 
 def _check_histories(histories: Sequence[tuple[int, ...]]) -> None:

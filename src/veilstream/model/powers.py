@@ -25,12 +25,6 @@ class Powers:
             b = b @ P
         return b / b.sum(-1, keepdims=True) if k > 1 else b
 
-    def expected(self, h: Array, k: int) -> Array:
-        """P^k h along the last axis: what is expected of h k steps later."""
-        for P in self._factors(k):
-            h = h @ P.T
-        return h
-
     def _factors(self, k: int) -> Iterator[Array]:
         for j in range(int(k).bit_length()):
             settled = j >= self._settled

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import Clock
-from veilstream.model.cyclic import CyclicChain
 from veilstream.model.problem import Average, Both, Budget, Constraint, Instantaneous
 
 
 def export_chain(chain: MarkovChain) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    meta: dict[str, Any] = {"name": chain.name}
     arrays: dict[str, NDArray[Any]] = {"transition": chain.transition, "initial": chain.initial}
+    if chain.phases > 1:
+        meta["clock"], arrays = chain.clock.export(), {"transition": chain.cycle}
     if chain.counts is not None:
         arrays["counts"] = chain.counts
     if chain.histories is not None:
@@ -24,15 +26,13 @@ def export_chain(chain: MarkovChain) -> tuple[dict[str, Any], dict[str, NDArray[
         for row, history in zip(padded, chain.histories, strict=True):
             row[: len(history)] = history
         arrays["histories"] = padded
-    if isinstance(chain, CyclicChain):
-        return {"name": chain.name, "clock": chain.clock.export()}, {**arrays, "cycle": chain.cycle}
-    return {"name": chain.name}, arrays
+    return meta, arrays
 
 
 def restore_chain(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> MarkovChain:
     histories = None
     transition = arrays["transition"]
-    if transition.ndim != 2 or transition.shape[0] != transition.shape[1]:
+    if transition.ndim != (3 if "clock" in meta else 2) or transition.shape[-2] != transition.shape[-1]:
         raise InputError(f"transition must be a square matrix, found shape {transition.shape}")
     if "histories" in arrays:
         padded = arrays["histories"]
@@ -40,15 +40,12 @@ def restore_chain(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -
             raise InputError("histories must be symbols, newest first")
         histories = tuple(tuple(int(x) for x in row if x >= 0) for row in padded)
     counts = arrays.get("counts")
-    if counts is not None and counts.shape != transition.shape:
+    if counts is not None and counts.shape != transition.shape[-2:]:
         raise InputError(f"counts must have the shape of the transition, found {counts.shape}")
     name = str(meta.get("name", "chain"))[:80]
     name = name if name.isprintable() else "chain"
     if "clock" in meta:
-        cycle = arrays["cycle"]
-        if cycle.shape[1:] != transition.shape:
-            raise InputError(f"cycle must hold matrices of the transition's shape, found {cycle.shape}")
-        return CyclicChain.of(cycle, Clock(**meta["clock"]), histories, name, counts)
+        return MarkovChain(transition, None, histories, name, counts, Clock(**meta["clock"]))  # type: ignore[arg-type]
     return MarkovChain(transition, arrays["initial"], histories, name, counts)
 
 

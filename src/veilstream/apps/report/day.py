@@ -10,7 +10,6 @@ import numpy as np
 from veilstream.control.policy import Policy
 from veilstream.control.stationary import long_run
 from veilstream.model.clock import Clock
-from veilstream.model.cyclic import CyclicChain
 from veilstream.model.information import Array
 from veilstream.model.problem import Problem
 
@@ -29,7 +28,7 @@ class Day:
     def of(cls, problem: Problem, policy: Policy) -> Day | None:
         """Computed from the law at every step of a round; None where there is no clock."""
         chain, known = problem.chain, long_run(problem.chain, policy)
-        if not isinstance(chain, CyclicChain) or chain.clock.kind == "steps" or known is None:
+        if chain.clock.kind == "steps" or known is None:
             return None
         found = known.by_step(problem.distortion)
         sums, n = np.zeros((chain.phases, 2)), np.bincount(chain.around, minlength=chain.phases)[:, None]
@@ -41,7 +40,7 @@ class Day:
 def day_part(problem: Problem, policy: Policy, unit: str) -> str:
     """The section of the page; empty without a clock."""
     day, chain = Day.of(problem, policy), problem.chain
-    if day is None or not isinstance(chain, CyclicChain):
+    if day is None:
         return ""
     panels = [("distance", day.distance, f"mean error ({unit})" if unit else "mean error")]
     panels.append(("bits", day.bits, "bits per step"))
