@@ -8,7 +8,7 @@ import pytest
 from gatewaykit import core_of
 from veilcli import refused, veil
 from veilstream.artefact import is_guess, load
-from veilstream.control.capacity import CapacityMeter
+from veilstream.control.meter import CapacityMeter
 from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Reading
 from veilstream.solvers.warnings import GUESS

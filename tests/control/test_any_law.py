@@ -13,11 +13,11 @@ from veilstream.control.adaptive import Ladder
 from veilstream.control.feedback import MOVE_BITS, Feedback
 from veilstream.control.held_out import COPIES, HeldOut
 from veilstream.control.mechanism import Mechanism
-from veilstream.control.meter import capacity
 from veilstream.control.replay import Course
 from veilstream.control.universal_bound import density, worst_of, worst_rate
 from veilstream.model.histories import TrueStates
 from veilstream.model.information import mutual_information
+from veilstream.model.problem import capacity
 
 
 def a_policy(rng, window, Y=2, Z=2):

@@ -6,12 +6,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gatewaykit import problem_of, window_policy
-from veilstream.control.capacity import capacity_of, most_bits
 from veilstream.control.controller import schedule
 from veilstream.control.mechanism import Mechanism, release_many
-from veilstream.control.meter import capacity
-from veilstream.control.universal_bound import worst_rate
-from veilstream.model.problem import leakage
+from veilstream.control.meter import worst_case
+from veilstream.control.universal_bound import most_bits, worst_rate
+from veilstream.model.problem import capacity, leakage
 
 
 @given(st.integers(0, 10_000), st.integers(2, 7), st.integers(2, 7))
@@ -20,7 +19,7 @@ from veilstream.model.problem import leakage
 def test_it_is_above_the_leakage_of_every_law_and_near_the_best(seed, Z, Y):
     rng = np.random.default_rng(seed)
     a = rng.dirichlet(np.full(Y, 0.3), Z)
-    bits, law = capacity_of(a)
+    bits, law = worst_case(a)
     for b in rng.dirichlet(np.full(Z, 0.5), 50):
         assert leakage(b, a) <= bits + 1e-9
     assert capacity(a[None])[0][0] == pytest.approx(bits, abs=2e-3)
@@ -29,12 +28,12 @@ def test_it_is_above_the_leakage_of_every_law_and_near_the_best(seed, Z, Y):
 
 @pytest.mark.parametrize(("a", "bits"), [(np.eye(4), 2.0), (np.full((3, 5), 0.2), 0.0)])
 def test_the_truth_tells_all_and_noise_nothing(a, bits):
-    assert capacity_of(a)[0] == pytest.approx(bits, abs=1e-6)
+    assert worst_case(a)[0] == pytest.approx(bits, abs=1e-6)
 
 
 def test_a_binary_symmetric_channel_has_its_known_capacity():
     h = -(0.1 * np.log2(0.1) + 0.9 * np.log2(0.9))
-    assert capacity_of(np.array([[0.9, 0.1], [0.1, 0.9]]))[0] == pytest.approx(1 - h, abs=1e-6)
+    assert worst_case(np.array([[0.9, 0.1], [0.1, 0.9]]))[0] == pytest.approx(1 - h, abs=1e-6)
 
 
 def test_the_meter_adds_up_the_capacity_of_the_channels_really_used():
@@ -45,7 +44,7 @@ def test_the_meter_adds_up_the_capacity_of_the_channels_really_used():
     table = policy.table()
     for y, total in zip(found.y, found.leaked_bits, strict=True):
         memories = [int(policy.start()), *y[:-1].tolist()]
-        assert total == pytest.approx(sum(capacity_of(table[m])[0] for m in memories))
+        assert total == pytest.approx(sum(worst_case(table[m])[0] for m in memories))
 
 
 def test_it_charges_more_than_the_exact_meter_and_gaps_are_borne():
@@ -69,7 +68,7 @@ def test_the_most_over_all_memories_is_the_worst_case_without_potential():
     policy = window_policy(problem_of())
     most = most_bits(policy)
     assert most >= worst_rate(policy) - 1e-3
-    assert most == pytest.approx(max(capacity_of(a)[0] for a in policy.table()))
+    assert most == pytest.approx(max(worst_case(a)[0] for a in policy.table()))
     other = window_policy(problem_of(), seed=1, sharpness=3.0)
     shared = schedule((policy, other), (1, 3))
     assert most_bits(shared) == pytest.approx(max(most, most_bits(other)))
@@ -85,7 +84,7 @@ def test_a_schedule_is_charged_for_the_policy_that_runs():
 
 
 def test_what_is_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr("veilstream.control.capacity.KEPT", 64)
+    monkeypatch.setattr("veilstream.control.meter.KEPT", 64)
     problem = problem_of()
     mechanism = Mechanism(window_policy(problem), problem, meter="capacity")
     streams = mechanism.start(1)

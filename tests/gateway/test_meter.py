@@ -10,7 +10,7 @@ from gatewaykit import policies, problem_of, window_policy
 from oracles import recomputed
 from veilstream.control.controller import Controller
 from veilstream.control.mechanism import Mechanism, Releaser, release_many
-from veilstream.control.meter import Listener, Streams, Unmetered, capacity
+from veilstream.control.meter import Listener, Streams, Unmetered
 from veilstream.control.policy import restore
 from veilstream.control.stationary import rates
 from veilstream.errors import InputError
@@ -18,7 +18,7 @@ from veilstream.model.builtin import builtin_problem
 from veilstream.model.chain import MarkovChain
 from veilstream.model.distortion import hamming
 from veilstream.model.information import mutual_information
-from veilstream.model.problem import Average, Problem, output_law
+from veilstream.model.problem import Average, Problem, capacity, output_law
 from veilstream.solvers import solve
 
 TINY = Problem(MarkovChain([[0.8, 0.2], [0.3, 0.7]]), hamming(2), Average(weight=1.0))
@@ -125,10 +125,10 @@ def test_a_solved_policy_meters_itself_exactly():
 )
 def test_capacity_is_the_textbooks(channel, bits, prior):
     a = np.array([channel, [[0.9, 0.1], [0.1, 0.9]]])  # a batch: one must not disturb the other
-    found, b = capacity(a)
+    found, law = capacity(a)
     assert found.shape == (2,) and found[0] == pytest.approx(bits, abs=1e-5) and found[0] >= bits - 1e-12
-    assert b[0] == pytest.approx(prior, abs=2e-3) and b.sum(-1) == pytest.approx(1)
-    assert capacity(a, max_iterations=1)[0][0] >= bits - 1e-12  # from above, wherever it stops
+    assert law[0] == pytest.approx(prior @ a[0], abs=2e-3) and law.sum(-1) == pytest.approx(1)
+    assert capacity(a, rounds=1)[0][0] >= bits - 1e-12  # from above, wherever it stops
 
 
 def test_meters_that_charge_nothing_still_know_the_output_law_or_nothing():

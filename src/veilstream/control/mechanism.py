@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from veilstream.control.adaptive import Ladder
-from veilstream.control.capacity import CapacityMeter
 from veilstream.control.feedback import BOTTOM, DOWN, HALF, STAY, UP, WAYS, Excess
 from veilstream.control.meter import (
     ByParts,
+    CapacityMeter,
     Channels,
     ExactMeter,
     HistoryMeter,
@@ -35,6 +35,7 @@ from veilstream.control.meter import (
     Streams,
     TableMeter,
     Unmetered,
+    cumulative_rows,
 )
 from veilstream.control.policy import Policy
 from veilstream.control.uniforms import uniforms
@@ -71,12 +72,7 @@ class Mechanism:
         sighted: bool = False,
     ) -> None:
         """sighted: no true state will be BLIND, so that its row is all there is to draw from; for many streams."""
-        if problem is not None:
-            check_fits(policy, problem)
-        if ceiling is not None and not ceiling >= 0:
-            raise InputError(f"ceiling must be a number of bits >= 0, found {ceiling}")
-        if ceiling is not None and problem is None:
-            raise InputError("a ceiling needs the problem the policy was made for (problem=...)")
+        check_asked(policy, problem, ceiling)
         self.policy, self.ceiling = policy, ceiling
         self.table = policy.table()
         self.meter = _meter(policy, problem, meter, self.table) if isinstance(meter, str) else meter
@@ -87,18 +83,26 @@ class Mechanism:
         self.safe = None if problem is None or problem.forbidden is None else problem.open  # without looking
         self.drawn: Array | None = None
         self.channels: Channels | ByParts | None = None  # then nobody asks for a channel of every stream
-        if self.safe is None and self.table is not None and isinstance(self.meter, TableMeter):
-            self.drawn = cumulative_rows(self.table, self.meter.law)
-        elif sighted and self.safe is None and isinstance(self.meter, ExactMeter | Listener):
-            found = self.meter.channels
-            if isinstance(found, ByParts):
-                self.channels = found if possible else None
-            elif found is not None and self.positive:
-                self.channels, self.drawn = found, cumulative_rows(found.table, found.table[:, 0])
-        elif sighted and self.safe is None and policy.by_parts and type(self.meter) is Unmetered:
-            self.channels = ByParts(policy)
+        if self.safe is None:
+            self.drawn, self.channels = self._look_ups(sighted, possible)
         self.true_states = TrueStates.plain(policy.n_states) if chain is None else TrueStates.of(chain)
         self.open = np.ones(policy.n_outputs, bool) if problem is None else problem.allowed.all(0)
+
+    def _look_ups(self, sighted: bool, possible: bool) -> tuple[Array | None, Channels | ByParts | None]:
+        """Cumulative rows by memory, and columns of channels, where these do instead of a channel of every stream."""
+        if self.table is not None and isinstance(self.meter, TableMeter):
+            return cumulative_rows(self.table, self.meter.law), None
+        if not sighted:
+            return None, None
+        if isinstance(self.meter, ExactMeter | Listener):
+            found = self.meter.channels
+            if isinstance(found, ByParts):
+                return None, found if possible else None
+            if found is not None and self.positive:
+                return cumulative_rows(found.table, found.table[:, 0]), found
+        elif self.policy.by_parts and type(self.meter) is Unmetered:
+            return None, ByParts(self.policy)
+        return None, None
 
     def start(self, n: int, step: ArrayLike = 0) -> Streams:
         """n streams that begin at these public steps."""
@@ -227,23 +231,22 @@ def every_state_possible(chain: MarkovChain) -> bool:
     return bool((chain.rarest > 0).all() and (chain.initial > 0).all())
 
 
+def check_asked(policy: Policy, problem: Problem | None, ceiling: float | None) -> None:
+    """Raises InputError unless the policy is for the problem, and the ceiling can be kept."""
+    if problem is not None:
+        check_fits(policy, problem)
+    if ceiling is not None and not ceiling >= 0:
+        raise InputError(f"ceiling must be a number of bits >= 0, found {ceiling}")
+    if ceiling is not None and problem is None:
+        raise InputError("a ceiling needs the problem the policy was made for (problem=...)")
+
+
 def check_fits(policy: Policy, problem: Problem) -> None:
     if (policy.n_states, policy.n_outputs) != problem.distortion.shape:
         raise InputError(
             f"the policy is for {policy.n_states} states and {policy.n_outputs} releases, "
             f"the problem has {problem.n_states} and {problem.n_outputs}"
         )
-
-
-def cumulative_rows(table: Array, law: Array) -> Array:
-    """Cumulative a_s(.|z) with the output law as one more row, where z = BLIND finds it:  S x (|Z| + 1) x |Y|.
-
-    From the last possible symbol on they are infinite, so that no uniform below 1 falls off the end.
-    """
-    rows = np.where(law[:, None, :] > 0, table, 0)  # nothing the model calls impossible
-    rows = np.where(rows.any(-1, keepdims=True), rows, law[:, None, :])
-    sums = np.cumsum(np.concatenate([rows, law[:, None, :]], 1), -1)
-    return np.ascontiguousarray(np.where(sums >= sums[..., -1:], np.inf, sums / sums[..., -1:]))  # looked up by row
 
 
 def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | None) -> Meter:

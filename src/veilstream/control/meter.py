@@ -6,7 +6,7 @@
             look-up per step. Its mean is I(Z_t; Y_t | S_t), an upper bound on the rate; start-up bits are not in it,
             and after a gap it is no bound: for streams without gaps alone
 *capacity*  max over all priors of L(., a_s): an upper bound for every chain, used where the chain is not known, or only
-            guessed (`capacity`)
+            guessed
 *charge*    a ladder's: what holds in spite of what its moves reveal (`charge`)
 
 Three more that charge nothing drive the same loop for an audit: `Follower` keeps an adversary's belief, `Listener`
@@ -14,7 +14,8 @@ tells the output law as well, `Unmetered` keeps none.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -25,11 +26,13 @@ from veilstream.control.policy import Memory, Policy
 from veilstream.control.stationary import long_run
 from veilstream.model.chain import MarkovChain
 from veilstream.model.histories import TrueStates
-from veilstream.model.information import Array, Index, divergence, dot, entropy, rows_times
-from veilstream.model.problem import leakage, output_law, posterior, posterior_of
+from veilstream.model.information import Array, Index, dot, entropy, rows_times
+from veilstream.model.problem import capacity, leakage, output_law, posterior, posterior_of
 
 LEAST = 1e-300  # p log2 p is 0 there
 FEW = 8  # streams a memory below which they are not worth sorting
+CLOSE, LEAST_LAW = 1e-3, 1e-9  # of the capacity of one channel: bits above the best, and of every release in its law
+KEPT = 1 << 25  # numbers of laws that are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,23 +293,50 @@ class TableMeter(Unmetered):
     @classmethod
     def of_capacity(cls, table: Array) -> "TableMeter":
         """The same look-up, charged at each channel's capacity."""
-        bits, b = capacity(table)
-        return cls(bits, output_law(b, table))
+        return cls(*capacity(table))
 
     def read(self, s: Streams, a: Array | None) -> tuple[Array, Array]:
         return self.bits.take(s.memory), self.law.take(s.memory, 0)
 
 
-def capacity(a: Array, tolerance: float = 1e-6, max_iterations: int = 2000) -> tuple[Array, Array]:
-    """C(a) = max_b L(b, a) from above, and the prior found (Arimoto 1972).
+@dataclass(frozen=True, eq=False)
+class CapacityMeter(Unmetered):
+    """The most that a release can tell, whatever the data is: C of the channel of each memory, when it is first met.
 
-    b <- b 2^D(a_z||p) / sum,    C <= max_z D(a_z||p)
+    By `universal_bound` the sum along a stream bounds what its releases tell, for every law of the data, starts and
+    gaps included: for policies of which nobody can say that their chain is the person's.
     """
-    b = np.full(a.shape[:-1], 1 / a.shape[-2])
-    for _ in range(max_iterations):
-        D = divergence(a, output_law(b, a)[..., None, :])  # ... x |Z|
-        if (D.max(-1) - (b * D).sum(-1)).max() < tolerance:
-            break
-        b = b * np.exp2(D - D.max(-1, keepdims=True))
-        b /= b.sum(-1, keepdims=True)
-    return D.max(-1), b
+
+    policy: Policy
+    known: "OrderedDict[int, tuple[Array, Array]]" = field(default_factory=OrderedDict, repr=False)
+
+    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array]:
+        assert a is not None
+        if s.memory.ndim == 1 and s.memory.dtype.kind in "iu":
+            found = [self._at(int(m), channel) for m, channel in zip(s.memory, a, strict=True)]
+        else:
+            found = [worst_case(channel) for channel in a]
+        return np.array([bits for bits, _ in found]), np.stack([law for _, law in found])
+
+    def _at(self, memory: int, a: Array) -> tuple[Array, Array]:
+        if memory not in self.known:
+            self.known[memory] = worst_case(a)
+            while len(self.known) * self.policy.n_outputs > KEPT:
+                self.known.popitem(last=False)
+        return self.known[memory]
+
+
+def worst_case(a: Array) -> tuple[Array, Array]:
+    """C(a) of one channel, with a little of every release in its law so that nothing is called impossible."""
+    return capacity(a, CLOSE, least=LEAST_LAW)
+
+
+def cumulative_rows(table: Array, law: Array) -> Array:
+    """Cumulative a_s(.|z) with the output law as one more row, where z = BLIND finds it:  S x (|Z| + 1) x |Y|.
+
+    From the last possible symbol on they are infinite, so that no uniform below 1 falls off the end.
+    """
+    rows = np.where(law[:, None, :] > 0, table, 0)  # nothing the model calls impossible
+    rows = np.where(rows.any(-1, keepdims=True), rows, law[:, None, :])
+    sums = np.cumsum(np.concatenate([rows, law[:, None, :]], 1), -1)
+    return np.ascontiguousarray(np.where(sums >= sums[..., -1:], np.inf, sums / sums[..., -1:]))  # looked up by row

@@ -292,3 +292,24 @@ class Course:
             return found
         shares = tuple((rungs / rungs.sum()).tolist())
         return replace(found, charged=charged / self.steps, rungs=shares, moves=moves / copies)
+
+
+@dataclass(frozen=True, eq=False)
+class Total:
+    """What the releases of recorded streams are to add up to.
+
+    levels: what each release adds. errors: the streams, with release - reading where distances stand.
+    """
+
+    levels: Array  # |Y|
+    errors: Course
+    mean: float  # of the readings
+
+    def off(self, policy: Policy) -> float:
+        """Mean release over mean reading, less 1: exact where the policy's memories are numbers."""
+        return self.errors.felt(policy) / self.mean
+
+    def spread(self, policy: Policy) -> float:
+        """Standard deviation of the total of one release of the streams, relative; by draws."""
+        drawn = self.errors.run(policy, Unmetered())
+        return float(drawn.felt_se * np.sqrt(drawn.copies) / abs(self.mean))

@@ -29,15 +29,16 @@ from veilstream.control.adaptive import Ladder
 from veilstream.control.controller import Controller, controller_of
 from veilstream.control.feedback import MOVE_BITS
 from veilstream.control.mechanism import View
-from veilstream.control.meter import capacity
+from veilstream.control.meter import worst_case
 from veilstream.control.policy import Policy
 from veilstream.model.information import Array, Index, divergence, dot
-from veilstream.model.problem import output_law
+from veilstream.model.problem import capacity, output_law
 
 MOST_ENTRIES = 4_000_000  # of a table whose worst case is looked for
 ROUNDS, LEAST_ROUNDS, WORK = 300, 15, 40_000_000  # fewer rounds for larger tables: each of them gives a bound
 ENOUGH = 1e-4  # relative: the bound falls by less than this in TEN rounds
 TEN, ROUGH = 10, 1e-3
+MOST_CHANNELS = 1 << 27  # entries of channels that are looked at one by one
 
 
 def density(view: View, z: Index, y: Index) -> Array:
@@ -83,6 +84,17 @@ def largest_capacity(parts: Sequence[Controller]) -> float | None:
         if capacity(a, ROUGH, LEAST_ROUNDS)[0].max() > most:
             most = max(most, float(capacity(a, ROUGH, ROUNDS)[0].max()))
     return most
+
+
+def most_bits(policy: Policy) -> float:
+    """Bits per step that no data whatever can exceed: over all memories where they are few enough to look at."""
+    policy, Y = policy.resting, policy.n_outputs
+    if isinstance(policy, Controller) and policy.places > 1:
+        return max(most_bits(policy.at_phase(phase)) for phase in range(policy.phases))
+    n = policy.n_memories
+    if n is None or n * policy.n_states * Y > MOST_CHANNELS:
+        return float(np.log2(Y))
+    return min(max(float(worst_case(policy.channel(np.array([m]))[0])[0]) for m in range(n)), float(np.log2(Y)))
 
 
 def worst_of(a: Array, to: Index) -> tuple[float, Array]:

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from veilstream.control.replay import Course
-from veilstream.control.total import Total
+from veilstream.control.replay import Course, Total
 from veilstream.data.cost import MEASURES, TABLE, Cost, Signed, read_table
 from veilstream.data.points import points_of
 from veilstream.data.record import Record

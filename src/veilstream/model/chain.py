@@ -25,15 +25,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilstream.errors import InputError
 from veilstream.model.clock import Clock
+from veilstream.model.counts import check_histories, fitted
 from veilstream.model.information import Array, Index, entropy, normalised, rows_times
 from veilstream.model.powers import Powers, stationary_law
+from veilstream.model.structure import absorption, checked_stochastic, closed_classes, period
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 SMOOTHING = 1e-3  # pseudo-counts per transition; keeps every entry positive, hardly moves the entropy rate
-ROW_TOLERANCE = 1e-6
-ROUNDING = 1e-12  # rows this close to 1 stay as they are: what was saved is what is loaded
 LARGE, SPARSE = 256, 0.05  # states from which, and share of non-zeros below which, a chain is treated as sparse
 ALWAYS = Clock("steps", 1)  # of a chain that does not look at the time
 BLOCK = 1 << 17  # steps of a gap that are looked at together
@@ -88,7 +88,7 @@ class MarkovChain:
         if self.histories is not None and len(self.histories) != len(P):
             raise InputError(f"{len(self.histories)} histories given for {len(P)} states")
         if self.histories is not None:
-            _check_histories(self.histories)
+            check_histories(self.histories)
 
     def __len__(self) -> int:
         return len(self.transition)
@@ -123,56 +123,19 @@ class MarkovChain:
     # --- structure -----------------------------------------------------------------------------------
 
     @cached_property
-    def _classes(self) -> tuple[int, NDArray[np.int64]]:
-        if (self.transition > 0).all():
-            return 1, np.zeros(len(self), dtype=np.int64)
-        from scipy.sparse import csr_array  # here: it costs more to import than all the rest
-        from scipy.sparse.csgraph import connected_components
-
-        n, label = connected_components(csr_array(self.transition > 0), connection="strong")
-        return int(n), label
-
-    @cached_property
-    def closed_classes(self) -> list[NDArray[np.int64]]:
+    def closed_classes(self) -> list[Index]:
         """The communicating classes that are never left: one for every law the chain can settle in."""
-        n, label = self._classes
-        i, j = np.nonzero(self.transition)
-        left = np.isin(np.arange(n), label[i][label[i] != label[j]])
-        return [np.flatnonzero(label == k) for k in np.flatnonzero(~left)]
+        return closed_classes(self.transition)
 
     @cached_property
     def absorption(self) -> Array:
         """A(z, k) = P(the chain ends in closed class k | it starts in z),  |Z| x classes."""
-        P, closed = self.transition, self.closed_classes
-        A = np.zeros((len(self), len(closed)))
-        for k, states in enumerate(closed):
-            A[states, k] = 1
-        transient = np.flatnonzero(A.sum(1) == 0)
-        if transient.size:
-            rest = np.setdiff1d(np.arange(len(self)), transient)
-            A[transient] = np.linalg.solve(
-                np.eye(transient.size) - P[np.ix_(transient, transient)], P[np.ix_(transient, rest)] @ A[rest]
-            )
-        return A
+        return absorption(self.transition, self.closed_classes)
 
     @cached_property
     def period(self) -> int:
         """The greatest period among the closed classes (1: aperiodic)."""
-        period = 1
-        for states in self.closed_classes:
-            if self.transition[states, states].any():  # a state that can stay
-                continue
-            from scipy.sparse import csr_array
-            from scipy.sparse.csgraph import breadth_first_order
-
-            edges = csr_array(self.transition[np.ix_(states, states)] > 0)
-            order, parent = breadth_first_order(edges, 0)
-            level = np.zeros(len(states), dtype=int)
-            for i in order[1:]:
-                level[i] = level[parent[i]] + 1
-            i, j = edges.nonzero()
-            period = max(period, int(np.gcd.reduce(level[i] + 1 - level[j])))
-        return period
+        return period(self.transition, self.closed_classes)
 
     @cached_property
     def stationary(self) -> Array:
@@ -351,7 +314,7 @@ class MarkovChain:
 
     def _product(self, phases: Index) -> Array:
         """P of the first phase, times that of the second, ...: rows stay laws."""
-        P = self.cycle[phases[0]]
+        P: Array = normalised(self.cycle[phases[0]])
         for phase in phases[1:]:
             P = normalised(P @ self.cycle[phase])
         return P
@@ -402,30 +365,7 @@ class MarkovChain:
         For order m a state is a context c: every single symbol, and each longer history that was seen. After x'
         the new context is the longest known beginning of (x', c): a history never seen falls back by itself.
         """
-        data, n = checked_sequences(sequences, n_states)
-        if order < 1:
-            raise InputError(f"order must be at least 1, found {order}")
-        pseudo = np.asarray(smoothing, dtype=float)
-        if pseudo.shape not in ((), (n, n)) or not (pseudo >= 0).all() or not np.isfinite(pseudo).all():
-            raise InputError(f"`smoothing` must be a number >= 0, or {n} x {n} of them, found {smoothing}")
-        seen = context_counts(data, n, order)
-        contexts = sorted({c for c, _ in seen} | {(x,) for x in range(n)}, key=lambda c: (len(c), c))
-        index = {c: i for i, c in enumerate(contexts)}
-        follow = np.zeros((len(contexts), n))
-        for (c, x), count in seen.items():
-            follow[index[c], x] = count
-        P, counts = np.zeros((2, len(contexts), len(contexts)))
-        smoothed = follow + np.broadcast_to(pseudo, (n, n))[[c[0] for c in contexts]]
-        if not smoothed.sum(1).all():
-            raise InputError("a state is never left in the data: use smoothing > 0")
-        smoothed /= smoothed.sum(1, keepdims=True)
-        for c, i in index.items():
-            for x in range(n):
-                new = (x, *c)[:order]
-                while new not in index:
-                    new = new[:-1]
-                P[i, index[new]] += smoothed[i, x]
-                counts[i, index[new]] += follow[i, x]
+        P, counts, contexts = fitted(sequences, n_states, order, smoothing)
         return cls(P, histories=tuple(contexts) if order > 1 else None, name=name, counts=counts)
 
     def sample(
@@ -443,66 +383,6 @@ class MarkovChain:
             z[:, t] = draw(law, rng.random(streams))
             law = self.cycle[self.phase(step + t), z[:, t]]
         return z
-
-
-def checked_sequences(
-    sequences: Iterable[Sequence[int] | NDArray[np.integer]], n_states: int | None
-) -> tuple[list[NDArray[np.int64]], int]:
-    """The non-empty sequences, and the number of symbols: those found, unless it is given."""
-    data = [s for s in (np.asarray(s, dtype=int).ravel() for s in sequences) if s.size]
-    if not data:
-        raise InputError("no data: fit needs at least one non-empty sequence")
-    low, high = min(s.min() for s in data), max(s.max() for s in data)
-    n = int(high) + 1 if n_states is None else n_states
-    if low < 0 or high >= n:
-        raise InputError(f"symbols must lie in 0..{n - 1}, found {low if low < 0 else high}")
-    return data, n
-
-
-def _check_histories(histories: Sequence[tuple[int, ...]]) -> None:
-    """Every symbol that occurs must begin some history: whatever is read next, there is a state for it."""
-    if len(set(histories)) != len(histories) or not all(h and min(h) >= 0 for h in histories):
-        raise InputError("histories must be different, of one symbol or more, and symbols are counted from 0")
-    newest = {h[0] for h in histories}
-    missing = set(range(max(map(max, histories)) + 1)) - newest
-    if missing:
-        raise InputError(f"no history begins with the symbol {min(missing)}; every symbol needs one")
-
-
-def context_counts(data: Sequence[NDArray[np.int64]], n: int, order: int) -> dict[tuple[tuple[int, ...], int], int]:
-    """N(c, x'): how often x' followed the history c, newest symbol first, for histories of 1 to `order` symbols."""
-    flat = np.concatenate(data)
-    place = np.concatenate([np.arange(len(s)) for s in data])  # symbols before each one in its sequence
-    code = np.zeros(len(flat), dtype=np.int64)  # of the m symbols before each one, renumbered to stay small
-    found: dict[tuple[tuple[int, ...], int], int] = {}
-    for m in range(1, order + 1):
-        at = np.flatnonzero(place >= m)
-        code[at] = np.unique(code[at] * n + flat[at - m], return_inverse=True)[1]
-        _, first, counts = np.unique(code[at] * n + flat[at], return_index=True, return_counts=True)
-        for t, count in zip(at[first].tolist(), counts.tolist(), strict=True):
-            found[tuple(flat[t - m : t][::-1].tolist()), int(flat[t])] = count
-    return found
-
-
-def checked_stochastic(values: ArrayLike, what: str) -> Array:
-    """`values` as probabilities whose last axis sums to 1, or a line saying which row does not."""
-    try:
-        p = np.array(values, dtype=float)
-    except (TypeError, ValueError):
-        raise InputError(f"{what} must be an array of numbers with rows of equal length") from None
-    if p.size == 0:
-        raise InputError(f"{what} is empty: a chain needs at least one state")
-    if np.isnan(p).any() or np.isinf(p).any():
-        raise InputError(f"{what} has an entry that is not a finite number")
-    if (p < 0).any():
-        raise InputError(f"{what} has a negative entry ({p.min():g}); probabilities are >= 0")
-    sums = np.atleast_1d(p.sum(-1))
-    worst = int(np.abs(sums - 1).argmax()) if p.ndim <= 2 else 0
-    if abs(sums.ravel()[worst] - 1) > ROW_TOLERANCE:
-        row = f"row {worst} " if p.ndim == 2 else ""
-        raise InputError(f"{what} {row}sums to {sums.ravel()[worst]:g}; it must sum to 1")
-    total = p.sum(-1, keepdims=True)
-    return np.where(np.abs(total - 1) <= ROUNDING, p, p / total)
 
 
 def draw(law: Array, u: Array) -> NDArray[np.int64]:

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilstream.errors import ImpossibleObservation, Infeasible, InputError
 from veilstream.model.chain import MarkovChain
-from veilstream.model.information import Array, dot, xlog2
+from veilstream.model.information import Array, dot, entropy, xlog2
 
 # --- the Bayes step --------------------------------------------------------------------------------------
 
@@ -96,6 +96,28 @@ def blahut_arimoto(
     r = r.reshape(*b.shape[:-1], -1)
     a = r[..., None, :] * K
     return a / a.sum(-1, keepdims=True), r
+
+
+def capacity(a: Array, tolerance: float = 1e-6, rounds: int = 2000, least: float = 0.0) -> tuple[Array, Array]:
+    """C(a) = max over all laws b of the true state of L(b, a), from above, and the output law q that shows it.
+
+        C <= max_z D(a_z||q)  for any q;        b <- b 2^D(a_z||p) / sum        (Arimoto 1972)
+
+    Whatever the steps have come to is a bound, and the least is kept. least: of every release, in q.
+    """
+    own, n_y = -entropy(a), a.shape[-1]
+    b, bits, law = np.full(a.shape[:-1], 1 / a.shape[-2]), np.full(a.shape[:-2], np.inf), np.zeros(a[..., 0, :].shape)
+    for _ in range(rounds):
+        p = (1 - least) * output_law(b, a) + least / n_y
+        D = own - xlog2(a, p[..., None, :]).sum(-1)  # ... x |Z|
+        top = D.max(-1)
+        better = top < bits
+        bits, law = np.where(better, top, bits), np.where(better[..., None], p, law)
+        if (top - dot(b, D)).max() < tolerance:
+            break
+        b = b * np.exp2(D - top[..., None])
+        b /= b.sum(-1, keepdims=True)
+    return np.maximum(bits, 0), law / law.sum(-1, keepdims=True)
 
 
 # --- constraints -----------------------------------------------------------------------------------------

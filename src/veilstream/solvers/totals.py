@@ -15,8 +15,7 @@ import numpy as np
 
 from veilstream.control.controller import Controller, schedule
 from veilstream.control.held_out import HeldOut
-from veilstream.control.replay import Course
-from veilstream.control.total import Total
+from veilstream.control.replay import Course, Total
 from veilstream.errors import InputError
 from veilstream.model.information import Array
 from veilstream.model.problem import Average, Both, Instantaneous, Problem

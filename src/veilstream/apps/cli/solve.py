@@ -104,8 +104,8 @@ def solve(
     from veilstream.apps.cli.headline import Guess
     from veilstream.apps.verbs.report import check_writable
     from veilstream.artefact import is_guess
-    from veilstream.control.capacity import most_bits
     from veilstream.control.held_out import FIGURES
+    from veilstream.control.universal_bound import most_bits
     from veilstream.data.limits import quantile_of
     from veilstream.solvers import Level
     from veilstream.solvers.api import solve as run
