@@ -159,7 +159,8 @@ def test_a_digest_changes_with_everything_it_depends_on(tmp_path):
     users, _ = read_users([meter_table(tmp_path / "m.csv", {"a": 60, "b": 60})])
     tasks, _, _ = tasks_of(users, QUICK)
     digests = {t.digest for t in tasks}
-    moved = replace(tasks[0], columns={**tasks[0].columns, "value": tasks[0].columns["value"] + 1e-9})
+    own = tasks[0].readings
+    moved = replace(tasks[0], readings=own.with_frame(own.frame.with_columns(own.frame["value"] + 1e-9)))
     digests |= {moved.digest, replace(tasks[0], prior=tasks[0].prior * 1.001).digest}
     digests |= {t.digest for t in tasks_of(users, replace(QUICK, seed=1))[0]}
     digests |= {t.digest for t in tasks_of(users, replace(QUICK, pool=False))[0]}
