@@ -20,7 +20,7 @@ from veilstream.apps.fleet.charts import (
     trade_offs,
 )
 from veilstream.apps.report.content import number
-from veilstream.apps.report.page import asset, pairs, source_hash
+from veilstream.apps.report.page import asset, pairs, security_policy
 from veilstream.apps.report.words import LEVELS
 from veilstream.control.feedback import PERIODS
 from veilstream.control.limit_check import TOLERANCE, Verdict
@@ -38,17 +38,13 @@ def page(told: dict[str, Any]) -> str:
     """The page from the content of fleet.json."""
     style, script = asset("page.css") + asset("fleet.css"), asset("fleet.js")
     rows = sorted(told["rows"], key=lambda r: -r["leakage_share"])
-    csp = (
-        f"default-src 'none'; style-src '{source_hash(style)}'; script-src '{source_hash(script)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
     sections = [_failed(told)]
     if rows:
         sections += [f'<div class="pair">{_curves(rows)}{_against(rows)}</div>', _strips(rows), _table(rows)]
     sections += [_about(told)]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{csp}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{security_policy(style, script)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'
