@@ -24,6 +24,7 @@ from veilstream.apps.report.page import asset, pairs, security_policy
 from veilstream.apps.report.words import LEVELS
 from veilstream.control.feedback import PERIODS
 from veilstream.control.limit_check import TOLERANCE, Verdict
+from veilstream.model.interval import Interval
 from veilstream.solvers.solution import Level
 from veilstream.units import counted, noun
 
@@ -190,7 +191,7 @@ def _figure(name: str, show: Callable[[float], str]) -> Callable[[dict[str, Any]
     """A number of the summary; empty where it is not known."""
 
     def cell(row: dict[str, Any]) -> Cell:
-        value = row[name]
+        value = row.get(name)
         return ("", None) if value is None else (show(value), value)
 
     return cell
@@ -203,13 +204,25 @@ def _limit(row: dict[str, Any]) -> Cell:
     return said, None if verdict is None else list(Verdict).index(Verdict(verdict))
 
 
-def _later(row: dict[str, Any], name: str, show: Callable[[float], str], unit: str = "") -> Cell:
-    """A figure of a user on her held-out data, with its interval; *model only* where there is too little."""
+def _later_error(row: dict[str, Any]) -> Cell:
+    """On her held-out data, with its interval; *model only* where there is too little of it."""
+    seen = _later(row, "raw_distortion")
+    if seen is None:
+        return str(Level.MODEL_ONLY), None
+    return f"{seen.value:.3g} [{seen.low:.3g}, {seen.high:.3g}] {row['unit']}", seen.value
+
+
+def _later_bits(row: dict[str, Any]) -> Cell:
+    seen = _later(row, "leakage")
+    return (
+        ("", None) if seen is None else (f"{number(seen.value)} [{number(seen.low)}, {number(seen.high)}]", seen.value)
+    )
+
+
+def _later(row: dict[str, Any], name: str) -> Interval | None:
+    """A figure of a user on her held-out data; None where that says too little about her."""
     held = row.get("held_out")
-    if not held or held["level"] == Level.MODEL_ONLY:
-        return (str(Level.MODEL_ONLY) if unit else ""), None
-    seen = held[name]
-    return f"{show(seen['value'])} [{show(seen['low'])}, {show(seen['high'])}] {unit}".strip(), seen["value"]
+    return None if not held or held["level"] == Level.MODEL_ONLY else Interval.read(held[name])
 
 
 def _clock(row: dict[str, Any]) -> Cell:
@@ -262,13 +275,13 @@ COLUMNS = (
     ),
     Column(
         "later: error",
-        lambda r: _later(r, "raw_distortion", lambda v: f"{v:.3g}", r["unit"] or " "),
+        _later_error,
         "on her own latest traces or weeks, which nothing was fitted to (95 % "
         "interval); bits are an upper bound whatever the law of that data, <em>at most</em> what no data can exceed "
         "(proved).",
     ),
-    Column("later: bits", lambda r: _later(r, "leakage", number)),
-    Column("at most", lambda r: _figure("worst_leakage", number)({"worst_leakage": None, **r})),
+    Column("later: bits", _later_bits),
+    Column("at most", _figure("worst_leakage", number)),
     Column(
         "error",
         lambda r: ("", None) if r["raw_distortion"] is None else (felt(r), r["raw_distortion"]),
