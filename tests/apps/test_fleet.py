@@ -159,7 +159,8 @@ def test_a_digest_changes_with_everything_it_depends_on(tmp_path):
     users, _ = read_users([meter_table(tmp_path / "m.csv", {"a": 60, "b": 60})])
     tasks, _, _ = tasks_of(users, QUICK)
     digests = {t.digest for t in tasks}
-    moved = replace(tasks[0], columns={**tasks[0].columns, "value": tasks[0].columns["value"] + 1e-9})
+    own = tasks[0].readings
+    moved = replace(tasks[0], readings=own.with_frame(own.frame.with_columns(own.frame["value"] + 1e-9)))
     digests |= {moved.digest, replace(tasks[0], prior=tasks[0].prior * 1.001).digest}
     digests |= {t.digest for t in tasks_of(users, replace(QUICK, seed=1))[0]}
     digests |= {t.digest for t in tasks_of(users, replace(QUICK, pool=False))[0]}
@@ -312,6 +313,11 @@ def test_what_was_held_out_of_a_user_shapes_neither_her_states_nor_the_pool(tmp_
 
 def test_a_ladder_is_told_with_its_limit_and_its_promise():
     climbed = {"rungs": [0, 0.5, 0.5], "moves": 7.2, "limit": 0.1, "overshoot": 52.0, "every": 10, "promised": True}
-    assert _moves(climbed, "kWh")[0] == "7 on rungs 1 to 2; limit 0.1 kWh, at most 0.2 kWh over 52 periods"
-    assert _moves({**climbed, "promised": False}, "kWh")[0].endswith("limit 0.1 kWh, not promised")
-    assert _moves(None, "kWh") == ("", None)
+    assert (
+        _moves({"feedback": climbed, "unit": "kWh"})[0]
+        == "7 on rungs 1 to 2; limit 0.1 kWh, at most 0.2 kWh over 52 periods"
+    )
+    assert _moves({"feedback": {**climbed, "promised": False}, "unit": "kWh"})[0].endswith(
+        "limit 0.1 kWh, not promised"
+    )
+    assert _moves({"unit": "kWh"}) == ("", None)

@@ -59,7 +59,7 @@ def test_the_numbers_are_the_solvers(town):
     assert all(s.low <= s.point.leakage + 1e-9 for s in content.spots)
     d = [s.point.distortion for s in content.spots]
     assert d == sorted(d) and len(d) >= 4
-    ours, *others = content.baselines
+    ours, *others = content.own.rivals
     assert ours.label == "this policy"
     for b in others:
         if b.leakage is not None:
@@ -139,7 +139,7 @@ def test_values_limits_at_every_step_and_builtin_chains(folder):
     content = report_pages.home()
     drawn = payload(content)
     assert drawn["places"] is None and drawn["unit"] == "kWh"
-    assert any("does not keep the limit" in b.note for b in content.baselines)
+    assert any("does not keep the limit" in b.note for b in content.own.rivals)
     assert "kWh" in render(content)
     problem = builtin_problem("binary", Instantaneous(1))
     save(folder / "flip.veil", Controller.of_table(np.full((2, 2), 0.5)), problem=problem)

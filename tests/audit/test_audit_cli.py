@@ -250,8 +250,8 @@ def test_a_chain_with_too_many_histories_is_followed_on_fewer_copies_or_not_at_a
     for order in (1, 2, 3):
         states = len(vs.MarkovChain.fit(paths, 6, order))
         assert states <= settings.histories(paths, order) <= 1.1 * states
-    what = settings.Subject(vs.builtin_problem("grid2x3-toy", vs.Average(weight=2.0)), None, (), tuple(paths))
-    data = release(vs.solve(what.problem).policy, paths, copies=8)
+    what = settings.Subject(vs.solve(vs.builtin_problem("grid2x3-toy", vs.Average(weight=2.0))).artefact, tuple(paths))
+    data = release(what.artefact.policy, paths, copies=8)
     monkeypatch.setattr(settings, "WORK", 3.0 * 900 * settings.histories(paths, 2) ** 2)
     copies = settings.followed(what, data, "traces", settings.Options())
     assert copies == {1: 8, 2: 3, 3: 0}

@@ -63,10 +63,9 @@ def test_an_audit_stands_and_a_wrong_hour_costs_the_adversary(solved):
     start = 365 * 24 * 40
     z = chain.sample(120, 30, 3, first=start)
     found = audit(
-        solved.problem,
-        policy,
+        solved.artefact,
         list(z),
-        first=[start] * 30,
+        [start] * 30,
         claimed=solved.leakage,
         options=Options(learn=False, orders=(), streams=60, steps=120, copies=4, lookbacks=(2,)),
     )

@@ -7,10 +7,9 @@ import veilstream as vs
 from veilstream.audit.bayes import infer
 from veilstream.audit.learned import against_best, chain_adversary, gap_between, gap_to, split
 from veilstream.audit.learned import lstm as learn
-from veilstream.audit.lookback import least_cross_entropy, window_law
+from veilstream.audit.lookback import examples, least_cross_entropy, window_law
 from veilstream.audit.measures import NATS, per_trace, surprise
 from veilstream.audit.traces import release, sampled
-from veilstream.audit.windows import examples
 from veilstream.control.controller import Controller
 
 jax = pytest.importorskip("jax")

@@ -117,9 +117,9 @@ def test_a_numbered_memory_is_all_that_exact_figures_need(whole):
 
 @pytest.mark.slow
 def test_it_is_audited_and_reported(whole):
-    source, problem, solution, loaded = whole
+    source, _, solution, loaded = whole
     quick = Options(streams=20, steps=40, copies=2).quick()
-    found = audit(problem, loaded.policy, [source.path[:200]], claimed=solution.leakage, options=quick)
+    found = audit(loaded, [source.path[:200]], claimed=solution.leakage, options=quick)
     assert found.policy.settings[0].leakage.value == pytest.approx(solution.leakage, rel=0.5)
     content = collect(loaded, [source.path[:100]], ReportOptions(seconds=0, points=3))
     assert "<html" in render(content)

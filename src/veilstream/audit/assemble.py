@@ -105,16 +105,11 @@ def audit_artefact(
     later = later or later_data(artefact)
     claim = claim_of(artefact.provenance, problem, policy)
     found = audit(
-        problem,
-        policy,
+        artefact,
         sequences,
-        first=first,
+        first,
         name=name or method_of(artefact),
         claimed=None if claim is None else claim.leakage,
-        distances=None if states is None else states.distances(),
-        names=() if states is None else states.names,
-        unit="" if states is None else states.unit,
-        cost_unit=artefact.unit,
         against=against,
         options=options,
         progress=progress,

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.audit.bayes import infer
-from veilstream.audit.lookback import least_cross_entropy
-from veilstream.audit.measures import NATS, per_trace, surprise
+from veilstream.audit.lookback import examples, least_cross_entropy
+from veilstream.audit.measures import NATS, surprise
 from veilstream.audit.traces import Ints, Traces
-from veilstream.audit.windows import examples
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
@@ -61,6 +60,33 @@ class Learned:
             "excess_nats": None if self.excess is None else self.excess.scaled(NATS).to_json(),
             "model_gap_nats": None if self.gap is None else self.gap.scaled(NATS).to_json(),
         }
+
+
+@dataclass(eq=False)
+class Scores:
+    """How a learner did on what each of its seeds held out."""
+
+    loss: Array  # per trace, bits summed
+    count: Array  # per trace, steps
+    right: float = 0.0  # steps at which the first guess was the truth
+    per_seed: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, traces: Traces) -> "Scores":
+        return cls(*np.zeros((2, traces.n_traces)))
+
+    def add(self, law: Array, x: Ints, trace: Ints) -> None:
+        """The steps that one seed held out: P(x | what is seen), steps x symbols, the truth, and whose step it is."""
+        bits = surprise(law, x)
+        self.loss += np.bincount(trace, bits, len(self.loss))
+        self.count += np.bincount(trace, minlength=len(self.count))
+        self.right += float((law.argmax(1) == x).sum())
+        self.per_seed.append(float(bits.mean()))
+
+    def learned(self, name: str, lookback: int | None = None) -> Learned:
+        top1, seeds = float(self.right / self.count.sum()), tuple(self.per_seed)
+        found = ratio_interval(self.loss, self.count)
+        return Learned(name, lookback, found, seeds, top1, loss=self.loss, count=self.count)
 
 
 def split(n_traces: int, seeds: int, seed: int = 0) -> list[tuple[Ints, Ints, Ints]]:
@@ -127,8 +153,7 @@ def lstm(
 
     data = examples(traces, x, seen, lookback, start, current)
     _, unit = np.unique(data.trace if hold_out == "trace" else data.step, return_inverse=True)
-    loss, count = np.zeros((2, traces.n_traces))
-    right, per_seed, stopped = 0.0, list[float](), 0
+    found, stopped = Scores.of(traces), 0
     n, everything = int(unit.max()) + 1, np.arange(unit.max() + 1)
     parts = [(everything,) * 3] * seeds if hold_out == "none" else split(n, seeds, seed)
     for s, (learn, stop, score) in enumerate(parts):
@@ -138,22 +163,8 @@ def lstm(
         stopped += net_s.stopped
         test = data.only(np.isin(unit, score))
         distinct, row = np.unique(test.windows, axis=0, return_inverse=True)
-        law = net_s.predict(distinct)[row.ravel()]
-        bits = surprise(law, test.x)
-        loss += np.bincount(test.trace, bits, traces.n_traces)
-        count += np.bincount(test.trace, minlength=traces.n_traces)
-        right += float((law.argmax(1) == test.x).sum())
-        per_seed.append(float(bits.mean()))
-    return Learned(
-        name,
-        lookback,
-        ratio_interval(loss, count),
-        tuple(per_seed),
-        float(right / count.sum()),
-        stopped=stopped,
-        loss=loss,
-        count=count,
-    )
+        found.add(net_s.predict(distinct)[row.ravel()], test.x, test.trace)
+    return replace(found.learned(name, lookback), stopped=stopped)
 
 
 def _part(progress: Callable[[float], None] | None, i: int, n: int) -> Callable[[float], None] | None:
@@ -172,33 +183,18 @@ def chain_adversary(
     progress: Callable[[float], None] | None = None,
 ) -> Learned:
     """The exact predictor whose chain, of this order, was fitted to the training traces alone (no early stopping)."""
-    x = chain.symbols[traces.z]
-    loss, count = np.zeros((2, traces.n_traces))
-    right, per_seed = 0.0, list[float]()
+    x, found = chain.symbols[traces.z], Scores.of(traces)
     usable = np.unique(traces.origin[mask.any(1)])
     for s, (learn, stop, score) in enumerate(split(len(usable), seeds, seed)):
         if progress:
             progress(s / seeds)
         known = [sequences[i] for i in usable[np.concatenate([learn, stop])]]
         own = MarkovChain.fit(known, chain.n_symbols, order)
-        test = traces.only(usable[score])
         rows = np.isin(traces.origin, usable[score])
-        belief = infer(own, policy, test, view_of(own, chain), whole=False).predictor
-        bits = surprise(belief, x[rows])
-        sums, counts = per_trace(bits, test, mask[rows])
-        loss[: len(sums)] += sums
-        count[: len(counts)] += counts
-        right += float((belief.argmax(-1) == x[rows])[mask[rows]].sum())
-        per_seed.append(float(bits[mask[rows]].mean()))
-    return Learned(
-        f"chain of order {order}",
-        None,
-        ratio_interval(loss, count),
-        tuple(per_seed),
-        float(right / count.sum()),
-        loss=loss,
-        count=count,
-    )
+        belief = infer(own, policy, traces.only(usable[score]), view_of(own, chain), whole=False).predictor
+        scored = mask[rows]
+        found.add(belief[scored], x[rows][scored], np.repeat(traces.origin[rows], scored.sum(1)))
+    return found.learned(f"chain of order {order}")
 
 
 def view_of(own: MarkovChain, policy_chain: MarkovChain) -> Ints:

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from veilstream.audit.lookback import Windows
 from veilstream.audit.traces import Ints
-from veilstream.audit.windows import Windows
 from veilstream.model.information import Array, normalised
 
 Params = dict[str, jax.Array]

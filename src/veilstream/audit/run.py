@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.audit.settings import Options, Progress, Setting, Subject, examine, subject
+from veilstream.artefact import Artefact
+from veilstream.audit.settings import Options, Progress, Setting, Subject, examine
 from veilstream.audit.traces import Ints, release, sampled
 from veilstream.control.mechanism import check_fits
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
 from veilstream.model.histories import TrueStates
-from veilstream.model.information import Array
-from veilstream.model.problem import Average, Problem
+from veilstream.model.problem import Average
 from veilstream.solvers import solve
 from veilstream.solvers.solution import mean_distortion
 
@@ -77,17 +77,12 @@ class Audit:
 
 
 def audit(
-    problem: Problem,
-    policy: Policy,
+    artefact: Artefact,
     recorded: Sequence[Ints] | None = None,
-    *,
     first: Sequence[int] | Ints | None = None,
+    *,
     name: str = "policy",
     claimed: float | None = None,
-    distances: Array | None = None,
-    names: Sequence[str] = (),
-    unit: str = "",
-    cost_unit: str | None = None,
     against: Sequence[str] = (),
     options: Options | None = None,
     progress: Progress | None = None,
@@ -98,18 +93,21 @@ def audit(
     """
     started = time.perf_counter()
     options = options or Options()
+    policy, problem = artefact.policy, artefact.problem
+    if policy is None or problem is None:
+        raise InputError("this file is a model without a policy; run `veil solve` on it first")
     check_fits(policy, problem)
-    if distances is None and len(problem.distortion) == problem.n_outputs == problem.chain.n_symbols:
-        distances = problem.distortion
-    what = subject(problem, distances, names, recorded, max(options.lookbacks), first)
+    what = Subject(artefact)
+    if recorded is not None:
+        what = Subject.of(artefact, recorded, first, max(options.lookbacks))
     parts = 1 + len(against)
     own = under_audit(what, policy, name, claimed, options, within(progress, 0, 1 / parts))
     others = []
     for i, method in enumerate(against, 1):
         bar = within(progress, i / parts, (i + 1) / parts, f"{method}: ")
-        bar(0.0, f"solving at {own.distortion:.4g} {unit if cost_unit is None else cost_unit}")
+        bar(0.0, f"solving at {own.distortion:.4g} {artefact.unit}")
         equal = problem.under(Average(limit=own.distortion))
         other = solve(equal, method, seed=options.seed)
         others.append(under_audit(what, other.policy, method, other.leakage, replace(options, truth=False), bar))
-    seconds = time.perf_counter() - started
-    return Audit(own, others, seconds, options, unit, unit if cost_unit is None else cost_unit)
+    unit = "" if artefact.states is None else artefact.states.unit
+    return Audit(own, others, time.perf_counter() - started, options, unit, artefact.unit)

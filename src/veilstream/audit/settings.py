@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from veilstream.artefact import Artefact
 from veilstream.audit.bayes import Beliefs, infer
 from veilstream.audit.learned import Learned, against_best, chain_adversary, gap_between, gap_to, lstm
 from veilstream.audit.lookback import window_law
@@ -111,31 +113,47 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """The model everything is measured against."""
+    """The file everything is measured against, and recorded traces that are long enough to look back."""
 
-    problem: Problem
-    distances: Array | None  # symbols x symbols
-    names: tuple[str, ...] = ()
+    artefact: Artefact
     sequences: tuple[Ints, ...] | None = None  # recorded traces, as symbols
     first: tuple[int, ...] = ()  # the public number of the first step of each
     cut_from: int | None = None  # runs that were cut into these, where they were too few
 
+    @property
+    def problem(self) -> Problem:
+        assert self.artefact.problem is not None  # `audit` saw to it
+        return self.artefact.problem
 
-def subject(
-    problem: Problem,
-    distances: Array | None,
-    names: Sequence[str],
-    recorded: Sequence[Ints] | None,
-    lookback: int,
-    first: Sequence[int] | Ints | None = None,
-) -> Subject:
-    """Checks the recorded traces and keeps those that are long enough to look back."""
-    if recorded is None:
-        return Subject(problem, distances, tuple(names))
-    n = problem.chain.n_symbols
-    steps = np.zeros(len(recorded), np.int64) if first is None else np.asarray(first, np.int64)
-    begin = [int(f) for f, s in zip(steps, recorded, strict=True) if len(s)]
-    data = [np.asarray(s, np.int64) for s in recorded if len(s)]
+    @cached_property
+    def distances(self) -> Array | None:
+        """Between symbols; None where there are none."""
+        if self.artefact.states is not None:
+            return self.artefact.states.distances()
+        square = len(self.problem.distortion) == self.problem.n_outputs == self.problem.chain.n_symbols
+        return self.problem.distortion if square else None
+
+    @classmethod
+    def of(
+        cls, artefact: Artefact, recorded: Sequence[Ints], first: Sequence[int] | Ints | None, lookback: int
+    ) -> Self:
+        """With recorded traces, from these `first` steps on: the long enough ones, cut in pieces where they are few."""
+        steps = np.zeros(len(recorded), np.int64) if first is None else np.asarray(first, np.int64)
+        runs = [(int(f), np.asarray(s, np.int64)) for f, s in zip(steps, recorded, strict=True) if len(s)]
+        check_symbols([s for _, s in runs], artefact.chain.n_symbols)
+        long = [(f, s) for f, s in runs if len(s) > lookback]
+        if not long:
+            raise InputError(
+                f"every trace is too short for a look-back of {lookback}: the longest of {len(runs)} has "
+                f"{max(len(s) for _, s in runs)} steps, at least {lookback + 1} are needed"
+            )
+        parts = in_pieces(long, lookback) if len(long) < FEW_TRACES else long
+        begin, sequences = zip(*parts, strict=True)
+        return cls(artefact, sequences, begin, None if len(parts) == len(long) else len(long))
+
+
+def check_symbols(data: Sequence[Ints], n: int) -> None:
+    """Raises unless there are traces, of symbols 0..n-1."""
     if not data:
         raise InputError("the data holds no traces")
     if min(s.min() for s in data) < 0 or max(s.max() for s in data) >= n:
@@ -143,21 +161,15 @@ def subject(
             f"the policy and the data have different state spaces: the policy's states are 0..{n - 1}, "
             f"the data goes up to {max(int(s.max()) for s in data)}"
         )
-    long = [(f, s) for f, s in zip(begin, data, strict=True) if len(s) > lookback]
-    if not long:
-        raise InputError(
-            f"every trace is too short for a look-back of {lookback}: the longest of {len(data)} has "
-            f"{max(map(len, data))} steps, at least {lookback + 1} are needed"
-        )
-    runs = len(long)
-    if runs < FEW_TRACES:
-        ends = np.cumsum([len(s) for _, s in long])
-        flat = np.concatenate([s for _, s in long])
-        step = np.concatenate([f + np.arange(len(s)) for f, s in long])
-        places = blocks_of([np.arange(end - len(s), end) for end, (_, s) in zip(ends, long, strict=True)], PIECES)
-        long = [(int(step[at[0]]), flat[at]) for at in places if len(at) > lookback] or long
-    cut = None if len(long) == runs else runs
-    return Subject(problem, distances, tuple(names), tuple(s for _, s in long), tuple(f for f, _ in long), cut)
+
+
+def in_pieces(runs: list[tuple[int, Ints]], lookback: int) -> list[tuple[int, Ints]]:
+    """Few runs, cut so that some of what is left can be held out."""
+    ends = np.cumsum([len(s) for _, s in runs])
+    flat = np.concatenate([s for _, s in runs])
+    step = np.concatenate([f + np.arange(len(s)) for f, s in runs])
+    places = blocks_of([np.arange(end - len(s), end) for end, (_, s) in zip(ends, runs, strict=True)], PIECES)
+    return [(int(step[at[0]]), flat[at]) for at in places if len(at) > lookback] or runs
 
 
 def examine(
@@ -175,7 +187,7 @@ def examine(
         raise InputError(
             "the data holds a step the policy's chain gives probability zero; fit with smoothing > 0"
         ) from None
-    anchors = anchor_places(x, data.mask, what.names)
+    anchors = anchor_places(x, data.mask, () if what.artefact.states is None else what.artefact.states.names)
     rows: dict[str, dict[str, Measure]] = {}
     for who in ("predictor", "filter", "smoother"):
         rows[who] = {}
@@ -223,27 +235,20 @@ def learn(
     def within(label: str) -> Callable[[float], None]:
         return lambda done: tell((len(found) + done) / jobs, f"{label} on data from the {name}")
 
+    shared: dict[str, Any] = {"start": start, "seeds": options.seeds, "seed": options.seed, "net": options.net}
     for m in options.lookbacks:
-        shared: dict[str, Any] = {
-            "lookback": m,
-            "start": start,
-            "seeds": options.seeds,
-            "seed": options.seed,
-            "net": options.net,
-        }
         bar = within(f"LSTM, look-back {m},")
-        got = lstm(data, x, data.y, policy.n_outputs, n, current=options.current, progress=bar, **shared)
+        got = lstm(data, x, data.y, policy.n_outputs, n, m, current=options.current, progress=bar, **shared)
         law = window_law(chain, policy, m, options.current) if name == "chain" else None
         if law is not None:
             got = against_best(got, law, data, x, start, options.current)
         found.append(replace(got, gap=gap_to(bayes, got)))
     best = min(found, key=lambda one: one.cross_entropy.value)
+    one = data.first_copies()
+    past = chain.symbols[one.z]
     for m in options.lookbacks if options.truth else ():
-        shared = {"lookback": m, "start": start, "seeds": options.seeds, "seed": options.seed, "net": options.net}
-        one = data.first_copies()
-        past = chain.symbols[one.z]
         bar = within(f"LSTM on the true past, look-back {m},")
-        found.append(lstm(one, past, past, n, n, name="LSTM, true past", progress=bar, **shared))
+        found.append(lstm(one, past, past, n, n, m, name="LSTM, true past", progress=bar, **shared))
     for k, copies in orders.items():
         some, bar = data.first_copies(copies), within(f"chain of order {k}")
         late = some.mask & (np.arange(x.shape[1]) >= start)

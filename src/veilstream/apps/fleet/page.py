@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -19,10 +20,11 @@ from veilstream.apps.fleet.charts import (
     trade_offs,
 )
 from veilstream.apps.report.content import number
-from veilstream.apps.report.page import asset, pairs, source_hash
+from veilstream.apps.report.page import asset, pairs, security_policy
 from veilstream.apps.report.words import LEVELS
 from veilstream.control.feedback import PERIODS
 from veilstream.control.limit_check import TOLERANCE, Verdict
+from veilstream.model.interval import Interval
 from veilstream.solvers.solution import Level
 from veilstream.units import counted, noun
 
@@ -33,44 +35,17 @@ BANNER = (
 )
 
 
-MEANT = {  # heads of the table, those that there are
-    "limit": "<em>limit</em>: what was asked for, and whether her later data shows it kept "
-    f"(kept: its 95 % interval ends at most {100 * TOLERANCE:.0f} % above; broken: it lies above).",
-    "error": "<em>error</em>, <em>bits</em>: from reading to release, and per step, on her recorded data, starts and "
-    "gaps included;",
-    "long run: error": "<em>long run</em>: the same in the long run of her chain.",
-    "of the truth": "<em>of the truth</em>: bits as a share of what the truth would reveal on the same data.",
-    "at least": "<em>at least</em>: no policy this accurate in the long run reveals less (proved).",
-    "clock": "<em>clock</em>: her chain knows the hour, as everybody does.",
-    "helped by": "<em>helped by</em>: how many others, and the transitions per state they count for.",
-    "identified": "<em>identified</em>: in how many steps of her recorded data an adversary who knows chain and policy "
-    "identifies her state, without the releases → with them (estimated).",
-    "later: error": "<em>later</em>: on her own latest traces or weeks, which nothing was fitted to (95 % "
-    "interval); bits are an upper bound whatever the law of that data, <em>at most</em> what no data can exceed "
-    "(proved).",
-    "moves": "<em>moves</em>: public ones between the rungs of a limit kept by feedback, and the rungs in use, on her "
-    "recorded data; the limit on the mean, and what is promised of it whatever she does (proved, but for readings "
-    "whose error exceeds the limit even on rung 0).",
-    "audit": "<em>audit</em>: whether what is claimed of the fitted chain is what was measured on it; it says nothing "
-    "about limits.",
-}
-
-
 def page(told: dict[str, Any]) -> str:
     """The page from the content of fleet.json."""
     style, script = asset("page.css") + asset("fleet.css"), asset("fleet.js")
     rows = sorted(told["rows"], key=lambda r: -r["leakage_share"])
-    csp = (
-        f"default-src 'none'; style-src '{source_hash(style)}'; script-src '{source_hash(script)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
     sections = [_failed(told)]
     if rows:
         sections += [f'<div class="pair">{_curves(rows)}{_against(rows)}</div>', _strips(rows), _table(rows)]
     sections += [_about(told)]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{csp}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{security_policy(style, script)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'
@@ -209,70 +184,65 @@ def _strips(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> str:
-    """Most revealing first; `data-v` is what a click on the head sorts by."""
-    heads = (
-        "user", "limit", "later: error", "later: bits", "at most", "error", "bits", "of the truth",
-        "long run: error", "long run: bits", "at least", "gap", "entropy rate", "states", "steps", "clock", "helped by",
-        "identified", "moves", "level", "audit",
-    )  # fmt: skip
-    body: list[str] = []
-    every: list[tuple[str, list[tuple[str, Any]]]] = []
-    for r in rows:
-        audit = r.get("audit") or {}
-        named = _named(r)
-        pool = r.get("pool")
-        far, told = r["raw_distortion"], r["raw_leakage"]
-        cells: list[tuple[str, Any]] = [
-            _limit(r),
-            *_later(r),
-            ("" if far is None else felt(r), far),
-            ("" if told is None else number(max(told, 0.0)), told),
-            (f"{r['leakage_share']:.1%}", r["leakage_share"]),
-            (f"{r['distortion']:.3g} {r['unit']}", r["distortion"]),
-            (number(r["leakage"]), r["leakage"]),
-            ("" if r["leakage_lower"] is None else number(r["leakage_lower"]), r["leakage_lower"]),
-            ("" if r["gap"] is None else f"{r['gap']:.2%}", r["gap"]),
-            (number(r["entropy_rate"]), r["entropy_rate"]),
-            (str(r["states"]), r["states"]),
-            (f"{r['steps']:,}", r["steps"]),
-            _clock(r.get("cycle")),
-            ("" if not pool else f"{pool['helpers']:.0f} x {pool['strength']:g}", pool and pool["strength"]),
-            (f"{named['nothing']:.0%} → {named['released']:.0%}" if named else "", named.get("released")),
-            _moves(r.get("feedback"), r["unit"]),
-            (str(r["level"]), None),
-            ("" if not audit else "as claimed" if audit["stands"] else "CONTRADICTED", None),
-        ]
-        every.append((r["user"], cells))
-    kept = [i for i in range(len(heads) - 1) if any(cells[i][0] for _, cells in every)]  # others would stand empty
-    for user, cells in every:
-        own = [(heads[1 + i], *cells[i]) for i in kept]
-        tds = "".join(f'<td data-head="{escape(h)}"{_value(v)}>{escape(text)}</td>' for h, text, v in own)
-        body.append(f'<tr><th scope="row">{escape(user)}</th>{tds}</tr>')
-    shown = [heads[0], *(heads[1 + i] for i in kept)]
-    head = "".join(f'<th scope="col">{escape(h)}</th>' for h in shown)
-    meant = " ".join(text for name, text in MEANT.items() if name in shown)
-    return (
-        f"<section><h2>User by user</h2><p>A click on a head sorts. {meant}</p>"
-        '<div class="wide"><table class="sortable stack">'
-        f"<thead><tr>{head}</tr></thead>"
-        f"<tbody>{''.join(body)}</tbody></table></div></section>"
-    )
+Cell = tuple[str, Any]  # what is shown, and what a click on the head sorts by
 
 
-def _limit(row: dict[str, Any]) -> tuple[str, Any]:
+def _figure(name: str, show: Callable[[float], str]) -> Callable[[dict[str, Any]], Cell]:
+    """A number of the summary; empty where it is not known."""
+
+    def cell(row: dict[str, Any]) -> Cell:
+        value = row.get(name)
+        return ("", None) if value is None else (show(value), value)
+
+    return cell
+
+
+def _limit(row: dict[str, Any]) -> Cell:
     """Every limit with its verdict; sorted by how weak it is."""
     found, verdict = row.get("limits", []), row.get("limit_verdict")
     said = "; ".join(f"{c['verdict']}: {c['asked']}" for c in found)
     return said, None if verdict is None else list(Verdict).index(Verdict(verdict))
 
 
-def _clock(cycle: dict[str, Any] | None) -> tuple[str, Any]:
+def _later_error(row: dict[str, Any]) -> Cell:
+    """On her held-out data, with its interval; *model only* where there is too little of it."""
+    seen = _later(row, "raw_distortion")
+    if seen is None:
+        return str(Level.MODEL_ONLY), None
+    return f"{seen.value:.3g} [{seen.low:.3g}, {seen.high:.3g}] {row['unit']}", seen.value
+
+
+def _later_bits(row: dict[str, Any]) -> Cell:
+    seen = _later(row, "leakage")
+    return (
+        ("", None) if seen is None else (f"{number(seen.value)} [{number(seen.low)}, {number(seen.high)}]", seen.value)
+    )
+
+
+def _later(row: dict[str, Any], name: str) -> Interval | None:
+    """A figure of a user on her held-out data; None where that says too little about her."""
+    held = row.get("held_out")
+    return None if not held or held["level"] == Level.MODEL_ONLY else Interval.read(held[name])
+
+
+def _clock(row: dict[str, Any]) -> Cell:
     """By day or by week, and its phases."""
+    cycle = row.get("cycle")
     return ("", None) if not cycle else (f"{cycle['kind']}, {cycle['phases']} phases", cycle["phases"])
 
 
-def _moves(climbed: dict[str, Any] | None, unit: str) -> tuple[str, Any]:
+def _helped(row: dict[str, Any]) -> Cell:
+    pool = row.get("pool")
+    return ("", None) if not pool else (f"{pool['helpers']:.0f} x {pool['strength']:g}", pool["strength"])
+
+
+def _identified(row: dict[str, Any]) -> Cell:
+    seen = _named(row)
+    return ("", None) if not seen else (f"{seen['nothing']:.0%} → {seen['released']:.0%}", seen["released"])
+
+
+def _moves(row: dict[str, Any]) -> Cell:
+    climbed, unit = row.get("feedback"), row["unit"]
     if not climbed or not climbed["rungs"]:
         return "", None
     used = [i for i, share in enumerate(climbed["rungs"]) if share > 0]
@@ -282,16 +252,109 @@ def _moves(climbed: dict[str, Any] | None, unit: str) -> tuple[str, Any]:
     return f"{moved}; limit {climbed['limit']:.3g} {unit}, {said}", climbed["moves"]
 
 
-def _later(row: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Error, bits and worst case of a user on her held-out data; *model only* where there is too little."""
-    held, worst = row.get("held_out"), row.get("worst_leakage")
-    most = ("" if worst is None else number(worst), worst)
-    if not held or held["level"] == Level.MODEL_ONLY:
-        return [(str(Level.MODEL_ONLY), None), ("", None), most]
-    felt, bits = held["raw_distortion"], held["leakage"]
-    span = f"{felt['value']:.3g} [{felt['low']:.3g}, {felt['high']:.3g}] {row['unit']}"
-    told = f"{number(bits['value'])} [{number(bits['low'])}, {number(bits['high'])}]"
-    return [(span, felt["value"]), (told, bits["value"]), most]
+def _audited(row: dict[str, Any]) -> Cell:
+    audit = row.get("audit")
+    return ("" if not audit else "as claimed" if audit["stands"] else "CONTRADICTED"), None
+
+
+@dataclass(frozen=True)
+class Column:
+    """Of the table over users: its head, what a user has there, and what the head means."""
+
+    head: str
+    cell: Callable[[dict[str, Any]], Cell]
+    meaning: str = ""
+
+
+COLUMNS = (
+    Column(
+        "limit",
+        _limit,
+        "what was asked for, and whether her later data shows it kept "
+        f"(kept: its 95 % interval ends at most {100 * TOLERANCE:.0f} % above; broken: it lies above).",
+    ),
+    Column(
+        "later: error",
+        _later_error,
+        "on her own latest traces or weeks, which nothing was fitted to (95 % "
+        "interval); bits are an upper bound whatever the law of that data, <em>at most</em> what no data can exceed "
+        "(proved).",
+    ),
+    Column("later: bits", _later_bits),
+    Column("at most", _figure("worst_leakage", number)),
+    Column(
+        "error",
+        lambda r: ("", None) if r["raw_distortion"] is None else (felt(r), r["raw_distortion"]),
+        "from reading to release; <em>bits</em>: per step; both on her recorded data, starts and gaps included.",
+    ),
+    Column("bits", _figure("raw_leakage", lambda v: number(max(v, 0.0)))),
+    Column(
+        "of the truth",
+        _figure("leakage_share", lambda v: f"{v:.1%}"),
+        "bits as a share of what the truth would reveal on the same data.",
+    ),
+    Column(
+        "long run: error",
+        lambda r: (f"{r['distortion']:.3g} {r['unit']}", r["distortion"]),
+        "the same, and bits, in the long run of her chain.",
+    ),
+    Column("long run: bits", _figure("leakage", number)),
+    Column(
+        "at least",
+        _figure("leakage_lower", number),
+        "no policy this accurate in the long run reveals less (proved).",
+    ),
+    Column("gap", _figure("gap", lambda v: f"{v:.2%}")),
+    Column("entropy rate", _figure("entropy_rate", number)),
+    Column("states", _figure("states", str)),
+    Column("steps", _figure("steps", lambda v: f"{v:,}")),
+    Column("clock", _clock, "her chain knows the hour, as everybody does."),
+    Column(
+        "helped by",
+        _helped,
+        "how many others, and the transitions per state they count for.",
+    ),
+    Column(
+        "identified",
+        _identified,
+        "in how many steps of her recorded data an adversary who knows chain and policy "
+        "identifies her state, without the releases → with them (estimated).",
+    ),
+    Column(
+        "moves",
+        _moves,
+        "public ones between the rungs of a limit kept by feedback, and the rungs in use, on her "
+        "recorded data; the limit on the mean, and what is promised of it whatever she does (proved, but for readings "
+        "whose error exceeds the limit even on rung 0).",
+    ),
+    Column("level", lambda r: (str(r["level"]), None)),
+    Column(
+        "audit",
+        _audited,
+        "whether what is claimed of the fitted chain is what was measured on it; it says nothing about limits.",
+    ),
+)
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    """Most revealing first; `data-v` is what a click on the head sorts by. A column empty for everyone is left out."""
+    every = [(c, [c.cell(r) for r in rows]) for c in COLUMNS]
+    shown = [(c, cells) for c, cells in every if any(text for text, _ in cells)]
+    body = "".join(
+        f'<tr><th scope="row">{escape(row["user"])}</th>'
+        + "".join(
+            f'<td data-head="{escape(c.head)}"{_value(cells[i][1])}>{escape(cells[i][0])}</td>' for c, cells in shown
+        )
+        + "</tr>"
+        for i, row in enumerate(rows)
+    )
+    head = "".join(f'<th scope="col">{escape(h)}</th>' for h in ("user", *(c.head for c, _ in shown)))
+    meant = " ".join(f"<em>{escape(c.head)}</em>: {c.meaning}" for c, _ in shown if c.meaning)
+    return (
+        f"<section><h2>User by user</h2><p>A click on a head sorts. {meant}</p>"
+        '<div class="wide"><table class="sortable stack">'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>"
+    )
 
 
 def _value(value: Any) -> str:

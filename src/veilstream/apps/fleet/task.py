@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 import veilstream
@@ -43,32 +44,38 @@ class Task:
     """One user. `space` and `prior` come from the people she shares states with, if any."""
 
     name: str
-    columns: dict[str, NDArray[Any]]  # trace, t, and lat, lon or value
-    kind: str
-    unit: str
-    stepped: bool
-    where: str
+    readings: Readings  # hers alone
     options: FitOptions
     settings: Settings
-    traced: bool = False  # whether a column told traces apart
     space: StateSpace | None = None
     prior: NDArray[np.float64] | None = None
     pool: dict[str, Any] | None = None  # how the prior was chosen, for the summary
 
     @property
+    def unit(self) -> str:
+        return self.readings.unit
+
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Of her readings: trace, t, and lat, lon or value."""
+        frame = self.readings.frame
+        return {n: frame[n].to_numpy() for n in ("trace", "t", *VALUE_COLUMNS[self.readings.kind])}
+
+    @property
     def digest(self) -> str:
         """SHA-256 over everything the result depends on."""
         space = None if self.space is None else self.space.export()
+        own = self.readings
         told = {
             "veilstream": [veilstream.__version__, WORK],
-            "user": [self.name, self.kind, self.unit, self.stepped, self.traced],
+            "user": [self.name, own.kind, own.unit, own.stepped, own.traced],
             "fit": asdict(self.options),
             "settings": asdict(self.settings),
             "space": None if space is None else space[0],
             "pool": self.pool,
         }
         digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
-        arrays = dict(self.columns) | ({} if space is None else {f"space/{k}": v for k, v in space[1].items()})
+        arrays = self.columns | ({} if space is None else {f"space/{k}": v for k, v in space[1].items()})
         if self.prior is not None:
             arrays["prior"] = self.prior
         for name in sorted(arrays):
@@ -80,32 +87,15 @@ class Task:
     def data_sha256(self) -> str:
         return hashlib.sha256(b"".join(np.ascontiguousarray(v).tobytes() for v in self.columns.values())).hexdigest()
 
-    def readings(self) -> Readings:
-        import polars as pl
-
-        account = Account()
-        account.add("read", len(self.columns["t"]), f"readings of {self.name}")
-        stream = np.zeros(len(self.columns["t"]), np.uint32)
-        frame = pl.DataFrame({"stream": stream, **self.columns})
-        where = (self.where,)
-        return Readings(frame, (self.name,), self.kind, self.unit, account, self.stepped, where, traced=self.traced)
-
 
 def task_of(name: str, readings: Readings, options: FitOptions, settings: Settings, seed: int) -> Task:
     """A task of its own; its seed follows from the fleet's and the name, not from where or when it runs."""
-    names = ["trace", "t", *VALUE_COLUMNS[readings.kind]]
-    own = int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:4], "little")
-    return Task(
-        name,
-        {n: readings.frame[n].to_numpy() for n in names},
-        readings.kind,
-        readings.unit,
-        readings.stepped,
-        readings.where,
-        replace(options, seed=own),
-        settings,
-        readings.traced,
-    )
+    seed = int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:4], "little")
+    account = Account()
+    account.add("read", readings.frame.height, f"readings of {name}")
+    alone = readings.with_frame(readings.frame.with_columns(stream=pl.lit(0, pl.UInt32)))
+    mine = replace(alone, streams=(name,), account=account, files=(readings.where,), sha256="", bad_streams=())
+    return Task(name, mine, replace(options, seed=seed), settings)
 
 
 @dataclass(frozen=True)
@@ -132,7 +122,8 @@ def _work(task: Task) -> Result:
     from veilstream.solvers.warnings import honest
 
     began, asked = perf_counter(), task.settings
-    model = fit_model(task.readings(), task.options, task.space, task.prior)
+    account = Account(list(task.readings.account.entries))  # cleaning writes into it, and a task may run twice
+    model = fit_model(replace(task.readings, account=account), task.options, task.space, task.prior)
     later = None if model.later is None else model.later.record
     utility = Utility.of(model.chain, model.states, model.record, held_out=later, show=asked.shown(task.unit))
     blind, course = utility.blind, utility.course

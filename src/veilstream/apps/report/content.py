@@ -27,6 +27,7 @@ from veilstream.apps.report.points import (
 )
 from veilstream.apps.report.rivals import Elsewhere, Rival, at_policy, modest
 from veilstream.artefact import Artefact
+from veilstream.control.feedback import Feedback
 from veilstream.control.limit_check import LimitCheck
 from veilstream.control.policy import Policy
 from veilstream.control.replay import DRAWS, Course, OnCourse
@@ -124,8 +125,9 @@ class Content:
         return level(Level.ESTIMATED, self.artefact.provenance)
 
     @property
-    def baselines(self) -> Sequence[Rival]:
-        return self.own.rivals
+    def rule(self) -> Feedback | None:
+        """By which a limit on the mean is kept; None: by none."""
+        return None if self.artefact.policy is None else self.artefact.policy.moves_by
 
     @property
     def changed(self) -> list[str]:
@@ -160,46 +162,44 @@ def collect(
         raise InputError("the report shows recorded traces: give `data`, or `shareable` to draw them from the chain")
     free = problem.under(curve_constraint(problem.constraint))
     own = honest_point(Point.of(problem, artefact.policy), artefact.provenance)
-    solutions = curve(free, default_weights(free, options.points), seed=options.seed, progress=progress)
-    near = [w for w in slopes(solutions, own.distortion) if w not in {s.weight for s in solutions}]
-    if near:  # so that band and curve are narrow where the policy is
-        solutions += curve(free, near, seed=options.seed)
-    solutions = certify_curve(sorted(solutions, key=lambda s: s.weight), options.seconds, progress)
-    solutions = [replace(s, level=level(s.level, artefact.provenance)) for s in solutions]
-    kept = [s for s in distinct(solutions) if not _same(s, own, solutions)]
-    n_spots = len(kept) + 1
-    room = MAX_CELLS // n_spots - chain.n_symbols * problem.n_outputs
+    solutions = _certified_curve(free, own, options, artefact, progress)
+    others = [s for s in distinct(solutions) if not _same(s, own, solutions)]
+    room = MAX_CELLS // (len(others) + 1) - chain.n_symbols * problem.n_outputs
     shown = int(np.clip(room // chain.n_symbols, FEW, example_steps(artefact.period_s)))
     which, at = liveliest(sequences, shown)
     path, begin = np.asarray(sequences[which][at : at + shown]), at + (0 if first is None else int(first[which]))
     z = TrueStates.of(chain).along(path)
     elsewhere = Elsewhere.of(problem, options.seed)
-    points = [(own, True), *((Point(s.policy, s.leakage, s.distortion, s.level, s.leakage_se), False) for s in kept)]
-    spots = []
-    for i, (point, is_own) in enumerate(sorted(points, key=lambda p: (p[0].distortion, -p[0].leakage))):
-        if progress:
-            progress((i + 1) / n_spots, "examples")
-        low = float(lower_curve(solutions, np.array([point.distortion]))[0])
-        record = _record(artefact, point.policy, course, is_own)
+
+    def spot(point: Point, weight: float | None) -> Spot:
+        """A place on the slider; `weight` is None for the policy's own."""
+        mine = weight is None
+        record = _record(artefact, point.policy, course, mine)
         felt = record.felt if record is not None else None if course is None else course.felt(point.policy)
         rivals = (
-            at_policy(problem, point, elsewhere, artefact.provenance, options.seed) if is_own else elsewhere.at(point)
+            at_policy(problem, point, elsewhere, artefact.provenance, options.seed) if mine else elsewhere.at(point)
         )
-        weight = next((s.weight for s in kept if s.policy is point.policy), None)
-        spots.append(
-            Spot(
-                point,
-                min(low, point.leakage),
-                is_own,
-                example(chain, point.policy, z, options.seed, begin),
-                *mean_channel(chain, point.policy, options.seed),
-                _less(point, record, chain.entropy_rate),
-                felt,
-                record,
-                modest(rivals, artefact.provenance),
-                command_of(artefact, weight, options.shareable),
-            )
+        return Spot(
+            point,
+            min(float(lower_curve(solutions, np.array([point.distortion]))[0]), point.leakage),
+            mine,
+            example(chain, point.policy, z, options.seed, begin),
+            *mean_channel(chain, point.policy, options.seed),
+            _less(point, record, chain.entropy_rate),
+            felt,
+            record,
+            modest(rivals, artefact.provenance),
+            command_of(artefact, weight, options.shareable),
         )
+
+    points: list[tuple[Point, float | None]] = [(own, None)]
+    points += [(Point(s.policy, s.leakage, s.distortion, s.level, s.leakage_se), s.weight) for s in others]
+    spots: list[Spot] = []
+    for point, weight in sorted(points, key=lambda p: (p[0].distortion, -p[0].leakage)):
+        if progress:
+            progress((len(spots) + 1) / len(points), "examples")
+        spots.append(spot(point, weight))
+    record = next(s.record for s in spots if s.own)
     return Content(
         artefact,
         free,
@@ -210,22 +210,25 @@ def collect(
         newest_symbol_chain(chain)[0],
         spots,
         solutions,
-        Baseline("planar-laplace", settings=16, seed=options.seed).family(_free(problem), progress),
-        audit_part(
-            artefact,
-            recorded,
-            options.audit,
-            options.seed,
-            progress,
-            next(s.record for s in spots if s.own),
-            first,
-            later,
-        ),
+        Baseline("planar-laplace", settings=16, seed=options.seed).family(problem.under(Average(weight=1.0)), progress),
+        audit_part(artefact, recorded, options.audit, options.seed, progress, record, first, later),
         limits_of(artefact, None if later is None else later.figures),
         later,
         list(card),
         list(account),
     )
+
+
+def _certified_curve(
+    free: Problem, own: Point, options: Options, artefact: Artefact, progress: Progress | None
+) -> list[Solution]:
+    """The curve by weight, with two more points beside the policy, so that the band is narrow where it lies."""
+    solutions = curve(free, default_weights(free, options.points), seed=options.seed, progress=progress)
+    near = [w for w in slopes(solutions, own.distortion) if w not in {s.weight for s in solutions}]
+    if near:
+        solutions += curve(free, near, seed=options.seed)
+    solutions = certify_curve(sorted(solutions, key=lambda s: s.weight), options.seconds, progress)
+    return [replace(s, level=level(s.level, artefact.provenance)) for s in solutions]
 
 
 def _record(artefact: Artefact, policy: Policy, course: Course | None, own: bool) -> OnCourse | None:
@@ -279,10 +282,6 @@ def asked_words(said: Any) -> list[str]:
     told = said if isinstance(said, dict) else {}
     pairs = [(f"--{field}", told.get(field)) for field in ("distortion", "show")]
     return [word for flag, v in pairs if isinstance(v, str) and v != "felt" and v.isprintable() for word in (flag, v)]
-
-
-def _free(problem: Problem) -> Problem:
-    return problem.under(Average(weight=1.0))
 
 
 def table_head(content: Content) -> list[str]:

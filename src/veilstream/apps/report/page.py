@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
+from typing import Any
 
 from veilstream.apps.report import words
 from veilstream.apps.report.audit_part import AuditPart
@@ -39,8 +40,7 @@ def render(content: Content) -> str:
     shareable = content.options.shareable
     name = content.artefact.chain.name
     parts = {
-        "policy": f"default-src 'none'; style-src '{source_hash(style)}'; script-src '{source_hash(script)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'",
+        "policy": security_policy(style, script),
         "style": style,
         "script": script,
         "title": escape("Shareable report" if shareable else f"PRIVATE report: {name}"),
@@ -89,6 +89,14 @@ def asset(name: str) -> str:
 
 def source_hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def security_policy(style: str, script: str) -> str:
+    """This style and this script by their hashes, pictures inside the page, and nothing else."""
+    return (
+        f"default-src 'none'; style-src '{source_hash(style)}'; script-src '{source_hash(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def pairs(rows: Sequence[tuple[str, str]]) -> str:
@@ -153,23 +161,25 @@ def _account(content: Content) -> str:
 
 
 def _provenance(content: Content) -> list[tuple[str, str]]:
-    artefact = content.artefact
+    artefact, hidden = content.artefact, HIDDEN if content.options.shareable else set()
     rows = [("policy sha-256", artefact.sha256)]
     for key, value in artefact.provenance.items():
-        if value in (None, "", {}) or key == "card" or (content.options.shareable and key in HIDDEN):
-            continue
-        if key in PLAIN and isinstance(value, dict):
-            rows.append((PLAIN[key], ", ".join(f"{k} {v}" for k, v in value.items())))
-        elif key == "solution" and isinstance(value, dict):
-            told = {k: value.get(k) for k in ("method", "window", "weight", "status", "seconds")}  # the limit: above
-            short = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in told.items()}
-            said = ", ".join(f"{k} {v}" for k, v in short.items() if v is not None)
-            rows.append(("solved by", said))
-        else:
-            rows.append((PLAIN.get(key, key), value if isinstance(value, str) else json.dumps(value)))
+        if value not in (None, "", {}) and key != "card" and key not in hidden:
+            rows.append(_told(key, value))
     gaps = [s.gap for s in content.solutions if s.gap is not None]
     if gaps:
         rows.append(("certificate gaps on the curve", f"{100 * min(gaps):.2f} to {100 * max(gaps):.2f} %"))
     if artefact.study_only:
         rows.append(("study only", "; ".join(artefact.study_only)))
     return rows
+
+
+def _told(key: str, value: Any) -> tuple[str, str]:
+    """One entry of the provenance, in words where it has a form that is known."""
+    if key == "solution" and isinstance(value, dict):
+        told = {k: value.get(k) for k in ("method", "window", "weight", "status", "seconds")}  # the limit: above
+        short = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in told.items() if v is not None}
+        return "solved by", ", ".join(f"{k} {v}" for k, v in short.items())
+    if key in PLAIN and isinstance(value, dict):
+        return PLAIN[key], ", ".join(f"{k} {v}" for k, v in value.items())
+    return PLAIN.get(key, key), value if isinstance(value, str) else json.dumps(value)

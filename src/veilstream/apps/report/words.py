@@ -43,66 +43,81 @@ UNSAID = (
 )
 
 
-def amount(content: Content, value: float) -> str:
-    return f"{value:.3g} {content.unit}".strip()
-
-
 def verdict(content: Content) -> tuple[str, list[str]]:
     """A headline, and the sentences that back it, each with its guarantee level; the limits stand before it."""
-    own, truth = content.own, content.artefact.chain.entropy_rate
-    point, record = own.point, own.record
-    there = record is not None and record.truth is not None
+    later = [] if content.later is None else [content.later.words(content.unit)]
+    return headline(content), [*later, *_revealed(content), *_feedback(content), *_against(content)]
+
+
+def headline(content: Content) -> str:
+    """What an adversary identifies, how far off releases are, and what they reveal of the truth."""
+    own, point = content.own, content.own.point
     far = off(f"{point.distortion if own.felt is None else own.felt:.3g}", content.unit)
     where = "" if own.felt is None else "on your recorded data "
     if own.less > 1 - 5e-4:
         told = f"{where}releases have {far} and reveal next to nothing."
     else:
+        there = own.record is not None and own.record.truth is not None
         share = f"{100 * own.less:.1f}" if own.less > 0.99 else f"{100 * own.less:.0f}"
         long = "" if there or own.felt is None else " in the long run"
         told = f"{where}releases have {far} and reveal {share} % less than the truth would{long}."
-    headline = (
+    return (
         f"An adversary who sees every release identifies the {content.thing} in {100 * own.example.right:.0f} % of "
         f"steps under the fitted chain ({100 * content.blind:.0f} % without any release); {told}"
     )
-    rule = None if content.artefact.policy is None else content.artefact.policy.moves_by
+
+
+def _revealed(content: Content) -> list[str]:
+    """Bits per step: on the recorded data where there is some, and in the long run of the chain."""
+    point, record, truth = content.own.point, content.own.record, content.artefact.chain.entropy_rate
     spread = f" ± {1.96 * point.leakage_se:.4f}" if point.leakage_se else ""
-    each = f"each {content.period} reveals {number(point.leakage)}{spread} bits; the truth itself would reveal "
-    found = [f"E{each[1:]}{number(truth)} ({point.level})."]
-    if record is not None:
-        rest = "" if record.truth is None else f"; the truth would reveal {number(record.truth)} there"
-        bits = f"{number(max(record.bits, 0.0))} ± {1.96 * record.bits_se:.4f} bits"
-        found = [
-            f"On your recorded data, starts and gaps included, each {content.period} reveals {bits}{rest} "
-            f"({content.record_level}).",
-            f"In the long run of the fitted chain{'' if rule is None else ', on its first rung,'} releases have "
-            f"{off(f'{point.distortion:.3g}', content.unit)} and {each}{number(truth)} ({point.level}).",
-        ]
-    if content.later is not None:
-        found.insert(0, content.later.words(content.unit))
-    if rule is not None:
-        happens, promised = rule.words(content.unit, content.artefact.recording.stretch(rule.every))
-        limit = f"A limit of {amount(content, rule.limit)} on the mean is followed by feedback"
-        moved = "" if record is None else f" On your recorded data it moved {record.moves:.0f} times."
-        found += [f"{limit}: {happens}.{moved}", f"Promised: {promised} ({Level.PROVED}, the chain is not believed)."]
-    left = point.leakage - own.low
+    each = f"ach {content.period} reveals {number(point.leakage)}{spread} bits; the truth itself would reveal "
+    if record is None:
+        return [f"E{each}{number(truth)} ({point.level})."]
+    rest = "" if record.truth is None else f"; the truth would reveal {number(record.truth)} there"
+    bits = f"{number(max(record.bits, 0.0))} ± {1.96 * record.bits_se:.4f} bits"
+    return [
+        f"On your recorded data, starts and gaps included, each {content.period} reveals {bits}{rest} "
+        f"({content.record_level}).",
+        f"In the long run of the fitted chain{'' if content.rule is None else ', on its first rung,'} releases have "
+        f"{off(f'{point.distortion:.3g}', content.unit)} and e{each}{number(truth)} ({point.level}).",
+    ]
+
+
+def _feedback(content: Content) -> list[str]:
+    """How a limit on the mean is kept by public moves, and what is promised of it."""
+    rule, record = content.rule, content.own.record
+    if rule is None:
+        return []
+    happens, promised = rule.words(content.unit, content.artefact.recording.stretch(rule.every))
+    limit = f"A limit of {f'{rule.limit:.3g} {content.unit}'.strip()} on the mean is followed by feedback"
+    moved = "" if record is None else f" On your recorded data it moved {record.moves:.0f} times."
+    return [f"{limit}: {happens}.{moved}", f"Promised: {promised} ({Level.PROVED}, the chain is not believed)."]
+
+
+def _against(content: Content) -> list[str]:
+    """Against what is possible at all, against no release, against planar Laplace noise."""
+    own, point = content.own, content.own.point
+    reveals = point.leakage > 5e-4 * max(content.artefact.chain.entropy_rate, 1e-9)
+    found = []
     if own.low > 0:
-        share = f"{100 * left / point.leakage:.1f}"
         found.append(
             f"No policy this accurate in the long run can reveal less than {number(own.low)} bits ({Level.PROVED}), "
-            f"so at most {share} % of this leakage could still be avoided."
+            f"so at most {100 * (point.leakage - own.low) / point.leakage:.1f} % of this leakage could still be "
+            "avoided."
         )
-    elif point.leakage > 5e-4 * max(truth, 1e-9):
+    elif reveals:
         found.append("No lower bound above zero was proved at this accuracy; a longer search may find one.")
     found.append(
         f"The adversary knows your habits and this policy: right in {100 * own.example.right:.0f} ± "
-        f"{196 * own.example.right_se:.0f} % of steps drawn from the chain; without any release, by always naming the "
-        f"commonest, in {100 * content.blind:.0f} % ({Level.ESTIMATED})."
+        f"{196 * own.example.right_se:.0f} % of steps drawn from the chain; without any release, by always guessing "
+        f"the commonest, in {100 * content.blind:.0f} % ({Level.ESTIMATED})."
     )
-    laplace = next((b for b in content.baselines if b.label.startswith("planar") and b.leakage is not None), None)
-    if laplace is not None and laplace.leakage and point.leakage > 5e-4 * max(truth, 1e-9):
+    laplace = next((b for b in own.rivals if b.label.startswith("planar") and b.leakage), None)
+    if laplace is not None and laplace.leakage and reveals:
         found.append(
             f"Planar Laplace noise, as accurate in the long run, would reveal {number(laplace.leakage)} ± "
             f"{1.96 * laplace.leakage_se:.4f} bits, {laplace.leakage / point.leakage:.1f} times as much "
             f"({laplace.level})."
         )
-    return headline, found
+    return found
