@@ -86,15 +86,16 @@ def share_of(text: str) -> float | None:
 
 
 def options_of(pairs: list[str] | None) -> dict[str, Any]:
-    """name=value of each --option: numbers, true and false are read as such, anything else as text."""
+    """name=value of each --option: numbers (1,5: several), true and false are read as such, anything else as text."""
     options = {}
     for pair in pairs or []:
         name, equals, text = pair.partition("=")
         if not (name and equals):
             raise InputError(f"--option takes name=value, found {pair!r}")
         try:
-            options[name.replace("-", "_")] = json.loads(text.replace("_", ""))
-        except ValueError:
+            values = json.loads(f"[{text.replace('_', '')}]")
+            options[name.replace("-", "_")] = values[0] if len(values) == 1 else tuple(values)
+        except (ValueError, IndexError):  # a word, or nothing
             options[name.replace("-", "_")] = text
     return options
 
