@@ -103,14 +103,16 @@ def options_of(pairs: list[str] | None) -> dict[str, Any]:
 MOST_WIDE = 1000  # columns of a terminal
 
 
-def print_whole(table: "Table") -> None:
+def print_whole(table: "Table", console: "Console | None" = None) -> None:
     """A table as wide as it is: a terminal may break its lines, but no figure is cut."""
     from rich.console import Console
     from rich.measure import Measurement
 
-    console = Console(highlight=False)
-    wide = Measurement.get(console, console.options.update(max_width=MOST_WIDE), table).maximum
-    Console(highlight=False, width=max(console.width, wide)).print(table)
+    console = console or Console(highlight=False)
+    own, options = console.width, console.options.update(max_width=MOST_WIDE)
+    console.width = max(own, Measurement.get(console, options, table).maximum)
+    console.print(table)
+    console.width = own
 
 
 BACK = 0.2  # progress that falls by more is of another piece of work
