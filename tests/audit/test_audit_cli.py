@@ -103,7 +103,8 @@ def test_a_file_without_a_claim_is_held_to_what_its_table_gives(folder):
 @pytest.mark.slow
 def test_recorded_traces_with_the_learned_adversary(folder):
     pytest.importorskip("jax")
-    args = ("--lookback", "1", "--orders", "1,2", "--copies", "3", "--streams", "12", "--steps", "30", "--seeds", "2")
+    work = ("lookbacks=1", "orders=1,2", "copies=3", "streams=12", "steps=30", "seeds=2")
+    args = [part for pair in work for part in ("--option", pair)]
     small = "import functools, veilstream.audit.lstm as m; m.Lstm = functools.partial(m.Lstm, units=16, max_rounds=6)"
     done = process("audit", folder / "honest.veil", "--data", folder / "toy.csv", *args, "--json", before=small)
     assert done.returncode == 0, done.stderr
@@ -132,9 +133,10 @@ def test_recorded_traces_with_the_learned_adversary(folder):
             ("--data", "short.csv"),
             "every trace is too short for a look-back of 5: the longest of 9 has 3 steps",
         ),
-        ("honest", ("--lookback", "0"), "a look-back must be at least 1"),
-        ("honest", ("--lookback", "one"), "--lookback must be whole numbers"),
-        ("honest", ("--seeds", "1"), "seeds must be at least 2"),
+        ("honest", ("--option", "lookbacks=0"), "a look-back must be at least 1"),
+        ("honest", ("--option", "lookbacks=one"), "lookbacks must be whole numbers"),
+        ("honest", ("--option", "seeds=1"), "seeds must be at least 2"),
+        ("honest", ("--option", "look=1"), "an audit has no option look; known: lookbacks"),
         ("honest", ("--against", "myopik"), "did you mean myopic?"),
         ("newer", (), "made by a newer veilstream"),
     ],
@@ -222,12 +224,13 @@ def test_figures_are_never_cut_however_narrow_the_terminal():
 
     from rich.console import Console
 
-    from veilstream.apps.cli.audit_view import print_whole, table
+    from veilstream.apps.cli.audit_view import table
+    from veilstream.apps.cli.common import print_whole
     from veilstream.audit.tables import Sheet
 
     cells = tuple(f"{i}.123 [0.12,0.34]" for i in range(8))
     console = Console(file=io.StringIO(), width=80)
-    print_whole(console, table(Sheet("At equal mean distortion", tuple("abcdefgh"), [(cells, True)])))
+    print_whole(table(Sheet("At equal mean distortion", tuple("abcdefgh"), [(cells, True)])), console)
     assert all(cell in console.file.getvalue() for cell in cells)
 
 

@@ -258,7 +258,7 @@ def test_the_command_resumes_and_says_what_it_did(tmp_path, veil):
     [
         (["release", "missing.veil"], "missing.veil"),
         (["release", "{p}", "--format", "xml"], "unknown format"),
-        (["release", "{p}", "--tz", "UTC"], "needs a SOURCE"),
+        (["release", "{p}", "--skip-bad"], "needs a SOURCE"),
         (["release", "{p}", "nowhere.csv"], "nowhere.csv"),
         (["release", "{p}", "--meter", "best"], "unknown meter"),
         (["release", "{p}", "--ceiling", "-1"], "ceiling"),

@@ -6,14 +6,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from veilstream.apps.cli.common import print_limits
+from veilstream.apps.cli.common import print_limits, print_whole
 from veilstream.audit.tables import Sheet, sheets
 
 if TYPE_CHECKING:
     from veilstream.audit.assemble import Assessment
-
-
-WIDEST = 400  # figures are never cut, however narrow the terminal
 
 
 def show(found: "Assessment") -> None:
@@ -23,7 +20,7 @@ def show(found: "Assessment") -> None:
     for line in changed:
         console.print(escape(line), style="bold red", soft_wrap=True)
     for sheet in sheets(found.audit):
-        print_whole(console, table(sheet))
+        print_whole(table(sheet), console)
     console.print()
     words = found.words.split("\n", len(found.limits) + len(changed))[-1]  # those stand first already
     console.print(escape(words), style="" if found.check.stands else "bold red")
@@ -32,14 +29,6 @@ def show(found: "Assessment") -> None:
     console.print(
         f"[dim]{found.audit.seconds:.0f} s; cross-entropies in nats, brackets are 95 % intervals over traces[/]"
     )
-
-
-def print_whole(console: Console, sheet: Table) -> None:
-    """Lines longer than the terminal rather than figures that are cut."""
-    own = console.width
-    console.width = max(own, Console(width=WIDEST).measure(sheet).maximum)
-    console.print(sheet)
-    console.width = own
 
 
 def table(sheet: Sheet) -> Table:

@@ -86,15 +86,16 @@ def share_of(text: str) -> float | None:
 
 
 def options_of(pairs: list[str] | None) -> dict[str, Any]:
-    """name=value of each --option: numbers, true and false are read as such, anything else as text."""
+    """name=value of each --option: numbers (1,5: several), true and false are read as such, anything else as text."""
     options = {}
     for pair in pairs or []:
         name, equals, text = pair.partition("=")
         if not (name and equals):
             raise InputError(f"--option takes name=value, found {pair!r}")
         try:
-            options[name.replace("-", "_")] = json.loads(text.replace("_", ""))
-        except ValueError:
+            values = json.loads(f"[{text.replace('_', '')}]")
+            options[name.replace("-", "_")] = values[0] if len(values) == 1 else tuple(values)
+        except (ValueError, IndexError):  # a word, or nothing
             options[name.replace("-", "_")] = text
     return options
 
@@ -102,14 +103,16 @@ def options_of(pairs: list[str] | None) -> dict[str, Any]:
 MOST_WIDE = 1000  # columns of a terminal
 
 
-def print_whole(table: "Table") -> None:
+def print_whole(table: "Table", console: "Console | None" = None) -> None:
     """A table as wide as it is: a terminal may break its lines, but no figure is cut."""
     from rich.console import Console
     from rich.measure import Measurement
 
-    console = Console(highlight=False)
-    wide = Measurement.get(console, console.options.update(max_width=MOST_WIDE), table).maximum
-    Console(highlight=False, width=max(console.width, wide)).print(table)
+    console = console or Console(highlight=False)
+    own, options = console.width, console.options.update(max_width=MOST_WIDE)
+    console.width = max(own, Measurement.get(console, options, table).maximum)
+    console.print(table)
+    console.width = own
 
 
 BACK = 0.2  # progress that falls by more is of another piece of work

@@ -18,7 +18,7 @@ Examples:
 
   veil refit ann.veil two-weeks.csv -o ann-2.veil     ann.veil from veil start: her own chain from now on
 
-  veil refit meter.veil 2014.csv --unit kWh -o meter-2014.veil --json
+  veil refit meter.veil 2014.csv -o meter-2014.veil --json
 """
 
 
@@ -30,10 +30,6 @@ def refit(
         str, typer.Option(help="Latest share of the new traces or weeks kept out of the fit, as in veil fit.")
     ] = "auto",
     stream: Annotated[str | None, typer.Option(help="This stream only.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Which column is what, as in veil fit.")] = None,
-    unit: Annotated[str | None, typer.Option(help="Unit of the values; by default the model's.")] = None,
-    tz: Annotated[str | None, typer.Option(help="Time zone of stamps that have none.")] = None,
-    time_format: Annotated[str | None, typer.Option(help="Format of the stamps, as in veil fit.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.")] = False,
     seed: Annotated[int, typer.Option(help="For the folds.", min=0)] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -57,11 +53,9 @@ def refit(
     guess = is_guess(before.provenance)
     if before.states is None:
         raise InputError(f"{old} has no states, so no reading can be assigned to one; make a model with veil fit")
-    if unit is None and not before.states.is_map:
-        unit = before.states.unit or None
-    told = {"columns": columns, "tz": tz, "unit": unit, "time_format": time_format}
+    unit = None if before.states.is_map else before.states.unit or None
     with progress_bar("fitting", quiet=json_out):
-        readings = read_like(before.provenance, sources, **told, skip_bad=skip_bad)
+        readings = read_like(before.provenance, sources, unit=unit, skip_bad=skip_bad)
         readings = readings.only(stream) if stream else readings
         check_kind(readings, before.states)
         if guess:
@@ -69,7 +63,7 @@ def refit(
         made = refit_model(before, readings, share_of(hold_out), seed)
     model = made.model
     command = shlex.join(["veil", *sys.argv[1:]])
-    reading = remembered(before.provenance) | {k: v for k, v in told.items() if v}
+    reading = remembered(before.provenance) | ({} if unit is None else {"unit": unit})
     made_by = provenance(command, seed, readings.sha256, card=model.figures(), reading=reading, refit_of=before.sha256)
     parts = {"chain": model.chain, "states": model.states, "recording": model.recording, "record": model.record}
     later = None if model.later is None else model.later.record

@@ -52,16 +52,6 @@ def release(
         str | None,
         typer.Option(help="Which column is what, as in time=ts,lat=y,lon=x,stream=id.", rich_help_panel=READ),
     ] = None,
-    key: Annotated[
-        str | None, typer.Option(help="The column that tells streams apart: --columns stream=...", rich_help_panel=READ)
-    ] = None,
-    unit: Annotated[str | None, typer.Option(help="Unit of the values, as in kWh.", rich_help_panel=READ)] = None,
-    tz: Annotated[
-        str | None, typer.Option(help="Time zone of stamps that have none (default UTC).", rich_help_panel=READ)
-    ] = None,
-    time_format: Annotated[
-        str | None, typer.Option(help="Format of the stamps, as in '%d/%m/%Y %H:%M'.", rich_help_panel=READ)
-    ] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.", rich_help_panel=READ)
     ] = False,
@@ -79,16 +69,13 @@ def release(
 
     if form not in pipe.FORMATS:
         raise InputError(f"unknown format {form!r}; known: {', '.join(pipe.FORMATS)}")
-    told = parse_columns(columns) | ({} if key is None else {"stream": key})
-    reading = {"unit": unit, "tz": tz, "time_format": time_format, "skip_bad": skip_bad}
-    given = [name for name, value in reading.items() if value]
-    if given and not sources:
-        flag = "--" + given[0].replace("_", "-")
-        raise InputError(f"{flag} needs a SOURCE; - reads standard input to its end first")
+    told = parse_columns(columns)
+    if skip_bad and not sources:
+        raise InputError("--skip-bad needs a SOURCE; - reads standard input to its end first")
     if seed is not None:
         print("warning: --seed makes the noise repeatable; whoever knows it can remove it", file=sys.stderr)
     spaces, draws = {"": promise.space(policy)}, None if seed is None else uniforms(seed)
-    readings = read(sources, told, reading, spaces[""]) if sources else None
+    readings = read(sources, told, skip_bad, spaces[""]) if sources else None
     store = promise.open_store(policy, spaces, lambda line: print(line, file=sys.stderr))
     with closing(Core(spaces, store, Serving(max_ahead=promise.max_ahead), uniforms=draws)) as core:
         out = sys.stdout.buffer
@@ -110,9 +97,9 @@ def release(
             print(line, file=sys.stderr)
 
 
-def read(sources: list[str], columns: dict[str, str], options: dict[str, Any], space: "Space") -> "Readings":
+def read(sources: list[str], columns: dict[str, str], skip_bad: bool, space: "Space") -> "Readings":
     """What `veil fit` would read, and that it is what the policy is about."""
-    readings = read_like(space.provenance, sources, columns=columns, **options)
+    readings = read_like(space.provenance, sources, columns=columns, skip_bad=skip_bad)
     from veilstream.apps.verbs.release import check_fits
 
     check_fits(readings, space)

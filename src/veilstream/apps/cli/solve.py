@@ -91,10 +91,10 @@ def solve(
     window: Annotated[int | None, typer.Option(help="Releases it remembers; else a memory made to measure.")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Prove how close to the best possible it is.")] = False,
     seconds: Annotated[float, typer.Option(help="Time for the certificate.")] = 30.0,
-    float32: Annotated[bool, typer.Option("--float32", help="Sweep in single precision: half the memory.")] = False,
-    memory: Annotated[float | None, typer.Option(help="GB it may use; by default what is free.")] = None,
     seed: Annotated[int, typer.Option(help="For random starts and estimates.", min=0)] = 0,
-    option: Annotated[list[str] | None, typer.Option(help="Of the method, as in steps=1000000; repeatable.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="Of the method, as in steps=1000000, memory_gb=4 or dtype=float32.")
+    ] = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Find the release policy that leaks least for the utility asked for."""
@@ -115,10 +115,6 @@ def solve(
     if max_bits is not None and feedback is None:
         raise InputError("--max-bits bounds the rungs of --feedback: give that too, or --budget for a plain policy")
     options = options_of(option)
-    if float32:
-        options["dtype"] = "float32"
-    if memory is not None:
-        options["memory_gb"] = memory
     with progress_bar("solving", quiet=json_out) as progress:
         solution = run(
             model,

@@ -10,11 +10,15 @@ from veilstream.apps.verbs.extras import need
 from veilstream.audit.assemble import Assessment, audit_artefact
 from veilstream.audit.settings import Options
 from veilstream.data.reader_options import read_like
+from veilstream.errors import InputError
 from veilstream.shown import Progress, watching
 from veilstream.solvers.api import artefact_of
 
 if TYPE_CHECKING:
     from veilstream.data.recording import Recording
+
+
+WORK = {"lookbacks": tuple, "orders": tuple, "current": bool, "seeds": int, "copies": int, "streams": int, "steps": int}
 
 
 def audit(
@@ -55,7 +59,7 @@ def audit(
     The `Assessment` has `.words`, `.check.stands`, `.warnings` and `.to_json()`.
     """
     artefact = artefact_of(policy, "no policy file {!r}; make one with veil solve MODEL -o policy.veil")
-    options = Options(**work, seed=seed)
+    options = _options(work, seed)
     if quick:
         options = options.quick() if not {"streams", "steps"} & work.keys() else _small(options)
     for library in ("jax", "optax") if options.learn else ():
@@ -70,6 +74,21 @@ def audit(
         readings = of_stream(readings, stream)
     with watching("auditing", progress) as tell:
         return audit_artefact(artefact, readings, recording, against=against, options=options, progress=tell)
+
+
+def _options(work: dict[str, Any], seed: int) -> Options:
+    """How much work, checked: one look-back or order may be given as a number, several as a tuple."""
+    if unknown := sorted(work.keys() - set(WORK)):
+        raise InputError(f"an audit has no option {unknown[0]}; known: {', '.join(WORK)}")
+    for name, kind in WORK.items():
+        values = work.get(name, ())
+        values = values if isinstance(values, tuple | list) and kind is tuple else [values] if name in work else []
+        if not all(type(v) is (int if kind is tuple else kind) for v in values):
+            wanted = {tuple: "whole numbers separated by commas", int: "a whole number", bool: "true or false"}[kind]
+            raise InputError(f"{name} must be {wanted}, found {work[name]!r}")
+        if kind is tuple and name in work:
+            work = work | {name: tuple(values)}
+    return Options(**work, seed=seed)
 
 
 def _small(options: Options) -> Options:
