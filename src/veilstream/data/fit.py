@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from veilstream.data.reader_options import READING
+from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError
 from veilstream.model.chain import SMOOTHING
 from veilstream.shown import Progress, caution, watching
@@ -20,36 +20,9 @@ def fit(
     data: Any,
     *,
     stream: str | None = None,
-    columns: str | Mapping[str, str] | None = None,
-    unit: str | None = None,
-    tz: str | None = None,
-    time_format: str | None = None,
-    skip_bad: bool = False,
-    period_s: float | None = None,
-    bin: Literal["first", "mean", "sum"] = "first",
-    gaps: Literal["split", "bridge"] = "split",
-    max_gap_s: float | None = None,
-    fill: Literal["hold", "close"] | None = None,
-    noise: Literal["nearest", "drop"] = "nearest",
-    max_speed_kmh: float = 1000.0,
-    n_states: int | None = None,
-    eps_m: float = 200.0,
-    min_samples: int = 8,
-    grid_m: float | None = None,
-    cells_m: float | None = None,
-    resolution_m: float | None = None,
-    places: str | os.PathLike[str] | None = None,
-    width: float | None = None,
-    edges: Sequence[float] | None = None,
-    names: Mapping[str, str] | None = None,
-    order: int | Literal["auto"] = 1,
-    max_order: int = 3,
-    smoothing: float | Literal["moves"] | None = None,
-    hold_out: float | None = None,
-    cycle: Literal["auto", "none", "day", "week"] = "auto",
-    zone: str | None = None,
-    seed: int = 0,
+    spec: FitSpec | None = None,
     progress: Progress | bool | None = None,
+    **options: Any,
 ) -> FittedModel:
     """Learn states and a Markov chain from readings, as `veil fit` does: the same model, without flags.
 
@@ -69,7 +42,10 @@ def fit(
         >>> round(solution.record.felt, 2)
         0.5
 
+    spec holds the choices below, as a `FitSpec`; those given by name win over it.
+
     The data
+        columns         which column is what
         unit            of the values, as in "kWh"; guessed from the column's name
         tz              zone of times that have none (default: UTC)
         time_format     of times that are texts in no common form
@@ -106,53 +82,36 @@ def fit(
         raise InputError(
             f"reading data needs {missing.name}; install it with: pip install 'veilstream[data]'"
         ) from None
-    from veilstream.data.recording import Recording
-
-    if order != "auto" and not (isinstance(order, int) and order >= 1):
-        raise InputError(f"`order` must be a number from 1 or auto, found {order!r}")
-    if edges is not None and (width is not None or n_states is not None):
-        raise InputError("`edges` says where bins begin: leave out `width` and `n_states`")
+    spec = replace(spec or FitSpec(), **options)
     with watching("reading", progress) as tell:
 
         def files(done: int, of: int) -> None:
             if tell:
                 tell(done / of, f"file {done} of {of}")
 
-        way = {"columns": columns, "tz": tz, "time_format": time_format, "unit": unit, "skip_bad": skip_bad}
-        readings = readings_of(data, files, **way)
+        readings = readings_of(data, files, **spec.reading)
     readings = of_stream(readings, stream)
-    recording = Recording(
-        period_s=period_s,
-        bin=bin,
-        gaps=gaps,
-        max_gap_s=max_gap_s,
-        fill=fill,
-        noise=noise,
-        eps_m=eps_m,
-        min_samples=min_samples,
-        max_speed_kmh=max_speed_kmh,
+    choices = FitOptions(
+        spec.recording,
+        n_states=spec.n_states,
+        grid_m=spec.grid_m,
+        width=spec.width,
+        edges=None if spec.edges is None else tuple(spec.edges),
+        places=None if spec.places is None else os.fspath(spec.places),
+        cells_m=spec.cells_m,
+        resolution_m=spec.resolution_m,
+        names=tuple((spec.names or {}).items()),
+        order=None if spec.order == "auto" else spec.order,
+        max_order=spec.max_order,
+        smoothing=SMOOTHING if spec.smoothing is None or spec.smoothing == "moves" else spec.smoothing,
+        moves=None if spec.smoothing is None else spec.smoothing == "moves",
+        hold_out=spec.hold_out,
+        cycle=spec.cycle,
+        zone=spec.zone or (None if spec.tz == "own" else spec.tz),
+        seed=spec.seed,
     )
-    options = FitOptions(
-        recording,
-        n_states=n_states,
-        grid_m=grid_m,
-        width=width,
-        edges=None if edges is None else tuple(edges),
-        places=None if places is None else os.fspath(places),
-        cells_m=cells_m,
-        resolution_m=resolution_m,
-        names=tuple((names or {}).items()),
-        order=None if order == "auto" else order,
-        max_order=max_order,
-        smoothing=SMOOTHING if smoothing is None or smoothing == "moves" else smoothing,
-        moves=None if smoothing is None else smoothing == "moves",
-        hold_out=hold_out,
-        cycle=cycle,
-        zone=zone or (None if tz == "own" else tz),
-        seed=seed,
-    )
-    told = dict(zip(READING, (as_text(columns), tz, time_format, unit), strict=True))
+    told = dict(zip(READING, (as_text(spec.columns), spec.tz, spec.time_format, spec.unit), strict=True))
     with watching("fitting", progress) as tell:
-        model = fit_model(readings, options, progress=tell or (lambda done, what: None))
+        model = fit_model(readings, choices, progress=tell or (lambda done, what: None))
     caution(model.notes)
     return replace(model, reading={k: v for k, v in told.items() if v})

@@ -52,26 +52,31 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _read(db: sqlite3.Connection, name: str, options: ReadOptions) -> Table:
-    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    has = {row[1] for row in db.execute("PRAGMA table_info(states)")} if "states" in tables else set()
-    if not has or not ({"states_meta", "metadata_id"} <= tables | has or "entity_id" in has):
-        raise InputError(f"{name}: a database without the tables of a Home Assistant recorder")
-    new = "states_meta" in tables and "metadata_id" in has
-    whose = "m.entity_id" if new else "s.entity_id"
-    source = "states s" + (" JOIN states_meta m ON m.metadata_id = s.metadata_id" if new else "")
+    whose, source, time, shared = _schema(db, name)
     counts = db.execute(f"SELECT {whose}, count(*) FROM {source} GROUP BY 1")
     found = {str(entity): int(n) for entity, n in counts if entity is not None}
-    places = options.columns.get("lat")
     entity = _entity(found, options, name)
-    if "state_attributes" in tables and "attributes_id" in has:
-        source += " LEFT JOIN state_attributes a ON a.attributes_id = s.attributes_id"
-    shared = "a.shared_attrs" if " a " in source else "s.attributes" if "attributes" in has else "NULL"
-    time = "s.last_updated_ts" if "last_updated_ts" in has else "s.last_updated"
     rows = db.execute(f"SELECT {time}, s.state, {shared} FROM {source} WHERE {whose} = ? ORDER BY s.state_id", [entity])
-    if places is not None or (options.columns.get("value") is None and entity.startswith(MOVERS)):
+    if "lat" in options.columns or ("value" not in options.columns and entity.startswith(MOVERS)):
         return table_of(_places(rows), PLACES, name, options, "no states with a time and a place in it")
     records = ((_when(t), state(None if said is None else str(said))) for t, said, _ in rows)
     return table_of(records, VALUES, name, options, "no states with a time in it")
+
+
+def _schema(db: sqlite3.Connection, name: str) -> tuple[str, str, str, str]:
+    """Where this version of the recorder keeps the entity, the states, their times and their attributes, in SQL."""
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    has = {row[1] for row in db.execute("PRAGMA table_info(states)")} if "states" in tables else set()
+    new = "states_meta" in tables and "metadata_id" in has
+    if not (new or "entity_id" in has):
+        raise InputError(f"{name}: a database without the tables of a Home Assistant recorder")
+    source = "states s" + (" JOIN states_meta m ON m.metadata_id = s.metadata_id" if new else "")
+    shared = "s.attributes" if "attributes" in has else "NULL"
+    if "state_attributes" in tables and "attributes_id" in has:
+        source += " LEFT JOIN state_attributes a ON a.attributes_id = s.attributes_id"
+        shared = "a.shared_attrs"
+    time = "s.last_updated_ts" if "last_updated_ts" in has else "s.last_updated"
+    return "m.entity_id" if new else "s.entity_id", source, time, shared
 
 
 def _entity(found: dict[str, int], options: ReadOptions, name: str) -> str:
