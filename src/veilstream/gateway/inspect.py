@@ -134,8 +134,7 @@ def _views(db: sqlite3.Connection, path: Path) -> Iterator[StreamStatus]:
     meta = dict(db.execute("SELECT key, value FROM meta"))
     if meta.get("schema") != str(SCHEMA):
         raise StoreError(
-            f"{path} was written by another version (schema {str(meta.get('schema'))[:10]}, this one reads {SCHEMA}); "
-            "start this version's gateway on it once"
+            f"{path} was written by another version (schema {str(meta.get('schema'))[:10]}, this one reads {SCHEMA})"
         )
     found: dict[str, Claims | None] = {}
     query = "SELECT step, stream, total, message, checksum FROM releases WHERE stream = ? AND step = ?"
