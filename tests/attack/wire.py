@@ -18,9 +18,9 @@ from mqttkit import Client, serving
 from nats_drill import connected, everything, until
 from nats_server import NatsCluster
 from natskit import Running
-from veilstream.gateway.intake import Parcel, handle
+from veilstream.gateway.intake import Message, handle
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
-from veilstream.gateway.wire import Refusal, parse, together
+from veilstream.gateway.wire import Refusal, parse
 
 NOW = 6000.0
 TIMES = [b"5990", b"6000", b"6000.5", b'"6000"', b'"1970-01-01T01:40:00Z"', b'"9999-12-31T23:59:59-01:00"', b"1e18",
@@ -88,8 +88,7 @@ def messages(t: Trial) -> int:
             name = t.rng.choice([None, "a"])
             found = parse(data, grid, name)
             assert isinstance(found, Refusal) or all(hasattr(r, "stream") or isinstance(r, Refusal) for r in found)
-            parcel = Parcel.of(core, data, lambda d, name=name: parse(d, grid, name), None)
-            handle(core, [parcel], lambda parcels: _work(core, parcels))
+            handle(core, [Message.of(core, data, lambda d, name=name: parse(d, grid, name), None)])
         for _ in range(n // 4):
             state = t.rng.getstate()
             verdicts = []
@@ -102,13 +101,6 @@ def messages(t: Trial) -> int:
             assert verdicts[0] == verdicts[1], "a refusal that depends on the value"
         assert core.stats.refused["unhandled"] == 0, "an exception nobody thought of"
     return n
-
-
-def _work(core, parcels) -> None:
-    readings, places = together([p.found for p in parcels])
-    outcomes = core.process(readings).outcomes
-    for parcel, at in zip(parcels, places, strict=True):
-        parcel.outcomes = [outcomes[i] for i in at]
 
 
 # --- HTTP ------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from mounts import mounted
 from mqttkit import Client, serving
 from veilstream.control.mechanism import MOST_CELLS
 from veilstream.gateway import service
-from veilstream.gateway.intake import AT_ONCE, Parcel, handle, taken
+from veilstream.gateway.intake import AT_ONCE, Message, handle, taken
 from veilstream.gateway.outcome import Status
 from veilstream.gateway.records import StoreError
 from veilstream.gateway.stats import Stats
@@ -86,23 +86,23 @@ def test_a_message_may_hold_so_many_readings_and_a_transaction_so_many_messages(
             assert server.ask("/v1/release", body)[0] == 413
         finally:
             server.end()
-        parcels = [Parcel(b"", [Reading(f"s{i}", t, t, 1.0) for t in range(600)]) for i in range(10)]
+        messages = [Message(b"", [Reading(f"s{i}", t, t, 1.0) for t in range(600)]) for i in range(10)]
         sizes = []
-        handle(core, parcels, lambda part: sizes.append(sum(len(p.found) for p in part)))
+        handle(core, messages, lambda part: sizes.append(sum(len(p.found) for p in part)))
         assert AT_ONCE == 2000 and sizes == [1800, 1800, 1800, 600]
 
 
 def test_messages_that_one_transaction_does_not_take_are_not_read_yet():
     looked = []
 
-    def parcels(sizes):
+    def messages(sizes):
         for n in sizes:
             looked.append(n)
-            yield Parcel(b"", Refusal.time if n == 0 else [Reading("a", t, t, 1.0) for t in range(n)])
+            yield Message(b"", Refusal.time if n == 0 else [Reading("a", t, t, 1.0) for t in range(n)])
 
-    assert [p.size for p in taken(parcels([600, 0, 600, 900, 600, 600]))] == [600, 1, 600, 900]
+    assert [len(p.readings) for p in taken(messages([600, 0, 600, 900, 600, 600]))] == [600, 1, 600, 900]
     assert looked == [600, 0, 600, 900]  # a refusal counts as one
-    assert [p.size for p in taken(parcels([9000, 1]))] == [9000] and taken([]) == []
+    assert [len(p.readings) for p in taken(messages([9000, 1]))] == [9000] and taken([]) == []
 
 
 # --- silence -----------------------------------------------------------------------------------------------

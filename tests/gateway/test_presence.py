@@ -13,7 +13,7 @@ from httpkit import Server
 from mosquitto import Mosquitto
 from mqttkit import Client, serving
 from veilstream.gateway import metrics
-from veilstream.gateway.intake import Parcel, handle
+from veilstream.gateway.intake import Message, handle
 from veilstream.gateway.store import StoreError
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Reading, parse, together
@@ -142,8 +142,8 @@ def test_without_a_clock_what_is_no_location_is_counted_for_the_owner_alone(tmp_
     """It comes when someone crosses the border of a region; what cannot be opened may be such."""
     with core_of(artefact(tmp_path / "p.veil")) as core:
         before = metrics.text(core.stats), core.stats.status(None)["refused"]
-        parcel = Parcel(b"", parse(message, core.spaces[""].grid, "a"))
-        handle(core, [parcel], lambda parts: core.process(together([p.found for p in parts])[0]) and None)
+        message = Message(b"", parse(message, core.spaces[""].grid, "a"))
+        handle(core, [message], lambda parts: core.process(together([p.found for p in parts])[0]) and None)
         assert core.stats.refused[reason] == 1
         assert core.stats.status(None)["refused"] == before[1]
         assert metrics.text(core.stats) == before[0]

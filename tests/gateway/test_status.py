@@ -14,13 +14,11 @@ import pytest
 
 from gatewaykit import artefact, core_of, levels, places, problem_of, window_policy
 from veilcli import refused, veil
-from veilstream.artefact import load, save
+from veilstream.artefact import save
 from veilstream.control.drift import Drift, Same, Sums, span
 from veilstream.data.crossval import losses
 from veilstream.data.recording import Recording
-from veilstream.gateway import integrity as seal
 from veilstream.gateway.drift import Watch, Watched
-from veilstream.gateway.place import Count
 from veilstream.gateway.store import Store, StoreError
 from veilstream.gateway.wire import Reading
 from veilstream.model.chain import MarkovChain
@@ -216,33 +214,15 @@ def test_another_policy_begins_anew_and_the_same_one_goes_on(tmp_path):
         assert drift_of(tmp_path / "s.db")["a"].felt.steps == expected
 
 
-@pytest.mark.parametrize("schema", [3, 4])
-def test_a_store_of_a_version_before_goes_on(tmp_path, schema):
-    """As schema 3 had it, without the column, and schema 4, in which a start was no commit and a log had no mark."""
+def test_a_store_of_another_version_is_refused_by_gateway_and_owner(tmp_path):
     with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
         core.process([Reading("a", t, t, 3.0) for t in range(3)])
     with sqlite3.connect(tmp_path / "s.db") as db:
-        db.execute("UPDATE streams SET private_drift = NULL")
-        db.execute("DELETE FROM meta WHERE key IN ('closed', 'opened', 'follows') OR key LIKE 'about%'")
-        db.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (schema,))
-        db.execute("PRAGMA user_version = 0")
-        db.execute("PRAGMA application_id = 0")
-        row = db.execute("SELECT space, name, last_step, total, memory, belief, serial FROM streams").fetchone()
-        state = (*row[2:6], -1, None, -1, 0, 0.0, 0.0, None, None)
-        db.execute("UPDATE streams SET checksum = ?", (seal.of_stream("", "a", state, row[-1]),))
-        if schema == 3:
-            db.execute("ALTER TABLE streams DROP COLUMN private_drift")
+        db.execute("UPDATE meta SET value = 4 WHERE key = 'schema'")
     db.close()
-    count = Count(str(tmp_path / "s.db-count"))
-    count.write(count.read()[0], row[-1])
-    count.close()
-    refused("status", tmp_path / "s.db", says=f"another version (schema {schema}")
-    with core_of(load(tmp_path / "p.veil"), tmp_path / "s.db") as core:
-        assert [o.status.name for o in core.process([Reading("a", t, t, 3.0) for t in (2, 3)]).outcomes] == [
-            "repeated",
-            "released",
-        ]
-    assert drift_of(tmp_path / "s.db")["a"].felt.steps == 1
+    refused("status", tmp_path / "s.db", says="another version (schema 4")
+    with pytest.raises(StoreError, match="has schema 4, this version reads 5"):
+        Store(tmp_path / "s.db", {})
 
 
 # --- the owner's look ------------------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ from veilstream.model.data_card import DataCard
 from veilstream.model.interval import Interval
 from veilstream.model.problem import Average
 
-ABOUT = "about"  # begins its key in the store, before the name of the space
+CLAIMS = "about"  # begins its key in the store, before the name of the space
 
 
-class About(msgspec.Struct, frozen=True):
+class Claims(msgspec.Struct, frozen=True):
     """Of a space; None: the policy's file does not say."""
 
     grid: Grid
@@ -26,7 +26,7 @@ class About(msgspec.Struct, frozen=True):
     farthest: float | None = None  # that a release can be off where every reading lies at a state
 
     @classmethod
-    def of(cls, space: Space) -> "About":
+    def of(cls, space: Space) -> "Claims":
         rule, average, card = space.rule, space.problem.average, DataCard.of(space.provenance)
         limit = rule.limit if rule is not None else average.limit if isinstance(average, Average) else None
         return cls(
@@ -45,7 +45,7 @@ class About(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
     @classmethod
-    def read(cls, text: str) -> "About | None":
+    def read(cls, text: str) -> "Claims | None":
         try:
             return msgspec.json.decode(text, type=cls)
         except msgspec.MsgspecError:

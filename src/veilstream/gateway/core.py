@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from veilstream.control.uniforms import Uniforms
-from veilstream.gateway.claims import ABOUT, About
-from veilstream.gateway.outcome import Message, Outcome, Receipt
+from veilstream.gateway.claims import CLAIMS, Claims
+from veilstream.gateway.outcome import Outcome, Outgoing, Receipt
 from veilstream.gateway.records import Batch, Key, StoreError, Stream
 from veilstream.gateway.scheduler import Serving, Settler
 from veilstream.gateway.space import LogRow, Space
@@ -24,13 +24,13 @@ from veilstream.gateway.wire import Reading, Refusal, decode
 MAX_CACHED = 20_000  # streams held in memory
 MEMORY_LOG = 64  # steps per stream that a store in memory keeps
 PRUNE_EVERY = 100_000  # releases
-Compose = Callable[[list[Outcome]], list[Message]]  # what goes into the outbox with these outcomes
+Compose = Callable[[list[Outcome]], list[Outgoing]]  # what goes into the outbox with these outcomes
 
 
 class Outlet(Protocol):
     """Somewhere releases go beside the transport of their readings."""
 
-    def compose(self, releases: Sequence[LogRow]) -> list[Message]:
+    def compose(self, releases: Sequence[LogRow]) -> list[Outgoing]:
         """What goes into the outbox with these releases; a function of them alone."""
         ...
 
@@ -54,7 +54,7 @@ class Core:
         self.keep = serving.keep if store.durable else min(serving.keep or MEMORY_LOG, MEMORY_LOG)
         try:
             for name, space in spaces.items():
-                store.note(f"{ABOUT} {name}", About.of(space).to_json())
+                store.note(f"{CLAIMS} {name}", Claims.of(space).to_json())
             for stream in store.streams(limit=1):  # the meter is the same for all of them
                 if stream.space in spaces:
                     spaces[stream.space].check(stream)

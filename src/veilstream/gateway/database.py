@@ -17,7 +17,7 @@ from zlib import crc32
 
 from veilstream.gateway.place import Count, Place, in_use
 from veilstream.gateway.records import StoreError
-from veilstream.gateway.schema import SCHEMA, TABLES, UPGRADES
+from veilstream.gateway.schema import SCHEMA, TABLES
 
 MEMORY = ":memory:"
 LOCK_WAIT_S = 1.0
@@ -67,10 +67,7 @@ class Database:
             db.execute("INSERT INTO meta VALUES ('schema', ?), ('id', ?), ('closed', '0')", made)
         self.meta = dict(db.execute("SELECT key, value FROM meta"))  # as it was when it was opened
         schema = self.meta.get("schema")
-        for found in range(int(schema), SCHEMA) if schema in UPGRADES else ():
-            db.execute(UPGRADES[str(found)])
-            db.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(SCHEMA),))
-        if schema != str(SCHEMA) and schema not in UPGRADES:
+        if schema != str(SCHEMA):
             raise StoreError(f"{self.path} has schema {schema}, this version reads {SCHEMA}")
         self.id = str(self.meta.get("id", ""))
         if not self.id.isalnum():

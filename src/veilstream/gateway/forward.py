@@ -17,7 +17,7 @@ from yarl import URL
 
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
-from veilstream.gateway.outcome import Message, OutFormat
+from veilstream.gateway.outcome import OutFormat, Outgoing
 from veilstream.gateway.owntracks import user_and_device
 from veilstream.gateway.records import FORWARD, StoreError
 from veilstream.gateway.space import LogRow
@@ -57,7 +57,7 @@ class Forwarder:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._there = asyncio.Event()
 
-    def compose(self, releases: Sequence[LogRow]) -> list[Message]:
+    def compose(self, releases: Sequence[LogRow]) -> list[Outgoing]:
         return [
             (FORWARD + s.name, self._body(s.space, message)) for s, _, _, message in releases if message is not None
         ]

@@ -15,7 +15,7 @@ from typing import Any
 
 import veilstream
 from veilstream.errors import InputError
-from veilstream.gateway.outcome import Message
+from veilstream.gateway.outcome import Outgoing
 from veilstream.gateway.records import Key
 from veilstream.gateway.space import LogRow, Space
 from veilstream.gateway.wire import Release, decode, encode
@@ -61,11 +61,11 @@ class Home:
         self._announced |= self._just_now
         self.sends()
 
-    def compose(self, releases: Sequence[LogRow]) -> list[Message]:
+    def compose(self, releases: Sequence[LogRow]) -> list[Outgoing]:
         """The last state of every stream; those not yet announced are."""
         last = {s.key: message for s, _, _, message in releases if message is not None}
         self._just_now = last.keys() - self._announced
-        out: list[Message] = []
+        out: list[Outgoing] = []
         for key, message in last.items():
             release = decode(message)
             out += self.announcement(key) if key in self._just_now else []
@@ -79,7 +79,7 @@ class Home:
         place = {"latitude": release.lat, "longitude": release.lon, "gps_accuracy": space.accuracy(release)}
         return {"place": place, "bits": bits}
 
-    def announcement(self, key: Key) -> list[Message]:
+    def announcement(self, key: Key) -> list[Outgoing]:
         space, me = self.spaces[key[0]], f"veil_{self._id(key)}"
         common = {
             "availability_topic": self.status_topic,

@@ -21,14 +21,14 @@ from aiohttp import web
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
 from veilstream.gateway.guard import HEADERS, Guard, HttpSettings
-from veilstream.gateway.intake import Found, Parcel, handle, place_of
+from veilstream.gateway.intake import Found, Message, handle, place_of
 from veilstream.gateway.openapi import document
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.owntracks import phone_of
 from veilstream.gateway.records import StoreError
 from veilstream.gateway.slots import HttpConnection, Slots
 from veilstream.gateway.topics import Route
-from veilstream.gateway.wire import Reading, Refusal, parse, together
+from veilstream.gateway.wire import Reading, Refusal
 
 log = logging.getLogger("veilstream.http")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -63,7 +63,7 @@ class HttpGateway:
         self._routes = [route for route in routes if route.space == ""]
         self.port: int | None = None  # the one really used, once it runs
         self.started = threading.Event()
-        self._waiting: list[Parcel] = []  # each with the future that someone awaits
+        self._waiting: list[Message] = []  # each with the future that someone awaits
         self._wake = asyncio.Event()
         self._slots = Slots(self.guard.is_near)
         self._dead = False  # nothing is released any more
@@ -171,23 +171,22 @@ class HttpGateway:
         try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 body = await request.read()
-            parcel = Parcel.of(self.core, body, lambda data: self._read(data, stream), answer)
+            message = Message.of(self.core, body, lambda data: self._read(data, stream), answer)
         except (web.RequestPayloadError, ConnectionError):  # not in the encoding that its header says, or cut off
-            body, parcel = b"", Parcel(b"", Refusal.unreadable)
-        if isinstance(parcel.found, Refusal):
-            self.core.stats.refused[parcel.found.name] += 1
-            return body, parcel.found, None
+            body, message = b"", Message(b"", Refusal.unreadable)
+        if isinstance(message.found, Refusal):
+            self.core.stats.refused[message.found.name] += 1
+            return body, message.found, None
         start = time.perf_counter()
-        self._waiting.append(parcel)
+        self._waiting.append(message)
         self._wake.set()
         outcomes = await answer
         if any(o.status is Status.released for o in outcomes or ()):
             self.core.stats.request.add(time.perf_counter() - start)
-        return body, parcel.found, outcomes
+        return body, message.found, outcomes
 
     def _read(self, body: bytes | bytearray, stream: str | None = None) -> Found:
-        space, serving = self.core.spaces[""], self.core.serving
-        found = parse(body, space.grid, stream, "", serving.max_bytes, space.columns, serving.opens)
+        found = self.core.settler.read(body, "", stream)
         if isinstance(found, Refusal) or not self._routes:
             return found
         return [r if isinstance(r, Refusal) or self._carried(r.stream) else Refusal.stream for r in found]
@@ -197,7 +196,7 @@ class HttpGateway:
 
     async def _commit_waiting(self) -> None:
         """Requests that wait are one transaction. Should this ever end, nobody is left waiting."""
-        waiting: list[Parcel] = []
+        waiting: list[Message] = []
         try:
             while True:
                 await self._wake.wait()
@@ -206,22 +205,22 @@ class HttpGateway:
                 await self._commit(waiting)
         finally:
             self._dead = True
-            for parcel in [*waiting, *self._waiting]:
-                if not parcel.note.done():
-                    parcel.note.set_exception(StoreError("the gateway ends"))
+            for message in [*waiting, *self._waiting]:
+                if not message.note.done():
+                    message.note.set_exception(StoreError("the gateway ends"))
 
-    async def _commit(self, waiting: Sequence[Parcel]) -> None:
+    async def _commit(self, waiting: Sequence[Message]) -> None:
         failure: Exception | None = None
         try:
-            await asyncio.to_thread(handle, self.core, waiting, self._work)
+            await asyncio.to_thread(handle, self.core, waiting)
         except StoreError as error:
             failure = error
-        for parcel in waiting:
-            if not parcel.note.done():  # whoever asked may have gone
-                if failure is not None and parcel.outcomes is None:
-                    parcel.note.set_exception(StoreError(str(failure)))
+        for message in waiting:
+            if not message.note.done():  # whoever asked may have gone
+                if failure is not None and message.outcomes is None:
+                    message.note.set_exception(StoreError(str(failure)))
                 else:
-                    parcel.note.set_result(parcel.outcomes)
+                    message.note.set_result(message.outcomes)
 
     async def _heal(self) -> None:
         """While the store fails, look whether it does still."""
@@ -237,12 +236,6 @@ class HttpGateway:
             except StoreError as error:
                 delay = min(2 * delay, LAST_LOOK_S)
                 log.error("store_unavailable", extra={"retry_s": delay, "reason": str(error)})
-
-    def _work(self, parcels: Sequence[Parcel]) -> None:
-        readings, places = together([parcel.found for parcel in parcels])
-        outcomes = self.core.process(readings).outcomes
-        for parcel, at in zip(parcels, places, strict=True):
-            parcel.outcomes = outcomes[at.start : at.stop]
 
     # --- looking ----------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from veilstream.control.drift import Drift
 from veilstream.control.held_out import LEAST_UNITS
 from veilstream.control.limit_check import LimitCheck
 from veilstream.gateway import integrity as seal
-from veilstream.gateway.claims import ABOUT, About
+from veilstream.gateway.claims import CLAIMS, Claims
 from veilstream.gateway.drift import Watched
 from veilstream.gateway.place import check_private, is_owned
 from veilstream.gateway.records import StoreError, Stream
@@ -29,11 +29,11 @@ WAIT_S = 5.0
 
 
 @dataclass(frozen=True)
-class Owned:
+class StreamStatus:
     """One stream, as its owner may see it."""
 
     stream: Stream
-    about: About | None  # None: no gateway of this version has opened it since
+    about: Claims | None  # None: no gateway of this version has opened it since
     last: Release | None  # the release of its last step; None: silent, or not in the log any more
 
     @property
@@ -114,7 +114,7 @@ def is_store(path: Path) -> bool:
         raise StoreError(f"cannot read the store {path}: {error.strerror}") from None
 
 
-def look(path: Path) -> Iterator[Owned]:
+def look(path: Path) -> Iterator[StreamStatus]:
     """Every stream of the store, in order of space and name."""
     real = path.resolve()  # its log is beside the file, not beside a link to it
     check_private(str(path), str(real))
@@ -130,14 +130,13 @@ def look(path: Path) -> Iterator[Owned]:
         raise StoreError(f"the store {path} cannot be read: it is no store, or damaged") from None
 
 
-def _views(db: sqlite3.Connection, path: Path) -> Iterator[Owned]:
+def _views(db: sqlite3.Connection, path: Path) -> Iterator[StreamStatus]:
     meta = dict(db.execute("SELECT key, value FROM meta"))
     if meta.get("schema") != str(SCHEMA):
         raise StoreError(
-            f"{path} was written by another version (schema {str(meta.get('schema'))[:10]}, this one reads {SCHEMA}); "
-            "start this version's gateway on it once"
+            f"{path} was written by another version (schema {str(meta.get('schema'))[:10]}, this one reads {SCHEMA})"
         )
-    found: dict[str, About | None] = {}
+    found: dict[str, Claims | None] = {}
     query = "SELECT step, stream, total, message, checksum FROM releases WHERE stream = ? AND step = ?"
     for space, name, number, *state, serial, checksum in db.execute(SELECT_STREAM + "ORDER BY space, name"):
         try:
@@ -149,6 +148,6 @@ def _views(db: sqlite3.Connection, path: Path) -> Iterator[Owned]:
         if not whole:
             raise StoreError(f"the store {path} is damaged (table streams or releases)")
         if space not in found:
-            found[space] = About.read(meta.get(f"{ABOUT} {space}", ""))
+            found[space] = Claims.read(meta.get(f"{CLAIMS} {space}", ""))
         last = None if row is None or row[3] is None else decode(row[3])
-        yield Owned(Stream(space, name, number, *state), found[space], last)
+        yield StreamStatus(Stream(space, name, number, *state), found[space], last)

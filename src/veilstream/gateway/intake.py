@@ -7,12 +7,14 @@ store keeps, privately, reason, length and hash; never the text.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import msgspec
 
-from veilstream.gateway.core import Core
-from veilstream.gateway.outcome import Outcome
+from veilstream.gateway.core import Compose, Core
+from veilstream.gateway.outcome import Outcome, Receipt
 from veilstream.gateway.records import StoreError
 from veilstream.gateway.wire import Reading, Refusal
 
@@ -21,7 +23,7 @@ AT_ONCE = 2_000  # readings in one transaction, unless a single message has more
 Found = list[Reading | Refusal] | Refusal
 
 
-class Parcel(msgspec.Struct):
+class Message(msgspec.Struct):
     """One message: its bytes, its readings, what became of them, and what its transport must remember of it."""
 
     data: bytes | bytearray
@@ -30,12 +32,14 @@ class Parcel(msgspec.Struct):
     outcomes: list[Outcome] | None = None
 
     @property
-    def size(self) -> int:
-        """Readings."""
-        return len(self.found) if isinstance(self.found, list) else 1
+    def readings(self) -> list[Reading | Refusal]:
+        """Its readings; one that could not be read at all counts as one, refused."""
+        return self.found if isinstance(self.found, list) else [self.found]
 
     @classmethod
-    def of(cls, core: Core, data: bytes | bytearray, read: Callable[[bytes | bytearray], Found], note: Any) -> "Parcel":
+    def of(
+        cls, core: Core, data: bytes | bytearray, read: Callable[[bytes | bytearray], Found], note: Any
+    ) -> "Message":
         try:
             return cls(data, read(data), note)
         except Exception as error:  # whatever a message holds, the process lives on
@@ -44,37 +48,46 @@ class Parcel(msgspec.Struct):
             return cls(data, Refusal.unhandled, note)
 
 
-def taken(parcels: Iterable[Parcel]) -> list[Parcel]:
+def taken(messages: Iterable[Message]) -> list[Message]:
     """The first of them, as many as one transaction takes: those after them need not be in memory yet."""
-    out: list[Parcel] = []
+    out: list[Message] = []
     n = 0
-    for parcel in parcels:
-        out.append(parcel)
-        n += parcel.size
+    for message in messages:
+        out.append(message)
+        n += len(message.readings)
         if n >= AT_ONCE:
             break
     return out
 
 
-def handle(core: Core, parcels: Sequence[Parcel], work: Callable[[Sequence[Parcel]], None]) -> None:
-    """`work` on all of them, which sets their outcomes; those that cannot be handled have none in the end."""
-    for part in _parts(parcels):
-        _handle(core, part, work)
+def process(core: Core, messages: Sequence[Message], compose: Compose | None = None) -> Receipt:
+    """One transaction for all of them; their outcomes are set once it is committed."""
+    receipt = core.process([r for message in messages for r in message.readings], compose)
+    outcomes = iter(receipt.outcomes)
+    for message in messages:
+        message.outcomes = list(islice(outcomes, len(message.readings)))
+    return receipt
 
 
-def _handle(core: Core, part: Sequence[Parcel], work: Callable[[Sequence[Parcel]], None]) -> None:
+def handle(core: Core, messages: Sequence[Message], work: Callable[[Sequence[Message]], object] | None = None) -> None:
+    """`work` (by default `process`) on all of them; messages that cannot be handled have no outcomes in the end."""
+    for part in _parts(messages):
+        _handle(core, part, work or partial(process, core))
+
+
+def _handle(core: Core, part: Sequence[Message], work: Callable[[Sequence[Message]], object]) -> None:
     try:
         work(part)
     except (StoreError, ConnectionError):
         raise
     except Exception as error:  # whatever a message holds, the process lives on
         if len(part) > 1:
-            for parcel in part:
-                _handle(core, [parcel], work)
+            for message in part:
+                _handle(core, [message], work)
             return
-        (parcel,) = part
-        core.set_aside(type(error).__name__, parcel.data)
-        if not _blinded(parcel):
+        (message,) = part
+        core.set_aside(type(error).__name__, message.data)
+        if not _blinded(message):
             _refuse(core, error)
             return
         try:
@@ -82,14 +95,14 @@ def _handle(core: Core, part: Sequence[Parcel], work: Callable[[Sequence[Parcel]
         except (StoreError, ConnectionError):
             raise
         except Exception as again:
-            parcel.outcomes = None
+            message.outcomes = None
             _refuse(core, again)
 
 
-def _blinded(parcel: Parcel) -> bool:
+def _blinded(message: Message) -> bool:
     """Take the values out of it; whether it had any."""
     had = False
-    for r in parcel.found if isinstance(parcel.found, list) else ():
+    for r in message.readings:
         if isinstance(r, Reading) and r.point is not None:
             r.point, had = None, True
     return had
@@ -104,16 +117,16 @@ def _tell(error: Exception) -> None:
     log.error("message_unhandled", extra={"reason": type(error).__name__, "at": place_of(error)})
 
 
-def _parts(parcels: Sequence[Parcel]) -> Iterator[Sequence[Parcel]]:
+def _parts(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
     """Runs of them with at most AT_ONCE readings, or one."""
     start = n = 0
-    for i, parcel in enumerate(parcels):
-        if i > start and n + parcel.size > AT_ONCE:
-            yield parcels[start:i]
+    for i, message in enumerate(messages):
+        if i > start and n + len(message.readings) > AT_ONCE:
+            yield messages[start:i]
             start, n = i, 0
-        n += parcel.size
-    if parcels:
-        yield parcels[start:]
+        n += len(message.readings)
+    if messages:
+        yield messages[start:]
 
 
 def place_of(error: BaseException) -> str:

@@ -29,12 +29,12 @@ from veilstream.gateway.broker import WINDOW, BrokerLost, BrokerSettings, Connec
 from veilstream.gateway.core import Compose, Core
 from veilstream.gateway.home import Home
 from veilstream.gateway.inbox import Heard
-from veilstream.gateway.intake import Found, Parcel, handle, taken
-from veilstream.gateway.outcome import Message, Outcome, OutFormat, Status, joined, parted
+from veilstream.gateway.intake import Found, Message, handle, process, taken
+from veilstream.gateway.outcome import Outcome, OutFormat, Outgoing, Status, joined, parted
 from veilstream.gateway.records import StoreError
 from veilstream.gateway.refused import RefusedTopics
 from veilstream.gateway.topics import Route
-from veilstream.gateway.wire import Reading, Refusal, parse, together
+from veilstream.gateway.wire import Reading, Refusal
 
 log = logging.getLogger("veilstream.mqtt")
 FIRST_DELAY_S, LAST_DELAY_S = 0.1, 30.0
@@ -230,49 +230,48 @@ class MqttGateway:
         if not self._batch:
             return
 
-        def work(parcels: Sequence[Parcel]) -> None:
-            readings, places = together([parcel.found for parcel in parcels])
-
-            def compose(outcomes: list[Outcome], wanted: Status = Status.released) -> list[Message]:
-                out: list[Message] = []
-                for parcel, at in zip(parcels, places, strict=True):
-                    to: Origin = parcel.note
-                    bodies = [
-                        self._body(readings[i], o, to.form)
-                        for i in at
-                        if (o := outcomes[i]).status is wanted and o.release is not None
-                    ]
-                    out += [(to.topic, payload) for payload in joined(bodies, to.limit)]
-                return out
-
-            receipt = self.core.process(readings, compose)
+        def work(messages: Sequence[Message]) -> None:
+            compose = partial(self._compose, messages)
+            receipt = process(self.core, messages, compose)
             refusing = len(self._refused) > 0
             for i, (topic, payload) in receipt.outbox:
                 if not refusing or not self._refused.holds(topic):
                     self._send(connection, i, topic, payload)
-            # under a clock a repeat would tell that a reading came
+            # under a clock a repeat would reveal that a reading came
             again = not self.core.serving.clock and any(o.status is Status.repeated for o in receipt.outcomes)
             for topic, payload in compose(receipt.outcomes, Status.repeated) if again else ():
                 if topic not in self._refused:
                     connection.publish(topic, payload, self.retain)
 
-        parcels = taken(self._parcel(m) for m in self._batch)
-        handle(self.core, parcels, work)
-        for parcel in parcels:
-            connection.ack(parcel.note.message)
-        del self._batch[: len(parcels)]
+        messages = taken(self._message(m) for m in self._batch)
+        handle(self.core, messages, work)
+        for message in messages:
+            connection.ack(message.note.message)
+        del self._batch[: len(messages)]
         self._took = True
 
-    def _body(self, reading: Reading | Refusal, outcome: Outcome, form: OutFormat) -> bytes:
-        assert isinstance(reading, Reading)
-        return self.core.spaces[reading.space].body(outcome, form, reading.owntracks)
+    def _compose(
+        self, messages: Sequence[Message], outcomes: Sequence[Outcome], wanted: Status = Status.released
+    ) -> list[Outgoing]:
+        """What is published of these messages: their releases of this status, together as their readings came."""
+        out: list[Outgoing] = []
+        left = iter(outcomes)
+        for message in messages:
+            to: Origin = message.note
+            bodies = [
+                self.core.spaces[r.space].body(o, to.form, r.owntracks)
+                for r, o in zip(message.readings, left, strict=False)
+                if isinstance(r, Reading) and o.status is wanted and o.release is not None
+            ]
+            out += [(to.topic, payload) for payload in joined(bodies, to.limit)]
+        return out
 
-    def _parcel(self, m: Heard) -> Parcel:
+    def _message(self, m: Heard) -> Message:
         where = self._where(m.topic)
         if where is None:
-            return Parcel(m.payload, Refusal.stream, Origin(m))
+            return Message(m.payload, Refusal.stream, Origin(m))
         limit = max(self._carried, self._packet) - where.length
-        return Parcel.of(self.core, m.payload, where.read, Origin(m, where.target, where.form, limit))
+        return Message.of(self.core, m.payload, where.read, Origin(m, where.target, where.form, limit))
 
     def _routed(self, topic: str) -> Where | None:
         """What is to be known of a topic; None where it names no stream that we could release."""
@@ -280,12 +279,13 @@ class MqttGateway:
             stream = route.stream(topic)
             if stream is not None and route.carries(stream):
                 target = route.output(stream)
-                return Where(partial(self._read, route.space, stream), target, len(target.encode()), route.form)
+                return Where(
+                    partial(self.core.settler.read, space=route.space, stream=stream),
+                    target,
+                    len(target.encode()),
+                    route.form,
+                )
         return None
-
-    def _read(self, name: str, stream: str, data: bytes | bytearray) -> Found:
-        space, serving = self.core.spaces[name], self.core.serving
-        return parse(data, space.grid, stream, name, serving.max_bytes, space.columns, serving.opens)
 
     # --- releases out ----------------------------------------------------------------------------------
 

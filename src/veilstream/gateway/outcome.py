@@ -27,14 +27,14 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     blind: bool = False  # drawn without looking at the reading: the stream is at its ceiling
 
 
-Message = tuple[str, bytes]  # topic, payload
+Outgoing = tuple[str, bytes]  # topic, payload
 
 
 class Receipt(NamedTuple):
     """What one transaction made durable."""
 
     outcomes: list[Outcome]
-    outbox: list[tuple[int, Message]]  # ids of what waits to be published
+    outbox: list[tuple[int, Outgoing]]  # ids of what waits to be published
 
 
 def joined(bodies: Sequence[bytes], limit: int) -> Iterator[bytes]:

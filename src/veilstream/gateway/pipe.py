@@ -7,15 +7,15 @@ a file and `tail -f`. Columns are guessed by the names that `veil fit` knows.
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Literal, Protocol
 
 from veilstream.data.columns import NONE, Layout, Split, check_one_person, guess_layout
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
-from veilstream.gateway.intake import Found, Parcel, handle
+from veilstream.gateway.intake import Found, Message, handle
 from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.summary import Tally
+from veilstream.gateway.summary import Summary
 from veilstream.gateway.wire import (
     LAST_SECOND,
     LONGEST_INTEGER,
@@ -27,7 +27,6 @@ from veilstream.gateway.wire import (
     parse,
     point,
     reading,
-    together,
 )
 
 CHUNK = 1 << 16
@@ -199,7 +198,7 @@ class Sink:
         self.core, self.out, self.form, self.per_reading = core, out, form, per_reading
         states, self.climbs = core.spaces[""].states, core.spaces[""].rule is not None
         self.map = states is not None and states.is_map
-        self.tally = Tally(states, core.store.total_bits())
+        self.tally = Summary(states, core.store.total_bits())
         self._since: dict[str, int] = {}  # first step of each stream drawn in this run, all of these are written
         self._earlier: dict[tuple[str, int], None] = {}  # steps of earlier runs that are written
         if form == "csv":
@@ -210,13 +209,13 @@ class Sink:
         """One batch that came from no message."""
         self.write([settled(self.core, readings)])
 
-    def write(self, parcels: Sequence[Parcel]) -> None:
+    def write(self, messages: Sequence[Message]) -> None:
         """What became of one batch, which is committed."""
         told, new = [], []
-        for parcel in parcels:
-            if isinstance(parcel.found, Refusal):
+        for message in messages:
+            if isinstance(message.found, Refusal):
                 continue
-            for given, outcome in zip(parcel.found, parcel.outcomes or (), strict=False):
+            for given, outcome in zip(message.found, message.outcomes or (), strict=False):
                 release = outcome.release
                 if release is None or isinstance(given, Refusal):
                     continue
@@ -274,48 +273,38 @@ def run(
     form: Format = "auto",
     columns: Mapping[str, str] | None = None,
     per_reading: bool = False,
-) -> Tally:
+) -> Summary:
     """Release everything in `source`. Counts are in `core.stats`."""
     grid = core.spaces[""].grid
     codec: Lines | None = None
     out: Sink | None = None
     for lines in lines_of(source):
-        parcels: list[Parcel] = []
+        messages: list[Message] = []
         for i, line in enumerate(lines):
             if line is None:
-                parcels.append(Parcel(b"", Refusal.too_large))
+                messages.append(Message(b"", Refusal.too_large))
                 continue
             line = line.rstrip(b"\r")
             if not line or line.isspace():
                 continue
             if codec is None:
                 if not (is_json(line) or b"," in line):
-                    parcels.append(Parcel(line, Refusal.unreadable))  # neither header nor JSON: it costs itself alone
+                    messages.append(Message(line, Refusal.unreadable))  # neither header nor JSON: it costs itself alone
                     continue
                 codec, is_reading = guess(line, lines[i + 1 :], grid, columns or {})
                 if not is_reading:
                     continue
-            parcels.append(Parcel.of(core, line, codec.read, None))
+            messages.append(Message.of(core, line, codec.read, None))
         if out is None and codec is not None:
             out = Sink(core, sink, codec.form if form == "auto" else form, per_reading)
-        handle(core, parcels, _process(core))
+        handle(core, messages)
         if out is not None:
-            out.write(parcels)
-    return Tally(core.spaces[""].states, core.store.total_bits()) if out is None else out.tally
+            out.write(messages)
+    return Summary(core.spaces[""].states, core.store.total_bits()) if out is None else out.tally
 
 
-def settled(core: Core, readings: list[Reading | Refusal]) -> Parcel:
+def settled(core: Core, readings: list[Reading | Refusal]) -> Message:
     """What became of readings that came from no message; committed."""
-    parcel = Parcel(b"", readings)
-    handle(core, [parcel], _process(core))
-    return parcel
-
-
-def _process(core: Core) -> Callable[[Sequence[Parcel]], None]:
-    def work(parcels: Sequence[Parcel]) -> None:
-        readings, places = together([parcel.found for parcel in parcels])
-        outcomes = core.process(readings).outcomes
-        for parcel, at in zip(parcels, places, strict=True):
-            parcel.outcomes = outcomes[at.start : at.stop]
-
-    return work
+    message = Message(b"", readings)
+    handle(core, [message])
+    return message

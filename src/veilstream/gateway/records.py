@@ -37,6 +37,13 @@ class Stream:
     def key(self) -> Key:
         return self.space, self.name
 
+    def rebind(self, old: "Binding", new: "Binding") -> None:
+        """Go on under another policy: steps and meter stay, memory starts afresh, beliefs too if the chain changed."""
+        if old.policy != new.policy:
+            self.memory, self.excess, self.mark, self.drift = None, 0.0, 0.0, None
+        if old.chain != new.chain:
+            self.belief, self.state, self.pending_step, self.pending_symbol = None, -1, None, -1
+
 
 _KEPT = "last_step total memory belief state pending_step pending_symbol faults excess mark pending_point drift"
 state_of = attrgetter(*_KEPT.split())

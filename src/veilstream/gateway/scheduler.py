@@ -17,8 +17,8 @@ from veilstream.control.uniforms import SecureUniforms, Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.records import Batch, Key, Stream
-from veilstream.gateway.space import Space, Turn
-from veilstream.gateway.wire import MAX_BYTES, Opens, Point, Reading, Refusal, decode
+from veilstream.gateway.space import Job, Space
+from veilstream.gateway.wire import MAX_BYTES, Opens, Point, Reading, Refusal, decode, parse
 from veilstream.model.histories import BLIND
 
 AHEAD_OF_CLOCK, AHEAD_OF_LAST = 1, 1_000_000  # default of max_ahead with and without a period
@@ -58,6 +58,13 @@ class Settler:
         self.spaces, self.serving, self.now = dict(spaces), serving, now
         self._uniforms = uniforms or SecureUniforms()
 
+    def read(
+        self, data: bytes | bytearray, space: str = "", stream: str | None = None
+    ) -> list[Reading | Refusal] | Refusal:
+        """The readings of one message to a space, whatever brought it; stream: the one its topic or sender names."""
+        own, serving = self.spaces[space], self.serving
+        return parse(data, own.grid, stream, space, serving.max_bytes, own.columns, serving.opens)
+
     def settle(
         self, readings: Sequence[Reading | Refusal], stream_of: Callable[[Key], Stream], find: Find, room: int
     ) -> tuple[list[Outcome], Batch]:
@@ -69,11 +76,11 @@ class Settler:
                 queues.setdefault((r.space, r.stream), []).append(i)
         symbols = self._encode(readings, queues)
         batch = Batch()
-        turns: dict[str, list[Turn]] = {name: [] for name in self.spaces}
+        jobs: dict[str, list[Job]] = {name: [] for name in self.spaces}
         repeats: list[tuple[int, int]] = []  # a reading, and the one before it that decides the same step
         for key, waiting in queues.items():
             s = stream_of(key)
-            turn, last, held = Turn(s, [], [], []), s.last_step, False
+            job, last, held = Job(s, [], [], []), s.last_step, False
             decided: dict[int, int] = {}  # step -> which reading decides it
             for i in waiting:
                 r = readings[i]
@@ -88,26 +95,26 @@ class Settler:
                     outcomes[i], held = self._hold(s, r, int(symbols[i])), True
                 else:
                     decided[r.step] = i
-                    turn.places.append(i)
-                    turn.times.append((r.step, r.t))
-                    turn.points.append(r.point)
+                    job.places.append(i)
+                    job.times.append((r.step, r.t))
+                    job.points.append(r.point)
                     last = r.step
-            if turn.places or held:
+            if job.places or held:
                 room -= s.id is None
                 batch.streams.append(s)
-            if turn.places:
-                turns[key[0]].append(turn)
-        for name, of_space in turns.items():
+            if job.places:
+                jobs[key[0]].append(job)
+        for name, of_space in jobs.items():
             self._draw(name, of_space, symbols, outcomes, batch)
         for i, first in repeats:
             outcomes[i] = Outcome(Status.repeated, outcomes[first].release, outcomes[first].message)
         return outcomes, batch
 
     def _draw(
-        self, space: str, turns: list[Turn], symbols: NDArray[np.int64], outcomes: list[Outcome], batch: Batch
+        self, space: str, jobs: list[Job], symbols: NDArray[np.int64], outcomes: list[Outcome], batch: Batch
     ) -> None:
-        if turns:
-            for place, outcome, row in self.spaces[space].advance(turns, symbols, self._uniforms, self.serving.clock):
+        if jobs:
+            for place, outcome, row in self.spaces[space].advance(jobs, symbols, self._uniforms, self.serving.clock):
                 outcomes[place] = outcome
                 batch.releases.append(row)
 
@@ -160,11 +167,11 @@ class Settler:
         symbols = np.array([self._clocked(S, s, step) for s in streams], dtype=np.int64)
         outcomes: list[Outcome] = [None] * len(streams)  # type: ignore[list-item]
         batch = Batch(streams=streams)
-        at, turns = (step, S.grid.time(step)), []
+        at, jobs = (step, S.grid.time(step)), []
         for i, s in enumerate(streams):
             points = [] if S.rule is None else [_waiting(s, step, S.width)]
-            turns.append(Turn(s, [i], [at], points, [(BLIND, s.pending_symbol)[s.pending_step == step]]))
-        self._draw(space, turns, symbols, outcomes, batch)
+            jobs.append(Job(s, [i], [at], points, [(BLIND, s.pending_symbol)[s.pending_step == step]]))
+        self._draw(space, jobs, symbols, outcomes, batch)
         return outcomes, batch
 
     def _clocked(self, S: Space, s: Stream, step: int) -> int:

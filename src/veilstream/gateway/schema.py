@@ -1,10 +1,6 @@
 """The tables of the store. What is private is called so; the checksums are `integrity.py`'s."""
 
 SCHEMA = 5
-UPGRADES = {  # of older stores, one after the other: checksums stay right
-    "3": "ALTER TABLE streams ADD COLUMN private_drift BLOB",
-    "4": "INSERT INTO meta VALUES ('opened', '0')",
-}
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE spaces (name TEXT PRIMARY KEY, policy TEXT NOT NULL, chain TEXT NOT NULL,

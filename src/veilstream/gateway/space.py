@@ -34,7 +34,7 @@ Time = tuple[int, int | float | str]  # a step and the t it is released with
 LogRow = tuple[Stream, int, float, bytes | None]  # as a Batch takes it: step, total, message
 
 
-class Turn(NamedTuple):
+class Job(NamedTuple):
     """What is to be released of one stream: for which steps, and the places of the readings that decide them."""
 
     stream: Stream
@@ -130,15 +130,15 @@ class Space:
         far = self.distances[self.encode(points)] if self.cost is None else self.cost.distances_from(xy)
         return np.where(readable[:, None], far, np.nan)
 
-    def _off(self, turns: list[Turn], x: NDArray[np.int64], y: NDArray[np.int64]) -> list[float]:
+    def _off(self, jobs: list[Job], x: NDArray[np.int64], y: NDArray[np.int64]) -> list[float]:
         """How far each reading is from its release; NaN where nothing was read or shown.
 
         By the state where the reading itself is not kept until its release.
         """
-        if self.cost is None or not turns[0].points:
+        if self.cost is None or not jobs[0].points:
             far, readable = self.distances[self.mechanism.true_states.first[x], y], x != BLIND
         else:
-            xy, readable = self._coordinates([p for turn in turns for p in turn.points])
+            xy, readable = self._coordinates([p for job in jobs for p in job.points])
             with np.errstate(over="ignore"):
                 far = np.minimum(self.cost.distance_to(xy, y), WILD * self.farthest)
         found: list[float] = np.where(readable & (y != SILENT), far, np.nan).tolist()
@@ -226,19 +226,19 @@ class Space:
     # --- draws ---------------------------------------------------------------------------------------------
 
     def advance(
-        self, turns: list[Turn], symbols: NDArray[np.int64], uniforms: Uniforms, clock: bool
+        self, jobs: list[Job], symbols: NDArray[np.int64], uniforms: Uniforms, clock: bool
     ) -> list[tuple[int, Outcome, LogRow]]:
-        """Everything these turns release: the place of each reading, its outcome, and what the log keeps."""
-        turns.sort(key=lambda turn: -len(turn.places))  # so that every round is a slice
-        x = symbols[[place for turn in turns for place in turn.places]]
-        y, totals, rungs, blind, last = self._rounds(turns, x, uniforms)
+        """Everything these jobs release: the place of each reading, its outcome, and what the log keeps."""
+        jobs.sort(key=lambda job: -len(job.places))  # so that every round is a slice
+        x = symbols[[place for job in jobs for place in job.places]]
+        y, totals, rungs, blind, last = self._rounds(jobs, x, uniforms)
         out: list[tuple[int, Outcome, LogRow]] = []
         first = 0
         readable, shown_by, total_by, rung_by = (x != BLIND).tolist(), y.tolist(), totals.tolist(), rungs.tolist()
         blind_by = blind.tolist()
-        read = x if turns[0].read is None else np.array([symbol for turn in turns for symbol in turn.read or ()])
-        read_by, off_by = read.tolist(), self._off(turns, read, y)
-        for (s, places, times, *_), z in zip(turns, last.tolist(), strict=True):
+        read = x if jobs[0].read is None else np.array([symbol for job in jobs for symbol in job.read or ()])
+        read_by, off_by = read.tolist(), self._off(jobs, read, y)
+        for (s, places, times, *_), z in zip(jobs, last.tolist(), strict=True):
             end = first + len(places)
             s.last_step = times[-1][0]
             s.state = z if self.keeps_state or clock else BLIND
@@ -259,21 +259,21 @@ class Space:
         return out
 
     def _rounds(
-        self, turns: list[Turn], x: NDArray[np.int64], uniforms: Uniforms
+        self, jobs: list[Job], x: NDArray[np.int64], uniforms: Uniforms
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
         """One numpy step per round: releases, the meter after each, the rung, whether it was blind; last true states.
 
         Turns are of any length, longest first, one after the other in x: round j is at starts + j.
         """
-        streams = [turn.stream for turn in turns]
-        lengths = [len(turn.places) for turn in turns]
+        streams = [job.stream for job in jobs]
+        lengths = [len(job.places) for job in jobs]
         starts = np.array([0, *accumulate(lengths[:-1])])
-        gaps = np.array(_gaps(turns))
-        first = [turn.times[0][0] if turn.stream.last_step is None else turn.stream.last_step + 1 for turn in turns]
+        gaps = np.array(_gaps(jobs))
+        first = [job.times[0][0] if job.stream.last_step is None else job.stream.last_step + 1 for job in jobs]
         now, last = self.unpack(streams, np.array(first)), np.array([s.state for s in streams])
         y, totals, rungs, blind = np.empty_like(x), np.empty(x.shape), np.zeros_like(x), np.zeros(x.shape, bool)
-        account, far = self._account(turns)
-        n = len(turns)
+        account, far = self._account(jobs)
+        n = len(jobs)
         for j in range(lengths[0]):
             while lengths[n - 1] <= j:
                 n -= 1
@@ -302,20 +302,20 @@ class Space:
                 s.excess, s.mark = excess, mark
         return y, totals, rungs, blind, last
 
-    def _account(self, turns: list[Turn]) -> tuple[Excess | None, NDArray[np.float64]]:
+    def _account(self, jobs: list[Job]) -> tuple[Excess | None, NDArray[np.float64]]:
         """What feedback keeps of these streams, and the distance from each of their readings to every release."""
         if self.rule is None:
             return None, np.empty((0, 0))
-        last = [turn.times[0][0] if turn.stream.last_step is None else turn.stream.last_step for turn in turns]
-        excess, mark = (np.array([getattr(turn.stream, k) for turn in turns]) for k in ("excess", "mark"))
+        last = [job.times[0][0] if job.stream.last_step is None else job.stream.last_step for job in jobs]
+        excess, mark = (np.array([getattr(job.stream, k) for job in jobs]) for k in ("excess", "mark"))
         account = Excess(self.rule, excess, mark, np.array(last))
-        return account, self.felt([p for turn in turns for p in turn.points])
+        return account, self.felt([p for job in jobs for p in job.points])
 
 
-def _gaps(turns: list[Turn]) -> list[int]:
+def _gaps(jobs: list[Job]) -> list[int]:
     """Steps that were skipped before each one."""
     gaps = []
-    for stream, _, times, *_ in turns:
+    for stream, _, times, *_ in jobs:
         last = times[0][0] - 1 if stream.last_step is None else stream.last_step
         for step, _ in times:
             gaps.append(step - last - 1)

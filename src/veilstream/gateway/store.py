@@ -85,9 +85,7 @@ class Store:
             after = found[-1].id or 0
             changed = [s for s in found if s.space == space]
             for s in changed:
-                s.memory, s.excess, s.mark, s.drift = None, 0.0, 0.0, None
-                if row[1] != new.chain:
-                    s.belief, s.state, s.pending_step, s.pending_symbol = None, -1, None, -1
+                s.rebind(Binding(*row[:2]), new)
             self._update(changed, serial)
         return True
 

@@ -10,7 +10,7 @@ from veilstream.gateway.wire import Point, Release
 
 
 @dataclass
-class Tally:
+class Summary:
     """PRIVATE: the mean distance is about true readings."""
 
     states: StateSpace | None

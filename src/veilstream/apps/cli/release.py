@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from veilstream.gateway.core import Core
     from veilstream.gateway.pipe import Format
     from veilstream.gateway.space import Space
-    from veilstream.gateway.summary import Tally
+    from veilstream.gateway.summary import Summary
 
 EXAMPLES = """
 Examples:
@@ -109,7 +109,7 @@ def read(sources: list[str], columns: dict[str, str], skip_bad: bool, space: "Sp
 # --- what it came to -------------------------------------------------------------------------------------
 
 
-def account(core: "Core", tally: "Tally") -> dict[str, Any]:
+def account(core: "Core", tally: "Summary") -> dict[str, Any]:
     """Counts, bits and the distance that was felt, for the owner."""
     stats, states = core.stats, core.spaces[""].states
     total = core.store.total_bits()

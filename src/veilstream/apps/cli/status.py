@@ -10,8 +10,8 @@ from veilstream.units import counted
 
 if TYPE_CHECKING:
     from veilstream.apps.cli.gateway_flags import Access, Cluster
-    from veilstream.gateway.claims import About
-    from veilstream.gateway.inspect import Owned
+    from veilstream.gateway.claims import Claims
+    from veilstream.gateway.inspect import StreamStatus
 
 EXAMPLES = """
 Examples:
@@ -65,7 +65,7 @@ def status(
     _show(views, refused)
 
 
-def _in_store(file: Path) -> "list[Owned]":
+def _in_store(file: Path) -> "list[StreamStatus]":
     from veilstream.gateway.inspect import is_store, look
 
     if not file.exists():
@@ -78,24 +78,24 @@ def _in_store(file: Path) -> "list[Owned]":
     return list(look(file))
 
 
-def _on_nats(policy: Path, urls: str, cluster: "Cluster", access: "Access") -> "tuple[list[Owned], list[str]]":
+def _on_nats(policy: Path, urls: str, cluster: "Cluster", access: "Access") -> "tuple[list[StreamStatus], list[str]]":
     from veilstream.apps.cli.common import need
     from veilstream.artefact import load
-    from veilstream.gateway.claims import About
+    from veilstream.gateway.claims import Claims
     from veilstream.gateway.space import Space
 
     need("nats", "nats")
     from veilstream.gateway.nats.inspect import look
 
-    about: dict[str, About] = {}
+    about: dict[str, Claims] = {}
     for name, path in cluster.policies(policy).items():
         if not path.is_file():
             raise InputError(f"no policy file {str(path)!r}")
-        about[name] = About.of(Space(load(path), force=True))
+        about[name] = Claims.of(Space(load(path), force=True))
     return look(cluster.settings(urls, access, policy), about)
 
 
-def _show(views: "list[Owned]", refused: list[str]) -> None:
+def _show(views: "list[StreamStatus]", refused: list[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -124,14 +124,14 @@ def _show(views: "list[Owned]", refused: list[str]) -> None:
         console.print(_plain(f"{name}: what is kept is not sealed with this key; it is not shown, and not released"))
 
 
-def _when(v: "Owned") -> str:
+def _when(v: "StreamStatus") -> str:
     last, about = v.stream.last_step, v.about
     if last is None:
         return "none"
     return str(last if about is None else about.grid.time(last, iso=about.grid.period_s is not None))
 
 
-def _error(v: "Owned") -> str:
+def _error(v: "StreamStatus") -> str:
     from veilstream.control.drift import span
 
     found, about, limit = v.kept.felt.interval, v.about, v.limit
@@ -142,7 +142,7 @@ def _error(v: "Owned") -> str:
     return said if limit is None else f"{said}, limit {limit.limit:.3g} {limit.verdict}"
 
 
-def _verdict(v: "Owned") -> str:
+def _verdict(v: "StreamStatus") -> str:
     kept, drift = v.kept, v.drift
     if v.about is None:
         return "this version's gateway has not served it yet"
@@ -154,7 +154,7 @@ def _verdict(v: "Owned") -> str:
     return str(drift.same) if not lacks else f"{drift.same} ({lacks})"
 
 
-def _lacks(about: "About") -> str:
+def _lacks(about: "Claims") -> str:
     """What the policy's file does not say, so that it cannot be compared."""
     missing = [
         *(["how well its chain foresaw later data"] if about.loss_fitted is None else []),
@@ -163,7 +163,7 @@ def _lacks(about: "About") -> str:
     return "" if not missing else f"the policy's file does not say {' or '.join(missing)}"
 
 
-def _to_do(views: "list[Owned]") -> list[str]:
+def _to_do(views: "list[StreamStatus]") -> list[str]:
     lines = []
     for v in views:
         drift = v.drift

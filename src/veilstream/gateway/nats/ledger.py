@@ -17,7 +17,6 @@ The log is also the outbox: it holds all releases of the last commit and the `ke
 stream again only after what it committed before was published.
 """
 
-import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Collection
@@ -53,11 +52,7 @@ class Record:
 _State = tuple[
     int | None, float, bytes | None, bytes | None, int, int | None, int, int, float, float, bytes | None, bytes | None
 ]  # as state_of gives it
-_Old = tuple[
-    int | None, float, bytes | None, bytes | None, int, int | None, int, int, float, float, bytes | None
-]  # of schema 2: without drift
 _decoder = msgspec.msgpack.Decoder(tuple[int, str, str, _State, Log])  # schema, policy, chain, state, log
-_older = msgspec.msgpack.Decoder(tuple[int, str, str, _Old, Log])
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -74,25 +69,15 @@ def decode(key: Key, revision: int, body: bytes, binding: Binding) -> Record | N
 
     None if this version cannot read it.
     """
-    found = _decoded(body)
-    if found is None:
+    try:
+        schema, policy, chain, state, log = _decoder.decode(body)
+    except msgspec.MsgspecError:
         return None
-    _, policy, chain, state, log = found
-    s = Stream(*key, revision, *state)  # each in its place
-    if policy != binding.policy:
-        s.memory, s.excess, s.mark, s.drift = None, 0.0, 0.0, None
-    if chain != binding.chain:
-        s.belief, s.state, s.pending_step, s.pending_symbol = None, -1, None, -1
+    if schema != SCHEMA:
+        return None
+    s = Stream(*key, revision, *state)  # type: ignore[arg-type]  # each in its place
+    s.rebind(Binding(policy, chain), binding)
     return Record(s, revision, log)
-
-
-def _decoded(body: bytes) -> tuple[Any, ...] | None:
-    found: tuple[Any, ...]
-    for schema, decode in ((SCHEMA, _decoder.decode), (SCHEMA - 1, _older.decode)):
-        with contextlib.suppress(msgspec.MsgspecError):
-            found = decode(body)
-            return found if found[0] == schema else None
-    return None
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from veilstream.gateway.outcome import Outcome, OutFormat
 from veilstream.gateway.records import Key
 from veilstream.gateway.scheduler import Settler
 from veilstream.gateway.stats import Stats
-from veilstream.gateway.wire import Reading, Refusal, parse, together
+from veilstream.gateway.wire import Reading, Refusal, together
 
 log = logging.getLogger("veilstream.nats")
 ATTEMPTS, FIRST_PAUSE_S, GROWTH = 4, 0.02, 4  # to commit a stream; pauses are random, up to these
@@ -80,9 +80,7 @@ class Session:
         where = self.layout.names.parse(m.subject)
         if where is None or where[0] not in self.settler.spaces:
             return Refusal.stream
-        (space, stream), serving = where, self.settler.serving
-        own = self.settler.spaces[space]
-        return parse(m.data, own.grid, stream, space, serving.max_bytes, own.columns, serving.opens)
+        return self.settler.read(m.data, *where)
 
     async def _settle(self, readings: Sequence[Reading | Refusal], part: list[int]) -> dict[int, Outcome]:
         """Outcomes that are committed. Streams whose write did not hold are read and drawn again, a few times."""
