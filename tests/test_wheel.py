@@ -99,7 +99,7 @@ def test_the_demo_runs_from_the_wheel_in_an_empty_environment(installed, tmp_pat
 def test_the_wheel_holds_what_it_needs_and_says_its_version(installed):
     code = "import os, veilstream; print(*os.listdir(os.path.dirname(veilstream.__file__)))"
     there = run(installed / "python", "-c", code).stdout.split()
-    assert {"py.typed", "apps", "core", "gateway"} <= set(there) and "tests" not in there
+    assert {"py.typed", "apps", "control", "gateway"} <= set(there) and "tests" not in there
     (told,) = installed.parent.glob("lib/python*/site-packages/veilstream-*.dist-info")
     version = told.name.removeprefix("veilstream-").removesuffix(".dist-info")
     assert run(installed / "veil", "--version").stdout == f"veil {version}\n"

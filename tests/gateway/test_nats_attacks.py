@@ -99,7 +99,7 @@ def test_no_subject_header_or_body_costs_more_than_its_message(art, server, monk
         pub(b"poison.in.default.raises", b"boom 7.25"),
         pub(b"poison.in.default.deep", b"[" * 100_000),
     ]
-    from veilstream.gateway.nats import session as module
+    from veilstream.gateway import scheduler as module
 
     parse = module.parse
 

@@ -75,7 +75,7 @@ class MarkovChain:
         object.__setattr__(self, "transition", P)
         if self.phases > 1 and (self.initial is not None or len(self.closed_classes) > 1):
             raise InputError(
-                "a chain with a clock starts from its law at each phase (leave `initial` out) and must not fall apart "
+                "a chain with a clock starts from its law at each phase (leave initial out) and must not fall apart "
                 "into several classes of states"
             )
         if self.initial is None:
