@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.special import softmax
 
 import veilstream as vs
 from benchmarks.limits import WEIGHT, fitted
@@ -147,8 +148,7 @@ def least_of_a_memory(P, C, next):
     (S, Y), Z = next.shape, len(P)
 
     def value(x):
-        a = np.exp(x.reshape(S, Y, Z))
-        a /= a.sum(1, keepdims=True)
+        a = softmax(x.reshape(S, Y, Z), 1)  # a line search may look very far out
         T = np.zeros((S * Z, S * Z))
         for s in range(S):
             for y in range(Y):
