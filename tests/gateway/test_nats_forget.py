@@ -17,10 +17,10 @@ from natskit import NEEDS_SERVER, SEAL, Running, key_file, message, session_on
 from veilcli import refused, veil
 from veilstream.errors import InputError
 from veilstream.gateway.nats.clock import Clock
-from veilstream.gateway.nats.forget import forget_key
 from veilstream.gateway.nats.integrity import Seal
-from veilstream.gateway.nats.ledger import decode
+from veilstream.gateway.nats.ledger import Ledger, decode
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
+from veilstream.gateway.nats.owner import forget_key
 
 NAMES, KEY = Names(), (DEFAULT_SPACE, "ann")
 
@@ -32,6 +32,10 @@ def art(tmp_path_factory):
 
 def reading(step, value=3.0, stream="ann"):
     return message(stream, {"t": step, "value": value}, f"{stream}/{step}")
+
+
+def forget(link, seal=SEAL):
+    return asyncio.run(forget_key(link, Ledger(link, NAMES, seal, {}), NAMES, KEY))
 
 
 def kept(session, server):
@@ -47,7 +51,7 @@ def test_her_steps_stay_closed_and_her_bits_counted(art, faults, seed):
     worker = session_on(art, FaultyLink(server, random.Random(0), 0))
     asyncio.run(worker.handle([reading(step) for step in range(5)]))
     before = kept(worker, server)
-    gone = asyncio.run(forget_key(FaultyLink(server, rng, faults), NAMES, SEAL, KEY))
+    gone = forget(FaultyLink(server, rng, faults))
     after = kept(worker, server)
     if not faults:
         assert (gone.last_step, gone.leaked_bits, gone.releases) == (4, before.stream.total, len(before.log))
@@ -65,11 +69,11 @@ def test_her_steps_stay_closed_and_her_bits_counted(art, faults, seed):
 def test_a_stream_that_is_not_there_or_not_ours(art):
     server = Server()
     link = FaultyLink(server, random.Random(0), 0)
-    assert asyncio.run(forget_key(link, NAMES, SEAL, KEY)) is None
+    assert forget(link) is None
     asyncio.run(session_on(art, link).handle([reading(0)]))
     with pytest.raises(InputError, match="not sealed with this key"):
-        asyncio.run(forget_key(link, NAMES, Seal(bytes(32)), KEY))
-    first, second = (asyncio.run(forget_key(link, NAMES, SEAL, KEY)) for _ in range(2))
+        forget(link, Seal(bytes(32)))
+    first, second = (forget(link) for _ in range(2))
     assert (first.before, second.before) == (False, True)
 
 
@@ -80,7 +84,7 @@ def test_a_clock_does_not_tick_for_her(tmp_path):
     asyncio.run(g.handle([message(s, {"t": 601, "value": 3.0}, s) for s in ("ann", "bob")]))
     clock, keys = Clock(g, DEFAULT_SPACE), [KEY, (DEFAULT_SPACE, "bob")]
     asyncio.run(clock._tick(10, keys))
-    asyncio.run(forget_key(link, NAMES, SEAL, KEY))
+    forget(link)
     fresh = session_on(art, link, now=lambda: 690.0, clock=True)
     asyncio.run(Clock(fresh, DEFAULT_SPACE)._tick(11, keys))
     ticked = [k for k in server.published if k.endswith(".11")]

@@ -221,7 +221,7 @@ def test_a_store_of_another_version_is_refused_by_gateway_and_owner(tmp_path):
         db.execute("UPDATE meta SET value = 4 WHERE key = 'schema'")
     db.close()
     refused("status", tmp_path / "s.db", says="another version (schema 4")
-    with pytest.raises(StoreError, match="has schema 4, this version reads 5"):
+    with pytest.raises(StoreError, match="has schema 4, this version reads 6"):
         Store(tmp_path / "s.db", {})
 
 

@@ -3,17 +3,16 @@
 import os
 import sqlite3
 import stat
-import struct
 import subprocess
 import sys
 import zlib
 
+import msgspec
 import pytest
 
 from gatewaykit import artefact, core_of
-from veilstream.gateway import integrity as seal
 from veilstream.gateway.place import Count
-from veilstream.gateway.records import Batch, Binding, StoreError, Stream, state_of
+from veilstream.gateway.records import Batch, Binding, StoreError, Stream, checksum, state_of
 from veilstream.gateway.store import MEMORY, Store
 from veilstream.gateway.wire import Reading, Refusal
 
@@ -286,16 +285,11 @@ def test_a_log_that_goes_before_the_first_commit_is_noticed(tmp_path):
     store.close()
 
 
-def test_the_seal_of_a_stream_is_a_crc_of_its_parts_one_after_the_other():
-    """As the stores that are out there have it; None counts as nothing, a step that is none as the least number."""
+def test_a_checksum_is_the_crc_of_the_row_as_a_message():
     for s in (
         Stream("", "a", 1),
         Stream("x", "é", 2, 7, 1.5, b"m", b"belief", 3, 8, 4, 5, 0.25, -1.0, b"point", b"drift"),
     ):
-        state = state_of(s)
-        steps = [-(1 << 63) if v is None else v for v in (s.last_step, s.pending_step)]
-        numbers = (steps[0], s.total, s.state, steps[1], s.pending_symbol, s.faults, s.excess, s.mark, 77)
-        check = zlib.crc32(f"{s.space}\0{s.name}".encode())
-        for part in (struct.pack("<qdqqqqddq", *numbers), s.memory, s.belief, s.pending_point, s.drift):
-            check = zlib.crc32(part or b"", check)
-        assert seal.of_stream(s.space, s.name, state, 77) == check
+        row = [s.space, s.name, s.id, *state_of(s)]
+        assert checksum(s, 77) == zlib.crc32(msgspec.msgpack.encode([row, 77]))
+    assert checksum(3, 1, 0.5, None) != checksum(3, 1, 0.5, b"") != checksum(1, 3, 0.5, b"")

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from veilstream.control.uniforms import Uniforms
-from veilstream.gateway.claims import CLAIMS, Claims
+from veilstream.gateway.inspect import CLAIMS, Claims
 from veilstream.gateway.outcome import Outcome, Outgoing, Receipt
 from veilstream.gateway.records import Batch, Key, StoreError, Stream
 from veilstream.gateway.scheduler import Serving, Settler
 from veilstream.gateway.space import LogRow, Space
 from veilstream.gateway.stats import Stats
 from veilstream.gateway.store import Store
-from veilstream.gateway.wire import Reading, Refusal, decode
+from veilstream.gateway.wire import Reading, Refusal, decode, encode
 
 MAX_CACHED = 20_000  # streams held in memory
 MEMORY_LOG = 64  # steps per stream that a store in memory keeps
@@ -54,7 +54,7 @@ class Core:
         self.keep = serving.keep if store.durable else min(serving.keep or MEMORY_LOG, MEMORY_LOG)
         try:
             for name, space in spaces.items():
-                store.note(f"{CLAIMS} {name}", Claims.of(space).to_json())
+                store.note(f"{CLAIMS} {name}", encode(Claims.of(space)).decode())
             for stream in store.streams(limit=1):  # the meter is the same for all of them
                 if stream.space in spaces:
                     spaces[stream.space].check(stream)

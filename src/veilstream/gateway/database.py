@@ -16,8 +16,7 @@ from typing import Any
 from zlib import crc32
 
 from veilstream.gateway.place import Count, Place, in_use
-from veilstream.gateway.records import StoreError
-from veilstream.gateway.schema import SCHEMA, TABLES
+from veilstream.gateway.records import SCHEMA, TABLES, StoreError
 
 MEMORY = ":memory:"
 LOCK_WAIT_S = 1.0

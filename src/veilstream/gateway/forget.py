@@ -12,8 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from veilstream.gateway.integrity import tomb
-from veilstream.gateway.records import FORWARD
+from veilstream.gateway.records import FORWARD, Stream, tomb
 from veilstream.gateway.store import Store
 
 REMAINS = (
@@ -36,7 +35,12 @@ class Forgotten:
     releases: int  # in the log
     unsent: int  # in the outbox
     private: bool  # whether a true state or reading was kept
-    before: bool = False  # it had been forgotten already
+    before: bool  # it had been forgotten already
+
+    @classmethod
+    def of(cls, s: Stream, releases: int, unsent: int, before: bool) -> "Forgotten":
+        private = s.state != -1 or s.pending_step is not None or s.pending_point is not None or bool(s.faults)
+        return cls(s.space, s.last_step, s.total, releases, unsent, private, before)
 
     def to_json(self) -> dict[str, Any]:
         return {k: getattr(self, k) for k in self.__dataclass_fields__}
@@ -54,10 +58,9 @@ def _forget(store: Store, space: str, name: str) -> Forgotten | None:
     s = store.named(space, name)
     if s is None:
         old = store.named(space, tomb(store.id, space, name))
-        return None if old is None else Forgotten(space, old.last_step, old.total, 0, 0, False, True)
+        return None if old is None else Forgotten.of(old, 0, 0, True)
     mail = [i for i, topic, payload in _outbox(store) if _hers(name, topic, payload)]
-    kept = s.state != -1 or s.pending_step is not None or s.pending_point is not None or bool(s.faults)
-    return Forgotten(space, s.last_step, s.total, store.bury(s, mail), len(mail), kept)
+    return Forgotten.of(s, store.bury(s, mail), len(mail), False)
 
 
 def _outbox(store: Store) -> list[tuple[int, str, bytes]]:

@@ -11,21 +11,62 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from veilstream.control.drift import Drift
+import msgspec
+
+from veilstream.control.drift import Drift, claimed_felt
 from veilstream.control.held_out import LEAST_UNITS
 from veilstream.control.limit_check import LimitCheck
-from veilstream.gateway import integrity as seal
-from veilstream.gateway.claims import CLAIMS, Claims
 from veilstream.gateway.drift import Watched
 from veilstream.gateway.place import check_private, is_owned
-from veilstream.gateway.records import StoreError, Stream
-from veilstream.gateway.schema import SCHEMA, SELECT_STREAM
-from veilstream.gateway.store import DAMAGED
-from veilstream.gateway.wire import Release, decode
+from veilstream.gateway.records import SCHEMA, StoreError, Stream
+from veilstream.gateway.space import Space
+from veilstream.gateway.store import Rows
+from veilstream.gateway.wire import Grid, Release, decode
+from veilstream.model.data_card import DataCard
+from veilstream.model.interval import Interval
+from veilstream.model.problem import Average
 from veilstream.units import off
 
 MAGIC = b"SQLite format 3\0"
 WAIT_S = 5.0
+CLAIMS = "about"  # begins their key in the store, before the name of the space
+
+
+class Claims(msgspec.Struct, frozen=True):
+    """What a gateway has promised of a space's streams, kept in the store; None: the policy's file does not say."""
+
+    grid: Grid
+    unit: str  # of distances; "" where they have none
+    drift_unit: str  # what intervals are over: weeks, or runs of steps
+    ceiling: float | None = None  # bits
+    limit: float | None = None  # on the mean distance
+    rungs: int | None = None  # of a ladder
+    felt_claimed: float | None = None
+    loss_fitted: Interval | None = None
+    farthest: float | None = None  # that a release can be off where every reading lies at a state
+
+    @classmethod
+    def of(cls, space: Space) -> "Claims":
+        rule, average, card = space.rule, space.problem.average, DataCard.of(space.provenance)
+        limit = rule.limit if rule is not None else average.limit if isinstance(average, Average) else None
+        return cls(
+            grid=space.grid,
+            unit=space.unit,
+            drift_unit=space.watch.unit,
+            ceiling=space.ceiling,
+            limit=limit,
+            rungs=None if rule is None else rule.rungs,
+            felt_claimed=claimed_felt(space.provenance),
+            loss_fitted=None if card is None else card.loss,
+            farthest=space.farthest,
+        )
+
+    @classmethod
+    def read(cls, text: str) -> "Claims | None":
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.MsgspecError:
+            return None
 
 
 @dataclass(frozen=True)
@@ -121,33 +162,25 @@ def look(path: Path) -> Iterator[StreamStatus]:
     idle = "" if Path(f"{real}-wal").exists() else "&immutable=1"  # nobody writes, and no file is made to read it
     if idle and is_owned(str(real)):
         raise StoreError(f"the store {path} is in use under another name, and its log is there: look at it by that one")
+    lost = StoreError(f"the store {path} cannot be read: it is no store, or damaged")
     try:
         uri = f"{real.as_uri()}?mode=ro{idle}"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=WAIT_S)) as db:
             db.execute("BEGIN")
-            yield from _views(db, path)
+            rows = Rows(lambda query, values: db.execute(query, values).fetchall(), lambda _: lost)
+            yield from _views(rows, path)
     except (sqlite3.Error, UnicodeDecodeError):
-        raise StoreError(f"the store {path} cannot be read: it is no store, or damaged") from None
+        raise lost from None
 
 
-def _views(db: sqlite3.Connection, path: Path) -> Iterator[StreamStatus]:
-    meta = dict(db.execute("SELECT key, value FROM meta"))
+def _views(rows: Rows, path: Path) -> Iterator[StreamStatus]:
+    meta = dict(rows.read("SELECT key, value FROM meta", ()))
     if meta.get("schema") != str(SCHEMA):
         raise StoreError(
             f"{path} was written by another version (schema {str(meta.get('schema'))[:10]}, this one reads {SCHEMA})"
         )
-    found: dict[str, Claims | None] = {}
-    query = "SELECT step, stream, total, message, checksum FROM releases WHERE stream = ? AND step = ?"
-    for space, name, number, *state, serial, checksum in db.execute(SELECT_STREAM + "ORDER BY space, name"):
-        try:
-            whole = seal.of_stream(space, name, tuple(state), serial) == checksum
-            row = db.execute(query, (number, state[0])).fetchone()
-            whole = whole and (row is None or seal.of_release(*row[:-1]) == row[-1])
-        except DAMAGED:
-            whole = False
-        if not whole:
-            raise StoreError(f"the store {path} is damaged (table streams or releases)")
-        if space not in found:
-            found[space] = Claims.read(meta.get(f"{CLAIMS} {space}", ""))
-        last = None if row is None or row[3] is None else decode(row[3])
-        yield StreamStatus(Stream(space, name, number, *state), found[space], last)
+    claims = {key: Claims.read(text) for key, text in meta.items() if key.startswith(CLAIMS)}
+    for stream in rows.select_streams("ORDER BY space, name"):
+        (message,) = rows.find(stream, stream.last_step) or (None,)
+        last = None if message is None else decode(message)
+        yield StreamStatus(stream, claims.get(f"{CLAIMS} {stream.space}"), last)

@@ -4,8 +4,8 @@ One transaction commits the new state of the streams, their releases and what is
 release, durably (`database.py`). One process at a time writes it (`place.py`); its owner may look meanwhile
 (`inspect.py`), nobody else (mode 0600).
 
-What is read back is what was written, or it is refused (`integrity.py`): a stream that cannot be read is never
-taken for a new one.
+What is read back is what was written, or it is refused (every row has a checksum): a stream that cannot be read is
+never taken for a new one.
 
 The only true data is in the columns `private_*` of `streams`: the last true state (kept for order m > 1 or a clock
 only, else -1), a reading that waits for its tick, how many readings were no numbers, and under feedback how far the
@@ -16,25 +16,64 @@ readings.
 
 import hashlib
 import os
-import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from veilstream.gateway import integrity as seal
 from veilstream.gateway.database import MEMORY, Database
-from veilstream.gateway.records import FORWARD, Batch, Binding, StoreError, Stream, state_of
-from veilstream.gateway.schema import KNOWN, NEW_STREAM, SELECT_STREAM, UPDATE_STREAM
+from veilstream.gateway.records import (
+    FORWARD,
+    KNOWN,
+    SELECT_STREAM,
+    UPDATE_STREAM,
+    Batch,
+    Binding,
+    StoreError,
+    Stream,
+    checksum,
+    state_of,
+    tomb,
+)
 from veilstream.units import counted
 
 PAGE = 4096  # streams read at once
 MAIL = 1000  # outbox entries read at once
 MOST_UNHANDLED = 10_000  # messages of which something is kept
 PROBE_BYTES = 1 << 18  # as a large commit
-DAMAGED = (TypeError, ValueError, AttributeError, OverflowError, struct.error)  # of a row that is not as it was
 
 
-class Store:
+class Rows:
+    """What can be read of a store; raises where a row is not what was written."""
+
+    def __init__(self, read: Callable[..., list[Any]], damaged: Callable[[str], StoreError]) -> None:
+        self.read, self.damaged = read, damaged
+
+    def rows(self, table: str, query: str, values: Sequence[object] = ()) -> list[Any]:
+        """Whole rows of the table, their checksums last, which the result lacks."""
+        found = self.read(query, values)
+        if any(checksum(*row[:-1]) != row[-1] for row in found):
+            raise self.damaged(table)
+        return [row[:-1] for row in found]
+
+    def select_streams(self, query: str, values: Sequence[object] = ()) -> list[Stream]:
+        found = []
+        for *state, serial, check in self.read(SELECT_STREAM + query, values):
+            found.append(Stream(*state))
+            if checksum(found[-1], serial) != check:
+                raise self.damaged("streams")
+        return found
+
+    def find(self, stream: Stream, step: int | None) -> tuple[bytes | None] | None:
+        """The release of a step as a 1-tuple (None inside: silent), or None if the log has none."""
+        rows = self.releases("releases r WHERE stream = ? AND step = ?", (stream.id, step))
+        return (rows[0],) if rows else None
+
+    def releases(self, query: str, values: Sequence[object]) -> list[bytes | None]:
+        rows = self.rows("releases", f"SELECT r.step, r.stream, r.total, r.message, r.checksum FROM {query}", values)
+        return [row[3] for row in rows]
+
+
+class Store(Rows):
     """Not for several threads at once: the gateway's core holds a lock."""
 
     def __init__(
@@ -44,6 +83,7 @@ class Store:
         self.path = str(path)
         self.durable = self.path != MEMORY
         self.file = Database(path)
+        super().__init__(self.file.read, self.file.damaged)
         self.id, self.has_forgotten = self.file.id, "forgotten" in self.file.meta
         self._back = False  # whether readings have come again for a forgotten stream
         try:
@@ -71,63 +111,49 @@ class Store:
 
     def _bind(self, space: str, new: Binding, serial: int) -> bool:
         """A changed policy keeps steps and meter; its memory starts afresh, beliefs too if the chain changed."""
-        row = self.file.db.execute("SELECT policy, chain, checksum FROM spaces WHERE name = ?", (space,)).fetchone()
-        if row is not None and self._unsealed(seal.of_space, space, *row):
-            raise self.file.damaged("spaces")
-        if row is not None and Binding(*row[:2]) == new:
+        query = "SELECT name, policy, chain, checksum FROM spaces WHERE name = ?"
+        old = next((Binding(*row[1:]) for row in self.rows("spaces", query, (space,))), None)
+        if old == new:
             return False
         values = space, new.policy, new.chain
-        self.file.db.execute("INSERT OR REPLACE INTO spaces VALUES (?, ?, ?, ?)", (*values, seal.of_space(*values)))
-        if row is None:
+        self.file.db.execute("INSERT OR REPLACE INTO spaces VALUES (?, ?, ?, ?)", (*values, checksum(*values)))
+        if old is None:
             return False
         after = 0
         while found := self.streams(after):
             after = found[-1].id or 0
             changed = [s for s in found if s.space == space]
             for s in changed:
-                s.rebind(Binding(*row[:2]), new)
+                s.rebind(old, new)
             self._update(changed, serial)
         return True
 
     # --- reading -------------------------------------------------------------------------------------
 
     def spaces(self) -> list[str]:
-        return [name for (name,) in self.file.read("SELECT name FROM spaces ORDER BY name")]
+        return [name for (name,) in self.read("SELECT name FROM spaces ORDER BY name")]
 
     def load(self, space: str, name: str) -> Stream | None:
         found = self.named(space, name)
         if found is None and self.has_forgotten:  # it goes on from where it was: steps stay closed, bits count on
-            found = self.named(space, seal.tomb(self.id, space, name))
+            found = self.named(space, tomb(self.id, space, name))
             if found is not None:
                 found.name, self._back = name, True
         return found
 
     def named(self, space: str, name: str) -> Stream | None:
-        return next(iter(self._streams(SELECT_STREAM + "WHERE space = ? AND name = ?", (space, name))), None)
+        return next(iter(self.select_streams("WHERE space = ? AND name = ?", (space, name))), None)
 
     def streams(self, after: int = 0, limit: int = PAGE) -> list[Stream]:
         """Streams with an id beyond `after`, in order of id, without those that are forgotten."""
-        return self._streams(SELECT_STREAM + f"WHERE id > ? AND {KNOWN} ORDER BY id LIMIT ?", (after, limit))
-
-    def _streams(self, query: str, values: Sequence[object]) -> list[Stream]:
-        found = []
-        for space, name, number, *state, serial, checksum in self.file.read(query, values):
-            if self._unsealed(seal.of_stream, space, name, state, serial, checksum):
-                raise self.file.damaged("streams")
-            found.append(Stream(space, name, number, *state))
-        return found
+        return self.select_streams(f"WHERE id > ? AND {KNOWN} ORDER BY id LIMIT ?", (after, limit))
 
     def count_streams(self) -> int:
-        return int(self.file.read(f"SELECT count(*) FROM streams WHERE {KNOWN}")[0][0])
+        return int(self.read(f"SELECT count(*) FROM streams WHERE {KNOWN}")[0][0])
 
     def total_bits(self) -> float:
         """What all streams together have leaked."""
-        return float(self.file.read("SELECT total(total) FROM streams")[0][0])
-
-    def find(self, stream: Stream, step: int) -> tuple[bytes | None] | None:
-        """The release of a step as a 1-tuple (None inside: silent), or None if the log has none."""
-        rows = self._releases("releases r WHERE stream = ? AND step = ?", (stream.id, step))
-        return (rows[0],) if rows else None
+        return float(self.read("SELECT total(total) FROM streams")[0][0])
 
     def latest(self, limit: int) -> list[bytes]:
         """The last message of the streams that were made last."""
@@ -135,29 +161,12 @@ class Store:
             "streams s JOIN releases r ON r.stream = s.id AND r.step = s.last_step "
             "WHERE r.message IS NOT NULL ORDER BY s.id DESC LIMIT ?"
         )
-        return [message for message in self._releases(query, (limit,)) if message is not None]
-
-    def _releases(self, query: str, values: Sequence[object]) -> list[bytes | None]:
-        rows = self.file.read(f"SELECT r.step, r.stream, r.total, r.message, r.checksum FROM {query}", values)
-        if any(self._unsealed(seal.of_release, *row) for row in rows):
-            raise self.file.damaged("releases")
-        return [row[3] for row in rows]
+        return [message for message in self.releases(query, (limit,)) if message is not None]
 
     def unsent(self, after: int = 0, limit: int = MAIL, forward: bool = False) -> list[tuple[int, str, bytes]]:
         """Committed and not yet confirmed: (id, topic, payload) with an id beyond `after`, to a broker or forward."""
         query = "SELECT id, topic, payload, checksum FROM outbox WHERE id > ? AND (substr(topic, 1, 1) = ?) = ? "
-        rows = self.file.read(query + "ORDER BY id LIMIT ?", (after, FORWARD, forward, limit))
-        if any(self._unsealed(seal.of_mail, *row[1:]) for row in rows):
-            raise self.file.damaged("outbox")
-        return [row[:3] for row in rows]
-
-    @staticmethod
-    def _unsealed(checksum: Callable[..., int], *row: Any) -> bool:
-        """Whether a row, its checksum last, is not what was written."""
-        try:
-            return bool(checksum(*row[:-1]) != row[-1])
-        except DAMAGED:
-            return True
+        return self.rows("outbox", query + "ORDER BY id LIMIT ?", (after, FORWARD, forward, limit))
 
     # --- writing -------------------------------------------------------------------------------------
 
@@ -169,18 +178,16 @@ class Store:
         try:  # rows of streams carry the number; mail alone would not be missed
             with self.file.commit(counted=bool(batch.streams)) as serial:
                 for s in new:
-                    s.id = db.execute(NEW_STREAM, s.key).lastrowid
+                    s.id = db.execute("INSERT INTO streams (space, name) VALUES (?, ?)", s.key).lastrowid
                 for s in batch.streams if self._back else ():
                     db.execute("UPDATE streams SET name = ? WHERE id = ? AND name <> ?", (s.name, s.id, s.name))
                 self._update(batch.streams, serial)
                 rows = [(step, s.id, total, message) for s, step, total, message in batch.releases]
                 rows.sort(key=itemgetter(0, 1))
                 # a second release of a step breaks the primary key: the whole transaction falls
-                sealed = [(*row, seal.of_release(*row)) for row in rows]  # type: ignore[arg-type]  # they have ids now
-                db.executemany("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", sealed)
-                if batch.outbox:
-                    mail = [(i, *m, seal.of_mail(*m)) for i, m in zip(ids, batch.outbox, strict=True)]
-                    db.executemany("INSERT INTO outbox VALUES (?, ?, ?, ?)", mail)
+                db.executemany("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", [(*row, checksum(*row)) for row in rows])
+                mail = [(i, *m, checksum(i, *m)) for i, m in zip(ids, batch.outbox, strict=True)]
+                db.executemany("INSERT INTO outbox VALUES (?, ?, ?, ?)", mail)
                 if batch.counts:
                     self._add_counts(batch.counts)
         except BaseException:
@@ -191,10 +198,7 @@ class Store:
         return list(ids)
 
     def _update(self, streams: Sequence[Stream], serial: int) -> None:
-        rows = []
-        for s in streams:
-            state = state_of(s)
-            rows.append((*state, serial, seal.of_stream(s.space, s.name, state, serial), s.id))
+        rows = [(*state_of(s), serial, checksum(s, serial), s.id) for s in streams]
         self.file.db.executemany(UPDATE_STREAM, rows)
 
     def _add_counts(self, counts: Mapping[str, int]) -> None:
@@ -218,7 +222,7 @@ class Store:
 
     def filter_of(self, space: str, new: str) -> str:
         """The filter that named the streams of a space; `new` from now on, if there are none yet."""
-        found = self.file.read("SELECT value FROM meta WHERE key = ?", (f"filter {space}",))
+        found = self.read("SELECT value FROM meta WHERE key = ?", (f"filter {space}",))
         if not found:
             self.note(f"filter {space}", new)
         return str(found[0][0]) if found else new
@@ -229,7 +233,7 @@ class Store:
 
     def prune(self, keep: int) -> None:
         """Forget releases more than `keep` steps old; their steps stay closed."""
-        newest = self.file.read("SELECT max(last_step) FROM streams")[0][0]
+        newest = self.read("SELECT max(last_step) FROM streams")[0][0]
         query = (
             "DELETE FROM releases WHERE step <= ? AND step <= "
             "(SELECT last_step - ? FROM streams WHERE streams.id = releases.stream)"
@@ -239,7 +243,7 @@ class Store:
 
     def bury(self, s: Stream, mail: Sequence[int]) -> int:
         """All that is kept of a stream goes, this mail too, but for its last step and its bits: how many releases."""
-        grave = Stream(s.space, seal.tomb(self.id, s.space, s.name), s.id, s.last_step, s.total)
+        grave = Stream(s.space, tomb(self.id, s.space, s.name), s.id, s.last_step, s.total)
         with self.file.commit() as serial:
             db = self.file.db
             db.execute("UPDATE streams SET name = ? WHERE id = ?", (grave.name, s.id))

@@ -102,17 +102,6 @@ def _in_store(path: Path, stream: str) -> "tuple[list[Forgotten], Sequence[str]]
 
 
 def _in_cluster(settings: "NatsSettings", stream: str) -> "tuple[list[Forgotten], Sequence[str]]":
-    import asyncio
+    from veilstream.gateway.nats.owner import REMAINS, forget
 
-    from veilstream.gateway.nats.client import Link
-    from veilstream.gateway.nats.forget import REMAINS, forget
-    from veilstream.gateway.nats.integrity import Seal
-
-    async def run() -> "list[Forgotten]":
-        link = await Link.open(settings.link)
-        try:
-            return await forget(link, settings.names, Seal.of_file(settings.key_file), stream)
-        finally:
-            await link.close()
-
-    return asyncio.run(run()), REMAINS
+    return forget(settings, stream), REMAINS

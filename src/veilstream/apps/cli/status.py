@@ -10,8 +10,7 @@ from veilstream.units import counted
 
 if TYPE_CHECKING:
     from veilstream.apps.cli.gateway_flags import Access, Cluster
-    from veilstream.gateway.claims import Claims
-    from veilstream.gateway.inspect import StreamStatus
+    from veilstream.gateway.inspect import Claims, StreamStatus
 
 EXAMPLES = """
 Examples:
@@ -81,11 +80,11 @@ def _in_store(file: Path) -> "list[StreamStatus]":
 def _on_nats(policy: Path, urls: str, cluster: "Cluster", access: "Access") -> "tuple[list[StreamStatus], list[str]]":
     from veilstream.apps.cli.common import need
     from veilstream.artefact import load
-    from veilstream.gateway.claims import Claims
+    from veilstream.gateway.inspect import Claims
     from veilstream.gateway.space import Space
 
     need("nats", "nats")
-    from veilstream.gateway.nats.inspect import look
+    from veilstream.gateway.nats.owner import look
 
     about: dict[str, Claims] = {}
     for name, path in cluster.policies(policy).items():

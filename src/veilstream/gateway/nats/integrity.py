@@ -56,8 +56,10 @@ class Seal:
         return hmac.digest(self.key, b"%b\0%b" % (subject.encode(), body), "sha256")
 
     @classmethod
-    def of_file(cls, path: str) -> "Seal":
-        """The key in a file of 64 hexadecimal digits, which is made if it is missing (mode 0600)."""
+    def of_file(cls, path: str, make: bool = True) -> "Seal":
+        """The key in a file of 64 hexadecimal digits, which is made (mode 0600) or refused if it is missing."""
+        if not (make or os.path.isfile(path)):
+            raise InputError(f"there is no key in {path}: the memory is for who has it (`key_file=FILE`)")
         try:
             if not os.path.exists(path):
                 _make(path)

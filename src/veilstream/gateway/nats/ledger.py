@@ -19,7 +19,7 @@ stream again only after what it committed before was published.
 
 import logging
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,10 +29,11 @@ from veilstream.gateway.nats.client import Link, Rejected, Request
 from veilstream.gateway.nats.integrity import Seal
 from veilstream.gateway.nats.layout import NO_KEY
 from veilstream.gateway.nats.names import Names
-from veilstream.gateway.records import Batch, Binding, Key, Stream, state_of
+from veilstream.gateway.records import Batch, Binding, Key, Stream
 
 log = logging.getLogger("veilstream.nats")
-SCHEMA = 3
+SCHEMA = 4
+NONE = Binding("", "")
 KEEP = 32  # releases of a stream that the log keeps
 MOST = 256  # releases of a stream in one commit
 MAX_CACHED = 50_000
@@ -47,37 +48,31 @@ class Record:
     stream: Stream
     revision: int = 0  # of the key; 0: there is none
     log: Log = field(default_factory=list)
+    binding: Binding = NONE  # what its memory and belief are good for
 
 
-_State = tuple[
-    int | None, float, bytes | None, bytes | None, int, int | None, int, int, float, float, bytes | None, bytes | None
-]  # as state_of gives it
-_decoder = msgspec.msgpack.Decoder(tuple[int, str, str, _State, Log])  # schema, policy, chain, state, log
+_decoder = msgspec.msgpack.Decoder(tuple[int, str, str, Stream, Log])  # schema, policy, chain, stream, log
 _encoder = msgspec.msgpack.Encoder()
 
 
-def encode(record: Record, binding: Binding) -> bytes:
-    return body_of(binding.policy, binding.chain, record.stream, record.log)
+def encode(record: Record) -> bytes:
+    return _encoder.encode((SCHEMA, record.binding.policy, record.binding.chain, record.stream, record.log))
 
 
-def body_of(policy: str, chain: str, stream: Stream, log: Log) -> bytes:
-    return _encoder.encode((SCHEMA, policy, chain, state_of(stream), log))
-
-
-def decode(key: Key, revision: int, body: bytes, binding: Binding) -> Record | None:
+def decode(key: Key, revision: int, body: bytes, binding: Binding | None) -> Record | None:
     """The stream as it goes on under `binding`: another policy starts with a fresh memory but keeps steps and meter.
 
     None if this version cannot read it.
     """
     try:
-        schema, policy, chain, state, log = _decoder.decode(body)
+        schema, policy, chain, s, log = _decoder.decode(body)
     except msgspec.MsgspecError:
         return None
-    if schema != SCHEMA:
+    if schema != SCHEMA or s.key != key:
         return None
-    s = Stream(*key, revision, *state)  # type: ignore[arg-type]  # each in its place
-    s.rebind(Binding(policy, chain), binding)
-    return Record(s, revision, log)
+    s.id, old = revision, Binding(policy, chain)
+    s.rebind(old, binding or old)
+    return Record(s, revision, log, binding or old)
 
 
 @dataclass(frozen=True)
@@ -105,9 +100,10 @@ class Ledger:
     """A stream is used by one partition's task at a time."""
 
     def __init__(
-        self, link: Link, names: Names, seal: Seal, bindings: dict[str, Binding], keep: int | None = None
+        self, link: Link, names: Names, seal: Seal, bindings: Mapping[str, Binding], keep: int | None = None
     ) -> None:
-        self._link, self._names, self._seal, self._bindings = link, names, seal, bindings
+        """bindings: of the spaces that are served; streams of others stay as they are."""
+        self._link, self._names, self.seal, self._bindings = link, names, seal, bindings
         self.keep = KEEP if keep is None else max(1, keep)
         self._cache: OrderedDict[Key, Record] = OrderedDict()
         self.conflicts = 0  # writes that were refused or had no answer
@@ -130,12 +126,12 @@ class Ledger:
                 else:
                     records[key] = record
             elif isinstance(answer, Rejected) and answer.err_code == NO_KEY:
-                records[key] = Record(Stream(*key))
+                records[key] = Record(Stream(*key), binding=self._bindings.get(key[0], NONE))
         return Loan(records, frozenset(refused))
 
     def _read(self, key: Key, found: dict[str, Any]) -> Record | None:
-        revision, body = found["seq"], self._seal.recorded(self._names.key(*key), found)
-        record = None if body is None else decode(key, revision, body, self._bindings[key[0]])
+        revision, body = found["seq"], self.seal.recorded(self._names.key(*key), found)
+        record = None if body is None else decode(key, revision, body, self._bindings.get(key[0]))
         if record is None and key not in self._told and len(self._told) < MAX_TOLD:
             self._told.add(key)
             unsealed = "not sealed by us, or old" if found.get("data") else "empty"
@@ -155,8 +151,7 @@ class Ledger:
             loan.records[s.key].log.append((step, message))
         requests: list[Request] = []
         for r in changed:
-            body = encode(r, self._bindings[r.stream.space])
-            requests.append(self._seal.record(self._names.key(*r.stream.key), body, r.revision))
+            requests.append(self.seal.record(self._names.key(*r.stream.key), encode(r), r.revision))
         failed = set()
         for r, answer in zip(changed, await self._link.ask(requests), strict=True):
             if isinstance(answer, dict):
