@@ -1,6 +1,6 @@
 """The two versions of MQTT as bytes: 5 by the library `mqtt5`, and 3.1.1 for brokers that know no other.
 
-What a packet is, `mqtt5` says; 3.1.1 is the same packets without their properties and reasons, written and read here.
+What a packet is, `mqtt5` says; 3.1.1 is the same packets without properties, an empty list of which is one byte in 5.
 `read` gives the packet that some bytes begin with and its length; IndexError: not all of it is there; ValueError: no
 MQTT.
 """
@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import mqtt5
-from mqtt5 import ConnAckReasonCode, QoS, SubAckReasonCode
+from mqtt5 import ConnAckReasonCode
 
 CONNACK, PUBLISH, PUBACK, SUBACK, PONG = 0x20, 0x30, 0x40, 0x90, 0xD0
 LONGEST_TEXT, LONGEST = 0xFFFF, 0xFFFFFFF  # bytes of a topic, of a packet
 NUMBERS = 11  # bytes of a PUBLISH without properties beside topic and payload, at most, and one more
 FAILED = 0x80  # reasons from here on are refusals
-_WITH_WILL, _CLEAN, _WITH_PASSWORD, _WITH_USER, _WILL_QOS1_RETAINED = 0x04, 0x02, 0x40, 0x80, 0x28
+_CONNECT, _SUBSCRIBE, _VERSION_AT, _PROPERTIES_AT, _WITH_WILL = 0x10, 0x80, 6, 10, 0x04  # of 5
 _WELCOMES = [  # by the return code of 3.1.1
     ConnAckReasonCode.SUCCESS,
     ConnAckReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
@@ -91,74 +91,40 @@ def _read_3(data: memoryview) -> tuple[Any, int]:
     if found is None or found[1] > len(data):
         raise IndexError
     kind, (start, end) = data[0], found
-    if kind & 0xF0 == PUBLISH:
-        qos = kind >> 1 & 3
-        topic, mid, after = head(data, start, end, qos)
-        if topic is None:
-            raise ValueError("a topic that is no text")
-        of = mid if qos else None
-        return mqtt5.PublishPacket(
-            topic, bytes(data[after:end]), qos=QoS(qos), packet_id=of, retain=bool(kind & 1)
-        ), end
-    if kind == CONNACK and end - start == 2:
-        code = data[start + 1]
-        reason = _WELCOMES[code] if code < len(_WELCOMES) else ConnAckReasonCode.UNSPECIFIED_ERROR
-        return mqtt5.ConnAckPacket(session_present=bool(data[start]), reason_code=reason), end
-    if kind == PONG:
-        return mqtt5.PingRespPacket(), end
-    if kind not in (PUBACK, SUBACK) or end - start < 2:
+    body = bytes(data[start:end])
+    if kind == CONNACK and len(body) == 2:
+        reason = _WELCOMES[body[1]] if body[1] < len(_WELCOMES) else ConnAckReasonCode.UNSPECIFIED_ERROR
+        return mqtt5.ConnAckPacket(session_present=bool(body[0]), reason_code=reason), end
+    if kind & 0xF0 == PUBLISH or kind == SUBACK:
+        at = 2 if kind == SUBACK else head(data, start, end, kind >> 1 & 3)[2] - start
+        body = body[:at] + b"\0" + body[at:]
+    elif kind not in (PUBACK, PONG):
         raise ValueError("a packet that no broker sends")
-    mid = data[start] << 8 | data[start + 1]
-    if kind == PUBACK:
-        return mqtt5.PubAckPacket(mid), end
-    codes = [SubAckReasonCode.UNSPECIFIED_ERROR if c >= FAILED else SubAckReasonCode(c) for c in data[start + 2 : end]]
-    return mqtt5.SubAckPacket(mid, codes), end
+    return _read_5(memoryview(_packet(kind, body)))[0], end
 
 
 def _write_3(packet: Any) -> bytes:
-    match packet:
-        case mqtt5.PublishPacket():  # QoS 1; another topic than one to publish to was refused when it was made
-            return _packet(PUBLISH | 2 | packet.retain, _text(packet.topic) + _mid(packet) + packet.payload)
-        case mqtt5.SubscribePacket():
-            filters = b"".join(_text(f.pattern) + bytes([int(f.max_qos)]) for f in packet.topic_filters)
-            return _packet(0x82, _mid(packet) + filters)
-        case mqtt5.ConnectPacket():
-            return _connect(packet)
-        case mqtt5.DisconnectPacket():
-            return b"\xe0\0"
-        case _:  # PUBACK without a reason, PINGREQ: as in 5
-            return bytes(packet.write())
-
-
-def _connect(packet: mqtt5.ConnectPacket) -> bytes:
-    flags, parts = _CLEAN * packet.clean_start, [_text(packet.client_id)]
-    if packet.will is not None:
-        flags |= _WITH_WILL | _WILL_QOS1_RETAINED
-        parts += [_text(packet.will.topic), _text(packet.will.payload or b"")]
-    for value, flag in ((packet.username, _WITH_USER), (packet.password, _WITH_PASSWORD)):
-        if value is not None:
-            flags |= flag
-            parts.append(_text(value))
-    return _packet(0x10, _text("MQTT") + bytes((4, flags)) + packet.keep_alive.to_bytes(2) + b"".join(parts))
+    data: bytes = packet.write()
+    start, end = span(data) or (0, 0)
+    body, kind = data[start:], data[0] & 0xF0
+    if kind == _CONNECT:
+        after = _PROPERTIES_AT + 1 + body[_PROPERTIES_AT]
+        me = after + 2 + (body[after] << 8 | body[after + 1])  # behind the client's id are the will's properties
+        will = bool(body[_VERSION_AT + 1] & _WITH_WILL)
+        first = body[:_VERSION_AT] + b"\4" + body[_VERSION_AT + 1 : _PROPERTIES_AT]
+        return _packet(kind, first + body[after:me] + body[me + will :])
+    if kind not in (PUBLISH, _SUBSCRIBE):
+        return data
+    at = 2 if kind == _SUBSCRIBE else head(data, start, end, 1)[2] - start
+    return _packet(data[0], body[:at] + body[at + 1 :])
 
 
 def _packet(kind: int, rest: bytes) -> bytes:
-    if len(rest) > LONGEST:
-        raise ValueError("a message longer than MQTT can carry")
     length, left = bytearray(), len(rest)
     while left >= 0x80:
         length.append(left & 0x7F | 0x80)
         left >>= 7
     return bytes((kind, *length, left)) + rest
-
-
-def _mid(packet: Any) -> bytes:
-    return int(packet.packet_id).to_bytes(2)
-
-
-def _text(value: str | bytes) -> bytes:
-    data = value.encode() if isinstance(value, str) else value
-    return len(data).to_bytes(2) + data
 
 
 FIVE = Codec("5", _read_5, lambda packet: packet.write())

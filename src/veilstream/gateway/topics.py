@@ -1,6 +1,8 @@
 """MQTT topics: from an input filter with wildcards to stream names, and from those to output topics."""
 
+import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from veilstream.errors import InputError
 from veilstream.gateway.outcome import OutFormat
@@ -28,18 +30,14 @@ class Route:
                 "they carry the stream's name"
             )
 
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(re.escape(self.source).replace(r"\+", "([^/]*)").replace(r"\#", "(.*)"), re.DOTALL)
+
     def stream(self, topic: str) -> str | None:
         """The stream a topic names: what the wildcards stand for; None if the topic is not of this route."""
-        parts: list[str] = []
-        levels, filters = topic.split("/"), self.source.split("/")
-        for i, f in enumerate(filters):
-            if f == "#":
-                return "/".join([*parts, *levels[i:]]) if len(levels) > i else None
-            if i >= len(levels) or (f != "+" and f != levels[i]):
-                return None
-            if f == "+":
-                parts.append(levels[i])
-        return "/".join(parts) if len(levels) == len(filters) else None
+        found = self._pattern.fullmatch(topic)
+        return None if found is None else "/".join(found.groups())
 
     def carries(self, stream: str) -> bool:
         """Whether a topic can name this stream, and no other one: names may come by other ways than by topic."""
@@ -49,11 +47,9 @@ class Route:
 
     def output(self, stream: str) -> str:
         """Where the stream's releases go."""
-        parts = stream.split("/")
-        out = []
-        for f in self.target.split("/"):
-            out.append(parts.pop(0) if f == "+" else "/".join(parts) if f == "#" else f)
-        return "/".join(out)
+        wild = _wild(self.target)
+        parts = iter(stream.split("/", len(wild) - 1 if wild[-1] == "#" else -1))
+        return re.sub("[+#]", lambda _: next(parts), self.target)
 
 
 def check(routes: list[Route], *more_outputs: str) -> None:
