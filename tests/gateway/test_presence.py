@@ -16,7 +16,7 @@ from veilstream.gateway import metrics
 from veilstream.gateway.intake import Message, handle
 from veilstream.gateway.store import StoreError
 from veilstream.gateway.topics import Route
-from veilstream.gateway.wire import Reading, parse, together
+from veilstream.gateway.wire import Reading, parse
 
 TIMED = re.compile(rb'"(uptime_s|releases_per_second)": [\d.]+')
 NOTHING: list[bytes] = []
@@ -143,7 +143,7 @@ def test_without_a_clock_what_is_no_location_is_counted_for_the_owner_alone(tmp_
     with core_of(artefact(tmp_path / "p.veil")) as core:
         before = metrics.text(core.stats), core.stats.status(None)["refused"]
         message = Message(b"", parse(message, core.spaces[""].grid, "a"))
-        handle(core, [message], lambda parts: core.process(together([p.found for p in parts])[0]) and None)
+        handle(core, [message], lambda parts: core.process([r for p in parts for r in p.readings]) and None)
         assert core.stats.refused[reason] == 1
         assert core.stats.status(None)["refused"] == before[1]
         assert metrics.text(core.stats) == before[0]

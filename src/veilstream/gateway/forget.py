@@ -59,19 +59,9 @@ def _forget(store: Store, space: str, name: str) -> Forgotten | None:
     if s is None:
         old = store.named(space, tomb(store.id, space, name))
         return None if old is None else Forgotten.of(old, 0, 0, True)
-    mail = [i for i, topic, payload in _outbox(store) if _hers(name, topic, payload)]
+    outbox = [mail for forward in (False, True) for mail in store.unsent(limit=-1, forward=forward)]
+    mail = [i for i, topic, payload in outbox if _hers(name, topic, payload)]
     return Forgotten.of(s, store.bury(s, mail), len(mail), False)
-
-
-def _outbox(store: Store) -> list[tuple[int, str, bytes]]:
-    return [mail for forward in (False, True) for mail in _pages(store, forward)]
-
-
-def _pages(store: Store, forward: bool) -> list[tuple[int, str, bytes]]:
-    out: list[tuple[int, str, bytes]] = []
-    while more := store.unsent(out[-1][0] if out else 0, forward=forward):
-        out += more
-    return out
 
 
 def _hers(name: str, topic: str, payload: bytes) -> bool:

@@ -144,12 +144,13 @@ class HttpGateway:
     # --- releases ---------------------------------------------------------------------------------------
 
     async def _release(self, request: web.Request) -> web.Response:
-        body, found, outcomes = await self._settle(request)
+        message = await self._commit_one(request)
+        found, outcomes = message.found, message.outcomes
         if isinstance(found, Refusal):
             return _error(STATUS.get(found, 400), found.value)
         if outcomes is None:
             return _error(500, Refusal.unhandled.value)
-        if body.lstrip()[:1] == b"[":
+        if message.data.lstrip()[:1] == b"[":
             return _json([_item(o) for o in outcomes])
         return _single(outcomes[0], found[0])
 
@@ -158,32 +159,31 @@ class HttpGateway:
         stream, _ = phone_of(request.headers)
         if stream is None:
             return _error(400, "which phone? Basic authentication or X-Limit-U must name a user, X-Limit-D a device")
-        _, found, outcomes = await self._settle(request, stream)
-        said = [found] if isinstance(found, Refusal) else [o.status for o in outcomes or ()]
-        no = next((r for r in said if r in (Refusal.stream, Refusal.too_large)), None)
+        message = await self._commit_one(request, stream)
+        found = message.found
+        all_of_it = [found] if isinstance(found, Refusal) else [o.status for o in message.outcomes or ()]
+        no = next((r for r in all_of_it if r in (Refusal.stream, Refusal.too_large)), None)
         return _json([]) if no is None else _error(STATUS.get(no, 400), no.value)
 
-    async def _settle(
-        self, request: web.Request, stream: str | None = None
-    ) -> tuple[bytes, Found, list[Outcome] | None]:
-        """The body of a request, what was found in it, and what became of it; None if it could not be handled."""
-        answer: asyncio.Future[list[Outcome] | None] = asyncio.get_running_loop().create_future()
+    async def _commit_one(self, request: web.Request, stream: str | None = None) -> Message:
+        """The body of a request and what was found in it; outcomes are None if it could not be handled."""
+        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 body = await request.read()
-            message = Message.of(self.core, body, lambda data: self._read(data, stream), answer)
+            message = Message.of(self.core, body, lambda data: self._read(data, stream), committed)
         except (web.RequestPayloadError, ConnectionError):  # not in the encoding that its header says, or cut off
-            body, message = b"", Message(b"", Refusal.unreadable)
+            message = Message(b"", Refusal.unreadable)
         if isinstance(message.found, Refusal):
             self.core.stats.refused[message.found.name] += 1
-            return body, message.found, None
+            return message
         start = time.perf_counter()
         self._waiting.append(message)
         self._wake.set()
-        outcomes = await answer
-        if any(o.status is Status.released for o in outcomes or ()):
+        await committed
+        if any(o.status is Status.released for o in message.outcomes or ()):
             self.core.stats.request.add(time.perf_counter() - start)
-        return body, message.found, outcomes
+        return message
 
     def _read(self, body: bytes | bytearray, stream: str | None = None) -> Found:
         found = self.core.settler.read(body, "", stream)
@@ -220,7 +220,7 @@ class HttpGateway:
                 if failure is not None and message.outcomes is None:
                     message.note.set_exception(StoreError(str(failure)))
                 else:
-                    message.note.set_result(message.outcomes)
+                    message.note.set_result(None)
 
     async def _heal(self) -> None:
         """While the store fails, look whether it does still."""

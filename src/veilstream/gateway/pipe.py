@@ -7,8 +7,9 @@ a file and `tail -f`. Columns are guessed by the names that `veil fit` knows.
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, Literal, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, BinaryIO, Literal
 
 from veilstream.data.columns import NONE, Layout, Split, check_one_person, guess_layout
 from veilstream.errors import InputError
@@ -36,6 +37,7 @@ DEFAULT_STREAM = "stream"  # for input that tells no streams apart
 PLAIN = {"stream", "t", "tst", "value", "lat", "lon", "_type"}  # names of the gateway's own messages
 FORMATS = ("auto", "csv", "jsonl")
 Format = Literal["auto", "csv", "jsonl"]
+Read = Callable[[bytes | bytearray], Found]  # the readings of a line
 
 
 def lines_of(source: BinaryIO, limit: int = MAX_BYTES) -> Iterator[list[bytes | None]]:
@@ -57,62 +59,31 @@ def lines_of(source: BinaryIO, limit: int = MAX_BYTES) -> Iterator[list[bytes | 
 # --- in --------------------------------------------------------------------------------------------------
 
 
-class Lines(Protocol):
-    """One format of lines; what it makes of one."""
+def of_table(header: bytes, rest: Sequence[bytes | None], grid: Grid, columns: Mapping[str, str]) -> Read:
+    """A header, then one reading per line (no line breaks inside quotes)."""
+    names = _fields(header) or []
+    layout = guess_layout(names, columns, "the CSV header")
+    if not (layout.stream or layout.wide or columns.get("stream") == NONE):
+        rows = [cells for line in rest if line and (cells := _fields(line)) and len(cells) == len(names)]
+        check_one_person(_splits(names, layout, rows), "the CSV header")
 
-    form: Format
+    def read(line: bytes | bytearray) -> Found:
+        cells = _fields(line)
+        if cells is None or len(cells) != len(names):
+            return [Refusal.unreadable]
+        return _readings(dict(zip(names, cells, strict=True)), layout, grid)
 
-    def read(self, line: bytes | bytearray) -> Found: ...
-
-
-class JsonLines:
-    """One JSON object (or array of them) per line, with the gateway's own names."""
-
-    form: Format = "jsonl"
-
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
-
-    def read(self, line: bytes | bytearray) -> Found:
-        return parse(line, self.grid)
+    return read
 
 
-class NamedJson:
+def of_objects(layout: Layout, grid: Grid) -> Read:
     """One JSON object per line, with names of its own."""
 
-    form: Format = "jsonl"
-
-    def __init__(self, grid: Grid, layout: Layout) -> None:
-        self.grid, self.layout = grid, layout
-
-    def read(self, line: bytes | bytearray) -> Found:
+    def read(line: bytes | bytearray) -> Found:
         found = _object(line)
-        return [Refusal.unreadable] if found is None else _readings(found, self.layout, self.grid)
+        return [Refusal.unreadable] if found is None else _readings(found, layout, grid)
 
-
-class Csv:
-    """A header, then one reading per line (no line breaks inside quotes)."""
-
-    form: Format = "csv"
-
-    def __init__(self, grid: Grid, columns: Mapping[str, str], header: bytes, rest: Sequence[bytes | None]) -> None:
-        self.grid, self.names = grid, _fields(header) or []
-        self.layout = guess_layout(self.names, columns, "the CSV header")
-        roles = (self.layout.time, self.layout.value, self.layout.lat, self.layout.lon, self.layout.stream)
-        self.places = [None if name is None else self.names.index(name) for name in roles]
-        if not (self.layout.stream or self.layout.wide or columns.get("stream") == NONE):
-            rows = [cells for line in rest if line and (cells := _fields(line)) and len(cells) == len(self.names)]
-            check_one_person(_splits(self.names, self.layout, rows), "the CSV header")
-
-    def read(self, line: bytes | bytearray) -> Found:
-        cells = _fields(line)
-        if cells is None or len(cells) != len(self.names):
-            return [Refusal.unreadable]
-        if self.layout.wide:
-            return _readings(dict(zip(self.names, cells, strict=True)), self.layout, self.grid)
-        t, value, lat, lon, name = [None if i is None else cells[i] for i in self.places]
-        whose = DEFAULT_STREAM if self.places[4] is None else name
-        return [_reading(t, self.layout.meant(value), lat, lon, whose, self.grid)]
+    return read
 
 
 def _readings(cells: Mapping[str, Any], layout: Layout, grid: Grid) -> Found:
@@ -171,21 +142,21 @@ def is_json(line: bytes) -> bool:
     return line.removeprefix(BOM).lstrip()[:1] in (b"{", b"[")
 
 
-def guess(line: bytes, rest: Sequence[bytes | None], grid: Grid, columns: Mapping[str, str]) -> tuple[Lines, bool]:
-    """Who reads input that begins with this line, and whether the line is a reading itself."""
+def guess(line: bytes, rest: Sequence[bytes | None], grid: Grid, columns: Mapping[str, str]) -> tuple[Format, Read]:
+    """The format of input that begins with this line, and how to read its lines; that of a table is no reading."""
     line = line.removeprefix(BOM)
     if not is_json(line):
-        return Csv(grid, columns, line, rest), False
+        return "csv", of_table(line, rest, grid, columns)
     names = set(_object(line) or ())
     own = {"t", "stream"} <= names and ("value" in names or {"lat", "lon"} <= names)
     if not columns and (own or not names - PLAIN):
-        return JsonLines(grid), True
+        return "jsonl", partial(parse, grid=grid)
     try:
-        return NamedJson(grid, guess_layout(sorted(names), columns, "the first JSON line")), True
+        return "jsonl", of_objects(guess_layout(sorted(names), columns, "the first JSON line"), grid)
     except InputError:
         if columns:
             raise
-        return JsonLines(grid), True  # one bad message costs one message
+        return "jsonl", partial(parse, grid=grid)  # one bad message costs one message
 
 
 # --- out -------------------------------------------------------------------------------------------------
@@ -276,7 +247,7 @@ def run(
 ) -> Summary:
     """Release everything in `source`. Counts are in `core.stats`."""
     grid = core.spaces[""].grid
-    codec: Lines | None = None
+    found: Format | None = None
     out: Sink | None = None
     for lines in lines_of(source):
         messages: list[Message] = []
@@ -287,16 +258,16 @@ def run(
             line = line.rstrip(b"\r")
             if not line or line.isspace():
                 continue
-            if codec is None:
+            if found is None:
                 if not (is_json(line) or b"," in line):
                     messages.append(Message(line, Refusal.unreadable))  # neither header nor JSON: it costs itself alone
                     continue
-                codec, is_reading = guess(line, lines[i + 1 :], grid, columns or {})
-                if not is_reading:
+                found, read = guess(line, lines[i + 1 :], grid, columns or {})
+                if found == "csv":
                     continue
-            messages.append(Message.of(core, line, codec.read, None))
-        if out is None and codec is not None:
-            out = Sink(core, sink, codec.form if form == "auto" else form, per_reading)
+            messages.append(Message.of(core, line, read, None))
+        if out is None and found is not None:
+            out = Sink(core, sink, found if form == "auto" else form, per_reading)
         handle(core, messages)
         if out is not None:
             out.write(messages)

@@ -18,11 +18,10 @@ from veilstream.control.meter import Streams
 from veilstream.control.uniforms import Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.drift import Watch
-from veilstream.gateway.fields import Columns
 from veilstream.gateway.outcome import Outcome, OutFormat, Status
 from veilstream.gateway.owntracks import Seals, as_owntracks, metres_off
 from veilstream.gateway.records import Binding, Stream
-from veilstream.gateway.wire import Grid, Point, Release, encode
+from veilstream.gateway.wire import Columns, Grid, Point, Release, encode
 from veilstream.model.chain import MarkovChain
 from veilstream.model.histories import BLIND
 

@@ -1,7 +1,8 @@
 """Readings and releases as bytes: plain JSON, OwnTracks JSON.
 
     in    {"stream","t","value"} or {"stream","t","lat","lon"}, or OwnTracks {"_type":"location","tst","lat","lon"},
-          as it is or encrypted; an array of them is a batch; fields with other names are found as `fields` says
+          as it is or encrypted; an array of them is a batch; fields with other names are found by these: as told, as
+          fitted, or as `veil fit` knows them. Names decide, never what is in them
     out   {"stream","t","released","leaked_bits"}, with "lat","lon" where there is a map and "rung" where feedback
           keeps the limit; OwnTracks for OwnTracks
 
@@ -11,14 +12,16 @@ becomes None and the release a draw that does not look. Outputs are built field 
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
+from functools import lru_cache
 
 import msgspec
 
+from veilstream.data.columns import Layout, goes_by, guess_layout, guess_unit
 from veilstream.data.states import name_code
-from veilstream.gateway.fields import Columns, layout_of
+from veilstream.errors import InputError
 
 MAX_BYTES = 1 << 20
 MAX_READINGS = 10_000  # of one message
@@ -27,6 +30,8 @@ MAX_STEP = 2**53
 MAX_SECONDS = 1e15
 LAST_SECOND = 1e11  # the year 5138; a larger number is of milliseconds
 LONGEST_INTEGER, LONGEST_NUMBER = 30, 64  # characters
+MOST_FIELDS, LONGEST_FIELD = 64, 100  # of a message whose names are looked at
+Columns = Mapping[str, str]  # role -> field
 Point = float | tuple[float, float] | None
 Opens = Callable[[str], bytes | None]  # what an encrypted OwnTracks message holds; None if no key opens it
 
@@ -165,17 +170,6 @@ def parse(
     return [_reading(_opened(w, opens), grid, stream, space) for w in many]
 
 
-def together(messages: "Sequence[list[Reading | Refusal] | Refusal]") -> "tuple[list[Reading | Refusal], list[range]]":
-    """The readings of several messages in one list, and the places of each message's in it."""
-    readings: list[Reading | Refusal] = []
-    places = []
-    for found in messages:
-        start = len(readings)
-        readings += [found] if isinstance(found, Refusal) else found
-        places.append(range(start, len(readings)))
-    return readings, places
-
-
 def reading(
     name: str | None, t: int | float | str | None, point: Point, grid: Grid, space: str = ""
 ) -> Reading | Refusal:
@@ -248,6 +242,24 @@ def _named(
     """The same message, by the names of its fields where they are not ours."""
     rows = _items.decode(data) if data.lstrip().startswith(b"[") else [msgspec.Raw(bytes(data))]
     return [_by_name(w, row, grid, stream, columns) for w, row in zip(many, rows, strict=True)]
+
+
+def layout_of(names: tuple[str, ...], columns: Columns) -> Layout | None:
+    """Which field is what; None where that cannot be told, or only by elimination: a battery's level is no reading."""
+    if len(names) > MOST_FIELDS or any(len(name) > LONGEST_FIELD for name in names):
+        return None
+    return _layout(names, tuple(columns.items()))
+
+
+@lru_cache(maxsize=256)
+def _layout(names: tuple[str, ...], columns: tuple[tuple[str, str], ...]) -> Layout | None:
+    given = {role: field for role, field in columns if field in names}
+    try:
+        found = guess_layout(list(names), given, "a message")
+    except InputError:
+        return None
+    sure = found.value is None or found.value == given.get("value") or goes_by("value", found.value)
+    return found if not found.wide and (sure or guess_unit(found.value or "")) else None
 
 
 def _by_name(

@@ -10,7 +10,6 @@ that is not the token of its own text is refused, or one stream would have two k
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 from veilstream.errors import InputError
@@ -44,44 +43,16 @@ def partition_of(space: str, stream: str, partitions: int) -> int:
     return h % partitions
 
 
-@dataclass(frozen=True)
 class Names:
-    prefix: str = "veil"
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", self.prefix):
-            raise InputError(f"`prefix` takes up to 32 letters, digits, _ and -, found {self.prefix!r}")
-
-    @property
-    def readings(self) -> str:
-        return f"{self.prefix}-readings"
-
-    @property
-    def releases(self) -> str:
-        return f"{self.prefix}-releases"
-
-    @property
-    def memory(self) -> str:
-        """The stream under the bucket."""
-        return f"KV_{self.prefix}-memory"
-
-    @property
-    def meta(self) -> str:
-        return f"$KV.{self.prefix}-memory.meta"  # one token: no stream's key has fewer than two
-
-    @property
-    def probe(self) -> str:
-        """Written to see whether the bucket can be written; read by nobody."""
-        return f"$KV.{self.prefix}-memory.probe"
-
-    @property
-    def unhandled(self) -> str:
-        """The stream under its subject."""
-        return f"{self.prefix}-unhandled"
-
-    @property
-    def unhandled_subject(self) -> str:
-        return f"{self.prefix}.unhandled"
+    def __init__(self, prefix: str = "veil") -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", prefix):
+            raise InputError(f"`prefix` takes up to 32 letters, digits, _ and -, found {prefix!r}")
+        self.prefix, bucket = prefix, f"{prefix}-memory"
+        self.readings, self.releases = f"{prefix}-readings", f"{prefix}-releases"
+        self.memory = f"KV_{bucket}"  # the stream under the bucket
+        self.meta = f"$KV.{bucket}.meta"  # one token: no stream's key has fewer than two
+        self.probe = f"$KV.{bucket}.probe"  # written to see whether the bucket can be written; read by nobody
+        self.unhandled, self.unhandled_subject = f"{prefix}-unhandled", f"{prefix}.unhandled"  # stream and subject
 
     def key(self, space: str, stream: str) -> str:
         return f"$KV.{self.prefix}-memory.{token(space)}.{token(stream)}"

@@ -12,16 +12,15 @@ import asyncio
 import hashlib
 import logging
 import random
-import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
 from nats.aio.msg import Msg
 
+from veilstream.gateway.intake import Found, place_of
 from veilstream.gateway.nats.client import Link, Request
 from veilstream.gateway.nats.layout import Layout
 from veilstream.gateway.nats.ledger import MOST, Ledger
@@ -31,7 +30,7 @@ from veilstream.gateway.outcome import Outcome, OutFormat
 from veilstream.gateway.records import Key
 from veilstream.gateway.scheduler import Settler
 from veilstream.gateway.stats import Stats
-from veilstream.gateway.wire import Reading, Refusal, together
+from veilstream.gateway.wire import Reading, Refusal
 
 log = logging.getLogger("veilstream.nats")
 ATTEMPTS, FIRST_PAUSE_S, GROWTH = 4, 0.02, 4  # to commit a stream; pauses are random, up to these
@@ -61,7 +60,12 @@ class Session:
 
     async def handle(self, messages: Sequence[Msg]) -> list[Msg]:
         """Release the readings of these messages, in this order; those that are done and may be acknowledged."""
-        readings, places = together([self._parse(m) for m in messages])
+        readings: list[Reading | Refusal] = []
+        places = []  # of each message's in it
+        for m in messages:
+            start, found = len(readings), self._parse(m)
+            readings += [found] if isinstance(found, Refusal) else found
+            places.append(range(start, len(readings)))
         done: set[int] = set()
         stuck: set[Key] = set()
         for part in _parts(readings):
@@ -76,7 +80,7 @@ class Session:
             stuck |= {key for i in part if i not in done and (key := _key(readings[i])) is not None}
         return [m for m, at in zip(messages, places, strict=True) if done.issuperset(at)]
 
-    def _parse(self, m: Msg) -> "list[Reading | Refusal] | Refusal":
+    def _parse(self, m: Msg) -> Found:
         where = self.layout.names.parse(m.subject)
         if where is None or where[0] not in self.settler.spaces:
             return Refusal.stream
@@ -126,11 +130,10 @@ class Session:
     async def unhandled(self, m: Msg, error: Exception) -> None:
         """A message that nothing can be done with: counted, and what may be kept of it kept where only workers read."""
         self.stats.count([Outcome(Refusal.unhandled)])
-        frame = traceback.extract_tb(error.__traceback__)[-1]
         reason = type(error).__name__  # not its words, which may quote the message
         log.error("message_unhandled", extra={"reason": reason})
         kept = {
-            "reason": f"{reason} at {Path(frame.filename).name}:{frame.lineno}",
+            "reason": f"{reason} at {place_of(error)}",
             "length": len(m.data),
             "sha256": hashlib.sha256(m.data).hexdigest(),
             "subject": m.subject,
