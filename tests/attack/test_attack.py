@@ -15,7 +15,7 @@ from attack.drill import Drill
 from attack.drills import DRILLS
 from veilstream.gateway import wire
 from veilstream.gateway.place import Place
-from veilstream.gateway.scheduler import Settler
+from veilstream.gateway.scheduler import Scheduler
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store
 
@@ -77,9 +77,9 @@ def raising(json):
 
 ENCODE, NUMBER = Space.encode, wire._number
 PLANTED = {
-    "core": (Settler, "_closed", lambda self, s, r, last, find: None),  # steps are drawn again
+    "core": (Scheduler, "_closed", lambda self, s, r, last, find: None),  # steps are drawn again
     "store": (Store, "confirm", lambda self, ids: None),
-    "clock": (Settler, "_clocked", lambda self, S, s, step: 1 // (s.pending_step == step)),  # no reading, no release
+    "clock": (Scheduler, "_clocked", lambda self, S, s, step: 1 // (s.pending_step == step)),  # no reading, no release
     "messages": (wire, "_number", lambda json: float(bytes(json))),
     "same bytes": (Space, "encode", telling),
     "same time": (wire, "_number", slower),

@@ -125,7 +125,7 @@ def test_a_restart_at_every_step_changes_nothing(tmp_path, clock):
             if core is None or restart:
                 manager = core_of(art, store, uniforms=draw, now=lambda at=at: at, clock=clock)
                 core = manager.__enter__()
-            core.settler.now = lambda at=at: at
+            core.scheduler.now = lambda at=at: at
             outcomes = core.process([r]).outcomes
             if clock and r.step % 7 != 3:  # a tick without a reading now and then
                 outcomes = core.tick("", r.step).outcomes

@@ -193,7 +193,7 @@ def test_the_meter_shows_the_same_for_two_truths_with_the_same_releases(plain):
                 a = plain.policy.channel(memory)
                 symbol = S.encode([value])[0]
                 row = np.cumsum(a[symbol] if symbol >= 0 else belief @ a)
-                core.settler._uniforms = lambda n, u=((row[y - 1] if y else 0) + row[y]) / 2: np.array([u])
+                core.scheduler._uniforms = lambda n, u=((row[y - 1] if y else 0) + row[y]) / 2: np.array([u])
                 messages.append(one(core, Reading("a", t, t, value))[0])
             shown.append((messages, core.stats.recent, core.stats.refused, core.stats.released))
     assert shown[0] == shown[1]  # to the six decimals of the meter that leave

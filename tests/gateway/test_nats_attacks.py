@@ -142,14 +142,14 @@ def test_one_of_many_that_cannot_be_handled_is_found_and_the_others_keep_their_o
         told.append((subject, payload))
 
     g.link.tell = tell
-    settle = g.settler.settle
+    settle = g.scheduler.decide
 
     def fragile(readings, *more):
         if any(getattr(r, "point", None) == 13.0 for r in readings):
             raise RuntimeError
         return settle(readings, *more)
 
-    g.settler.settle = fragile
+    g.scheduler.decide = fragile
     partition = Partition(g, None, 0, threading.Event())
     partition._held = {
         i: message("ann", {"t": i, "value": 13 if i == 5 else 3}, f"$JS.ACK.r.p0.1.{i}.{i}.0.0") for i in range(1, 12)

@@ -19,7 +19,7 @@ from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.inbox import Heard
 from veilstream.gateway.mqtt import MqttGateway
 from veilstream.gateway.outcome import Status
-from veilstream.gateway.scheduler import Settler
+from veilstream.gateway.scheduler import Scheduler
 from veilstream.gateway.service import Clock
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Grid, Reading, Refusal, parse
@@ -226,7 +226,7 @@ def test_a_broker_of_3_that_takes_less_than_usual_gets_smaller_messages(tmp_path
 @pytest.fixture
 def trap(monkeypatch):
     """Something in the gateway fails at stream "trap", and at the value 13."""
-    settle = Settler.settle
+    settle = Scheduler.decide
 
     def fails(self, readings, *more):
         for r in readings:
@@ -234,7 +234,7 @@ def trap(monkeypatch):
                 raise ZeroDivisionError(f"at {r.point}")
         return settle(self, readings, *more)
 
-    monkeypatch.setattr(Settler, "settle", fails)
+    monkeypatch.setattr(Scheduler, "decide", fails)
 
 
 def kept(core) -> list[tuple]:

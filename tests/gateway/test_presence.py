@@ -100,7 +100,7 @@ def test_a_store_that_fails_for_a_reading_does_not_take_mqtt_offline_under_a_clo
             wait_until(lambda: core.stats.waiting == 1)  # it was not lost
             core.store.file.db.execute("PRAGMA query_only = ON")
             with pytest.raises(StoreError):
-                core.tick("", core.settler.current_step(""))
+                core.tick("", core.scheduler.current_step(""))
             wait_until(lambda: core.stats.connected is False)  # a tick that fails is public
             core.store.file.db.execute("PRAGMA query_only = OFF")
     finally:

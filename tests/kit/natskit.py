@@ -23,7 +23,7 @@ from veilstream.gateway.nats.ledger import Ledger
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
 from veilstream.gateway.nats.session import Session
 from veilstream.gateway.nats.worker import NatsGateway, NatsSettings
-from veilstream.gateway.scheduler import Serving, Settler
+from veilstream.gateway.scheduler import Scheduler, Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.stats import Stats
 
@@ -58,8 +58,8 @@ def session_on(
     """A session of the only worker, on a link that may be none of NATS."""
     space, members = Space(art, ceiling), SimpleNamespace(mine={0}, id="test", forged=0)
     ledger = Ledger(link, names, SEAL, {DEFAULT_SPACE: binding_of(space)}, keep)
-    settler = Settler({DEFAULT_SPACE: space}, Serving(keep=keep, **serving), uniforms, now)
-    return Session(link, Layout(names, 1, 1, SEAL), ledger, members, settler, Stats(0, [], settler.serving.clock))
+    scheduler = Scheduler({DEFAULT_SPACE: space}, Serving(keep=keep, **serving), uniforms, now)
+    return Session(link, Layout(names, 1, 1, SEAL), ledger, members, scheduler, Stats(0, [], scheduler.serving.clock))
 
 
 def message(stream: str, body: object, reply: str = "1"):

@@ -15,7 +15,7 @@ from veilstream.control.uniforms import Uniforms
 from veilstream.gateway.inspect import CLAIMS, Claims
 from veilstream.gateway.outcome import Outcome, Outgoing, Receipt
 from veilstream.gateway.records import Batch, Key, StoreError, Stream
-from veilstream.gateway.scheduler import Serving, Settler
+from veilstream.gateway.scheduler import Scheduler, Serving
 from veilstream.gateway.space import LogRow, Space
 from veilstream.gateway.stats import Stats
 from veilstream.gateway.store import Store
@@ -49,8 +49,8 @@ class Core:
         uniforms: Uniforms | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.settler = Settler(spaces, serving, uniforms, now)
-        self.spaces, self.store, self.serving = self.settler.spaces, store, serving
+        self.scheduler = Scheduler(spaces, serving, uniforms, now)
+        self.spaces, self.store, self.serving = self.scheduler.spaces, store, serving
         self.keep = serving.keep if store.durable else min(serving.keep or MEMORY_LOG, MEMORY_LOG)
         try:
             for name, space in spaces.items():
@@ -76,7 +76,7 @@ class Core:
         """One outcome per reading, all committed."""
         with self._transaction(shown=not self.serving.clock):
             room = self.serving.max_streams - self.streams
-            outcomes, batch = self.settler.settle(readings, self._stream, self.store.find, room)
+            outcomes, batch = self.scheduler.decide(readings, self._stream, self.store.find, room)
             for s in batch.streams:
                 self._cache[s.key] = s
             return self._commit(outcomes, batch, compose)
@@ -93,7 +93,7 @@ class Core:
                 found = self.store.streams(after)
                 streams = [self._cache.setdefault(s.key, s) for s in found if s.space == space]
                 due = [s for s in streams if s.last_step is None or s.last_step < step]
-                outcomes, batch = self.settler.tick(space, step, due)
+                outcomes, batch = self.scheduler.tick(space, step, due)
                 batch.counts = self.stats.take_private() if due else {}
                 receipt = self._commit(outcomes, batch, compose)
                 self.stats.streams = self.streams

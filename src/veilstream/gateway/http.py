@@ -186,7 +186,7 @@ class HttpGateway:
         return message
 
     def _read(self, body: bytes | bytearray, stream: str | None = None) -> Found:
-        found = self.core.settler.read(body, "", stream)
+        found = self.core.scheduler.read(body, "", stream)
         if isinstance(found, Refusal) or not self._routes:
             return found
         return [r if isinstance(r, Refusal) or self._carried(r.stream) else Refusal.stream for r in found]

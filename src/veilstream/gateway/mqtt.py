@@ -157,7 +157,7 @@ class MqttGateway:
             while not stop.is_set():
                 waits = self._batch or connection.inbox
                 connection.turn(0 if waits and self._may_take() else IDLE_S)
-                self._settle(connection)
+                self._take_answers(connection)
                 self._try_again(connection)
                 self._send_outbox(connection)
                 self._try(connection, stop)
@@ -165,7 +165,7 @@ class MqttGateway:
             self._drain(connection)
             connection.close()
         except BrokerLost as error:
-            self._settle(connection)  # what it said before it hung up
+            self._take_answers(connection)  # what it said before it hung up
             log.warning("broker_lost", extra={"reason": str(error), "unconfirmed_bytes": self._learn()})
             connection.drop()
             self._careful, self._overdue = bool(self._in_flight), isinstance(error, Unanswered)
@@ -280,7 +280,7 @@ class MqttGateway:
             if stream is not None and route.carries(stream):
                 target = route.output(stream)
                 return Where(
-                    partial(self.core.settler.read, space=route.space, stream=stream),
+                    partial(self.core.scheduler.read, space=route.space, stream=stream),
                     target,
                     len(target.encode()),
                     route.form,
@@ -348,7 +348,7 @@ class MqttGateway:
         else:
             self._refused.remove(topic)
 
-    def _settle(self, connection: Connection, all_of_them: bool = False) -> None:
+    def _take_answers(self, connection: Connection, all_of_them: bool = False) -> None:
         """Take confirmed releases out of the outbox, all but the last `republish`."""
         replaced: list[int] = []
         refusing = len(self._refused) > 0
@@ -393,5 +393,5 @@ class MqttGateway:
                 break
             connection.turn(IDLE_S)
             connection.inbox.take(len(connection.inbox))  # not acknowledged: the broker keeps them
-            self._settle(connection)
-        self._settle(connection, all_of_them=True)
+            self._take_answers(connection)
+        self._take_answers(connection, all_of_them=True)

@@ -100,7 +100,10 @@ def _read_3(data: memoryview) -> tuple[Any, int]:
         body = body[:at] + b"\0" + body[at:]
     elif kind not in (PUBACK, PONG):
         raise ValueError("a packet that no broker sends")
-    return _read_5(memoryview(_packet(kind, body)))[0], end
+    try:
+        return _read_5(memoryview(_packet(kind, body)))[0], end
+    except IndexError:  # it is all there
+        raise ValueError("a packet that ends too early") from None
 
 
 def _write_3(packet: Any) -> bytes:

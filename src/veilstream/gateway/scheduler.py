@@ -1,6 +1,6 @@
 """How readings become outcomes, whatever the store: which steps are decided, by which reading, and the draws.
 
-Which readings are released is settled first, from steps alone; then the streams are advanced together, one numpy step
+Which readings are released is decided first, from steps alone; then the streams are advanced together, one numpy step
 per round (several readings of one stream take several rounds). Nothing here is durable: whoever calls commits the
 batch, and shows no outcome before that.
 """
@@ -37,7 +37,7 @@ class Serving:
     opens: Opens | None = field(default=None, repr=False)  # encrypted OwnTracks messages
 
 
-class Settler:
+class Scheduler:
     def __init__(
         self,
         spaces: Mapping[str, Space],
@@ -65,7 +65,7 @@ class Settler:
         own, serving = self.spaces[space], self.serving
         return parse(data, own.grid, stream, space, serving.max_bytes, own.columns, serving.opens)
 
-    def settle(
+    def decide(
         self, readings: Sequence[Reading | Refusal], stream_of: Callable[[Key], Stream], find: Find, room: int
     ) -> tuple[list[Outcome], Batch]:
         """One outcome per reading, and what must be committed before they hold. At most `room` new streams."""

@@ -27,15 +27,15 @@ class Clock:
         self.core, self.space, self.compose, self.done = core, space, compose, done
 
     def run(self, stop: threading.Event) -> None:
-        grid, settler = self.core.spaces[self.space].grid, self.core.settler
-        step = settler.current_step(self.space)
-        while not stop.wait(max(0.0, float(grid.time(step + 1)) - settler.now())):
+        grid, scheduler = self.core.spaces[self.space].grid, self.core.scheduler
+        step = scheduler.current_step(self.space)
+        while not stop.wait(max(0.0, float(grid.time(step + 1)) - scheduler.now())):
             try:
                 self.core.tick(self.space, step, self.compose)
             except StoreError:
                 log.error("tick_failed", extra={"step": step})  # this step is skipped for all streams alike
             self.done()
-            step = max(step + 1, settler.current_step(self.space))
+            step = max(step + 1, scheduler.current_step(self.space))
 
 
 def run(parts: dict[str, Run], stats: Stats) -> None:

@@ -30,24 +30,24 @@ LIST_S = 10.0  # for a page of a bucket's keys
 class Clock:
     def __init__(self, session: Session, space: str) -> None:
         self._session, self._space = session, space
-        self._grid = session.settler.spaces[space].grid
+        self._grid = session.scheduler.spaces[space].grid
         assert self._grid.period_s is not None
         self._back = math.ceil(TAKE_OVER_S / self._grid.period_s)  # steps that may pass until a death is noticed
 
     async def run(self) -> None:
-        settler = self._session.settler
-        step, served = settler.current_step(self._space), frozenset[int]()
+        scheduler = self._session.scheduler
+        step, served = scheduler.current_step(self._space), frozenset[int]()
         while True:
             mine = self._session.members.mine
             for missed in range(step - self._back, step) if mine - served else ():
                 await self.tick(missed, mine - served)
             served = mine
-            wait = self._ends(step) - settler.now()
+            wait = self._ends(step) - scheduler.now()
             if wait > 0:
                 await asyncio.sleep(min(wait, LOOK_S))
                 continue
             await self.tick(step, mine)
-            step = max(step + 1, settler.current_step(self._space) - self._back)
+            step = max(step + 1, scheduler.current_step(self._space) - self._back)
 
     def _ends(self, step: int) -> float:
         return float(self._grid.time(step + 1))
@@ -57,7 +57,7 @@ class Clock:
 
         Tried until the next one is due; but what is committed is published, however long that takes.
         """
-        now = self._session.settler.now
+        now = self._session.scheduler.now
         if now() - self._ends(step) > DUPLICATES_S / 2:
             return  # long ago: nobody could tell a repeat any more
         until = max(self._ends(step + 1), now() + TRY_S)
@@ -89,7 +89,7 @@ class Clock:
         loan = await session.ledger.lend(keys)
         streams = [loan.stream(key) for key in loan.records]
         due = [s for s in streams if (s.last_step is None or s.last_step < step) and not loan.forgotten(s)]
-        outcomes, batch = session.settler.tick(self._space, step, due)
+        outcomes, batch = session.scheduler.tick(self._space, step, due)
         failed = await session.ledger.commit(loan, batch)
         done = {s.key: o for s, o in zip(due, outcomes, strict=True) if s.key not in failed}
         session.stats.count(list(done.values()))

@@ -28,7 +28,7 @@ from veilstream.gateway.nats.membership import Members
 from veilstream.gateway.nats.names import token
 from veilstream.gateway.outcome import Outcome, OutFormat
 from veilstream.gateway.records import Key
-from veilstream.gateway.scheduler import Settler
+from veilstream.gateway.scheduler import Scheduler
 from veilstream.gateway.stats import Stats
 from veilstream.gateway.wire import Reading, Refusal
 
@@ -54,7 +54,7 @@ class Session:
     layout: Layout
     ledger: Ledger
     members: Members
-    settler: Settler
+    scheduler: Scheduler
     stats: Stats
     form: OutFormat = "auto"
 
@@ -70,23 +70,23 @@ class Session:
         stuck: set[Key] = set()
         for part in _parts(readings):
             part = [i for i in part if _key(readings[i]) not in stuck]
-            settled = await self._settle(readings, part)
+            committed = await self._commit(readings, part)
             mail = {
                 i: Mail((r.space, r.stream), r.step, outcome, r.owntracks)
-                for i, outcome in settled.items()
-                if isinstance(r := readings[i], Reading) and not self.settler.serving.clock
+                for i, outcome in committed.items()
+                if isinstance(r := readings[i], Reading) and not self.scheduler.serving.clock
             }
-            done |= settled.keys() - await self.send(mail)
+            done |= committed.keys() - await self.send(mail)
             stuck |= {key for i in part if i not in done and (key := _key(readings[i])) is not None}
         return [m for m, at in zip(messages, places, strict=True) if done.issuperset(at)]
 
     def _parse(self, m: Msg) -> Found:
         where = self.layout.names.parse(m.subject)
-        if where is None or where[0] not in self.settler.spaces:
+        if where is None or where[0] not in self.scheduler.spaces:
             return Refusal.stream
-        return self.settler.read(m.data, *where)
+        return self.scheduler.read(m.data, *where)
 
-    async def _settle(self, readings: Sequence[Reading | Refusal], part: list[int]) -> dict[int, Outcome]:
+    async def _commit(self, readings: Sequence[Reading | Refusal], part: list[int]) -> dict[int, Outcome]:
         """Outcomes that are committed. Streams whose write did not hold are read and drawn again, a few times."""
         done: dict[int, Outcome] = {}
         left = part
@@ -96,8 +96,8 @@ class Session:
             failed = keys - loan.records.keys() - loan.refused
             these = [i for i in left if _key(readings[i]) not in failed]
             given = [Refusal.memory if _key(r := readings[i]) in loan.refused else r for i in these]
-            room = self.settler.serving.max_streams - self.stats.streams
-            outcomes, batch = self.settler.settle(given, loan.stream, loan.find, room)
+            room = self.scheduler.serving.max_streams - self.stats.streams
+            outcomes, batch = self.scheduler.decide(given, loan.stream, loan.find, room)
             new = {s.key for s in batch.streams if s.id is None}
             failed |= await self.ledger.commit(loan, batch)
             self.stats.streams += len(new - failed)
@@ -117,7 +117,7 @@ class Session:
         for i, (key, step, outcome, owntracks) in mail.items():
             if outcome.release is not None:  # not silent, refused, or waiting for the clock
                 number = ".".join([*map(token, key), str(step)])
-                body = self.settler.spaces[key[0]].body(outcome, self.form, owntracks)
+                body = self.scheduler.spaces[key[0]].body(outcome, self.form, owntracks)
                 requests[i] = self.layout.names.release(*key), body, {"Nats-Msg-Id": number}
         unsent = set()
         for i, answer in zip(requests, await self.link.ask(list(requests.values())), strict=True):

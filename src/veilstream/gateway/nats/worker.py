@@ -23,7 +23,7 @@ from veilstream.gateway.nats.names import Names
 from veilstream.gateway.nats.partition import Partition
 from veilstream.gateway.nats.session import Session
 from veilstream.gateway.outcome import OutFormat
-from veilstream.gateway.scheduler import Serving, Settler
+from veilstream.gateway.scheduler import Scheduler, Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.stats import Stats
 
@@ -49,7 +49,7 @@ class NatsSettings:
 class NatsGateway:
     def __init__(self, spaces: Mapping[str, Space], settings: NatsSettings, serving: Serving = Serving()) -> None:  # noqa: B008
         self.settings, self.stats = settings, Stats(0, [], serving.clock)
-        self.settler = Settler(spaces, serving)
+        self.scheduler = Scheduler(spaces, serving)
         self._promises = promises_of(spaces, serving.clock)
         self.healthy = True  # the memory can be written
 
@@ -73,17 +73,17 @@ class NatsGateway:
             await link.close()
 
     async def _open(self, link: Link, layout: Layout) -> Session:
-        for name, space in self.settler.spaces.items():
+        for name, space in self.scheduler.spaces.items():
             if space.state_bytes + MOST * LOG_ROW > link.nc.max_payload:
                 raise InputError(
                     f"the memory of a stream of {name!r} takes {space.state_bytes} bytes, too much for the server's "
                     f"max_payload of {link.nc.max_payload}"
                 )
-        bindings = {name: binding_of(space) for name, space in self.settler.spaces.items()}
-        ledger = Ledger(link, layout.names, layout.seal, bindings, self.settler.serving.keep)
+        bindings = {name: binding_of(space) for name, space in self.scheduler.spaces.items()}
+        ledger = Ledger(link, layout.names, layout.seal, bindings, self.scheduler.serving.keep)
         await self._look(link)
         members = await Members.join(link, f"{layout.names.prefix}.workers", layout.partitions, layout.seal)
-        return Session(link, layout, ledger, members, self.settler, self.stats, self.settings.form)
+        return Session(link, layout, ledger, members, self.scheduler, self.stats, self.settings.form)
 
     async def _serve(self, session: Session, stop: threading.Event) -> None:
         async def tell_status(msg: Msg) -> None:
@@ -92,7 +92,7 @@ class NatsGateway:
         link, layout, members = session.link, session.layout, session.members
         await link.nc.subscribe(f"{layout.names.prefix}.status", cb=tell_status)
         partitions = [await Partition.open(session, p, stop) for p in range(layout.partitions)]
-        clocks = [Clock(session, space) for space in self.settler.spaces] if self.settler.serving.clock else []
+        clocks = [Clock(session, space) for space in self.scheduler.spaces] if self.scheduler.serving.clock else []
         self.stats.connected = True
         shape = {"partitions": layout.partitions, "replicas": layout.replicas}
         log.info("serving", extra={"worker": members.id, **shape})
@@ -115,8 +115,8 @@ class NatsGateway:
 
     async def _look(self, link: Link) -> None:
         """Whether a record as large as they usually get can be written, and how many streams there are."""
-        space = max(self.settler.spaces.values(), key=lambda s: s.state_bytes)
-        size = space.state_bytes + (self.settler.serving.keep or KEEP) * USUAL_ROW
+        space = max(self.scheduler.spaces.values(), key=lambda s: s.state_bytes)
+        size = space.state_bytes + (self.scheduler.serving.keep or KEEP) * USUAL_ROW
         try:
             await link.request((self.settings.names.probe, bytes(min(size, link.nc.max_payload)), None))
             info = await link.api(f"STREAM.INFO.{self.settings.names.memory}")
