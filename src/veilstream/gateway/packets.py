@@ -95,9 +95,13 @@ def _read_3(data: memoryview) -> tuple[Any, int]:
     if kind == CONNACK and len(body) == 2:
         reason = _WELCOMES[body[1]] if body[1] < len(_WELCOMES) else ConnAckReasonCode.UNSPECIFIED_ERROR
         return mqtt5.ConnAckPacket(session_present=bool(body[0]), reason_code=reason), end
-    if kind & 0xF0 == PUBLISH or kind == SUBACK:
-        at = 2 if kind == SUBACK else head(data, start, end, kind >> 1 & 3)[2] - start
-        body = body[:at] + b"\0" + body[at:]
+    if kind & 0xF0 == PUBLISH:
+        topic, _, after = head(data, start, end, kind >> 1 & 3)
+        if topic is None:
+            raise ValueError("a topic that is no text")
+        body = body[: after - start] + b"\0" + body[after - start :]
+    elif kind == SUBACK:
+        body = body[:2] + b"\0" + body[2:]
     elif kind not in (PUBACK, PONG):
         raise ValueError("a packet that no broker sends")
     try:
