@@ -6,7 +6,7 @@ store keeps, privately, reason, length and hash; never the text.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -49,7 +49,7 @@ class Message(msgspec.Struct):
 
 
 def taken(messages: Iterable[Message]) -> list[Message]:
-    """The next of them, as many as one transaction takes: those after them need not be in memory yet."""
+    """The first of them, as many as one transaction takes: those after them need not be in memory yet."""
     out: list[Message] = []
     n = 0
     for message in messages:
@@ -71,8 +71,7 @@ def process(core: Core, messages: Sequence[Message], compose: Compose | None = N
 
 def handle(core: Core, messages: Sequence[Message], work: Callable[[Sequence[Message]], object] | None = None) -> None:
     """`work` (by default `process`) on all of them; messages that cannot be handled have no outcomes in the end."""
-    left = iter(messages)
-    while part := taken(left):
+    for part in _parts(messages):
         _handle(core, part, work or partial(process, core))
 
 
@@ -116,6 +115,18 @@ def _refuse(core: Core, error: Exception) -> None:
 
 def _tell(error: Exception) -> None:
     log.error("message_unhandled", extra={"reason": type(error).__name__, "at": place_of(error)})
+
+
+def _parts(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """Runs of them with at most AT_ONCE readings, or one."""
+    start = n = 0
+    for i, message in enumerate(messages):
+        if i > start and n + len(message.readings) > AT_ONCE:
+            yield messages[start:i]
+            start, n = i, 0
+        n += len(message.readings)
+    if messages:
+        yield messages[start:]
 
 
 def place_of(error: BaseException) -> str:
