@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.records import NONE, everybody
-from veilstream.control.meter import Unmetered
+from veilstream.control.accountant import Accountant
 from veilstream.data.fitting import FitOptions, fit_model
 from veilstream.data.model import FittedModel
 from veilstream.data.utility import Utility
@@ -74,7 +74,7 @@ def _utility(model: FittedModel, **told: Any) -> Utility:
 
 def repeated(course: "Course", policy: "Policy", repeats: int = REPEATS) -> tuple[float, float]:
     """The record released so many times, step by step: the mean distance, and its standard deviation over repeats."""
-    drawn = course.run(policy, Unmetered(), seed=1, draws=repeats * course.steps)
+    drawn = course.run(policy, Accountant(), seed=1, draws=repeats * course.steps)
     assert drawn.copies == repeats
     return drawn.felt, drawn.felt_se * float(np.sqrt(repeats))
 

@@ -42,11 +42,10 @@ def measure_fitted(n_states: int, sweeps: int = SWEEPS) -> dict[str, float]:
 
 def bound_without_memory(problem: Problem, weight: float, sweeps: int) -> float:
     """Bits per step that no mechanism can go below, by alternation alone: possible at any size."""
-    P, C, pi = problem.chain.transition, problem.cost(weight), problem.chain.stationary
-    none, cost = window(problem.n_outputs, 0).table, C.T * NATS
-    iterates = alternation.alternate(P, cost, none, pi)
-    log_m, alpha = next(islice(iterates, sweeps - 1, None))
-    return float(alternation.witness(P, cost, none, pi, log_m, alpha)[0].bound([P], C))
+    P, C = list(problem.chain.cycle), problem.cost(weight)
+    setting = P, C.T * NATS, window(problem.n_outputs, 0).table, problem.chain.laws
+    log_m, alpha = next(islice(alternation.alternate(*setting), sweeps - 1, None))
+    return alternation.witness(*setting, log_m, alpha)[0].bound(P, C)
 
 
 def alone(side: int, what: str) -> dict[str, float]:

@@ -8,7 +8,7 @@ import pytest
 from gatewaykit import core_of
 from veilcli import refused, veil
 from veilstream.artefact import is_guess, load
-from veilstream.control.meter import CapacityMeter
+from veilstream.control.accountant import Capacity
 from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Reading
 from veilstream.solvers.warnings import GUESS
@@ -65,7 +65,7 @@ def test_model_only_stands_wherever_figures_are(made):
 
 def test_its_meter_is_the_worst_case_and_no_other_unasked(made, tmp_path):
     policy = load(made / "policy.veil")
-    assert is_guess(policy.provenance) and isinstance(Space(policy).mechanism.meter, CapacityMeter)
+    assert is_guess(policy.provenance) and isinstance(Space(policy).mechanism.meter, Capacity)
     refused("serve", made / "policy.veil", "--http", "1", "--meter", "exact", says="is a public guess")
     refused("serve", made / "policy.veil", "--http", "1", "--meter", "any", says="is a public guess")
     with core_of(policy, meter=None) as core:
@@ -90,7 +90,7 @@ def test_refit_takes_over_after_two_weeks_and_the_store_goes_on(made, tmp_path):
     new = load(tmp_path / "ann-2.veil")
     assert not is_guess(new.provenance) and new.states.names == load(made / "ann.veil").states.names
     ok("solve", tmp_path / "ann-2.veil", "--avg", "0.4kW", "-o", served)
-    assert not isinstance(Space(load(served)).mechanism.meter, CapacityMeter)
+    assert not isinstance(Space(load(served)).mechanism.meter, Capacity)
     with core_of(load(served), store, meter=None) as core:
         assert core.store.changed == {""}
         again = core.process([Reading("ann", step, step * STEP, 2.9) for step in range(30)]).outcomes

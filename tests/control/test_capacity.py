@@ -6,9 +6,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gatewaykit import problem_of, window_policy
+from veilstream.control.accountant import worst_case
 from veilstream.control.controller import schedule
 from veilstream.control.mechanism import Mechanism, release_many
-from veilstream.control.meter import worst_case
 from veilstream.control.universal_bound import most_bits, worst_rate
 from veilstream.model.problem import capacity, leakage
 
@@ -84,7 +84,7 @@ def test_a_schedule_is_charged_for_the_policy_that_runs():
 
 
 def test_what_is_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr("veilstream.control.meter.KEPT", 64)
+    monkeypatch.setattr("veilstream.control.accountant.KEPT", 64)
     problem = problem_of()
     mechanism = Mechanism(window_policy(problem), problem, meter="capacity")
     streams = mechanism.start(1)

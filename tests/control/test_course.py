@@ -8,8 +8,8 @@ import pytest
 
 import veilstream as vs
 from oracles import random_chain, recomputed
+from veilstream.control.accountant import Accountant, BeliefFilter
 from veilstream.control.mechanism import Mechanism
-from veilstream.control.meter import Listener, Unmetered
 from veilstream.control.replay import Course, OnCourse
 from veilstream.control.stationary import holds_all
 
@@ -49,15 +49,15 @@ def test_the_felt_mean_is_that_of_every_sequence_of_releases(window):
 @pytest.mark.slow
 def test_draws_agree_with_the_exact_mean():
     on = course((60, 40))
-    found = on.run(table(1), Unmetered())
+    found = on.run(table(1), Accountant())
     assert found.felt == pytest.approx(on.felt(table(1)), abs=4 * found.felt_se)
     for mixed in (vs.schedule((table(1), table(0, 5)), (3, 2)), vs.schedule((table(2), table(1, 5)), (1, 4))):
-        drawn = on.run(mixed, Unmetered(), seed=1)
+        drawn = on.run(mixed, Accountant(), seed=1)
         assert on.felt(mixed) == pytest.approx(drawn.felt, abs=4 * drawn.felt_se)
     greedy = vs.solve(
         vs.Problem(CHAIN, 1 - np.eye(3)[:, :2], vs.Average(weight=1.0)), "belief-greedy", steps=3, streams=2
     )
-    assert on.felt(greedy.policy) == recomputed(on.run(greedy.policy, Unmetered()).felt)  # no numbered memory: one seed
+    assert on.felt(greedy.policy) == recomputed(on.run(greedy.policy, Accountant()).felt)  # one seed
 
 
 @pytest.mark.slow
@@ -171,5 +171,5 @@ def test_the_bits_of_a_release_are_those_of_the_whole_output_law():
     """A listener that was told of no channels looks at all of every one."""
     on, policy = course((30, 20)), table(1)
     by_columns = on.leakage(policy, CHAIN)
-    whole = on.run(policy.made_for(CHAIN), Listener(CHAIN))
+    whole = on.run(policy.made_for(CHAIN), BeliefFilter(CHAIN, charges=False))
     assert (by_columns.bits, by_columns.felt) == pytest.approx((whole.bits, whole.felt))

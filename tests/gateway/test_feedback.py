@@ -10,11 +10,11 @@ from forked import answered_through_kills
 from gatewaykit import artefact, core_of, places, problem_of
 from natskit import NEEDS_SERVER, released_through_a_kill
 from veilstream.artefact import save
+from veilstream.control.accountant import Streams
 from veilstream.control.adaptive import Ladder
 from veilstream.control.controller import Controller, cycle
 from veilstream.control.feedback import Feedback
 from veilstream.control.mechanism import Mechanism
-from veilstream.control.meter import Streams
 from veilstream.gateway.records import StoreError
 from veilstream.gateway.wire import Reading
 from veilstream.model.chain import MarkovChain

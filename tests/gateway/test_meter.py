@@ -8,9 +8,9 @@ import pytest
 
 from gatewaykit import policies, problem_of, window_policy
 from oracles import recomputed
+from veilstream.control.accountant import Accountant, BeliefFilter, Streams
 from veilstream.control.controller import Controller
 from veilstream.control.mechanism import Mechanism, Releaser, release_many
-from veilstream.control.meter import Listener, Streams, Unmetered
 from veilstream.control.policy import restore
 from veilstream.control.stationary import rates
 from veilstream.errors import InputError
@@ -136,14 +136,14 @@ def test_meters_that_charge_nothing_still_know_the_output_law_or_nothing():
     b, a = rng.dirichlet(np.ones(6), 4), rng.dirichlet(np.ones(6), (4, 6))
     memory, step, y = np.zeros(4, int), np.zeros(4, int), rng.integers(0, 6, 4)
     s = Streams(memory, b, np.zeros(4), step)
-    bits, law = Listener(problem.chain).read(s, a)
+    bits, law = BeliefFilter(problem.chain, charges=False).charge(s, a)
     assert bits.tolist() == [0] * 4 and law == pytest.approx(output_law(b, a))
-    nothing = Unmetered()
+    nothing = Accountant()
     empty = nothing.start(step)
     s = replace(s, belief=empty)
-    assert empty.shape == (4, 0) and nothing.read(s, a)[1] is None
-    assert nothing.read(s, a)[0].tolist() == [0] * 4 and nothing.used(empty, a) is a
-    kept = nothing.after(s, a, y), nothing.skip(s, 2)[1], nothing.silent(s)[1]
+    assert empty.shape == (4, 0) and nothing.charge(s, a)[1] is None
+    assert nothing.charge(s, a)[0].tolist() == [0] * 4 and nothing.used(empty, a) is a
+    kept = nothing.observe(s, a, y), nothing.skip(s, 2)[1], nothing.silent(s)[1]
     assert all(found is empty for found in kept)
 
 

@@ -8,10 +8,10 @@ import pytest
 from scipy.stats import chisquare, kstest
 
 from gatewaykit import policies, problem_of, window_policy
+from veilstream.control.accountant import BeliefFilter, Streams
 from veilstream.control.controller import Controller
 from veilstream.control.evaluate import evaluate
 from veilstream.control.mechanism import SILENT, Mechanism, Releaser, release_many
-from veilstream.control.meter import HistoryMeter, Streams
 from veilstream.control.uniforms import SecureUniforms
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
@@ -249,7 +249,7 @@ def test_what_the_model_calls_impossible_is_not_released():
 
 def test_a_silent_step_and_a_gap_are_not_the_same_for_a_history():
     chain = MarkovChain.fit(problem_of("grid2x3-toy").chain.sample(400, 3), order=3, smoothing=0.1)
-    meter = HistoryMeter.of(chain)
+    meter = BeliefFilter.of(chain)
     start = meter.start(np.zeros(2, int))
 
     def streams(belief):

@@ -10,9 +10,9 @@ import pytest
 
 import veilstream as vs
 from oracles import random_chain
+from veilstream.control.accountant import Accountant
 from veilstream.control.controller import cycle
 from veilstream.control.mechanism import Mechanism
-from veilstream.control.meter import Unmetered
 from veilstream.control.replay import Course
 from veilstream.control.stationary import Step, rates
 from veilstream.errors import InputError
@@ -173,7 +173,7 @@ def test_a_course_felt_exactly_is_the_mean_over_draws_with_the_clock_jumping():
     z = [rng.integers(0, 3, 60), rng.integers(0, 3, 50)]
     gaps = [rng.integers(0, 3, 60) * (np.arange(60) > 0), np.zeros(50, int)]
     course = Course(z, gaps, [rng.random((60, 2)), rng.random((50, 2))], [at(2013, 3, 30, 18), at(2013, 10, 26, 20)])
-    drawn = course.run(policy, Unmetered())
+    drawn = course.run(policy, Accountant())
     assert course.felt(policy) == pytest.approx(drawn.felt, abs=4 * drawn.felt_se)
     other = Course(z, gaps, course.distances, [0, 5])
     assert abs(course.felt(policy) - other.felt(policy)) > 1e-4  # the hour matters

@@ -155,7 +155,7 @@ def test_below_every_policy_and_close_to_the_best(seed):
     weight = 0.0 if seed % 2 else 1.0
     [point] = CausalBA(max_sweeps=1000, random_starts=0).points(problem, [weight])
     upper = point.objective(weight)
-    found = certify(chain.transition, problem.cost(weight), law=chain.stationary, upper=upper, seconds=2)
+    found = certify(chain, problem.cost(weight), upper=upper, seconds=2)
     assert found.lower_bound <= upper + 1e-9
     assert upper - found.lower_bound <= 0.02 * upper + 1e-5
 
@@ -168,7 +168,7 @@ def test_classes_are_bounded_one_by_one():
     C = np.kron([[1], [1], [1]], np.eye(2))[:5] * 3.0
     one = certify(P[:2, :2], C[:2], tolerance=1e-5).lower_bound
     chain = MarkovChain(P, initial=[0, 0, 0, 0, 1])
-    found = certify(P, C, law=chain.stationary, tolerance=1e-5)
+    found = certify(chain, C, tolerance=1e-5)
     two = certify(P[2:4, 2:4], C[2:4], tolerance=1e-5).lower_bound
     assert found.lower_bound == pytest.approx(0.7 * one + 0.3 * two, rel=1e-6)
     assert len(found.witnesses) == 2
@@ -199,7 +199,7 @@ def test_a_lifted_chain_needs_memory_and_gets_it():
     problem = Problem(chain, np.abs(np.subtract.outer(np.arange(3), np.arange(3))), Average(weight=1.0))
     [point] = CausalBA(window=4, random_starts=0).points(problem, [1.0])
     upper = point.objective(1.0)
-    found = certify(chain.transition, problem.cost(1.0), law=chain.stationary, upper=upper, seconds=5)
+    found = certify(chain, problem.cost(1.0), upper=upper, seconds=5)
     assert 0.98 * upper <= found.lower_bound <= upper
 
 

@@ -138,8 +138,8 @@ def stepped(P, C, x, steps):
     for _ in range(steps):
         x = potential.looked(potential.step(x))
         w = x.weights
-        alpha = improve(P, x.next, reverse_cost(P, C.T * NATS, w), x.alpha, 10)
-        best = max(best, Witness(x.next, w[None], alpha[None]).bound([P], C))
+        alpha = improve([P], x.next, reverse_cost(P, C.T * NATS, w)[None], x.alpha[None], 10)
+        best = max(best, Witness(x.next, w[None], alpha).bound([P], C))
     return best, x
 
 

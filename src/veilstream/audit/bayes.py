@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from veilstream.audit.traces import Ints, Traces
+from veilstream.control.accountant import BeliefFilter
 from veilstream.control.mechanism import Mechanism
-from veilstream.control.meter import ByParts, Follower, Listener
 from veilstream.control.policy import Policy
 from veilstream.errors import ImpossibleObservation
 from veilstream.model.chain import MarkovChain
@@ -54,8 +54,8 @@ def _infer(chain: MarkovChain, policy: Policy, traces: Traces, view: Ints | None
     likelihood = np.zeros_like(prior)  # a_t(y_t | z) of the adversary's states
     true = np.ones(traces.y.shape)  # a_t(y_t | z_t)
     # a column of each channel is enough where the policy can give it: the whole is |Y| times as much work
-    parts = ByParts(policy) if view is None and policy.by_parts else None
-    follower = Listener(chain, view, parts) if parts else Follower(chain, view)
+    parts = policy if view is None and policy.by_parts else None
+    follower = BeliefFilter(chain, view, parts, charges=False)
     mechanism = Mechanism(policy, meter=follower, sighted=parts is not None)
     s = traces.start(mechanism)
     for t in range(traces.y.shape[1]):
@@ -63,8 +63,8 @@ def _infer(chain: MarkovChain, policy: Policy, traces: Traces, view: Ints | None
         s, y = s[:n], traces.y[:n, t]
         now = mechanism.look(s)
         prior[:n, t] = s.belief
-        if mechanism.channels is not None:
-            likelihood[:n, t] = mechanism.channels.column(s.memory, y)
+        if mechanism.lookup is not None:
+            likelihood[:n, t] = mechanism.lookup.columns(s.memory, y)
             true[:n, t] = likelihood[np.arange(n), t, traces.z[:n, t]]
         else:
             assert now.channel is not None

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.control.accountant import Accountant, Streams
 from veilstream.control.controller import Controller
 from veilstream.control.mechanism import Mechanism
-from veilstream.control.meter import Streams, Unmetered
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
@@ -104,7 +104,7 @@ def release(
     y = np.zeros_like(z)
     steps = np.zeros(len(paths), np.int64) if first is None else np.asarray(first, np.int64)
     traces = Traces(z, y, lengths, origin, steps[origin] + later)
-    mechanism = Mechanism(policy, meter=Unmetered(), sighted=True)
+    mechanism = Mechanism(policy, meter=Accountant(), sighted=True)
     s = traces.start(mechanism)
     for t in range(z.shape[1]):
         n = traces.active(t)

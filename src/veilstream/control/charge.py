@@ -33,9 +33,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.control.accountant import Accountant, Streams
 from veilstream.control.controller import Controller
 from veilstream.control.feedback import MOVE_BITS
-from veilstream.control.meter import Streams
 from veilstream.control.policy import Memory
 from veilstream.control.potential import Proof, Rung
 from veilstream.model.chain import MarkovChain
@@ -73,7 +73,7 @@ class MeterState(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Charge:
+class Charge(Accountant):
     """Bits by the filter, the potential or the truth."""
 
     policies: Sequence[Controller]  # the rungs of a ladder, on one memory
@@ -96,10 +96,7 @@ class Charge:
         b, none = self.chain.initial_at(step), np.zeros(len(step))
         return MeterState(b, b, none, none, none + FILTER, none, none + 1).packed()
 
-    def used(self, belief: Array, a: Array | None) -> Array | None:
-        return a
-
-    def read(self, s: Streams, a: Array | None) -> tuple[Array, Array]:
+    def charge(self, s: Streams, a: Array | None) -> tuple[Array, Array]:
         assert a is not None
         now = MeterState.of(s.belief)
         by_filter = np.exp2(now.doubt) * leakage(now.prior, a)
@@ -107,7 +104,9 @@ class Charge:
         bits = np.choose(now.charge.astype(int), [by_filter, self._rates_at(s), as_truth])
         return bits, output_law(now.prior, a)
 
-    def after(self, s: Streams, a: Array | None, y: Index) -> Array:
+    def observe(
+        self, s: Streams, a: Array | None, y: Index, a_y: Array | None = None, p_y: Array | None = None
+    ) -> Array:
         assert a is not None
         now = MeterState.of(s.belief)
         seen = np.where(now.charge[:, None] == FILTER, posterior(now.prior, a, y), now.prior)
@@ -165,9 +164,6 @@ class Charge:
         gap = np.take_along_axis(self._each(self._gap, k, s.step), (s.memory // self.shared)[:, None], -1)[:, 0]
         bits[potential & ~back] = gap[potential & ~back]
         return bits, gone.where(back, charge=FILTER, doubt=doubt).packed()
-
-    def silent(self, s: Streams) -> tuple[Array, Array]:
-        return self.skip(s, 1)
 
     def move(self, s: Streams, to: Memory, since: Index) -> tuple[Array, Array]:
         now, phase = MeterState.of(s.belief), self.chain.phase(s.step)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from veilstream.control.accountant import BeliefFilter
 from veilstream.control.mechanism import MOST_CELLS, Mechanism, check_fits
-from veilstream.control.meter import ExactMeter
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
 from veilstream.model.chain import draw
@@ -69,7 +69,7 @@ def evaluate(
             raise InputError(f"{what} must be a whole number >= {least}, found {value}")
     if view is None:
         check_fits(policy, problem)
-    mechanism = Mechanism(policy, meter=ExactMeter(problem.chain, view))
+    mechanism = Mechanism(policy, meter=BeliefFilter(problem.chain, view))
     rng, most = np.random.default_rng(seed), max(1, MOST_CELLS // problem.distortion.size)
     parts, at = [], range(0, streams, most)
     for k, i in enumerate(at):
@@ -101,7 +101,7 @@ def _run(
 ) -> tuple[Array, Array, Array]:
     """Bits and distortion after the burn-in, and all bits, summed over the steps of each stream."""
     meter = mechanism.meter
-    assert isinstance(meter, ExactMeter)
+    assert isinstance(meter, BeliefFilter)
     s = mechanism.start(streams, np.arange(streams) % len(problem.chain.around))  # every hour in turn
     bits, dist = np.zeros((2, streams))
     for t in range(burn_in + steps):

@@ -22,28 +22,16 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from veilstream.control.accountant import Accountant, BeliefFilter, Capacity, Channels, Streams, TableMeter
 from veilstream.control.adaptive import Ladder
 from veilstream.control.feedback import BOTTOM, DOWN, HALF, STAY, UP, WAYS, Excess
-from veilstream.control.meter import (
-    ByParts,
-    CapacityMeter,
-    Channels,
-    ExactMeter,
-    HistoryMeter,
-    Listener,
-    Meter,
-    Streams,
-    TableMeter,
-    Unmetered,
-    cumulative_rows,
-)
 from veilstream.control.policy import Policy
 from veilstream.control.uniforms import uniforms
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain, draw
 from veilstream.model.histories import BLIND, TrueStates
 from veilstream.model.information import Array, Index
-from veilstream.model.problem import Problem
+from veilstream.model.problem import Problem, capacity
 
 MOST_CELLS, AT_HAND = 1 << 24, 1 << 16  # channel entries held at once; belief entries that stay in a processor's cache
 SILENT = -1  # as a release: nothing was released at this step
@@ -55,7 +43,7 @@ class View(NamedTuple):
     """What anybody who saw the releases knows before the next one."""
 
     channel: Array | None  # the policy's, n x |Z| x |Y|; None where draws and meter are look-ups by memory
-    used: Array | None  # from the true states, as it is really used: see HistoryMeter
+    used: Array | None  # from the true states, as it is really used: see BeliefFilter
     law: Array | None  # n x |Y|; None if the meter has none
     bits: Array  # n, that the release will add
 
@@ -68,41 +56,36 @@ class Mechanism:
         policy: Policy,
         problem: Problem | None = None,
         ceiling: float | None = None,
-        meter: MeterName | Meter = "exact",
+        meter: MeterName | Accountant = "exact",
         sighted: bool = False,
     ) -> None:
         """sighted: no true state will be BLIND, so that its row is all there is to draw from; for many streams."""
         check_asked(policy, problem, ceiling)
         self.policy, self.ceiling = policy, ceiling
         self.table = policy.table()
-        self.meter = _meter(policy, problem, meter, self.table) if isinstance(meter, str) else meter
+        self.meter = accountant(policy, problem, meter, self.table) if isinstance(meter, str) else meter
         # with every entry positive no release is impossible, and that need not be looked after
         chain = policy.chain if problem is None else problem.chain
         possible = chain is not None and every_state_possible(chain)
         self.positive = possible and self.table is not None and bool((self.table > 0).all())
         self.safe = None if problem is None or problem.forbidden is None else problem.open  # without looking
-        self.drawn: Array | None = None
-        self.channels: Channels | ByParts | None = None  # then nobody asks for a channel of every stream
+        self.drawn: Array | None = None  # cumulative rows by memory
+        self.lookup: Channels | Policy | None = None  # then nobody asks for a channel of every stream
         if self.safe is None:
-            self.drawn, self.channels = self._look_ups(sighted, possible)
+            self.drawn, self.lookup = self._look_ups(sighted, possible)
         self.true_states = TrueStates.plain(policy.n_states) if chain is None else TrueStates.of(chain)
         self.open = np.ones(policy.n_outputs, bool) if problem is None else problem.allowed.all(0)
 
-    def _look_ups(self, sighted: bool, possible: bool) -> tuple[Array | None, Channels | ByParts | None]:
+    def _look_ups(self, sighted: bool, possible: bool) -> tuple[Array | None, Channels | Policy | None]:
         """Cumulative rows by memory, and columns of channels, where these do instead of a channel of every stream."""
         if self.table is not None and isinstance(self.meter, TableMeter):
-            return cumulative_rows(self.table, self.meter.law), None
-        if not sighted:
-            return None, None
-        if isinstance(self.meter, ExactMeter | Listener):
-            found = self.meter.channels
-            if isinstance(found, ByParts):
-                return None, found if possible else None
-            if found is not None and self.positive:
-                return cumulative_rows(found.table, found.table[:, 0]), found
-        elif self.policy.by_parts and type(self.meter) is Unmetered:
-            return None, ByParts(self.policy)
-        return None, None
+            return Channels(self.table).cumulative(self.meter.law), None
+        if sighted and isinstance(self.meter, BeliefFilter):
+            found = self.meter.lookup
+            if isinstance(found, Channels) and self.positive:
+                return found.cumulative(found.table[:, 0]), found
+            return None, found if isinstance(found, Policy) and possible else None
+        return None, self.policy if sighted and self.policy.by_parts and type(self.meter) is Accountant else None
 
     def start(self, n: int, step: ArrayLike = 0) -> Streams:
         """n streams that begin at these public steps."""
@@ -169,10 +152,10 @@ class Mechanism:
 
     def look(self, s: Streams) -> View:
         a = None
-        if self.drawn is None and self.channels is None:
+        if self.drawn is None and self.lookup is None:
             a = self.table[s.memory] if self.table is not None else self.policy.channel(s.memory)
         used = self.meter.used(s.belief, a)
-        bits, law = self.meter.read(s, used)
+        bits, law = self.meter.charge(s, used)
         return View(a, used, law, bits)
 
     def draw(self, s: Streams, view: View, z: Index, u: Array) -> Index:
@@ -182,8 +165,8 @@ class Mechanism:
             row = self.drawn.reshape(S * rows, Y).take(s.memory * rows + z % rows, 0)
             passed = (row <= u[:, None]).astype(np.float32)  # counted by a product: a sum takes four times as long
             return np.asarray(passed @ np.ones(Y, np.float32), np.int64)
-        if isinstance(self.channels, ByParts):
-            return draw(self.channels.row(s.memory, z), u)
+        if self.lookup is not None:
+            return draw(self.lookup.rows(s.memory, z), u)
         assert view.channel is not None
         seen = self.table[s.memory, z] if self.table is not None else view.channel[np.arange(len(z)), z]
         if view.law is None:
@@ -198,11 +181,11 @@ class Mechanism:
 
     def after(self, s: Streams, view: View, y: Index) -> Streams:
         memory = self.policy.update(s.memory, y, view.used)
-        if self.channels is not None and view.used is None and isinstance(self.meter, ExactMeter | Listener):
+        column = p_y = None
+        if self.lookup is not None and view.used is None and isinstance(self.meter, BeliefFilter):
+            column = self.lookup.columns(s.memory, y)
             p_y = None if view.law is None else np.take_along_axis(view.law, y[:, None], -1)
-            belief = self.meter.heard(s.belief, self.channels.column(s.memory, y), s.step, p_y)
-        else:
-            belief = self.meter.after(s, view.used, y)
+        belief = self.meter.observe(s, view.used, y, column, p_y)
         return Streams(self.policy.at(memory, s.step + 1), belief, s.total + view.bits, s.step + 1)
 
     def _under_ceiling(self, s: Streams, view: View, y: Index, u: Array) -> tuple[Streams, Index]:
@@ -210,7 +193,7 @@ class Mechanism:
         over = s.total + view.bits > (np.inf if self.ceiling is None else self.ceiling)
         if not over.any():
             return self.after(s, view, y), y
-        a, law = view.used if self.channels is None else self.policy.channel(s.memory), view.law
+        a, law = view.used if self.lookup is None else self.policy.channel(s.memory), view.law
         assert law is not None
         silent = over & ~(law[:, self.open] > 0).any(-1)
         shown = np.where(self.open, law, 0)
@@ -249,31 +232,29 @@ def check_fits(policy: Policy, problem: Problem) -> None:
         )
 
 
-def _meter(policy: Policy, problem: Problem | None, meter: str, table: Array | None) -> Meter:
+def accountant(policy: Policy, problem: Problem | None, meter: str, table: Array | None) -> Accountant:
+    """The meter of that name."""
     if meter not in get_args(MeterName):
         raise InputError(f"unknown meter {meter!r}; known: {', '.join(get_args(MeterName))}")
     if meter == "capacity":
-        return CapacityMeter(policy)
+        return Capacity(policy)
+    chain = policy.chain if problem is None else problem.chain
     if meter == "table":
         if table is None or problem is None:
             raise InputError("the table meter needs a window policy of moderate size and its problem")
-        if problem.chain.order > 1:
-            raise InputError("the table meter is for chains of order 1; use the exact one")
-        if problem.forbidden is not None:
-            raise InputError("the table meter is not for policies that forbid confusions; use the exact one")
-        if problem.chain.phases > 1:
-            raise InputError("the table meter is for chains without a clock; use the exact one")
+        if problem.chain.order > 1 or problem.chain.phases > 1 or problem.forbidden is not None:
+            raise InputError(
+                "the table meter is for chains of order 1 without a clock and policies that forbid no confusions; use "
+                "the exact one"
+            )
         return TableMeter.of(table, problem.chain, policy)
-    chain = policy.chain if problem is None else problem.chain
-    if chain is not None and isinstance(policy, Ladder):
+    if chain is None:
+        if table is None:
+            raise InputError("the meter needs the chain: pass problem=...")
+        return TableMeter(*capacity(table))
+    if isinstance(policy, Ladder):
         return policy.own_meter(chain)
-    if chain is not None and chain.order > 1:
-        return HistoryMeter.of(chain)
-    if chain is not None:
-        return ExactMeter(chain, channels=None if table is None else Channels(table))
-    if table is None:
-        raise InputError("the meter needs the chain: pass problem=...")
-    return TableMeter.of_capacity(table)
+    return BeliefFilter.of(chain, None if table is None else Channels(table))
 
 
 class Releaser:

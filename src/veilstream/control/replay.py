@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.control.accountant import Accountant, BeliefFilter, Channels
 from veilstream.control.controller import controller_of
 from veilstream.control.feedback import Excess
 from veilstream.control.mechanism import Mechanism
-from veilstream.control.meter import ByParts, Channels, Follower, HistoryMeter, Listener, Meter, Unmetered
 from veilstream.control.policy import Policy
 from veilstream.control.universal_bound import density, density_at
 from veilstream.model.chain import MarkovChain
@@ -153,7 +153,7 @@ class Course:
         """Mean distance at every step, stream by stream."""
         found = None if policy.moves_by is not None else controller_of(policy)
         if found is None:
-            drawn = self.run(policy, Unmetered()).each
+            drawn = self.run(policy, Accountant()).each
             assert drawn is not None
             return np.split(drawn[0], np.cumsum([len(z) for z in self.states])[:-1])
         parts, memory = [found.at_phase(f) for f in range(found.phases)], found.automaton
@@ -211,9 +211,8 @@ class Course:
         Of a ladder each move costs what it can tell; what its meter charges, which believes the chain, is beside it.
         """
         policy = policy.made_for(chain)
-        table, parts = policy.table(), ByParts(policy) if policy.by_parts else None
-        channels = parts if table is None else Channels(table)
-        meter = Listener(chain, channels=channels) if chain.order == 1 else HistoryMeter.of(chain, Listener)
+        table, parts = policy.table(), policy if policy.by_parts else None
+        meter = BeliefFilter.of(chain, parts if table is None else Channels(table), charges=False)
         found = self.run(policy, meter, draws=draws, beside=beside, least=least)
         if policy.moves_by is None:
             return found
@@ -246,7 +245,7 @@ class Course:
     def run(
         self,
         policy: Policy,
-        meter: Meter,
+        meter: Accountant,
         seed: int = 0,
         draws: int = DRAWS,
         beside: Array | None = None,
@@ -255,7 +254,7 @@ class Course:
         """Every stream released several times (`least` at least), memory and belief going on over gaps."""
         copies = int(np.clip(draws // max(self.steps, 1), least, MOST_COPIES))
         mechanism = Mechanism(policy, meter=meter, sighted=True)
-        channels, rng, rule = mechanism.channels, np.random.default_rng(seed), policy.moves_by
+        lookup, rng, rule = mechanism.lookup, np.random.default_rng(seed), policy.moves_by
         totals, charged, each = np.zeros((2 if beside is None else 3, copies)), 0.0, list[Array]()
         rungs, moves = np.zeros(1 if rule is None else rule.rungs), 0
         for z, gaps, distance, first in zip(self.states, self.gaps, self.distances, self.first, strict=True):
@@ -272,8 +271,8 @@ class Course:
                     moves += int((s.memory != before.memory).sum())
                 now, z_t = mechanism.look(s), np.full(copies, x)
                 y = shown[t] = mechanism.draw(s, now, z_t, uniforms[t])
-                if channels is not None and isinstance(meter, Follower):
-                    told[t] += density_at(s.belief, channels.column(s.memory, y), z_t)
+                if lookup is not None and isinstance(meter, BeliefFilter):
+                    told[t] += density_at(s.belief, lookup.columns(s.memory, y), z_t)
                 elif now.law is not None and now.channel is not None:
                     told[t] += density(now, z_t, y)
                 if account is not None:
@@ -311,5 +310,5 @@ class Total:
 
     def spread(self, policy: Policy) -> float:
         """Standard deviation of the total of one release of the streams, relative; by draws."""
-        drawn = self.errors.run(policy, Unmetered())
+        drawn = self.errors.run(policy, Accountant())
         return float(drawn.felt_se * np.sqrt(drawn.copies) / abs(self.mean))

@@ -25,11 +25,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from veilstream.control.accountant import worst_case
 from veilstream.control.adaptive import Ladder
 from veilstream.control.controller import Controller, controller_of
 from veilstream.control.feedback import MOVE_BITS
 from veilstream.control.mechanism import View
-from veilstream.control.meter import worst_case
 from veilstream.control.policy import Policy
 from veilstream.model.information import Array, Index, divergence, dot
 from veilstream.model.problem import capacity, output_law

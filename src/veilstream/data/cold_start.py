@@ -4,7 +4,7 @@
     M(x,x') ~ area(x') exp(-distance(x,x')/jump)        for x' != x, what is below e^-CUT of the nearest left out
 
 It is a guess at how anyone moves, no more: it shapes the policy, and no promise rests on it. What a policy
-made of it leaks is counted at its worst case (`control.meter`), whatever the data is.
+made of it leaks is counted at its worst case (`control.accountant`), whatever the data is.
 
 Cells lie on the public grid of `find`. Where they would be more than MOST, cells farther from the middle are wider: the
 width doubles with the distance, so that a town is fine in the middle and its surroundings are there.

@@ -24,7 +24,7 @@ ROUNDS, MOST = 5, 9  # trainings; and while none is within the limit
 CLOSE = 0.03  # relative: near enough to the limit
 AIM = 0.985  # of the limit, so that the next one is within
 SLOPE = 1.5  # of log v against log w, before it is known
-MOST_STEP = 2.0  # factor of the weight
+MOST_STEP = np.log(2.0)  # of the logarithm of the weight
 LEAST = 1e-3  # of the limit: what is less counts as this
 
 
@@ -64,14 +64,10 @@ def meet(
 
 
 def next_weight(tried: list[tuple[float, float]], limit: float, falls: bool) -> float:
-    """Newton's step on log v(log w) from the last training, its slope from the last two; a little inside the limit.
+    """From the last two trainings alone, as earlier ones were of other networks; a little inside the limit.
 
-    Only these: earlier trainings were of other networks. falls: whether what is limited falls as the weight rises.
+    falls: whether what is limited falls as the weight rises.
     """
-    sign, (w, v) = -1 if falls else 1, tried[-1]
-    slope = SLOPE
-    if len(tried) > 1 and (before := tried[-2])[0] != w:
-        rise = np.log(max(v, LEAST * limit) / max(before[1], LEAST * limit)) / np.log(w / before[0])
-        slope = float(np.clip(sign * rise, 0.3, 4.0))
-    factor = (AIM * limit / max(v, LEAST * limit)) ** (sign / slope)
-    return float(w * np.clip(factor, 1 / MOST_STEP, MOST_STEP))
+    over = [(float(np.log(w)), float(np.log(max(v / (AIM * limit), LEAST)))) for w, v in tried[-2:]]
+    step = search.root(over, search.rise(over, -SLOPE if falls else SLOPE)) - over[-1][0]
+    return float(tried[-1][0] * np.exp(np.clip(step, -MOST_STEP, MOST_STEP)))

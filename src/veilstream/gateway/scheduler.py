@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.control.meter import TableMeter
+from veilstream.control.accountant import TableMeter
 from veilstream.control.uniforms import SecureUniforms, Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.outcome import Outcome, Status

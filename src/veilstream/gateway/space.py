@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.artefact import is_guess
+from veilstream.control.accountant import Streams
 from veilstream.control.adaptive import Ladder
 from veilstream.control.feedback import Excess
 from veilstream.control.mechanism import SILENT, Mechanism, MeterName
-from veilstream.control.meter import Streams
 from veilstream.control.uniforms import Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.drift import Watch

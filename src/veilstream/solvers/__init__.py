@@ -132,12 +132,9 @@ def solve(
     elif average is None or (isinstance(average, Average) and average.weight is not None):
         weight = 0.0 if average is None else float(average.weight)  # type: ignore[arg-type]
         point = solver.points(problem, np.array([weight]), progress)[0]
-    elif (own := solver.at_limit(problem, average)) is not None:
-        point, weight = own, 0.0
-    elif (met := solver.meet(problem, average, progress, course)) is not None:
-        point, weight = met
     else:
-        point, weight = search.meet(problem, solver, average, progress, course)
+        own = solver.meet(problem, average, progress, course)
+        point, weight = search.meet(problem, solver, average, progress, course) if own is None else own
     solution = _solution(problem, name, point, weight)
     solution = replace(solution, warnings=[*solution.warnings, *solver.left_out(problem)])
     if rungs is not None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from veilstream.control.controller import Controller
 from veilstream.control.evaluate import evaluate
+from veilstream.control.replay import Course
 from veilstream.errors import InputError
 from veilstream.model.information import Array, normalised
 from veilstream.model.problem import Average, Budget, Problem
@@ -95,7 +96,13 @@ class Baseline(Solver):
         family = self.family(problem, progress)
         return [min(family, key=lambda p: p.objective(w)) for w in weights]
 
-    def at_limit(self, problem: Problem, constraint: Average | Budget) -> Point | None:
+    def meet(
+        self,
+        problem: Problem,
+        constraint: Average | Budget,
+        progress: Progress | None = None,
+        course: Course | None = None,
+    ) -> tuple[Point, float] | None:
         """The weakest setting whose mean distortion is within the limit (bisection: it falls with the strength)."""
         if not isinstance(constraint, Average) or (limit := constraint.limit) is None:
             return None
@@ -108,7 +115,7 @@ class Baseline(Solver):
                 high = middle
             else:
                 low = middle
-        return self._point(problem, self._channel(problem, high))
+        return self._point(problem, self._channel(problem, high)), 0.0
 
     def within(self, problem: Problem) -> Point:
         """Under a limit at every step: forbidden releases struck out, rows made whole again, and of all settings the

@@ -91,9 +91,6 @@ class CausalBA(Solver):
     def windowed(self) -> "CausalBA":
         return replace(self, grow=False)
 
-    def least(self, problem: Problem) -> "CausalBA":
-        return replace(self, grow=False, window=self._first_window(problem))
-
     def near(self, problem: Problem, weight: float, point: Point) -> Point:
         if point.warm is None:
             return super().near(problem, weight, point)

@@ -14,11 +14,12 @@ import numpy as np
 
 from veilstream.control.automaton import window
 from veilstream.control.controller import Controller
+from veilstream.control.replay import Course
 from veilstream.control.stationary import LongRun
 from veilstream.errors import InputError
 from veilstream.model.information import Array
 from veilstream.model.problem import Average, Budget, Problem
-from veilstream.solvers.search import axis_of, first_weights
+from veilstream.solvers.search import axis_of, first_weights, rise, root
 from veilstream.solvers.solution import Point, Progress, Solver, Status
 from veilstream.solvers.starts import constants
 
@@ -26,7 +27,7 @@ MIXED = 0.01  # of the uniform law, in r
 BELOW, NEAR = 0.995, 0.985  # of the limit: what is aimed at, and what is near enough
 FIRST = 2.0  # bits for a distance as long as the limit: the first weight, near the one that meets it on most maps
 SETTLED, ROUNDS = 1e-4, 400  # of the mean distortion
-STEPS = 9  # of the search between two weights
+STEPS = 16  # of the search for the weight
 TRIES = 4  # if the long run is beyond the limit after all
 
 
@@ -43,20 +44,26 @@ class Held(Solver):
         look = Look(problem)
         return [look.point(float(w)) for w in weights]
 
-    def at_limit(self, problem: Problem, constraint: Average | Budget) -> Point | None:
+    def meet(
+        self,
+        problem: Problem,
+        constraint: Average | Budget,
+        progress: Progress | None = None,
+        course: Course | None = None,
+    ) -> tuple[Point, float] | None:
         if not isinstance(constraint, Average) or constraint.limit is None:
             return None
         axis_of(constraint, problem).check()
         limit = constraint.limit
         for silent in constants(problem, 1):
             if silent.distortion <= limit and silent.leakage <= 1e-7:
-                return silent
+                return silent, 0.0
         look = Look(problem)
         high = look.weight(limit, first_weights(problem))
         for _ in range(TRIES):
             found = look.point(high)
             if found.distortion <= limit * (1 + 1e-9):
-                return found
+                return found, 0.0
             high *= 1.1
         raise InputError(
             f"infeasible limit: the least distortion found is {found.distortion:g}, {limit:g} was asked for"
@@ -101,29 +108,15 @@ class Look:
         return mean
 
     def weight(self, limit: float, usual: Array) -> float:
-        """One whose distortion is a little below the limit: a bracket, then straight lines in log w and log d."""
-        at = float(np.clip(FIRST / limit, usual[0], usual[-1]))
-        short, d = None, self.distortion(at)  # short: the largest weight known not to keep it
-        enough = (at, d) if d <= BELOW * limit else None
-        while enough is None and at < 1e6 * usual[-1]:
-            short, at = (at, d), 4 * at
-            d = self.distortion(at)
-            enough = (at, d) if d <= BELOW * limit else None
-        while short is None and at > usual[0]:
-            at /= 4
-            d = self.distortion(at)
-            short, enough = ((at, d), enough) if d > BELOW * limit else (None, (at, d))
-        if enough is None or short is None:
-            return at
+        """One whose distortion is a little below the limit."""
+        at, tried = float(np.clip(FIRST / limit, usual[0], usual[-1])), list[tuple[float, float]]()
         for _ in range(STEPS):
-            if enough[1] >= NEAR * limit:
-                break
-            (a, d_a), (b, d_b) = np.log(short), np.log(enough)
-            aim = np.log((BELOW + NEAR) / 2 * limit)
-            at = float(np.exp(a + (b - a) * np.clip((d_a - aim) / (d_a - d_b), 0.1, 0.9)))
             d = self.distortion(at)
-            short, enough = (short, (at, d)) if d <= BELOW * limit else ((at, d), enough)
-        return enough[0]
+            if NEAR * limit <= d <= BELOW * limit:
+                return at
+            tried.append((float(np.log(at)), float(np.log(max(d, 1e-300) / ((BELOW + NEAR) / 2 * limit)))))
+            at = float(np.exp(root(tried, rise(tried, -1.0), longest=np.log(4))))
+        return float(np.exp(min((w for w, over in tried if over <= 0), default=max(tried)[0])))
 
     def point(self, weight: float) -> Point:
         problem = self.problem

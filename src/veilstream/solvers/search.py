@@ -5,8 +5,9 @@ narrows the weight around the limit; where the limit falls on a straight piece, 
 at its two ends by a public schedule.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,7 +29,8 @@ ROUGHLY, ROUNDS = 3, 8  # weights tried one by one after it: to find the region,
 RIGHT = 3e-4, 5e-3  # a policy this close (relative) to the limit is taken; with a public clock, where weights take long
 ROUGH = 2e-2  # the same while the region is looked for
 SAME = 1e-3  # of the weight: ends nearer than this to each other lie on one straight piece
-ELASTIC = 0.7  # of the limited quantity to the weight, before it is known
+ELASTIC, STEEP = 0.7, (0.2, 5.0)  # d log (limited quantity) / d log (weight), before it is known, and its bounds
+INSIDE = RIGHT[0] / 2  # a little within the limit is aimed at
 LONGEST = 4.0  # factor of the weight, in one step outwards
 BESIDE = np.array([0.93, 1.0, 1.07])  # weights solved in full, where that is quick
 CLOSE = 1e-3  # a single policy this close (relative) to the curve is taken as it is
@@ -42,11 +44,24 @@ class Axis:
     """The limited quantity and the one to minimise; weights go up as distortion goes down."""
 
     limit: float
-    of: Callable[[Point], float]
-    other: Callable[[Point], float]
-    unit: str
     far: Callable[[Point], float]  # the distortion: one of the two
+    budget: bool = False  # the limit is one of bits
     least: float = 0.0  # of the limited quantity, for any policy
+
+    @property
+    def unit(self) -> str:
+        return "bits" if self.budget else "distortion"
+
+    def of(self, p: Point) -> float:
+        """The limited quantity."""
+        return p.leakage if self.budget else self.far(p)
+
+    def other(self, p: Point) -> float:
+        return self.far(p) if self.budget else p.leakage
+
+    def over(self, p: Point) -> float:
+        """log (limited quantity / limit)"""
+        return float(np.log(max(self.of(p) / max(self.limit, 1e-300), 1e-9)))
 
     def within(self, p: Point) -> bool:
         return self.of(p) <= self.limit * (1 + 1e-9) + 1e-12
@@ -64,11 +79,10 @@ class Axis:
 def axis_of(constraint: Average | Budget, problem: Problem, course: Course | None = None) -> Axis:
     """course: a limit on the mean distortion is about these recorded streams, not about the long run of the chain."""
     if isinstance(constraint, Budget):
-        return Axis(constraint.bits, bits_of, distortion_of, "bits", distortion_of)
+        return Axis(constraint.bits, distortion_of, budget=True)
     assert constraint.limit is not None
     if course is None:
-        least = least_distortion(problem)
-        return Axis(constraint.limit, distortion_of, bits_of, "distortion", distortion_of, least)
+        return Axis(constraint.limit, distortion_of, least=least_distortion(problem))
     known: dict[int, tuple[Point, float]] = {}  # the point too, or its id might be another's one day
 
     def felt(p: Point) -> float:
@@ -76,11 +90,7 @@ def axis_of(constraint: Average | Budget, problem: Problem, course: Course | Non
             known[id(p)] = p, course.felt(p.policy)
         return known[id(p)][1]
 
-    return Axis(constraint.limit, felt, bits_of, "distortion", felt, course.least(problem.allowed))
-
-
-def bits_of(p: Point) -> float:
-    return p.leakage
+    return Axis(constraint.limit, felt, least=course.least(problem.allowed))
 
 
 def distortion_of(p: Point) -> float:
@@ -100,7 +110,7 @@ def meet(
     enough = [p for p in silent if axis.of(p) <= axis.limit + 1e-7 and p.leakage <= 1e-7]
     if enough and (isinstance(constraint, Average) or axis.limit <= 1e-7):
         return replace(min(enough, key=lambda p: p.distortion), startup_bits=0.0), 0.0
-    plain, clocked = solver.least(problem), problem.chain.phases > 1
+    plain, clocked = solver.windowed(), problem.chain.phases > 1
     rough = plain.rough(problem)
     axis.check()
     tell = progress or (lambda share, what: None)
@@ -123,7 +133,7 @@ def meet(
         points = [plain.near(problem, weights[0], trail.nearest(weights[0]))]
     else:
         points = plain.points(problem, weights, lambda share, what: tell((2 + share) / 3, what))
-    full = Trail(axis, [*silent, *end, *trail.points], list(zip(weights.tolist(), points, strict=True)), trail.elastic)
+    full = Trail(axis, [*silent, *end, *trail.points], list(zip(weights.tolist(), points, strict=True)), trail.rise)
     full.close_in(problem, plain, ROUNDS, RIGHT[clocked])
     best, (left, right) = full.best, full.ends
     found = [finer(problem, solver, full, best)]
@@ -143,7 +153,7 @@ def finer(problem: Problem, solver: Solver, trail: "Trail", best: Point) -> tupl
     grown = solver.grown(problem, weight, best)
     if grown.policy is best.policy:
         return best, weight
-    own = Trail(trail.axis, [best], [(weight, grown)], trail.elastic, exactly=True)
+    own = Trail(trail.axis, [best], [(weight, grown)], trail.rise, exactly=True)
     own.close_in(problem, solver, ROUNDS, RIGHT[0])
     return own.best, weight if own.best is best else own.weight_of(own.best)
 
@@ -156,12 +166,12 @@ class Trail:
         axis: Axis,
         others: list[Point],
         tried: list[tuple[float, Point]],
-        elastic: float | None = None,
+        rise: float | None = None,
         exactly: bool = False,
     ) -> None:
         self.axis, self.others, self.tried = axis, others, tried
         self.exactly = exactly  # whether the limit is to be met by a point that was tried
-        self._elastic = elastic  # d log (limited quantity) / d log (weight), as another trail knew it
+        self._rise = rise  # d log (limited quantity) / d log (weight), as another trail knew it
 
     @property
     def points(self) -> list[Point]:
@@ -208,52 +218,57 @@ class Trail:
                 progress((k + 1) / rounds, f"weight {weight:.4g}")
 
     @property
-    def crossing(self) -> tuple[float, float, float, float] | None:
-        """Two neighbouring weights and how far they are over the limit, all on logarithms: one is, the other is not."""
-        tried = sorted(self.tried, key=lambda one: one[0])
-        at, over = np.log([w for w, _ in tried]), np.array([self.over(p) for _, p in tried])
-        crossed = np.flatnonzero((over[1:] > 0) != (over[:-1] > 0))
-        if not crossed.size:
-            return None
-        k = min(crossed, key=lambda k: at[k + 1] - at[k])
-        return float(at[k]), float(at[k + 1]), float(over[k]), float(over[k + 1])
-
-    def over(self, point: Point) -> float:
-        """log (limited quantity / limit)."""
-        limit = max(self.axis.limit, 1e-300)
-        return float(np.log(max(self.axis.of(point) / limit, 1e-9)))
+    def over(self) -> list[tuple[float, float]]:
+        """log weight, and how far over the limit each point is."""
+        return [(float(np.log(w)), self.axis.over(p)) for w, p in self.tried]
 
     @property
     def straight(self) -> bool:
         """Whether the limit falls into a jump between two weights that are as good as one."""
-        found = self.crossing
-        return found is not None and found[1] - found[0] < SAME
+        ends = crossing(self.over)
+        return ends is not None and ends[1][0] - ends[0][0] < SAME
 
     @property
-    def elastic(self) -> float:
+    def rise(self) -> float:
         """d log (limited quantity) / d log (weight) around the limit."""
-        known = ELASTIC if self.axis.unit == "bits" else -ELASTIC
-        found = self.crossing
-        if found is None and len(self.tried) > 1:  # the two nearest to the limit, on one side of it
-            (w, p), (v, q) = sorted(self.tried, key=lambda one: abs(self.over(one[1])))[:2]
-            found = (float(np.log(w)), float(np.log(v)), self.over(p), self.over(q)) if w != v else None
-        if found is not None:
-            a, b, over_a, over_b = found
-            rise = (over_b - over_a) / (b - a)
-            return float(np.sign(known) * np.clip(rise * np.sign(known), 0.2, 5.0))
-        return known if self._elastic is None else self._elastic
+        usual = ELASTIC if self.axis.budget else -ELASTIC
+        return rise(self.over, usual if self._rise is None else self._rise)
 
     def next_weight(self) -> float:
         """Where the limit should be met: between the nearest weights on both sides of it, or further out."""
-        found = self.crossing
-        if found is not None:
-            a, b, over_a, over_b = found
-            inside = over_a + 0.5 * RIGHT[0]  # a little within the limit
-            return float(np.exp(a + (b - a) * np.clip(inside / (over_a - over_b), 0.05, 0.95)))
-        weight, point = min(self.tried, key=lambda one: abs(self.over(one[1])))
-        far = -self.over(point) / self.elastic
-        far += np.sign(far) * 0.3 * RIGHT[0] / abs(self.elastic)  # a little over, so that it is crossed
-        return weight * float(np.exp(np.clip(far, -np.log(LONGEST), np.log(LONGEST))))
+        return float(np.exp(root(self.over, self.rise, INSIDE, np.log(LONGEST))))
+
+
+def crossing(tried: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], tuple[float, float]] | None:
+    """The nearest neighbours (x, f) with a change of sign of f between them."""
+    ordered = sorted(tried)
+    ends = [(p, q) for p, q in pairwise(ordered) if (p[1] > 0) != (q[1] > 0)]
+    return min(ends, key=lambda both: both[1][0] - both[0][0], default=None)
+
+
+def rise(tried: Sequence[tuple[float, float]], known: float) -> float:
+    """df/dx around the root: by the two points around it or nearest to it, of the sign and some of the size known."""
+    (a, f_a), (b, f_b) = crossing(tried) or (*sorted(tried, key=lambda one: abs(one[1])), *tried)[:2]
+    if a == b:
+        return known
+    return float(np.sign(known) * np.clip((f_b - f_a) / (b - a) * np.sign(known), *STEEP))
+
+
+def root(
+    tried: Sequence[tuple[float, float]], rise: float = np.inf, inside: float = 0.0, longest: float = np.inf
+) -> float:
+    """Where a monotone f is 0, from points (x, f): by regula falsi between two, or outwards as it rises, not too far.
+
+    inside: by so much below 0 between two points, nearly as much beyond it outwards, so that it is crossed.
+    """
+    ends = crossing(tried)
+    if ends is not None:
+        (a, f_a), (b, f_b) = ends
+        return float(a + (b - a) * np.clip((f_a + inside) / (f_a - f_b), 0.05, 0.95))
+    x, f = min(tried, key=lambda one: abs(one[1]))
+    far = -f / rise
+    far += np.sign(far) * 0.6 * inside / abs(rise)
+    return float(x + np.clip(far, -longest, longest))
 
 
 def first_weights(problem: Problem, n: int = LOOKS) -> Array:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from veilstream.artefact import Artefact, dumps, provenance, save
+from veilstream.artefact import Artefact, dumps, is_guess, provenance, save
 from veilstream.control import held_out
 from veilstream.control.evaluate import Evaluation, evaluate
 from veilstream.control.held_out import HeldOut
@@ -19,13 +19,16 @@ from veilstream.control.limit_check import LimitCheck, check_limits, limits_json
 from veilstream.control.policy import Policy
 from veilstream.control.replay import Course, OnCourse
 from veilstream.control.stationary import holds_all, long_run
-from veilstream.control.universal_bound import worst_rate
+from veilstream.control.universal_bound import most_bits, worst_rate
+from veilstream.data.points import described
 from veilstream.model.information import Array
+from veilstream.model.interval import Interval
 from veilstream.model.problem import Average, Budget, Problem
 from veilstream.shown import Rows, Shown, picture
-from veilstream.units import off
 
 Progress = Callable[[float, str], None]  # fraction done, what is going on
+RECORD = "on your recorded data"
+WIDE = 1.96  # standard errors on each side of a 95 % interval
 LOOSE, SURE = 0.01, 3.3  # a bound above what is measured by this share, and by so many standard errors, is loose
 
 
@@ -115,10 +118,6 @@ class Solver(ABC):
     @abstractmethod
     def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]: ...
 
-    def at_limit(self, problem: Problem, constraint: Average | Budget) -> Point | None:
-        """Its own way to a limit, without a weight; None: by a search over the weight."""
-        return None
-
     def meet(
         self,
         problem: Problem,
@@ -126,7 +125,7 @@ class Solver(ABC):
         progress: Progress | None = None,
         course: Course | None = None,
     ) -> "tuple[Point, float] | None":
-        """Its own search for the weight of a limit, and that weight; None: by `search.meet`."""
+        """Its own way to a limit, and the weight there (0 where it needs none); None: by `search.meet`."""
         return None
 
     def rough(self, problem: Problem) -> "Solver":
@@ -134,12 +133,8 @@ class Solver(ABC):
         return self
 
     def windowed(self) -> "Solver":
-        """The same, with policies that remember releases and can share time or a ladder."""
+        """The same, with policies that remember releases and can share time or a ladder; `grown` begins from them."""
         return self
-
-    def least(self, problem: Problem) -> "Solver":
-        """`windowed`, with the least memory that `grown` begins from."""
-        return self.windowed()
 
     def near(self, problem: Problem, weight: float, point: Point) -> Point:
         """The best point for this weight, from one found at another."""
@@ -156,6 +151,28 @@ class Solver(ABC):
     def left_out(self, problem: Problem) -> list[str]:
         """What the search did not look at, and what that means for the result."""
         return []
+
+
+class Fact(NamedTuple):
+    """One figure of a result, as terminal, notebook and report show it; an indented label belongs to the last."""
+
+    label: str
+    value: float | Interval
+    unit: str  # and what it is a figure of
+    level: str = ""  # how sure it is
+    se: float | None = None
+    form: str = ".4f"
+
+    @property
+    def text(self) -> str:
+        """The value, with its interval where it has one."""
+        if isinstance(v := self.value, Interval):
+            return f"{v.value:{self.form}} [{v.low:{self.form}}, {v.high:{self.form}}]"
+        return f"{v:{self.form}}" + ("" if self.se is None else f" ± {WIDE * self.se:{self.form}}")
+
+    @property
+    def note(self) -> str:
+        return ", ".join(filter(None, (self.unit, self.level)))
 
 
 @dataclass(frozen=True)
@@ -221,10 +238,15 @@ class Solution(Shown):
             return None
         return (self.objective - self.lower_bound) / self.objective if self.objective > 0 else 0.0
 
+    @property
+    def of_guess(self) -> bool:
+        """Whether nobody's data is behind its model."""
+        return self.asked is not None and self.asked.model is not None and is_guess(self.asked.model.provenance)
+
     @cached_property
     def worst_leakage(self) -> float | None:
-        """Bits per step that no data whatever can exceed, proved; None where the memories are too many to tell."""
-        return worst_rate(self.policy)
+        """Bits per step that no data whatever can exceed, proved; None where the memories are too many to look at."""
+        return most_bits(self.policy) if self.of_guess else worst_rate(self.policy)
 
     @property
     def window(self) -> int | None:
@@ -264,9 +286,59 @@ class Solution(Shown):
             **({} if self.ladder is None else {"feedback": self.ladder.to_json()}),
             **({} if later is None else {"held_out": later.to_json()}),
             **limits_json(self.limits),
-            **({} if later is None and self.record is None else {"worst_leakage": self.worst_leakage}),
+            **({"worst_leakage": self.worst_leakage} if later or self.record or self.of_guess else {}),
             **({} if self.total is None else {"total": self.total.to_json()}),
         }
+
+    def facts(self) -> list[Fact]:
+        """Every figure of it, in the order in which it is read."""
+        tried, later, kept, unit = self.record, self.held_out, self.total, self.unit or "units"
+        wrong = f"{unit} of steps wrong," if unit == "%" else unit
+        units = "" if later is None else f"{later.level}: {later.units} {later.unit}"
+        rate = self.leakage, "bits per step", str(self.level), self.leakage_se or None
+        found = list[Fact]()
+        if tried is None:
+            found.append(Fact("leakage", *rate))
+        else:
+            found.append(Fact("error", tried.felt, f"{wrong} on average", RECORD))
+            if later is not None:
+                found.append(Fact("  on later data", later.raw_distortion, unit, units))
+            found.append(Fact("  long run", self.distortion, unit, "under the fitted chain"))
+            found.append(Fact("leakage", tried.bits, f"bits per step {RECORD}", "starts and gaps in it", tried.bits_se))
+            if tried.truth is not None:
+                found.append(Fact("  the truth", tried.truth, "bits there if nothing were hidden"))
+            found.append(Fact("  long run", *rate))
+        if self.leakage_lower is not None:
+            found.append(Fact("  at least", self.leakage_lower, "bits for any policy this accurate", "proved"))
+        if later is not None:
+            found.append(Fact("  on later data", later.leakage, "bits", units))
+        if (later or tried or self.of_guess) and self.worst_leakage is not None:
+            meter = ": its meter counts no more" if self.of_guess else ""
+            found.append(Fact("  at most", self.worst_leakage, "bits whatever the data is", f"proved{meter}"))
+        if self.ladder is not None and tried is not None and tried.charged is not None:
+            found.append(Fact("  charged", tried.charged, "bits", "what its meter will say: proved under the chain"))
+        if tried is None:
+            found.append(Fact("distortion", self.distortion, f"{wrong} on average"))
+        if self.asked is not None and (between := self.asked.between_states(self)) is not None:
+            found.append(Fact("between states", between, f"{wrong} from state to release"))
+        found.append(Fact("objective", self.objective, f"leakage + {self.weight:g} x distortion"))
+        if self.lower_bound is not None:
+            found.append(Fact("  at least", self.lower_bound, "for any policy", f"proved: gap {self.gap:.2%}"))
+        if self.startup_bits is not None:
+            found.append(Fact("start-up", max(self.startup_bits, 0.0), "bits once, on top of the rate", form=".2f"))
+        if kept is not None:
+            without = f"error of the mean over releases ({kept.off_before:+.1%} without)"
+            found.append(Fact("total", kept.off, without, form="+.3%"))
+            spread = "standard deviation of one release of that data"
+            found.append(Fact("  spread", kept.spread, spread, "estimated", form=".2%"))
+            found.append(Fact("  its price", kept.bits, f"bits per step {RECORD}", form="+.4f"))
+        if self.asked is not None and self.unit:
+            found.append(Fact("releases", self.problem.n_outputs, described(self.asked.utility.points), form="d"))
+        long = "" if tried is None else "long run"
+        return [
+            *found,
+            Fact("the truth", self.problem.chain.entropy_rate, "bits per step if nothing were hidden", long),
+        ]
 
     # --- as a file, a line, a picture --------------------------------------------------------------------
 
@@ -307,18 +379,7 @@ class Solution(Shown):
                 f"{tried.felt:.3g} {self.unit}; long run {self.leakage:.4f} at {far}; {self.method}"
             )
         rows = [*(("limit", c.words) for c in self.limits)] or [("limit", str(self.problem.constraint))]
-        rows += [("leakage", f"{self.leakage:.4f} bits per step, {self.level}")]
-        if self.leakage_lower is not None:
-            rows.append(("at least", f"{self.leakage_lower:.4f} bits for any policy this accurate, proved"))
-        if self.record is not None:
-            far = off(f"{self.record.felt:.3g}", self.unit)
-            rows.append(
-                ("on your recorded data", f"{far}; {self.record.bits:.4f} bits per step, starts and gaps in it")
-            )
-        if self.held_out is not None:
-            later = self.held_out.leakage
-            rows.append(("on later data", f"{later.value:.4f} [{later.low:.4f}, {later.high:.4f}] bits per step"))
-        rows.append(("the truth", f"{self.problem.chain.entropy_rate:.4f} bits per step if nothing were hidden"))
+        rows += [(f.label.strip(), f"{f.text} {f.note}") for f in self.facts()]
         return line, [*rows, ("status", str(self.status)), *(("!", warning) for warning in self.warnings)]
 
     def with_bound(self, bound: float, certificate: Any, elsewhere: float = 0.0) -> "Solution":

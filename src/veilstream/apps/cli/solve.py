@@ -14,7 +14,6 @@ from veilstream.errors import InputError
 if TYPE_CHECKING:
     from veilstream.apps.cli.headline import Guess
     from veilstream.data.utility import Utility
-    from veilstream.model.interval import Interval
     from veilstream.solvers.solution import Solution
 
 EXAMPLES = """
@@ -103,9 +102,7 @@ def solve(
     from veilstream.apps.cli.common import in_flags, options_of, print_json, progress_bar
     from veilstream.apps.cli.headline import Guess
     from veilstream.apps.verbs.report import check_writable
-    from veilstream.artefact import is_guess
     from veilstream.control.held_out import FIGURES
-    from veilstream.control.universal_bound import most_bits
     from veilstream.data.limits import quantile_of
     from veilstream.solvers import Level
     from veilstream.solvers.api import solve as run
@@ -139,11 +136,7 @@ def solve(
     solution = replace(solution, warnings=[in_flags(line) for line in solution.warnings])
     asked = solution.asked
     guess = Guess.of(asked.utility.chain, solution.policy, seed)
-    guess_only = asked.model is not None and is_guess(asked.model.provenance)
-    most = most_bits(solution.policy) if guess_only else None
     result = asked.to_json(solution) | ({} if guess is None else guess.to_json())
-    if most is not None:
-        result["worst_leakage"] = most
     if asked.model is not None:
         result.setdefault("held_out", {"traces": 0, "level": str(Level.MODEL_ONLY)} | dict.fromkeys(FIGURES))
     if out is not None:
@@ -152,11 +145,7 @@ def solve(
     if json_out:
         print_json(result)
     else:
-        print_solution(solution, asked.utility, quantile_of(at_most)[1], guess, out, most)
-
-
-def spans(figure: "Interval") -> str:
-    return f"{figure.value:.4f} [{figure.low:.4f}, {figure.high:.4f}]"
+        print_solution(solution, asked.utility, quantile_of(at_most)[1], guess, out)
 
 
 def print_solution(
@@ -165,70 +154,22 @@ def print_solution(
     quantile: float,
     guess: "Guess | None",
     out: Path | None,
-    most: float | None = None,
 ) -> None:
-    """most: bits whatever the data is, where nobody's data is behind the model."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from veilstream.apps.cli.common import print_limits
     from veilstream.apps.cli.headline import bits_of, felt_of, headline
-    from veilstream.data.points import described
 
     console = Console(highlight=False)
-    unit, tried, later = source.unit or "units", solution.record, solution.held_out
-    wrong = "of steps wrong, " if unit == "%" else ""
-    told = "" if later is None else f"{later.level}: {later.units} {later.unit}"
+    tried, later = solution.record, solution.held_out
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     table.add_column(style="dim")
-    spread = f" ± {1.96 * solution.leakage_se:.4f}" if solution.leakage_se else ""
-    rate = f"{solution.leakage:.4f}{spread}", f"bits per step, {solution.level}"
-    if tried is None:
-        table.add_row("leakage", *rate)
-        far = "distortion", f"{solution.distortion:.4f}", f"{unit} {wrong}on average"
-    else:
-        table.add_row("error", f"{tried.felt:.4f}", f"{unit} {wrong}on average, on your recorded data")
-        if later is not None:
-            table.add_row("  on later data", spans(later.raw_distortion), f"{unit}, {told}")
-        table.add_row("  long run", f"{solution.distortion:.4f}", f"{unit}, under the fitted chain")
-        bits = f"{tried.bits:.4f} ± {1.96 * tried.bits_se:.4f}"
-        table.add_row("leakage", bits, "bits per step on your recorded data, starts and gaps in it")
-        if tried.truth is not None:
-            table.add_row("  the truth", f"{tried.truth:.4f}", "bits there if nothing were hidden")
-        table.add_row("  long run", *rate)
-        far = None
-    if solution.leakage_lower is not None:
-        table.add_row("  at least", f"{solution.leakage_lower:.4f}", "bits for any policy this accurate, proved")
-    if later is not None:
-        table.add_row("  on later data", spans(later.leakage), f"bits, {told}")
-    if (later is not None or tried is not None) and solution.worst_leakage is not None:
-        table.add_row("  at most", f"{solution.worst_leakage:.4f}", "bits whatever the data is, proved")
-    if most is not None:
-        table.add_row("  at most", f"{most:.4f}", "bits whatever the data is, proved: its meter counts no more")
-    if solution.ladder is not None and tried is not None:
-        table.add_row("  charged", f"{tried.charged:.4f}", "bits, what its meter will say: proved under the chain")
-    if far is not None:
-        table.add_row(*far)
-    between = solution.asked.between_states(solution)
-    if between is not None:
-        table.add_row("between states", f"{between:.4f}", f"{unit} {wrong}from state to release")
-    table.add_row("objective", f"{solution.objective:.4f}", f"leakage + {solution.weight:g} x distortion")
-    if solution.lower_bound is not None:
-        table.add_row("  at least", f"{solution.lower_bound:.4f}", f"for any policy, proved: gap {solution.gap:.2%}")
-    if solution.startup_bits is not None:
-        table.add_row("start-up", f"{max(solution.startup_bits, 0.0):.2f}", "bits once, on top of the rate")
-    if (kept := solution.total) is not None:
-        table.add_row("total", f"{kept.off:+.3%}", f"error of the mean over releases ({kept.off_before:+.1%} without)")
-        table.add_row("  spread", f"{kept.spread:.2%}", "standard deviation of one release of that data, estimated")
-        table.add_row("  its price", f"{kept.bits:+.4f}", "bits per step on your recorded data")
-    if source.unit:
-        table.add_row("releases", f"{solution.problem.n_outputs}", described(source.points))
-    long = "" if tried is None else ", long run"
-    truth = solution.problem.chain.entropy_rate
-    table.add_row("the truth", f"{truth:.4f}", f"bits per step if nothing were hidden{long}")
+    for fact in solution.facts():
+        table.add_row(fact.label, fact.text, fact.note)
     said = solution.problem.constraint.told(source.unit)
     print_limits(console, solution.limits)
     console.print(f"[bold]{escape(solution.problem.chain.name)}[/], {said}, {solution.method}")
@@ -238,7 +179,7 @@ def print_solution(
     console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
     if later is not None:
         console.print(f"[dim]{LATER}[/]", soft_wrap=True)
-    elif source.fitted and most is None:
+    elif source.fitted and not solution.of_guess:
         console.print(f"[dim]{NO_LATER}[/]", soft_wrap=True)
     if quantile < 1 and solution.problem.worst is not None:
         console.print(f"the limit at every step is for {quantile:.4g} of the readings of each state")

@@ -86,13 +86,12 @@ class Elsewhere:
             return self.read_off(distortion)
         free = self.problem.under(Average(weight=1.0))
         try:
-            found = Baseline(method, steps=STEPS, streams=STREAMS, seed=self.seed).at_limit(
-                free, Average(limit=distortion)
-            )
+            met = Baseline(method, steps=STEPS, streams=STREAMS, seed=self.seed).meet(free, Average(limit=distortion))
         except InputError:
-            found = None
-        if found is None:
+            met = None
+        if met is None:
             return Rival(label, None, 0, None, "", "cannot be this accurate")
+        found = met[0]
         return Rival(label, found.leakage, found.leakage_se, found.distortion, str(found.level), note)
 
     def read_off(self, distortion: float) -> Rival:

@@ -140,7 +140,7 @@ def _walk(
                 break
             weight = trail.next_weight()
             tried.append((weight, solver.near(problem, weight, trail.nearest(weight))))
-        point = min(trail.points, key=lambda p: abs(trail.over(p)))
+        point = min(trail.points, key=lambda p: abs(axis.over(p)))
         if (felt := axis.of(point)) < blind and point.leakage > 0:
             yield felt, point, course
 

@@ -3,7 +3,9 @@
 First the bound without memory, by `alternation`: a moment, at any size. Then the best that a memory can prove
 (`potential`): that of a policy, from where it has settled, or none at all where that one forgets more than it gains.
 The memory is split where it forgets most (`memory`), and so on, until the bound is within the tolerance of what a
-mechanism attains or the time is up. The best bound so far stands.
+mechanism attains or the time is up. The best bound so far stands. With a public clock the memories are the last
+release and the last two, by `alternation` again, from the policy that is to be certified: its occupancies are nearly
+the best.
 
 A chain with several closed classes is bounded class by class: to name the class costs bits once, but no rate, so
 
@@ -18,17 +20,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from veilstream.control.automaton import window
+from veilstream.control.controller import Controller
 from veilstream.model.chain import MarkovChain
-from veilstream.model.information import Array
+from veilstream.model.information import Array, normalised
 from veilstream.solvers.bounds import alternation, potential
 from veilstream.solvers.bounds.pairs import MOST_STATES, Group, groups_of
 from veilstream.solvers.bounds.witness import NATS, SparseMatrix, Witness, improve, reverse_cost
 from veilstream.solvers.memory import attained, split
 from veilstream.solvers.solution import Progress
 
-LOOK_EVERY, MOST_SWEEPS, MOST_STEPS = 50, 2000, 100
+LOOK_EVERY, MOST_SWEEPS, MOST_STEPS = (50, 10), (2000, 600), 100  # sweeps without and with a clock; Newton steps
+WINDOWS = 1, 2  # releases remembered around a clock, one after the other
+WHILE, HELPED = 50, 0.05  # sweeps around a clock, and the part of the gap that they must have closed to go on
+LARGEST_ROUND = 8_000_000  # numbers in an array L x S x Y x Z
 GROWTH = 1.5  # of the memory, from round to round
 ENOUGH = 0.003  # relative: how far a memory is exploited before it is split, while the gap is larger than that
 SHARE, FIRST = 0.3, 0.1  # and of the gap, when that is smaller; the same without memory, and where splitting is dear
@@ -52,7 +59,7 @@ class Start:
     """
 
     next: NDArray[np.int64]  # S x Y
-    log_m: Array  # S x Y x Z
+    log_m: Array  # S x Y x Z; around a clock at each of its steps
     alpha: Array  # S x Z
 
     def within(self, z: NDArray[np.int64], cost: Array) -> "Start":
@@ -90,35 +97,34 @@ class Certificate:
 
 
 def certify(
-    transition: Array,
+    transition: Array | MarkovChain,
     cost: Array,
     *,
-    law: Array | None = None,
     upper: float | None = None,
-    start: Start | None = None,
+    start: Start | Controller | None = None,
     seconds: float = 60.0,
     tolerance: float = 1e-3,
     progress: Progress | None = None,
 ) -> Certificate:
-    """Bound leakage + cost from below, in bits per step, over all causal mechanisms.
+    """Bound leakage + cost from below, in bits per step, over all causal mechanisms, which may see the chain's clock.
 
-    transition: Z x Z. cost: Z x Y, weight * distortion in bits, infinite where a release is forbidden.
-    law: the long-run law of the chain, needed only where it depends on the start. upper: what a known policy
-    attains; the search stops when the bound is within `tolerance` (relative) of it, or of a policy found here.
-    start: where a policy for this cost has settled; without one memories grow from none.
+    transition: Z x Z, or a chain. cost: Z x Y, weight * distortion in bits, infinite where a release is forbidden.
+    upper: what a known policy attains; the search stops when the bound is within `tolerance` (relative) of it, or of a
+    policy found here. start: where a policy for this cost has settled, with a clock the policy itself; without one
+    memories grow from none.
     """
     began = perf_counter()
-    P = np.asarray(transition, dtype=float)
-    P = P / P.sum(1, keepdims=True)
-    C = np.asarray(cost, dtype=float)
-    chain = MarkovChain(P)
-    law = chain.stationary if law is None else np.asarray(law, dtype=float)
+    chain, C = transition if isinstance(transition, MarkovChain) else MarkovChain(transition), np.asarray(cost, float)
+    law, P = chain.stationary, normalised(chain.transition)
     classes = [z for z in chain.closed_classes if law[z].sum() > 0]
     shares = np.array([law[z].sum() for z in classes])
-    known, given = (upper, start) if len(classes) == 1 else (None, None)
-    searches = [
-        Search(MarkovChain(P[np.ix_(z, z)]), C[z], tolerance, known, given and given.within(z, C[z])) for z in classes
-    ]
+    if len(classes) == 1 and len(classes[0]) == len(chain):
+        searches = [Search(chain, C, tolerance, upper, start)]
+    else:
+        parts = [(MarkovChain(P[np.ix_(z, z)]), z) for z in classes]
+        known, own = (upper, start) if len(classes) == 1 else (None, None)
+        inside = [own.within(z, C[z]) if isinstance(own, Start) else None for z in classes]
+        searches = [Search(part, C[z], tolerance, known, begin) for (part, z), begin in zip(parts, inside, strict=True)]
 
     def total(values: list[float]) -> float:
         return float(shares @ values)
@@ -150,15 +156,25 @@ class Search:
     """The best bound found so far for one closed class; `run` improves it."""
 
     def __init__(
-        self, chain: MarkovChain, C: Array, tolerance: float, known: float | None, start: Start | None
+        self,
+        chain: MarkovChain,
+        C: Array,
+        tolerance: float,
+        known: float | None,
+        start: Start | Controller | None,
     ) -> None:
-        self.P, self.C = chain.transition, C[:, np.isfinite(C).any(0)]  # a release nobody may make is no release
-        self.products: Any = SparseMatrix(chain.sparse) if chain.is_sparse else self.P
+        may = np.isfinite(C).any(0)  # a release nobody may make is no release
+        self.chain, self.C, self.laws = chain, C[:, may], chain.laws
+        self.round = [normalised(chain.at(phase).transition) for phase in chain.around]
+        self.P = self.round[0]  # without a clock
+        self.products: Any = [SparseMatrix(csr_array(self.P))] if chain.phases == 1 and chain.is_sparse else self.round
         self.cost = self.C.T * NATS  # Y x Z
-        self.pi = chain.stationary
-        self.tolerance, self.known, self.start = tolerance, known, start
-        cheapest = float(self.pi @ self.C.min(1))
-        constant = float((self.pi @ self.C).min())  # always the same release leaks nothing,
+        self.tolerance, self.known = tolerance, known
+        self.start = start if isinstance(start, Start) else None
+        self.policy = start if isinstance(start, Controller) and may.all() else None
+        pi = chain.stationary
+        cheapest = float(pi @ self.C.min(1))
+        constant = float((pi @ self.C).min())  # always the same release leaks nothing,
         truth = chain.entropy_rate + cheapest  # and always the cheapest at most the entropy rate
         self.reachable = min(constant, truth, np.inf if known is None else known)
         self.bound = cheapest * (1 - 1e-12)  # leakage is never negative
@@ -170,9 +186,19 @@ class Search:
 
     def run(self, until: float) -> Iterator[None]:
         """Yields after every piece of work; ends when the bound is tight, or nothing more can be done."""
-        none = yield from self.without_memory(until)
+        none = yield from self.alternate(0, until)
         if not self.going(until):
             return
+        late = False
+        if self.chain.phases > 1:
+            late = yield from self.around(none, until)
+        else:
+            yield from self.grow(none, until)
+        if self.outcome is Ending.TIME and perf_counter() < until and not late:
+            self.outcome = Ending.SIZE
+
+    def grow(self, none: Start, until: float) -> Iterator[None]:
+        """The best that ever finer memories can prove."""
         groups = groups_of(self.P, self.cost)
         try:
             x = self.begun(groups, none, until)
@@ -184,24 +210,46 @@ class Search:
                 x = self.split(x)
         except np.linalg.LinAlgError:
             self.outcome = Ending.PRECISION
-        if self.outcome is Ending.TIME and perf_counter() < until:
-            self.outcome = Ending.SIZE
 
-    def without_memory(self, until: float) -> Generator[None, None, Start]:
-        """Sweeps on no memory; returns where they have led."""
-        table = window(len(self.cost), 0).table
-        for k, (log_m, alpha) in enumerate(alternation.alternate(self.products, self.cost, table, self.pi), 1):
+    def around(self, none: Start, until: float) -> Generator[None, None, bool]:
+        """With the last releases as a memory, while that helps; whether the time is too short for a first look."""
+        Z, Y = self.C.shape
+        for w in WINDOWS:
+            if len(self.round) * Y ** (w + 1) * Z > LARGEST_ROUND or not self.going(until):
+                break
+            if perf_counter() + self.sweep_s * (alternation.LAPS + 2) * Y**w > until:
+                return True
+            m, before = None if self.policy is None else alternation.occupancies(self.chain, self.policy, w), self.bound
+            self.size = Y**w
+            yield from self.alternate(w, until, m if m is None else alternation.mixed(m, none.log_m, self.cost))
+            if self.bound <= before:
+                break
+        return False
+
+    def alternate(self, w: int, until: float, m: Array | None = None) -> Generator[None, None, Start]:
+        """Sweeps on the memory of the last w releases, while they help; returns where they have led."""
+        table, began, clock = window(len(self.cost), w).table, perf_counter(), self.chain.phases > 1
+        own = before = -np.inf  # the best of this memory, now and a while ago
+        setting = self.products, self.cost, table, self.laws
+        for k, (log_m, alpha) in enumerate(alternation.alternate(*setting, m), 1):
             self.steps += 1
-            if k % LOOK_EVERY and perf_counter() < until:
+            if k % LOOK_EVERY[clock] and perf_counter() < until:
                 continue
-            witness, value = alternation.witness(self.products, self.cost, table, self.pi, log_m, alpha)
-            settled = self.offer(witness, value, FIRST)
-            if settled or k >= MOST_SWEEPS or perf_counter() > until:
-                self.reach(attained(self.P, self.cost, table, np.exp(log_m)))
-                yield
+            laps = 2 if w == 0 and not clock else alternation.LAPS if k == 1 else alternation.MORE_LAPS
+            witness, value = alternation.witness(*setting, log_m, alpha, laps)
+            bound = self.offer(witness)
+            own, settled = max(own, bound), self.near(bound, value, FIRST)
+            if clock:
+                settled = k % WHILE == 0 and own - before < HELPED * (self.reachable - own)
+                before = own if k % WHILE == 0 else before
+            if settled or k >= MOST_SWEEPS[clock] or not self.going(until):
                 break
             yield
-        return Start(table, log_m, witness.alpha[0])
+        if not clock:
+            self.reach(attained(self.P, self.cost, table, np.exp(log_m[0])))
+        self.sweep_s = (perf_counter() - began) / (2 * k * len(table))  # a state of it; half of it are looks
+        yield
+        return Start(table, log_m if clock else log_m[0], witness.alpha[0])
 
     def begun(self, groups: list[Group], none: Start, until: float) -> potential.Ascent | None:
         """The first memory to climb on: a policy's, where it forgets less than is gained by it, or none."""
@@ -222,8 +270,9 @@ class Search:
             if not large or perf_counter() > until or x.gap < WAITING * abs(x.g):
                 x = potential.looked(x)
                 w = x.weights
-                alpha = improve(self.P, x.next, reverse_cost(self.P, self.cost, w), x.alpha, RAISES[large])
-                settled = self.offer(Witness(x.next, w[None], alpha[None]), x.g + x.gap, share)
+                rho = reverse_cost(self.P, self.cost, w)
+                alpha = improve([self.P], x.next, rho[None], x.alpha[None], RAISES[large])
+                settled = self.near(self.offer(Witness(x.next, w[None], alpha)), x.g + x.gap, share)
             yield
             if settled or not self.going(until):
                 break
@@ -239,11 +288,15 @@ class Search:
         margin = MARGIN * max(self.reachable - self.bound, LEAST_BITS) * NATS
         return potential.refined(x, parent, table, weight, margin)
 
-    def offer(self, witness: Witness, value: float, share: float) -> bool:
-        """Keep a witness if it proves more. Is it near the most this memory can prove (value, in nats)?"""
-        bound = witness.bound([self.products], self.C)
+    def offer(self, witness: Witness) -> float:
+        """Keep a witness if it proves more; what it proves."""
+        bound = witness.bound(self.products, self.C)
         if bound > self.bound:
             self.bound, self.witness, self.memory = bound, witness, len(witness.next)
+        return bound
+
+    def near(self, bound: float, value: float, share: float) -> bool:
+        """Whether a bound is near the most that its memory can prove (value, in nats)."""
         enough = 0.0 if self.last else min(share * (self.reachable - bound), ENOUGH * bound)
         return bool(value / NATS - bound <= max(enough, 0.1 * self.tolerance * bound, 0.1 * LEAST_BITS))
 

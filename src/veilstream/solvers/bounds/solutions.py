@@ -10,9 +10,9 @@ from time import perf_counter
 
 import numpy as np
 
+from veilstream.control.controller import Controller
 from veilstream.solvers.bounds.alternation import SMALLEST_LAW
 from veilstream.solvers.bounds.certify import LARGEST_PAIRS, Certificate, Start, certify
-from veilstream.solvers.bounds.cyclic import certify_cycle
 from veilstream.solvers.bounds.witness import NATS
 from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.search import LOOKS, first_weights
@@ -64,19 +64,12 @@ def certify_curve(solutions: list[Solution], seconds: float, progress: Progress 
 
 
 def certificate_of(solution: Solution, seconds: float, progress: Progress | None = None) -> Certificate:
-    problem = solution.problem
-    if problem.chain.phases > 1:
-        given = {"upper": solution.objective, "seconds": seconds}
-        return certify_cycle(problem, solution.weight, solution.policy, progress=progress, **given)
-    return certify(
-        problem.chain.transition,
-        problem.cost(solution.weight),
-        law=problem.chain.stationary,
-        upper=solution.objective,
-        start=settled(solution) if seconds > 0 else None,
-        seconds=seconds,
-        progress=progress,
-    )
+    problem, policy = solution.problem, solution.policy
+    start: Start | Controller | None = policy if isinstance(policy, Controller) else None
+    if problem.chain.phases == 1:
+        start = settled(solution) if seconds > 0 else None
+    cost, upper = problem.cost(solution.weight), solution.objective
+    return certify(problem.chain, cost, upper=upper, start=start, seconds=seconds, progress=progress)
 
 
 def settled(solution: Solution) -> Start | None:

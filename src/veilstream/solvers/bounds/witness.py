@@ -120,9 +120,14 @@ def reverse_cost(P: Array, cost: Array, w: Array) -> Array:
     return cost + log_w - log_wP @ P.T
 
 
-def improve(P: Array, next: NDArray[np.int64], rho: Array, alpha: Array, steps: int) -> Array:
-    """A better potential by value iteration, alpha <- min_y rho + P alpha_next: g never falls."""
-    for _ in range(steps):
-        alpha = (rho + (alpha @ P.T)[next]).min(1)
-        alpha = alpha - alpha.mean()
+def improve(P: Sequence[Array], next: NDArray[np.int64], rho: Array, alpha: Array, laps: int) -> Array:
+    """A better potential by value iteration, alpha_l <- min_y rho_l + P_l alpha_l+1,next, so many rounds backward.
+
+    rho: L x S x Y x Z, alpha: L x S x Z.
+    """
+    alpha = alpha.copy()
+    for _ in range(laps):
+        for at in range(len(P) - 1, -1, -1):
+            alpha[at] = (rho[at] + (alpha[(at + 1) % len(P)] @ P[at].T)[next]).min(1)
+            alpha[at] -= alpha[at].mean()
     return alpha
