@@ -14,7 +14,7 @@ from pathlib import Path
 from veilstream.data.readers.choice import chosen
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
 from veilstream.data.readers.records import VALUES, Record, table_of
-from veilstream.data.readers.xml_stream import fed, feed
+from veilstream.data.readers.xml_stream import events
 from veilstream.errors import InputError
 
 FIRST = ("HeartRate", "BloodGlucose", "StepCount")
@@ -22,7 +22,6 @@ UNITS = {"count/min": "bpm", "count": ""}
 _TYPE = re.compile(r"HK(?:Quantity|Category|Data)Type(?:Identifier)?")
 _CATEGORY = re.compile(r"HKCategoryValue(?:SleepAnalysis)?")
 _MOLAR = re.compile(r"mmol<[^>]*>/L")
-_NONE = "no record of this type with a startDate in it"
 _EXAMPLE = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE HealthData [
 <!-- HealthKit Export Version: 12 -->
@@ -41,42 +40,28 @@ _EXAMPLE = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 def read_health(path: Path, name: str, options: ReadOptions) -> Table:
-    told = options.columns.get("value")
-    kind = None if told is None else _TYPE.sub("", told)
-    if kind is None:  # one look at what there is, one at it
-        kinds: Counter[str] = Counter()
-        feed(path, name, "Apple Health", lambda tag, a: _count(kinds, tag, a))
-        kind = chosen(kinds, None, name, "type of record", FIRST)
-    kinds, units, records = Counter(), set[str](), list[Record]()
+    told, units = options.columns.get("value"), set[str]()
+    kinds = Counter(_short(attributes) for attributes in _attributes(path, name))
+    kind = chosen(kinds, None if told is None else _TYPE.sub("", told), name, "type of record", FIRST)
 
-    def take(tag: str, attributes: dict[str, str]) -> None:
-        if tag == "Record":
-            kinds[_short(attributes)] += 1
+    def records() -> Iterator[Record]:
+        for attributes in _attributes(path, name):
             if _short(attributes) == kind:
                 units.add(attributes.get("unit", ""))
-                records.append((attributes.get("startDate"), _CATEGORY.sub("", attributes.get("value", ""))))
+                yield attributes.get("startDate"), _CATEGORY.sub("", attributes.get("value", ""))
 
-    def taken() -> Iterator[Record]:
-        for _ in fed(path, name, "Apple Health", take):
-            yield from records
-            records.clear()
-        yield from records
-
-    try:
-        table = table_of(taken(), VALUES, name, options, _NONE)
-    except InputError as fault:
-        if str(fault).endswith(_NONE):
-            chosen(kinds, kind, name, "type of record", FIRST)
-        raise
+    table = table_of(records(), VALUES, name, options, "no record of this type with a startDate in it")
     if len(units) > 1:
         raise InputError(f"{name}: its records of this type are in {len(units)} different units; convert it first")
     unit = _MOLAR.sub("mmol/L", units.pop())
     return replace(table, unit=UNITS.get(unit, unit))
 
 
-def _count(kinds: Counter[str], tag: str, attributes: dict[str, str]) -> None:
-    if tag == "Record":
-        kinds[_short(attributes)] += 1
+def _attributes(path: Path, name: str) -> Iterator[dict[str, str]]:
+    """Of every record."""
+    for tag, attributes, *_ in events(path, name, "Apple Health"):
+        if tag == "Record" and attributes is not None:
+            yield attributes
 
 
 def _short(attributes: dict[str, str]) -> str:

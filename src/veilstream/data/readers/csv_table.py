@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def text_table(path: Path, name: str, columns: Mapping[str, str], layout: Layout
         dotted = (pl.col(c).str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True) for c in commas)
         rows = rows.with_columns(dotted)
         notes = (Entry("decimal commas", len(commas), f"columns of numbers like 0,5: {listing(commas)}"),)
-    return TextTable(rows, layout, name, above + 2, _field_of(path, header, mark), notes=notes)
+    return TextTable(rows, layout, name, above + 2, notes=notes)
 
 
 def _decimal_commas(rows: pl.LazyFrame, columns: list[str]) -> list[str]:
@@ -87,18 +87,6 @@ def table_header(path: Path, name: str, columns: Mapping[str, str]) -> tuple[int
         double = next(c for c in header if header.count(c) > 1)
         raise InputError(f"{name} line {above + 1}: two columns are called {form(double)}; give each its own name")
     return best
-
-
-def _field_of(path: Path, header: list[str], mark: str) -> Callable[[int, str], str]:
-    """One field, read again only to word an error."""
-
-    def field(line: int, column: str) -> str:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
-            text = next((text for i, text in enumerate(lines, 1) if i == line), "")
-        fields = next(csv.reader([text.rstrip("\r\n")], delimiter=mark), [])
-        return fields[header.index(column)] if header.index(column) < len(fields) else ""
-
-    return field
 
 
 def _ragged(path: Path, name: str, columns: Mapping[str, str]) -> str | None:

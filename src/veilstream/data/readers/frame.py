@@ -40,11 +40,7 @@ def text_of_frame(rows: pl.LazyFrame, name: str, options: ReadOptions, first: in
     header = [c for c in texts if c != INDEX or columns.get("time") == INDEX]
     layout = guess_layout(header, columns, name)
     as_text = rows.select(texts[c] for c in header).with_row_index("__row")
-
-    def field(row: int, column: str) -> str:
-        return str(as_text.slice(row - first, 1).select(column).collect().item())
-
-    return TextTable(as_text, layout, name, first, field, "row")
+    return TextTable(as_text, layout, name, first, "row")
 
 
 def as_texts(schema: pl.Schema) -> dict[str, pl.Expr]:

@@ -38,7 +38,7 @@ _EXAMPLE = """{"type": "FeatureCollection", "features": [
 def read_geojson(path: Path, name: str, options: ReadOptions) -> Table:
     layout, who = Layout("time", lat="lat", lon="lon", stream="stream", trace="trace"), path.stem
     records = (r for i, found in enumerate(_features(path, name)) for r in _records(found, i, options.columns, who))
-    table = replace(table_of(records, layout, name, options, _NO_TIME), traced=False)  # a line is no column
+    table = table_of(records, layout, name, options, _NO_TIME)
     if table.frame["stream"].unique().to_list() == [who]:
         return replace(table, frame=table.frame.drop("stream"))
     return table

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
 from veilstream.data.columns import form
-from veilstream.data.readers.reader import RANGES, SKIP, Reader, ReadOptions, Table, outside
+from veilstream.data.readers.reader import Reader, ReadOptions, Table
+from veilstream.data.readers.records import PLACES
+from veilstream.data.readers.table import TextTable, typed
 from veilstream.errors import InputError
 
 HEADER_LINES = 6
@@ -30,29 +33,11 @@ def read_plt(path: Path, name: str, options: ReadOptions) -> Table:
         top = lines.readline(200).strip()
     if "geolife" not in top.lower():
         raise InputError(f"{name} line 1: a .plt file starts with 'Geolife trajectory', found {form(top)}")
-    raw = _rows(path, name)
-    stamp = pl.concat_str("date", pl.lit(" "), "time").str.to_datetime(
-        "%Y-%m-%d %H:%M:%S", time_unit="us", strict=False
-    )
-    frame = raw.select(
-        pl.col("lat").str.strip_chars().cast(pl.Float64, strict=False),
-        pl.col("lon").str.strip_chars().cast(pl.Float64, strict=False),
-        stamp.dt.epoch("us").alias("t"),
-    )
-    faults = frame.select(
-        (pl.col("lat").is_null() | pl.col("lat").is_nan()).alias("lat"),
-        (pl.col("lon").is_null() | pl.col("lon").is_nan()).alias("lon"),
-        pl.col("t").is_null().alias("time"),
-        (pl.col("lat").abs() > RANGES["lat"]).fill_null(False).alias("range lat"),
-        (pl.col("lon").abs() > RANGES["lon"]).fill_null(False).alias("range lon"),
-    )
-    bad = faults.select(pl.any_horizontal(pl.all())).to_series()
-    if bad.any() and not options.skip_bad:
-        row = int(bad.arg_true()[0])
-        fault = next(c for c in faults.columns if faults[c][row])
-        where = f"{name} line {row + HEADER_LINES + 1}"
-        raise InputError(f"{where}: {_fault(fault, raw.row(row, named=True))}; {SKIP}")
-    return Table(frame.filter(~bad), "position", "km", bad=int(bad.sum()))
+    stamp = pl.concat_str("date", pl.lit(" "), "time").alias("time")
+    rows = _rows(path, name).lazy().select("__row", "lat", "lon", stamp)
+    gmt = replace(options, tz="UTC", time_format="%Y-%m-%d %H:%M:%S")
+    table = typed(TextTable(rows, PLACES, name, HEADER_LINES + 1), gmt)
+    return replace(table, naive_zone=None, iso=True)
 
 
 def _rows(path: Path, name: str) -> pl.DataFrame:
@@ -65,16 +50,7 @@ def _rows(path: Path, name: str) -> pl.DataFrame:
         raise InputError(f"{name}: lines after the header must have 7 fields (lat,lon,0,feet,days,date,time)") from None
     if raw.width < len(_COLUMNS):
         raise InputError(f"{name} line 7: {raw.width} fields where a .plt file has 7")
-    return raw
-
-
-def _fault(fault: str, row: dict[str, str | None]) -> str:
-    if fault.startswith("range "):
-        return outside(fault.removeprefix("range "))
-    if fault == "time":
-        stamp = f"{row['date']} {row['time']}"
-        return f"the time is unreadable, found {form(stamp)}"
-    return f"{fault} is unreadable, found {form(row[fault] or '')}"
+    return raw.with_row_index("__row")
 
 
 def user_folder(path: Path, alone: bool) -> str:

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from veilstream.data.readers.json_stream import at, elements
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
-from veilstream.data.readers.records import PLACES, Record, degrees, moment, stay, table_of
+from veilstream.data.readers.records import PLACES, Record, degrees, moment, stay, table_of, utc
 
 _EXAMPLE = """{"locations": [
   {"timestamp": "2024-01-01T08:00:10.123Z", "latitudeE7": -471122330, "longitudeE7": -1254455660, "accuracy": 13},
@@ -51,7 +50,7 @@ def _stamp(entry: Any, key: str) -> object:
     if old is None:
         return at(entry, key)
     try:
-        return datetime.fromtimestamp(int(old) / 1000, UTC).isoformat()
+        return utc(int(old) / 1000)
     except (TypeError, ValueError, OverflowError, OSError):
         return str(old)
 

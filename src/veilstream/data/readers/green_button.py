@@ -6,13 +6,14 @@ A file with several meters or directions has a stream for each.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from veilstream.data.columns import Layout
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
-from veilstream.data.readers.records import Record, table_of
-from veilstream.data.readers.xml_stream import feed
+from veilstream.data.readers.records import table_of
+from veilstream.data.readers.xml_stream import events
 from veilstream.errors import InputError
 
 UOM = {"72": "Wh", "38": "W", "42": "m³", "119": "ft³", "169": "therm"}
@@ -35,57 +36,49 @@ _EXAMPLE = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
-class _Feed:
-    """What of the elements is needed, as they come."""
-
-    def __init__(self) -> None:
-        self.records: list[list[str | None]] = []
-        self.scales: set[tuple[str, str]] = set()
-        self.block, self.power, self.uom = "", "0", ""
-        self.start: str | None = None
-        self.value: str | None = None
-        self.inside = False  # an IntervalReading
-
-    def begins(self, tag: str, attributes: dict[str, str]) -> None:
-        if tag == "IntervalReading":
-            self.inside, self.start, self.value = True, None, None
-        elif tag == "entry":
-            self.block = ""
-        elif tag == "link" and (found := _METER.search(attributes.get("href", ""))):
-            self.block = f"{found[1]}/{found[2]}"
-        elif tag == "ReadingType":
-            self.power, self.uom = "0", ""
-
-    def ends(self, tag: str, text: str) -> None:
-        if self.inside and tag in ("start", "value"):
-            setattr(self, tag, text.strip())
-        elif tag == "IntervalReading":
-            self.inside = False
-            self.records.append([self.start, self.value, self.block])
-        elif tag == "powerOfTenMultiplier":
-            self.power = text.strip()
-        elif tag == "uom":
-            self.uom = text.strip()
-        elif tag == "ReadingType":
-            self.scales.add((self.power, self.uom))
-
-
 def read_espi(path: Path, name: str, options: ReadOptions) -> Table:
-    found = _Feed()
-    feed(path, name, "Green Button", found.begins, found.ends)
-    if len(found.scales) > 1:
+    scales = set[tuple[str, str]]()
+    found = list(_readings(path, name, scales))
+    if len(scales) > 1:
         raise InputError(
-            f"{name}: {len(found.scales)} types of readings (ReadingType) with different units in it; export them apart"
+            f"{name}: {len(scales)} types of readings (ReadingType) with different units in it; export them apart"
         )
-    power, uom = found.scales.pop() if found.scales else ("0", "")
+    power, uom = scales.pop() if scales else ("0", "")
     if not re.fullmatch(r"-?\d{1,2}", power) or abs(int(power)) > LARGEST:
         raise InputError(f"{name}: a powerOfTenMultiplier must be a whole number from -{LARGEST} to {LARGEST}")
-    records: list[Record] = [(start, _scaled(value, int(power)), block) for start, value, block in found.records]
+    records = ((start, _scaled(value, int(power)), block) for start, value, block in found)
     layout = Layout("time", value="value", stream="stream")
     table = table_of(records, layout, name, options, "no IntervalReading with a timePeriod in it")
     if table.frame["stream"].n_unique() == 1:
         table = replace(table, frame=table.frame.drop("stream"))
     return replace(table, unit=UOM.get(uom, ""))
+
+
+def _readings(path: Path, name: str, scales: set[tuple[str, str]]) -> Iterator[tuple[str | None, str | None, str]]:
+    """(start, value, meter) of every reading; into `scales` go the power of ten and the unit of every type."""
+    meter, power, uom = "", "0", ""
+    own: dict[str, str] | None = None  # of the IntervalReading under way
+    for tag, attributes, text, _ in events(path, name, "Green Button"):
+        if attributes is not None:
+            if tag == "IntervalReading":
+                own = {}
+            elif tag == "entry":
+                meter = ""
+            elif tag == "ReadingType":
+                power, uom = "0", ""
+            elif tag == "link" and (found := _METER.search(attributes.get("href", ""))):
+                meter = f"{found[1]}/{found[2]}"
+        elif own is not None and tag == "IntervalReading":
+            yield own.get("start"), own.get("value"), meter
+            own = None
+        elif own is not None:
+            own[tag] = text.strip()
+        elif tag == "powerOfTenMultiplier":
+            power = text.strip()
+        elif tag == "uom":
+            uom = text.strip()
+        elif tag == "ReadingType":
+            scales.add((power, uom))
 
 
 def _scaled(value: str | None, power: int) -> str | None:

@@ -18,7 +18,7 @@ from veilstream.data.readers.choice import chosen
 from veilstream.data.readers.home_assistant import state
 from veilstream.data.readers.json_stream import text_of
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
-from veilstream.data.readers.records import PLACES, VALUES, Record, moment, table_of
+from veilstream.data.readers.records import PLACES, VALUES, Record, moment, table_of, utc
 from veilstream.errors import InputError
 
 MAGIC = b"SQLite format 3\0"
@@ -104,7 +104,7 @@ def _places(rows: Iterator[tuple[object, object, object]]) -> Iterator[Record]:
 def _when(t: object) -> str | None:
     """Seconds since 1970, or before 2023 a text without an offset, in UTC."""
     if isinstance(t, float | int):
-        return str(round(t * 1e6))
+        return utc(t)
     return None if t is None else moment(f"{str(t).strip()}+00:00")
 
 

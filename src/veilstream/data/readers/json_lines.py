@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -24,67 +26,34 @@ _EXAMPLE = """{"stream": "alice", "t": 1704096010, "lat": -47.112233, "lon": -12
 
 def read_jsonl(path: Path, name: str, options: ReadOptions) -> Table:
     with path.open(encoding="utf-8-sig") as stream:
-        if stream.read(HEAD).lstrip().startswith("["):
-            return read_array(path, name, options)
-    batches = list(_batches(path, name))
-    if not batches:
-        raise InputError(f"{name}: empty; expected one JSON object per line")
-    frame = pl.concat(batches, how="diagonal")
-    layout = guess_layout([c for c in frame.columns if c != "__row"], options.columns, f"{name} line 1")
-    return typed(TextTable(frame.lazy(), layout, name, 1, lambda line, column: _field(path, line, column)), options)
+        array = stream.read(HEAD).lstrip().startswith("[")
+    row = "entry" if array else "line"
+    objects = enumerate(element for _, element in elements(path, name)) if array else _lines(path, name)
+    texts, frames = (_texts(number, found, f"{name} {row} {number + 1}") for number, found in objects), []
+    while batch := list(islice(texts, BATCH)):
+        frames.append(pl.DataFrame(batch, infer_schema_length=None))
+    if not frames:
+        raise InputError(f"{name}: empty; expected JSON objects, one per line or in an array")
+    frame = pl.concat(frames, how="diagonal_relaxed").with_columns(pl.col("__row").cast(pl.UInt32))
+    layout = guess_layout([c for c in frame.columns if c != "__row"], options.columns, f"{name} {row} 1")
+    return typed(TextTable(frame.lazy(), layout, name, 1, row), options)
 
 
-def read_array(path: Path, name: str, options: ReadOptions) -> Table:
-    rows: list[dict[str, object]] = []
-    for number, (_, record) in enumerate(elements(path, name)):
-        if not isinstance(record, dict):
-            raise InputError(f"{name} entry {number + 1}: expected a JSON object, found a {type(record).__name__}")
-        rows.append(_texts(record) | {"__row": number})
-    if not rows:
-        raise InputError(f"{name}: an empty array; expected JSON objects in it")
-    frame = _text_frame(rows)
-    layout = guess_layout([c for c in frame.columns if c != "__row"], options.columns, f"{name} entry 1")
-
-    def field(entry: int, column: str) -> str:
-        return str(rows[entry - 1].get(column, ""))
-
-    return typed(TextTable(frame.lazy(), layout, name, 1, field, "entry"), options)
-
-
-def _texts(record: dict[str, object]) -> dict[str, object]:
-    return {k: None if v is None else str(v) for k, v in record.items() if k != "__row"}
-
-
-def _batches(path: Path, name: str) -> Iterator[pl.DataFrame]:
-    rows: list[dict[str, object]] = []
+def _lines(path: Path, name: str) -> Iterator[tuple[int, Any]]:
     with path.open(encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                raise InputError(f"{name} line {number + 1}: not JSON") from None
-            if not isinstance(record, dict):
-                raise InputError(f"{name} line {number + 1}: expected a JSON object, found a {type(record).__name__}")
-            rows.append(_texts(record) | {"__row": number})
-            if len(rows) == BATCH:
-                yield _text_frame(rows)
-                rows = []
-    if rows:
-        yield _text_frame(rows)
+            if line.strip():
+                try:
+                    yield number, json.loads(line)
+                except (ValueError, RecursionError):
+                    raise InputError(f"{name} line {number + 1}: not JSON") from None
 
 
-def _text_frame(rows: list[dict[str, object]]) -> pl.DataFrame:
-    frame = pl.DataFrame(rows, infer_schema_length=None)
-    return frame.with_columns(pl.col("__row").cast(pl.UInt32))
-
-
-def _field(path: Path, line: int, column: str) -> str:
-    """One field, read again only to word an error."""
-    with path.open(encoding="utf-8-sig") as lines:
-        text = next((text for i, text in enumerate(lines, 1) if i == line), "{}")
-    return str(json.loads(text).get(column, ""))
+def _texts(number: int, found: Any, where: str) -> dict[str, object]:
+    """The fields of an object as text, with its number."""
+    if not isinstance(found, dict):
+        raise InputError(f"{where}: expected a JSON object, found a {type(found).__name__}")
+    return {k: None if v is None else str(v) for k, v in found.items()} | {"__row": number}
 
 
 READER = Reader(

@@ -12,7 +12,7 @@ from typing import Any
 
 from veilstream.data.readers.json_stream import at, elements, text_of
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
-from veilstream.data.readers.records import VALUES, Record, moment, table_of
+from veilstream.data.readers.records import VALUES, Record, moment, table_of, utc
 
 LAST_FAULT = 12.0
 _ROW = re.compile(r'"?\d{4}-\d\d-\d\dT[^",\t]*"?[,\t]\d{13}(?:\.\d+)?[,\t]')
@@ -36,10 +36,10 @@ def _entries(path: Path, name: str) -> Iterator[Record]:
 
 
 def _when(entry: Any) -> str | None:
-    """Milliseconds, as its database exports them too; else the stamp, as microseconds."""
+    """Milliseconds, as its database exports them too; else the stamp."""
     date = at(entry, "date")
     date = at(date, "$numberLong") or at(date, "$numberDouble") if isinstance(date, dict) else date
-    return moment(at(entry, "dateString")) if date is None else _micros(text_of(date))
+    return moment(at(entry, "dateString")) if date is None else _milliseconds(text_of(date))
 
 
 def _rows(path: Path) -> Iterator[Record]:
@@ -48,14 +48,14 @@ def _rows(path: Path) -> Iterator[Record]:
         lines.seek(0)
         for row in csv.reader(lines, delimiter="\t" if "\t" in first else ","):
             if row:
-                yield _micros(row[1] if len(row) > 1 else None), _glucose(row[2] if len(row) > 2 else None)
+                yield _milliseconds(row[1] if len(row) > 1 else None), _glucose(row[2] if len(row) > 2 else None)
 
 
-def _micros(text: str | None) -> str | None:
-    """From milliseconds; as it is where it is no number."""
+def _milliseconds(text: str | None) -> str | None:
+    """Milliseconds since 1970 as a stamp; as it is where it is no number."""
     try:
-        return None if text is None else str(round(float(text) * 1e3))
-    except (ValueError, OverflowError):
+        return None if text is None else utc(float(text) / 1e3)
+    except (ValueError, OverflowError, OSError):
         return text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 import polars as pl
@@ -17,7 +17,7 @@ from veilstream.errors import InputError
 
 BATCH = 200_000
 HALF_HOUR_S, LONGEST_STAY_S = 1800.0, 90 * 86_400.0  # of a visit
-Record = Sequence[str | None]
+Record = Sequence[str | int | None]  # texts, and the number of its row where records are `numbered`
 
 
 PLACES = Layout("time", lat="lat", lon="lon")
@@ -31,36 +31,39 @@ def table_of(
     options: ReadOptions,
     none: str,
     row: str = "entry",
+    numbered: bool = False,
 ) -> Table:
     """The readings of these records, whose fields are time, place or value, stream and trace of the layout.
 
-    none: what to say where no record has a time. Every stamp's own offset is right in what programs write.
+    none: what to say where no record has a time. row: what a record is called. numbered: each ends with its own number
+    from 0, of a line. Every stamp's own offset is right in what programs write.
     """
     options = replace(options, tz=options.tz or OWN, time_format=None)
     columns = [c for c in (layout.time, layout.lat, layout.lon, layout.value, layout.stream, layout.trace) if c]
-    frames = list(_frames(iter(records), columns))
+    schema = dict.fromkeys(columns, pl.String()) | ({"__row": pl.UInt32()} if numbered else {})
+    frames, rows = [], iter(records)
+    while batch := list(islice(rows, BATCH)):
+        frames.append(pl.DataFrame(batch, schema=schema, orient="row"))
     if all(frame[layout.time].is_null().all() for frame in frames):
         raise InputError(f"{name}: {none}")
-    frame = pl.concat(frames).with_row_index("__row")
-
-    def field(entry: int, column: str) -> str:
-        return str(frame[column][entry - 1])
-
-    return replace(typed(TextTable(frame.lazy(), layout, name, 1, field, row), options), iso=True)
+    frame = pl.concat(frames)
+    text = TextTable((frame if numbered else frame.with_row_index("__row")).lazy(), layout, name, 1, row)
+    return replace(typed(text, options), iso=True, traced=False)  # no column: the format itself tells traces apart
 
 
-def _frames(records: Iterator[Record], columns: list[str]) -> Iterator[pl.DataFrame]:
-    while batch := list(islice(records, BATCH)):
-        yield pl.DataFrame(batch, schema=dict.fromkeys(columns, pl.String), orient="row")
+def utc(seconds: float) -> str:
+    """Seconds since 1970 as a stamp."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
 
 
 def moment(text: object, later_s: float = 0.0) -> str | None:
-    """A stamp with its offset as microseconds since 1970, so much later; as it is where it is none."""
+    """A stamp with its offset in UTC, so much later; as it is where it is none."""
     if not isinstance(text, str):
         return None if text is None else str(text)
     try:
         stamp = datetime.fromisoformat(text.strip())
-        return text if stamp.tzinfo is None else str(round((stamp.timestamp() + later_s) * 1e6))
+        later = stamp if stamp.tzinfo is None else (stamp + timedelta(seconds=later_s)).astimezone(UTC)
+        return text if stamp.tzinfo is None else later.isoformat(timespec="microseconds")
     except (ValueError, OverflowError):
         return text
 
@@ -74,12 +77,15 @@ def degrees(e7: object) -> str | None:
 
 def stay(start: object, end: object, lat: str | None, lon: str | None) -> Iterator[Record]:
     """Readings of a visit: at its start, every half hour while it lasts, and at its end."""
-    first, last = moment(start), moment(end)
-    yield first, lat, lon
-    if first is None or last is None or not (first.isdecimal() and last.isdecimal()):
+    yield moment(start), lat, lon
+    try:
+        first, last = (datetime.fromisoformat(str(text).strip()) for text in (start, end))
+    except ValueError:
         return
-    seconds = min((int(last) - int(first)) / 1e6, LONGEST_STAY_S)
+    if first.tzinfo is None or last.tzinfo is None:
+        return
+    seconds = min((last - first).total_seconds(), LONGEST_STAY_S)
     for k in range(1, int(seconds / HALF_HOUR_S) + 1):
-        yield str(int(first) + round(k * HALF_HOUR_S * 1e6)), lat, lon
+        yield moment(str(start), k * HALF_HOUR_S), lat, lon
     if seconds > 0 and seconds % HALF_HOUR_S:
-        yield last, lat, lon
+        yield moment(end), lat, lon

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import polars as pl
@@ -39,12 +38,15 @@ class TextTable:
     layout: Layout
     name: str
     first_line: int  # of row 0 in the file
-    field: Callable[[int, str], str]  # line, column -> the text there, to word an error
     row: str = "line"  # what a row is called
     notes: tuple[Entry, ...] = ()  # what the account is to say of it
 
     def line(self, row: int) -> int:
         return row + self.first_line
+
+    def field(self, row: int, column: str) -> str:
+        """One field, read again only to word an error."""
+        return str(self.rows.filter(pl.col("__row") == row).select(column).collect().item() or "")
 
 
 def typed(table: TextTable, options: ReadOptions) -> Table:
@@ -177,10 +179,10 @@ def _bad_rows(frame: pl.DataFrame, table: TextTable, style: TimeStyle, skip: boo
     for test, column, what in faults:
         found = frame.filter(test.fill_null(False))["__row"]
         if found.len() and not skip:
-            line = table.line(int(found.min()))  # type: ignore[arg-type]
-            text = table.field(line, column)
+            row = int(found.min())  # type: ignore[arg-type]
+            text = table.field(row, column)
             advice = _advice(column, what, text, found.len(), frame.height)
-            raise InputError(f"{table.name} {table.row} {line}: {_fault(column, what, text, style, advice)}")
+            raise InputError(f"{table.name} {table.row} {table.line(row)}: {_fault(column, what, text, style, advice)}")
         rows.append(found)
     return pl.concat(rows).unique()
 

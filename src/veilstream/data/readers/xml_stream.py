@@ -4,7 +4,7 @@ of Apple's, some versions are broken."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from xml.parsers import expat
 
@@ -15,43 +15,36 @@ _DOCTYPE = re.compile(rb"<!DOCTYPE\s+[\w:.-]+\s*(?:\[.*?\]\s*)?>", re.DOTALL)
 # no control characters may stand in XML; Apple writes some
 _CONTROL = bytes(c for c in range(32) if c not in b"\t\n\r")
 
-Start = Callable[[str, dict[str, str]], None]
+Event = tuple[str, dict[str, str] | None, str, int]
 
 
-def fed(
-    path: Path, name: str, what: str, start: Start, end: Callable[[str, str], None] | None = None
-) -> Iterator[None]:
-    """Calls start(tag, attributes) and end(tag, text in it) of every element; tags without their name space.
+def events(path: Path, name: str, what: str) -> Iterator[Event]:
+    """(tag, attributes, "", line) where an element begins, (tag, None, text in it, line) where it ends.
 
-    A step for every part of the file, so that what was found so far can be taken.
+    Tags are without their name space.
     """
     parser = expat.ParserCreate("utf-8", " ")
-    text: list[str] = []
+    text, found = list[str](), list[Event]()
 
     def begins(tag: str, attributes: dict[str, str]) -> None:
         text.clear()
-        start(tag.rpartition(" ")[2], attributes)
+        found.append((tag.rpartition(" ")[2], attributes, "", parser.CurrentLineNumber))
 
-    parser.StartElementHandler = begins
-    if end is not None:
-        ends = end
-        parser.CharacterDataHandler = text.append
-        parser.EndElementHandler = lambda tag: ends(tag.rpartition(" ")[2], "".join(text))
+    def ends(tag: str) -> None:
+        found.append((tag.rpartition(" ")[2], None, "".join(text), parser.CurrentLineNumber))
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = begins, ends, text.append
     parser.StartDoctypeDeclHandler = lambda *_: _refuse(name, what)
     parser.EntityDeclHandler = lambda *_: _refuse(name, what)
     try:
         for chunk in _chunks(path, name, what):
             parser.Parse(chunk, False)
-            yield
+            yield from found
+            found.clear()
         parser.Parse(b"", True)
+        yield from found
     except expat.ExpatError as problem:
         raise InputError(f"{name} line {problem.lineno}: not readable as {what}") from None
-
-
-def feed(path: Path, name: str, what: str, start: Start, end: Callable[[str, str], None] | None = None) -> None:
-    """The whole file at once."""
-    for _ in fed(path, name, what, start, end):
-        pass
 
 
 def _chunks(path: Path, name: str, what: str) -> Iterator[bytes]:
