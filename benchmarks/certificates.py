@@ -62,11 +62,12 @@ def run() -> dict[str, dict[str, float | str]]:
 
 
 def _person() -> dict[str, dict[str, float | str]]:
-    from veilstream.data.fitting import FitOptions, fit_model
+    from veilstream.data.fitting import fit_model
+    from veilstream.data.spec import FitSpec
 
     for who, readings in everybody():
         if who == PERSON:
-            model = fit_model(readings, FitOptions(n_states=STOPS, hold_out=0.0))
+            model = fit_model(readings, FitSpec(n_states=STOPS, hold_out=0.0, cycle="none"))
             distances = model.states.distances()
             problems = {w: Problem(model.chain, distances, Average(weight=w)) for w in WEIGHTS}
             return {f"GeoLife {who}, {len(distances)} stops, weight {w:g}": measured(p) for w, p in problems.items()}

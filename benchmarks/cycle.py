@@ -69,7 +69,8 @@ def household(readings: Any, name: str) -> dict[str, float] | None:
     from veilstream.artefact import Artefact
     from veilstream.audit.source import on_record, recorded_runs
     from veilstream.data.crossval import losses
-    from veilstream.data.fitting import FitOptions, fit_model
+    from veilstream.data.fitting import fit_model
+    from veilstream.data.spec import FitSpec
     from veilstream.data.utility import Utility
 
     own = readings.only(name)
@@ -80,7 +81,15 @@ def household(readings: Any, name: str) -> dict[str, float] | None:
     first, second = (replace(own, frame=part) for part in (frame.head(half), frame.slice(half)))
     found: dict[str, float] = {}
     for what, cycle in (("plain", "none"), ("clock", "auto")):
-        model = fit_model(first, FitOptions(n_states=BINS, cycle=cycle, zone=ZONE, hold_out=0.0))
+        model = fit_model(
+            first,
+            FitSpec(
+                n_states=BINS,
+                cycle=cycle,  # type: ignore[arg-type]
+                zone=ZONE,
+                hold_out=0.0,
+            ),
+        )
         utility = Utility.of(model.chain, model.states, model.record)
         problem = utility.problem(Average(weight=WEIGHT))
         policy = solve(problem).policy

@@ -11,7 +11,8 @@ import numpy as np
 
 from benchmarks.records import NONE, everybody
 from veilstream.control.replay import Course
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
+from veilstream.data.spec import FitSpec
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
@@ -41,7 +42,7 @@ TABLE = {
 }
 
 
-def kept(readings: "Readings", options: FitOptions, every: str, limit: float | None = None) -> Row:
+def kept(readings: "Readings", options: FitSpec, every: str, limit: float | None = None) -> Row:
     """limit: on the mean, from reading to release; a quarter of what revealing nothing costs if none."""
     model = fit_model(readings, options)
     if model.later is None:
@@ -96,7 +97,7 @@ def run() -> dict[str, Row]:
     for name, readings in everybody():
         hold_out, *how = (0.5, "week", None) if readings.kind == "value" else (1 / 3, "day", LIMIT_KM)
         try:
-            rows[name] = kept(readings, FitOptions(hold_out=hold_out, cycle="none"), *how)
+            rows[name] = kept(readings, FitSpec(hold_out=hold_out, cycle="none"), *how)
         except InputError as fault:
             rows[name] = {"note": str(fault)}
     if not rows:

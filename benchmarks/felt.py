@@ -12,8 +12,9 @@ import numpy as np
 
 from benchmarks.records import NONE, everybody
 from veilstream.control.accountant import Accountant
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
 from veilstream.data.model import FittedModel
+from veilstream.data.spec import FitSpec
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.model.problem import Average, Constraint, Instantaneous
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 SHARE, REPEATS = 0.25, 20
 MORE, QUANTILE = 1.5, 0.99  # of --max
 NEAR = 0.03  # of the limit, within which felt error must be
-OPTIONS = FitOptions(cycle="auto")  # those of veil fit
+OPTIONS = FitSpec(cycle="auto")  # those of veil fit
 Row = dict[str, float | str]
 WHO = "who"
 TABLE = {

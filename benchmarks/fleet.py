@@ -9,8 +9,8 @@ from typing import Any
 from veilstream.apps.fleet.engines import Failure, Run, engine
 from veilstream.apps.fleet.settings import Settings
 from veilstream.apps.fleet.task import Task, task_of, work
-from veilstream.data.fitting import FitOptions
 from veilstream.data.readings import from_arrays
+from veilstream.data.spec import FitSpec
 from veilstream.data.synthetic import household
 
 USERS, ROUNDS, STEPS = 8, 3, 4000
@@ -21,7 +21,7 @@ def tasks(users: int = USERS) -> list[Task]:
     source = household(STEPS)
     readings = from_arrays(source.t_s, source.points, source.unit, "household")
     settings = Settings(points=6, certify_s=0.0)
-    one = task_of("household", readings, FitOptions(n_states=6), settings, seed=0)
+    one = task_of("household", readings, FitSpec(n_states=6, cycle="none"), settings, seed=0)
     return [replace(one, name=f"household {i}") for i in range(users)]
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from benchmarks.records import NONE, meters
 from veilstream.apps.fleet.pooling import Pool
 from veilstream.data.card import transition_counts
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
+from veilstream.data.spec import FitSpec
 from veilstream.model.chain import SMOOTHING
 from veilstream.model.information import Array, normalised
 
@@ -43,7 +44,7 @@ def run() -> dict[str, dict[str, float | str]]:
     readings = meters()
     if readings is None:
         return NONE
-    model = fit_model(readings, FitOptions(n_states=BINS, hold_out=0.0))
+    model = fit_model(readings, FitSpec(n_states=BINS, hold_out=0.0, cycle="none"))
     streams = range(len(readings.streams))
     runs = [[s for s, u in zip(model.runs.sequences, model.runs.streams, strict=True) if u == v] for v in streams]
     found: dict[str, dict[str, float | str]] = {}

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.records import NONE, everybody
 from veilstream.data.encode import encode
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
 from veilstream.data.hold_out import WEEK_S, units_of
 from veilstream.data.model import FittedModel
 from veilstream.data.readings import MICROSECONDS, Account
 from veilstream.data.record import Record
+from veilstream.data.spec import FitSpec
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.model.problem import Average
@@ -39,7 +40,7 @@ TABLE = {
 Row = dict[str, float | str]
 
 
-def survives(readings: "Readings", options: FitOptions, limit: float | None = None) -> Row:
+def survives(readings: "Readings", options: FitSpec, limit: float | None = None) -> Row:
     """Fitted on the earlier part, checked on the later one."""
     model = fit_model(readings, options)
     if model.later is None:
@@ -47,7 +48,7 @@ def survives(readings: "Readings", options: FitOptions, limit: float | None = No
     return judged(model, model.later.record, limit)
 
 
-def alternate(readings: "Readings", options: FitOptions, limit: float | None = None) -> Row:
+def alternate(readings: "Readings", options: FitSpec, limit: float | None = None) -> Row:
     """Fitted on every other week, checked on those between: the same seasons in both."""
     import polars as pl
 
@@ -116,9 +117,9 @@ def run(full: bool = False) -> dict[str, Row]:
     mixed: dict[str, Row] = {}
     for name, own in everybody():
         if own.kind != "value":
-            rows[name] = tried(survives, own, FitOptions(hold_out=1 / 3), LIMIT_KM)
+            rows[name] = tried(survives, own, FitSpec(hold_out=1 / 3, cycle="none"), LIMIT_KM)
             continue
-        options = FitOptions(n_states=BINS, hold_out=0.5)
+        options = FitSpec(n_states=BINS, hold_out=0.5, cycle="none")
         rows[name] = tried(survives, own, options)
         if full:
             mixed[f"{name}, alternate weeks"] = tried(alternate, own, options)

@@ -8,14 +8,15 @@ import numpy as np
 
 from benchmarks.felt import REPEATS, SHARE, repeated
 from benchmarks.records import NONE, households
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
 from veilstream.data.readings import Readings
+from veilstream.data.spec import FitSpec
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.model.problem import Average
 from veilstream.solvers.totals import solve_total
 
-OPTIONS = FitOptions(cycle="auto", hold_out=0.0)  # veil fit --hold-out 0: the whole year
+OPTIONS = FitSpec(cycle="auto", hold_out=0.0)  # veil fit --hold-out 0: the whole year
 NEAR = 0.002  # of the year's total, within which the mean of the releases must be
 Row = dict[str, float | str]
 WHO = "who"

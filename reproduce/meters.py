@@ -21,6 +21,7 @@ def readings(meters: Path) -> Readings:
 
 
 def household(meters: Path, name: str, bins: int = BINS, order: int = 1) -> FittedModel:
-    from veilstream.data.fitting import FitOptions, fit_model
+    from veilstream.data.fitting import fit_model
+    from veilstream.data.spec import FitSpec
 
-    return fit_model(readings(meters).only(name), FitOptions(n_states=bins, order=order, hold_out=0.0))
+    return fit_model(readings(meters).only(name), FitSpec(n_states=bins, order=order, hold_out=0.0, cycle="none"))

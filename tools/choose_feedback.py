@@ -27,8 +27,9 @@ from benchmarks.feedback import SHARE, around
 from benchmarks.records import everybody
 from veilstream.control.feedback import MOVE_BITS, Feedback
 from veilstream.control.replay import Course
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
 from veilstream.data.readings import MICROSECONDS, Account, Readings
+from veilstream.data.spec import FitSpec
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.model.information import Array
@@ -85,7 +86,7 @@ class Case:
 
 def case(readings: Readings, held: float) -> Case | None:
     """Fitted on the earlier part, run on the later one."""
-    model = fit_model(readings, FitOptions(hold_out=held, cycle="none"))
+    model = fit_model(readings, FitSpec(hold_out=held, cycle="none"))
     if model.later is None:
         return None
     utility = Utility.of(model.chain, model.states, model.record, held_out=model.later.record)
@@ -112,7 +113,7 @@ def case(readings: Readings, held: float) -> Case | None:
 
 def earlier(readings: Readings) -> Readings:
     """What comes before the part that is reported."""
-    model = fit_model(readings, FitOptions(hold_out=REPORTED, cycle="none"))
+    model = fit_model(readings, FitSpec(hold_out=REPORTED, cycle="none"))
     assert model.later is not None and model.recording.period_s is not None
     until = int(model.later.record.step.min() * model.recording.period_s * MICROSECONDS)
     return replace(readings, frame=readings.frame.filter(pl.col("t") < until), account=Account())

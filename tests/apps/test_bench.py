@@ -26,7 +26,7 @@ from gatewaykit import NEEDS_MOSQUITTO
 from mosquitto import mosquitto_command
 from veilcli import bench
 from veilstream.control.replay import Course
-from veilstream.data.fitting import FitOptions
+from veilstream.data.spec import FitSpec
 
 
 def meters(folder, monkeypatch, **steps):
@@ -149,7 +149,7 @@ def test_what_survives_is_told_of_everybody(tmp_path, monkeypatch):
 def test_what_is_felt_is_within_the_limit_for_everybody(tmp_path, monkeypatch):
     """Mean over repeats, and no reading beyond --max; the earlier meaning tells less and is felt farther off."""
     meters(tmp_path, monkeypatch, ann=24 * 60, bob=30)
-    monkeypatch.setattr(felt, "OPTIONS", FitOptions(n_states=6))
+    monkeypatch.setattr(felt, "OPTIONS", FitSpec(n_states=6, cycle="none"))
     found = felt.run()
     row = found["ann"]
     assert row["felt/limit"] == pytest.approx(1, abs=4 * row["spread"] / felt.REPEATS**0.5)
@@ -163,7 +163,7 @@ def test_what_is_felt_is_within_the_limit_for_everybody(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_kept_total_is_kept_in_repeats(tmp_path, monkeypatch):
     meters(tmp_path, monkeypatch, ann=24 * 60, bob=30)
-    monkeypatch.setattr(total, "OPTIONS", FitOptions(n_states=6))
+    monkeypatch.setattr(total, "OPTIONS", FitSpec(n_states=6, cycle="none"))
     monkeypatch.setattr(total, "NEAR", 0.02)  # of so short a record
     found = total.run()
     row = found["ann"]

@@ -22,7 +22,7 @@ from veilstream.apps.fleet.page import _moves
 from veilstream.apps.fleet.run import Plan, run_fleet
 from veilstream.apps.fleet.users import read_users
 from veilstream.artefact import load
-from veilstream.data.fitting import FitOptions
+from veilstream.data.spec import FitSpec
 from veilstream.model.data_card import DataCard
 
 FLAGS = ["--lambda=5", "--states=3", "--window=1", "--points=2", "--certify=0", "--audit=none", "--json"]
@@ -35,7 +35,7 @@ FLAGS = ["--lambda=5", "--states=3", "--window=1", "--points=2", "--certify=0", 
 def test_pooled_users_have_the_clock_that_was_asked_for_or_say_why_not(tmp_path):
     """Both stand on the states and moves of each other; one record is shorter than a day."""
     table = meter_table(tmp_path / "m.csv", {"much": 48 * 6, "little": 40})
-    plan = Plan(fit=FitOptions(n_states=2, cycle="day"), settings=LITTLE)
+    plan = Plan(fit=FitSpec(n_states=2, cycle="day"), settings=LITTLE)
     summary = run_fleet([table], tmp_path / "out", plan)
     little, much = sorted(summary.rows, key=lambda r: r["user"])
     assert little["pool"] and much["pool"]
@@ -53,7 +53,9 @@ def ran(tmp_path_factory):
     plt_user(root / "g", "001", text="broken")
     table = meter_table(root / "m.csv", {"a": 300, "b": 300, "short": 12}, columns={"bad": ["oops"]})
     plan = replace(QUICK, settings=replace(LITTLE, weight=None, avg=("30%",), certify_s=0.2, audit=True))
-    plan = replace(plan, fit=FitOptions(width=0.4), reading={"unit": "kWh"})  # GeoLife: stops, meters: 3 bins
+    plan = replace(
+        plan, fit=FitSpec(width=0.4, cycle="none"), reading={"unit": "kWh"}
+    )  # GeoLife: stops, meters: 3 bins
     sources = [str(root / "g"), table]
     return root, sources, plan, run_fleet(sources, root / "out", plan)
 
@@ -145,7 +147,7 @@ def test_a_second_run_keeps_and_a_change_makes_anew(ran, tmp_path):
 def test_a_user_who_becomes_unusable_has_her_policy_set_aside(tmp_path):
     plt_user(tmp_path / "g", "000")
     plt_user(tmp_path / "g", "001", seed=1)
-    plan = replace(QUICK, fit=FitOptions())
+    plan = replace(QUICK, fit=FitSpec(cycle="none"))
     assert run_fleet([str(tmp_path / "g")], tmp_path / "out", plan).whole
     (tmp_path / "g" / "001" / "Trajectory" / "1.plt").write_text("broken")
     later = run_fleet([str(tmp_path / "g")], tmp_path / "out", plan)

@@ -114,10 +114,11 @@ def test_likeness_finds_the_two_kinds_of_people():
 @needs_meter
 def test_with_fifty_steps_of_a_real_meter():
     """Each London household cut to 50 of its steps, the rest held out."""
-    from veilstream.data.fitting import FitOptions, fit_model
+    from veilstream.data.fitting import fit_model
     from veilstream.data.sources import read
+    from veilstream.data.spec import FitSpec
 
-    model = fit_model(read([str(METER)], unit="kWh"), FitOptions())
+    model = fit_model(read([str(METER)], unit="kWh"), FitSpec(cycle="none"))
     n = len(model.states)
     runs = [[s for s, u in zip(model.runs.sequences, model.runs.streams, strict=True) if u == v] for v in range(20)]
     found = [losses_of(runs, n, who, steps=50, place=1 / 3) for who in range(20)]

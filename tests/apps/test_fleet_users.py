@@ -13,8 +13,8 @@ from veilstream.apps.fleet.run import Plan, run_fleet
 from veilstream.apps.fleet.settings import Settings
 from veilstream.apps.fleet.users import read_users
 from veilstream.artefact import load
-from veilstream.data.fitting import FitOptions
 from veilstream.data.sources import read
+from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError
 
 
@@ -107,7 +107,7 @@ def test_energy_adds_up_unless_told_and_a_power_does_not():
 def test_what_a_fleet_releases_adds_up_to_what_it_read(tmp_path):
     table = meter_table(tmp_path / "m.csv", {"MAC1": 2000, "MAC2": 2000})
     quick = Settings(window=1, points=2, certify_s=0.0, audit=False)
-    plan = Plan(fit=FitOptions(n_states=4), settings=quick, reading={"unit": "kWh"})
+    plan = Plan(fit=FitSpec(n_states=4, cycle="none"), settings=quick, reading={"unit": "kWh"})
     kept = run_fleet([table], tmp_path / "kept", plan)
     plain = run_fleet([table], tmp_path / "plain", replace(plan, settings=replace(quick, keep_total=False)))
     readings = read([table], unit="kWh")

@@ -199,12 +199,13 @@ def test_geolife_is_encoded_as_it_was_fitted(tmp_path):
     from veilstream.audit import Options
     from veilstream.audit.assemble import audit_artefact
     from veilstream.audit.source import recorded_runs
-    from veilstream.data.fitting import FitOptions, fit_model
+    from veilstream.data.fitting import fit_model
     from veilstream.data.recording import Recording
     from veilstream.data.sources import read
+    from veilstream.data.spec import FitSpec
 
     recording = Recording(period_s=300.0, bin="mean", gaps="bridge", noise="drop", eps_m=200.0, min_samples=8)
-    model = fit_model(read([str(GEOLIFE / "016")]), FitOptions(recording))
+    model = fit_model(read([str(GEOLIFE / "016")]), FitSpec.of(recording, cycle="none"))
     problem = vs.Problem(model.chain, model.states.distances(), vs.Instantaneous(3.0))
     solution = vs.solve(problem, window=1)
     parts = {"states": model.states, "recording": model.recording}

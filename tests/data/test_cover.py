@@ -8,10 +8,10 @@ import pytest
 from oracles import recomputed
 from veilstream.data import grid as cover
 from veilstream.data.clusters import METRES_PER_DEGREE, find_stops
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
 from veilstream.data.grid import cells, stops_and_cells
 from veilstream.data.readings import from_arrays
-from veilstream.data.recording import Recording
+from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError
 
 KM = 1000 / METRES_PER_DEGREE  # degrees of latitude
@@ -106,20 +106,20 @@ def test_who_asks_for_stops_gets_stops():
     t_s = np.arange(len(points)) * 300.0
 
     def kind(**options):
-        return fit_model(from_arrays(t_s, points, "km"), FitOptions(**options)).states.kind
+        return fit_model(from_arrays(t_s, points, "km"), FitSpec(**options, cycle="none")).states.kind
 
     assert kind() == "stops and cells"
-    assert kind(n_states=2) == kind(cells_m=0.0) == kind(recording=Recording(noise="drop")) == "stops"
+    assert kind(n_states=2) == kind(cells_m=0.0) == kind(noise="drop") == "stops"
     assert kind(n_states=2, cells_m=500.0) == "stops and cells"
     with pytest.raises(InputError, match="`noise='drop'` is for stops; these states are stops and cells"):
-        kind(recording=Recording(noise="drop"), cells_m=500.0)
+        kind(noise="drop", cells_m=500.0)
     with pytest.raises(InputError, match="`cells_m` stands beside stops"):
         kind(grid_m=500.0, cells_m=500.0)
 
 
 def test_states_can_be_named():
     points = traveller()
-    options = FitOptions(names=(("stop 1", "work"), ("cell 2", "bridge")))
+    options = FitSpec(names={"stop 1": "work", "cell 2": "bridge"}, cycle="none")
     model = fit_model(from_arrays(np.arange(len(points)) * 300.0, points, "km"), options)
     assert model.states.names[:3] == ("stop 0", "work", "bridge")
     for name, new, says in (("stop 9", "home", "no state is called 'stop 9'"), ("work", "stop 0", "distinct names")):

@@ -12,9 +12,9 @@ from oracles import recomputed
 from veilcli import veil
 from veilstream.data.crossval import losses
 from veilstream.data.cycle import Timed, cycle_of, pooled
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
 from veilstream.data.readings import from_arrays
-from veilstream.data.recording import Recording
+from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError
 from veilstream.model.clock import Clock
 
@@ -39,7 +39,7 @@ def levels(hours, days_differ=False, hourly=True, seed=0):
 
 def fitted(t, x, **options):
     readings = from_arrays(t, x[:, None], "kWh", "meter")
-    return fit_model(readings, FitOptions(edges=(0.5, 1.5), **{"cycle": "auto", "moves": False} | options))
+    return fit_model(readings, FitSpec(edges=(0.5, 1.5), **{"cycle": "auto", "smoothing": 0.001} | options))
 
 
 def test_the_hour_is_found_where_it_is_and_gains():
@@ -91,7 +91,7 @@ def test_days_of_23_and_25_hours_count_for_the_hours_they_have(month, day, steps
     local = [datetime.fromtimestamp(s, LONDON) for s in t]
     slot = np.array([2 * d.hour + d.minute // 30 for d in local], float)
     readings = from_arrays(t, slot[:, None], "", "meter")
-    model = fit_model(readings, FitOptions(edges=tuple(np.arange(47) + 0.5), moves=False))
+    model = fit_model(readings, FitSpec(edges=tuple(np.arange(47) + 0.5), smoothing=0.001, cycle="none"))
     data = Timed.of(model.runs, 48, Clock("week", 48, 1800.0, 0.0, "Europe/London"), 0)
     assert (data.slot == data.x).all()  # the value is the half-hour itself
     assert data.weekend.sum() > 48
@@ -119,7 +119,7 @@ def test_times_with_offsets_and_times_of_a_zone_give_the_same_phases(tmp_path):
     naive = pl.DataFrame({"time": [d.strftime("%Y-%m-%d %H:%M:%S") for d in local], "value": x})
     aware.write_csv(tmp_path / "aware.csv")
     naive.write_csv(tmp_path / "naive.csv")
-    options = FitOptions(edges=(0.5, 1.5), moves=False, cycle="day", zone="Europe/London")
+    options = FitSpec(edges=(0.5, 1.5), smoothing=0.001, cycle="day", zone="Europe/London")
     one = fit_model(read([str(tmp_path / "aware.csv")], unit="kWh"), options)
     two = fit_model(read([str(tmp_path / "naive.csv")], unit="kWh", tz="Europe/London"), options)
     assert one.chain.clock == two.chain.clock
@@ -148,8 +148,8 @@ def test_a_record_shorter_than_a_day_has_no_cycle(cycle):
     [
         ({"cycle": "month"}, "one of auto, none, day, week"),
         ({"order": 2}, "chains of order 1"),
-        ({"recording": Recording(period_s=7 * HOUR)}, "whole steps of 7 h"),
-        ({"recording": Recording(fill="close")}, "steps must follow each other"),
+        ({"period_s": 7 * HOUR}, "whole steps of 7 h"),
+        ({"fill": "close"}, "steps must follow each other"),
         ({"zone": "Mars/Olympus"}, "unknown time zone"),
     ],
 )
@@ -179,9 +179,9 @@ def test_step_numbers_have_no_hour():
     _, x = levels(24 * 20)
     readings = from_arrays(np.arange(len(x), dtype=float), x[:, None], "kWh", "meter")
     readings = replace(readings, stepped=True)
-    assert fit_model(readings, FitOptions(edges=(0.5, 1.5), cycle="auto")).chain.phases == 1
+    assert fit_model(readings, FitSpec(edges=(0.5, 1.5), cycle="auto")).chain.phases == 1
     with pytest.raises(InputError, match="step numbers"):
-        fit_model(readings, FitOptions(edges=(0.5, 1.5), cycle="day"))
+        fit_model(readings, FitSpec(edges=(0.5, 1.5), cycle="day"))
 
 
 def test_the_command_takes_cycle_and_zone(tmp_path):
@@ -204,6 +204,6 @@ def test_with_many_states_phases_that_do_not_divide_each_other_are_tried_all_the
     t = WINTER + 300.0 * np.arange(12 * 24 * 8)
     x = rng.integers(0, states, len(t)).astype(float)
     readings = from_arrays(t, x[:, None], "kWh", "meter")
-    model = fit_model(readings, FitOptions(edges=tuple(np.arange(states - 1) + 0.5), cycle="day", hold_out=0.0))
+    model = fit_model(readings, FitSpec(edges=tuple(np.arange(states - 1) + 0.5), cycle="day", hold_out=0.0))
     assert model.chain.phases in (6, 8, 12)
     assert np.allclose(model.chain.cycle.sum(-1), 1)

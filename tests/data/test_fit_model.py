@@ -8,10 +8,11 @@ import pytest
 
 from real_data import GEOLIFE, METER, needs_geolife, needs_meter
 from veilstream.data.encode import encode
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
 from veilstream.data.readings import from_arrays
 from veilstream.data.recording import Recording
 from veilstream.data.sources import read
+from veilstream.data.spec import FitSpec
 from veilstream.data.synthetic import city, household, write_large_csv
 from veilstream.errors import InputError
 
@@ -20,7 +21,7 @@ PAPER = Recording(period_s=300, bin="mean", gaps="bridge", noise="drop", eps_m=2
 
 def model_of(source, recording=None, **options):
     readings = from_arrays(source.t_s, source.points, source.unit, source.name)
-    return fit_model(readings, FitOptions(recording or Recording(), **options))
+    return fit_model(readings, FitSpec.of(recording or Recording(), **({"cycle": "none"} | options)))
 
 
 def test_the_city_is_found_and_its_chain_with_it():
@@ -67,17 +68,17 @@ def test_options_for_the_other_kind_of_data_are_refused():
 def test_one_point_and_lonely_steps_are_one_line():
     t = np.array([0.0])
     with pytest.raises(InputError, match="one point only"):
-        fit_model(from_arrays(t, np.zeros((1, 2)), "km"), FitOptions())
+        fit_model(from_arrays(t, np.zeros((1, 2)), "km"), FitSpec(cycle="none"))
     t = np.arange(40) * 7200.0
     values = np.random.default_rng(0).random((40, 1))
     with pytest.raises(InputError, match="no two steps of 5 min in a row"):
-        fit_model(from_arrays(t, values, "kWh"), FitOptions(Recording(300)))
+        fit_model(from_arrays(t, values, "kWh"), FitSpec.of(Recording(300), cycle="none"))
 
 
 def test_nothing_is_dropped_without_being_counted():
     source = city(2_000)
     keep = np.random.default_rng(0).random(2_000) < 0.8
-    model = fit_model(from_arrays(source.t_s[keep], source.points[keep], "km"), FitOptions())
+    model = fit_model(from_arrays(source.t_s[keep], source.points[keep], "km"), FitSpec(cycle="none"))
     account = model.account
     assert account.count("resampled") + account.count("steps missing") == model.runs.steps
     assert account.count("read") == keep.sum()
@@ -90,7 +91,7 @@ def test_a_large_table_is_read_quickly(tmp_path):
     path = tmp_path / "large.csv"
     write_large_csv(path, rows=200_000)
     start = time.process_time()
-    model = fit_model(read([str(path)]), FitOptions())
+    model = fit_model(read([str(path)]), FitSpec(cycle="none"))
     assert time.process_time() - start < 15
     assert (model.points, model.streams) == (200_000, 100)
     assert len(model.states) == 10
@@ -103,7 +104,7 @@ def test_a_large_table_is_read_quickly(tmp_path):
 def test_the_papers_setting_gives_16_stops_830_transitions_and_its_entropy():
     readings = read([str(GEOLIFE / "016")])
     assert readings.frame.height == 89_272
-    model = fit_model(readings, FitOptions(PAPER))
+    model = fit_model(readings, FitSpec.of(PAPER, cycle="none"))
     assert (model.traces, len(model.states), model.runs.transitions) == (51, 16, 830)
     assert 0.52 <= model.card.entropy_rate <= 0.54
     assert model.card.entropy_data == pytest.approx(0.5257, abs=5e-4)
@@ -117,14 +118,14 @@ def test_the_papers_setting_gives_16_stops_830_transitions_and_its_entropy():
 def test_the_radius_for_16_stops_is_found_from_far_away():
     readings = read([str(GEOLIFE / "016")])
     for eps_m in (200.0, 150.0, 240.0):
-        model = fit_model(readings, FitOptions(replace(PAPER, eps_m=eps_m), n_states=16))
+        model = fit_model(readings, FitSpec.of(replace(PAPER, eps_m=eps_m), n_states=16, cycle="none"))
         assert len(model.states) == 16
         assert len(encode(readings, model.recording, model.states).sequences) == len(model.runs.sequences)
 
 
 @needs_geolife
 def test_the_deployable_default_on_the_same_data():
-    model = fit_model(read([str(GEOLIFE / "016")]), FitOptions())
+    model = fit_model(read([str(GEOLIFE / "016")]), FitSpec(cycle="none"))
     assert model.recording.study_only == ()
     assert (model.chain.transition > 0).all()
     assert model.states.kind == "stops and cells"
@@ -136,7 +137,7 @@ def test_the_deployable_default_on_the_same_data():
 
 @needs_geolife
 def test_stops_alone_on_the_same_data_are_as_they_were():
-    model = fit_model(read([str(GEOLIFE / "016")]), FitOptions(cells_m=0.0, hold_out=0.0))
+    model = fit_model(read([str(GEOLIFE / "016")]), FitSpec(cells_m=0.0, hold_out=0.0, cycle="none"))
     assert (model.states.kind, len(model.states), model.runs.transitions) == ("stops", 17, 1_370)
     assert 0.7 < model.card.entropy_rate < 0.9
     assert 0.9 < model.distances.raw_mean < 1.2
@@ -147,7 +148,7 @@ def test_stops_alone_on_the_same_data_are_as_they_were():
 @needs_geolife
 @pytest.mark.parametrize("user", ["006", "008", "018", ""])
 def test_every_geolife_user_fits(user):
-    model = fit_model(read([str(GEOLIFE / user)]), FitOptions())
+    model = fit_model(read([str(GEOLIFE / user)]), FitSpec(cycle="none"))
     assert model.runs.transitions > 100
     assert model.card.drift < 0.25
     assert model.within_resolution >= 0.95
@@ -158,10 +159,10 @@ def test_every_geolife_user_fits(user):
 def test_all_households_fit_alone_and_together():
     readings = read([str(METER)], unit="kWh")
     assert len(readings.streams) == 20
-    together = fit_model(readings, FitOptions())
+    together = fit_model(readings, FitSpec(cycle="none"))
     assert (together.points, together.streams) == (330_523, 20)
     for stream in readings.streams:
-        model = fit_model(readings.only(stream), FitOptions())
+        model = fit_model(readings.only(stream), FitSpec(cycle="none"))
         assert 2 <= len(model.states) <= 24
         assert model.period_s == 1800.0
         assert (model.chain.transition > 0).all()
@@ -172,5 +173,5 @@ def test_several_streams_in_one_model_are_said(tmp_path):
     rows = "".join(f"{i},{who},{(i * 7 + k) % 5}\n" for k, who in enumerate(("ann", "bob")) for i in range(200))
     path.write_text("t,user,value\n" + rows)
     both = read([str(path)])
-    assert "2 streams (ann, bob) make one model" in fit_model(both, FitOptions()).notes[0]
-    assert not [n for n in fit_model(both.only("ann"), FitOptions()).notes if "streams" in n]
+    assert "2 streams (ann, bob) make one model" in fit_model(both, FitSpec(cycle="none")).notes[0]
+    assert not [n for n in fit_model(both.only("ann"), FitSpec(cycle="none")).notes if "streams" in n]

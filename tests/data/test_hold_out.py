@@ -11,12 +11,13 @@ from oracles import recomputed
 from real_data import GEOLIFE, needs_geolife
 from veilcli import refused, veil
 from veilstream.artefact import load
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
 from veilstream.data.hold_out import split, units_of
 from veilstream.data.readings import Account, Readings, from_arrays
 from veilstream.data.recording import Recording
 from veilstream.data.refit import refit_model
 from veilstream.data.sources import read
+from veilstream.data.spec import FitSpec
 from veilstream.data.steps import Steps, to_steps
 from veilstream.data.synthetic import household
 from veilstream.data.utility import Utility
@@ -44,7 +45,7 @@ def traces(n=30, steps=40, stepped=False, seed=0):
 
 def test_whole_weeks_of_a_meter_counted_back_from_its_end():
     readings = a_meter(33)
-    model = fit_model(readings, FitOptions(n_states=4))
+    model = fit_model(readings, FitSpec(n_states=4, cycle="none"))
     later = model.later
     assert (later.units, later.record.unit, len(later.record)) == (11, "weeks", 11 * HALF_HOURS)
     assert model.runs.steps == 22 * HALF_HOURS
@@ -55,18 +56,21 @@ def test_whole_weeks_of_a_meter_counted_back_from_its_end():
 def test_nothing_held_out_has_touched_states_chain_or_smoothing():
     whole = a_meter(33)
     first = whole.with_frame(whole.frame.head(22 * HALF_HOURS))
-    held, alone = fit_model(whole, FitOptions(n_states=4)), fit_model(first, FitOptions(n_states=4, hold_out=0.0))
+    held, alone = (
+        fit_model(whole, FitSpec(n_states=4, cycle="none")),
+        fit_model(first, FitSpec(n_states=4, hold_out=0.0, cycle="none")),
+    )
     assert held.states.coordinates == recomputed(alone.states.coordinates)
     assert held.chain.transition == recomputed(alone.chain.transition)
     assert held.distances == alone.distances and held.held_out.loss == recomputed(alone.held_out.loss)
-    all_of_it = fit_model(a_meter(33), FitOptions(n_states=4, hold_out=0.0))
+    all_of_it = fit_model(a_meter(33), FitSpec(n_states=4, hold_out=0.0, cycle="none"))
     assert all_of_it.later is None and all_of_it.runs.steps == 33 * HALF_HOURS
     assert (all_of_it.chain.transition != alone.chain.transition).any()
 
 
 def test_whole_traces_the_latest_in_time_not_in_the_file():
     readings, order = traces()
-    model = fit_model(readings, FitOptions(n_states=3))
+    model = fit_model(readings, FitSpec(n_states=3, cycle="none"))
     assert (model.later.units, model.later.record.unit) == (10, "traces")
     gone = np.argsort(order)[-10:]  # the trace at place k of the file is number order[k] in time
     t = readings.frame.filter(pl.col("trace").is_in(gone.tolist()))["t"].to_numpy() // 300_000_000
@@ -76,7 +80,7 @@ def test_whole_traces_the_latest_in_time_not_in_the_file():
 
 def test_the_loss_of_what_was_held_out_is_that_of_its_transitions():
     readings, _ = traces()
-    model = fit_model(readings, FitOptions(n_states=3))
+    model = fit_model(readings, FitSpec(n_states=3, cycle="none"))
     x = np.split(model.later.record.symbols, 10)
     bits = [-np.log2(model.chain.transition[s[:-1], s[1:]]).sum() for s in x]
     assert model.later.loss.value == pytest.approx(sum(bits) / (10 * 39))
@@ -92,14 +96,14 @@ def by_the_hour(weeks, seed=0, first=0):
 
 @pytest.mark.slow
 def test_under_a_chain_with_a_clock_later_steps_are_told_by_their_hour():
-    model = fit_model(by_the_hour(40), FitOptions(edges=(0.5,), cycle="day"))
+    model = fit_model(by_the_hour(40), FitSpec(edges=(0.5,), cycle="day"))
     record, chain, loss = model.later.record, model.chain, model.later.loss
     phase = chain.phase(record.step[:-1])
     bits = [-np.log2(chain.at(p).transition[a, b]) for p, a, b in
             zip(phase, record.symbols[:-1], record.symbols[1:], strict=True)]  # fmt: skip
     assert loss.value == pytest.approx(np.mean(bits))
     assert loss.low < model.held_out.loss < loss.high
-    assert loss.high < fit_model(by_the_hour(40), FitOptions(edges=(0.5,), cycle="none")).later.loss.low
+    assert loss.high < fit_model(by_the_hour(40), FitSpec(edges=(0.5,), cycle="none")).later.loss.low
     utility = Utility.of(model.chain, model.states, model.record, held_out=record)
     solution = vs.solve(utility.problem(vs.Average(limit=0.1)), course=utility.course, held_out=utility.held_out)
     assert solution.held_out.raw_distortion.value == pytest.approx(0.1, abs=0.02)
@@ -107,7 +111,7 @@ def test_under_a_chain_with_a_clock_later_steps_are_told_by_their_hour():
 
 
 def test_a_refitted_chain_keeps_its_clock(tmp_path):
-    model = fit_model(by_the_hour(40), FitOptions(edges=(0.5,), cycle="day"))
+    model = fit_model(by_the_hour(40), FitSpec(edges=(0.5,), cycle="day"))
     vs.save(tmp_path / "m.veil", chain=model.chain, states=model.states, recording=model.recording)
     old = load(tmp_path / "m.veil")
     again = refit_model(old, by_the_hour(30, 1, 168 * 40)).model
@@ -122,14 +126,16 @@ def test_a_short_record_is_fitted_whole_and_says_so():
         (traces(1, 900, stepped=True)[0], "the record is one trace"),
         (a_meter(1), "the record is one week"),
     ):
-        model = fit_model(readings, FitOptions(n_states=3))
+        model = fit_model(readings, FitSpec(n_states=3, cycle="none"))
         assert model.later is None
         (entry,) = (e for e in model.account.entries if e.step == "held out")
         assert entry.count == 0 and why in entry.note and "model only" in entry.note
-    assert fit_model(a_meter(20), FitOptions(n_states=3, hold_out=0.2)).later.units == 4  # asked for: as asked
+    assert (
+        fit_model(a_meter(20), FitSpec(n_states=3, hold_out=0.2, cycle="none")).later.units == 4
+    )  # asked for: as asked
     for share, says in ((1.0, "from 0 up to 1"), (-0.1, "from 0 up to 1"), (0.4, "the record is one trace")):
         with pytest.raises(InputError, match=says):
-            fit_model(traces(1, 900, stepped=True)[0], FitOptions(n_states=3, hold_out=share))
+            fit_model(traces(1, 900, stepped=True)[0], FitSpec(n_states=3, hold_out=share, cycle="none"))
     dropped = Steps(np.zeros(99, int), np.arange(99), np.arange(99) * 100, np.zeros((99, 2)))
     assert "other stops" in split(dropped, Recording(period_s=300, noise="drop")).note
 
@@ -215,5 +221,5 @@ def test_how_much_is_held_out_can_be_told(model, tmp_path):
 @needs_geolife
 @pytest.mark.parametrize(("user", "held"), [("016", 27), ("006", 16), ("008", 18), ("018", 20)])
 def test_every_geolife_user_has_later_traces(user, held):
-    model = fit_model(read([str(GEOLIFE / user)]), FitOptions())
+    model = fit_model(read([str(GEOLIFE / user)]), FitSpec(cycle="none"))
     assert (model.later.units, model.later.record.unit) == (held, "traces")

@@ -5,9 +5,10 @@ import pytest
 
 from veilstream.data.card import transition_counts
 from veilstream.data.crossval import FOLDS, blocks_of, cross_validate, fold_of, held_out_losses, losses
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
 from veilstream.data.moves import MoveKernel, choose_moves, kernel
 from veilstream.data.readings import from_arrays
+from veilstream.data.spec import FitSpec
 from veilstream.data.states import StateSpace
 from veilstream.data.synthetic import household
 from veilstream.model.chain import MarkovChain
@@ -99,7 +100,7 @@ def test_values_take_it_from_little_data_and_leave_it_with_much():
     for steps, taken in ((120, True), (20_000, False)):
         source = household(steps)
         readings = from_arrays(source.t_s, source.points, "kWh")
-        model = fit_model(readings, FitOptions(edges=tuple(source.states.edges)))
+        model = fit_model(readings, FitSpec(edges=tuple(source.states.edges), cycle="none"))
         assert (model.account.count("unseen moves") > 0) == taken
         assert (model.chain.transition > 0).all()
 
@@ -107,5 +108,7 @@ def test_values_take_it_from_little_data_and_leave_it_with_much():
 def test_it_can_be_asked_for_and_refused():
     source = household(2_000)
     for moves in (True, False):
-        model = fit_model(from_arrays(source.t_s, source.points, "kWh"), FitOptions(moves=moves))
+        model = fit_model(
+            from_arrays(source.t_s, source.points, "kWh"), FitSpec(smoothing="moves" if moves else 0.001, cycle="none")
+        )
         assert any(e.step == "unseen moves" for e in model.account.entries) == moves

@@ -12,8 +12,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
 from veilstream.data.sources import read
+from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError
 
 STEPS = 120
@@ -149,6 +150,6 @@ def test_every_export_gives_the_same_readings_and_model(name, tmp_path):
     assert frame["t"].to_list() == [1_000_000 * t for t in T]
     expected = PLACES if readings.kind == "position" else [(v,) for v in VALUES]
     assert np.allclose(frame.select(readings.columns).to_numpy(), expected, atol=1e-9)
-    model = fit_model(readings, FitOptions(hold_out=0.0))
+    model = fit_model(readings, FitSpec(hold_out=0.0, cycle="none"))
     assert model.runs.transitions == STEPS - 1
     assert len(model.states) == len(set(expected))

@@ -13,9 +13,10 @@ import veilstream as vs
 from veilstream.artefact import dumps
 from veilstream.audit.source import recorded_runs
 from veilstream.data.encode import encode
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
 from veilstream.data.readings import Account, from_arrays
 from veilstream.data.recording import BINS, FILLS, GAPS, NOISES, Recording
+from veilstream.data.spec import FitSpec
 from veilstream.data.synthetic import city, household
 from veilstream.errors import InputError
 from veilstream.gateway.wire import Grid
@@ -71,7 +72,9 @@ COMBINATIONS = [
 @pytest.mark.parametrize(("kind", "bin", "gaps", "fill", "noise"), COMBINATIONS)
 def test_fit_and_audit_of_the_same_data_give_the_same_symbols(kind, bin, gaps, fill, noise):
     recording = Recording(bin=bin, gaps=gaps, fill=fill, noise=noise, max_gap_s=None if kind == "bins" else 1500)
-    options = FitOptions(recording, grid_m=1500.0 if kind == "grid" else None, cells_m=0.0 if kind == "stops" else None)
+    options = FitSpec.of(
+        recording, grid_m=1500.0 if kind == "grid" else None, cells_m=0.0 if kind == "stops" else None, cycle="none"
+    )
     model, audited = fit_and_audit(VALUES if kind == "bins" else PLACES, options)
     assert model.states.kind == kind
     assert_equal_runs(model.runs, audited)
@@ -103,7 +106,7 @@ def test_whatever_the_recording_it_is_enough(recording, values):
     assume(recording.bin != "sum" or values)
     recording = replace(recording, noise="nearest") if values else recording
     try:
-        model, audited = fit_and_audit(VALUES if values else PLACES, FitOptions(recording))
+        model, audited = fit_and_audit(VALUES if values else PLACES, FitSpec.of(recording, cycle="none"))
     except InputError as refusal:
         if not any(why in str(refusal) for why in ("in a row", "a chain needs 2")):
             raise
@@ -116,13 +119,13 @@ def test_one_stop_alone_is_refused_in_a_line_that_says_what_to_do():
         period_s=3600.0, bin="mean", gaps="split", max_gap_s=300.0, noise="drop", eps_m=51.0, min_samples=12
     )
     with pytest.raises(InputError, match=r"1 stop found with radius 51 m .* a chain needs 2: change `eps_m` or"):
-        fit_model(fresh(PLACES), FitOptions(alone))
+        fit_model(fresh(PLACES), FitSpec.of(alone, cycle="none"))
 
 
 @pytest.mark.slow
 def test_a_radius_that_was_searched_for_is_kept():
     asked = Recording(noise="drop", eps_m=40.0)
-    model, audited = fit_and_audit(PLACES, FitOptions(asked, n_states=5))
+    model, audited = fit_and_audit(PLACES, FitSpec.of(asked, n_states=5, cycle="none"))
     assert model.recording.eps_m != asked.eps_m
     assert_equal_runs(model.runs, audited)
 
@@ -130,7 +133,7 @@ def test_a_radius_that_was_searched_for_is_kept():
 def test_of_a_deployable_recording_a_gateway_has_the_same_symbols():
     """Its steps, by its own grid; of each the first reading; its nearest state."""
     recording = Recording(period_s=299.5, epoch_s=17.0, max_speed_kmh=1e6)
-    model = fit_model(fresh(PLACES), FitOptions(recording))
+    model = fit_model(fresh(PLACES), FitSpec.of(recording, cycle="none"))
     assert model.recording.study_only == ()
     grid, frame = Grid(model.recording.period_s, model.recording.epoch_s), PLACES.frame
     firsts = {}
@@ -141,7 +144,7 @@ def test_of_a_deployable_recording_a_gateway_has_the_same_symbols():
 
 def test_the_data_of_the_issue_in_small():
     """A model fitted to sums agreed with its own audit on 23 % of symbols when the file did not say `sum`."""
-    model, audited = fit_and_audit(VALUES, FitOptions(Recording(period_s=7200, bin="sum")))
+    model, audited = fit_and_audit(VALUES, FitSpec.of(Recording(period_s=7200, bin="sum"), cycle="none"))
     assert (model.runs.symbols == audited.symbols).all()
     forgotten = encode(fresh(VALUES), replace(model.recording, bin="first"), model.states)
     assert (model.runs.symbols == forgotten.symbols).mean() < 0.5

@@ -7,8 +7,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from exportkit import rows
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
 from veilstream.data.sources import read
+from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError
 
 
@@ -73,11 +74,11 @@ def test_zone_names_are_states(put):
     lines = [f"2024-01-{1 + k // 24:02d}T{k % 24:02d}:00:00Z,{'home' if k % 24 < 8 else 'Work'}" for k in range(240)]
     found = read([put("z.csv", "\n".join(["time,zone", *lines]))])
     assert (found.kind, found.names) == ("name", ("Work", "home"))
-    model = fit_model(found, FitOptions(hold_out=0.0))
+    model = fit_model(found, FitSpec(hold_out=0.0, cycle="none"))
     assert sorted(model.states.names) == ["Work", "home"]
     stays = model.chain.transition[model.states.names.index("home"), model.states.names.index("home")]
     assert stays == pytest.approx(7 / 8, abs=0.01)
     assert model.states.distances().tolist() == [[0, 1], [1, 0]]
     assert model.distances.raw_mean == 0
     with pytest.raises(InputError, match="`width` is for numbers"):
-        fit_model(found, FitOptions(width=2.0))
+        fit_model(found, FitSpec(width=2.0, cycle="none"))

@@ -8,8 +8,9 @@ import numpy as np
 
 from veilstream.apps.report.content import Options, collect
 from veilstream.artefact import load, provenance, save
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
 from veilstream.data.readings import from_arrays
+from veilstream.data.spec import FitSpec
 from veilstream.data.synthetic import city, household
 from veilstream.model.problem import Average, Both, Instantaneous, Problem
 from veilstream.solvers import solve
@@ -48,7 +49,7 @@ def fine_meter():
     """A meter of a few Wh in fifty bins, that looks at the clock: content."""
     rng, t = np.random.default_rng(0), 1.6e9 // 3600 * 3600 + 3600.0 * np.arange(24 * 40)
     values = 0.004 * (1.2 + np.sin(t / 86_400 * 2 * np.pi)) * rng.gamma(2.0, 0.5, len(t))
-    model = fit_model(from_arrays(t, values[:, None], "kWh"), FitOptions(n_states=50, cycle="day", hold_out=0.0))
+    model = fit_model(from_arrays(t, values[:, None], "kWh"), FitSpec(n_states=50, cycle="day", hold_out=0.0))
     problem = Problem(model.chain, model.states.distances(), Average(weight=400.0))
     path = FOLDER / "fine.veil"
     save(path, solve(problem, window=1).policy, problem=problem, states=model.states, period_s=3600.0)

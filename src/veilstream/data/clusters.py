@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -273,7 +274,7 @@ def _equal_counts(rest: NDArray[np.float64], n: int) -> NDArray[np.float64]:
     return np.array(edges)
 
 
-def given_places(path: str | Path) -> StateSpace:
+def given_places(path: str | os.PathLike[str]) -> StateSpace:
     """A CSV of named zones: name,lat,lon."""
     places: dict[str, tuple[float, float]] = {}
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,13 @@ from veilstream.data.cycle import NONE, no_clock, renewed, with_clock
 from veilstream.data.dead_ends import link_dead_ends
 from veilstream.data.distances import distances_of
 from veilstream.data.encode import encode_steps
-from veilstream.data.grid import RESOLUTION_M, stops_and_cells
+from veilstream.data.grid import stops_and_cells
 from veilstream.data.hold_out import Later, earlier, split
 from veilstream.data.model import FittedModel, GapChoice
 from veilstream.data.moves import smoothing_of
 from veilstream.data.readings import Account, Readings
 from veilstream.data.recording import Recording
+from veilstream.data.spec import RESOLUTION_M, FitSpec
 from veilstream.data.states import StateSpace, named
 from veilstream.data.steps import DEFAULT_MAX_GAP_S, Runs, make_runs, to_steps
 from veilstream.errors import InputError
@@ -28,44 +29,13 @@ from veilstream.model.chain import SMOOTHING, MarkovChain
 from veilstream.units import format_duration
 
 DEFAULT_BINS = 8
+OF_POSITIONS, OF_VALUES = ("grid_m", "places", "cells_m"), ("width", "edges")
 DRIFT = 0.1  # total variation from which the long-run law is said to differ
-
-
-@dataclass(frozen=True)
-class FitOptions:
-    """Every choice of a fit: how the data is recorded, what the states are, what the chain is."""
-
-    recording: Recording = field(default_factory=Recording)
-    n_states: int | None = None
-    grid_m: float | None = None
-    width: float | None = None
-    edges: tuple[float, ...] | None = None
-    places: str | None = None
-    cells_m: float | None = None  # cells beside stops; None: as wide as the resolution, none with n_states; 0: none
-    resolution_m: float | None = None  # how near most readings are to their state; None: as wide as a cell
-    names: tuple[tuple[str, str], ...] = ()  # states given other names: (found, wanted)
-    order: int | None = 1  # None: chosen by cross-validation up to max_order
-    max_order: int = 3
-    smoothing: float = SMOOTHING
-    moves: bool | None = None  # smooth by the distance of a move; None: cells and bins, where held-out loss gains by it
-    hold_out: float | None = None  # latest share of the traces or weeks, not fitted; None: a third if enough, 0: none
-    cycle: str = "none"  # the hour of the day: auto (where held-out loss gains by it), none, day, week
-    zone: str | None = None  # whose hours; None: the record's own clock
-    seed: int = 0
-
-    @property
-    def covering(self) -> tuple[float, float] | None:
-        """Resolution and width of cells beside stops, in metres; None where stops are alone."""
-        alone = self.recording.noise == "drop" or self.n_states is not None
-        if self.cells_m == 0 or (self.cells_m is None and alone):
-            return None
-        resolution_m = self.resolution_m or self.cells_m or RESOLUTION_M
-        return resolution_m, self.cells_m or resolution_m
 
 
 def fit_model(
     readings: Readings,
-    options: FitOptions,
+    spec: FitSpec,
     space: StateSpace | None = None,
     prior: NDArray[np.float64] | None = None,
     clocked: tuple[MarkovChain, float] | None = None,
@@ -76,24 +46,23 @@ def fit_model(
     space: states found elsewhere, shared with other people. prior: pseudo-counts n x n of what is known from them; with
     it the least data will do, down to none. clocked: the chain with a clock from before, and the counts it is worth.
     """
-    if readings.stepped and options.recording.period_s not in (None, 1.0):
+    spec, points, streams = spec.in_unit(readings.unit), readings.frame.height, readings.frame["stream"].n_unique()
+    if readings.stepped and spec.period_s not in (None, 1.0):
         raise InputError(f"{readings.where}: its times are step numbers, so there is no `period_s` to choose")
-    points = readings.frame.height
-    streams = readings.frame["stream"].n_unique()
     if points < 2 and prior is None:
         raise InputError(f"{readings.where}: one point only; a chain needs at least two consecutive steps")
     progress(0.0, "steps")
-    readings, whole, recording = to_steps(readings, options.recording)
+    readings, whole, recording = to_steps(readings, spec.recording)
     account, length, traces = readings.account, format_duration(recording.step_s), readings.n_traces
     account.add("traces", traces, _cut_by(readings, recording))
-    cut = split(whole, recording, options.hold_out)
+    cut = split(whole, recording, spec.hold_out)
     steps, readings = whole.keep(~cut.later), earlier(readings, whole, cut, recording)
     account.add("held out", int(cut.later.sum()), cut.told)
     if len(steps) < 2 and prior is None:
         raise InputError(f"{readings.where}: one step of {length} only; a chain needs at least two in a row")
     progress(0.25, "states")
-    states, stops, note = find_states(steps.points, readings, options, space)
-    states = states.renamed(dict(options.names))
+    states, stops, note = find_states(steps.points, readings, spec, space)
+    states = states.renamed(spec.renamings)
     recording = recording if stops is None else replace(recording, eps_m=stops.eps_m)
     account.add("states", len(states), note)
     runs = encode_steps(steps, recording, states, stops, account)
@@ -104,19 +73,21 @@ def fit_model(
         )
     progress(0.55, "chain")
     sequences = _with_links(runs, len(states), recording.gaps, account)
-    smoothing: Smoothing = options.smoothing
+    uniform = spec.smoothing if isinstance(spec.smoothing, float | int) else SMOOTHING
+    smoothing: Smoothing = uniform
     if prior is None:
         stay = len(states) if stops is None else int(stops.labels.max(initial=-1)) + 1
-        smoothing = smoothing_of(sequences, states, stay, options.smoothing, options.moves, options.seed, account)
-    chain, held_out, orders = _fit_chain(sequences, len(states), options, smoothing, prior, _name(readings))
+        moves = None if spec.smoothing is None else spec.smoothing == "moves"
+        smoothing = smoothing_of(sequences, states, stay, uniform, moves, spec.seed, account)
+    chain, held_out, orders = _fit_chain(sequences, len(states), spec, smoothing, prior, _name(readings))
     cycle, without = NONE, ""
     progress(0.6, "hour of the day")
     if clocked is not None:
         chain = renewed(*clocked, runs, chain.name)
-    elif prior is None or not (without := no_clock(chain, runs, recording, options.cycle)):
-        known = smoothing if prior is None else options.smoothing + prior
+    elif prior is None or not (without := no_clock(chain, runs, recording, spec.cycle)):
+        known = smoothing if prior is None else uniform + prior
         chain, held_out, cycle = with_clock(
-            chain, held_out, runs, recording, known, options.cycle, options.zone, options.seed
+            chain, held_out, runs, recording, known, spec.cycle, spec.clock_zone, spec.seed
         )
     progress(0.95, "figures")
     card = describe(chain, sequences)
@@ -135,11 +106,11 @@ def fit_model(
         traces,
         points,
         streams,
-        options.resolution_m or options.cells_m or RESOLUTION_M,
-        [*_merged(readings), *_clockless(without, options.cycle), *_warnings(card, states, recording)],
+        spec.resolution_m or spec.cells_m or RESOLUTION_M,
+        [*_merged(readings), *_clockless(without, spec.cycle), *_warnings(card, states, recording)],
         later,
         cycle,
-        options.seed,
+        spec.seed,
         readings.sha256,
     )
 
@@ -163,57 +134,49 @@ def _name(readings: Readings) -> str:
 
 
 def find_states(
-    points: NDArray[np.float64], readings: Readings, options: FitOptions, space: StateSpace | None = None
+    points: NDArray[np.float64], readings: Readings, spec: FitSpec, space: StateSpace | None = None
 ) -> tuple[StateSpace, Stops | None, str]:
     """The states of these points, which of the points are stops where that was asked, and a note."""
     if space is not None:
         return space, None, "states given, shared with others or from before"
+    _check_fields(readings.kind, spec)
     if readings.kind == "name":
-        return _name_states(readings, options), None, "names of the data, each a state"
+        return named(readings.names), None, "names of the data, each a state"
     if readings.kind == "value":
-        states, note = _value_states(points, readings.unit, options)
+        if spec.n_states is None and spec.width is None and spec.edges is None:
+            states, note = fitting_bins(points, readings.unit)
+        else:
+            assert not isinstance(spec.width, str)  # read by its unit
+            states, note = value_bins(points, spec.n_states or DEFAULT_BINS, spec.width, readings.unit, spec.edges)
         return states, None, note
-    return _position_states(points, options)
-
-
-def _name_states(readings: Readings, options: FitOptions) -> StateSpace:
-    fields = ("`n_states`", "`grid_m`", "`width`", "`edges`", "`places`", "`cells_m`", "`resolution_m`")
-    for what in fields:
-        if getattr(options, what.strip("`")):
-            raise InputError(f"{what} is for numbers; these readings are names, and each is a state")
-    return named(readings.names)
-
-
-def _value_states(points: NDArray[np.float64], unit: str, options: FitOptions) -> tuple[StateSpace, str]:
-    if options.grid_m:
-        raise InputError("`grid_m` is for positions; these are values: use `n_states` or `width`")
-    if options.places:
-        raise InputError("`places` is for positions; these are values: use `n_states` or `width`")
-    if options.cells_m:
-        raise InputError("`cells_m` is for positions; these are values: use `n_states` or `width`")
-    if options.n_states is None and options.width is None and options.edges is None:
-        return fitting_bins(points, unit)
-    return value_bins(points, options.n_states or DEFAULT_BINS, options.width, unit, options.edges)
-
-
-def _position_states(points: NDArray[np.float64], options: FitOptions) -> tuple[StateSpace, Stops | None, str]:
-    if options.width is not None:
-        raise InputError("`width` is for values; these are positions: use `eps_m`, `grid_m` or `places`")
-    if options.edges is not None:
-        raise InputError("`edges` is for values; these are positions: use `eps_m`, `grid_m` or `places`")
-    if options.cells_m and (options.places is not None or options.grid_m is not None):
-        raise InputError("`cells_m` stands beside stops: leave out `grid_m` and `places`")
-    if options.places is not None:
-        return given_places(options.places), None, f"given places of {options.places}"
-    if options.grid_m is not None:
-        return grid_cells(points, options.grid_m), None, f"visited cells of {options.grid_m:g} m"
-    asked, covering = options.recording, options.covering
-    if covering is None:
-        stops = find_stops(points, asked.eps_m, asked.min_samples, options.n_states)
+    if spec.places is not None:
+        return given_places(spec.places), None, f"given places of {spec.places}"
+    if spec.grid_m is not None:
+        return grid_cells(points, spec.grid_m), None, f"visited cells of {spec.grid_m:g} m"
+    if spec.covering is None:
+        stops = find_stops(points, spec.eps_m, spec.min_samples, spec.n_states)
     else:
-        stops = stops_and_cells(points, *covering, asked.eps_m, asked.min_samples, options.n_states)
-    note = f"stops, radius {stops.eps_m:.4g} m, at least {asked.min_samples} points; {stops.note}"
+        stops = stops_and_cells(points, *spec.covering, spec.eps_m, spec.min_samples, spec.n_states)
+    note = f"stops, radius {stops.eps_m:.4g} m, at least {spec.min_samples} points; {stops.note}"
     return stops.states, stops, note
+
+
+def _check_fields(kind: str, spec: FitSpec) -> None:
+    """Raises where a field is about states of another kind."""
+    ours = {
+        "name": (
+            (*OF_POSITIONS, *OF_VALUES, "n_states", "resolution_m"),
+            "numbers; these readings are names, and each is a state",
+        ),
+        "value": (OF_POSITIONS, "positions; these are values: use `n_states` or `width`"),
+        "position": (OF_VALUES, "values; these are positions: use `eps_m`, `grid_m` or `places`"),
+    }
+    fields, why = ours[kind]
+    for name in fields:
+        if getattr(spec, name):
+            raise InputError(f"`{name}` is for {why}")
+    if spec.cells_m and (spec.places is not None or spec.grid_m is not None):
+        raise InputError("`cells_m` stands beside stops: leave out `grid_m` and `places`")
 
 
 # --- chain -----------------------------------------------------------------------------------------------
@@ -234,23 +197,21 @@ def _with_links(runs: Runs, n: int, gaps: str, account: Account | None = None) -
 def _fit_chain(
     sequences: Sequence[NDArray[np.int64]],
     n: int,
-    options: FitOptions,
+    spec: FitSpec,
     smoothing: Smoothing,
     prior: NDArray[np.float64] | None,
     name: str,
 ) -> tuple[MarkovChain, CrossValidation | None, list[CrossValidation]]:
     """The chain, its held-out loss where some can be held out, and that of every order tried."""
     enough, orders = len(blocks_of(sequences)) > 1, list[CrossValidation]()
-    order = options.order
-    if order is None and prior is not None and not enough:
-        order = 1  # nothing to hold out
-    if order is None:
-        order, orders = select_order(sequences, n, options.max_order, smoothing, options.seed)
+    order: int = 1 if spec.order == "auto" else spec.order
+    if spec.order == "auto" and (enough or prior is None):  # else nothing to hold out
+        order, orders = select_order(sequences, n, spec.max_order, smoothing, spec.seed)
     pseudo = pseudo_counts(smoothing, sequences) + (0.0 if prior is None else prior)
     chain = MarkovChain.fit(sequences, n, order, pseudo, name=name)
     held_out = next((cv for cv in orders if cv.order == order), None)
     if held_out is None and prior is None and enough:
-        held_out = cross_validate(sequences, n, order, smoothing, seed=options.seed)
+        held_out = cross_validate(sequences, n, order, smoothing, seed=spec.seed)
     return chain, held_out, orders
 
 

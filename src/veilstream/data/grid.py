@@ -22,7 +22,6 @@ from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 from veilstream.units import counted
 
-RESOLUTION_M = 1000.0
 SHARE = 0.95  # of readings within the resolution of their state
 MEAN = 0.35  # of the resolution: from a reading to its state, so that a limit of half the resolution can be kept
 FARTHEST = 2.0  # the same, of any reading: a limit at every step is about these

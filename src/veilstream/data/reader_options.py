@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from veilstream.data.spec import READING
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
     from veilstream.data.readings import Readings
 
 T = TypeVar("T")
-# how `veil fit` was told to read; its files remember it, so that the other verbs read alike. What may be dropped is
-# not remembered: that is for whoever releases to say.
-READING = ("columns", "tz", "time_format", "unit")
 
 
 def remembered(provenance: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,10 +16,11 @@ from veilstream.artefact import Artefact, is_guess
 from veilstream.data.card import newest_symbol_chain
 from veilstream.data.crossval import blocks_of, cross_validate
 from veilstream.data.encode import encode_steps
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
 from veilstream.data.hold_out import split
 from veilstream.data.model import FittedModel
 from veilstream.data.readings import MICROSECONDS, Account, Readings
+from veilstream.data.spec import FitSpec
 from veilstream.data.steps import to_steps
 from veilstream.errors import InputError
 from veilstream.model.chain import SMOOTHING
@@ -61,6 +62,6 @@ def refit_model(old: Artefact, readings: Readings, hold_out: float | None = None
     if len(blocks_of(fitted)) > 1:
         tried = [cross_validate(fitted, len(old.states), order, smoothing + k * before, seed=seed) for k in strengths]
         strength = strengths[min(range(len(tried)), key=lambda i: tried[i].loss)]
-    options = FitOptions(old.recording, order=order, smoothing=smoothing, hold_out=hold_out, seed=seed)
+    spec = FitSpec.of(old.recording, order=order, smoothing=smoothing, hold_out=hold_out, cycle="none", seed=seed)
     clocked = (old.chain, max(strength / old.chain.phases, LEAST)) if old.chain.phases > 1 else None
-    return Refitted(fit_model(readings, options, old.states, strength * before, clocked), strength)
+    return Refitted(fit_model(readings, spec, old.states, strength * before, clocked), strength)

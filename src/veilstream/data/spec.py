@@ -1,24 +1,55 @@
 """FitSpec: every choice of a fit, said once. `vs.fit`, the command line and the docs are made from its fields.
 
-A field carries its help, its group, its flag where that has another name, and the unit that a text is read in.
+A field carries its help, its group, its flag where that has another name, the unit that a text is read in ("2km" where
+metres are meant), and words that stand for a value. So texts will do wherever a number is meant.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields, replace
+from textwrap import indent, wrap
 from typing import Any, Literal
 
 from veilstream.data.recording import Recording
 from veilstream.errors import InputError
+from veilstream.units import parse_quantity
 
 DATA, STATES, CHAIN = "Data", "States", "Chain"
+OWN_UNIT = "own"  # as a unit: that of the readings, known when they are read
+# how data is read, as a model's file remembers it, so that the other verbs read alike. What may be dropped is not
+# remembered: that is for whoever releases to say.
+READING = ("columns", "tz", "time_format", "unit")
+RESOLUTION_M = 1000.0
 
 
-def _option(default: Any, help: str, group: str, flag: str | None = None, unit: str | None = None) -> Any:
-    """flag: where it is not the name of the field; unit: of a number that may be written with another, as in 2km."""
-    return field(default=default, metadata={"help": help, "group": group, "flag": flag, "unit": unit})
+def option(
+    default: Any,
+    help: str,
+    group: str,
+    flag: str | None = None,
+    unit: str | None = None,
+    words: Mapping[str, Any] | None = None,
+) -> Any:
+    """A field of a spec. flag: where it is not the name of the field, "" for none; unit: of numbers given as text."""
+    return field(
+        default=default,
+        metadata={"help": help, "group": group, "flag": flag, "unit": unit, "words": words or {}},
+    )
+
+
+def parsed(f: Field[Any], value: Any) -> Any:
+    """The value of a field, read where it is a text with a unit or a word that stands for a value."""
+    words, unit = f.metadata["words"], f.metadata["unit"]
+    if not isinstance(value, str) or unit in (None, OWN_UNIT):
+        return value
+    if value in words:
+        return words[value]
+    number = parse_quantity(value, unit, f"`{f.name}`")
+    if unit and number <= 0:
+        raise InputError(f"`{f.name}` {value!r} must be larger than zero")
+    return int(number) if "int" in str(f.type) and number == int(number) else number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,100 +57,165 @@ class FitSpec:
     """How data is read and recorded, what the states are, what the chain is. None: as the data asks for."""
 
     # how the data is read
-    columns: str | Mapping[str, str] | None = _option(
+    columns: str | Mapping[str, str] | None = option(
         None, "Which column is what, as in time=ts,lat=y,lon=x,stream=id.", DATA
     )
-    unit: str | None = _option(None, "Unit of the values, as in kWh; guessed from the column's name.", DATA)
-    tz: str | None = _option(None, "Time zone of stamps that have none (default UTC); own: trust mixed offsets.", DATA)
-    time_format: str | None = _option(None, "Format of the stamps, as in '%d/%m/%Y %H:%M'.", DATA)
-    skip_bad: bool = _option(False, "Drop and count rows that cannot be read.", DATA)
+    unit: str | None = option(None, "Unit of the values, as in kWh; guessed from the column's name.", DATA)
+    tz: str | None = option(None, "Time zone of stamps that have none (default UTC); own: trust mixed offsets.", DATA)
+    time_format: str | None = option(None, "Format of the stamps, as in '%d/%m/%Y %H:%M'.", DATA)
+    skip_bad: bool = option(False, "Drop and count rows that cannot be read.", DATA)
     # how readings become steps
-    period_s: float | None = _option(
+    period_s: float | None = option(
         None, "Length of a step (default 5min; values: their median distance).", DATA, "period", "s"
     )
-    bin: Literal["first", "mean", "sum"] = _option(
+    epoch_s: float = option(0.0, "When step 0 begins, seconds since 1970.", DATA, "")
+    bin: Literal["first", "mean", "sum"] = option(
         "first", "Reading of a step: first (what a gateway has), mean, or sum.", DATA
     )
-    gaps: Literal["split", "bridge"] = _option(
+    gaps: Literal["split", "bridge"] = option(
         "split", "split: a new run at a long gap; bridge: close over it (study only).", DATA
     )
-    max_gap_s: float | None = _option(
+    max_gap_s: float | None = option(
         None, "Longest gap inside a run (default 60min; values: one step).", DATA, "max-gap", "s"
     )
-    fill: Literal["hold", "close"] | None = _option(
+    fill: Literal["hold", "close"] | None = option(
         None, "Missing steps inside a run: hold the last state, or close over (study only).", DATA
     )
-    max_speed_kmh: float = _option(
+    max_speed_kmh: float = option(
         1000.0, "A point faster than this from both neighbours is dropped.", DATA, "max-speed", "km/h"
     )
     # what the states are
-    noise: Literal["nearest", "drop"] = _option(
+    noise: Literal["nearest", "drop"] = option(
         "nearest", "Points that are no stop: nearest, or drop (study only).", STATES
     )
-    eps_m: float = _option(200.0, "DBSCAN radius.", STATES, "eps", "m")
-    min_samples: int = _option(8, "Steps that make a stop.", STATES)
-    n_states: int | None = _option(
+    eps_m: float = option(200.0, "DBSCAN radius.", STATES, "eps", "m")
+    min_samples: int = option(8, "Steps that make a stop.", STATES)
+    n_states: int | None = option(
         None, "Wanted number: the radius is searched; for values, bins of equal counts (default 8).", STATES, "states"
     )
-    cells_m: float | None = _option(
+    cells_m: float | None = option(
         None,
-        "Width of the cells beside stops, where readings are far from every stop (default: the resolution); 0: stops "
-        "alone.",
+        "Width of the cells beside stops, where readings are far from every stop (default: the resolution); none: "
+        "stops alone.",
         STATES,
         "cells",
         "m",
+        {"none": 0.0},
     )
-    resolution_m: float | None = _option(
+    resolution_m: float | None = option(
         None, "95 % of readings are to be this near to their state (default 1km).", STATES, "resolution", "m"
     )
-    grid_m: float | None = _option(None, "Square cells of this size instead of stops.", STATES, "grid", "m")
-    width: float | None = _option(None, "Bins of this width, as in 0.1kWh.", STATES)
-    edges: Sequence[float] | None = _option(None, "Bins between these values, as in 70,180.", STATES)
-    places: str | os.PathLike[str] | None = _option(  # noqa: RUF009
+    grid_m: float | None = option(None, "Square cells of this size instead of stops.", STATES, "grid", "m")
+    width: float | str | None = option(None, "Bins of this width, as in 0.1kWh.", STATES, unit=OWN_UNIT)
+    edges: Sequence[float] | str | None = option(
+        None, "Bins between these values, as in 70,180.", STATES, unit=OWN_UNIT
+    )
+    places: str | os.PathLike[str] | None = option(  # noqa: RUF009
         None, "CSV of named places: name,lat,lon.", STATES
     )
-    names: Mapping[str, str] | None = _option(
-        None, "Another name for a state, as in 'stop 4=home'; may be given again.", STATES, "name"
+    names: Mapping[str, str] | Sequence[str] = option(
+        (), "Another name for a state, as in 'stop 4=home'; may be given again.", STATES, "name"
     )
     # what the chain is
-    order: int | Literal["auto"] = _option(1, "Order of the chain, or auto: by held-out log-loss.", CHAIN)
-    max_order: int = _option(3, "Highest order that auto tries.", CHAIN)
-    smoothing: float | Literal["moves"] | None = _option(
+    order: int | Literal["auto"] = option(
+        1, "Order of the chain, or auto: by held-out log-loss.", CHAIN, unit="", words={"auto": "auto"}
+    )
+    max_order: int = option(3, "Highest order that auto tries.", CHAIN)
+    smoothing: float | Literal["moves"] | None = option(
         None,
         "Pseudo-counts per transition (default 0.001), or moves: by distance, the strength chosen by held-out log-loss "
         "(default for cells and bins where it gains).",
         CHAIN,
+        unit="",
+        words={"moves": "moves"},
     )
-    hold_out: float | None = _option(
+    hold_out: float | None = option(
         None,
         "Latest share of traces or weeks kept out of the fit to check promises on, as in 0.2, or none; auto: a third, "
         "where that is at least ten.",
         CHAIN,
+        unit="",
+        words={"auto": None, "none": 0.0},
     )
-    cycle: Literal["auto", "none", "day", "week"] = _option(
+    cycle: Literal["auto", "none", "day", "week"] = option(
         "auto",
         "The hour of the day, which everybody knows: day, week (weekends apart), none, or auto: where held-out "
         "log-loss gains by it.",
         CHAIN,
     )
-    zone: str | None = _option(
+    zone: str | None = option(
         None, "Whose hours, as in Europe/London, summer time included (default: `tz`, else the record's clock).", CHAIN
     )
-    seed: int = _option(0, "Of the folds.", CHAIN)
+    seed: int = option(0, "Of the folds.", CHAIN)
 
     def __post_init__(self) -> None:
+        for f in fields(self):
+            object.__setattr__(self, f.name, parsed(f, getattr(self, f.name)))
+        object.__setattr__(self, "names", self.renamings)
         if self.order != "auto" and not (isinstance(self.order, int) and self.order >= 1):
             raise InputError(f"`order` must be a number from 1 or auto, found {self.order!r}")
         if self.edges is not None and (self.width is not None or self.n_states is not None):
             raise InputError("`edges` says where bins begin: leave out `width` and `n_states`")
 
+    @classmethod
+    def of(cls, recording: Recording, **options: Any) -> FitSpec:
+        """With steps as they were recorded before."""
+        return cls(**asdict(recording), **options)
+
+    @classmethod
+    def described(cls) -> str:
+        """Its fields and their help, for the documentation of whoever takes them."""
+        lines = []
+        for group in (DATA, STATES, CHAIN):
+            lines.append(f"\n{group}")
+            for f in fields(cls):
+                if f.metadata["group"] == group and f.metadata["flag"] != "":
+                    first, *rest = wrap(f.metadata["help"], 96)
+                    lines += [f"    {f.name:<15} {first}", *(indent(line, " " * 20) for line in rest)]
+        return "\n".join(lines).lstrip("\n")
+
+    def in_unit(self, unit: str) -> FitSpec:
+        """With bins that were given as texts in the unit of the readings."""
+        edges = self.edges.split(",") if isinstance(self.edges, str) else self.edges
+        return replace(
+            self,
+            width=None if self.width is None else parse_quantity(self.width, unit, "`width`"),
+            edges=None if edges is None else tuple(parse_quantity(e, unit, "`edges`") for e in edges),
+        )
+
     @property
     def reading(self) -> dict[str, Any]:
         """How to read, as `readings_of` takes it."""
-        return {name: getattr(self, name) for name in ("columns", "tz", "time_format", "unit", "skip_bad")}
+        return {name: getattr(self, name) for name in (*READING, "skip_bad")}
 
     @property
     def recording(self) -> Recording:
         """How readings become steps, with the checks of a Recording."""
-        own = {f.name for f in fields(self)}
-        return Recording(**{f.name: getattr(self, f.name) for f in fields(Recording) if f.name in own})
+        return Recording(**{f.name: getattr(self, f.name) for f in fields(Recording)})
+
+    @property
+    def renamings(self) -> dict[str, str]:
+        """The names that states have, and those that they get."""
+        return dict(self.names) if isinstance(self.names, Mapping) else dict(map(_renaming, self.names))
+
+    @property
+    def clock_zone(self) -> str | None:
+        """Whose hours a clock goes by; None: the record's own."""
+        return self.zone or (None if self.tz == "own" else self.tz)
+
+    @property
+    def covering(self) -> tuple[float, float] | None:
+        """Resolution and width of cells beside stops, in metres; None where stops are alone."""
+        alone = self.noise == "drop" or self.n_states is not None
+        if self.cells_m == 0 or (self.cells_m is None and alone):
+            return None
+        resolution_m = self.resolution_m or self.cells_m or RESOLUTION_M
+        return resolution_m, self.cells_m or resolution_m
+
+
+def _renaming(pair: str) -> tuple[str, str]:
+    """A state and its new name, of 'stop 4=home'."""
+    old, _, new = (part.strip() for part in pair.rpartition("="))
+    if not (old and new):
+        raise InputError(f"`names` takes a state and its new name, as in 'stop 4=home', found {pair!r}")
+    return old, new

@@ -136,37 +136,32 @@ def fleet(
     """One model, policy, curve and audit per user, and a page over all of them. Exit code 1: some failed."""
     from importlib.util import find_spec
 
-    from veilstream.apps.cli.common import print_json, progress_bar, share_of
-    from veilstream.units import parse_duration, parse_length_m
+    from veilstream.apps.cli.common import print_json, progress_bar
 
     for library in ("polars", "sklearn"):
         if find_spec(library) is None:  # looked for only: the second takes a second to import
             raise InputError(f"this needs {library}: pip install 'veilstream[fleet]'")
     from veilstream.apps.fleet.run import Plan, run_fleet
     from veilstream.apps.fleet.settings import Settings
-    from veilstream.data.fitting import FitOptions
-    from veilstream.data.recording import Recording
+    from veilstream.data.spec import FitSpec
 
     audit = "none" if audit == "off" else audit  # what it was called
     for what, value, known in (("--pool", pool, ("auto", "off")), ("--audit", audit, ("quick", "none"))):
         if value not in known:
             raise InputError(f"{what} must be {' or '.join(known)}, found {value!r}")
-    if order != "auto" and not (order.isdecimal() and int(order) >= 1):
-        raise InputError(f"--order must be a number from 1 or auto, found {order!r}")
-    fit = FitOptions(
-        Recording(
-            period_s=parse_duration(period, "--period") if period else None,
-            eps_m=parse_length_m(eps, "--eps"),
-            min_samples=min_samples,
-        ),
+    fit = FitSpec(
+        period_s=period,  # type: ignore[arg-type]  # texts are read by their units
+        eps_m=eps,  # type: ignore[arg-type]
+        min_samples=min_samples,
         n_states=states,
-        grid_m=parse_length_m(grid, "--grid") if grid else None,
+        grid_m=grid,  # type: ignore[arg-type]
         width=width,
         places=places,
-        order=None if order == "auto" else int(order),
-        cycle=cycle,
-        zone=zone or (None if tz == "own" else tz),
-        hold_out=share_of(hold_out),
+        order=order,  # type: ignore[arg-type]
+        cycle=cycle,  # type: ignore[arg-type]
+        zone=zone,
+        tz=tz,
+        hold_out=hold_out,  # type: ignore[arg-type]
     )
     asked = Settings(
         tuple(avg or ()),

@@ -20,9 +20,10 @@ from veilstream.apps.fleet.task import Task, task_of, work
 from veilstream.apps.fleet.users import Broken, User, read_users
 from veilstream.data.clusters import given_places
 from veilstream.data.encode import encode_steps
-from veilstream.data.fitting import FitOptions, find_states
+from veilstream.data.fitting import find_states
 from veilstream.data.hold_out import split
 from veilstream.data.readings import Account, Readings
+from veilstream.data.spec import FitSpec
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import default_period_s, to_steps
 from veilstream.errors import InputError
@@ -41,7 +42,7 @@ class Plan:
     scheduler: str | None = None
     pool: bool = True
     seed: int = 0
-    fit: FitOptions = field(default_factory=FitOptions)
+    fit: FitSpec = field(default_factory=lambda: FitSpec(cycle="none"))
     settings: Settings = field(default_factory=Settings)
     reading: dict[str, Any] = field(default_factory=dict)
 
@@ -119,19 +120,18 @@ def tasks_of(users: Sequence[User], plan: Plan) -> tuple[list[Task], list[Broken
     return tasks, broken, notes
 
 
-def _options_for(fit: FitOptions, kind: str) -> FitOptions:
+def _options_for(fit: FitSpec, kind: str) -> FitSpec:
     """With sources of both kinds, each takes the options that are for it."""
     if kind == "value":
-        return replace(fit, grid_m=None, places=None, recording=replace(fit.recording, noise="nearest"))
+        return replace(fit, grid_m=None, places=None, noise="nearest")
     return replace(fit, width=None, edges=None)
 
 
-def _pooled(group: Sequence[User], options: FitOptions, plan: Plan) -> tuple[list[Task], list[Broken], str]:
+def _pooled(group: Sequence[User], options: FitSpec, plan: Plan) -> tuple[list[Task], list[Broken], str]:
     """Tasks on shared states, each with what the others say about her."""
-    asked = options.recording.period_s
-    period_s = asked or float(np.median([p for u in group if (p := _period_s(u)) is not None] or [1.0]))
-    recording = replace(options.recording, period_s=None if group[0].readings.stepped else period_s)
-    options = replace(options, recording=recording)
+    period_s = options.period_s or float(np.median([p for u in group if (p := _period_s(u)) is not None] or [1.0]))
+    options = replace(options, period_s=None if group[0].readings.stepped else period_s).in_unit(group[0].readings.unit)
+    recording = options.recording
     found, broken = [], []
     for user in group:
         try:
@@ -153,7 +153,7 @@ def _pooled(group: Sequence[User], options: FitOptions, plan: Plan) -> tuple[lis
             f"{len(space)} states in common are too many to pool (at most {MOST_SHARED}); each has her own",
         )
     runs = [encode_steps(steps, resolved, space).sequences for _, steps, resolved in found]
-    pool = Pool(runs, len(space), options.smoothing)
+    pool = Pool(runs, len(space))
     tasks = []
     for i, task in enumerate(own):
         prior = pool.prior(i)

@@ -23,9 +23,10 @@ import veilstream
 from veilstream.apps.fleet.settings import DEFAULT_AVG, Settings
 from veilstream.artefact import Artefact, dumps, provenance
 from veilstream.control.limit_check import check_limits, limits_json
-from veilstream.data.fitting import FitOptions, fit_model
+from veilstream.data.fitting import fit_model
 from veilstream.data.model import FittedModel
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
+from veilstream.data.spec import FitSpec
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import Runs
 from veilstream.data.utility import Utility
@@ -45,7 +46,7 @@ class Task:
 
     name: str
     readings: Readings  # hers alone
-    options: FitOptions
+    options: FitSpec
     settings: Settings
     space: StateSpace | None = None
     prior: NDArray[np.float64] | None = None
@@ -88,7 +89,7 @@ class Task:
         return hashlib.sha256(b"".join(np.ascontiguousarray(v).tobytes() for v in self.columns.values())).hexdigest()
 
 
-def task_of(name: str, readings: Readings, options: FitOptions, settings: Settings, seed: int) -> Task:
+def task_of(name: str, readings: Readings, options: FitSpec, settings: Settings, seed: int) -> Task:
     """A task of its own; its seed follows from the fleet's and the name, not from where or when it runs."""
     seed = int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:4], "little")
     account = Account()
