@@ -235,7 +235,7 @@ def flips(t: Trial) -> int:
     """One byte of the store changed, anywhere: it is refused with a line, or every step is as it was."""
     art, path = artefact(t.folder / "p.veil"), t.folder / "s.db"
     with core_of(art, path) as core:
-        first = core.process(readings(), lambda outcomes: [("out/a", b"{}")]).outcomes
+        first = core.process(readings(), lambda outcomes: [("a", "out/a", b"{}")]).outcomes
     data, count = path.read_bytes(), (t.folder / "s.db-count").read_bytes()
     with contextlib.closing(sqlite3.connect(path)) as db:
         size = db.execute("PRAGMA page_size").fetchone()[0]

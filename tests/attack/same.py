@@ -47,7 +47,7 @@ TIMED = re.compile(
 PUBLIC = [
     "SELECT name, last_step, total, memory, belief FROM streams ORDER BY name",
     "SELECT step, stream, total, message FROM releases ORDER BY 1, 2",
-    "SELECT id, topic, payload FROM outbox ORDER BY 1",
+    "SELECT id, stream, topic, payload FROM outbox ORDER BY 1",
     "SELECT key, value FROM meta WHERE key NOT IN ('id') ORDER BY 1",
 ]
 TELLING_US, TELLING_SHARE = 5.0, 0.03  # a shift of the median that counts, and as a share of it: machines may be busy
@@ -99,7 +99,7 @@ def shown(folder: Path, art, said: list[list[bytes]], ys: list[int], ceiling: fl
                     code, answer, headers = server.ask("/v1/release", body)
                     out.append(repr((code, answer, sorted(headers.items()))).encode())
                 if clock:
-                    done = core.tick("", step, lambda outcomes: [("out", o.message) for o in outcomes if o.message])
+                    done = core.tick("", step, lambda done: [("s", "out", o.message) for o in done if o.message])
                     out.append(repr(done).encode())
                 out += [repr(server.ask(path)[:2]).encode() for path in ("/v1/status", "/metrics", "/healthz")]
         finally:

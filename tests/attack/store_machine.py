@@ -39,7 +39,7 @@ class StoreMachine(Killable):
                 batch.streams.append(s)
             batch.releases.append((s, step, s.total, message))
             after[name] = (s.last_step, s.total, s.memory, s.state)
-        batch.outbox = [(f"out/{name}", message or b"-") for name, _, message in what]
+        batch.outbox = [(name, f"out/{name}", message or b"-") for name, _, message in what]
         return batch, after
 
     def _took(self, what: list, after: dict[str, tuple]) -> None:

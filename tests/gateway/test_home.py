@@ -175,7 +175,7 @@ def test_releases_of_http_and_of_a_clock_are_shown_too(tmp_path, art, broker):
 )
 def test_values_have_their_unit_and_kind(tmp_path, unit, kind, state_class):
     home = Home({"": Space(levels(tmp_path / "v.veil", unit))}, "veil/status")
-    config = json.loads(home.announcement(("", "meter 7"))[0][1])
+    config = json.loads(home.announcement(("", "meter 7"))[0][2])
     assert config.get("unit_of_measurement", "") == unit
     assert (config.get("device_class"), config.get("state_class")) == (kind, state_class)
 

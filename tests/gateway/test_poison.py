@@ -137,7 +137,7 @@ def test_a_stream_that_no_topic_can_carry_is_not_published(tmp_path):
     with core_of(artefact(tmp_path / "p.veil", period_s=60.0), now=lambda: 6000.0, clock=True) as core:
         core.process([Reading(name, 100, 6000, 1.0) for name in ("a+b", "a", "x/y")])
         gateway = MqttGateway(core, [Route("in/+", "out/+")], BrokerSettings())
-        assert [topic for _, (topic, _) in core.tick("", 100, gateway.composer("")).outbox] == ["out/a"]
+        assert [topic for _, (_, topic, _) in core.tick("", 100, gateway.composer("")).outbox] == ["out/a"]
         assert core.stats.released == 3
 
 

@@ -55,7 +55,7 @@ def shown(tmp_path, name: str, said: list[bytes], fails: bool = False) -> list[b
                     server.ask("/v1/release", body)
                     core.store.file.db.execute("PRAGMA query_only = OFF")
                 out.append(public(server))  # before the tick
-                ticked = core.tick("", step, lambda outcomes: [(o.release.stream, o.message) for o in outcomes])
+                ticked = core.tick("", step, lambda outcomes: [(o.release.stream, "out", o.message) for o in outcomes])
                 out += [repr(ticked).encode(), public(server)]
         finally:
             server.end()

@@ -224,7 +224,7 @@ def test_a_row_that_was_changed_is_not_believed(tmp_path):
     """By SQL, so that SQLite itself finds nothing wrong."""
     art = artefact(tmp_path / "p.veil")
     with core_of(art, tmp_path / "s.db") as core:
-        core.process(readings(), lambda outcomes: [("out/a", b"{}")])
+        core.process(readings(), lambda outcomes: [("a", "out/a", b"{}")])
     data = (tmp_path / "s.db").read_bytes()
     for change in (
         "UPDATE streams SET last_step = 1",

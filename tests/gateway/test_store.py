@@ -30,7 +30,7 @@ def path(request, tmp_path):
 
 def test_what_is_committed_is_found_again(path):
     store, s = Store(path, ONE), stream(pending_step=4, pending_symbol=2, faults=1)
-    ids = store.commit(Batch([s], [(s, 3, 1.5, b"message")], [("out/a", b"message")]))
+    ids = store.commit(Batch([s], [(s, 3, 1.5, b"message")], [("a", "out/a", b"message")]))
     assert store.load("", "a") == s
     assert store.find(s, 3) == (b"message",)
     assert store.find(s, 2) is None
@@ -45,7 +45,7 @@ def test_a_second_release_of_a_step_is_impossible(path):
     store.commit(Batch([s], [(s, 3, 1.5, b"first")]))
     other = stream("other")
     with pytest.raises(StoreError):
-        store.commit(Batch([other, s], [(other, 3, 1.0, b"x"), (s, 3, 2.5, b"second")], [("t", b"x")]))
+        store.commit(Batch([other, s], [(other, 3, 1.0, b"x"), (s, 3, 2.5, b"second")], [("a", "t", b"x")]))
     assert store.find(s, 3) == (b"first",)
     assert store.load("", "other") is None  # all of the transaction fell
     assert store.unsent() == []
@@ -189,7 +189,7 @@ def test_commits_wait_for_the_disk_whatever_was_written_before(tmp_path):
     seen = []
     real, store.file.db = store.file.db, Watched(store.file.db, seen)
     s = stream()
-    ids = store.commit(Batch([s], [(s, 3, 1.5, b"m")], [("t", b"x")]))
+    ids = store.commit(Batch([s], [(s, 3, 1.5, b"m")], [("a", "t", b"x")]))
     for work in (lambda: store.confirm(ids), store.probe, lambda: store.set_aside("x", b""), lambda: store.prune(1)):
         work()
     store.file.db = real
@@ -234,13 +234,13 @@ def test_the_count_beside_the_store_goes_with_every_commit(tmp_path):
 @pytest.mark.parametrize("ids", [[], [4], [1, 2, 3], [5, 1, 2, 9, 8], [1, 3, 5], [7, 7]])
 def test_confirmed_mail_is_gone_and_no_other(tmp_path, ids):
     store = Store(tmp_path / "s.db", ONE)
-    store.commit(Batch(outbox=[(f"t{i}", b"x") for i in range(10)]))
+    store.commit(Batch(outbox=[("a", f"t{i}", b"x") for i in range(10)]))
     store.confirm(ids)
     assert [i for i, _, _ in store.unsent()] == [i for i in range(1, 11) if i not in ids]
     assert [i for i, _, _ in store.unsent(after=4, limit=2)] == [i for i in range(5, 11) if i not in ids][:2]
     store.close()
     again = Store(tmp_path / "s.db", ONE)
-    assert again.commit(Batch(outbox=[("t", b"y")]))[0] not in [i for i, _, _ in again.unsent()][:-1]
+    assert again.commit(Batch(outbox=[("a", "t", b"y")]))[0] not in [i for i, _, _ in again.unsent()][:-1]
     again.close()
 
 

@@ -8,11 +8,10 @@ Deleted rows are overwritten (secure_delete), the file is written anew (VACUUM) 
 what was there is left in the files. What the disk beneath still holds is the disk's.
 """
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
-from veilstream.gateway.records import FORWARD, Stream, tomb
+from veilstream.gateway.records import Stream, tomb
 from veilstream.gateway.store import Store
 
 REMAINS = (
@@ -59,33 +58,4 @@ def _forget(store: Store, space: str, name: str) -> Forgotten | None:
     if s is None:
         old = store.named(space, tomb(store.id, space, name))
         return None if old is None else Forgotten.of(old, 0, 0, True)
-    outbox = [mail for forward in (False, True) for mail in store.unsent(limit=-1, forward=forward)]
-    mail = [i for i, topic, payload in outbox if _hers(name, topic, payload)]
-    return Forgotten.of(s, store.bury(s, mail), len(mail), False)
-
-
-def _hers(name: str, topic: str, payload: bytes) -> bool:
-    """Whether a message that was not yet sent is of this stream: by its topic, or by what it says."""
-    if topic.startswith(FORWARD):
-        return topic == FORWARD + name
-    levels, own = topic.split("/"), name.split("/")
-    if levels[-len(own) :] == own or (len(own) > 1 and _inside(own, levels)):
-        return True
-    try:
-        said = json.loads(payload)
-    except (ValueError, RecursionError):
-        return False
-    rows = said if isinstance(said, list) else [said]
-    return any(isinstance(r, dict) and (r.get("stream") == name or _device(r) == name) for r in rows)
-
-
-def _device(row: dict[str, Any]) -> object:
-    """Whom an announcement to Home Assistant is about."""
-    about = row.get("device")
-    return about.get("name") if isinstance(about, dict) else None
-
-
-def _inside(own: list[str], levels: list[str]) -> bool:
-    """Whether these levels are among the others, in their order."""
-    left = iter(levels)
-    return all(level in left for level in own)
+    return Forgotten.of(s, *store.bury(s), False)

@@ -30,7 +30,7 @@ FIRST_DELAY_S, LAST_DELAY_S = 0.2, 60.0
 IDLE_S = 0.5  # at whether to stop
 MOST_ANSWER = 1 << 16  # bytes of an answer that are read, and thrown away
 WRONG = {400, 413, 422}
-Mail = tuple[int, str, bytes]  # of the outbox
+Mail = tuple[int, str, bytes]  # of the outbox: id, stream, payload
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,7 @@ class Forwarder:
         self._there = asyncio.Event()
 
     def compose(self, releases: Sequence[LogRow]) -> list[Outgoing]:
-        return [
-            (FORWARD + s.name, self._body(s.space, message)) for s, _, _, message in releases if message is not None
-        ]
+        return [(s.name, FORWARD, self._body(s.space, message)) for s, _, _, message in releases if message is not None]
 
     def _body(self, space: str, message: bytes) -> bytes:
         release = decode(message)
@@ -121,8 +119,8 @@ class Forwarder:
 
         async def one(queue: Sequence[Mail]) -> str | None:
             async with at_once:
-                for i, topic, payload in queue:
-                    trouble = await self._post(session, topic.removeprefix(FORWARD), payload)
+                for i, stream, payload in queue:
+                    trouble = await self._post(session, stream, payload)
                     if trouble is not None:
                         return trouble
                     done.append(i)

@@ -69,7 +69,7 @@ class Home:
         for key, message in last.items():
             release = decode(message)
             out += self.announcement(key) if key in self._just_now else []
-            out.append((self._state_topic(key), encode(self.state(self.spaces[key[0]], release))))
+            out.append((key[1], self._state_topic(key), encode(self.state(self.spaces[key[0]], release))))
         return out
 
     def state(self, space: Space, release: Release) -> dict[str, Any]:
@@ -106,8 +106,8 @@ class Home:
             "suggested_display_precision": 2,
         }
         return [
-            (f"{self.prefix}/{kind}/{me}/config", encode({"name": None, "unique_id": me, **own, **common})),
-            (f"{self.prefix}/sensor/{me}_bits/config", encode({**bits, **common})),
+            (key[1], f"{self.prefix}/{kind}/{me}/config", encode({"name": None, "unique_id": me, **own, **common})),
+            (key[1], f"{self.prefix}/sensor/{me}_bits/config", encode({**bits, **common})),
         ]
 
     def _state_topic(self, key: Key) -> str:

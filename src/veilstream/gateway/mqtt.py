@@ -53,6 +53,7 @@ class Origin(NamedTuple):
     """Where a message came from, and where its releases go, in which form."""
 
     message: Heard
+    stream: str = ""
     topic: str = ""
     form: OutFormat = "plain"
     limit: int = SMALL_PACKET  # bytes of a message with releases, however long the reading's was
@@ -62,6 +63,7 @@ class Where(NamedTuple):
     """Of a topic with readings: how they are read, and the topic of their releases."""
 
     read: Callable[[bytes | bytearray], Found]
+    stream: str
     target: str
     length: int  # of that, in bytes
     form: OutFormat
@@ -234,12 +236,12 @@ class MqttGateway:
             compose = partial(self._compose, messages)
             receipt = process(self.core, messages, compose)
             refusing = len(self._refused) > 0
-            for i, (topic, payload) in receipt.outbox:
+            for i, (_, topic, payload) in receipt.outbox:
                 if not refusing or not self._refused.holds(topic):
                     self._send(connection, i, topic, payload)
             # under a clock a repeat would reveal that a reading came
             again = not self.core.serving.clock and any(o.status is Status.repeated for o in receipt.outcomes)
-            for topic, payload in compose(receipt.outcomes, Status.repeated) if again else ():
+            for _, topic, payload in compose(receipt.outcomes, Status.repeated) if again else ():
                 if topic not in self._refused:
                     connection.publish(topic, payload, self.retain)
 
@@ -263,7 +265,7 @@ class MqttGateway:
                 for r, o in zip(message.readings, left, strict=False)
                 if isinstance(r, Reading) and o.status is wanted and o.release is not None
             ]
-            out += [(to.topic, payload) for payload in joined(bodies, to.limit)]
+            out += [(to.stream, to.topic, payload) for payload in joined(bodies, to.limit)]
         return out
 
     def _message(self, m: Heard) -> Message:
@@ -271,7 +273,7 @@ class MqttGateway:
         if where is None:
             return Message(m.payload, Refusal.stream, Origin(m))
         limit = max(self._carried, self._packet) - where.length
-        return Message.of(self.core, m.payload, where.read, Origin(m, where.target, where.form, limit))
+        return Message.of(self.core, m.payload, where.read, Origin(m, where.stream, where.target, where.form, limit))
 
     def _routed(self, topic: str) -> Where | None:
         """What is to be known of a topic; None where it names no stream that we could release."""
@@ -281,6 +283,7 @@ class MqttGateway:
                 target = route.output(stream)
                 return Where(
                     partial(self.core.scheduler.read, space=route.space, stream=stream),
+                    stream,
                     target,
                     len(target.encode()),
                     route.form,
@@ -293,7 +296,7 @@ class MqttGateway:
         """For the clock: the messages of its releases."""
         route, body = next(r for r in self.routes if r.space == space), self.core.spaces[space].body
         return lambda outcomes: [
-            (route.output(o.release.stream), body(o, route.form))
+            (o.release.stream, route.output(o.release.stream), body(o, route.form))
             for o in outcomes
             if o.release is not None and route.carries(o.release.stream)
         ]

@@ -27,7 +27,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     blind: bool = False  # drawn without looking at the reading: the stream is at its ceiling
 
 
-Outgoing = tuple[str, bytes]  # topic, payload
+Outgoing = tuple[str, str, bytes]  # the name of its stream, topic, payload
 
 
 class Receipt(NamedTuple):

@@ -10,7 +10,7 @@ import msgspec
 from veilstream.errors import InputError
 
 Key = tuple[str, str]  # space, stream
-FORWARD = "#"  # begins the topic of what is not for a broker: no topic that one can publish to has it
+FORWARD = "#"  # the topic of what is not for a broker: nobody can publish to it
 
 
 class StoreError(InputError):
@@ -54,7 +54,7 @@ class Batch:
 
     streams: list[Stream] = field(default_factory=list)
     releases: list[tuple[Stream, int, float, bytes | None]] = field(default_factory=list)  # step, total, message
-    outbox: list[tuple[str, bytes]] = field(default_factory=list)  # topic, payload
+    outbox: list[tuple[str, str, bytes]] = field(default_factory=list)  # name of its stream, topic, payload
     counts: dict[str, int] = field(default_factory=dict)  # private: what became of readings, by reason
 
 
@@ -93,7 +93,8 @@ CREATE TABLE streams (id INTEGER PRIMARY KEY, space TEXT NOT NULL, name TEXT NOT
                       serial INTEGER NOT NULL DEFAULT 0, checksum INTEGER, UNIQUE (space, name));
 CREATE TABLE releases (step INTEGER NOT NULL, stream INTEGER NOT NULL, total REAL NOT NULL, message BLOB,
                        checksum INTEGER NOT NULL, PRIMARY KEY (step, stream)) WITHOUT ROWID;
-CREATE TABLE outbox (id INTEGER PRIMARY KEY, topic TEXT NOT NULL, payload BLOB NOT NULL, checksum INTEGER NOT NULL);
+CREATE TABLE outbox (id INTEGER PRIMARY KEY, stream TEXT NOT NULL, topic TEXT NOT NULL, payload BLOB NOT NULL,
+                     checksum INTEGER NOT NULL);
 CREATE TABLE private_unhandled (id INTEGER PRIMARY KEY, reason TEXT NOT NULL, length INTEGER NOT NULL,
                                 sha256 TEXT NOT NULL);
 CREATE TABLE private_counts (reason TEXT PRIMARY KEY, n INTEGER NOT NULL) WITHOUT ROWID;

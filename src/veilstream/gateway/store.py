@@ -164,9 +164,10 @@ class Store(Rows):
         return [message for message in self.releases(query, (limit,)) if message is not None]
 
     def unsent(self, after: int = 0, limit: int = MAIL, forward: bool = False) -> list[tuple[int, str, bytes]]:
-        """Committed and not yet confirmed: (id, topic, payload) with an id beyond `after`, to a broker or forward."""
-        query = "SELECT id, topic, payload, checksum FROM outbox WHERE id > ? AND (substr(topic, 1, 1) = ?) = ? "
-        return self.rows("outbox", query + "ORDER BY id LIMIT ?", (after, FORWARD, forward, limit))
+        """Committed and not yet confirmed, with an id beyond `after`: (id, topic, payload); forward: stream for topic."""
+        query = "SELECT * FROM outbox WHERE id > ? AND (topic = ?) = ? ORDER BY id LIMIT ?"
+        rows = self.rows("outbox", query, (after, FORWARD, forward, limit))
+        return [(i, stream if forward else topic, payload) for i, stream, topic, payload in rows]
 
     # --- writing -------------------------------------------------------------------------------------
 
@@ -187,7 +188,7 @@ class Store(Rows):
                 # a second release of a step breaks the primary key: the whole transaction falls
                 db.executemany("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", [(*row, checksum(*row)) for row in rows])
                 mail = [(i, *m, checksum(i, *m)) for i, m in zip(ids, batch.outbox, strict=True)]
-                db.executemany("INSERT INTO outbox VALUES (?, ?, ?, ?)", mail)
+                db.executemany("INSERT INTO outbox VALUES (?, ?, ?, ?, ?)", mail)
                 if batch.counts:
                     self._add_counts(batch.counts)
         except BaseException:
@@ -241,19 +242,19 @@ class Store(Rows):
         if newest is not None:
             self.file.write(query, [(newest - keep, keep)])
 
-    def bury(self, s: Stream, mail: Sequence[int]) -> int:
-        """All that is kept of a stream goes, this mail too, but for its last step and its bits: how many releases."""
+    def bury(self, s: Stream) -> tuple[int, int]:
+        """All that is kept of a stream goes but for its last step and bits: how many releases, and unsent messages."""
         grave = Stream(s.space, tomb(self.id, s.space, s.name), s.id, s.last_step, s.total)
         with self.file.commit() as serial:
             db = self.file.db
             db.execute("UPDATE streams SET name = ? WHERE id = ?", (grave.name, s.id))
             self._update([grave], serial)
             gone = db.execute("DELETE FROM releases WHERE stream = ?", (s.id,)).rowcount
-            db.executemany("DELETE FROM outbox WHERE id = ?", [(i,) for i in mail])
+            unsent = db.execute("DELETE FROM outbox WHERE stream = ?", (s.name,)).rowcount
             db.execute("DELETE FROM private_unhandled")  # nobody knows whose they are; a hash of little can be guessed
             db.execute("INSERT OR REPLACE INTO meta VALUES ('forgotten', '1')")
         self.has_forgotten = True
-        return gone
+        return gone, unsent
 
     def close(self) -> None:
         self.file.close()
