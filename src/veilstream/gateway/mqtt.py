@@ -49,24 +49,22 @@ SMALL_PACKET = 4096  # bytes that almost every broker takes
 TOPICS = 4096  # kept at hand
 
 
-class Origin(NamedTuple):
-    """Where a message came from, and where its releases go, in which form."""
-
-    message: Heard
-    stream: str = ""
-    topic: str = ""
-    form: OutFormat = "plain"
-    limit: int = SMALL_PACKET  # bytes of a message with releases, however long the reading's was
-
-
 class Where(NamedTuple):
-    """Of a topic with readings: how they are read, and the topic of their releases."""
+    """Of a topic with readings: how they are read, and the topic and form of their releases."""
 
     read: Callable[[bytes | bytearray], Found]
-    stream: str
-    target: str
-    length: int  # of that, in bytes
-    form: OutFormat
+    stream: str = ""
+    target: str = ""
+    length: int = 0  # of that, in bytes
+    form: OutFormat = "plain"
+
+
+class Origin(NamedTuple):
+    """Where a message came from, and where its releases go."""
+
+    message: Heard
+    where: Where
+    limit: int  # bytes of a message with releases, however long the reading's was
 
 
 class OnItsWay(NamedTuple):
@@ -259,36 +257,29 @@ class MqttGateway:
         out: list[Outgoing] = []
         left = iter(outcomes)
         for message in messages:
-            to: Origin = message.note
+            where, limit = message.note.where, message.note.limit
             bodies = [
-                self.core.spaces[r.space].body(o, to.form, r.owntracks)
+                self.core.spaces[r.space].body(o, where.form, r.owntracks)
                 for r, o in zip(message.readings, left, strict=False)
                 if isinstance(r, Reading) and o.status is wanted and o.release is not None
             ]
-            out += [(to.stream, to.topic, payload) for payload in joined(bodies, to.limit)]
+            out += [(where.stream, where.target, payload) for payload in joined(bodies, limit)]
         return out
 
     def _message(self, m: Heard) -> Message:
         where = self._where(m.topic)
-        if where is None:
-            return Message(m.payload, Refusal.stream, Origin(m))
-        limit = max(self._carried, self._packet) - where.length
-        return Message.of(self.core, m.payload, where.read, Origin(m, where.stream, where.target, where.form, limit))
+        origin = Origin(m, where, max(self._carried, self._packet) - where.length)
+        return Message.of(self.core, m.payload, where.read, origin)
 
-    def _routed(self, topic: str) -> Where | None:
-        """What is to be known of a topic; None where it names no stream that we could release."""
+    def _routed(self, topic: str) -> Where:
+        """What is to be known of a topic; one that names no stream that we could release is refused."""
         for route in self.routes:
             stream = route.stream(topic)
             if stream is not None and route.carries(stream):
                 target = route.output(stream)
-                return Where(
-                    partial(self.core.scheduler.read, space=route.space, stream=stream),
-                    stream,
-                    target,
-                    len(target.encode()),
-                    route.form,
-                )
-        return None
+                read = partial(self.core.scheduler.read, space=route.space, stream=stream)
+                return Where(read, stream, target, len(target.encode()), route.form)
+        return Where(lambda _: Refusal.stream)
 
     # --- releases out ----------------------------------------------------------------------------------
 
