@@ -13,7 +13,7 @@ import pytest
 from attack.__main__ import report, run, table
 from attack.drill import Drill
 from attack.drills import DRILLS
-from veilstream.gateway import wire
+from veilstream.gateway import store, wire
 from veilstream.gateway.place import Place
 from veilstream.gateway.scheduler import Scheduler
 from veilstream.gateway.space import Space
@@ -85,7 +85,7 @@ PLANTED = {
     "same time": (wire, "_number", slower),
     "same path": (wire, "_number", raising),
     "written over": (Place, "mark", lambda self: (1, 1)),
-    "flipped bytes": (Store, "_unsealed", staticmethod(lambda checksum, *row: False)),
+    "flipped bytes": (store, "checksum", lambda *row: 0),
 }
 
 
