@@ -164,7 +164,7 @@ class Store(Rows):
         return [message for message in self.releases(query, (limit,)) if message is not None]
 
     def unsent(self, after: int = 0, limit: int = MAIL, forward: bool = False) -> list[tuple[int, str, bytes]]:
-        """What is not yet confirmed, with an id beyond `after`: id, topic (of what is forwarded the stream), payload."""
+        """What is not yet confirmed, with ids beyond `after`: id, topic (the stream of what is forwarded), payload."""
         query = "SELECT * FROM outbox WHERE id > ? AND (topic = ?) = ? ORDER BY id LIMIT ?"
         rows = self.rows("outbox", query, (after, FORWARD, forward, limit))
         return [(i, stream if forward else topic, payload) for i, stream, topic, payload in rows]
