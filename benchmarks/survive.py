@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.records import NONE, everybody
 from veilstream.data.encode import encode
 from veilstream.data.fitting import fit_model
-from veilstream.data.hold_out import WEEK_S, units_of
+from veilstream.data.hold_out import WEEK_S, by_units
 from veilstream.data.model import FittedModel
 from veilstream.data.readings import MICROSECONDS, Account
-from veilstream.data.record import Record
 from veilstream.data.spec import FitSpec
+from veilstream.data.trajectories import Trajectories
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.model.problem import Average
@@ -55,16 +55,14 @@ def alternate(readings: "Readings", options: FitSpec, limit: float | None = None
     odd = (readings.frame["t"].max() - pl.col("t")) // (WEEK_S * MICROSECONDS) % 2 == 1
     model = fit_model(_only(readings, odd), replace(options, hold_out=0.0))
     runs = encode(_only(readings, ~odd), model.recording, model.states)
-    units, steps = units_of(runs.source, model.recording), runs.source
-    record = Record.of(steps.stream, steps.step, steps.points, runs.symbols, units.of, units.name)
-    return judged(model, record, limit)
+    return judged(model, by_units(runs.source, model.recording).recorded(), limit)
 
 
 def _only(readings: "Readings", which: Any) -> "Readings":
     return replace(readings, frame=readings.frame.filter(which), account=Account())
 
 
-def judged(model: FittedModel, held_out: Record, limit: float | None) -> Row:
+def judged(model: FittedModel, held_out: Trajectories, limit: float | None) -> Row:
     """limit: on the mean, from reading to release; halfway between the least possible and revealing nothing if none."""
     utility = Utility.of(model.chain, model.states, model.record, held_out=held_out)
     course = utility.course

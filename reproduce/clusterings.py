@@ -23,7 +23,8 @@ from veilstream.data.clean import clean
 from veilstream.data.clusters import stop_labels, stop_places
 from veilstream.data.recording import Recording
 from veilstream.data.sources import read
-from veilstream.data.steps import Steps, resample
+from veilstream.data.steps import resample
+from veilstream.data.trajectories import Trajectories
 from veilstream.model.chain import MarkovChain
 from veilstream.model.distortion import haversine
 from veilstream.model.information import Array
@@ -76,7 +77,7 @@ class Joined:
     distances: Array
 
     @classmethod
-    def of(cls, steps: Steps, way: Way) -> Joined | None:
+    def of(cls, steps: Trajectories, way: Way) -> Joined | None:
         """None where there are not 16 stops."""
         labels, _, _ = stop_labels(steps.points, way.eps_m, way.min_samples)
         if labels.max(initial=-1) + 1 != STOPS:
@@ -89,7 +90,7 @@ class Joined:
 USER = "user 016, joined"
 
 
-def steps_of(geolife: Path, minutes: int, bin: str, origin: str) -> Steps:
+def steps_of(geolife: Path, minutes: int, bin: str, origin: str) -> Trajectories:
     readings = clean(read([str(folder_of(geolife))]), Recording().max_speed_kmh)
     if origin == "file":
         begins = pl.col("t") - pl.col("t").min().over("trace")

@@ -26,10 +26,10 @@ from veilstream.control import belief as _belief  # noqa: F401  (every kind of p
 from veilstream.control import controller as _controller  # noqa: F401
 from veilstream.control import sampled as _sampled  # noqa: F401
 from veilstream.control.policy import Policy, restore
-from veilstream.data.cost import MEASURES, MOST_LETTERS, TABLE, ByState, Cost
-from veilstream.data.record import Far, Record
+from veilstream.data.cost import MEASURES, MOST_LETTERS, TABLE, Cost
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
+from veilstream.data.trajectories import Trajectories
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.problem import Problem
@@ -61,8 +61,8 @@ class Artefact(Shown):
     recording: Recording = field(default_factory=Recording)  # how readings become its symbols
     provenance: dict[str, Any] = field(default_factory=dict)
     sha256: str = ""  # identifies the content: the store is bound to it
-    record: Record | None = None  # of a model: the readings behind it
-    held_out: Record | None = None  # of a model: later readings that it was not fitted to
+    record: Trajectories | None = None  # of a model: the readings behind it
+    held_out: Trajectories | None = None  # of a model: later readings that it was not fitted to
     points: StateSpace | None = None  # of a policy: what it releases, where that is not the states
     measure: str = "absolute"  # of a policy: what its distortion is made of, as `data.cost` knows it
     cost_unit: str | None = None  # of its distortion, where that is not the states'
@@ -73,13 +73,14 @@ class Artefact(Shown):
         return self.cost_unit if self.cost_unit is not None else "" if self.states is None else self.states.unit
 
     @property
-    def cost(self) -> Far:
+    def cost(self) -> Cost:
         """What a release costs a reading: the distortion, where that knows more than the state."""
         if self.states is None or (self.measure == TABLE and self.problem is None):
             raise InputError("the file knows no places or levels, so there are no distances from readings")
-        if self.measure != TABLE or self.problem is None:
-            return Cost(self.states, self.points or self.states, self.measure)
-        return ByState(self.states, self.problem.distortion[np.unique(self.chain.symbols, return_index=True)[1]])
+        shown, table = self.points or self.states, None
+        if self.measure == TABLE and self.problem is not None:
+            table = self.problem.distortion[np.unique(self.chain.symbols, return_index=True)[1]]
+        return Cost(self.states, shown, self.measure, table, self.unit)
 
     @property
     def shown(self) -> StateSpace | None:
@@ -134,8 +135,8 @@ def dumps(
     chain: MarkovChain | None = None,
     states: StateSpace | None = None,
     recording: Recording | None = None,
-    record: Record | None = None,
-    held_out: Record | None = None,
+    record: Trajectories | None = None,
+    held_out: Trajectories | None = None,
     points: StateSpace | None = None,
     measure: str = "absolute",
     cost_unit: str | None = None,
@@ -326,10 +327,10 @@ def _check_points(points: StateSpace | None, states: StateSpace | None, problem:
 
 def _record(
     meta: dict[str, Any], arrays: dict[str, NDArray[Any]], part: str, states: StateSpace | None
-) -> Record | None:
+) -> Trajectories | None:
     if part not in meta:
         return None
-    record = Record.restore(meta[part], _part(arrays, part))
+    record = Trajectories.restore(meta[part], _part(arrays, part))
     if states is None or not record.fits(states):
         raise InputError("the record does not fit the states")
     return record

@@ -24,8 +24,8 @@ from veilstream.artefact import load, save
 from veilstream.control.controller import Controller
 from veilstream.control.evaluate import evaluate
 from veilstream.control.replay import OnCourse
-from veilstream.data.record import Record
 from veilstream.data.synthetic import city
+from veilstream.data.trajectories import Trajectories
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.model.builtin import builtin_problem
@@ -273,7 +273,7 @@ def felt_town(town):
     rng = np.random.default_rng(3)
     step = np.arange(600) + 50 * (np.arange(600) // 20)
     points = source.states.coordinates[source.path[:600]] + rng.normal(0, 0.003, (600, 2))
-    record = Record.of(np.zeros(600, int), step, points, source.path[:600])
+    record = Trajectories.record(np.zeros(600, int), step, points, source.path[:600])
     course = record.course(source.states, artefact.chain)
     return course, collect(artefact, [source.path[:600]], replace(QUICK, points=3, seconds=0.2), course=course)
 

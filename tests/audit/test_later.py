@@ -11,7 +11,7 @@ from veilstream.apps.verbs.report import recorded
 from veilstream.artefact import load
 from veilstream.audit import Options
 from veilstream.audit.assemble import audit_artefact
-from veilstream.audit.later import later_data
+from veilstream.audit.source import later_data
 from veilstream.control.drift import exceeds
 from veilstream.data.readings import from_arrays
 from veilstream.data.refit import refit_model

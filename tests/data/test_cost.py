@@ -10,8 +10,8 @@ from veilstream.artefact import load, save
 from veilstream.control.mechanism import SILENT, Mechanism, Releaser
 from veilstream.data.cost import Cost, read_table
 from veilstream.data.points import points_of
-from veilstream.data.record import Record
 from veilstream.data.states import StateSpace
+from veilstream.data.trajectories import Trajectories
 from veilstream.data.utility import Utility, meaning
 from veilstream.errors import InputError
 from veilstream.gateway.space import Space
@@ -32,7 +32,7 @@ def record(n=600, seed=0):
     z = vs.MarkovChain(P).sample(n, seed=rng)[0]
     low, high = np.array([45.0, 75, 185])[z], np.array([69.0, 175, 320])[z]
     values = np.round(rng.uniform(low, high), 1)[:, None]
-    return Record.of(np.zeros(n, int), np.arange(n), values, GLUCOSE.encode(values))
+    return Trajectories.record(np.zeros(n, int), np.arange(n), values, GLUCOSE.encode(values))
 
 
 @pytest.fixture

@@ -1,13 +1,17 @@
 """Cleaning and steps: everything that is dropped is counted."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 
 from veilstream.data.clean import clean
+from veilstream.data.encode import make_runs
 from veilstream.data.readings import Account, Readings, from_arrays
 from veilstream.data.recording import Recording
-from veilstream.data.steps import Steps, default_period_s, make_runs, resample
+from veilstream.data.steps import default_period_s, resample
+from veilstream.data.trajectories import Trajectories
 from veilstream.errors import InputError
 
 
@@ -75,12 +79,12 @@ def test_a_sensor_that_is_seconds_off_has_a_round_period():
 def made(step, trace=None):
     step = np.asarray(step)
     trace = np.zeros_like(step) if trace is None else np.asarray(trace)
-    return Steps(trace // 10, trace, step, np.arange(len(step), dtype=float)[:, None])
+    return Trajectories(trace // 10, step, np.arange(len(step), dtype=float)[:, None], trace=trace)
 
 
 def runs(steps, symbols, **recording):
     account = Account()
-    found = make_runs(steps, symbols, Recording(300, **recording), account)
+    found = make_runs(replace(steps, symbols=symbols), Recording(300, **recording), account)
     return [s.tolist() for s in found.sequences], found, account
 
 

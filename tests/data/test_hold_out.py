@@ -12,14 +12,15 @@ from real_data import GEOLIFE, needs_geolife
 from veilcli import refused, veil
 from veilstream.artefact import load
 from veilstream.data.fitting import fit_model
-from veilstream.data.hold_out import split, units_of
+from veilstream.data.hold_out import by_units, split
 from veilstream.data.readings import Account, Readings, from_arrays
 from veilstream.data.recording import Recording
 from veilstream.data.refit import refit_model
 from veilstream.data.sources import read
 from veilstream.data.spec import FitSpec
-from veilstream.data.steps import Steps, to_steps
+from veilstream.data.steps import to_steps
 from veilstream.data.synthetic import household
+from veilstream.data.trajectories import Trajectories
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 
@@ -136,22 +137,23 @@ def test_a_short_record_is_fitted_whole_and_says_so():
     for share, says in ((1.0, "from 0 up to 1"), (-0.1, "from 0 up to 1"), (0.4, "the record is one trace")):
         with pytest.raises(InputError, match=says):
             fit_model(traces(1, 900, stepped=True)[0], FitSpec(n_states=3, hold_out=share, cycle="none"))
-    dropped = Steps(np.zeros(99, int), np.arange(99), np.arange(99) * 100, np.zeros((99, 2)))
+    dropped = Trajectories(np.zeros(99, int), np.arange(99) * 100, np.zeros((99, 2)), trace=np.arange(99))
     assert "other stops" in split(dropped, Recording(period_s=300, noise="drop")).note
 
 
 def test_units_are_what_there_are_more_of():
     _, steps, recording = to_steps(a_meter(12), Recording())
-    units = units_of(steps, recording)
-    assert (len(units), units.name) == (12, "weeks")
-    assert (np.diff(units.of) >= 0).all()
-    several = [Steps(np.full(700, k), np.full(700, k), np.arange(700), np.zeros((700, 1))) for k in range(40)]
-    many = Steps(*(np.concatenate([getattr(s, f) for s in several]) for f in ("stream", "trace", "step", "points")))
-    units = units_of(many, Recording(period_s=1800))  # forty people are not forty traces of one
-    assert (len(units), units.name) == (3, "weeks")
-    assert len(units_of(many, Recording())) == 1
+    units = by_units(steps, recording)
+    assert (units.n_units, units.unit) == (12, "weeks")
+    assert (np.diff(units.units) >= 0).all()
+    who = np.repeat(np.arange(40), 700)
+    many = Trajectories(who, np.tile(np.arange(700), 40), np.zeros((28_000, 1)), trace=who)
+    units = by_units(many, Recording(period_s=1800))  # forty people are not forty traces of one
+    assert (units.n_units, units.unit) == (3, "weeks")
+    assert by_units(many, Recording()).n_units == 1
     _, steps, recording = to_steps(traces()[0], Recording())
-    assert (len(units_of(steps, recording)), units_of(steps, recording).name) == (30, "traces")
+    units = by_units(steps, recording)
+    assert (units.n_units, units.unit) == (30, "traces")
 
 
 @pytest.fixture(scope="module")

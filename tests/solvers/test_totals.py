@@ -7,8 +7,8 @@ import pytest
 
 import veilstream as vs
 from veilstream.control.mechanism import Mechanism
-from veilstream.data.record import Record
 from veilstream.data.states import StateSpace
+from veilstream.data.trajectories import Trajectories
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.model.problem import Average, Both, Budget, Instantaneous
@@ -27,7 +27,7 @@ def meter(distortion="felt"):
     z = vs.MarkovChain(P).sample(N, seed=rng)[0]
     values = (np.array([0.05, 0.25, 0.9])[z] + rng.uniform(0, [0.15, 0.4, 1.2], (N, 3))[np.arange(N), z])[:, None]
     steps = np.arange(N) + (np.arange(N) > 400) * 50  # with a gap
-    record = Record.of(np.zeros(N, int), steps, values, METER.encode(values))
+    record = Trajectories.record(np.zeros(N, int), steps, values, METER.encode(values))
     return Utility.of(vs.MarkovChain.fit([record.symbols], 3), METER, record, distortion), values[:, 0]
 
 
@@ -120,7 +120,7 @@ def test_it_is_for_values_with_their_readings():
     from veilstream.data.synthetic import city
 
     source = city(300)
-    record = Record.of(np.zeros(300, int), np.arange(300), source.points, source.states.encode(source.points))
+    record = Trajectories.record(np.zeros(300, int), np.arange(300), source.points, source.states.encode(source.points))
     for utility in (
         Utility.of(source.chain, source.states, record),
         Utility.of(vs.MarkovChain(P), METER),

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from veilstream.artefact import Artefact
-from veilstream.audit.later import LaterData, later_data
 from veilstream.audit.run import Audit, audit
 from veilstream.audit.settings import Options, Progress
+from veilstream.audit.source import LaterData, later_data
 from veilstream.audit.traces import Ints
 from veilstream.audit.verdict import Check, Claim, check, claim_of, verdict
 from veilstream.control.limit_check import LimitCheck, Verdict, limits_json, weakest

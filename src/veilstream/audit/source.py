@@ -1,22 +1,33 @@
-"""Recorded data as symbols of a policy's states, encoded as its model was fitted."""
+"""Recorded data as symbols of a policy's states, encoded as its model was fitted, and what became of the policy on it:
+on the steps that were fitted, and on later ones (does the promise hold there, is it still the same person?)."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
+from veilstream.control.drift import Drift, Same, claimed_felt, span
+from veilstream.control.held_out import HELD_OUT, LEAST_UNITS, HeldOut
 from veilstream.control.replay import Course, OnCourse
+from veilstream.control.universal_bound import worst_rate
 from veilstream.data.crossval import losses
 from veilstream.data.encode import encode_steps
+from veilstream.data.hold_out import by_units, loss_of
 from veilstream.data.readings import Readings
-from veilstream.data.record import Record
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
-from veilstream.data.steps import Runs, to_steps
+from veilstream.data.steps import to_steps
+from veilstream.data.trajectories import Runs
 from veilstream.errors import InputError
 from veilstream.model.data_card import DataCard
+from veilstream.solvers.solution import Level
 from veilstream.solvers.warnings import about_stranger
+from veilstream.units import off
 
 FAR = 1.0  # data is elsewhere if half of it lies further from every state than this many times the map's width
 
@@ -33,17 +44,21 @@ def recorded_runs(readings: Readings, policy: Artefact, recording: Recording | N
     return encode_steps(steps, recording, states, account=readings.account)
 
 
+def fitted_until(policy: Artefact) -> float:
+    """The last step that the model behind a policy was fitted to; infinite where its file does not say."""
+    card = DataCard.of(policy.provenance)
+    return np.inf if card is None or card.last_step is None else card.last_step
+
+
 def course_of(policy: Artefact, runs: Runs) -> Course | None:
     """The recorded data, as a gateway would meet it: the steps that the model was fitted to, all where it says not.
 
     None where nothing is that early, or the file knows no places or levels, so that there are no distances.
     """
-    card, steps = DataCard.of(policy.provenance), runs.source
-    fitted = steps.step <= (np.inf if card is None or card.last_step is None else card.last_step)
+    fitted = runs.source.step <= fitted_until(policy)
     if policy.states is None or not fitted.any():
         return None
-    kept = steps.keep(fitted)
-    return Record.of(kept.stream, kept.step, kept.points, runs.symbols[fitted]).course(policy.cost, policy.chain)
+    return runs.source.take(fitted).recorded().course(policy.cost, policy.chain)
 
 
 def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:
@@ -52,6 +67,64 @@ def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:
     if course is None or policy.policy is None:
         return OnCourse.of(policy.provenance.get("solution"))
     return course.whole(policy.policy, policy.chain)
+
+
+@dataclass(frozen=True)
+class LaterData:
+    """A policy on data that its model was not fitted to, and whether that is still the same person's."""
+
+    figures: HeldOut
+    worst: float | None  # bits per step whatever the data, proved
+    drift: Drift
+
+    def to_json(self) -> dict[str, Any]:
+        own = {"held_out": self.figures.to_json(), "worst_leakage": self.worst}
+        return {**own, "drift": self.drift.to_json()}
+
+    def changed(self, unit: str) -> list[str]:
+        """A line, with what to do, where she has changed."""
+        if self.drift.same != Same.NO:
+            return []
+        return [
+            f"THE PERSON HAS CHANGED: {self.drift.found(unit)}. Make the model anew with veil refit MODEL NEW and "
+            "solve again; a gateway's store goes on counting."
+        ]
+
+    def words(self, unit: str) -> str:
+        """What it revealed there, under no model."""
+        f, d = self.figures, self.drift
+        most = (
+            "" if self.worst is None else f"; no data whatever can make it more than {self.worst:.3f} ({Level.PROVED})"
+        )
+        far = off(span(f.raw_distortion), unit, "")
+        text = (
+            f"On later data ({f.units} {f.unit}) a release had {far} and revealed at most "
+            f"{span(f.leakage)} bits per step, whatever the law of such data ({f.level}{most})."
+        )
+        if d.same == Same.UNKNOWN:
+            return text + f" With fewer than {LEAST_UNITS} {f.unit} that says little about the person."
+        return text + (" So the person still is who the model says." if d.same == Same.YES else "")
+
+
+def later_data(policy: Artefact, runs: Runs | None = None) -> LaterData | None:
+    """On these runs, from the first step that was not fitted; without any such step what the file says of the data that
+    was held out when it was made; None where it says nothing. The rule is `control.drift`'s."""
+    card, said = DataCard.of(policy.provenance), policy.provenance.get("solution")
+    if policy.states is None or policy.policy is None or policy.problem is None or card is None:
+        return None
+    if runs is None or not (later := runs.source.step > fitted_until(policy)).any():
+        figures, loss = HeldOut.read(said.get("held_out") if isinstance(said, Mapping) else None), card.loss
+    else:
+        steps = by_units(runs.source, policy.recording)
+        record = steps.take(later).recorded()
+        figures = HeldOut.of(record.course(policy.cost, policy.chain), policy.policy, policy.problem)
+        scored = replace(steps, units=np.where(later, steps.units, -1))  # type: ignore[arg-type]  # they are there
+        loss = loss_of(replace(runs, source=scored), policy.chain)
+    if figures is None or loss is None:
+        return None
+    claimed = claimed_felt(policy.provenance)
+    drift = Drift(loss, card.loss, figures.raw_distortion, claimed, figures.level == HELD_OUT)
+    return LaterData(figures, worst_rate(policy.policy), drift)
 
 
 def strange(policy: Artefact, runs: Runs) -> list[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from veilstream.errors import InputError
 from veilstream.model.information import Array
 
 MEASURES = ("absolute", "squared", "zero-one")
-TABLE = "table"
+TABLE, SIGNED = "table", "signed"
 PERCENT = 100.0
 MOST_LETTERS = 20  # of a unit
 
@@ -33,13 +34,21 @@ class Cost:
 
     states: StateSpace
     shown: StateSpace  # the states, or public points
-    measure: str = "absolute"  # one of MEASURES, or TABLE
-    table: Array | None = None  # of TABLE: |X| x |X|, inf where forbidden
+    measure: str = "absolute"  # one of MEASURES, TABLE, or SIGNED: y - reading of values, which adds up
+    table: Array | None = None  # of TABLE: |X| x |Y|, inf where forbidden
     told: str = ""  # of TABLE: its unit
 
     def __post_init__(self) -> None:
-        if self.measure not in (*MEASURES, TABLE) or (self.measure == TABLE) != (self.table is not None):
+        if self.measure not in (*MEASURES, TABLE, SIGNED) or (self.measure == TABLE) != (self.table is not None):
             raise InputError(f"unknown kind of distortion {self.measure[:20]!r}")
+
+    @classmethod
+    def of(cls, states: StateSpace, shown: StateSpace, measure: str) -> Cost:
+        """measure: one of MEASURES, or the file of a table between states."""
+        if measure in MEASURES:
+            return cls(states, shown, measure)
+        table, unit = read_table(measure, states.names)
+        return cls(states, shown, TABLE, table[:, states.encode(shown.coordinates)], unit)
 
     @property
     def unit(self) -> str:
@@ -49,68 +58,36 @@ class Cost:
         return {"squared": square, "zero-one": "%", TABLE: self.told}.get(self.measure, self.states.unit)
 
     @property
-    def at(self) -> NDArray[np.int64]:
-        """The state that each release lies at."""
-        return self.states.encode(self.shown.coordinates)
-
-    @property
     def forbidden(self) -> NDArray[np.bool_] | None:
         """Which releases each state must never show, |X| x |Y|; None: there are none."""
-        if self.table is None or np.isfinite(self.table).all():
-            return None
-        return np.asarray(np.isinf(self.table[:, self.at]))
+        return None if self.table is None or np.isfinite(self.table).all() else np.isinf(self.table)
 
-    def distances_from(self, readings: ArrayLike) -> Array:
-        """len(readings) x |Y|; what is forbidden counts as the dearest that is not."""
-        if self.measure in ("absolute", "squared"):
-            far = self.shown.distances_from(readings)
-            return far if self.measure == "absolute" else np.asarray(far**2)
-        x = self.states.encode(readings)
+    @cached_property
+    def by_state(self) -> Array | None:
+        """|X| x |Y| costs that depend on the state of a reading alone; what is forbidden is the dearest that is not."""
+        if self.measure == "zero-one":
+            at = self.states.encode(self.shown.coordinates)  # the state that each release lies at
+            return np.asarray(PERCENT * (np.arange(len(self.states))[:, None] != at))
         if self.table is None:
-            return np.asarray(PERCENT * (x[:, None] != self.at))
-        return self._costs[x][:, self.at]
-
-    def distance_to(self, readings: ArrayLike, releases: NDArray[np.int64]) -> Array:
-        """From each reading to one release each: `distances_from` at these."""
-        if self.measure in ("absolute", "squared"):
-            far = self.shown.distance_to(readings, releases)
-            return far if self.measure == "absolute" else np.asarray(far**2)
-        x = self.states.encode(readings)
-        at = self.at[releases]
-        return np.asarray(PERCENT * (x != at)) if self.table is None else np.asarray(self._costs[x, at])
-
-    @property
-    def _costs(self) -> Array:
-        assert self.table is not None
+            return None
         finite = np.isfinite(self.table)
         return np.where(finite, self.table, self.table[finite].max(initial=0.0))
 
-
-@dataclass(frozen=True, eq=False)
-class ByState:
-    """Costs that depend on the state of a reading alone: a table as a policy's problem has it."""
-
-    states: StateSpace
-    costs: Array  # |X| x |Y|
-
     def distances_from(self, readings: ArrayLike) -> Array:
-        return np.asarray(self.costs[self.states.encode(readings)])
+        """len(readings) x |Y|."""
+        if self.by_state is not None:
+            return np.asarray(self.by_state[self.states.encode(readings)])
+        if self.measure == SIGNED:
+            return np.asarray(self.shown.coordinates[:, 0] - np.asarray(readings, dtype=float).reshape(-1, 1))
+        far = self.shown.distances_from(readings)
+        return far if self.measure == "absolute" else np.asarray(far**2)
 
     def distance_to(self, readings: ArrayLike, releases: NDArray[np.int64]) -> Array:
-        return np.asarray(self.costs[self.states.encode(readings), releases])
-
-
-@dataclass(frozen=True, eq=False)
-class Signed:
-    """y - reading of values: what adds up."""
-
-    shown: StateSpace
-
-    def distances_from(self, readings: ArrayLike) -> Array:
-        return np.asarray(self.shown.coordinates[:, 0] - np.asarray(readings, dtype=float).reshape(-1, 1))
-
-    def distance_to(self, readings: ArrayLike, releases: NDArray[np.int64]) -> Array:
-        return np.asarray(self.shown.coordinates[releases, 0] - np.asarray(readings, dtype=float).ravel())
+        """From each reading to one release each: `distances_from` at these."""
+        if self.by_state is not None:
+            return np.asarray(self.by_state[self.states.encode(readings), releases])
+        far = self.shown.distance_to(readings, releases)
+        return far if self.measure == "absolute" else np.asarray(far**2)
 
 
 def read_table(path: str | Path, names: tuple[str, ...]) -> tuple[Array, str]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from veilstream.data.card import transition_counts
 from veilstream.data.crossval import FOLDS, CrossValidation, Smoothing, fold_of, pseudo_counts
 from veilstream.data.recording import Recording
-from veilstream.data.steps import Runs
+from veilstream.data.trajectories import Runs
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import DAY_S, Clock, steps_a_day

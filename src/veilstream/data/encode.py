@@ -5,6 +5,8 @@ A gateway calls the same `StateSpace.encode` on the first reading of a step; fit
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,8 +14,10 @@ from veilstream.data.clusters import Stops, find_stops
 from veilstream.data.readings import Account, Readings
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
-from veilstream.data.steps import Runs, Steps, make_runs, to_steps
+from veilstream.data.steps import to_steps
+from veilstream.data.trajectories import Runs, Trajectories
 from veilstream.errors import InputError
+from veilstream.units import counted, format_duration
 
 SAME_PLACE_KM = 0.001
 
@@ -25,7 +29,7 @@ def encode(readings: Readings, recording: Recording, states: StateSpace) -> Runs
 
 
 def encode_steps(
-    steps: Steps,
+    steps: Trajectories,
     recording: Recording,
     states: StateSpace,
     stops: Stops | None = None,
@@ -35,13 +39,14 @@ def encode_steps(
     if recording.noise == "nearest":
         if stops is not None:
             _say(account, int((stops.labels < 0).sum()), f"given to the nearest of the {states.kind}")
-        return make_runs(steps, states.encode(steps.points), recording, account)
+        return make_runs(replace(steps, symbols=states.encode(steps.points)), recording, account)
     if states.kind != "stops":
         raise InputError(f"`noise='drop'` is for stops; these states are {states.kind}, every reading belongs to one")
     stops = stops or find_stops(steps.points, recording.eps_m, recording.min_samples)
     stay = stops.labels >= 0
     _say(account, int((~stay).sum()), "dropped")
-    return make_runs(steps.keep(stay), _same_places(stops, states, recording)[stops.labels[stay]], recording, account)
+    symbols = _same_places(stops, states, recording)[stops.labels[stay]]
+    return make_runs(replace(steps.take(stay), symbols=symbols), recording, account)
 
 
 def _say(account: Account | None, count: int, fate: str) -> None:
@@ -60,3 +65,39 @@ def _same_places(stops: Stops, states: StateSpace, recording: Recording) -> NDAr
         f"{len(states)} stops, which this data (radius {recording.eps_m:g} m, {recording.min_samples} points) does not "
         "have; give the data, `bin`, `eps_m` and `min_samples` it was fitted with, or `noise='nearest'`"
     )
+
+
+def make_runs(steps: Trajectories, recording: Recording, account: Account | None = None) -> Runs:
+    """Cut encoded traces at gaps and fill or close what is left; a gap without a length is any missing step."""
+    if not len(steps):
+        return Runs([], np.zeros(0, int), steps, np.zeros(0, np.int64))
+    assert steps.trace is not None
+    apart = np.diff(steps.step)
+    longest = (recording.max_gap_s or recording.step_s) * (1 + 1e-9)
+    far = (steps.stream[1:] == steps.stream[:-1]) & (apart * recording.step_s > longest) & (recording.gaps == "split")
+    inside = (steps.trace[1:] == steps.trace[:-1]) & ~far
+    repeat = np.ones(len(steps), np.int64)
+    if recording.holds:
+        repeat[:-1][inside] = apart[inside]
+    starts = np.concatenate([[0], np.flatnonzero(~inside) + 1])
+    rows = np.full(int(repeat.sum()), -1)
+    rows[np.cumsum(repeat) - repeat] = np.arange(len(steps))
+    sequences = np.split(np.repeat(steps.states, repeat), np.cumsum(np.add.reduceat(repeat, starts))[:-1])
+    if account is not None:
+        _account(account, int(far.sum()), int((apart[inside] - 1).sum()), recording, sequences)
+    return Runs(sequences, steps.stream[starts], steps, rows)
+
+
+def _account(
+    account: Account, cut: int, missing: int, recording: Recording, sequences: list[NDArray[np.int64]]
+) -> None:
+    if recording.gaps == "split":
+        longest = format_duration(recording.max_gap_s or recording.step_s)
+        account.add("gaps split", cut, f"gaps longer than {longest}, where a new run begins")
+    if missing:
+        note = "filled with the last known state" if recording.holds else "closed over, as if no time had passed"
+        account.add("steps missing", missing, f"inside runs, {note}")
+    single = sum(len(s) == 1 for s in sequences)
+    if single:
+        account.add("runs of one step", single, "count as visits but give no transition")
+    account.add("transitions", sum(len(s) - 1 for s in sequences), f"in {counted(len(sequences), 'run')}")

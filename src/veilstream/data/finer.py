@@ -11,12 +11,13 @@ import numpy as np
 
 from veilstream.data.cost import Cost
 from veilstream.data.points import points_of
-from veilstream.data.record import Record
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
+from veilstream.data.trajectories import Trajectories
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 
+Found = Iterator[tuple[list[str], StateSpace]]  # flags of `veil fit`, and the states that they give
 REPLACED = ("--resolution", "--cells", "--grid", "--places", "--states", "--width", "--edges", "--noise")
 NAME = "--name"
 ROUND = (7.5, 5.0, 4.0, 3.0, 2.5, 2.0, 1.5, 1.0)
@@ -67,7 +68,7 @@ def finer_fit(
     return GENERAL
 
 
-def _on_map(record: Record, recording: Recording, unit: str, limit: float) -> Iterator[tuple[list[str], StateSpace]]:
+def _on_map(record: Trajectories, recording: Recording, unit: str, limit: float) -> Found:
     try:
         from veilstream.data.grid import stops_and_cells
     except ImportError:
@@ -78,7 +79,7 @@ def _on_map(record: Record, recording: Recording, unit: str, limit: float) -> It
         yield ["--resolution", f"{metres:g}m"], found.states
 
 
-def _of_values(record: Record, recording: Recording, unit: str, limit: float) -> Iterator[tuple[list[str], StateSpace]]:
+def _of_values(record: Trajectories, recording: Recording, unit: str, limit: float) -> Found:
     from veilstream.data.clusters import value_bins
 
     spread = float(np.ptp(record.points))
@@ -94,13 +95,13 @@ def _round_numbers(limit: float) -> list[float]:
     return [n for n in numbers if FINEST * limit <= n <= FIRST * limit]
 
 
-def _least(record: Record, states: StateSpace, show: str | None, quantile: float | None) -> float:
+def _least(record: Trajectories, states: StateSpace, show: str | None, quantile: float | None) -> float:
     """The least mean error there can be with these states, or the least that is kept at every step."""
     own = replace(record, symbols=states.encode(record.points))
     mean, most = own.felt(states, quantile or 1.0, Cost(states, points_of(states, show) or states))
     if quantile is not None:
         return float(most.min(1).max())
-    return float(np.bincount(own.symbols, minlength=len(states)) @ mean.min(1) / len(own))
+    return float(np.bincount(own.states, minlength=len(states)) @ mean.min(1) / len(own))
 
 
 def unknown_state(name: str, utility: Utility, command: str) -> InputError:

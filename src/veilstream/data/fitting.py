@@ -14,7 +14,7 @@ from veilstream.data.crossval import CrossValidation, Smoothing, blocks_of, cros
 from veilstream.data.cycle import NONE, no_clock, renewed, with_clock
 from veilstream.data.dead_ends import link_dead_ends
 from veilstream.data.distances import distances_of
-from veilstream.data.encode import encode_steps
+from veilstream.data.encode import encode_steps, make_runs
 from veilstream.data.grid import stops_and_cells
 from veilstream.data.hold_out import Later, earlier, split
 from veilstream.data.model import FittedModel, GapChoice
@@ -23,7 +23,8 @@ from veilstream.data.readings import Account, Readings
 from veilstream.data.recording import Recording
 from veilstream.data.spec import RESOLUTION_M, FitSpec
 from veilstream.data.states import StateSpace, named
-from veilstream.data.steps import DEFAULT_MAX_GAP_S, Runs, make_runs, to_steps
+from veilstream.data.steps import DEFAULT_MAX_GAP_S, to_steps
+from veilstream.data.trajectories import Runs
 from veilstream.errors import InputError
 from veilstream.model.chain import SMOOTHING, MarkovChain
 from veilstream.units import format_duration
@@ -56,8 +57,8 @@ def fit_model(
     account, length, traces = readings.account, format_duration(recording.step_s), readings.n_traces
     account.add("traces", traces, _cut_by(readings, recording))
     cut = split(whole, recording, spec.hold_out)
-    steps, readings = whole.keep(~cut.later), earlier(readings, whole, cut, recording)
-    account.add("held out", int(cut.later.sum()), cut.told)
+    steps, readings = cut.fitted, earlier(readings, cut, recording)
+    account.add("held out", len(whole) - len(steps), cut.words)
     if len(steps) < 2 and prior is None:
         raise InputError(f"{readings.where}: one step of {length} only; a chain needs at least two in a row")
     progress(0.25, "states")
@@ -91,7 +92,7 @@ def fit_model(
         )
     progress(0.95, "figures")
     card = describe(chain, sequences)
-    later = Later.of(encode_steps(whole.keep(cut.later), recording, states), cut, chain) if cut.held else None
+    later = Later.of(encode_steps(cut.later, recording, states), cut, chain) if cut.held else None
     return FittedModel(
         states,
         chain,
@@ -220,14 +221,15 @@ def _fit_chain(
 
 def _gap_choices(runs: Runs, n: int, recording: Recording, smoothing: Smoothing) -> list[GapChoice]:
     """The same states with gaps bridged, split at an hour, split at every missing step, and as chosen."""
-    steps, symbols, period_s = runs.source, runs.symbols, recording.step_s
+    steps, period_s = runs.source, recording.step_s
     chosen = (recording.gaps, recording.max_gap_s if recording.gaps == "split" else None)
     hour = max(DEFAULT_MAX_GAP_S, period_s)
     choices = dict.fromkeys([("bridge", None), ("split", hour), ("split", period_s), chosen])
     found = []
+    assert steps.trace is not None
     whole = not (np.diff(steps.step)[steps.trace[1:] == steps.trace[:-1]] > 1).any()
     for gaps, gap_s in [] if whole else choices:  # without gaps there is nothing to choose
-        other = make_runs(steps, symbols, replace(recording, gaps=gaps, max_gap_s=gap_s))
+        other = make_runs(steps, replace(recording, gaps=gaps, max_gap_s=gap_s))
         if not other.transitions:
             continue
         linked = _with_links(other, n, gaps)

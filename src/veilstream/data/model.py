@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,9 @@ from veilstream.data.cycle import NONE, CycleChoice
 from veilstream.data.distances import Distances
 from veilstream.data.hold_out import Later
 from veilstream.data.readings import Account
-from veilstream.data.record import Record
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
-from veilstream.data.steps import Runs
+from veilstream.data.trajectories import Runs, Trajectories
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.shown import Rows, Shown, picture
@@ -79,17 +78,16 @@ class FittedModel(Shown):
         return self.recording.period_s
 
     @property
-    def record(self) -> Record | None:
+    def record(self) -> Trajectories | None:
         """The readings behind it, a row a step, for the file; None where there are none (all is known from others)."""
-        steps = self.runs.source
-        return Record.of(steps.stream, steps.step, steps.points, self.runs.symbols) if len(steps) else None
+        return replace(self.runs.source, units=None).recorded() if len(self.runs.source) else None
 
     @property
     def within_resolution(self) -> float | None:
         """Share of the recorded steps whose reading is within the resolution of its state; None for values."""
         if not self.states.is_map or not len(self.runs.source):
             return None
-        away = self.states.distance_to(self.runs.source.points, self.runs.symbols)
+        away = self.states.distance_to(self.runs.source.points, self.runs.source.states)
         return float((away * 1000 <= self.resolution_m).mean())
 
     def figures(self) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def refit_model(old: Artefact, readings: Readings, hold_out: float | None = None
     assert old.states is not None
     before = newest_symbol_chain(old.chain)[1]
     _, steps, recording = to_steps(replace(readings, account=Account()), old.recording)
-    fitted = encode_steps(steps.keep(~split(steps, recording, hold_out).later), recording, old.states).sequences
+    fitted = encode_steps(split(steps, recording, hold_out).fitted, recording, old.states).sequences
     guess, order = is_guess(old.provenance), old.chain.order
     # what is known of nobody counts a little everywhere: most of its states will never be seen
     strengths, smoothing = (STRENGTHS[1:], SMOOTHING / len(old.states)) if guess else (STRENGTHS, SMOOTHING)

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from veilstream.control.replay import Course, Total
-from veilstream.data.cost import MEASURES, TABLE, Cost, Signed, read_table
+from veilstream.data.cost import MEASURES, SIGNED, Cost
 from veilstream.data.points import points_of
-from veilstream.data.record import Record
 from veilstream.data.states import StateSpace
+from veilstream.data.trajectories import Trajectories
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array
@@ -62,17 +62,17 @@ class Utility:
     fitted: bool = False  # whether it is a person's
     points: StateSpace | None = None  # what is released, where that is not the states
     cost: Cost | None = None  # what the distortion is made of, where there are states
-    record: Record | None = None  # the readings behind the course
+    record: Trajectories | None = None  # the readings behind the course
 
     @classmethod
     def of(
         cls,
         chain: MarkovChain,
         states: StateSpace,
-        record: Record | None = None,
+        record: Trajectories | None = None,
         distortion: str = "felt",
         quantile: float = 1.0,
-        held_out: Record | None = None,
+        held_out: Trajectories | None = None,
         show: str | None = None,
     ) -> Utility:
         """quantile: of the readings of a state that a limit at every step is for. show: how far apart releases are."""
@@ -80,8 +80,7 @@ class Utility:
         if states.kind == "names" and measure in MEASURES:
             measure = "zero-one"  # two names are as far apart as any
         points, names = points_of(states, show or ("states" if about == "states" else None)), tuple(states.names)
-        table = (None, "") if measure in MEASURES else read_table(measure, names)
-        cost = Cost(states, points or states, measure if table[0] is None else TABLE, *table)
+        cost = Cost.of(states, points or states, measure)
         later = None if held_out is None else held_out.course(cost, chain)
         between = cost.distances_from(states.coordinates)
         plain = cls(chain, between, cost.unit, names, held_out=later, fitted=True, points=points, cost=cost)
@@ -104,7 +103,7 @@ class Utility:
         """What releases are to add up to: the readings of the record."""
         if self.record is None or self.cost is None or self.cost.states.kind != "bins":
             raise InputError("`keep_total` is for values with their readings in the model, as `veil fit` writes it")
-        errors = self.record.course(Signed(self.cost.shown), self.chain)
+        errors = self.record.course(replace(self.cost, measure=SIGNED, table=None), self.chain)
         return Total(self.cost.shown.coordinates[:, 0], errors, float(self.record.points.mean()))
 
     @property

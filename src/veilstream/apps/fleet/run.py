@@ -136,7 +136,7 @@ def _pooled(group: Sequence[User], options: FitSpec, plan: Plan) -> tuple[list[T
     for user in group:
         try:
             _, steps, resolved = to_steps(_copy(user), recording)
-            found.append((user, steps.keep(~split(steps, resolved, options.hold_out).later), resolved))
+            found.append((user, split(steps, resolved, options.hold_out).fitted, resolved))
         except InputError as fault:
             broken.append(Broken(user.name, str(fault)))
     own = [task_of(u.name, u.readings, options, plan.settings, plan.seed) for u, _, _ in found]

@@ -28,7 +28,7 @@ from veilstream.data.model import FittedModel
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
 from veilstream.data.spec import FitSpec
 from veilstream.data.states import StateSpace
-from veilstream.data.steps import Runs
+from veilstream.data.trajectories import Runs
 from veilstream.data.utility import Utility
 from veilstream.model.problem import Average
 

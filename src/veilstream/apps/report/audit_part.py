@@ -15,7 +15,7 @@ from veilstream.solvers.solution import Progress
 
 if TYPE_CHECKING:
     from veilstream.artefact import Artefact
-    from veilstream.audit.later import LaterData
+    from veilstream.audit.source import LaterData
     from veilstream.audit.tables import Sheet
 
 DEPTHS = ("quick", "full", "none")

@@ -45,7 +45,7 @@ from veilstream.solvers.warnings import about_data, about_policy, honest_point, 
 from veilstream.units import format_duration, noun
 
 if TYPE_CHECKING:
-    from veilstream.audit.later import LaterData
+    from veilstream.audit.source import LaterData
 
 MAX_CELLS = 1_500_000  # bytes of posteriors and channels in a page, over all operating points
 RECORD_STEPS = 4_000  # of recorded data up to which every point is released on it

@@ -16,7 +16,7 @@ from veilstream.apps.report.words import verdict
 from veilstream.apps.verbs.extras import need
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.artefact import Artefact
-from veilstream.audit.later import LaterData, later_data
+from veilstream.audit.source import LaterData, later_data
 from veilstream.container import write as write_bytes
 from veilstream.data.reader_options import read_like
 from veilstream.errors import InputError
@@ -141,7 +141,7 @@ def recorded(
     sequences = runs.sequences
     later = later_data(artefact, runs)  # numbers, which may be shared as the rest of them
     cut = artefact.recording.gaps == "split"  # by time; else as the files have them
-    traces = len(set(runs.source.trace.tolist())) if cut else readings.n_traces
+    traces = len(set(runs.source.columns["trace"].tolist())) if cut else readings.n_traces
     card = [*data_card(artefact, traces, readings.frame.height, sequences), *chain_card(artefact)]
     account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
     return sequences, runs.first, card, account, course_of(artefact, runs), later
