@@ -24,7 +24,6 @@ from veilstream.container import pack, unpack, write
 from veilstream.control import adaptive as _ladder  # noqa: F401
 from veilstream.control import belief as _belief  # noqa: F401  (every kind of policy a file may hold)
 from veilstream.control import controller as _controller  # noqa: F401
-from veilstream.control import sampled as _sampled  # noqa: F401
 from veilstream.control.policy import Policy, restore
 from veilstream.data.cost import MEASURES, MOST_LETTERS, TABLE, Cost
 from veilstream.data.recording import Recording

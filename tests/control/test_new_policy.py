@@ -61,7 +61,7 @@ class StickySolver(Solver):
     holds: tuple[float, ...] = (0.2, 0.5, 0.8)
     name = "sticky"
 
-    def points(self, problem, weights, progress=None):
+    def at(self, problem, weights, progress=None, warm=None):
         near = np.exp2(-problem.distortion)
         near /= near.sum(1, keepdims=True)
         tried = []

@@ -71,7 +71,7 @@ def test_a_sweep_is_the_plain_recursion_whatever_the_memory(kind):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_finer_memory_starts_as_good_as_the_coarse_one(seed):
     problem = sticky(seed)
-    point = CausalBA(window=1).points(problem, np.array([4.0]))[0]
+    point = CausalBA(window=1).at(problem, np.array([4.0]))[0]
     sweep, tables = point.warm
     finer, start = sweep.refined(tables, 11)
     assert len(finer.automaton) == 11 and finer.window is None
@@ -84,7 +84,7 @@ def test_a_finer_memory_starts_as_good_as_the_coarse_one(seed):
 def test_a_refined_memory_begins_with_the_coarse_policy(seed):
     """Both halves of a state that was split behave as it did: the same releases have the same channels."""
     problem = sticky(seed)
-    sweep, tables = CausalBA(window=1).points(problem, np.array([4.0]))[0].warm
+    sweep, tables = CausalBA(window=1).at(problem, np.array([4.0]))[0].warm
     finer, start = sweep.refined(tables, 9)
     coarse, fine = sweep.result(tables, 0)[0], finer.result(start, 0)[0]
     rng = np.random.default_rng(seed)
@@ -116,9 +116,9 @@ def test_somewhere_it_is_clearly_better():
 @pytest.mark.parametrize("seed", range(3))
 def test_from_another_weight_the_same_is_found(seed):
     problem, solver = sticky(seed), CausalBA(window=1)
-    [there] = solver.points(problem, np.array([5.0]))
-    near = solver.near(problem, 4.0, there)
-    [afresh] = solver.points(problem, np.array([4.0]))
+    [there] = solver.at(problem, np.array([5.0]))
+    [near] = solver.at(problem, np.array([4.0]), warm=there)
+    [afresh] = solver.at(problem, np.array([4.0]))
     assert near.objective(4.0) == pytest.approx(afresh.objective(4.0), rel=2e-3)
 
 
@@ -151,14 +151,14 @@ def test_a_limit_on_coins_costs_what_shannon_says():
 
 def test_the_search_takes_few_weights(monkeypatch):
     problem = sticky(1, 8)
-    calls, original = [], CausalBA.near
+    calls, original = [], CausalBA.at
     limit = vs.solve(problem).distortion * 1.1
 
-    def counted(self, problem, weight, point):
-        calls.append(weight)
-        return original(self, problem, weight, point)
+    def counted(self, problem, weights, progress=None, warm=None):
+        calls.extend([] if warm is None else weights)
+        return original(self, problem, weights, progress, warm)
 
-    monkeypatch.setattr(CausalBA, "near", counted)
+    monkeypatch.setattr(CausalBA, "at", counted)
     point, _ = search.meet(problem, CausalBA(), Average(limit=limit))
     assert point.distortion == pytest.approx(limit, rel=2e-3) and point.distortion <= limit * (1 + 1e-9)
     assert len(calls) <= 2 * search.ROUNDS + search.ROUGHLY

@@ -144,7 +144,7 @@ def test_as_good_as_many_restarts(kind, outputs):
     d = euclidean(x, None if outputs is None else 3 * rng.random((outputs, 2)))
     problem = vs.Problem(vs.MarkovChain(P), d, vs.Average(weight=weight))
     s = vs.solve(problem)
-    [many] = CausalBA(window=1, random_starts=20, seed=7).points(problem, np.array([weight]))
+    [many] = CausalBA(window=1, random_starts=20, seed=7).at(problem, np.array([weight]))
     assert s.objective <= many.objective(weight) * 1.005 or s.status is not Status.CONVERGED
 
 
@@ -193,7 +193,7 @@ def test_time_is_shared_between_two_points_of_the_curve():
     """Two far apart towns, rarely left: what a schedule costs is computed, and one policy at the limit costs less."""
     P = np.array([[0.99, 0.01], [0.01, 0.99]])
     problem = vs.Problem(vs.MarkovChain(P), hamming(2), vs.Average(limit=0.25))
-    within, beyond = CausalBA(window=1).points(problem, np.array([0.15, 0.0275]))
+    within, beyond = CausalBA(window=1).at(problem, np.array([0.15, 0.0275]))
     assert within.distortion < 0.25 < beyond.distortion
     shared = share_time(problem, within, beyond, axis_of(problem.average, problem))
     assert shared.policy.turn is not None
@@ -238,7 +238,7 @@ def test_the_curve_is_concave_in_the_weight():
     objective = np.array([s.objective for s in curve])
     assert (np.diff(objective) > -1e-9).all()
     assert (np.diff(objective, 2) < 1e-3).all()
-    points = hull([*CausalBA(window=1).points(curve[0].problem, np.geomspace(0.3, 5, 8))])
+    points = hull([*CausalBA(window=1).at(curve[0].problem, np.geomspace(0.3, 5, 8))])
     assert (np.diff([p.distortion for p in points]) > 0).all()
     assert (np.diff([p.leakage for p in points]) < 0).all()
 

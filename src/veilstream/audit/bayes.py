@@ -17,6 +17,7 @@ import numpy as np
 
 from veilstream.audit.traces import Ints, Traces
 from veilstream.control.accountant import BeliefFilter
+from veilstream.control.controller import Controller
 from veilstream.control.mechanism import Mechanism
 from veilstream.control.policy import Policy
 from veilstream.errors import ImpossibleObservation
@@ -54,7 +55,7 @@ def _infer(chain: MarkovChain, policy: Policy, traces: Traces, view: Ints | None
     likelihood = np.zeros_like(prior)  # a_t(y_t | z) of the adversary's states
     true = np.ones(traces.y.shape)  # a_t(y_t | z_t)
     # a column of each channel is enough where the policy can give it: the whole is |Y| times as much work
-    parts = policy if view is None and policy.by_parts else None
+    parts = policy if view is None and isinstance(policy, Controller) else None
     follower = BeliefFilter(chain, view, parts, charges=False)
     mechanism = Mechanism(policy, meter=follower, sighted=parts is not None)
     s = traces.start(mechanism)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from veilstream.control.controller import Controller
 from veilstream.control.feedback import MOVE_BITS
 from veilstream.control.policy import Memory, Policy
 from veilstream.control.stationary import long_run
@@ -151,12 +152,14 @@ class BeliefFilter(Accountant):
 
     chain: MarkovChain
     view: Index | None = None  # which state of the policy each state of the chain is; None: they are the same
-    lookup: Channels | Policy | None = None  # where rows and columns of channels can be looked up
+    lookup: Channels | Controller | None = None  # where rows and columns of channels can be looked up
     charges: bool = True  # False: for whoever reckons the bits of a release himself, and for adversaries
     after_gap: Index | None = None  # (m - 1) x |Z|: phi_1, ..., phi_{m-1}; None for order 1
 
     @classmethod
-    def of(cls, chain: MarkovChain, lookup: Channels | Policy | None = None, charges: bool = True) -> "BeliefFilter":
+    def of(
+        cls, chain: MarkovChain, lookup: Channels | Controller | None = None, charges: bool = True
+    ) -> "BeliefFilter":
         """Of the releases of a mechanism made for this chain."""
         if chain.order == 1:
             return cls(chain, None, lookup, charges)

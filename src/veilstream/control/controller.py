@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -138,8 +138,6 @@ class Controller(Policy, kind="controller"):
 
     # --- one row or column of it -------------------------------------------------------------------------
 
-    by_parts: ClassVar[bool] = True
-
     @cached_property
     def normaliser(self) -> Array:
         """N: F x S x |Z|."""
@@ -150,10 +148,12 @@ class Controller(Policy, kind="controller"):
         return N
 
     def rows(self, memory: Memory, z: Index) -> Array:
+        """a_s(.|z) of n streams, each with its own memory and state, n x |Y|."""
         f, s, g = self._parts(memory)
         return np.asarray(self.output_model[f, s] * self.kernel[f, g, z] / self.normaliser[f, s, z][:, None])
 
     def columns(self, memory: Memory, y: Index) -> Array:
+        """a_s(y|.) of n streams, each with its own memory and release, n x |Z|."""
         f, s, g = self._parts(memory)
         share = self.output_model[f, s, y][:, None] / self.normaliser[f, s]
         return np.asarray(share * self.kernel[f, g, :, y])

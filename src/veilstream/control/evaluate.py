@@ -14,7 +14,7 @@ from veilstream.control.mechanism import MOST_CELLS, Mechanism, check_fits
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
 from veilstream.model.chain import draw
-from veilstream.model.information import Array, Index
+from veilstream.model.information import Index
 from veilstream.model.problem import Problem, expected_distortion
 
 
@@ -69,48 +69,24 @@ def evaluate(
             raise InputError(f"{what} must be a whole number >= {least}, found {value}")
     if view is None:
         check_fits(policy, problem)
-    mechanism = Mechanism(policy, meter=BeliefFilter(problem.chain, view))
-    rng, most = np.random.default_rng(seed), max(1, MOST_CELLS // problem.distortion.size)
-    parts, at = [], range(0, streams, most)
-    for k, i in enumerate(at):
-        tell = (lambda f, what, k=k: progress((k + f) / len(at), what)) if progress else None
-        parts.append(_run(problem, mechanism, min(most, streams - i), burn_in, steps, rng, tell))
-    bits, dist, total = (np.concatenate(x) for x in zip(*parts, strict=True))
-    bits, dist = bits / steps, dist / steps
-    root = np.sqrt(streams)
-    return Evaluation(
-        float(bits.mean()),
-        float(dist.mean()),
-        float(bits.std(ddof=1) / root),
-        float(dist.std(ddof=1) / root),
-        float(total.mean()),
-        steps,
-        streams,
-        burn_in,
-    )
-
-
-def _run(
-    problem: Problem,
-    mechanism: Mechanism,
-    streams: int,
-    burn_in: int,
-    steps: int,
-    rng: "np.random.Generator",
-    progress: Callable[[float, str], None] | None,
-) -> tuple[Array, Array, Array]:
-    """Bits and distortion after the burn-in, and all bits, summed over the steps of each stream."""
-    meter = mechanism.meter
-    assert isinstance(meter, BeliefFilter)
-    s = mechanism.start(streams, np.arange(streams) % len(problem.chain.around))  # every hour in turn
-    bits, dist = np.zeros((2, streams))
-    for t in range(burn_in + steps):
-        now = mechanism.look(s)
-        assert now.law is not None
-        if t >= burn_in:
-            bits += now.bits
-            dist += expected_distortion(s.belief, meter.seen(now.channel), problem.distortion)
-        s = mechanism.after(s, now, draw(now.law, rng.random(streams)))
-        if progress:
-            progress((t + 1) / (burn_in + steps), "evaluating")
-    return bits, dist, s.total
+    belief = BeliefFilter(problem.chain, view)
+    mechanism, rng = Mechanism(policy, meter=belief), np.random.default_rng(seed)
+    most, n = max(1, MOST_CELLS // problem.distortion.size), burn_in + steps
+    sums = np.zeros((3, streams))  # bits and distortion after the burn-in, and all bits
+    for at in range(0, streams, most):
+        part = sums[:, at : at + most]
+        s = mechanism.start(part.shape[1], np.arange(part.shape[1]) % len(problem.chain.around))  # every hour in turn
+        for t in range(n):
+            now = mechanism.look(s)
+            assert now.law is not None
+            if t >= burn_in:
+                part[0] += now.bits
+                part[1] += expected_distortion(s.belief, belief.seen(now.channel), problem.distortion)
+            s = mechanism.after(s, now, draw(now.law, np.asarray(rng.random(part.shape[1]))))
+            if progress:
+                progress((at + part.shape[1] * (t + 1) / n) / streams, "evaluating")
+        part[2] = s.total
+    (bits, dist), total = sums[:2] / steps, sums[2].mean()
+    bits_se, dist_se = (float(x.std(ddof=1) / np.sqrt(streams)) for x in (bits, dist))
+    means = float(bits.mean()), float(dist.mean())
+    return Evaluation(*means, bits_se, dist_se, float(total), steps, streams, burn_in)

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 
 from veilstream.control.accountant import Accountant, BeliefFilter, Capacity, Channels, Streams, TableMeter
 from veilstream.control.adaptive import Ladder
+from veilstream.control.controller import Controller
 from veilstream.control.feedback import BOTTOM, DOWN, HALF, STAY, UP, WAYS, Excess
 from veilstream.control.policy import Policy
 from veilstream.control.uniforms import uniforms
@@ -70,13 +71,13 @@ class Mechanism:
         self.positive = possible and self.table is not None and bool((self.table > 0).all())
         self.safe = None if problem is None or problem.forbidden is None else problem.open  # without looking
         self.drawn: Array | None = None  # cumulative rows by memory
-        self.lookup: Channels | Policy | None = None  # then nobody asks for a channel of every stream
+        self.lookup: Channels | Controller | None = None  # then nobody asks for a channel of every stream
         if self.safe is None:
             self.drawn, self.lookup = self._look_ups(sighted, possible)
         self.true_states = TrueStates.plain(policy.n_states) if chain is None else TrueStates.of(chain)
         self.open = np.ones(policy.n_outputs, bool) if problem is None else problem.allowed.all(0)
 
-    def _look_ups(self, sighted: bool, possible: bool) -> tuple[Array | None, Channels | Policy | None]:
+    def _look_ups(self, sighted: bool, possible: bool) -> tuple[Array | None, Channels | Controller | None]:
         """Cumulative rows by memory, and columns of channels, where these do instead of a channel of every stream."""
         if self.table is not None and isinstance(self.meter, TableMeter):
             return Channels(self.table).cumulative(self.meter.law), None
@@ -84,8 +85,9 @@ class Mechanism:
             found = self.meter.lookup
             if isinstance(found, Channels) and self.positive:
                 return found.cumulative(found.table[:, 0]), found
-            return None, found if isinstance(found, Policy) and possible else None
-        return None, self.policy if sighted and self.policy.by_parts and type(self.meter) is Accountant else None
+            return None, found if isinstance(found, Controller) and possible else None
+        plain = sighted and type(self.meter) is Accountant
+        return None, self.policy if plain and isinstance(self.policy, Controller) else None
 
     def start(self, n: int, step: ArrayLike = 0) -> Streams:
         """n streams that begin at these public steps."""

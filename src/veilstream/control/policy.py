@@ -131,16 +131,6 @@ class Policy(ABC):
             return None
         return self.channel(np.arange(n))
 
-    by_parts: ClassVar[bool] = False  # whether a row and a column cost less than a channel, and `update` needs none
-
-    def rows(self, memory: Memory, z: Index) -> Array:
-        """a_s(.|z) of n streams, each with its own memory and state, n x |Y|."""
-        return np.asarray(self.channel(memory)[np.arange(len(z)), z])
-
-    def columns(self, memory: Memory, y: Index) -> Array:
-        """a_s(y|.) of n streams, each with its own memory and release, n x |Z|."""
-        return np.asarray(self.channel(memory)[np.arange(len(y)), :, y])
-
 
 KINDS: dict[str, type[Policy]] = {}
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.control.accountant import Accountant, BeliefFilter, Channels
-from veilstream.control.controller import controller_of
+from veilstream.control.controller import Controller, controller_of
 from veilstream.control.feedback import Excess
 from veilstream.control.mechanism import Mechanism
 from veilstream.control.policy import Policy
@@ -211,7 +211,7 @@ class Course:
         Of a ladder each move costs what it can tell; what its meter charges, which believes the chain, is beside it.
         """
         policy = policy.made_for(chain)
-        table, parts = policy.table(), policy if policy.by_parts else None
+        table, parts = policy.table(), policy if isinstance(policy, Controller) else None
         meter = BeliefFilter.of(chain, parts if table is None else Channels(table), charges=False)
         found = self.run(policy, meter, draws=draws, beside=beside, least=least)
         if policy.moves_by is None:

@@ -27,8 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from veilstream.control.belief import BeliefPolicy
-from veilstream.control.rules import LogitRule, as_layers
+from veilstream.control.belief import BeliefPolicy, LogitRule, as_layers
 from veilstream.deep import networks as deep
 from veilstream.deep import training
 from veilstream.deep.learner import Learner
@@ -76,7 +75,9 @@ class A2C(Learner):
         """Updates per segment."""
         return max(1, round(self.steps / (self.streams * self.horizon * self.segments)))
 
-    def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
+    def at(
+        self, problem: Problem, weights: Array, progress: Progress | None = None, warm: Point | None = None
+    ) -> list[Point]:
         """For each weight the best of `runs` seeds, with the learning curves of all of them."""
         return training.best_of_runs(self, learn, problem, weights, progress)
 

@@ -1,6 +1,6 @@
 """Actor-critic through the known model: the actor is differentiated through the exact sum over releases.
 
-    actor   a = Blahut-Arimoto at b with a learned look-ahead cost          (`rules.LookaheadRule`)
+    actor   a = Blahut-Arimoto at b with a learned look-ahead cost          (`belief.LookaheadRule`)
     critic  V(b) = -tau log sum_k exp(-<alpha_k, b> / tau)                  concave in b, as the optimum is
     Q(b,a) = L(b,a) + weight D(b,a) + sum_y p(y) V(m(.,y)/p(y) P)           no sampled y: |Y| next beliefs at once
 
@@ -25,9 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from veilstream.control.belief import BeliefPolicy
+from veilstream.control.belief import BeliefPolicy, LookaheadRule, as_layers
 from veilstream.control.controller import release_cost
-from veilstream.control.rules import LookaheadRule, as_layers
 from veilstream.deep import networks as deep
 from veilstream.deep import training
 from veilstream.deep.learner import Learner
@@ -36,8 +35,7 @@ from veilstream.deep.training import Report, TrainedPolicy
 from veilstream.errors import InputError
 from veilstream.model.information import Array
 from veilstream.model.problem import Problem
-from veilstream.solvers.causal_ba import CausalBA
-from veilstream.solvers.myopic import myopic
+from veilstream.solvers.causal_ba import CausalBA, myopic
 from veilstream.solvers.solution import Point, Progress, Status
 
 WARM = {"cold": None, "causal-ba": partial(CausalBA, window=1), "myopic": myopic}
@@ -78,7 +76,9 @@ class ActorCritic(Learner):
         """Updates per segment."""
         return max(1, round(self.updates / self.segments))
 
-    def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
+    def at(
+        self, problem: Problem, weights: Array, progress: Progress | None = None, warm: Point | None = None
+    ) -> list[Point]:
         """For each weight the learned policy, or its warm start where training did not improve on it."""
         found = []
         for i, weight in enumerate(weights):
@@ -102,7 +102,7 @@ class ActorCritic(Learner):
 def warm_start(options: ActorCritic, problem: Problem, weight: float) -> Point | None:
     """What to start from, where that was asked for."""
     maker = WARM[options.warm]
-    return None if maker is None else maker(seed=options.seed).points(problem, np.array([weight]))[0]
+    return None if maker is None else maker(seed=options.seed).at(problem, np.array([weight]))[0]
 
 
 class Actor(NamedTuple):
@@ -125,7 +125,7 @@ class State(NamedTuple):
 
 
 def channel(model: Model, options: ActorCritic, actor: Actor, b: jax.Array) -> jax.Array:
-    """The formula of `network.LookaheadRule`,  ... x |Z| x |Y|."""
+    """The formula of `belief.LookaheadRule`,  ... x |Z| x |Y|."""
     n_y = model.distortion.shape[1]
     out = deep.mlp(actor.layers, b)
     u = out[..., n_y:].reshape(*b.shape[:-1], n_y, options.rank)

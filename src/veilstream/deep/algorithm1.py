@@ -37,10 +37,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from veilstream.control.belief import BeliefPolicy
+from veilstream.control.belief import HIGH, LOW, BeliefPolicy, DirichletRule, SampledPolicy, as_layers
 from veilstream.control.policy import Policy
-from veilstream.control.rules import HIGH, LOW, DirichletRule, as_layers
-from veilstream.control.sampled import SampledPolicy
 from veilstream.deep import networks as deep
 from veilstream.deep import training
 from veilstream.deep.learner import Learner
@@ -87,7 +85,9 @@ class Algorithm1(Learner):
         """Updates, and steps, per segment."""
         return max(1, round(self.steps / self.segments))
 
-    def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
+    def at(
+        self, problem: Problem, weights: Array, progress: Progress | None = None, warm: Point | None = None
+    ) -> list[Point]:
         return training.best_of_runs(self, learn, problem, weights, progress)
 
     def trained(self, problem: Problem, weight: float, report: Report, onward: Any) -> TrainedPolicy:
@@ -140,7 +140,7 @@ class State(NamedTuple):
 
 
 def xi(world: World, options: Algorithm1, layers: Layers, b: jax.Array) -> jax.Array:
-    """The formula of `rules.DirichletRule.concentration`; forbidden entries are masked where it is used."""
+    """The formula of `belief.DirichletRule.concentration`; forbidden entries are masked where it is used."""
     out = deep.mlp(layers, b @ world.entries, SLOPES[options.activation])
     return jnp.clip(jax.nn.softplus(out.reshape(*b.shape[:-1], *world.model.distortion.shape)), LOW, HIGH)
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from veilstream.control.rules import LEAK
+from veilstream.control.belief import LEAK
 from veilstream.model.problem import Problem
 
 LN2 = float(np.log(2))

@@ -188,7 +188,7 @@ def known_optimum(problem: Problem, weight: float) -> float | None:
     """What the exact solver of memory 1 reaches, where that takes no time; shown beside the progress."""
     if problem.distortion.size > 1024:
         return None
-    return CausalBA(window=1).points(problem, np.array([weight]))[0].objective(weight)
+    return CausalBA(window=1).at(problem, np.array([weight]))[0].objective(weight)
 
 
 def tell(

@@ -129,8 +129,19 @@ def _checked(value: float, what: str) -> float:
     return float(value)
 
 
+class Limit:
+    """A constraint, or a part of one."""
+
+    def told(self, unit: str = "") -> str:
+        """In words, with the unit of the distortion."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.told()
+
+
 @dataclass(frozen=True)
-class Average:
+class Average(Limit):
     """Either a Lagrange weight (bits per unit of distortion) or a limit on the mean distortion.
 
     >>> import veilstream as vs
@@ -149,11 +160,7 @@ class Average:
         if self.limit is not None:
             object.__setattr__(self, "limit", _checked(self.limit, "average limit"))
 
-    def __str__(self) -> str:
-        return self.told()
-
     def told(self, unit: str = "") -> str:
-        """In words, with the unit of the distortion."""
         if self.weight is not None:
             return f"weight {self.weight:g} bits/{unit or 'unit'}"
         return f"average <= {self.limit:g} {unit}".rstrip()
@@ -163,7 +170,7 @@ MANY = 8  # limits that are not told one by one
 
 
 @dataclass(frozen=True)
-class Instantaneous:
+class Instantaneous(Limit):
     """Distortion at most `limit` at every step; one number, or one per true symbol.
 
     >>> import veilstream as vs
@@ -179,11 +186,7 @@ class Instantaneous:
             raise InputError(f"instantaneous limits must be numbers >= 0, found {limits.min():g}")
         object.__setattr__(self, "limit", float(limits[0]) if np.ndim(self.limit) == 0 else tuple(limits.tolist()))
 
-    def __str__(self) -> str:
-        return self.told()
-
     def told(self, unit: str = "") -> str:
-        """In words, with the unit of the distortion."""
         limits = self.limit if isinstance(self.limit, tuple) else (self.limit,)
         if len(limits) > MANY:  # of a person's states: how many have each
             each = [f"{v:g} {unit}".rstrip() + f" ({limits.count(v)})" for v in dict.fromkeys(limits)]
@@ -192,7 +195,7 @@ class Instantaneous:
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Limit):
     """Leakage at most `bits` per step; the distortion is minimised.
 
     >>> import veilstream as vs
@@ -206,16 +209,12 @@ class Budget:
     def __post_init__(self) -> None:
         object.__setattr__(self, "bits", _checked(self.bits, "budget (bits per step)"))
 
-    def __str__(self) -> str:
-        return self.told()
-
     def told(self, unit: str = "") -> str:
-        """In words; bits whatever the unit of the distortion is."""
         return f"leakage <= {self.bits:g} bits per step"
 
 
 @dataclass(frozen=True)
-class Both:
+class Both(Limit):
     """An average constraint and a limit at every step, together.
 
     >>> import veilstream as vs
@@ -226,11 +225,7 @@ class Both:
     average: Average | Budget
     instantaneous: Instantaneous
 
-    def __str__(self) -> str:
-        return self.told()
-
     def told(self, unit: str = "") -> str:
-        """In words, with the unit of the distortion."""
         return f"{self.average.told(unit)}, {self.instantaneous.told(unit)}"
 
 

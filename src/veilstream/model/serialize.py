@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import Clock
-from veilstream.model.problem import Average, Both, Budget, Constraint, Instantaneous
+from veilstream.model.problem import Average, Both, Budget, Constraint, Instantaneous, Limit
 
 
 def export_chain(chain: MarkovChain) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -49,32 +50,25 @@ def restore_chain(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -
     return MarkovChain(transition, arrays["initial"], histories, name, counts)
 
 
+LIMITS: dict[str, type[Constraint]] = {k.__name__.lower(): k for k in (Average, Instantaneous, Budget, Both)}
+
+
 def export_constraint(constraint: Constraint) -> dict[str, Any]:
-    match constraint:
-        case Average(weight=weight, limit=limit):
-            return {"kind": "average", "weight": weight, "limit": limit}
-        case Instantaneous(limit=limits):
-            return {"kind": "instantaneous", "limit": list(limits) if isinstance(limits, tuple) else limits}
-        case Budget(bits=bits):
-            return {"kind": "budget", "bits": bits}
-        case Both(average=average, instantaneous=instantaneous):
-            return {
-                "kind": "both",
-                "average": export_constraint(average),
-                "instantaneous": export_constraint(instantaneous),
-            }
+    def plain(v: Any) -> Any:
+        return export_constraint(v) if isinstance(v, Limit) else list(v) if isinstance(v, tuple) else v  # type: ignore[arg-type]
+
+    kind = type(constraint).__name__.lower()
+    return {"kind": kind, **{f.name: plain(getattr(constraint, f.name)) for f in fields(constraint)}}
 
 
 def restore_constraint(meta: Mapping[str, Any]) -> Constraint:
-    match meta["kind"]:
-        case "average":
-            return Average(weight=meta["weight"], limit=meta["limit"])
-        case "instantaneous":
-            return Instantaneous(tuple(meta["limit"]) if isinstance(meta["limit"], list) else meta["limit"])
-        case "budget":
-            return Budget(meta["bits"])
-        case "both":
-            average, instantaneous = (restore_constraint(meta[k]) for k in ("average", "instantaneous"))
-            if isinstance(average, Average | Budget) and isinstance(instantaneous, Instantaneous):
-                return Both(average, instantaneous)
-    raise InputError(f"unknown constraint {str(meta['kind'])[:20]!r}")
+    kind = LIMITS.get(str(meta["kind"]))
+    if kind is None:
+        raise InputError(f"unknown constraint {str(meta['kind'])[:20]!r}")
+    own = {f.name: meta[f.name] for f in fields(kind)}
+    parts = {k: restore_constraint(v) if isinstance(v, Mapping) else v for k, v in own.items()}
+    found = kind(**parts)  # type: ignore[arg-type]
+    pair = (found.average, found.instantaneous) if isinstance(found, Both) else ()
+    if pair and not (isinstance(pair[0], Average | Budget) and isinstance(pair[1], Instantaneous)):
+        raise InputError("a constraint of both kinds is an average or a budget, and a limit at every step")
+    return found

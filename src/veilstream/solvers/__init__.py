@@ -19,8 +19,7 @@ from veilstream.solvers import search
 from veilstream.solvers.adaptive import climb
 from veilstream.solvers.baselines import SHAPES, Baseline
 from veilstream.solvers.belief_greedy import BeliefGreedy
-from veilstream.solvers.causal_ba import CausalBA, envelope
-from veilstream.solvers.myopic import myopic
+from veilstream.solvers.causal_ba import CausalBA, envelope, myopic
 from veilstream.solvers.nearest_prior import Held
 from veilstream.solvers.solution import Level, Point, Progress, Solution, Solver, Status
 
@@ -131,7 +130,7 @@ def solve(
         point, weight = rungs.start, rungs.weight
     elif average is None or (isinstance(average, Average) and average.weight is not None):
         weight = 0.0 if average is None else float(average.weight)  # type: ignore[arg-type]
-        point = solver.points(problem, np.array([weight]), progress)[0]
+        point = solver.at(problem, np.array([weight]), progress)[0]
     else:
         own = solver.meet(problem, average, progress, course)
         point, weight = search.meet(problem, solver, average, progress, course) if own is None else own
@@ -170,7 +169,7 @@ def curve(
         raise InputError("weights must be a list of finite numbers >= 0")
     solver, name = solver_of(method, seed=seed, **options)
     check_clock(problem, solver, name)
-    best = envelope(solver.points(problem, weights, progress), weights)
+    best = envelope(solver.at(problem, weights, progress), weights)
     seconds = time.perf_counter() - started
     return [
         replace(_solution(problem, name, point, float(w)), seconds=seconds)

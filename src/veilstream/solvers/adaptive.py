@@ -125,21 +125,22 @@ def climb(
             "ask for more than that, or fit more states"
         )
     weights = first_weights(problem, LOOKS)
-    rough = [felt(p) for p in solver.rough(problem).points(problem, weights, progress)]
+    rough = [felt(p) for p in solver.rough(problem).at(problem, weights, progress)]
     wanted = [share * limit for share in SHARES if floor * APART < share * limit < max(rough)]
-    points = [bottom, *solver.points(problem, _weights_at(wanted, weights, np.array(rough)), progress)]
+    points = [bottom, *solver.at(problem, _weights_at(wanted, weights, np.array(rough)), progress)]
     pairs = _rising([(felt(p), p) for p in points])
-    allowed = [(d, p) for d, p in pairs if max_bits is None or p.leakage <= max_bits]
+    allowed = [(d, p) for d, p in pairs if p.leakage <= (np.inf if max_bits is None else max_bits)]
     if not allowed:
         raise InputError(
             f"no rung leaks as little as {max_bits:g} bits per step; the least is {pairs[-1][1].leakage:.3g}"
         )
     policies = _alike([p.policy for _, p in allowed])
     judge = course if chosen_on is None else chosen_on
-    felt_in = np.array([[d] for d, _ in allowed])
-    if judge is not None:
-        felt_in = np.array([judge.sums_in(every, judge.costs(p)) for p in policies])
-    first = first_rung(felt_in, np.ones(1) if judge is None else judge.sums_in(every), limit)
+    if judge is None:
+        first = first_rung(np.array([[d] for d, _ in allowed]), np.ones(1), limit)
+    else:
+        sums = np.array([judge.sums_in(every, judge.costs(p)) for p in policies])
+        first = first_rung(sums, judge.sums_in(every), limit)
     most = max(_largest(policies[-1], problem, course), limit * LEAST_ROOM)
     usual = None if course is None else float(np.median(course.sums_in(every)))
     rule = Feedback(every, limit, most, [d for d, _ in allowed], usual)

@@ -95,10 +95,9 @@ def solve(
     The `Solution` has `.leakage`, `.distortion`, `.lower_bound`, `.gap`, `.plot()` and `.save("policy.veil")`.
     """
     if isinstance(problem, Problem):
-        given = {"avg": avg, "max": max, "weight": weight, "budget": budget}
-        told = [name for name, value in given.items() if value is not None]
-        if told:
-            raise InputError(f"a problem has its constraint already; {told[0]} is for a model")
+        limits = {"avg": avg, "max": max, "weight": weight, "budget": budget}
+        for name in (k for k, v in limits.items() if v is not None):
+            raise InputError(f"a problem has its constraint already; {name} is for a model")
         if isinstance(feedback, str):
             raise InputError(f"`feedback` of a problem is a number of steps, found {feedback!r}")
         options |= {"window": window, "certify": certify, "seed": seed, "feedback": feedback, "max_bits": max_bits}
@@ -107,30 +106,32 @@ def solve(
     limit, quantile = quantile_of(max)
     utility, model = utility_of(problem, distortion, quantile, show, pairs)
     asked = feasible(utility, model, (avg, limit, weight, budget), quantile, show)
-    if method is None:  # an exact answer for a guess is not worth minutes
-        guess = model is not None and is_guess(model.provenance)
-        method = "held" if guess and quick(asked, feedback) else "causal-ba"
-    recording = Recording() if model is None else model.recording
+    method = method or usual_method(asked, model, feedback)
     total = utility.total() if keep_total else None
     if total is not None and feedback is not None:
         raise InputError("`keep_total` and `feedback` cannot be had together; give one of them")
     options |= {"window": window, "certify": certify, "seed": seed, "held_out": utility.held_out}
     with watching("solving", progress) as tell:
         if total is None or utility.course is None:
+            recording = Recording() if model is None else model.recording
             every = recording.steps_in(feedback, "`feedback`") if isinstance(feedback, str) else feedback
             options |= {"course": utility.course, "feedback": every, "max_bits": max_bits}
             found = solve_problem(asked, method, progress=tell, **options)
         else:
             found = solve_total(asked, total, utility.course, tell, method=method, **options)
     found = honest(found, {} if model is None else model.provenance)
-    said = {"`avg`": avg, "`max`": limit}
-    bare = [w for k, v in said.items() if v is not None for w in about_limit(k, str(v), utility.unit, utility.blind)]
-    words = {"distortion": distortion} | ({} if show is None else {"show": show})
-    words |= {} if quantile == 1 else {"quantile": f"{quantile:g}"}
-    found = replace(found, asked=Asked(utility, model, seed, words))
+    said = {"`avg`": "" if avg is None else str(avg), "`max`": "" if limit is None else str(limit)}
+    bare = [line for k, v in said.items() for line in about_limit(k, v, utility.unit, utility.blind)]
+    found = replace(found, asked=Asked(utility, model, seed, _words(distortion, show, quantile)))
     lines = [*bare, *about_later(found), *about_forbidden(asked), *found.warnings]
     caution(lines)
     return replace(found, warnings=lines)
+
+
+def _words(distortion: str, show: str | None, quantile: float = 1.0) -> dict[str, str]:
+    """What the distortion and the releases are, as it was asked for."""
+    words = {"distortion": distortion} | ({} if show is None else {"show": show})
+    return words | ({} if quantile == 1 else {"quantile": f"{quantile:g}"})
 
 
 def feasible(
@@ -165,9 +166,11 @@ def feasible(
     return asked
 
 
-def quick(problem: Problem, feedback: str | int | None) -> bool:
-    """Whether a guess is better not solved exactly, and need not be."""
-    return problem.n_states > MANY and isinstance(problem.average, Average) and feedback is None
+def usual_method(problem: Problem, model: Artefact | None, feedback: str | int | None) -> str:
+    """An exact answer for a guess is not worth minutes."""
+    guess = model is not None and is_guess(model.provenance)
+    large = problem.n_states > MANY and isinstance(problem.average, Average)
+    return "held" if guess and large and feedback is None else "causal-ba"
 
 
 def curve(
@@ -199,7 +202,7 @@ def curve(
             return Curve(curve_of(problem, weights, method, seed, tell, **options))
         utility, model = utility_of(problem, distortion, 1.0, show)
         found = curve_of(utility.problem(Average(weight=1.0)), weights, method, seed, tell, **options)
-    words = {"distortion": distortion} | ({} if show is None else {"show": show})
+    words = _words(distortion, show)
     known = {} if model is None else model.provenance
     return Curve(replace(honest(s, known), asked=Asked(utility, model, seed, words)) for s in found)
 

@@ -92,7 +92,9 @@ class Baseline(Solver):
                 progress((i + 1) / len(strengths), f"{self.shape} setting {i + 1}")
         return points
 
-    def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
+    def at(
+        self, problem: Problem, weights: Array, progress: Progress | None = None, warm: Point | None = None
+    ) -> list[Point]:
         family = self.family(problem, progress)
         return [min(family, key=lambda p: p.objective(w)) for w in weights]
 

@@ -19,7 +19,9 @@ class BeliefGreedy(Solver):
     tolerance: float = 1e-4  # bits, of each step's Blahut-Arimoto
     seed: int = 0
 
-    def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
+    def at(
+        self, problem: Problem, weights: Array, progress: Progress | None = None, warm: Point | None = None
+    ) -> list[Point]:
         points = []
         for i, weight in enumerate(weights):
             rule = GreedyRule(problem.cost(weight), self.tolerance)

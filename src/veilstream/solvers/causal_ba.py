@@ -7,6 +7,7 @@ at each weight goes on with ever finer memories, split where they forget most (`
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -36,7 +37,7 @@ SPREAD = 1e-3  # of the uniform law, in the output model of a policy to go on fr
 
 @dataclass(frozen=True)
 class CausalBA(Solver):
-    """Hyper-parameters; `points` runs it."""
+    """Hyper-parameters; `at` runs it."""
 
     clocks: ClassVar[bool] = True
     window: int | None = None  # None: as many as the chain's order, at first
@@ -60,8 +61,13 @@ class CausalBA(Solver):
         if self.dtype not in (None, "float32", "float64"):
             raise InputError(f"dtype must be float32 or float64, found {self.dtype!r}")
 
-    def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
-        """The best point found for each weight."""
+    def at(
+        self, problem: Problem, weights: Array, progress: Progress | None = None, warm: Point | None = None
+    ) -> list[Point]:
+        """The best point found for each weight; from a warm one where that has led, on its memory."""
+        if warm is not None and warm.warm is not None:
+            sweep, tables = warm.warm
+            return [self._onwards(problem, w, sweep.automaton, tables) for w in np.asarray(weights, float).tolist()]
         weights, w = np.asarray(weights, dtype=float), self._first_window(problem)
         found = constants(problem, w)
         starts = self._starts(problem, weights, progress)
@@ -82,7 +88,7 @@ class CausalBA(Solver):
         w, large = self._first_window(problem), self._large(problem)
         if problem.chain.phases > 1:  # the best for the chain that does not look at its clock: others led to the same
             mean = MarkovChain(problem.chain.transition, problem.chain.initial, problem.chain.histories)
-            plain = replace(self, window=w).points(replace(problem, chain=mean), weights, progress)
+            plain = replace(self, window=w).at(replace(problem, chain=mean), weights, progress)
             models = np.stack([model_on(window(problem.n_outputs, w), w, p.policy) for p in plain])
             return np.asarray((1 - MIXED) * models[:, None] + MIXED / problem.n_outputs)
         starts = starting_models(problem, w, 0 if large else self.random_starts, self.seed)
@@ -90,12 +96,6 @@ class CausalBA(Solver):
 
     def windowed(self) -> "CausalBA":
         return replace(self, grow=False)
-
-    def near(self, problem: Problem, weight: float, point: Point) -> Point:
-        if point.warm is None:
-            return super().near(problem, weight, point)
-        sweep, tables = point.warm
-        return self._onwards(problem, weight, sweep.automaton, tables)
 
     def carries(self, problem: Problem) -> bool:
         return self._large(problem) and problem.chain.phases == 1
@@ -182,6 +182,10 @@ class CausalBA(Solver):
         batch = self._batch(problem, sweep, sweep.start(r.copy()), anneal, group)
         batch.converge(self.max_sweeps, progress)
         return [point_of(batch, int(i)) for i in np.flatnonzero(batch.kept)]
+
+
+# the policy of Zhang, Li, Tandon and Li: one release remembered, no look-ahead (alpha is never learned and stays 0)
+myopic = partial(CausalBA, window=1, look_ahead=False, dtype="float64")
 
 
 def point_of(batch: Runs, i: int) -> Point:

@@ -40,7 +40,9 @@ class Held(Solver):
         if self.window not in (None, 1):
             raise InputError(f"method held remembers one release; `window={self.window}` cannot be had")
 
-    def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]:
+    def at(
+        self, problem: Problem, weights: Array, progress: Progress | None = None, warm: Point | None = None
+    ) -> list[Point]:
         look = Look(problem)
         return [look.point(float(w)) for w in weights]
 

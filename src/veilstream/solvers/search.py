@@ -110,29 +110,19 @@ def meet(
     enough = [p for p in silent if axis.of(p) <= axis.limit + 1e-7 and p.leakage <= 1e-7]
     if enough and (isinstance(constraint, Average) or axis.limit <= 1e-7):
         return replace(min(enough, key=lambda p: p.distortion), startup_bits=0.0), 0.0
-    plain, clocked = solver.windowed(), problem.chain.phases > 1
-    rough = plain.rough(problem)
+    plain, tell = solver.windowed(), progress or (lambda share, what: None)
     axis.check()
-    tell = progress or (lambda share, what: None)
-    many = len(problem.chain) >= MANY  # one weight and on from there: each takes long
-    weights = nearby_weights(problem, rough, constraint, course) if clocked else first_weights(problem)
-    weights = weights[len(weights) // 2 :][:1] if many and not clocked else weights
-    looked = rough.points(problem, weights, lambda share, what: tell(share / 3, what))
-    beyond = any(axis.within(p) == isinstance(constraint, Average) for p in looked)  # on its side of the limit
-    end = [] if many and beyond else exact_end(problem, rough)
-    trail = Trail(axis, [*silent, *end], list(zip(weights.tolist(), looked, strict=True)))
-    trail.close_in(problem, rough, ROUNDS if many else ROUGHLY, ROUGH, lambda share, what: tell((1 + share) / 3, what))
+    trail, end = region(problem, plain.rough(problem), axis, silent, constraint, course, tell)
     if trail.ends[1] is None:
         best = trail.best
         return best, 0.0 if best.leakage <= 1e-9 else trail.weight_of(best)
     # in full, around where the limit is met
     if any(p is trail.ends[0] for p in end):
         end = exact_end(problem, plain)
-    weights = trail.next_weight() * (np.ones(1) if clocked or many else BESIDE)
-    if plain.carries(problem):
-        points = [plain.near(problem, weights[0], trail.nearest(weights[0]))]
-    else:
-        points = plain.points(problem, weights, lambda share, what: tell((2 + share) / 3, what))
+    clocked = problem.chain.phases > 1
+    weights = trail.next_weight() * (np.ones(1) if clocked or len(problem.chain) >= MANY else BESIDE)
+    warm = trail.nearest(weights[0]) if plain.carries(problem) else None
+    points = plain.at(problem, weights, lambda share, what: tell((2 + share) / 3, what), warm)
     full = Trail(axis, [*silent, *end, *trail.points], list(zip(weights.tolist(), points, strict=True)), trail.rise)
     full.close_in(problem, plain, ROUNDS, RIGHT[clocked])
     best, (left, right) = full.best, full.ends
@@ -145,6 +135,30 @@ def meet(
     ):
         found.append((share_time(problem, left, right, axis), slope(left, right)))
     return min(found, key=lambda one: axis.other(one[0]))
+
+
+def region(
+    problem: Problem,
+    rough: Solver,
+    axis: Axis,
+    silent: list[Point],
+    constraint: Average | Budget,
+    course: Course | None,
+    tell: Progress,
+) -> tuple["Trail", list[Point]]:
+    """A first look around for where the limit is met, and the end of the curve that no finite weight reaches."""
+    many = len(problem.chain) >= MANY  # one weight and on from there: each takes long
+    if problem.chain.phases > 1:
+        weights = nearby_weights(problem, rough, constraint, course)
+    else:
+        weights = first_weights(problem)
+        weights = weights[len(weights) // 2 :][:1] if many else weights
+    looked = rough.at(problem, weights, lambda share, what: tell(share / 3, what))
+    beyond = any(axis.within(p) != axis.budget for p in looked)  # on its side of the limit
+    end = [] if many and beyond else exact_end(problem, rough)
+    trail = Trail(axis, [*silent, *end], list(zip(weights.tolist(), looked, strict=True)))
+    trail.close_in(problem, rough, ROUNDS if many else ROUGHLY, ROUGH, lambda share, what: tell((1 + share) / 3, what))
+    return trail, end
 
 
 def finer(problem: Problem, solver: Solver, trail: "Trail", best: Point) -> tuple[Point, float]:
@@ -213,7 +227,8 @@ class Trail:
             if self.right(close) or self.straight:
                 return
             weight = self.next_weight()
-            self.tried.append((weight, solver.near(problem, weight, self.nearest(weight))))
+            [found] = solver.at(problem, np.array([weight]), warm=self.nearest(weight))
+            self.tried.append((weight, found))
             if progress:
                 progress((k + 1) / rounds, f"weight {weight:.4g}")
 
@@ -297,7 +312,7 @@ def least_distortion(problem: Problem) -> float:
 def exact_end(problem: Problem, solver: Solver) -> list[Point]:
     """The end of the curve that no finite weight reaches: only nearest releases, chosen to leak least."""
     d = np.where(problem.allowed, problem.distortion, np.inf)
-    return solver.points(problem.only(d <= d.min(1, keepdims=True) * (1 + 1e-12), average=False), np.zeros(1))
+    return solver.at(problem.only(d <= d.min(1, keepdims=True) * (1 + 1e-12), average=False), np.zeros(1))
 
 
 def hull(points: list[Point], far: Callable[[Point], float] = distortion_of) -> list[Point]:

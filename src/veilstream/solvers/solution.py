@@ -116,7 +116,9 @@ class Solver(ABC):
         return type(self).__name__
 
     @abstractmethod
-    def points(self, problem: Problem, weights: Array, progress: Progress | None = None) -> list[Point]: ...
+    def at(
+        self, problem: Problem, weights: Array, progress: Progress | None = None, warm: Point | None = None
+    ) -> list[Point]: ...
 
     def meet(
         self,
@@ -136,12 +138,8 @@ class Solver(ABC):
         """The same, with policies that remember releases and can share time or a ladder; `grown` begins from them."""
         return self
 
-    def near(self, problem: Problem, weight: float, point: Point) -> Point:
-        """The best point for this weight, from one found at another."""
-        return self.points(problem, np.array([weight]))[0]
-
     def carries(self, problem: Problem) -> bool:
-        """Whether `near` finds as good a point as `points`: then nothing is begun afresh on the way to a limit."""
+        """Whether a warm point leads to one as good as none: then nothing is begun afresh on the way to a limit."""
         return False
 
     def grown(self, problem: Problem, weight: float, point: Point) -> Point:
@@ -296,27 +294,23 @@ class Solution(Shown):
         wrong = f"{unit} of steps wrong," if unit == "%" else unit
         units = "" if later is None else f"{later.level}: {later.units} {later.unit}"
         rate = self.leakage, "bits per step", str(self.level), self.leakage_se or None
-        found = list[Fact]()
-        if tried is None:
-            found.append(Fact("leakage", *rate))
-        else:
-            found.append(Fact("error", tried.felt, f"{wrong} on average", RECORD))
-            if later is not None:
-                found.append(Fact("  on later data", later.raw_distortion, unit, units))
-            found.append(Fact("  long run", self.distortion, unit, "under the fitted chain"))
-            found.append(Fact("leakage", tried.bits, f"bits per step {RECORD}", "starts and gaps in it", tried.bits_se))
-            if tried.truth is not None:
-                found.append(Fact("  the truth", tried.truth, "bits there if nothing were hidden"))
-            found.append(Fact("  long run", *rate))
-        if self.leakage_lower is not None:
-            found.append(Fact("  at least", self.leakage_lower, "bits for any policy this accurate", "proved"))
-        if later is not None:
-            found.append(Fact("  on later data", later.leakage, "bits", units))
-        if (later or tried or self.of_guess) and self.worst_leakage is not None:
-            meter = ": its meter counts no more" if self.of_guess else ""
-            found.append(Fact("  at most", self.worst_leakage, "bits whatever the data is", f"proved{meter}"))
-        if self.ladder is not None and tried is not None and tried.charged is not None:
-            found.append(Fact("  charged", tried.charged, "bits", "what its meter will say: proved under the chain"))
+        bits = [Fact("leakage", *rate)]
+        if tried is not None:
+            later_error = [] if later is None else [Fact("  on later data", later.raw_distortion, unit, units)]
+            truth = (
+                [Fact("  the truth", tried.truth, "bits there if nothing were hidden")]
+                if tried.truth is not None
+                else []
+            )
+            bits = [
+                Fact("error", tried.felt, f"{wrong} on average", RECORD),
+                *later_error,
+                Fact("  long run", self.distortion, unit, "under the fitted chain"),
+                Fact("leakage", tried.bits, f"bits per step {RECORD}", "starts and gaps in it", tried.bits_se),
+                *truth,
+                Fact("  long run", *rate),
+            ]
+        found = [*bits, *self._bounds(units)]
         if tried is None:
             found.append(Fact("distortion", self.distortion, f"{wrong} on average"))
         if self.asked is not None and (between := self.asked.between_states(self)) is not None:
@@ -339,6 +333,20 @@ class Solution(Shown):
             *found,
             Fact("the truth", self.problem.chain.entropy_rate, "bits per step if nothing were hidden", long),
         ]
+
+    def _bounds(self, units: str) -> list[Fact]:
+        """What bounds its leakage: on later data, whatever the data is, by its meter."""
+        tried, later, found = self.record, self.held_out, list[Fact]()
+        if self.leakage_lower is not None:
+            found.append(Fact("  at least", self.leakage_lower, "bits for any policy this accurate", "proved"))
+        if later is not None:
+            found.append(Fact("  on later data", later.leakage, "bits", units))
+        if (later or tried or self.of_guess) and self.worst_leakage is not None:
+            meter = ": its meter counts no more" if self.of_guess else ""
+            found.append(Fact("  at most", self.worst_leakage, "bits whatever the data is", f"proved{meter}"))
+        if self.ladder is not None and tried is not None and tried.charged is not None:
+            found.append(Fact("  charged", tried.charged, "bits", "what its meter will say: proved under the chain"))
+        return found
 
     # --- as a file, a line, a picture --------------------------------------------------------------------
 

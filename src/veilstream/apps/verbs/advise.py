@@ -129,7 +129,7 @@ def _walk(
     solver = replace(solver, tolerance=TOLERANCE, most_starts=1)
     weights = first_weights(problem)
     weights = weights[len(weights) // 2 :][:1]
-    tried = list(zip(weights.tolist(), solver.points(problem, weights), strict=True))
+    tried = list(zip(weights.tolist(), solver.at(problem, weights), strict=True))
     for i, share in enumerate(SHARES):
         if progress:
             progress(i / len(SHARES), f"{share:.0%} of what revealing nothing costs")
@@ -139,7 +139,7 @@ def _walk(
             if min(abs(axis.of(p) - axis.limit) for p in trail.points) < CLOSE * min(share, 0.4) * (blind - least):
                 break
             weight = trail.next_weight()
-            tried.append((weight, solver.near(problem, weight, trail.nearest(weight))))
+            tried.append((weight, solver.at(problem, np.array([weight]), warm=trail.nearest(weight))[0]))
         point = min(trail.points, key=lambda p: abs(axis.over(p)))
         if (felt := axis.of(point)) < blind and point.leakage > 0:
             yield felt, point, course

@@ -25,7 +25,7 @@ from scipy.sparse import csr_array
 from veilstream.control.automaton import window
 from veilstream.control.controller import Controller
 from veilstream.model.chain import MarkovChain
-from veilstream.model.information import Array, normalised
+from veilstream.model.information import Array, Index, normalised
 from veilstream.solvers.bounds import alternation, potential
 from veilstream.solvers.bounds.pairs import MOST_STATES, Group, groups_of
 from veilstream.solvers.bounds.witness import NATS, SparseMatrix, Witness, improve, reverse_cost
@@ -115,16 +115,10 @@ def certify(
     """
     began = perf_counter()
     chain, C = transition if isinstance(transition, MarkovChain) else MarkovChain(transition), np.asarray(cost, float)
-    law, P = chain.stationary, normalised(chain.transition)
-    classes = [z for z in chain.closed_classes if law[z].sum() > 0]
-    shares = np.array([law[z].sum() for z in classes])
-    if len(classes) == 1 and len(classes[0]) == len(chain):
-        searches = [Search(chain, C, tolerance, upper, start)]
-    else:
-        parts = [(MarkovChain(P[np.ix_(z, z)]), z) for z in classes]
-        known, own = (upper, start) if len(classes) == 1 else (None, None)
-        inside = [own.within(z, C[z]) if isinstance(own, Start) else None for z in classes]
-        searches = [Search(part, C[z], tolerance, known, begin) for (part, z), begin in zip(parts, inside, strict=True)]
+    classes = [z for z in chain.closed_classes if chain.stationary[z].sum() > 0]
+    shares = np.array([chain.stationary[z].sum() for z in classes])
+    known = (upper, start) if len(classes) == 1 else (None, None)
+    searches = [Search(*within(chain, C, known[1], z), tolerance, known[0]) for z in classes]
 
     def total(values: list[float]) -> float:
         return float(shares @ values)
@@ -152,6 +146,16 @@ def certify(
     )
 
 
+def within(
+    chain: MarkovChain, C: Array, start: Start | Controller | None, z: Index
+) -> tuple[MarkovChain, Array, Start | Controller | None]:
+    """The same on a closed class of states alone."""
+    if len(z) == len(chain):
+        return chain, C, start
+    P = normalised(chain.transition[np.ix_(z, z)])
+    return MarkovChain(P), C[z], start.within(z, C[z]) if isinstance(start, Start) else None
+
+
 class Search:
     """The best bound found so far for one closed class; `run` improves it."""
 
@@ -159,9 +163,9 @@ class Search:
         self,
         chain: MarkovChain,
         C: Array,
+        start: Start | Controller | None,
         tolerance: float,
         known: float | None,
-        start: Start | Controller | None,
     ) -> None:
         may = np.isfinite(C).any(0)  # a release nobody may make is no release
         self.chain, self.C, self.laws = chain, C[:, may], chain.laws
