@@ -27,7 +27,7 @@ from veilstream.model.problem import Average, Budget, Problem
 from veilstream.shown import Rows, Shown, picture
 
 Progress = Callable[[float, str], None]  # fraction done, what is going on
-RECORD = "on your recorded data"
+HIDDEN, RECORD = "bits there if nothing were hidden", "on your recorded data"
 WIDE = 1.96  # standard errors on each side of a 95 % interval
 LOOSE, SURE = 0.01, 3.3  # a bound above what is measured by this share, and by so many standard errors, is loose
 
@@ -297,11 +297,7 @@ class Solution(Shown):
         bits = [Fact("leakage", *rate)]
         if tried is not None:
             later_error = [] if later is None else [Fact("  on later data", later.raw_distortion, unit, units)]
-            truth = (
-                [Fact("  the truth", tried.truth, "bits there if nothing were hidden")]
-                if tried.truth is not None
-                else []
-            )
+            truth = [] if tried.truth is None else [Fact("  the truth", tried.truth, HIDDEN)]
             bits = [
                 Fact("error", tried.felt, f"{wrong} on average", RECORD),
                 *later_error,
