@@ -8,9 +8,27 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-from veilstream.data.synthetic import write_large_csv
+import numpy as np
+
+from veilstream.data.synthetic import CITY_PERIOD_S, EPOCH_S, city
 
 ROWS = 5_000_000
+
+
+def write_large_csv(path: str | Path, rows: int = 5_000_000, streams: int = 100, seed: int = 0) -> None:
+    """A long table of `streams` commuters, rows / streams fixes each."""
+    source = city(2_000, seed)
+    each = rows // streams
+    rng = np.random.default_rng(seed)
+    with Path(path).open("w", encoding="utf-8") as out:
+        out.write("stream,time,lat,lon\n")
+        for k in range(streams):
+            start = int(rng.integers(len(source.path)))
+            order = (start + np.arange(each)) % len(source.path)
+            lat, lon = source.points[order].T
+            t = EPOCH_S + CITY_PERIOD_S * np.arange(each)
+            stamps = np.datetime_as_string(t.astype("datetime64[s]"))
+            out.writelines(f"u{k},{stamp}Z,{a:.6f},{b:.6f}\n" for stamp, a, b in zip(stamps, lat, lon, strict=True))
 
 
 def bench_large_csv(rows: int = ROWS) -> dict[str, float]:

@@ -14,6 +14,7 @@ import numpy as np
 from attack.drill import Trial
 from gatewaykit import artefact, core_of, places, problem_of, window_policy
 from oracles import some_memory
+from samples import SAMPLES, packed_bytes
 from veilstream import artefact as artefacts
 from veilstream.artefact import load, save
 from veilstream.container import pack, unpack
@@ -139,13 +140,13 @@ def veil(t: Trial) -> int:
 
 def values_in(reader) -> list[str]:
     """The digits after the point of every number of the example: nothing else in it has so many. (E7: of degrees.)"""
-    return ["".join(found) for found in re.findall(r'\.(\d{6})\b|E7": -?\d+(\d{6})0\b', reader.example)]
+    return ["".join(found) for found in re.findall(r'\.(\d{6})\b|E7": -?\d+(\d{6})0\b', SAMPLES[reader.name])]
 
 
 def packed(text: str, reader) -> bytes:
     """A file that says this: a text is itself, and where a binary file cannot say it, it is a text."""
     try:
-        return reader.packed(text)
+        return packed_bytes(reader, text)
     except Exception:
         return text.encode()
 
@@ -193,7 +194,7 @@ def readers(t: Trial) -> int:
     path = t.folder / f"x{t.rng.choice([*reader.endings, '', '.txt'])}"
     n = t.times(60)
     for _ in range(n):
-        text = bytearray(packed(reader.example, reader))
+        text = bytearray(packed(SAMPLES[reader.name], reader))
         for _ in range(t.rng.randint(1, 6)):
             at = t.rng.randint(0, len(text))
             text[at : at + t.rng.randint(0, 12)] = t.rng.choice(PIECES)

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from attack.files import packed, read_or_refused
+from samples import SAMPLES
 from veilstream.data.readers import apart, feather, parquet
 from veilstream.data.sources import read
 from veilstream.errors import InputError
@@ -16,7 +17,7 @@ TYPED = pytest.mark.parametrize("reader", [feather.READER, parquet.READER], ids=
 @pytest.fixture
 def file(tmp_path, reader):
     path = tmp_path / f"x{reader.endings[0]}"
-    path.write_bytes(packed(reader.example, reader))
+    path.write_bytes(packed(SAMPLES[reader.name], reader))
     return path
 
 
@@ -64,7 +65,7 @@ def test_where_no_process_can_be_asked_files_are_read(reader, file, another, pro
 
 def test_what_lies_in_the_working_folder_is_not_imported(tmp_path, monkeypatch):
     (tmp_path / "polars.py").write_text("raise SystemExit")
-    (tmp_path / "x.parquet").write_bytes(packed(parquet.EXAMPLE, parquet.READER))
+    (tmp_path / "x.parquet").write_bytes(packed(SAMPLES["Parquet"], parquet.READER))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(apart, "_apart", {})
     assert apart.survives(tmp_path / "x.parquet")

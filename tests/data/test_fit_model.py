@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.data import write_large_csv
 from real_data import GEOLIFE, METER, needs_geolife, needs_meter
 from veilstream.data.encode import encode
 from veilstream.data.fitting import fit_model
@@ -13,7 +14,7 @@ from veilstream.data.readings import from_arrays
 from veilstream.data.recording import Recording
 from veilstream.data.sources import read
 from veilstream.data.spec import FitSpec
-from veilstream.data.synthetic import city, household, write_large_csv
+from veilstream.data.synthetic import city, household
 from veilstream.errors import InputError
 
 PAPER = Recording(period_s=300, bin="mean", gaps="bridge", noise="drop", eps_m=200, min_samples=8)

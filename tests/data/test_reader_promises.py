@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attack.files import packed, read_or_refused, values_in
+from samples import SAMPLES, packed_bytes
 from veilstream.data.clean import clean
 from veilstream.data.readers import READERS
 from veilstream.data.sources import HEAD, read
@@ -27,7 +28,7 @@ def file(tmp_path, reader):
 
 @every_reader
 def test_its_example_holds_three_readings_out_of_order(reader, file):
-    readings = read_or_refused(file, reader.example, reader)
+    readings = read_or_refused(file, SAMPLES[reader.name], reader)
     assert (readings.frame.height, len(readings.streams), readings.n_traces) == (3, 1, 1)
     assert len(set(values_in(reader))) >= 3
     ordered = clean(readings, max_speed_kmh=1e9)
@@ -39,10 +40,15 @@ def test_its_example_holds_three_readings_out_of_order(reader, file):
 
 @every_reader
 def test_it_is_known_by_its_ending_and_by_its_beginning(reader, tmp_path):
-    found = [read_or_refused(tmp_path / f"x{ending}", reader.example, reader) for ending in (*reader.endings, ".txt")]
+    found = [
+        read_or_refused(tmp_path / f"x{ending}", SAMPLES[reader.name], reader) for ending in (*reader.endings, ".txt")
+    ]
     if not reader.magic:
-        found += [read_or_refused(tmp_path / "x", "\ufeff" + reader.example, reader)]
-    for small in (gzip.compress(reader.packed(reader.example)), zipped(reader.endings[0], reader.example, reader)):
+        found += [read_or_refused(tmp_path / "x", "\ufeff" + SAMPLES[reader.name], reader)]
+    for small in (
+        gzip.compress(packed_bytes(reader, SAMPLES[reader.name])),
+        zipped(reader.endings[0], SAMPLES[reader.name], reader),
+    ):
         found += [read_or_refused(tmp_path / f"y{reader.endings[0]}.gz", small, reader)]
     assert all(r.frame["t"].to_list() == found[0].frame["t"].to_list() for r in found)
 
@@ -50,8 +56,8 @@ def test_it_is_known_by_its_ending_and_by_its_beginning(reader, tmp_path):
 def test_no_beginning_has_two_readers_but_those_that_take_anything():
     for reader in READERS:
         if not reader.magic:
-            assert next(r for r in READERS if not r.magic and r.takes(reader.example)) is reader
-            assert [r for r in READERS if not (r.magic or r.rank) and r.takes(reader.example)] in ([reader], [])
+            assert next(r for r in READERS if not r.magic and r.takes(SAMPLES[reader.name])) is reader
+            assert [r for r in READERS if not (r.magic or r.rank) and r.takes(SAMPLES[reader.name])] in ([reader], [])
     assert all(re.fullmatch(r"\.[a-z0-9]+", ending) for reader in READERS for ending in reader.endings)
     assert len({reader.name for reader in READERS}) == len(READERS)
 
@@ -72,7 +78,7 @@ def test_what_is_empty_binary_or_a_folder_is_refused(reader, file, tmp_path):
 @pytest.mark.slow
 @every_reader
 def test_cut_off_anywhere_it_is_read_or_refused(reader, file):
-    text = reader.packed(reader.example)
+    text = packed_bytes(reader, SAMPLES[reader.name])
     cuts = range(0, len(text), max(1, len(text) // 120))
     heights = [r.frame.height for n in cuts if (r := read_or_refused(file, text[:n], reader)) is not None]
     assert max(heights, default=0) <= 3
@@ -81,18 +87,18 @@ def test_cut_off_anywhere_it_is_read_or_refused(reader, file):
 @every_reader
 def test_what_is_not_utf8_far_into_the_file_is_refused(reader, file):
     for far in (b" " * HEAD, b"\n" * HEAD) if not reader.magic else ():
-        assert read_or_refused(file, reader.example.encode() + far + b"\xff\n", reader) is None
+        assert read_or_refused(file, SAMPLES[reader.name].encode() + far + b"\xff\n", reader) is None
 
 
 @pytest.mark.slow
 @every_reader
 def test_a_line_without_end_is_read_or_refused(reader, file):
-    lines, length = reader.example.splitlines(), 3_000 if reader.magic else 300_000
+    lines, length = SAMPLES[reader.name].splitlines(), 3_000 if reader.magic else 300_000
     for filler in ("9", "x", ",", '"', "[", "<", "é"):
         for at in range(len(lines) + 1):
             read_or_refused(file, "\n".join([*lines[:at], filler * length, *lines[at:]]), reader)
     for field in values_in(reader)[:2]:
-        read_or_refused(file, reader.example.replace(field, field * (length // 6)), reader)
+        read_or_refused(file, SAMPLES[reader.name].replace(field, field * (length // 6)), reader)
 
 
 @pytest.mark.slow
@@ -100,7 +106,9 @@ def test_a_line_without_end_is_read_or_refused(reader, file):
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_is_changed_it_is_read_or_refused_without_telling_a_value(reader, file, data):
-    text = bytearray(reader.example.encode() if data.draw(st.booleans()) else packed(reader.example, reader))
+    text = bytearray(
+        SAMPLES[reader.name].encode() if data.draw(st.booleans()) else packed(SAMPLES[reader.name], reader)
+    )
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(text)))
         gone = data.draw(st.integers(0, 12))
@@ -115,7 +123,7 @@ def test_whatever_is_changed_it_is_read_or_refused_without_telling_a_value(reade
 
 def zipped(ending, text, reader):
     with zipfile.ZipFile(out := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(f"folder/x{ending}", reader.packed(text))
+        archive.writestr(f"folder/x{ending}", packed_bytes(reader, text))
     return out.getvalue()
 
 
@@ -149,7 +157,7 @@ def no_canary(path, content, reader=None):
 @pytest.mark.slow
 @every_reader
 def test_a_true_coordinate_in_a_broken_line_is_in_no_message(reader, file):
-    lines = reader.example.splitlines()
+    lines = SAMPLES[reader.name].splitlines()
     fields = re.compile(
         r"-?\d+\.\d{6}|\d{4}-\d{2}-\d{2}[T ]?[\d:Z]*|\d{10}|E7|\d{9}|alice|trkpt|lat|time|sensor|sgv|value"
     )

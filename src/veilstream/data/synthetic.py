@@ -7,7 +7,6 @@ sensor adds. The city lies in the empty South Pacific, so nobody lives there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,22 +121,6 @@ def synthetic(name: str, steps: int = 20_000, seed: int = 0) -> Source:
     if steps < 2:
         raise InputError(f"`steps` must be at least 2, found {steps}")
     return SOURCES[name](steps, seed)
-
-
-def write_large_csv(path: str | Path, rows: int = 5_000_000, streams: int = 100, seed: int = 0) -> None:
-    """A long table of `streams` commuters, rows / streams fixes each, for the benchmark of the readers."""
-    source = city(2_000, seed)
-    each = rows // streams
-    rng = np.random.default_rng(seed)
-    with Path(path).open("w", encoding="utf-8") as out:
-        out.write("stream,time,lat,lon\n")
-        for k in range(streams):
-            start = int(rng.integers(len(source.path)))
-            order = (start + np.arange(each)) % len(source.path)
-            lat, lon = source.points[order].T
-            t = EPOCH_S + CITY_PERIOD_S * np.arange(each)
-            stamps = np.datetime_as_string(t.astype("datetime64[s]"))
-            out.writelines(f"u{k},{stamp}Z,{a:.6f},{b:.6f}\n" for stamp, a, b in zip(stamps, lat, lon, strict=True))
 
 
 def _km_per_degree_east() -> float:

@@ -1,4 +1,4 @@
-"""Readers: one file a format. A new one is a file in this folder with a READER in it; nothing else changes."""
+"""Readers: one file a format. A new one is a file in this folder with a READER in it, and a sample in the tests."""
 
 from importlib import import_module
 from pkgutil import iter_modules

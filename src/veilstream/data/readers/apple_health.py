@@ -22,21 +22,6 @@ UNITS = {"count/min": "bpm", "count": ""}
 _TYPE = re.compile(r"HK(?:Quantity|Category|Data)Type(?:Identifier)?")
 _CATEGORY = re.compile(r"HKCategoryValue(?:SleepAnalysis)?")
 _MOLAR = re.compile(r"mmol<[^>]*>/L")
-_EXAMPLE = """<?xml version="1.0" encoding="UTF-8"?>
-<!DOCTYPE HealthData [
-<!-- HealthKit Export Version: 12 -->
-<!ELEMENT HealthData (ExportDate,Me,(Record)*)>
-]>
-<HealthData locale="en_GB">
- <ExportDate value="2024-01-02 08:00:00 +0000"/>
- <Record type="HKQuantityTypeIdentifierHeartRate" sourceName="Watch" unit="count/min"
-  startDate="2024-01-01 08:00:10 +0000" endDate="2024-01-01 08:00:10 +0000" value="61.112233"/>
- <Record type="HKQuantityTypeIdentifierHeartRate" sourceName="Watch" unit="count/min"
-  startDate="2024-01-01 08:00:04 +0000" endDate="2024-01-01 08:00:04 +0000" value="62.223344"/>
- <Record type="HKQuantityTypeIdentifierHeartRate" sourceName="Watch" unit="count/min"
-  startDate="2024-01-01 08:00:15 +0000" endDate="2024-01-01 08:00:15 +0000" value="63.334455"/>
-</HealthData>
-"""
 
 
 def read_health(path: Path, name: str, options: ReadOptions) -> Table:
@@ -73,7 +58,6 @@ READER = Reader(
     (".xml",),
     read_health,
     lambda text: text.startswith("<") and "HealthData" in text,
-    _EXAMPLE,
     lambda path, alone: "health" if path.stem.lower().startswith("export") else path.stem,
     inside=("*apple_health_export/export.xml",),
 )

@@ -15,13 +15,6 @@ from veilstream.data.readers.table import TextTable, typed
 from veilstream.data.readings import Entry
 from veilstream.errors import InputError
 
-_EXAMPLE = """stream,time,lat,lon
-alice,2024-01-01T08:00:10Z,-47.112233,-125.445566
-alice,2024-01-01T08:00:04Z,-47.223344,-125.556677
-alice,2024-01-01T08:00:15Z,-47.334455,-125.667788
-"""
-
-
 MARKS = (",", ";", "\t", "|")
 _COMMA = r"^\s*[+-]?[\d.]*,\d+\s*$"
 ABOVE = 5  # lines that may stand above the header: a title, who made the file
@@ -100,4 +93,4 @@ def _ragged(path: Path, name: str, columns: Mapping[str, str]) -> str | None:
     return None
 
 
-READER = Reader("CSV", (".csv", ".tsv"), read_csv, lambda text: not text.startswith("<"), _EXAMPLE, rank=2)
+READER = Reader("CSV", (".csv", ".tsv"), read_csv, lambda text: not text.startswith("<"), rank=2)

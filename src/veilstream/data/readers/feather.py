@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import polars as pl
 
 from veilstream.data.readers.apart import FEATHER, survives
 from veilstream.data.readers.frame import check_width, table_of_frame
-from veilstream.data.readers.parquet import EXAMPLE, frame_of
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
 from veilstream.errors import InputError
 
@@ -29,11 +27,4 @@ def read_feather(path: Path, name: str, options: ReadOptions) -> Table:
     return table_of_frame(frame.lazy(), name, options)
 
 
-def _packed(text: str) -> bytes:
-    frame_of(text).write_ipc(out := io.BytesIO(), compression="lz4")
-    return out.getvalue()
-
-
-READER = Reader(
-    "Feather", (".feather", ".arrow"), read_feather, lambda text: False, EXAMPLE, magic=(FEATHER, OLD), packed=_packed
-)
+READER = Reader("Feather", (".feather", ".arrow"), read_feather, lambda text: False, magic=(FEATHER, OLD))

@@ -25,14 +25,6 @@ _NO_TIME = (
     "no feature has a time; a point needs one among its properties (`columns='time=PROPERTY'`), a line coordTimes with "
     "one for every point"
 )
-_EXAMPLE = """{"type": "FeatureCollection", "features": [
-{"type": "Feature", "geometry": {"type": "Point", "coordinates": [-125.445566, -47.112233]},
- "properties": {"time": "2024-01-01T08:00:10Z"}},
-{"type": "Feature", "geometry": {"type": "Point", "coordinates": [-125.556677, -47.223344, 12]},
- "properties": {"time": "2024-01-01T08:00:04Z"}},
-{"type": "Feature", "geometry": {"type": "Point", "coordinates": [-125.667788, -47.334455]},
- "properties": {"time": "2024-01-01T08:00:15Z"}}]}
-"""
 
 
 def read_geojson(path: Path, name: str, options: ReadOptions) -> Table:
@@ -98,5 +90,4 @@ READER = Reader(
     (".geojson", ".json"),
     read_geojson,
     lambda text: text.startswith("{") and _FEATURE.search(text) is not None,
-    _EXAMPLE,
 )

@@ -16,16 +16,6 @@ from veilstream.errors import InputError
 HEADER_LINES = 6
 TRAJECTORY = "trajectory"  # GeoLife keeps a user's files in a folder of this name
 _COLUMNS = ["lat", "lon", "zero", "altitude_ft", "days", "date", "time"]
-_EXAMPLE = """Geolife trajectory
-WGS 84
-Altitude is in Feet
-Reserved 3
-0,2,255,My Track,0,0,2,8421376
-0
--47.112233,-125.445566,0,492,39744.12,2008-10-23,02:53:10
--47.223344,-125.556677,0,492,39744.12,2008-10-23,02:53:04
--47.334455,-125.667788,0,492,39744.12,2008-10-23,02:53:15
-"""
 
 
 def read_plt(path: Path, name: str, options: ReadOptions) -> Table:
@@ -58,4 +48,4 @@ def user_folder(path: Path, alone: bool) -> str:
     return parent.parent.name if parent.name.lower() == TRAJECTORY else parent.name
 
 
-READER = Reader("GeoLife", (".plt",), read_plt, lambda text: text.lower().startswith("geolife"), _EXAMPLE, user_folder)
+READER = Reader("GeoLife", (".plt",), read_plt, lambda text: text.lower().startswith("geolife"), user_folder)

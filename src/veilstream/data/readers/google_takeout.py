@@ -11,12 +11,6 @@ from veilstream.data.readers.json_stream import at, elements
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
 from veilstream.data.readers.records import PLACES, Record, degrees, moment, stay, table_of, utc
 
-_EXAMPLE = """{"locations": [
-  {"timestamp": "2024-01-01T08:00:10.123Z", "latitudeE7": -471122330, "longitudeE7": -1254455660, "accuracy": 13},
-  {"timestamp": "2024-01-01T08:00:04Z", "latitudeE7": -472233440, "longitudeE7": -1255566770, "accuracy": 13},
-  {"timestamp": "2024-01-01T08:00:15Z", "latitudeE7": -473344550, "longitudeE7": -1256677880, "accuracy": 13}]}
-"""
-
 
 def read_takeout(path: Path, name: str, options: ReadOptions) -> Table:
     found = elements(path, name, "locations", "timelineObjects")
@@ -69,7 +63,6 @@ READER = Reader(
     (".json",),
     read_takeout,
     lambda text: text.startswith("{") and ('"timelineObjects"' in text or ('"locations"' in text and "E7" in text)),
-    _EXAMPLE,
     whole_history,
     inside=("*/Records.json", "*/20??/20??_*.json"),
 )

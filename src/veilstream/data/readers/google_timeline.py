@@ -16,13 +16,6 @@ from veilstream.data.readers.records import PLACES, Record, moment, stay, table_
 
 _PLACE = re.compile(r"(?:geo:)?([^,°]*)°?,([^,°;?]*)°?(?:[;?].*)?", re.DOTALL)  # geo:LAT,LON or LAT°, LON°
 _MARKS = re.compile(r'"(?:timelinePath|semanticSegments|topCandidate|activitySegment)"')
-_EXAMPLE = """{"semanticSegments": [{
-  "startTime": "2024-01-01T08:00:00.000+01:00", "endTime": "2024-01-01T10:00:00.000+01:00",
-  "timelinePath": [
-    {"point": "-47.112233°, -125.445566°", "time": "2024-01-01T08:00:10.000+01:00"},
-    {"point": "-47.223344°, -125.556677°", "time": "2024-01-01T08:00:04.000+01:00"},
-    {"point": "-47.334455°, -125.667788°", "time": "2024-01-01T08:00:15.000+01:00"}]}]}
-"""
 
 
 def read_timeline(path: Path, name: str, options: ReadOptions) -> Table:
@@ -65,4 +58,4 @@ def _takes(text: str) -> bool:
     return text.startswith(("{", "[")) and "timelineObjects" not in text and _MARKS.search(text) is not None
 
 
-READER = Reader("Google Timeline", (".json",), read_timeline, _takes, _EXAMPLE)
+READER = Reader("Google Timeline", (".json",), read_timeline, _takes)

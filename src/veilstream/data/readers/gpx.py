@@ -11,15 +11,6 @@ from veilstream.data.readers.records import Record, moment, table_of
 from veilstream.data.readers.xml_stream import events
 
 _NONE = "no track points with a time; a trace needs <trkpt> elements with <time>"
-_EXAMPLE = """<?xml version="1.0"?>
-<gpx version="1.1" creator="veilstream">
-<trk><trkseg>
-<trkpt lat="-47.112233" lon="-125.445566"><time>2024-01-01T08:00:10Z</time></trkpt>
-<trkpt lat="-47.223344" lon="-125.556677"><time>2024-01-01T08:00:04Z</time></trkpt>
-<trkpt lat="-47.334455" lon="-125.667788"><time>2024-01-01T08:00:15Z</time></trkpt>
-</trkseg></trk>
-</gpx>
-"""
 
 
 def read_gpx(path: Path, name: str, options: ReadOptions) -> Table:
@@ -45,4 +36,4 @@ def track_folder(path: Path, alone: bool) -> str:
     return path.stem if alone else path.absolute().parent.name
 
 
-READER = Reader("GPX", (".gpx",), read_gpx, lambda text: "<gpx" in text, _EXAMPLE, track_folder)
+READER = Reader("GPX", (".gpx",), read_gpx, lambda text: "<gpx" in text, track_folder)

@@ -19,21 +19,6 @@ from veilstream.errors import InputError
 UOM = {"72": "Wh", "38": "W", "42": "m³", "119": "ft³", "169": "therm"}
 LARGEST = 12  # powers of ten that a reading may be scaled by
 _METER = re.compile(r"UsagePoint/([^/]+)/MeterReading/([^/]+)/IntervalBlock")
-_EXAMPLE = """<?xml version="1.0" encoding="UTF-8"?>
-<feed xmlns="http://www.w3.org/2005/Atom">
-<entry><content><ReadingType xmlns="http://naesb.org/espi">
-<powerOfTenMultiplier>0</powerOfTenMultiplier><uom>72</uom></ReadingType></content></entry>
-<entry><content><IntervalBlock xmlns="http://naesb.org/espi">
-<interval><duration>86400</duration><start>1704096000</start></interval>
-<IntervalReading><timePeriod><duration>5</duration><start>1704096010</start></timePeriod><value>101.112233</value>
-</IntervalReading>
-<IntervalReading><timePeriod><duration>5</duration><start>1704096004</start></timePeriod><value>102.223344</value>
-</IntervalReading>
-<IntervalReading><timePeriod><duration>5</duration><start>1704096015</start></timePeriod><value>103.334455</value>
-</IntervalReading>
-</IntervalBlock></content></entry>
-</feed>
-"""
 
 
 def read_espi(path: Path, name: str, options: ReadOptions) -> Table:
@@ -91,5 +76,4 @@ READER = Reader(
     (".xml",),
     read_espi,
     lambda text: text.startswith("<") and ("naesb.org/espi" in text or "www.w3.org/2005/Atom" in text),
-    _EXAMPLE,
 )

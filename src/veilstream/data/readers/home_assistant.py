@@ -17,11 +17,6 @@ from veilstream.errors import InputError
 
 HEADER = ["entity_id", "state", "last_changed"]
 NOTHING = ("", "unknown", "unavailable", "None")
-_EXAMPLE = """entity_id,state,last_changed
-sensor.power,101.112233,2024-01-01T08:00:10.000Z
-sensor.power,102.223344,2024-01-01T08:00:04.000Z
-sensor.power,103.334455,2024-01-01T08:00:15.000Z
-"""
 
 
 def read_history(path: Path, name: str, options: ReadOptions) -> Table:
@@ -54,5 +49,4 @@ READER = Reader(
     (".csv",),
     read_history,
     lambda text: text.replace('"', "").startswith(",".join(HEADER)),
-    _EXAMPLE,
 )

@@ -23,15 +23,6 @@ from veilstream.errors import InputError
 
 MAGIC = b"SQLite format 3\0"
 MOVERS = ("device_tracker.", "person.")
-_EXAMPLE = """CREATE TABLE states_meta (metadata_id INTEGER PRIMARY KEY, entity_id TEXT);
-CREATE TABLE state_attributes (attributes_id INTEGER PRIMARY KEY, shared_attrs TEXT);
-CREATE TABLE states (state_id INTEGER PRIMARY KEY, metadata_id INTEGER, state TEXT, last_updated_ts REAL,
- attributes_id INTEGER);
-INSERT INTO states_meta VALUES (1, 'sensor.power');
-INSERT INTO states VALUES (1, 1, '101.112233', 1704096010.0, NULL);
-INSERT INTO states VALUES (2, 1, '102.223344', 1704096004.0, NULL);
-INSERT INTO states VALUES (3, 1, '103.334455', 1704096015.0, NULL);
-"""
 
 
 def read_recorder(path: Path, name: str, options: ReadOptions) -> Table:
@@ -108,18 +99,10 @@ def _when(t: object) -> str | None:
     return None if t is None else moment(f"{str(t).strip()}+00:00")
 
 
-def _packed(script: str) -> bytes:
-    with closing(sqlite3.connect(":memory:")) as db:
-        db.executescript(script)
-        return db.serialize()
-
-
 READER = Reader(
     "Home Assistant recorder",
     (".db", ".sqlite"),
     read_recorder,
     lambda text: False,
-    _EXAMPLE,
     magic=(MAGIC,),
-    packed=_packed,
 )

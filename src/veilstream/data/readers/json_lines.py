@@ -18,10 +18,6 @@ from veilstream.errors import InputError
 
 BATCH = 200_000
 HEAD = 8192
-_EXAMPLE = """{"stream": "alice", "t": 1704096010, "lat": -47.112233, "lon": -125.445566}
-{"stream": "alice", "t": 1704096004, "lat": -47.223344, "lon": -125.556677}
-{"stream": "alice", "t": 1704096015, "lat": -47.334455, "lon": -125.667788}
-"""
 
 
 def read_jsonl(path: Path, name: str, options: ReadOptions) -> Table:
@@ -61,6 +57,5 @@ READER = Reader(
     (".jsonl", ".ndjson", ".json"),
     read_jsonl,
     lambda text: text.startswith(("{", "[")),
-    _EXAMPLE,
     rank=1,
 )

@@ -16,10 +16,6 @@ from veilstream.data.readers.records import VALUES, Record, moment, table_of, ut
 
 LAST_FAULT = 12.0
 _ROW = re.compile(r'"?\d{4}-\d\d-\d\dT[^",\t]*"?[,\t]\d{13}(?:\.\d+)?[,\t]')
-_EXAMPLE = """[{"_id":"a","type":"sgv","date":1704096010000,"dateString":"2024-01-01T08:00:10.000Z","sgv":101.112233},
-{"_id":"b","type":"sgv","date":1704096004000,"dateString":"2024-01-01T08:00:04.000Z","sgv":102.223344},
-{"_id":"c","type":"sgv","date":1704096015000,"dateString":"2024-01-01T08:00:15.000Z","sgv":103.334455}]
-"""
 
 
 def read_nightscout(path: Path, name: str, options: ReadOptions) -> Table:
@@ -70,4 +66,4 @@ def _takes(text: str) -> bool:
     return _ROW.match(text) is not None or (text.startswith(("[", "{")) and '"sgv"' in text and '"date' in text)
 
 
-READER = Reader("Nightscout", (".json", ".csv", ".tsv"), read_nightscout, _takes, _EXAMPLE)
+READER = Reader("Nightscout", (".json", ".csv", ".tsv"), read_nightscout, _takes)

@@ -14,10 +14,6 @@ from veilstream.errors import InputError
 
 _LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\t[^\t]*\t(.*)")
 _NONE = "no location in it; messages that are encrypted are read where the recorder has the key, and writes them plain"
-_EXAMPLE = """2024-01-01T08:00:11Z\t*                 \t{"_type":"location","tst":1704096010,"lat":-47.112233,"lon":-125.445566}
-2024-01-01T08:00:12Z\t*                 \t{"_type":"location","tst":1704096004,"lat":-47.223344,"lon":-125.556677}
-2024-01-01T08:00:16Z\t*                 \t{"_type":"location","tst":1704096015,"lat":-47.334455,"lon":-125.667788}
-"""  # noqa: E501
 
 
 def read_rec(path: Path, name: str, options: ReadOptions) -> Table:
@@ -45,6 +41,4 @@ def user_and_device(path: Path, alone: bool) -> str:
     return f"{device.parent.name}/{device.name}" if device.parent.parent.name == "rec" else path.stem
 
 
-READER = Reader(
-    "OwnTracks recorder", (".rec",), read_rec, lambda text: _LINE.match(text) is not None, _EXAMPLE, user_and_device
-)
+READER = Reader("OwnTracks recorder", (".rec",), read_rec, lambda text: _LINE.match(text) is not None, user_and_device)

@@ -24,11 +24,6 @@ from veilstream.data.readings import Entry
 DIGITS = 6  # of a difference of two registers
 _REGISTER = re.compile(r"import(?:[ _]t[12])?(?:[ _]kwh)?|electricity_delivered_[12]", re.IGNORECASE)
 _TAKEN = re.compile(r"electricity[12]", re.IGNORECASE)
-_EXAMPLE = """hour_start,electricity1,electricity2,electricity1_returned,electricity2_returned
-2024-01-01T08:00:10Z,101.112233,,0,0
-2024-01-01T08:00:04Z,102.223344,,0,0
-2024-01-01T08:00:15Z,103.334455,,0,0
-"""
 
 
 def read_p1(path: Path, name: str, options: ReadOptions) -> Table:
@@ -57,4 +52,4 @@ def _takes(text: str) -> bool:
     return has_time(first) and bool(known)
 
 
-READER = Reader("P1 (DSMR)", (".csv",), read_p1, _takes, _EXAMPLE)
+READER = Reader("P1 (DSMR)", (".csv",), read_p1, _takes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import polars as pl
@@ -13,11 +12,6 @@ from veilstream.data.readers.reader import Reader, ReadOptions, Table
 from veilstream.errors import InputError
 
 LONGEST_FOOTER = 4 << 20
-EXAMPLE = """time,value
-2024-01-01T08:00:10,101.112233
-2024-01-01T08:00:04,102.223344
-2024-01-01T08:00:15,103.334455
-"""
 
 
 def read_parquet(path: Path, name: str, options: ReadOptions) -> Table:
@@ -32,14 +26,4 @@ def read_parquet(path: Path, name: str, options: ReadOptions) -> Table:
     return table_of_frame(pl.scan_parquet(path, glob=False), name, options)
 
 
-def frame_of(text: str) -> pl.DataFrame:
-    """The frame that a CSV is."""
-    return pl.read_csv(text.encode(), try_parse_dates=True)
-
-
-def _packed(text: str) -> bytes:
-    frame_of(text).write_parquet(out := io.BytesIO())
-    return out.getvalue()
-
-
-READER = Reader("Parquet", (".parquet",), read_parquet, lambda text: False, EXAMPLE, magic=(PARQUET,), packed=_packed)
+READER = Reader("Parquet", (".parquet",), read_parquet, lambda text: False, magic=(PARQUET,))

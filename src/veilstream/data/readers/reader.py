@@ -61,11 +61,9 @@ class Reader:
 
     read     (path, name to show, options) -> Table
     takes    whether a text that begins like this is of this format
-    example  a small good file: three readings of one stream, the second earlier than the first
     stream   (path, whether it is the only file) -> whose readings they are, where the file does not say
     rank     readers that take much are asked after those that take little: 0, then 1, ...
     magic    what a file begins with that is no text
-    packed   the bytes of such a file that says what a text does, such as the example
     inside   where in a zip its files are; such a zip holds nothing else that is read
     """
 
@@ -73,11 +71,9 @@ class Reader:
     endings: tuple[str, ...]
     read: Callable[[Path, str, ReadOptions], Table]
     takes: Callable[[str], bool]
-    example: str
     stream: Callable[[Path, bool], str] = own_name
     rank: int = 0
     magic: tuple[bytes, ...] = ()
-    packed: Callable[[str], bytes] = str.encode
     inside: tuple[str, ...] = ()
 
 
