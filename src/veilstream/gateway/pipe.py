@@ -63,6 +63,8 @@ def of_table(header: bytes, rest: Sequence[bytes | None], grid: Grid, columns: M
     """A header, then one reading per line (no line breaks inside quotes)."""
     names = _fields(header) or []
     layout = guess_layout(names, columns, "the CSV header")
+    roles = (layout.time, layout.value, layout.lat, layout.lon, layout.stream)
+    places = [None if name is None else names.index(name) for name in roles]
     if not (layout.stream or layout.wide or columns.get("stream") == NONE):
         rows = [cells for line in rest if line and (cells := _fields(line)) and len(cells) == len(names)]
         check_one_person(_splits(names, layout, rows), "the CSV header")
@@ -71,7 +73,11 @@ def of_table(header: bytes, rest: Sequence[bytes | None], grid: Grid, columns: M
         cells = _fields(line)
         if cells is None or len(cells) != len(names):
             return [Refusal.unreadable]
-        return _readings(dict(zip(names, cells, strict=True)), layout, grid)
+        if layout.wide:
+            return _readings(dict(zip(names, cells, strict=True)), layout, grid)
+        t, value, lat, lon, name = [None if i is None else cells[i] for i in places]
+        whose = DEFAULT_STREAM if places[4] is None else name
+        return [_reading(t, layout.meant(value), lat, lon, whose, grid)]
 
     return read
 

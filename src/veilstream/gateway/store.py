@@ -187,8 +187,9 @@ class Store(Rows):
                 rows.sort(key=itemgetter(0, 1))
                 # a second release of a step breaks the primary key: the whole transaction falls
                 db.executemany("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", [(*row, checksum(*row)) for row in rows])
-                mail = [(i, *m, checksum(i, *m)) for i, m in zip(ids, batch.outbox, strict=True)]
-                db.executemany("INSERT INTO outbox VALUES (?, ?, ?, ?, ?)", mail)
+                if batch.outbox:
+                    mail = [(i, *m, checksum(i, *m)) for i, m in zip(ids, batch.outbox, strict=True)]
+                    db.executemany("INSERT INTO outbox VALUES (?, ?, ?, ?, ?)", mail)
                 if batch.counts:
                     self._add_counts(batch.counts)
         except BaseException:
