@@ -25,9 +25,12 @@ def _serve(spec: ServeSpec) -> None:
         parts: dict[str, service.Run] = {}
         clocks = {name: service.Clock(core, name) for name in spaces if spec.clock}
         if spec.mqtt is not None:
+            from veilstream.gateway.home import Home
             from veilstream.gateway.mqtt import MqttGateway
 
-            to, home = spec.broker(store.id), spec.home(spaces)
+            to, home = spec.broker(store.id), None
+            if spec.homeassistant:
+                home = Home(spaces, spec.status_topic, spec.discovery_prefix)
             gateway = MqttGateway(core, topics, to, republish=spec.republish, retain=spec.retain, home=home)
             parts["mqtt"] = gateway.run
             for name in clocks:

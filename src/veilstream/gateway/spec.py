@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from veilstream.gateway.broker import BrokerSettings
     from veilstream.gateway.forward import ForwardSettings
     from veilstream.gateway.guard import HttpSettings
-    from veilstream.gateway.home import Home
     from veilstream.gateway.nats.worker import NatsSettings
     from veilstream.gateway.owntracks import Seals
     from veilstream.gateway.scheduler import Serving
@@ -280,11 +279,6 @@ class ServeSpec(StoreSpec, ClusterSpec):
         port, name = url.port or PORTS["mqtt" if tls is None else "mqtts"], self.client_id or f"veil-{store_id}"
         password = secret("VEIL_MQTT_PASSWORD", self.password_file)
         return BrokerSettings(url.hostname, port, name, user, password, tls, self.status_topic)
-
-    def home(self, spaces: Mapping[str, Space]) -> Home | None:
-        from veilstream.gateway.home import Home
-
-        return Home(spaces, self.status_topic, self.discovery_prefix) if self.homeassistant else None
 
     def listener(self) -> HttpSettings | None:
         if self.http is None:
