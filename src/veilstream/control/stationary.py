@@ -14,7 +14,7 @@ A policy that is no controller has no such law, and is evaluated by sampling (`e
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -46,19 +46,26 @@ class Rates(NamedTuple):
 
 
 class Moves:
-    """Products with the transition matrix, over its non-zeros alone where it is large and sparse."""
+    """A transition matrix that arrays of any axes are multiplied by: x @ P is a law one step later, x @ P.T is ahead.
 
-    def __init__(self, chain: MarkovChain, dtype: DTypeLike = np.float64) -> None:
-        P = chain.sparse if chain.is_sparse else chain.transition
-        self.P = P.astype(dtype, copy=False)
+    Over its non-zeros alone where it is large and sparse.
+    """
 
-    def step(self, x: Array) -> Array:
-        """x P along the last axis: a law one step later."""
+    __array_ufunc__ = None  # so that numpy leaves x @ P to __rmatmul__
+
+    def __init__(self, P: Any) -> None:
+        self.P = P
+
+    @classmethod
+    def of(cls, chain: MarkovChain, dtype: DTypeLike = np.float64) -> "Moves":
+        return cls((chain.sparse if chain.is_sparse else chain.transition).astype(dtype, copy=False))
+
+    @property
+    def T(self) -> "Moves":
+        return Moves(self.P.T)
+
+    def __rmatmul__(self, x: Array) -> Array:
         return np.asarray(x.reshape(-1, x.shape[-1]) @ self.P).reshape(x.shape)
-
-    def ahead(self, x: Array) -> Array:
-        """x P^T: what is expected one step later."""
-        return np.asarray(x.reshape(-1, x.shape[-1]) @ self.P.T).reshape(x.shape)
 
 
 class Step:
@@ -67,13 +74,13 @@ class Step:
     def __init__(self, chain: MarkovChain, policy: Controller, phase: int = 0) -> None:
         self.chain, self.automaton, self.first = chain, policy.automaton, policy.first
         self.policy, self.phase = policy, phase
-        self.moves = Moves(chain)
+        self.moves = Moves.of(chain)
         self.r, self.kernel = policy.output_model[phase], kernel_of(policy.automaton, policy.kernel[phase])
         self.N = self.kernel.normaliser(self.r)  # S x Z
         self._mean: tuple[Array, Array] | None = None  # of the last distortion asked for
 
     def __call__(self, mu: Array) -> Array:
-        return self.moves.step(self.kernel.arrive(self.r, mu / self.N))
+        return self.kernel.arrive(self.r, mu / self.N) @ self.moves
 
     def rates(self, mu: Array, d: Array) -> Rates:
         """What the release at this step leaks and costs."""
@@ -290,6 +297,6 @@ def holds_all(chain: MarkovChain, policy: Policy) -> bool:
     [step], [mu] = found.steps, found.laws
     p_s, m = mu.sum(1), mu[..., None] * step.table()  # S x Z x Y
     s, y = np.nonzero(m.sum(1) > OCCURS)
-    after = Moves(chain).step(m[s, :, y]) / m.sum(1)[s, y, None]
+    after = (m[s, :, y] @ Moves.of(chain)) / m.sum(1)[s, y, None]
     to = step.automaton.next(s, y)
     return bool(np.abs(after - mu[to] / p_s[to, None]).max() < ALIKE)

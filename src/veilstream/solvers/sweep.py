@@ -75,7 +75,7 @@ class Sweep:
             automaton = automaton.apart
         self.problem, self.automaton, self.window, self.look_ahead = problem, automaton, window, look_ahead
         self.dtype = np.dtype(dtype)
-        self.moves = [Moves(chain.at(phase), dtype) for phase in range(chain.phases)]
+        self.moves = [Moves.of(chain.at(phase), dtype) for phase in range(chain.phases)]
         self.absorption = chain.absorption
         periodic = chain.phases == 1 and chain.period > 1
         self.lazy = self.dtype.type(0.5 if periodic else 1.0)  # half steps: a periodic law would never settle
@@ -100,7 +100,7 @@ class Sweep:
 
     def kernel(self, ahead: Array, phase: int, index: Index, stretch: Array | float = 1.0) -> tuple[Kernel, Array]:
         """K, scaled so that its largest entry for each z (and group) is 1, and that scale in bits, B x (S or 1) x Z."""
-        memory, after = self.automaton, self.moves[phase].ahead(ahead)
+        memory, after = self.automaton, ahead @ self.moves[phase].T
         cost = self.cost[index] * np.reshape(stretch, (-1, 1, 1)).astype(self.dtype)
         if not memory.regular:
             follow = cost[:, memory.newest] + after
@@ -141,7 +141,7 @@ class Sweep:
                 gain = gains(mu[f].sum(1), gained.sum(1), self.absorption)
                 alpha[f] = alpha[f] + self.lazy * (change - gain.astype(self.dtype)[:, None])
         for f in phases:  # forward
-            arrived = [(w, self.moves[j].step(K[j].arrive(r[j], mu[j] / N[j]))) for j, w in self.precedes[f]]
+            arrived = [(w, K[j].arrive(r[j], mu[j] / N[j]) @ self.moves[j]) for j, w in self.precedes[f]]
             law = mu[f] + self.lazy * (mixture(arrived) - mu[f])
             mu[f] = law / law.sum((1, 2), keepdims=True)
         return Tables(*(x[0][:, None] if len(x) == 1 else np.stack(x, 1) for x in (r, alpha, mu))), value, slack

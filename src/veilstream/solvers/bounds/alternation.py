@@ -98,7 +98,7 @@ def witness(
     rho = np.stack([reverse_cost(P_l, cost, w_l) for P_l, w_l in zip(P, w, strict=True)])
     if len(P) == len(next) == 1:  # the potential that makes the minimum over y equal for all z
         pi, best = laws[0], rho[0, 0].min(0)
-        alpha = np.linalg.solve(np.eye(len(pi)) - np.asarray(P[0]) + pi, best - pi @ best)[None, None]
+        alpha = np.linalg.solve(np.eye(len(pi)) - np.eye(len(pi)) @ P[0] + pi, best - pi @ best)[None, None]
     m = np.exp(log_m)
     value = float((m * np.where(m > 0, rho, 0)).sum() / m.sum())
     return Witness(next, w, improve(P, next, rho, alpha, laps)), value

@@ -24,11 +24,12 @@ from scipy.sparse import csr_array
 
 from veilstream.control.automaton import window
 from veilstream.control.controller import Controller
+from veilstream.control.stationary import Moves
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array, Index, normalised
 from veilstream.solvers.bounds import alternation, potential
 from veilstream.solvers.bounds.pairs import MOST_STATES, Group, groups_of
-from veilstream.solvers.bounds.witness import NATS, SparseMatrix, Witness, improve, reverse_cost
+from veilstream.solvers.bounds.witness import NATS, Witness, improve, reverse_cost
 from veilstream.solvers.memory import attained, split
 from veilstream.solvers.solution import Progress
 
@@ -171,7 +172,7 @@ class Search:
         self.chain, self.C, self.laws = chain, C[:, may], chain.laws
         self.round = [normalised(chain.at(phase).transition) for phase in chain.around]
         self.P = self.round[0]  # without a clock
-        self.products: Any = [SparseMatrix(csr_array(self.P))] if chain.phases == 1 and chain.is_sparse else self.round
+        self.products: Any = [Moves(csr_array(self.P))] if chain.phases == 1 and chain.is_sparse else self.round
         self.cost = self.C.T * NATS  # Y x Z
         self.tolerance, self.known = tolerance, known
         self.start = start if isinstance(start, Start) else None

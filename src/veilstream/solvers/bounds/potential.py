@@ -42,7 +42,7 @@ CLOSE = 0.01  # and one this far above the mean, relative
 MARGIN = 3e-3  # relative: one this far above g becomes active
 FIRST_ROUNDS, ROUNDS, FOLLOWING = 20, 16, 3  # of Newton's method at the start and after a step; of the other pairs
 TRIES = 8  # of a step, each half of the last
-RIGHT, MOST_PRODUCTS = 2e-3, 400  # the residual of a Newton step, relative, and what may be spent on it
+RIGHT, MOST_PRODUCTS = 5e-4, 400  # the residual of a Newton step, relative, and what may be spent on it
 Mask = NDArray[np.bool_]
 
 

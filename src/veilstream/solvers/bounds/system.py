@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from scipy.sparse.linalg import LinearOperator, cg
 
 from veilstream.model.information import Array, Index
 from veilstream.solvers.bounds.pairs import Group
@@ -116,22 +117,10 @@ class System:
     def solve(self, right: tuple[Array, float], tolerance: float, most: int) -> tuple[Array, float]:
         """Conjugate gradients, until the residual has fallen by `tolerance`. Raises LinAlgError where it cannot."""
         r = self.flat(*right)
-        x, z = np.zeros_like(r), self.eased(r)
-        q, size = z, float(r @ z)
-        first = size
-        for k in range(most):
-            a = self.times(q)
-            curved = float(q @ a)
-            if not curved > 0:  # precision is used up
-                if k == 0:
-                    raise np.linalg.LinAlgError("the Newton system is not positive")
-                break
-            x, r = x + size / curved * q, r - size / curved * a
-            z = self.eased(r)
-            new = float(r @ z)
-            if not new > tolerance**2 * first:
-                break
-            q, size = z + new / size * q, new
+        times, eased = (LinearOperator((r.size, r.size), f, dtype=float) for f in (self.times, self.eased))
+        x, _ = cg(times, r, rtol=tolerance, maxiter=most, M=eased)
+        if not np.isfinite(x).all():
+            raise np.linalg.LinAlgError("the Newton system is not positive")
         return self.wide(x)
 
 

@@ -45,7 +45,6 @@ the rows of P sum to 1 only up to rounding. Twice that is subtracted.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,28 +53,6 @@ from veilstream.model.information import Array
 
 NATS = np.log(2)  # nats in a bit; everything inside this package is in nats
 SMALLEST = 1e-250  # weights below this, relative to the largest of their s, y, are raised to it
-
-
-class SparseMatrix:
-    """A csr array that x @ P and x @ P.T accept for x of any number of axes."""
-
-    __array_ufunc__ = None  # so that numpy leaves x @ P to __rmatmul__
-
-    def __init__(self, csr: Any) -> None:
-        self.csr = csr
-
-    def __len__(self) -> int:
-        return int(self.csr.shape[0])
-
-    @property
-    def T(self) -> "SparseMatrix":
-        return SparseMatrix(self.csr.T)
-
-    def __rmatmul__(self, x: Array) -> Array:
-        return np.asarray(x.reshape(-1, x.shape[-1]) @ self.csr).reshape(x.shape)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.asarray(self.csr.toarray())
 
 
 @dataclass(frozen=True, eq=False)
