@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
+from scipy.optimize import linprog, minimize
 
 import veilstream as vs
 from benchmarks.core import plain_causal_ba
@@ -20,7 +20,8 @@ from veilstream.model.distortion import euclidean, hamming
 from veilstream.model.information import binary_entropy, mutual_information
 from veilstream.solvers import Status
 from veilstream.solvers.causal_ba import CausalBA
-from veilstream.solvers.search import axis_of, hull, share_time
+from veilstream.solvers.search import Axis, axis_of, bracket, on_chord, share_time
+from veilstream.solvers.solution import Point
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "kit" / "reference.json").read_text())
 
@@ -238,9 +239,17 @@ def test_the_curve_is_concave_in_the_weight():
     objective = np.array([s.objective for s in curve])
     assert (np.diff(objective) > -1e-9).all()
     assert (np.diff(objective, 2) < 1e-3).all()
-    points = hull([*CausalBA(window=1).at(curve[0].problem, np.geomspace(0.3, 5, 8))])
-    assert (np.diff([p.distortion for p in points]) > 0).all()
-    assert (np.diff([p.leakage for p in points]) < 0).all()
+
+
+def test_the_ends_around_a_limit_share_time_as_well_as_any_mixture():
+    points = [Point(None, *p) for p in np.random.default_rng(5).random((30, 2)).tolist()]
+    L, D = np.array([(p.leakage, p.distortion) for p in points]).T
+    for limit in (0.1, 0.3, 0.6):
+        axis = Axis(limit, lambda p: p.distortion)
+        within, beyond = bracket(points, axis)
+        least = linprog(L, [D], [limit], [np.ones(30)], [1]).fun  # of all mixtures that keep it
+        found = within.leakage if beyond is None else on_chord(within, beyond, axis)[1]
+        assert found == pytest.approx(least, abs=1e-9)
 
 
 @pytest.mark.slow

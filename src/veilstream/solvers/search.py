@@ -315,22 +315,6 @@ def exact_end(problem: Problem, solver: Solver) -> list[Point]:
     return solver.at(problem.only(d <= d.min(1, keepdims=True) * (1 + 1e-12), average=False), np.zeros(1))
 
 
-def hull(points: list[Point], far: Callable[[Point], float] = distortion_of) -> list[Point]:
-    """The lower left convex hull, by rising distortion (and so by falling leakage)."""
-    kept: list[tuple[float, Point]] = []
-
-    def steep(a: tuple[float, Point], b: tuple[float, Point]) -> float:
-        return (a[1].leakage - b[1].leakage) / (b[0] - a[0]) if b[0] > a[0] else np.inf
-
-    for one in sorted(((far(p), p) for p in points), key=lambda one: (one[0], one[1].leakage)):
-        if kept and one[1].leakage >= kept[-1][1].leakage - 1e-12:
-            continue
-        while len(kept) > 1 and steep(kept[-2], kept[-1]) <= steep(kept[-1], one):
-            kept.pop()
-        kept.append(one)
-    return [p for _, p in kept]
-
-
 def slope(p: Point, q: Point) -> float:
     """Bits per unit of distortion between two points, as a weight >= 0."""
     span = abs(q.distortion - p.distortion)
@@ -338,17 +322,20 @@ def slope(p: Point, q: Point) -> float:
 
 
 def bracket(points: list[Point], axis: Axis) -> tuple[Point, Point | None]:
-    """Neighbours on the hull, one within the limit and one beyond it (None: the best of all is within)."""
-    curve = hull(points, axis.far)
-    within = [p for p in curve if axis.within(p)]
+    """Neighbours on the convex hull, one within the limit and one beyond it (None: the best of all is within)."""
+    within = [p for p in points if axis.within(p)]
     if not within:
         raise InputError(
-            f"infeasible limit: the least {axis.unit} found is {min(map(axis.of, curve)):g}, "
+            f"infeasible limit: the least {axis.unit} found is {min(map(axis.of, points)):g}, "
             f"{axis.limit:g} was asked for"
         )
-    best = min(within, key=axis.other)
-    beyond = [p for p in curve if not axis.within(p) and axis.other(p) < axis.other(best)]
-    return best, min(beyond, key=axis.of) if beyond else None
+    best = min(within, key=lambda p: (axis.other(p), axis.of(p)))
+    beyond = [p for p in points if not axis.within(p) and axis.other(p) < axis.other(best)]
+    if not beyond:
+        return best, None
+    left, _ = min(((p, q) for p in within for q in beyond), key=lambda ends: on_chord(*ends, axis)[1])
+    steepest = min(beyond, key=lambda q: (axis.other(q) - axis.other(left)) / (axis.of(q) - axis.of(left)))
+    return left, steepest
 
 
 def on_chord(within: Point, beyond: Point, axis: Axis) -> tuple[float, float]:
