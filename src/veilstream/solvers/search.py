@@ -333,7 +333,7 @@ def bracket(points: list[Point], axis: Axis) -> tuple[Point, Point | None]:
     beyond = [p for p in points if not axis.within(p) and axis.other(p) < axis.other(best)]
     if not beyond:
         return best, None
-    left, _ = min(((p, q) for p in within for q in beyond), key=lambda ends: on_chord(*ends, axis)[1])
+    left, _ = min(((p, q) for p in within for q in beyond), key=lambda ends: on_chord(ends[0], ends[1], axis)[1])
     steepest = min(beyond, key=lambda q: (axis.other(q) - axis.other(left)) / (axis.of(q) - axis.of(left)))
     return left, steepest
 
