@@ -38,6 +38,7 @@ from veilstream.units import format_duration
 
 FORMAT = "veilstream"
 VERSION = 2
+PLAIN = {"states": StateSpace, "points": StateSpace, "record": Trajectories, "held_out": Trajectories}  # parts alike
 SAME_CHAIN = 1e-9  # largest difference between two copies of one chain
 
 
@@ -130,30 +131,22 @@ def impossible_next(chain: MarkovChain) -> tuple[str, ...]:
 def dumps(
     policy: Policy | None = None,
     *,
-    problem: Problem | None = None,
-    chain: MarkovChain | None = None,
-    states: StateSpace | None = None,
     recording: Recording | None = None,
-    record: Trajectories | None = None,
-    held_out: Trajectories | None = None,
-    points: StateSpace | None = None,
-    measure: str = "absolute",
-    cost_unit: str | None = None,
     period_s: float | None = None,
     epoch_s: float = 0.0,
     provenance: Mapping[str, Any] | None = None,
     name: str = "the file",
+    **parts: Any,
 ) -> tuple[Artefact, bytes]:
     """The bytes of a .veil file, and what it holds. period_s and epoch_s: for a recording that has no more to say.
 
-    record: the person's own readings, for a model; held_out: later ones it was not fitted to; none in a policy's file.
-    points: what the policy releases, where that is not the states. measure, cost_unit: of its distortion.
-
-    name: of the file, for messages.
+    parts: the fields of an `Artefact` by name; the chain may be that of the problem. The readings are a model's, none
+    go into a policy's file. name: of the file, for messages.
     """
-    chain = chain if chain is not None else (problem.chain if problem is not None else None)
-    if chain is None:
+    problem, chain = parts.get("problem"), parts.get("chain")
+    if chain is None and problem is None:
         raise InputError(f"{name}: a .veil file needs a chain, or a problem that has one")
+    chain = problem.chain if chain is None else chain
     if recording is not None and (period_s is not None or epoch_s):
         raise InputError(f"{name}: give a recording, or period_s and epoch_s, not both")
     meta: dict[str, Any] = {
@@ -162,22 +155,18 @@ def dumps(
         "recording": {"period_s": period_s, "epoch_s": epoch_s} if recording is None else recording.export(),
         "provenance": _plain(dict(provenance or {})),
     }
-    arrays: dict[str, NDArray[Any]] = {}
-    parts = {"chain": export_chain(chain)}
-    if states is not None:
-        parts["states"] = states.export()
-    if points is not None:
-        parts["points"] = points.export()
+    written = {"chain": export_chain(chain)}
+    written |= {k: parts[k].export() for k in PLAIN if parts.get(k) is not None}
     if problem is not None:
         d = problem.distortion if problem.forbidden is None else np.where(problem.forbidden, np.inf, problem.distortion)
         distances = {"distortion": d} | ({} if problem.worst is None else {"worst": problem.worst})
-        said = {"measure": measure, "unit": cost_unit}
-        parts["problem"] = {"constraint": export_constraint(problem.constraint), **said}, distances
-    parts |= {k: kept.export() for k, kept in (("record", record), ("held_out", held_out)) if kept is not None}
+        said = {"measure": parts.get("measure", "absolute"), "unit": parts.get("cost_unit")}
+        written["problem"] = {"constraint": export_constraint(problem.constraint), **said}, distances
     if policy is not None:
         _check_own_chain(policy, chain, name)
-        parts["policy"] = policy.export()
-    for part, (description, own) in parts.items():
+        written["policy"] = policy.export()
+    arrays: dict[str, NDArray[Any]] = {}
+    for part, (description, own) in written.items():
         meta[part] = description
         arrays |= {f"{part}/{k}": np.ascontiguousarray(v) for k, v in own.items()}
     artefact = _build(meta, arrays, name)  # what cannot be loaded is not written
@@ -220,20 +209,16 @@ def load(path: str | os.PathLike[str]) -> Artefact:
     if meta.get("format") != FORMAT:
         raise InputError(f"{name}: not a veilstream file")
     if (version := meta.get("version")) != VERSION:
-        raise InputError(f"{name}: {_other_version(version)}")
+        known = isinstance(version, int) and version >= 1
+        what = "made by an older veilstream; make it again with `veil fit` and `veil solve`"
+        what = (
+            "an unknown version" if not known else what if version < VERSION else "made by a newer veilstream; upgrade"
+        )
+        raise InputError(f"{name}: format {repr(version)[:20]}, this veilstream reads {VERSION}: {what}")
     stated = meta.pop("sha256", None)
     if stated != _digest(meta, arrays):
         raise InputError(f"{name}: damaged or altered (its checksum does not match its content); make it anew")
     return replace(_build(meta, arrays, name), sha256=stated)
-
-
-def _other_version(version: Any) -> str:
-    what = "an unknown version"
-    if isinstance(version, int) and version > VERSION:
-        what = "made by a newer veilstream; upgrade"
-    elif isinstance(version, int) and version >= 1:
-        what = "made by an older veilstream; make it again with `veil fit` and `veil solve`"
-    return f"format {repr(version)[:20]}, this veilstream reads {VERSION}: {what}"
 
 
 def provenance(command: str, seed: int | None = None, data_sha256: str | None = None, **more: Any) -> dict[str, Any]:
@@ -277,25 +262,7 @@ def _digest(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
 def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> Artefact:
     """The objects behind a description; whatever is wrong with it comes out as one line."""
     try:
-        for key, array in arrays.items():
-            if array.dtype.kind == "f" and np.isnan(array).any():
-                raise InputError(f"{key} holds a number that is not a number")
-        chain = restore_chain(meta["chain"], _part(arrays, "chain"))
-        states = StateSpace.restore(meta["states"], _part(arrays, "states")) if "states" in meta else None
-        if states is not None and chain.n_symbols != len(states):
-            raise InputError(f"{len(states)} states but a chain on {chain.n_symbols}")
-        points = StateSpace.restore(meta["points"], _part(arrays, "points")) if "points" in meta else None
-        problem, cost = None, _cost_of(meta.get("problem", {}))
-        if "problem" in meta:
-            constraint = restore_constraint(meta["problem"]["constraint"])
-            distances = _part(arrays, "problem")
-            problem = Problem(chain, distances["distortion"], constraint, distances.get("worst"))
-        policy = _restore_policy(meta["policy"], _part(arrays, "policy"), chain) if "policy" in meta else None
-        recording = Recording(**meta["recording"])
-        record, held_out = (_record(meta, arrays, part, states) for part in ("record", "held_out"))
-        _check_points(points, states, problem)
-        provenance = dict(meta.get("provenance", {}))
-        return Artefact(policy, problem, states, chain, recording, provenance, "", record, held_out, points, *cost)
+        return _restored(meta, arrays)
     except InputError as fault:
         raise InputError(f"{name}: {_shown(fault)}") from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as fault:
@@ -304,35 +271,46 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
         ) from None
 
 
-def _cost_of(meta: Mapping[str, Any]) -> tuple[str, str | None]:
-    """What the distortion is made of, and its unit."""
-    measure, unit = meta.get("measure", "absolute"), meta.get("unit")
-    if measure not in (*MEASURES, TABLE) or not (
-        unit is None or (isinstance(unit, str) and unit.isprintable() and len(unit) <= MOST_LETTERS)
-    ):
-        raise InputError(f"unknown kind or unit of distortion, {str(measure)[:20]!r}")
-    return measure, unit
+def _restored(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Artefact:
+    for key, array in arrays.items():
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            raise InputError(f"{key} holds a number that is not a number")
+    chain = restore_chain(meta["chain"], _part(arrays, "chain"))
+    parts: dict[str, Any] = {k: kind.restore(meta[k], _part(arrays, k)) for k, kind in PLAIN.items() if k in meta}
+    policy, problem, states = None, None, parts.setdefault("states", None)
+    if states is not None and chain.n_symbols != len(states):
+        raise InputError(f"{len(states)} states but a chain on {chain.n_symbols}")
+    if any(states is None or not parts[k].fits(states) for k in ("record", "held_out") if k in parts):
+        raise InputError("the record does not fit the states")
+    if "problem" in meta:
+        said, distances = meta["problem"], _part(arrays, "problem")
+        parts |= {"measure": said.get("measure", "absolute"), "cost_unit": said.get("unit")}
+        constraint = restore_constraint(said["constraint"])
+        problem = Problem(chain, distances["distortion"], constraint, distances.get("worst"))
+    if "policy" in meta:
+        policy = restore(meta["policy"], _part(arrays, "policy"), chain)
+        if policy.n_states != len(chain):
+            raise InputError(f"the policy looks at {policy.n_states} states, the chain has {len(chain)}")
+        policy.check()
+    recording, whence = Recording(**meta["recording"]), dict(meta.get("provenance", {}))
+    artefact = Artefact(policy=policy, problem=problem, chain=chain, recording=recording, provenance=whence, **parts)
+    _check_releases(artefact)
+    return artefact
 
 
-def _check_points(points: StateSpace | None, states: StateSpace | None, problem: Problem | None) -> None:
-    """Raises unless there is a place, of the states' kind, for every release."""
+def _check_releases(made: Artefact) -> None:
+    """Raises unless the cost is a known one, and there is a point of the states' kind for every release."""
+    unit, points, states = made.cost_unit, made.points, made.states
+    named = unit is None or (isinstance(unit, str) and unit.isprintable() and len(unit) <= MOST_LETTERS)
+    if made.measure not in (*MEASURES, TABLE) or not named:
+        raise InputError(f"unknown kind or unit of distortion, {str(made.measure)[:20]!r}")
     if points is None:
         return
     if states is None or (points.is_map, points.unit) != (states.is_map, states.unit):
         raise InputError("the points that are released are of another kind than the states")
-    if problem is None or problem.n_outputs != len(points):
-        raise InputError(f"{len(points)} points but a policy for {'none' if problem is None else problem.n_outputs}")
-
-
-def _record(
-    meta: dict[str, Any], arrays: dict[str, NDArray[Any]], part: str, states: StateSpace | None
-) -> Trajectories | None:
-    if part not in meta:
-        return None
-    record = Trajectories.restore(meta[part], _part(arrays, part))
-    if states is None or not record.fits(states):
-        raise InputError("the record does not fit the states")
-    return record
+    if made.problem is None or made.problem.n_outputs != len(points):
+        n = "none" if made.problem is None else made.problem.n_outputs
+        raise InputError(f"{len(points)} points but a policy for {n}")
 
 
 def _shown(fault: Exception) -> str:
@@ -342,17 +320,6 @@ def _shown(fault: Exception) -> str:
 
 def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
     return {k.removeprefix(f"{name}/"): v for k, v in arrays.items() if k.startswith(f"{name}/")}
-
-
-# --- policy ----------------------------------------------------------------------------------------------
-
-
-def _restore_policy(meta: Any, arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> Policy:
-    policy = restore(meta, arrays, chain)
-    if policy.n_states != len(chain):
-        raise InputError(f"the policy looks at {policy.n_states} states, the chain has {len(chain)}")
-    policy.check()
-    return policy
 
 
 def _check_own_chain(policy: Policy, chain: MarkovChain, name: str) -> None:

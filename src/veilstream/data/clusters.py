@@ -37,6 +37,11 @@ class Stops:
     eps_m: float
     note: str
 
+    @property
+    def number(self) -> int:
+        """How many stops; there may be other states."""
+        return int(self.labels.max(initial=-1)) + 1
+
 
 def find_stops(points: NDArray[np.float64], eps_m: float, min_samples: int, n_states: int | None = None) -> Stops:
     """Stops are DBSCAN clusters (haversine); a stop's place is the mean of its points.

@@ -160,56 +160,70 @@ def parse_columns(text: str | None) -> dict[str, str]:
 
 def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> Layout:
     """The layout of a table with these column names; what `columns` says wins."""
-    shown = listing(header)
     every = columns.get("value") == EVERY and EVERY not in header
-    columns = {role: column for role, column in columns.items() if not (every and role == "value")}
-    absent = {role for role, column in columns.items() if column == NONE and column not in header}
-    columns = {role: column for role, column in columns.items() if role not in absent}
-    for role, column in columns.items():
-        if column not in header:
-            raise InputError(f"{where}: no column {column!r} for {role}; the columns are {shown}")
-    found = dict(columns)
-    free = [c for c in header if c not in columns.values()]
-    for role, names in ROLES.items():
-        if role not in found and role not in absent:
-            guess = next((c for name in names for c in free if name in (_plain(c), _bare(c))), None)
-            if guess is not None:
-                found[role] = guess
-                free.remove(guess)
-    if "time" not in found:
-        raise InputError(f"{where}: no time column among {shown}; name it with `columns='time=COLUMN'`")
+    named = {role: column for role, column in columns.items() if not (every and role == "value")}
+    found, free = _by_name(header, named, where)
     if "lat" in found and "lon" in found:
         return Layout(found["time"], found["lat"], found["lon"], stream=found.get("stream"), trace=found.get("trace"))
     half = ("lat" in found) != ("lon" in found)
     if half and ("lat" in columns or "lon" in columns or "value" not in found):
         missing = "lon" if "lat" in found else "lat"
+        shown = listing(header)
         raise InputError(f"{where}: no {missing} column among {shown}; name it with `columns='{missing}=COLUMN'`")
     if every:
         found.pop("value", None)
     elif "value" not in found:
-        united = [c for c in free if guess_unit(c)]
-        named = [c for c in free if len(free) == 1 and _plain(c) in NAMED]
-        if len(united or named) == 1:
-            found["value"] = (united or named)[0]
+        found |= _value_of(free)
     if "value" in found:
         value, stream, trace = found["value"], found.get("stream"), found.get("trace")
         return Layout(found["time"], value=value, stream=stream, trace=trace, unit=guess_unit(value))
-    wide = tuple(c for c in header if c not in (found["time"], found.get("trace"), found.get("stream")))
-    if not wide or ("stream" in found and wide == ("",)):  # a column without a name is no value
+    return _wide_layout(header, found, every, where)
+
+
+def _by_name(header: list[str], columns: Mapping[str, str], where: str) -> tuple[dict[str, str], list[str]]:
+    """The column of every role, said or of a name that is known for it, and the columns that have none."""
+    absent = {role for role, column in columns.items() if column == NONE and column not in header}
+    found = {role: column for role, column in columns.items() if role not in absent}
+    for role, column in found.items():
+        if column not in header:
+            raise InputError(f"{where}: no column {column!r} for {role}; the columns are {listing(header)}")
+    free = [c for c in header if c not in found.values()]
+    for role in [r for r in ROLES if r not in found and r not in absent]:
+        guess = next((c for name in ROLES[role] for c in free if name in (_plain(c), _bare(c))), None)
+        if guess is not None:
+            found[role] = guess
+            free.remove(guess)
+    if "time" not in found:
+        raise InputError(f"{where}: no time column among {listing(header)}; name it with `columns='time=COLUMN'`")
+    return found, free
+
+
+def _value_of(free: list[str]) -> dict[str, str]:
+    """The value, where one column has a unit in its name, or is the only one and has a name that names are under."""
+    united = [c for c in free if guess_unit(c)]
+    likely = united or [c for c in free if len(free) == 1 and _plain(c) in NAMED]
+    return {"value": likely[0]} if len(likely) == 1 else {}
+
+
+def _wide_layout(header: list[str], found: Mapping[str, str], every: bool, where: str) -> Layout:
+    """A table whose values have no name that is known: a column for each stream, or the only one beside a stream's."""
+    time, stream, trace = found["time"], found.get("stream"), found.get("trace")
+    wide = tuple(c for c in header if c not in (time, stream, trace))
+    if not wide or (stream is not None and wide == ("",)):  # a column without a name is no value
         raise InputError(
-            f"{where}: a reading needs lat and lon, or a value; there is {shown} only: name it with "
+            f"{where}: a reading needs lat and lon, or a value; there is {listing(header)} only: name it with "
             "`columns='value=COLUMN'`"
         )
-    if "stream" not in found:
+    if stream is None:
         if not (len(wide) == 1 or every or _alike(wide)):
             raise InputError(
                 f"{where}: is each of {listing(list(wide))} a stream of its own, or which is the value? say "
                 f"`columns='value=*'` for the first, `columns='value={listing([wide[0]])}'` for one"
             )
-        return Layout(time=found["time"], trace=found.get("trace"), wide=wide)
+        return Layout(time, trace=trace, wide=wide)
     if len(wide) > 1:
         raise InputError(f"{where}: which of {listing(list(wide))} is the value? name it with `columns='value=COLUMN'`")
-    return Layout(found["time"], value=wide[0], stream=found["stream"], trace=found.get("trace"))
+    return Layout(time, value=wide[0], stream=stream, trace=trace)
 
 
 # --- whose readings they are ------------------------------------------------------------------------------

@@ -77,9 +77,8 @@ def fit_model(
     uniform = spec.smoothing if isinstance(spec.smoothing, float | int) else SMOOTHING
     smoothing: Smoothing = uniform
     if prior is None:
-        stay = len(states) if stops is None else int(stops.labels.max(initial=-1)) + 1
-        moves = None if spec.smoothing is None else spec.smoothing == "moves"
-        smoothing = smoothing_of(sequences, states, stay, uniform, moves, spec.seed, account)
+        stay = len(states) if stops is None else stops.number
+        smoothing = smoothing_of(sequences, states, stay, uniform, spec.moves, spec.seed, account)
     chain, held_out, orders = _fit_chain(sequences, len(states), spec, smoothing, prior, _name(readings))
     cycle, without = NONE, ""
     progress(0.6, "hour of the day")

@@ -97,19 +97,17 @@ def _with_index(data: Any, named: Mapping[str, str]) -> tuple[Any, str | None]:
     if hasattr(data, "collect") and not hasattr(data, "get_column"):  # a LazyFrame
         data = data.collect()
     data = data.to_frame() if hasattr(data, "to_frame") and not hasattr(data, "columns") else data
-    index = getattr(data, "index", None)
-    if isinstance(data, Mapping) or index is None or not hasattr(data, "reset_index"):
+    index = None if isinstance(data, Mapping) or not hasattr(data, "reset_index") else getattr(data, "index", None)
+    if index is None:
         return data, None
     if getattr(index, "nlevels", 1) > 1:
         return data.reset_index(), None
-    names = [str(c) for c in data.columns]
-    if index.dtype.kind == "M" or hasattr(index, "tz"):
-        if "time" not in named and has_time(names) and index.name is None:
-            return data, None
-    elif index.name is None or str(index.name) in names:
+    names, dated = [str(c) for c in data.columns], index.dtype.kind == "M" or hasattr(index, "tz")
+    has_its_time = "time" not in named and has_time(names) and index.name is None
+    if has_its_time if dated else index.name is None or str(index.name) in names:
         return data, None
     name = "time" if index.name is None else str(index.name)
-    timed = index.dtype.kind == "M" or hasattr(index, "tz") or has_time([name]) or named.get("time") == name
+    timed = dated or has_time([name]) or named.get("time") == name
     return data.rename_axis(name).reset_index(), name if timed else None
 
 

@@ -199,6 +199,11 @@ class FitSpec:
         return dict(self.names) if isinstance(self.names, Mapping) else dict(map(_renaming, self.names))
 
     @property
+    def moves(self) -> bool | None:
+        """Whether to smooth by the distance of a move; None: where it gains."""
+        return None if self.smoothing is None else self.smoothing == "moves"
+
+    @property
     def clock_zone(self) -> str | None:
         """Whose hours a clock goes by; None: the record's own."""
         return self.zone or (None if self.tz == "own" else self.tz)
