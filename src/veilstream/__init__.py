@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # for those who read types; a test holds it against the table
     from veilstream.apps.verbs.report import Report, report
     from veilstream.apps.verbs.transformer import ReleaseTransformer
     from veilstream.artefact import Artefact, load, save
-    from veilstream.audit.assemble import Assessment
+    from veilstream.audit.verdict import Assessment
     from veilstream.control.belief import BeliefPolicy
     from veilstream.control.controller import Controller, schedule
     from veilstream.control.evaluate import Evaluation, evaluate
@@ -40,7 +40,7 @@ _HOMES = {
     "veilstream.apps.verbs.report": ["Report", "report"],
     "veilstream.apps.verbs.transformer": ["ReleaseTransformer"],
     "veilstream.artefact": ["Artefact", "load", "save"],
-    "veilstream.audit.assemble": ["Assessment"],
+    "veilstream.audit.verdict": ["Assessment"],
     "veilstream.model.builtin": ["builtin", "builtin_problem"],
     "veilstream.model.chain": ["MarkovChain"],
     "veilstream.control.controller": ["Controller", "schedule"],

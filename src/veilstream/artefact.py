@@ -38,7 +38,8 @@ from veilstream.units import format_duration
 
 FORMAT = "veilstream"
 VERSION = 2
-PLAIN = {"states": StateSpace, "points": StateSpace, "record": Trajectories, "held_out": Trajectories}  # parts alike
+# parts that are written and read alike
+PLAIN: dict[str, Any] = {"states": StateSpace, "points": StateSpace, "record": Trajectories, "held_out": Trajectories}
 SAME_CHAIN = 1e-9  # largest difference between two copies of one chain
 
 
@@ -143,10 +144,10 @@ def dumps(
     parts: the fields of an `Artefact` by name; the chain may be that of the problem. The readings are a model's, none
     go into a policy's file. name: of the file, for messages.
     """
-    problem, chain = parts.get("problem"), parts.get("chain")
-    if chain is None and problem is None:
+    problem: Problem | None = parts.get("problem")
+    chain: MarkovChain | None = parts.get("chain") or (None if problem is None else problem.chain)
+    if chain is None:
         raise InputError(f"{name}: a .veil file needs a chain, or a problem that has one")
-    chain = problem.chain if chain is None else chain
     if recording is not None and (period_s is not None or epoch_s):
         raise InputError(f"{name}: give a recording, or period_s and epoch_s, not both")
     meta: dict[str, Any] = {
@@ -209,11 +210,10 @@ def load(path: str | os.PathLike[str]) -> Artefact:
     if meta.get("format") != FORMAT:
         raise InputError(f"{name}: not a veilstream file")
     if (version := meta.get("version")) != VERSION:
-        known = isinstance(version, int) and version >= 1
-        what = "made by an older veilstream; make it again with `veil fit` and `veil solve`"
-        what = (
-            "an unknown version" if not known else what if version < VERSION else "made by a newer veilstream; upgrade"
-        )
+        what = "an unknown version"
+        if isinstance(version, int) and version >= 1:
+            older = "made by an older veilstream; make it again with `veil fit` and `veil solve`"
+            what = older if version < VERSION else "made by a newer veilstream; upgrade"
         raise InputError(f"{name}: format {repr(version)[:20]}, this veilstream reads {VERSION}: {what}")
     stated = meta.pop("sha256", None)
     if stated != _digest(meta, arrays):

@@ -128,7 +128,7 @@ def test_a_problem_keeps_its_own_constraint():
 @pytest.mark.slow
 def test_audit_and_report_take_tables(solution, tmp_path):
     found = vs.audit(solution, meter(), copies=1, streams=12, steps=40)
-    assert found.check.stands and "On your recorded data" in found.words
+    assert found.stands and "On your recorded data" in found.words
     page = vs.report(solution, meter(), tmp_path / "r.html", points=3, seconds=0, audit="none")
     assert page.private and "PRIVATE" in page.path.read_text() and page.size < 10**6
     with pytest.raises(vs.InputError, match="`data='SOURCE'`, or `shareable=True`"):
@@ -138,9 +138,9 @@ def test_audit_and_report_take_tables(solution, tmp_path):
 def test_the_name_audit_is_the_verb_and_its_room_can_be_imported():
     code = (
         "import veilstream as vs; f = vs.audit\n"
-        "import veilstream.audit.run as run\n"
-        "from veilstream.audit import Options\n"
-        "assert vs.audit is f and callable(f) and run.audit is not f and Options"
+        "import veilstream.audit.assemble as run\n"
+        "from veilstream.audit.settings import Options\n"
+        "assert vs.audit is f and callable(f) and run.audit_artefact is not f and Options"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -11,8 +11,9 @@ from veilstream.apps.report.content import Options as ReportOptions
 from veilstream.apps.report.content import collect
 from veilstream.apps.report.day import Day
 from veilstream.apps.report.page import render
-from veilstream.audit import Options, audit
+from veilstream.audit.assemble import audit_artefact
 from veilstream.audit.bayes import infer
+from veilstream.audit.settings import Options
 from veilstream.audit.traces import Traces, sampled
 from veilstream.control.controller import cycle
 from veilstream.model.chain import MarkovChain
@@ -62,11 +63,10 @@ def test_an_audit_stands_and_a_wrong_hour_costs_the_adversary(solved):
     chain, policy = solved.problem.chain, solved.policy
     start = 365 * 24 * 40
     z = chain.sample(120, 30, 3, first=start)
-    found = audit(
+    found = audit_artefact(
         solved.artefact,
-        list(z),
-        [start] * 30,
-        claimed=solved.leakage,
+        sequences=list(z),
+        first=[start] * 30,
         options=Options(learn=False, orders=(), streams=60, steps=120, copies=4, lookbacks=(2,)),
     )
     for setting in found.policy.settings:

@@ -10,7 +10,8 @@ from oracles import recomputed
 from veilstream.apps.report.content import Options as ReportOptions
 from veilstream.apps.report.content import collect
 from veilstream.apps.report.page import render
-from veilstream.audit import Options, audit
+from veilstream.audit.assemble import audit_artefact
+from veilstream.audit.settings import Options
 from veilstream.control.policy import Policy
 from veilstream.control.stationary import rates
 from veilstream.data.synthetic import city
@@ -119,7 +120,7 @@ def test_a_numbered_memory_is_all_that_exact_figures_need(whole):
 def test_it_is_audited_and_reported(whole):
     source, _, solution, loaded = whole
     quick = Options(streams=20, steps=40, copies=2).quick()
-    found = audit(loaded, [source.path[:200]], claimed=solution.leakage, options=quick)
+    found = audit_artefact(loaded, sequences=[source.path[:200]], options=quick)
     assert found.policy.settings[0].leakage.value == pytest.approx(solution.leakage, rel=0.5)
     content = collect(loaded, [source.path[:100]], ReportOptions(seconds=0, points=3))
     assert "<html" in render(content)

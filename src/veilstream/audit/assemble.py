@@ -1,73 +1,35 @@
-"""The audit of a policy file: its claim, its recorded data if there is any, the verdict in words."""
+"""The whole audit of a policy file: every adversary on data from the chain and on recorded data, the same for other
+methods at equal mean distortion, and the file's claim against what was found."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from veilstream.artefact import Artefact
-from veilstream.audit.run import Audit, audit
-from veilstream.audit.settings import Options, Progress
-from veilstream.audit.source import LaterData, later_data
-from veilstream.audit.traces import Ints
-from veilstream.audit.verdict import Check, Claim, check, claim_of, verdict
-from veilstream.control.limit_check import LimitCheck, Verdict, limits_json, weakest
+from veilstream.audit.settings import Options, Progress, Subject, examine
+from veilstream.audit.source import LaterData, later_data, on_record, recorded_runs, strange
+from veilstream.audit.traces import Ints, release, sampled
+from veilstream.audit.verdict import Assessment, Audited, claim_of
+from veilstream.control.mechanism import check_fits
+from veilstream.control.policy import Policy
 from veilstream.control.replay import OnCourse
 from veilstream.errors import InputError
-from veilstream.shown import Rows, Shown
+from veilstream.model.histories import TrueStates
+from veilstream.model.problem import Average
+from veilstream.solvers import solve
+from veilstream.solvers.solution import mean_distortion
 from veilstream.solvers.warnings import about_data, about_policy, limits_of
-from veilstream.units import off
 
 if TYPE_CHECKING:
-    from veilstream.control.feedback import Feedback
     from veilstream.data.readings import Readings
     from veilstream.data.recording import Recording
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Assessment(Shown):
-    """What a file claims, what was found, and whether the one stands against the other.
-
-        >>> import veilstream as vs
-        >>> found = vs.audit(vs.solve("builtin:binary", avg=0.1), streams=20, steps=60)
-        >>> found
-        <Assessment of causal-ba: the claim stands>
-        >>> found.check.stands, found.claim.leakage > 0
-        (True, True)
-
-    `.words` is the verdict, `.audit` the figures behind it.
-    """
-
-    audit: Audit
-    claim: Claim | None
-    check: Check
-    words: str
-    warnings: tuple[str, ...] = ()  # what must stand beside it
-    record: OnCourse | None = None  # on the recorded streams as a gateway would release them
-    later: LaterData | None = None  # on those that the model was not fitted to
-    limits: Sequence[LimitCheck] = ()  # whether later data shows them kept
-
-    @property
-    def fails(self) -> bool:
-        """Whether the claim is contradicted, or a limit broken on later data."""
-        return not self.check.stands or weakest(self.limits) is Verdict.BROKEN
-
-    def about(self) -> tuple[str, Rows]:
-        verdict = weakest(self.limits)
-        stands = "the claim stands" if verdict is None else f"limit {verdict}; leakage as claimed under its chain"
-        if not self.check.stands:
-            stands = "THE CLAIM IS CONTRADICTED"
-        rows = [("!", line) for line in (*self.check.contradictions, *self.warnings)]
-        return f"of {self.audit.policy.name}: {stands}", [("verdict", self.words), *rows]
-
-    def to_json(self) -> dict[str, Any]:
-        stands: dict[str, Any] = {"stands": self.check.stands, "contradictions": list(self.check.contradictions)}
-        felt = {} if self.record is None else self.record.to_json()
-        felt |= {} if self.later is None else self.later.to_json()
-        felt |= limits_json(self.limits)
-        stands["warnings"] = list(self.warnings)
-        return {**stands, "verdict": self.words, **self.audit.policy.to_json(), **felt}
+MAX_CELLS = 30_000_000  # numbers in one array of beliefs
 
 
 def audit_artefact(
@@ -84,61 +46,70 @@ def audit_artefact(
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> Assessment:
-    """What adversaries learn from the releases of a policy file.
+    """What adversaries learn from the releases of a policy file, and from those of other methods.
 
     readings: recorded data, encoded as the file's own recording says unless another one is given.
     sequences: instead of readings, symbols that are encoded already; first: the public numbers of their first steps;
     record, later: what is known of their releases, on the data that was fitted and on what is later.
     name: what to call the policy; by default the method that made it.
     """
-    policy, problem, states = artefact.policy, artefact.problem, artefact.states
+    started, options = time.perf_counter(), options or Options()
+    policy, problem = artefact.policy, artefact.problem
     warnings = about_data(artefact.provenance)
     if policy is None or problem is None:
         raise InputError("this file is a model without a policy; run `veil solve` on it first")
     if readings is not None:
-        from veilstream.audit.source import on_record, recorded_runs, strange
-
         runs = recorded_runs(readings, artefact, recording)
         sequences, first, record = runs.sequences, runs.first, on_record(artefact, runs)
         later = later_data(artefact, runs)
         warnings = strange(artefact, runs) + warnings
     later = later or later_data(artefact)
     claim = claim_of(artefact.provenance, problem, policy)
-    found = audit(
-        artefact,
-        sequences,
-        first,
-        name=name or method_of(artefact),
-        claimed=None if claim is None else claim.leakage,
-        against=against,
-        options=options,
-        progress=progress,
-    )
+    warnings = ([] if claim is None else about_policy(claim.leakage, problem.chain)) + warnings
+    check_fits(policy, problem)
+    what, parts = Subject(artefact), 1 + len(against)
+    if sequences is not None:
+        what = Subject.of(artefact, sequences, first, max(options.lookbacks))
+    claimed = None if claim is None else claim.leakage
+    own = under_audit(what, policy, name or method_of(artefact), claimed, options, within(progress, 0, 1 / parts))
+    others = []
+    for i, method in enumerate(against, 1):
+        bar = within(progress, i / parts, (i + 1) / parts, f"{method}: ")
+        bar(0.0, f"solving at {own.distortion:.4g} {artefact.unit}")
+        other = solve(problem.under(Average(limit=own.distortion)), method, seed=options.seed)
+        others.append(under_audit(what, other.policy, method, other.leakage, replace(options, truth=False), bar))
     limits = limits_of(artefact, None if later is None else later.figures)
-    told = [check.words for check in limits] + ([] if later is None else later.changed(artefact.unit))
-    if record is not None and states is not None:
-        told.append(felt_words(record, artefact.unit, policy.moves_by))
-    if later is not None:
-        told.append(later.words(artefact.unit))
-    words = "\n".join([*told, verdict(found, claim, problem.chain)])
-    if claim is not None:
-        warnings = about_policy(claim.leakage, problem.chain) + warnings
-    return Assessment(found, claim, check(found, claim), words, tuple(warnings), record, later, limits)
+    seconds = time.perf_counter() - started
+    return Assessment(artefact, own, others, options, claim, tuple(warnings), record, later, limits, seconds)
 
 
-def felt_words(record: OnCourse, unit: str, rule: Feedback | None = None) -> str:
-    words = (
-        f"On your recorded data a release had {off(f'{record.felt:.3g}', unit)}, and revealed "
-        f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
-    )
-    if record.rungs and record.charged is not None and rule is not None:
-        used = [i for i, share in enumerate(record.rungs) if share > 0]
-        words += (
-            f" Its limit is {rule.limit:.3g} {unit or 'units'}: feedback moved it {record.moves:.0f} times, between "
-            f"rungs {used[0]} and {used[-1]} of {len(record.rungs)}, and its meter charged {record.charged:.3f} bits "
-            "per step. What is said of the fitted chain and of adversaries is of its first rung."
-        )
-    return words
+def within(progress: Progress | None, first: float, last: float, label: str = "") -> Progress:
+    """A part of the progress bar."""
+
+    def tell(done: float, what: str) -> None:
+        if progress:
+            progress(first + (last - first) * done, label + what)
+
+    return tell
+
+
+def under_audit(
+    what: Subject, policy: Policy, name: str, claimed: float | None, options: Options, progress: Progress
+) -> Audited:
+    """One policy in every setting there is data for."""
+    chain = what.problem.chain
+    half = 1.0 if what.sequences is None else 0.5
+    data = sampled(chain, policy, options.steps, options.streams, options.seed)
+    if options.burn_in >= options.steps:
+        raise InputError(f"{options.steps} steps are too few to look back {max(options.lookbacks)}")
+    settings = [examine(what, policy, data, "chain", options.burn_in, options, within(progress, 0, half))]
+    if what.sequences is not None:
+        paths = list(map(TrueStates.of(chain).along, what.sequences))
+        copies = int(np.clip(MAX_CELLS // (sum(map(len, paths)) * len(chain)), 1, options.copies))
+        data = release(policy, paths, copies, options.seed + 1, what.first)
+        start = max(options.lookbacks)
+        settings.append(examine(what, policy, data, "traces", start, options, within(progress, half, 1)))
+    return Audited(name, claimed, mean_distortion(what.problem, policy), settings)
 
 
 def method_of(artefact: Artefact) -> str:

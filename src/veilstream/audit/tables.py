@@ -1,11 +1,13 @@
 """An audit as tables of words and figures, for a terminal or a page alike."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from veilstream.audit.measures import NATS, Measure
-from veilstream.audit.run import Audit
 from veilstream.audit.settings import Setting
+from veilstream.audit.verdict import Assessment
 from veilstream.model.interval import Interval
 
 WHO = {"predictor": "before release", "filter": "at release", "smoother": "whole trace"}
@@ -27,7 +29,7 @@ class Sheet:
     rows: Sequence[tuple[tuple[str, ...], bool]]
 
 
-def sheets(found: Audit) -> list[Sheet]:
+def sheets(found: Assessment) -> list[Sheet]:
     """The exact adversaries and the learners, setting by setting, then the baselines."""
     out = []
     for setting in found.policy.settings:
@@ -88,7 +90,7 @@ def _kept(cells: tuple[str, ...], told: list[bool]) -> tuple[str, ...]:
     return tuple(cell for cell, any_ in zip(cells, told, strict=True) if any_)
 
 
-def _against(found: Audit) -> Sheet:
+def _against(found: Assessment) -> Sheet:
     unit = found.unit
     far = f"release error {found.cost_unit}".strip()
     head = ["policy", "bits", far, "data", "at release, nats", "top 1", f"error {unit}"]

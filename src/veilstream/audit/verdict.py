@@ -1,23 +1,30 @@
 """The claim of a policy against what was measured, and the audit in plain words with guarantee levels."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from veilstream.artefact import Artefact
 from veilstream.audit.measures import NATS
-from veilstream.audit.run import Audit, Audited
-from veilstream.audit.settings import Setting
+from veilstream.audit.settings import Options, Setting
+from veilstream.audit.source import LaterData
+from veilstream.control.feedback import Feedback
+from veilstream.control.limit_check import LimitCheck, Verdict, limits_json, weakest
 from veilstream.control.policy import Policy
+from veilstream.control.replay import OnCourse
 from veilstream.control.stationary import holds_all, long_run
 from veilstream.errors import InputError
-from veilstream.model.chain import MarkovChain
 from veilstream.model.information import entropy
 from veilstream.model.interval import Z95, Interval
 from veilstream.model.problem import Problem
+from veilstream.shown import Rows, Shown
 from veilstream.solvers.solution import SURE, Level, Point
-from veilstream.units import noun
+from veilstream.units import noun, off
 
 SLACK = 0.005  # of the claim
 
@@ -32,6 +39,95 @@ class Claim:
     level: str
     leakage_se: float = 0.0
     bound: bool = False  # the leakage is an upper bound: what someone who forgets as the policy does would learn
+
+
+@dataclass(frozen=True, eq=False)
+class Audited:
+    """A policy under audit, in one or two settings."""
+
+    name: str
+    leakage: float | None  # claimed, bits per step
+    distortion: float
+    settings: list[Setting]
+
+    def to_json(self) -> dict[str, Any]:
+        own = {"policy": self.name, "leakage": self.leakage, "distortion": self.distortion}
+        return {**own, "settings": [s.to_json() for s in self.settings]}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Assessment(Shown):
+    """What a file claims, what was found, and whether the one stands against the other.
+
+        >>> import veilstream as vs
+        >>> found = vs.audit(vs.solve("builtin:binary", avg=0.1), streams=20, steps=60)
+        >>> found
+        <Assessment of causal-ba: the claim stands>
+        >>> found.stands, found.claim.leakage > 0
+        (True, True)
+
+    `.words` is the verdict, `.policy` the figures behind it.
+    """
+
+    artefact: Artefact
+    policy: Audited
+    against: Sequence[Audited]
+    options: Options
+    claim: Claim | None
+    warnings: tuple[str, ...] = ()  # what must stand beside it
+    record: OnCourse | None = None  # on the recorded streams as a gateway would release them
+    later: LaterData | None = None  # on those that the model was not fitted to
+    limits: Sequence[LimitCheck] = ()  # whether later data shows them kept
+    seconds: float = 0.0
+
+    @property
+    def unit(self) -> str:
+        """Of distances between states."""
+        return "" if self.artefact.states is None else self.artefact.states.unit
+
+    @property
+    def cost_unit(self) -> str:
+        """Of the distortion."""
+        return self.artefact.unit
+
+    @cached_property
+    def contradictions(self) -> tuple[str, ...]:
+        """Each way in which data drawn from the chain contradicts the claim; none: it stands."""
+        return contradictions(self)
+
+    @property
+    def stands(self) -> bool:
+        return not self.contradictions
+
+    @property
+    def fails(self) -> bool:
+        """Whether the claim is contradicted, or a limit broken on later data."""
+        return not self.stands or weakest(self.limits) is Verdict.BROKEN
+
+    @cached_property
+    def words(self) -> str:
+        told = [check.words for check in self.limits]
+        told += [] if self.later is None else self.later.changed(self.cost_unit)
+        if self.record is not None and self.artefact.states is not None and self.artefact.policy is not None:
+            told.append(felt_words(self.record, self.cost_unit, self.artefact.policy.moves_by))
+        told += [] if self.later is None else [self.later.words(self.cost_unit)]
+        return "\n".join([*told, verdict(self)])
+
+    def about(self) -> tuple[str, Rows]:
+        limit = weakest(self.limits)
+        stands = "the claim stands" if limit is None else f"limit {limit}; leakage as claimed under its chain"
+        if not self.stands:
+            stands = "THE CLAIM IS CONTRADICTED"
+        rows = [("!", line) for line in (*self.contradictions, *self.warnings)]
+        return f"of {self.policy.name}: {stands}", [("verdict", self.words), *rows]
+
+    def to_json(self) -> dict[str, Any]:
+        stands: dict[str, Any] = {"stands": self.stands, "contradictions": list(self.contradictions)}
+        felt = {} if self.record is None else self.record.to_json()
+        felt |= {} if self.later is None else self.later.to_json()
+        felt |= limits_json(self.limits)
+        stands["warnings"] = list(self.warnings)
+        return {**stands, "verdict": self.words, **self.policy.to_json(), **felt}
 
 
 def claim_of(provenance: Mapping[str, Any], problem: Problem, policy: Policy) -> Claim | None:
@@ -66,22 +162,11 @@ def _number(said: Mapping[str, Any], key: str) -> float | None:
     return float(value)
 
 
-@dataclass(frozen=True)
-class Check:
-    """Each way in which data drawn from the chain contradicts the claim; none: it stands."""
-
-    contradictions: tuple[str, ...]
-
-    @property
-    def stands(self) -> bool:
-        return not self.contradictions
-
-
-def check(audit: Audit, claim: Claim | None) -> Check:
-    """On data sampled from the chain the model is the truth, so the claim must hold there."""
+def contradictions(audit: Assessment) -> tuple[str, ...]:
+    """On data sampled from the chain the model is the truth, so the claim must hold there: each way in which not."""
+    claim, seen, found = audit.claim, audit.policy.settings[0], []
     if claim is None:
-        return Check(())
-    seen, found = audit.policy.settings[0], []
+        return ()
     allowed = claim.leakage + claim.startup_bits / audit.options.steps
     if _exceeds(seen.leakage, allowed, claim.leakage_se):
         found.append(
@@ -92,7 +177,7 @@ def check(audit: Audit, claim: Claim | None) -> Check:
         found.append(f"measured distortion {_pm(seen.distortion)}, claimed {claim.distortion:.4f}")
     if seen.broken:
         found.append(f"{seen.broken} releases break the limit at every step")
-    return Check(tuple(found))
+    return tuple(found)
 
 
 def _exceeds(seen: Interval, allowed: float, se: float) -> bool:
@@ -107,10 +192,25 @@ def _pm(seen: Interval) -> str:
 # --- in words --------------------------------------------------------------------------------------------
 
 
-def verdict(audit: Audit, claim: Claim | None, chain: MarkovChain, names: tuple[str, ...] = ()) -> str:
+def felt_words(record: OnCourse, unit: str, rule: Feedback | None = None) -> str:
+    words = (
+        f"On your recorded data a release had {off(f'{record.felt:.3g}', unit)}, and revealed "
+        f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
+    )
+    if record.rungs and record.charged is not None and rule is not None:
+        used = [i for i, share in enumerate(record.rungs) if share > 0]
+        words += (
+            f" Its limit is {rule.limit:.3g} {unit or 'units'}: feedback moved it {record.moves:.0f} times, between "
+            f"rungs {used[0]} and {used[-1]} of {len(record.rungs)}, and its meter charged {record.charged:.3f} bits "
+            "per step. What is said of the fitted chain and of adversaries is of its first rung."
+        )
+    return words
+
+
+def verdict(audit: Assessment) -> str:
     """A few lines for someone who has not read the paper: the claim, who knows the chain, who learns, baselines."""
     own = audit.policy.settings
-    words = [_claim_words(audit, claim, chain), _exact_words(own[-1], audit.unit)]
+    words = [_claim_words(audit), _exact_words(own[-1], audit.unit)]
     words += [_learner_words(s) for s in own]
     words += [_against_words(audit.policy, other, audit.unit, audit.cost_unit) for other in audit.against]
     if len(own) > 1:
@@ -121,23 +221,18 @@ def verdict(audit: Audit, claim: Claim | None, chain: MarkovChain, names: tuple[
     return "\n".join(w for w in words if w)
 
 
-def _claim_words(audit: Audit, claim: Claim | None, chain: MarkovChain) -> str:
-    seen = audit.policy.settings[0]
+def _claim_words(audit: Assessment) -> str:
+    seen, claim, truth = audit.policy.settings[0], audit.claim, audit.artefact.chain.entropy_rate
     measured = f"measured on {seen.steps:,} steps drawn from the chain: {_pm(seen.leakage)}, estimated with an interval"
     if claim is None:
         return f"The file claims no leakage; {measured}."
-    result = check(audit, claim)
     most, how = ("at most ", f"{claim.level}, an upper bound") if claim.bound else ("", claim.level)
     said = f"leaks {most}{claim.leakage:.4f} bits per step under the fitted chain ({how}"
     said += f"; {claim.startup_bits:.1f} bits more once, at the start)" if claim.startup_bits > 0.05 else ")"
-    share = (
-        f"{claim.leakage / chain.entropy_rate:.0%} of the {chain.entropy_rate:.3f} the truth would"
-        if chain.entropy_rate
-        else ""
-    )
-    if result.stands:
+    share = f"{claim.leakage / truth:.0%} of the {truth:.3f} the truth would" if truth else ""
+    if audit.stands:
         return f"The policy {said}, {share}; {measured}: as claimed."
-    return f"THE CLAIM FAILS. The policy says it {said}, but " + "; ".join(result.contradictions) + "."
+    return f"THE CLAIM FAILS. The policy says it {said}, but " + "; ".join(audit.contradictions) + "."
 
 
 def _exact_words(s: Setting, unit: str) -> str:

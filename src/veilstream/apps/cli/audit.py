@@ -8,7 +8,7 @@ from veilstream.errors import InputError
 
 if TYPE_CHECKING:
     from veilstream.artefact import Artefact
-    from veilstream.audit.assemble import Assessment
+    from veilstream.audit.verdict import Assessment
 
 EXAMPLES = """
 Examples:
@@ -87,14 +87,14 @@ def read_policy(path: str) -> "Artefact":
 
 def as_json(found: "Assessment", path: str) -> dict[str, Any]:
     """Cross-entropies in nats and bits, leakage in bits per step."""
-    options = found.audit.options
+    options = found.options
     return {
         "file": path,
         "claim": None if found.claim is None else found.claim.__dict__,
         **found.to_json(),
-        "against": [other.to_json() for other in found.audit.against],
-        "unit": found.audit.unit,
+        "against": [other.to_json() for other in found.against],
+        "unit": found.unit,
         "quick": not options.learn,
         "seeds": options.seeds,
-        "seconds": round(found.audit.seconds, 3),
+        "seconds": round(found.seconds, 3),
     }

@@ -229,8 +229,8 @@ def _climbed(solution: Solution) -> dict[str, Any]:
 
 def _audit(policy: Artefact, runs: Runs, solution: Solution, seed: int) -> tuple[dict[str, Any], bytes]:
     """Exact adversaries on data from the chain and on her own traces; no network is trained."""
-    from veilstream.audit import Options
     from veilstream.audit.assemble import audit_artefact
+    from veilstream.audit.settings import Options
 
     options = Options(seed=seed).quick()
     few = _first_steps(runs.sequences, LONGEST_AUDIT)
@@ -238,7 +238,7 @@ def _audit(policy: Artefact, runs: Runs, solution: Solution, seed: int) -> tuple
     known: dict[str, Any] = {"sequences": [s for _, s in long] or None, "first": [f for f, _ in long] or None}
     found = audit_artefact(policy, **known, record=solution.record, options=options)
     seen = {s.name: {who: s.adversaries["filter"][who].top1 for who in ("released", "nothing")} for s in
-            found.audit.policy.settings}  # fmt: skip
+            found.policy.settings}  # fmt: skip
     told = found.to_json()
     row = {"stands": told["stands"], "contradictions": told["contradictions"], "named": seen}
     return row, json.dumps(told, indent=1, default=_plain).encode()

@@ -46,8 +46,8 @@ def audit_part(
         raise InputError(f"the audit must be one of {', '.join(DEPTHS)}, found {depth!r}")
     if depth == "none":
         return AuditPart("No audit was asked for.")
-    from veilstream.audit import Options
     from veilstream.audit.assemble import audit_artefact
+    from veilstream.audit.settings import Options
     from veilstream.audit.tables import sheets
 
     options = Options(seed=seed)
@@ -66,4 +66,4 @@ def audit_part(
         )
     except InputError as error:
         return AuditPart(f"No audit was possible: {error}.")
-    return AuditPart(found.words, found.check.stands, sheets(found.audit), found.warnings)
+    return AuditPart(found.words, found.stands, sheets(found), found.warnings)

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from veilstream.apps.verbs.extras import need
-from veilstream.audit.assemble import Assessment, audit_artefact
+from veilstream.audit.assemble import audit_artefact
 from veilstream.audit.settings import Options
+from veilstream.audit.verdict import Assessment
 from veilstream.data.reader_options import read_like
 from veilstream.errors import InputError
 from veilstream.shown import Progress, watching
@@ -56,7 +57,7 @@ def audit(
         recording   another way from readings to steps
         work        how much: lookbacks, current, orders, seeds, streams, steps, copies
 
-    The `Assessment` has `.words`, `.check.stands`, `.warnings` and `.to_json()`.
+    The `Assessment` has `.words`, `.stands`, `.warnings` and `.to_json()`.
     """
     artefact = artefact_of(policy, "no policy file {!r}; make one with veil solve MODEL -o policy.veil")
     options = _options(work, seed)
@@ -96,4 +97,4 @@ def _small(options: Options) -> Options:
     return replace(options.quick(), streams=options.streams, steps=options.steps)
 
 
-audit.__name__ = "veilstream.audit"  # what `import veilstream.audit.run as r` looks for when it meets the verb
+audit.__name__ = "veilstream.audit"  # what `import veilstream.audit.assemble as r` looks for when it meets the verb
