@@ -38,7 +38,7 @@ TESTS = {
         "gateway/test_release.py",
         "gateway/test_meter.py",
     ],
-    "control/meter": [
+    "control/accountant": [
         "control/test_history_meter.py",
         "control/test_release_parts.py",
         "gateway/test_release.py",

@@ -6,8 +6,8 @@ from scipy import stats
 
 import veilstream as vs
 from oracles import cut_and_resumed, recomputed, same_curve
+from veilstream.control import belief as network
 from veilstream.control import policy
-from veilstream.control import rules as network
 from veilstream.model.problem import expected_distortion, leakage, next_prior, output_law
 
 jax = pytest.importorskip("jax")
