@@ -76,7 +76,7 @@ def bench(
 
     from benchmarks import results as file
     from benchmarks.table import in_table, markdown
-    from veilstream.apps.cli.common import print_json
+    from veilstream.apps.cli.output import print_json
 
     unknown = [g for g in groups or [] if g not in [*GROUPS, *ASKED]]
     if unknown:

@@ -7,7 +7,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from veilstream.apps.fleet.engines import Failure, Run, engine
-from veilstream.apps.fleet.settings import Settings
+from veilstream.apps.fleet.spec import FleetSpec
 from veilstream.apps.fleet.task import Task, task_of, work
 from veilstream.data.readings import from_arrays
 from veilstream.data.spec import FitSpec
@@ -20,8 +20,7 @@ def tasks(users: int = USERS) -> list[Task]:
     """Equal amounts of work: one invented household, under as many names."""
     source = household(STEPS)
     readings = from_arrays(source.t_s, source.points, source.unit, "household")
-    settings = Settings(points=6, certify_s=0.0)
-    one = task_of("household", readings, FitSpec(n_states=6, cycle="none"), settings, seed=0)
+    one = task_of("household", readings, FitSpec(n_states=6, cycle="none"), FleetSpec(points=6, certify=0.0))
     return [replace(one, name=f"household {i}") for i in range(users)]
 
 

@@ -201,10 +201,10 @@ def _running(
         command = [sys.executable, "-m", "benchmarks.nats", ",".join(cluster.urls), str(workers)]
         started = [subprocess.Popen([*command, str(i)], env=environment()) for i in range(workers)]
     else:
-        options = ("--user", "gate", "--partitions", str(partitions))
+        options, urls = ("--option", f"partitions={partitions}"), [url.replace("//", "//gate@") for url in cluster.urls]
         logs = [folder / f"worker-{i}.log" for i in range(workers)]
         secret = {"VEIL_NATS_PASSWORD": PASSWORDS["GATE_PASSWORD"]}
-        started = [worker(folder / "policy.veil", cluster.urls, log, *options, environment=secret) for log in logs]
+        started = [worker(folder / "policy.veil", urls, log, *options, environment=secret) for log in logs]
     try:
         yield started
     finally:

@@ -42,7 +42,8 @@ def paper(
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make the paper's figures and say where our numbers agree; a run that was interrupted goes on where it was."""
-    from veilstream.apps.cli.common import need, print_json, progress_bar
+    from veilstream.apps.cli.output import print_json, progress_bar
+    from veilstream.apps.verbs.extras import need
 
     need("matplotlib", "plot")
     from reproduce.item import Budget

@@ -359,7 +359,7 @@ def test_every_key_that_a_command_prints_is_on_the_page_of_json(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     told = set(QUOTED.findall(TEXT["docs/json.md"]))
     for line in (
-        "fit --synthetic city --steps 1000 -o city.veil",
+        "fit synthetic:city:1000 -o city.veil",
         "solve city.veil --avg 40% -o policy.veil",
         "solve builtin:grid2x3-toy --lambda 1 --certify --seconds 0.5",
         "audit policy.veil --quick",

@@ -14,11 +14,11 @@ from attack.drill import Drill
 from gatewaykit import artefact
 from veilcli import veil
 from veilstream.apps.cli import fail
-from veilstream.apps.cli.gateway_flags import secret
 from veilstream.container import write
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 from veilstream.gateway import pipe
+from veilstream.gateway.spec import secret
 from veilstream.model.chain import MarkovChain
 
 

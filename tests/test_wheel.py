@@ -123,7 +123,7 @@ def test_what_needs_no_data_needs_no_extra(installed, tmp_path):
     for line in (
         "solve builtin:binary --avg 0.1 -o policy.veil",
         "audit policy.veil --quick",
-        "report policy.veil --shareable --seconds 0 --points 3 -o page.html",
+        "report policy.veil --shareable --option seconds=0 --option points=3 -o page.html",
     ):
         done = run(installed / "veil", *line.split(), cwd=tmp_path)
         assert done.returncode == 0, done.stderr

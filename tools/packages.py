@@ -73,7 +73,7 @@ TRIED = {
     "deep": ["veil solve builtin:grid2x3-toy --lambda 1 --method a2c --option steps=2000"],
     "env": ["python env.py"],
     "fleet": [
-        "veil fleet meter.csv --unit kWh -o fleet --engine joblib --workers 2 --certify 0 --audit none --points 3"
+        "veil fleet meter.csv --unit kWh -o fleet --engine joblib --workers 2 --option certify=0 --option points=3"
     ],
     "demo": ["veil demo --seconds 1"],
     "docs": ["zensical --version"],

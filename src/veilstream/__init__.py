@@ -9,29 +9,53 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for those who read types; a test holds it against the table below
-    from veilstream.apps.verbs.advise import Advice, advise
-    from veilstream.apps.verbs.audit import audit
-    from veilstream.apps.verbs.release import release
-    from veilstream.apps.verbs.report import Report, report
-    from veilstream.apps.verbs.transformer import ReleaseTransformer
-    from veilstream.artefact import Artefact, load, save
-    from veilstream.audit.verdict import Assessment
-    from veilstream.control.belief import BeliefPolicy
-    from veilstream.control.controller import Controller, schedule
-    from veilstream.control.evaluate import Evaluation, evaluate
-    from veilstream.control.mechanism import Releaser, release_many
-    from veilstream.control.policy import Policy
-    from veilstream.data.fit import fit
-    from veilstream.data.model import FittedModel
-    from veilstream.data.recording import Recording
-    from veilstream.data.states import StateSpace
-    from veilstream.errors import ImpossibleObservation, InputError
-    from veilstream.model.builtin import builtin, builtin_problem
-    from veilstream.model.chain import MarkovChain
-    from veilstream.model.problem import Average, Both, Budget, Instantaneous, Problem
-    from veilstream.solvers.api import curve, solve
-    from veilstream.solvers.curves import Curve
-    from veilstream.solvers.solution import Solution
+    from veilstream.apps.verbs.advise import Advice as Advice
+    from veilstream.apps.verbs.advise import advise as advise
+    from veilstream.apps.verbs.audit import audit as audit
+    from veilstream.apps.verbs.release import release as release
+    from veilstream.apps.verbs.report import Report as Report
+    from veilstream.apps.verbs.report import report as report
+    from veilstream.apps.verbs.transformer import ReleaseTransformer as ReleaseTransformer
+    from veilstream.artefact import Artefact as Artefact
+    from veilstream.artefact import load as load
+    from veilstream.artefact import save as save
+    from veilstream.audit.verdict import Assessment as Assessment
+    from veilstream.control.belief import BeliefPolicy as BeliefPolicy
+    from veilstream.control.controller import Controller as Controller
+    from veilstream.control.controller import schedule as schedule
+    from veilstream.control.evaluate import Evaluation as Evaluation
+    from veilstream.control.evaluate import evaluate as evaluate
+    from veilstream.control.mechanism import Releaser as Releaser
+    from veilstream.control.mechanism import release_many as release_many
+    from veilstream.control.policy import Policy as Policy
+    from veilstream.data.fit import fit as fit
+    from veilstream.data.model import FittedModel as FittedModel
+    from veilstream.data.recording import Recording as Recording
+    from veilstream.data.states import StateSpace as StateSpace
+    from veilstream.errors import ImpossibleObservation as ImpossibleObservation
+    from veilstream.errors import InputError as InputError
+    from veilstream.model.builtin import builtin as builtin
+    from veilstream.model.builtin import builtin_problem as builtin_problem
+    from veilstream.model.chain import MarkovChain as MarkovChain
+    from veilstream.model.problem import (
+        Average as Average,
+    )
+    from veilstream.model.problem import (
+        Both as Both,
+    )
+    from veilstream.model.problem import (
+        Budget as Budget,
+    )
+    from veilstream.model.problem import (
+        Instantaneous as Instantaneous,
+    )
+    from veilstream.model.problem import (
+        Problem as Problem,
+    )
+    from veilstream.solvers.api import curve as curve
+    from veilstream.solvers.api import solve as solve
+    from veilstream.solvers.curves import Curve as Curve
+    from veilstream.solvers.solution import Solution as Solution
 
 _HOMES = {
     "veilstream.apps.verbs.advise": ["Advice", "advise"],
@@ -62,46 +86,7 @@ _EXTRA = {"polars": "data", "sklearn": "data"}  # where the libraries are that s
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __version__: str
-__all__ = [
-    "Advice",
-    "Artefact",
-    "Assessment",
-    "Average",
-    "BeliefPolicy",
-    "Both",
-    "Budget",
-    "Controller",
-    "Curve",
-    "Evaluation",
-    "FittedModel",
-    "ImpossibleObservation",
-    "InputError",
-    "Instantaneous",
-    "MarkovChain",
-    "Policy",
-    "Problem",
-    "Recording",
-    "ReleaseTransformer",
-    "Releaser",
-    "Report",
-    "Solution",
-    "StateSpace",
-    "__version__",
-    "advise",
-    "audit",
-    "builtin",
-    "builtin_problem",
-    "curve",
-    "evaluate",
-    "fit",
-    "load",
-    "release",
-    "release_many",
-    "report",
-    "save",
-    "schedule",
-    "solve",
-]
+__all__ = sorted([*_HOME, "__version__"])  # checkers read the imports above
 
 
 def _register_environment() -> None:

@@ -18,7 +18,7 @@ from veilstream.solvers import search
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("advise") / "m.veil"
-    veil("fit", "--synthetic", "household", "--steps", 400, "--states", 3, "-o", path)
+    veil("fit", "synthetic:household:400", "--states", 3, "-o", path)
     return path
 
 

@@ -160,7 +160,7 @@ def test_a_reader_who_stops_reading_is_no_failed_claim():
 
 
 def test_without_a_terminal_progress_is_a_line_a_minute(capsys):
-    from veilstream.apps.cli.common import Minutes
+    from veilstream.apps.cli.output import Minutes
 
     now = iter([0.0, 30.0, 61.0, 90.0, 130.0, 200.0])
     tell = Minutes("solving", clock=lambda: next(now))

@@ -74,7 +74,7 @@ def test_audit_and_report_say_what_became_of_the_moves(made):
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
     assert f"Its limit is {LIMIT:.3g} kWh: feedback moved it" in said and "its meter charged" in said
-    few = ["--points", 3, "--seconds", 0, "--audit", "none"]
+    few = ["--option", "points=3", "--option", "seconds=0", "--audit", "none"]
     done = veil("report", policy, "--data", data, "-o", folder / "r.html", *few)
     assert done.returncode == 0, done.stderr
     page = (folder / "r.html").read_text()

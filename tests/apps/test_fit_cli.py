@@ -18,14 +18,7 @@ PAPER = [
     "5min",
     "--eps",
     "200m",
-    "--min-samples",
-    "8",
-    "--gaps",
-    "bridge",
-    "--noise",
-    "drop",
-    "--bin",
-    "mean",
+    *(f"--option={text}" for text in ("min-samples=8", "gaps=bridge", "noise=drop", "bin=mean")),
 ]
 
 
@@ -65,7 +58,7 @@ def test_fit_to_solve_in_the_units_of_the_user(table, tmp_path):
 @pytest.mark.slow
 def test_a_household_in_kwh(tmp_path):
     model = tmp_path / "h.veil"
-    done = veil("fit", "--synthetic", "household", "--steps", "5000", "-o", model)
+    done = veil("fit", "synthetic:household:5000", "-o", model)
     assert done.returncode == 0, done.stderr
     for word in ("entropy rate", "held-out log-loss", "self-transition", "effective sample", "truth", "model written"):
         assert word in done.stdout
@@ -75,12 +68,10 @@ def test_a_household_in_kwh(tmp_path):
 
 @pytest.mark.slow
 def test_a_picture_of_places_is_its_owners_alone(tmp_path):
-    done = veil("fit", "--synthetic", "city", "--steps", "500", "--plot", tmp_path / "me.png")
+    done = veil("fit", "synthetic:city:500", "--plot", tmp_path / "me.png")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "me.png").stat().st_mode & 0o77 == 0
-    refused(
-        "fit", "--synthetic", "city", "--steps", "500", "--plot", tmp_path / "me.doc", says="cannot write the picture"
-    )
+    refused("fit", "synthetic:city:500", "--plot", tmp_path / "me.doc", says="cannot write the picture")
 
 
 def test_a_table_without_a_unit_is_told_without_holes(tmp_path):
@@ -106,8 +97,8 @@ def test_bins_with_edges_of_ones_own(tmp_path):
     refused("fit", table, "--edges", "70", "--states", "3", says="leave out --width and --states")
     refused("fit", table, "--name", "home", says="--name takes a state and its new name")
     refused("fit", table, "--name", "stop 1=home", says="--name: no state is called 'stop 1'")
-    refused("fit", table, "--cells", "1km", says="--cells is for positions")
-    refused("fit", table, "--smoothing", "much", says="--smoothing 'much' is not a number")
+    refused("fit", table, "--option", "cells=1km", says="--option cells=... is for positions")
+    refused("fit", table, "--option", "smoothing=much", says="--option smoothing=... 'much' is not a number")
 
 
 @pytest.mark.slow
@@ -117,7 +108,7 @@ def test_cells_beside_stops_or_none(table):
 
     assert kind("--resolution", "50m")["kind"] == "stops and cells"
     assert kind("--resolution", "50m")["within_resolution"] >= 0.95
-    assert kind("--cells", "none")["kind"] == "stops"
+    assert kind("--option", "cells=none")["kind"] == "stops"
     refused("fit", table, "--edges", "70", says="--edges is for values")
 
 
@@ -168,7 +159,7 @@ def test_the_command_of_the_paper(tmp_path):
     assert (result["points"], result["states"], result["transitions"]) == (89_272, 16, 830)
     assert 0.52 <= result["entropy_rate"] <= 0.54
     assert len(load(model).study_only) == 3
-    assert result["study_only"][1].startswith("--gaps bridge: ")
+    assert result["study_only"][1].startswith("--option gaps=bridge: ")
     solved = json.loads(veil("solve", model, "--avg", "0.8km", "--distortion", "states", "--json").stdout)
     assert solved["leakage"] <= 0.065
     assert solved["distortion"] <= 0.8 + 1e-3
@@ -237,7 +228,15 @@ def test_what_fit_was_told_about_the_file_the_other_verbs_know(tmp_path):
     levels = [60, 100, 120, 200, 150, 90, 65, 110] * 40
     rows = [f"{1 + i // 96:02d}-03-2026 {i % 96 // 4:02d}:{15 * (i % 4):02d},{v}\n" for i, v in enumerate(levels)]
     table.write_text("moment,level\n" + "".join(rows) + "28-03-2026 00:00,LO\n")
-    told = ["--time-format", "%d-%m-%Y %H:%M", "--columns", "time=moment,value=level", "--unit", "mg/dL", "--skip-bad"]
+    told = [
+        "--option",
+        "time-format=%d-%m-%Y %H:%M",
+        "--columns",
+        "time=moment,value=level",
+        "--unit",
+        "mg/dL",
+        "--skip-bad",
+    ]
     assert veil("fit", table, *told, "--edges", "70,180", "-o", model).returncode == 0
     assert veil("solve", model, "--avg", "15mg/dL", "-o", policy).returncode == 0
     refused("audit", policy, "--quick", "--data", table, says="--skip-bad")
@@ -251,7 +250,7 @@ def test_what_fit_was_told_about_the_file_the_other_verbs_know(tmp_path):
     )
     assert shown.returncode == 0 and shown.stdout.count("\n") == 1 + len(levels), shown.stderr
     page = tmp_path / "r.html"
-    few = ["--points", "3", "--seconds", "0", "--audit", "none"]
+    few = ["--option", "points=3", "--option", "seconds=0", "--audit", "none"]
     assert veil("report", policy, "--data", table, "--skip-bad", "-o", page, *few).returncode == 0
     shared = tmp_path / "s.html"
     assert veil("report", policy, "--shareable", "-o", shared, *few).returncode == 0

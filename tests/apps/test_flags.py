@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from veilstream.apps.cli import app
-from veilstream.apps.cli.common import in_flags
+from veilstream.apps.verbs.flags import in_flags
 
 SOURCE = Path(__file__).parents[2] / "src" / "veilstream"
 FIELD = re.compile(r"`[a-z]\w*(?:=[^`]*)?`")
@@ -16,18 +16,18 @@ OPTIONS = {o for verb in typer.main.get_command(app).commands.values() for p in 
 
 
 def test_flags_become_fewer_not_more():
-    """Options over all commands, without --help. The aim is 150: what a file or a URL can say needs no flag."""
+    """Options over all commands, without --help. What a file or a URL can say needs no flag."""
     verbs = typer.main.get_command(app).commands
     options = [p for verb in verbs.values() for p in verb.params if p.param_type_name == "option"]
-    assert len(options) <= 219
+    assert len(options) <= 135
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("`min_samples` must be at least 1, found 0", "--min-samples must be at least 1, found 0"),
+        ("`min_samples` must be at least 1, found 0", "--option min-samples=... must be at least 1, found 0"),
         ("give one of `weight`, `max`", "give one of --weight, --max"),
-        ("read with `gaps='bridge'` or `eps=50`", "read with --gaps bridge or --eps 50"),
+        ("read with `gaps='bridge'` or `eps=50`", "read with --option gaps=bridge or --eps 50"),
         ("`columns='time=COLUMN'` names it", "--columns time=COLUMN names it"),
         ("(`force=True` to do it anyway)", "(--force to do it anyway)"),
         ("run `veil solve` on it first", "run `veil solve` on it first"),
@@ -53,7 +53,7 @@ def texts(path):
 def test_every_field_that_the_library_names_is_a_flag_of_some_verb():
     named = {f for path in SOURCE.rglob("*.py") for text in texts(path) for f in FIELD.findall(text)}
     unknown = {f for f in named for word in in_flags(f).split() if word.startswith("--") and word not in OPTIONS}
-    assert not unknown
+    assert not unknown - {"`x`"}  # a name that is filled in
 
 
 @pytest.mark.slow

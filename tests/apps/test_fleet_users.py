@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ import pytest
 import veilstream as vs
 from fleetkit import PLT, QUICK, meter_table, plt_user
 from veilstream.apps.fleet import folder as disk
-from veilstream.apps.fleet.run import Plan, run_fleet
-from veilstream.apps.fleet.settings import Settings
+from veilstream.apps.fleet.run import run_fleet
+from veilstream.apps.fleet.spec import FleetSpec
 from veilstream.apps.fleet.users import read_users
 from veilstream.artefact import load
 from veilstream.data.sources import read
@@ -77,39 +78,43 @@ def test_folder_names_are_safe_and_never_shared(tmp_path):
 # --- limits ----------------------------------------------------------------------------------------------
 
 
+def limit_of(spec, unit, blind, least=0.0):
+    """For a user in this unit, whose best one release has this error."""
+    return spec.constraint(SimpleNamespace(unit=unit, blind=blind), unit, least)[0].limit
+
+
 def test_limits_per_unit_and_as_a_share():
-    assert Settings().avg == ("25%",)
-    both = Settings(avg=("1km", "0.1kWh"))
-    assert both.constraint("km", 9.0).limit == 1.0 and both.constraint("kWh", 9.0).limit == 0.1
-    mixed = Settings(avg=("50%", "500m"))
-    assert mixed.constraint("km", 9.0).limit == 0.5 and mixed.constraint("kWh", 0.4).limit == pytest.approx(0.2)
+    assert FleetSpec().by_default and limit_of(FleetSpec(), "km", 4.0) == 1.0
+    both = FleetSpec(avg=("1km", "0.1kWh"))
+    assert limit_of(both, "km", 9.0) == 1.0 and limit_of(both, "kWh", 9.0) == 0.1
+    mixed = FleetSpec(avg=("50%", "500m"))
+    assert limit_of(mixed, "km", 9.0) == 0.5 and limit_of(mixed, "kWh", 0.4) == pytest.approx(0.2)
     with pytest.raises(InputError, match=r"says nothing for users in kWh; add `avg` 0\.1kWh or 25%"):
-        Settings(avg=("1km",)).check_units(["km", "kWh"])
+        FleetSpec(avg=("1km",)).check_units(["km", "kWh"])
     with pytest.raises(InputError, match="one of `avg`, `budget`,"):
-        Settings(avg=("1km",), budget=0.1)
+        FleetSpec(avg=("1km",), budget=0.1)
     with pytest.raises(InputError, match="a share is for `avg`"):
-        Settings(at_most=("10%",))
+        FleetSpec(at_most=("10%",))
 
 
 # --- totals ----------------------------------------------------------------------------------------------
 
 
 def test_energy_adds_up_unless_told_and_a_power_does_not():
-    assert Settings().adds_up("kWh") and Settings().adds_up("Wh")
-    assert not Settings().adds_up("kW") and not Settings().adds_up("km") and not Settings().adds_up("")
-    assert Settings(keep_total=True).adds_up("") and not Settings(keep_total=False).adds_up("kWh")
-    assert not Settings(avg=("1kWh",), feedback="day").adds_up("kWh")
+    assert FleetSpec().adds_up("kWh") and FleetSpec().adds_up("Wh")
+    assert not FleetSpec().adds_up("kW") and not FleetSpec().adds_up("km") and not FleetSpec().adds_up("")
+    assert FleetSpec(keep_total=True).adds_up("") and not FleetSpec(keep_total=False).adds_up("kWh")
+    assert not FleetSpec(avg=("1kWh",), feedback="day").adds_up("kWh")
     with pytest.raises(InputError, match="`keep_total` and `feedback` cannot be had together"):
-        Settings(avg=("1kWh",), feedback="day", keep_total=True)
+        FleetSpec(avg=("1kWh",), feedback="day", keep_total=True)
 
 
 @pytest.mark.slow
 def test_what_a_fleet_releases_adds_up_to_what_it_read(tmp_path):
     table = meter_table(tmp_path / "m.csv", {"MAC1": 2000, "MAC2": 2000})
-    quick = Settings(window=1, points=2, certify_s=0.0, audit=False)
-    plan = Plan(fit=FitSpec(n_states=4, cycle="none"), settings=quick, reading={"unit": "kWh"})
+    plan = FleetSpec(window=1, points=2, certify=0.0, audit="none", fit=FitSpec(n_states=4, cycle="none", unit="kWh"))
     kept = run_fleet([table], tmp_path / "kept", plan)
-    plain = run_fleet([table], tmp_path / "plain", replace(plan, settings=replace(quick, keep_total=False)))
+    plain = run_fleet([table], tmp_path / "plain", replace(plan, keep_total=False))
     readings = read([table], unit="kWh")
     for row, without in zip(kept.rows, plain.rows, strict=True):
         assert without["total"] is None and abs(row["total"]["off"]) < 1e-3 < abs(row["total"]["off_without"])
@@ -122,9 +127,9 @@ def test_what_a_fleet_releases_adds_up_to_what_it_read(tmp_path):
 
 
 def test_the_default_limit_is_one_that_can_be_kept_and_one_that_was_asked_for_is_as_asked():
-    assert Settings().constraint("kWh", 0.0135, 0.0038).limit == pytest.approx(0.0038 + 0.25 * (0.0135 - 0.0038))
-    assert Settings().constraint("kWh", 0.0135, 0.001).limit == pytest.approx(0.25 * 0.0135)
-    assert Settings(avg=("25%",)).constraint("kWh", 0.0135, 0.0038).limit == pytest.approx(0.25 * 0.0135)
+    assert limit_of(FleetSpec(), "kWh", 0.0135, 0.0038) == pytest.approx(0.0038 + 0.25 * (0.0135 - 0.0038))
+    assert limit_of(FleetSpec(), "kWh", 0.0135, 0.001) == pytest.approx(0.25 * 0.0135)
+    assert limit_of(FleetSpec(avg=("25%",)), "kWh", 0.0135, 0.0038) == pytest.approx(0.25 * 0.0135)
     for bad, says in (("150%", "a share must be from 0% to 100%"), ("0.1", "'0.1' has no unit; write 0.1kWh or 0.1Wh")):
         with pytest.raises(InputError, match=says):
-            Settings(avg=(bad,)).constraint("kWh", 0.0135)
+            limit_of(FleetSpec(avg=(bad,)), "kWh", 0.0135)

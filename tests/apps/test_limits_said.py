@@ -56,7 +56,7 @@ def broken(tmp_path_factory):
     model, policy = folder / "m.veil", folder / "p.veil"
     assert not veil("fit", folder / "m.csv", "--unit", "kWh", "--states", 5, "-o", model).returncode
     solved = veil("solve", model, "--avg", "0.1kWh", "-o", policy, "--json")
-    quick = ("--points", 3, "--seconds", 0)
+    quick = ("--option", "points=3", "--option", "seconds=0")
     for name, more in (("private", ("--data", folder / "m.csv")), ("shared", ("--shareable",))):
         assert not veil("report", policy, *more, "-o", folder / f"{name}.html", *quick).returncode
     return folder, json.loads(solved.stdout)
@@ -137,7 +137,18 @@ def test_the_audit_says_it_first_and_fails(broken):
 def test_the_fleet_page_says_it_first_and_has_a_column(broken):
     folder, solved = broken
     out = folder / "fleet"
-    asked = ("--unit", "kWh", "--avg", "0.1kWh", "--states", 5, "--points", 2, "--certify", 0)
+    asked = (
+        "--unit",
+        "kWh",
+        "--avg",
+        "0.1kWh",
+        "--option",
+        "states=5",
+        "--option",
+        "points=2",
+        "--option",
+        "certify=0",
+    )
     done = veil("fleet", folder / "m.csv", "-o", out, *asked)
     assert done.stdout.startswith("On later data the limit is broken for 1 of 1 user.")
     told = json.loads((out / "fleet.json").read_text())

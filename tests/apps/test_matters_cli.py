@@ -107,10 +107,10 @@ def test_a_table_forbids_and_says_so(folder):
         ("m.veil --avg 1kWh --distortion cubed", "--distortion must be one of felt, states, absolute, squared"),
         ("m.veil --avg 1kWh --distortion none.csv", "none.csv: the table of --distortion cannot be read"),
         ("m.veil --avg 1kWh --distortion squared", "it must be 'kWh²'"),
-        ("m.veil --avg 1kWh --max-bits 1", "--max-bits bounds the rungs of --feedback"),
-        ("m.veil --avg 1kWh --feedback day --max-bits -1", "'--max-bits'"),
+        ("m.veil --avg 1kWh --option max-bits=1", "max-bits=... bounds the rungs of --feedback"),
+        ("m.veil --avg 1kWh --feedback day --option max-bits=-1", "max-bits=..."),
         ("m.veil --avg 1kWh --feedback fortnight", "--feedback must be day, week, month, or a time like 6h"),
-        ("m.veil --avg 1kWh --seed -1", "'--seed'"),
+        ("m.veil --avg 1kWh --option seed=-1", "seed"),
         ("m.veil --avg 1kWh -o .", ". is a folder; name a file, as in policy.veil"),
         ("m.veil --avg 0.0001kWh", "allow more, or "),
     ],
@@ -124,14 +124,14 @@ def test_what_is_wrong_is_said_in_one_line(folder, words, line):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("fit meter.csv --order auto --max-order 0", "'--max-order'"),
-        ("fit meter.csv --states 0", "'--states'"),
-        ("fit meter.csv --smoothing -1", "--smoothing must be a number >= 0"),
+        ("fit meter.csv --order auto --option max-order=0", "max-order"),
+        ("fit meter.csv --states 0", "--states must be at least 1, found 0"),
+        ("fit meter.csv --option smoothing=-1", "smoothing=... must be a number >= 0"),
         ("curve m.veil --methods ,", "--methods names none"),
         ("curve m.veil --show 5km", "--show '5km' has the unit 'km'"),
         ("advise m.veil --distortion cubed", "--distortion must be one of"),
-        ("fleet meter.csv --unit kWh -o out --show 3km", "--show 3km: no user has values in that unit ('kWh')"),
-        ("fleet meter.csv --unit kWh -o out --audit deep", "--audit must be quick or none"),
+        ("fleet meter.csv --unit kWh -o out --option show=3km", "--show 3km: no user has values in that unit ('kWh')"),
+        ("fleet meter.csv --unit kWh -o out --option audit=deep", "--audit must be quick or none"),
     ],
 )
 def test_other_verbs_refuse_in_one_line_too(folder, words, line, monkeypatch):
@@ -143,7 +143,7 @@ def test_other_verbs_refuse_in_one_line_too(folder, words, line, monkeypatch):
 def test_a_report_of_a_zero_one_distortion_counts_steps(folder):
     words = shlex.split("--distortion zero-one --avg 30% --window 1")
     veil("solve", folder / "m.veil", *words, "-o", folder / "z.veil")
-    few = ["--points", 3, "--seconds", 0, "--audit", "none", "-o", folder / "z.html"]
+    few = ["--option", "points=3", "--option", "seconds=0", "--audit", "none", "-o", folder / "z.html"]
     said = veil("report", folder / "z.veil", "--data", folder / "meter.csv", *few).stdout
     assert (
         "identifies the level in" in said

@@ -13,14 +13,15 @@ import pytest
 import report_pages
 from real_data import GEOLIFE, needs_geolife
 from veilcli import veil
-from veilstream.apps.report.audit_part import audit_part
 from veilstream.apps.report.card import chain_card
-from veilstream.apps.report.content import Options, collect, command_of, payload, table_rows
+from veilstream.apps.report.content import Options, audited, collect, command_of, table_rows
 from veilstream.apps.report.page import embed, render
+from veilstream.apps.report.payload import payload
 from veilstream.apps.report.points import curve_constraint, example_steps, mean_channel, stretch
 from veilstream.apps.report.rivals import Elsewhere, Rival
 from veilstream.apps.report.words import verdict
 from veilstream.artefact import load, save
+from veilstream.audit.tables import sheets
 from veilstream.control.controller import Controller
 from veilstream.control.evaluate import evaluate
 from veilstream.control.replay import OnCourse
@@ -116,7 +117,7 @@ def test_a_shareable_page_holds_no_recorded_trace_and_no_path(town):
     expected = stretch([artefact.chain.sample(2880, seed=5)[0]], 288)
     assert drawn == expected.tolist()
     assert drawn != stretch([source.path], 288).tolist()
-    assert content.audit.sheets and not any("recorded" in s.title for s in content.audit.sheets)
+    assert not any("recorded" in s.title for s in sheets(content.audit))
     for lat, lon in artefact.states.coordinates:  # places only relative to each other
         assert f"{lat:.3f}" not in page and f"{lon:.3f}" not in page
 
@@ -181,7 +182,18 @@ def test_names_cannot_become_markup(name):
 
 def test_the_command_and_its_refusals(town, folder):
     out = folder / "out" / "report.html"
-    args = ["report", folder / "city.veil", "--shareable", "-o", out, "--points", "3", "--seconds", "0.1", "--json"]
+    args = [
+        "report",
+        folder / "city.veil",
+        "--shareable",
+        "-o",
+        out,
+        "--option",
+        "points=3",
+        "--option",
+        "seconds=0.1",
+        "--json",
+    ]
     args += ["--audit", "none"]
     code, printed, complaint = veil(*args)
     assert code == 0, complaint
@@ -204,7 +216,7 @@ def test_the_command_and_its_refusals(town, folder):
 def test_a_page_of_real_traces_is_small(folder):
     """The paper's model of user 016, with the account of its cleaning; study-only choices are followed."""
     data, model, policy = GEOLIFE / "016", folder / "g.veil", folder / "gp.veil"
-    study = ["--gaps", "bridge", "--noise", "drop", "--bin", "mean"]
+    study = [f"--option={text}" for text in ("gaps=bridge", "noise=drop", "bin=mean")]
     for args in (
         ["fit", data, *study, "-o", model, "--json"],
         ["solve", model, "--lambda", "0.1", "-o", policy, "--json"],
@@ -212,7 +224,7 @@ def test_a_page_of_real_traces_is_small(folder):
         assert veil(*args)[0] == 0
     out = folder / "g.html"
     code, printed, complaint = veil(
-        "report", policy, "--data", data, "-o", out, "--points", "3", "--seconds", "0.1", "--json"
+        "report", policy, "--data", data, "-o", out, "--option", "points=3", "--option", "seconds=0.1", "--json"
     )
     assert code == 0, complaint
     told = json.loads(printed)
@@ -231,7 +243,7 @@ def test_a_model_without_a_policy_is_refused(town, folder):
 
 def test_the_audit_is_in_the_page_and_a_failed_claim_is_loud(town, folder):
     source, artefact, solution, content = town
-    assert content.audit.stands and [s.title.split(",")[0] for s in content.audit.sheets] == [
+    assert content.audit.stands and [s.title.split(",")[0] for s in sheets(content.audit)] == [
         "Who knows chain and policy",
         "Who knows chain and policy",
         "At equal error: bits and error in the long run",
@@ -244,17 +256,16 @@ def test_the_audit_is_in_the_page_and_a_failed_claim_is_loud(town, folder):
     half = {"solution": {"leakage": solution.leakage / 2, "distortion": solution.distortion, "level": "proved"}}
     save(folder / "boast.veil", solution.policy, problem=artefact.problem, states=source.states,
          period_s=source.period_s, provenance=half)  # fmt: skip
-    found = audit_part(load(folder / "boast.veil"), None)
+    found = audited(load(folder / "boast.veil"), None, Options())
     assert found.stands is False
     assert "THE CLAIM FAILS." in render(replace(content, audit=found))
 
 
 def test_an_audit_that_cannot_be_says_why(town):
-    too_short = audit_part(town[1], [np.array([0, 1])])
-    assert too_short.stands is None and "too short" in too_short.words and not too_short.sheets
-    assert audit_part(town[1], None, "none").sheets == []
+    assert "too short" in audited(town[1], [np.array([0, 1])], Options())
+    assert audited(town[1], None, Options(audit="none")) == "No audit was asked for."
     with pytest.raises(InputError, match="quick, full, none"):
-        audit_part(town[1], None, "thorough")
+        Options(audit="thorough")
 
 
 def test_every_point_of_the_slider_has_its_command(town):

@@ -66,8 +66,8 @@ def test_model_only_stands_wherever_figures_are(made):
 def test_its_meter_is_the_worst_case_and_no_other_unasked(made, tmp_path):
     policy = load(made / "policy.veil")
     assert is_guess(policy.provenance) and isinstance(Space(policy).mechanism.meter, Capacity)
-    refused("serve", made / "policy.veil", "--http", "1", "--meter", "exact", says="is a public guess")
-    refused("serve", made / "policy.veil", "--http", "1", "--meter", "any", says="is a public guess")
+    refused("serve", made / "policy.veil", "--http", "1", "--option", "meter=exact", says="is a public guess")
+    refused("serve", made / "policy.veil", "--http", "1", "--option", "meter=any", says="is a public guess")
     with core_of(policy, meter=None) as core:
         most = json.loads(ok("solve", made / "ann.veil", "--avg", "0.4kW", "--json"))["worst_leakage"]
         first = core.process([Reading("ann", 1, 1, 1.0), Reading("ann", 9, 9, 2.0)]).outcomes  # with a gap
@@ -120,9 +120,9 @@ def test_many_cells_are_solved_without_sweeps(tmp_path):
         (["--grid", "500m", "--around", "48.1,11.5"], "--radius is missing"),
         (["--levels", "0:5:1kW", "--places", "a=1,2;b=3,4"], "say where"),
         (["--grid", "10m", "--around", "48.1,11.5", "--radius", "200km"], "The finest that goes is --grid 25"),
-        (["--levels", "0:5:1kW", "--jump", "3km"], "--jump"),
-        (["--levels", "0:5:1kW", "--stay", "soon"], "--stay"),
-        (["--levels", "0:5:1kW", "--anywhere", "2"], "--anywhere"),
+        (["--levels", "0:5:1kW", "--option", "jump=3km"], "jump"),
+        (["--levels", "0:5:1kW", "--option", "stay=soon"], "stay"),
+        (["--levels", "0:5:1kW", "--option", "anywhere=2"], "anywhere"),
     ],
 )
 def test_bad_input_is_one_line(args, says):

@@ -225,13 +225,11 @@ def test_figures_are_never_cut_however_narrow_the_terminal():
 
     from rich.console import Console
 
-    from veilstream.apps.cli.audit_view import table
-    from veilstream.apps.cli.common import print_whole
-    from veilstream.audit.tables import Sheet
+    from veilstream.apps.cli.output import print_whole, table
 
     cells = tuple(f"{i}.123 [0.12,0.34]" for i in range(8))
     console = Console(file=io.StringIO(), width=80)
-    print_whole(table(Sheet("At equal mean distortion", tuple("abcdefgh"), [(cells, True)])), console)
+    print_whole(table([cells], tuple("abcdefgh"), "At equal mean distortion"), console)
     assert all(cell in console.file.getvalue() for cell in cells)
 
 

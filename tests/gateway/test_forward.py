@@ -266,13 +266,13 @@ def test_the_command_says_what_is_missing(tmp_path, art):
     assert "--forward does not go with --nats" in veil("serve", policy, "--nats", "x", "--forward", "http://x").stderr
     key.write_text("x" * 33)
     key.chmod(0o644)
-    assert "open to other users" in veil("serve", policy, "--http", "0", "--owntracks-key", key).stderr
+    assert "open to other users" in veil("serve", policy, "--http", "0", "--option", f"owntracks-key={key}").stderr
     key.chmod(0o600)
-    both = ("--owntracks-key", key, "--owntracks-key-out", key)
+    both = ("--option", f"owntracks-key={key}", "--option", f"owntracks-key-out={key}")
     key.write_text("phone")
     assert "must be another secret" in veil("serve", policy, "--http", "0", *both).stderr
     key.write_text("x" * 33)
     assert (
-        "--owntracks-key must hold one secret a line"
-        in veil("serve", policy, "--http", "0", "--owntracks-key", key).stderr
+        "--option owntracks-key=... must hold one secret a line"
+        in veil("serve", policy, "--http", "0", "--option", f"owntracks-key={key}").stderr
     )

@@ -161,7 +161,7 @@ def test_under_a_clock_every_stream_releases_once_per_step_through_a_kill(tmp_pa
 
     async def drive():
         link = await connected(server.urls)
-        options = ("--prefix", "clock", "--partitions", "4", "--clock")
+        options = ("--option", "prefix=clock", "--option", "partitions=4", "--clock")
         workers = [worker(tmp_path / "clock.veil", server.urls, tmp_path / f"{i}.log", *options) for i in range(2)]
         try:
             await ready(link, names, 2)
@@ -243,7 +243,7 @@ def test_the_owner_looks_at_the_memory_while_workers_run_with_the_key_alone(art,
         await until(link, names.releases, 90, PATIENCE_S)
         await link.close()
 
-    where = ("--nats", ",".join(server.urls), "--prefix", "look")
+    where = ("--nats", ",".join(server.urls), "--option", "prefix=look")
     with Running(load(path), server.urls, "look", partitions=2, ceiling=50.0):
         asyncio.run(drive())
         done = veil("status", path, *where, "--nats-key", key_file(), "--json")
@@ -254,7 +254,7 @@ def test_the_owner_looks_at_the_memory_while_workers_run_with_the_key_alone(art,
         other.touch(0o600)
         other.write_text("ab" * 32)
         refused_line("status", path, *where, "--nats-key", other, says="not sealed with this key")
-        refused_line("status", path, *where[:2], "--prefix", "no", "--nats-key", key_file(), says="NATS at")
+        refused_line("status", path, *where[:2], "--option", "prefix=no", "--nats-key", key_file(), says="NATS at")
     assert len(found["streams"]) == 3 and found["refused"] == []
     for s in found["streams"]:
         assert (s["last_step"], s["felt_steps"], s["transitions"], s["ceiling_bits"]) == (29, 30, 29, 50.0)

@@ -208,7 +208,7 @@ def test_the_command_takes_what_fit_takes(tmp_path, veil):
     found = json.loads(done.stderr.splitlines()[-1])
     assert (found["released"], found["unit"], found["streams"]) == (72, "km", 2)
     assert found["felt"] > 0
-    late = veil("release", policy, track, "--no-store", "--per-reading")
+    late = veil("release", policy, track, "--no-store", "--option", "per-reading=true")
     assert late.stdout.count(b"\n") == 91
     future = track.with_name("far.csv")
     future.write_text("time,lat,lon\n2023-01-01T00:00:00Z,39.9,116.3\n2999-01-01T00:00:00Z,39.9,116.3\n")
@@ -244,9 +244,9 @@ def test_the_command_resumes_and_says_what_it_did(tmp_path, veil):
     assert account["released"] + account["repeated"] == 60
     assert veil("release", policy, data=JSONL).stdout == whole.stdout
     assert veil("release", policy, "--no-store", data=JSONL).stdout != whole.stdout
-    seeded = [veil("release", policy, "--no-store", "--seed", 1, data=JSONL) for _ in range(2)]
+    seeded = [veil("release", policy, "--no-store", "--option", "seed=1", data=JSONL) for _ in range(2)]
     assert seeded[0].stdout == seeded[1].stdout  # six decimals of the meter
-    assert b"--seed" in seeded[0].stderr
+    assert b"seed" in seeded[0].stderr
     artefact(policy, seed=1)
     changed = veil("release", policy, data=JSONL)
     assert changed.stdout == whole.stdout
@@ -271,7 +271,7 @@ def test_the_command_resumes_and_says_what_it_did(tmp_path, veil):
         (["serve", "{p}", "--http", "eighty"], "port"),
         (["serve", "{p}", "--mqtt", "localhost", "--in", "a/+", "--out", "a/+"], "come back"),
         (["serve", "{p}", "--mqtt", "localhost", "--route", "x"], "IN OUT POLICY"),
-        (["serve", "{p}", "--mqtt", "localhost", "--ca", "/nowhere.pem"], "TLS"),
+        (["serve", "{p}", "--mqtt", "localhost", "--option", "ca=/nowhere.pem"], "TLS"),
         (["serve", "{p}", "--mqtt", "localhost", "--clock"], "period"),
         (["serve", "{p}", "--http", "8080", "--clock"], "--mqtt"),
     ],

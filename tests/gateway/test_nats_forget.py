@@ -117,7 +117,7 @@ def test_the_command_while_a_worker_runs(tmp_path, art):
         with Running(art, server.urls, "gone", partitions=2, replicas=1) as worker:
             asyncio.run(send(0, 1))
             wait_until(lambda: worker.stats.released == 4)
-            flags = ("--nats", server.urls[0], "--nats-key", key_file(), "--prefix", "gone")
+            flags = ("--nats", server.urls[0], "--nats-key", key_file(), "--option", "prefix=gone")
             told = json.loads(veil("forget", "ann", *flags, "--json").stdout)
             assert told["spaces"][0]["last_step"] == 1 and any("second time" in line for line in told["remains"])
             assert asyncio.run(released()) == [("bob", 0), ("bob", 1)]

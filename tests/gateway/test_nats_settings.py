@@ -58,7 +58,7 @@ def test_bad_input_gives_one_clear_line(art, tmp_path, server, monkeypatch):
             with pytest.raises(InputError, match=line) as caught:
                 NatsGateway({DEFAULT_SPACE: Space(art)}, NatsSettings(key_file(), LinkSettings(**settings))).probe()
             assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
-        found = command(policy, "--nats", url, "--user", "gate", env=_environment(VEIL_NATS_PASSWORD="wrong"))
+        found = command(policy, "--nats", url.replace("//", "//gate@"), env=_environment(VEIL_NATS_PASSWORD="wrong"))
         assert found.returncode == 2 and "refused these credentials" in found.stderr
         assert "Traceback" not in found.stderr and "wrong" not in found.stderr and len(found.stderr.splitlines()) == 1
 
@@ -94,10 +94,10 @@ def refused(art, urls, line: str, prefix: str = "veil", ceiling=None, meter="exa
         (["--nats", "http://x"], "--nats takes nats://HOST:PORT"),
         (["--nats", "x", "--http", "8080"], "--http does not go with --nats"),
         (["--nats", "x", "--clock"], "--clock needs a policy with a period"),
-        (["--nats", "x", "--nats-creds", "no.creds"], "no credentials file"),
-        (["--nats", "x", "--nats-creds", __file__], "is no NATS credentials file"),
-        (["--nats", "x", "--space", "more"], "--space takes NAME=POLICY"),
-        (["--nats", "x", "--prefix", "a b"], "--prefix takes"),
+        (["--nats", "x", "--option", "nats-creds=no.creds"], "no credentials file"),
+        (["--nats", "x", "--option", f"nats-creds={__file__}"], "is no NATS credentials file"),
+        (["--nats", "x", "--option", "space=more"], "--option space=... takes NAME=POLICY"),
+        (["--nats", "x", "--option", "prefix=a b"], "--option prefix=... takes"),
     ],
 )
 def test_bad_options_give_one_clear_line(tmp_path, args, line, monkeypatch, capsys):

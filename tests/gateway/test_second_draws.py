@@ -15,11 +15,11 @@ from attack import files
 from attack.drill import Drill
 from attack.files import readings
 from gatewaykit import artefact, core_of
-from veilstream.apps.cli.gateway_flags import Broker
 from veilstream.errors import InputError
 from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.mqtt import MqttGateway
 from veilstream.gateway.space import Space
+from veilstream.gateway.spec import ServeSpec
 from veilstream.gateway.store import Batch, Binding, Store, StoreError, Stream
 from veilstream.gateway.topics import Route, renames
 from veilstream.gateway.wire import Reading
@@ -32,7 +32,7 @@ TWO = {**ONE, "meters": Binding("policy 2", "chain 2")}
 
 def test_a_space_has_a_name_of_its_own_whatever_its_topics_are_called(tmp_path):
     def spaces(*routes: str) -> list[str]:
-        return [r.space for r, _ in Broker(route=list(routes)).routes(tmp_path / "p.veil", "auto")]
+        return [r.space for r, _ in ServeSpec(policy=tmp_path / "p.veil", mqtt="x", route=routes).routes()]
 
     assert spaces("meters/+ m/+ x/meter.veil") == spaces("meters/# m/# y/meter.veil") == ["", "meter"]
     assert spaces("meters/+ m/+ meter.veil old", "cars/+ c/+ meter.veil") == ["", "old", "meter"]

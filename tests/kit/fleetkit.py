@@ -7,14 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from veilstream.apps.fleet.run import Plan
-from veilstream.apps.fleet.settings import Settings
+from veilstream.apps.fleet.spec import FleetSpec
 from veilstream.data.spec import FitSpec
 from veilstream.data.synthetic import household_chain
 from veilstream.model.chain import MarkovChain
 
-LITTLE = Settings(weight=5.0, window=1, points=2, certify_s=0.0, audit=False)
-QUICK = Plan(fit=FitSpec(n_states=3, cycle="none"), settings=LITTLE)
+QUICK = FleetSpec(weight=5.0, window=1, points=2, certify=0.0, audit="none", fit=FitSpec(n_states=3, cycle="none"))
 PLT = "Geolife trajectory\nWGS 84\nAltitude is in Feet\nReserved 3\n0,2,255,My Track,0,0,2,8421376\n0\n"
 
 

@@ -119,7 +119,7 @@ def released_through_a_kill(path, server, prefix, messages, at):
 
     async def drive():
         link = await connected(server.urls)
-        options = ("--prefix", prefix, "--partitions", "4")
+        options = ("--option", f"prefix={prefix}", "--option", "partitions=4")
         workers = [worker(path, server.urls, path.with_suffix(f".{i}.log"), *options) for i in range(2)]
         try:
             await ready(link, names, 2)

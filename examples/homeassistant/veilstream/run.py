@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 PROXY, PORT = "172.30.32.2", 8099
 SECRETS = {"token": "VEIL_TOKEN", "owntracks_key": "VEIL_OWNTRACKS_KEY", "forward": "VEIL_FORWARD"}
@@ -15,17 +16,10 @@ SECRETS = {"token": "VEIL_TOKEN", "owntracks_key": "VEIL_OWNTRACKS_KEY", "forwar
 def command(options: Mapping[str, Any], broker: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
     """Arguments, and what only the environment may hold."""
     out = ["veil", "serve", f"/config/{options['policy']}", "--store", "/data/veil.db", "--homeassistant"]
-    out += [
-        "--mqtt",
-        f"{broker['host']}:{broker['port']}",
-        "--in",
-        options["topics_in"],
-        "--out",
-        options["topics_out"],
-    ]
-    out += ["--http", f"0.0.0.0:{PORT}", "--ingress", PROXY]
-    out += ["--user", broker["username"]] if broker.get("username") else []
-    out += ["--tls"] if broker.get("ssl") else []
+    user = f"{quote(broker['username'], safe='')}@" if broker.get("username") else ""
+    out += ["--mqtt", f"mqtt{'s' if broker.get('ssl') else ''}://{user}{broker['host']}:{broker['port']}"]
+    out += ["--in", options["topics_in"], "--out", options["topics_out"]]
+    out += ["--http", f"0.0.0.0:{PORT}", "--option", f"ingress={PROXY}"]
     out += ["--clock"] if options.get("clock") else []
     out += ["--ceiling", str(options["ceiling"])] if options.get("ceiling") is not None else []
     out += ["--owntracks", "/pub"] if options.get("token") else []

@@ -36,6 +36,8 @@ def again(command: str, *flags: str, instead: bool = True) -> str:
         flag, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         about = [word] if equals or flag not in (*REPLACED, NAME) else [word, next(words, "")]
         value = value or about[-1]
+        if flag == "--option":
+            flag, _, value = f"--{value}".partition("=")
         if not instead or (flag not in REPLACED and (flag != NAME or value.startswith("stop "))):  # stops stay
             kept += about
     return shlex.join([*kept, *flags])

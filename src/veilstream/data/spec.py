@@ -152,6 +152,9 @@ class FitSpec:
         for f in fields(self):
             object.__setattr__(self, f.name, parsed(f, getattr(self, f.name)))
         object.__setattr__(self, "names", self.renamings)
+        for name, least in (("n_states", 1), ("max_order", 1), ("min_samples", 1), ("seed", 0)):
+            if (value := getattr(self, name)) is not None and value < least:
+                raise InputError(f"`{name}` must be at least {least}, found {value}")
         if self.order != "auto" and not (isinstance(self.order, int) and self.order >= 1):
             raise InputError(f"`order` must be a number from 1 or auto, found {self.order!r}")
         if self.edges is not None and (self.width is not None or self.n_states is not None):

@@ -117,9 +117,9 @@ SOURCES = {"city": city, "household": household}
 
 def synthetic(name: str, steps: int = 20_000, seed: int = 0) -> Source:
     if name not in SOURCES:
-        raise InputError(f"`synthetic` must be one of {', '.join(SOURCES)}, found {name!r}")
+        raise InputError(f"a synthetic source is one of {', '.join(SOURCES)}, found {name!r}")
     if steps < 2:
-        raise InputError(f"`steps` must be at least 2, found {steps}")
+        raise InputError(f"a synthetic source takes at least 2 steps, found {steps}")
     return SOURCES[name](steps, seed)
 
 

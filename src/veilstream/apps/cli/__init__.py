@@ -15,7 +15,8 @@ from typing import Annotated, Any
 import typer
 
 import veilstream
-from veilstream.apps.cli.common import in_flags
+from veilstream.apps.cli.options import command
+from veilstream.apps.verbs.flags import in_flags
 from veilstream.errors import Caution, InputError
 
 # the base of click's errors, from whichever click typer carries
@@ -47,7 +48,7 @@ class Verbs(Mapping[str, Any]):
         verb = getattr(module, name)
         if self.listed:
             return typer.core.TyperCommand(name, help=inspect.getdoc(verb))
-        return typer.main.get_command(alone(verb, module, name))
+        return typer.main.get_command(alone(command(verb, getattr(module, "PREFIX", "")), module, name))
 
 
 class Veil(typer.core.TyperGroup):
@@ -82,7 +83,7 @@ def _options(
 def alone(verb: Any, module: Any, name: str) -> typer.Typer:
     """A command by itself."""
     only = typer.Typer(add_completion=False, **STYLE)
-    only.command(name, cls=getattr(module, "Command", None), epilog=module.EXAMPLES)(verb)
+    only.command(name, cls=getattr(module, "COMMAND", None), epilog=module.EXAMPLES)(verb)
     return only
 
 

@@ -1,11 +1,15 @@
 """`veil advise`: a few operating points in human words, with the command for each."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilstream.apps.cli.common import grouped
-from veilstream.apps.cli.meaning import Meaning
+from veilstream.apps.cli.meaning import Matters
+from veilstream.apps.cli.options import Answer
+from veilstream.apps.cli.output import print_warnings
+from veilstream.shown import Progress
 
 if TYPE_CHECKING:
     from veilstream.apps.verbs.advise import Advice
@@ -24,37 +28,22 @@ Examples:
 """
 
 
-@grouped
 def advise(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
-    meaning: Meaning,
-    seed: Annotated[int, typer.Option(help="For random starts and estimates.", min=0)] = 0,
-    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+    meaning: Matters,
+    *,
+    progress: Progress | None,
+) -> Answer:
     """Three to five operating points: how often an adversary is right, the error, the bits, the command."""
-    from veilstream.apps.cli.common import print_json, progress_bar
-    from veilstream.apps.report.content import asked_words
-    from veilstream.apps.verbs.advise import points
-    from veilstream.solvers.warnings import about_data
+    from veilstream.apps.verbs.advise import advised
 
-    source, artefact = meaning.read(model)
-    known = {} if artefact is None else artefact.provenance
-    with progress_bar("advising", quiet=json_out) as progress:
-        rows = points(source, [model, *asked_words(meaning.asked)], known, seed, progress)
-    warnings = about_data(known)
-    if json_out:
-        nothing = {"felt": source.by_the_hour, "unit": source.unit, "truth_bits": source.truth}
-        print_json({"chain": source.chain.name, **nothing, "points": [r.to_json() for r in rows], "warnings": warnings})
-    else:
-        show(source, rows, warnings)
+    source, rows, warnings = advised(model, meaning.distortion, meaning.show, progress=progress)
+    nothing = {"felt": source.by_the_hour, "unit": source.unit, "truth_bits": source.truth}
+    told = {"chain": source.chain.name, **nothing, "points": [r.to_json() for r in rows], "warnings": warnings}
+    return Answer(told, lambda: show(source, rows, warnings))
 
 
-def _two(value: float) -> str:
-    """Two digits, as limits have."""
-    return f"{value:.0f}" if value >= 100 else f"{float(f'{value:.2g}'):g}"
-
-
-def show(source: "Utility", rows: "list[Advice]", warnings: list[str]) -> None:
+def show(source: Utility, rows: list[Advice], warnings: list[str]) -> None:
     from rich.console import Console
     from rich.markup import escape
 
@@ -67,10 +56,9 @@ def show(source: "Utility", rows: "list[Advice]", warnings: list[str]) -> None:
         f"{rows[0].hit_rate_blind:.0%} of steps, and the {best} has {off(f'{source.by_the_hour:.3g}', source.unit)}. "
         f"The truth would reveal {source.truth:.3f} bits per step."
     )
-    lines = [(f"{source.thing} identified", "error", "bits per step", "command")]
     unit = "% of steps" if source.unit == "%" else source.unit or "units"
-    for r in rows:
-        lines.append((f"{r.hit_rate:.0%} of steps", f"{_two(r.felt)} {unit}", f"{r.bits:.3f}", r.command))
+    lines = [(f"{source.thing} identified", "error", "bits per step", "command")]
+    lines += [(f"{r.hit_rate:.0%} of steps", f"{_two(r.felt)} {unit}", f"{r.bits:.3f}", r.command) for r in rows]
     widths = [max(len(line[i]) for line in lines) for i in range(3)]
     for *cells, command in lines:  # no table: a command must not be cut, however narrow the terminal
         print("  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)), "", command)
@@ -79,5 +67,9 @@ def show(source: "Utility", rows: "list[Advice]", warnings: list[str]) -> None:
         f"[dim]error and bits {about} ({rows[0].level}); identified: estimated on data drawn from the chain; found "
         "quickly: the policy that veil solve finds reveals a little less[/]"
     )
-    for warning in warnings:
-        console.print(f"[yellow]![/] {escape(warning)}", soft_wrap=True)
+    print_warnings(console, warnings)
+
+
+def _two(value: float) -> str:
+    """Two digits, as limits have."""
+    return f"{value:.0f}" if value >= 100 else f"{float(f'{value:.2g}'):g}"

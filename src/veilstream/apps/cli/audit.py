@@ -1,13 +1,16 @@
 """`veil audit`: what adversaries learn."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilstream.errors import InputError
+from veilstream.apps.cli.options import Answer, Options, keywords
+from veilstream.apps.cli.output import print_limits, print_warnings, print_whole, table
+from veilstream.shown import Progress
 
 if TYPE_CHECKING:
-    from veilstream.artefact import Artefact
     from veilstream.audit.verdict import Assessment
 
 EXAMPLES = """
@@ -38,63 +41,56 @@ def audit(
     quick: Annotated[bool, typer.Option("--quick", help="Exact adversaries only: seconds, no JAX.")] = False,
     stream: Annotated[str | None, typer.Option(help="Audit this stream only.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.")] = False,
-    seed: Annotated[int, typer.Option(help="For draws and networks.", min=0)] = 0,
     option: Annotated[
-        list[str] | None,
-        typer.Option(help="How much work: lookbacks=1,5 orders=1,2,3 current=true seeds, copies, streams, steps."),
+        Options,
+        typer.Option(help="How much work: lookbacks=1,5 orders=1,2,3 current=true seed seeds copies streams steps."),
     ] = None,
-    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+    *,
+    progress: Progress | None,
+) -> Answer:
     """Show what an adversary learns from the releases, on data from the chain and on recorded traces."""
-    from veilstream.apps.cli.common import options_of, print_json, progress_bar
     from veilstream.apps.verbs.audit import audit as run
 
-    artefact = read_policy(policy)
-    with progress_bar("auditing", quiet=json_out) as progress:
-        found = run(
-            artefact,
-            data or None,
-            against=[m.strip() for m in against.split(",") if m.strip()],
-            quick=quick,
-            stream=stream,
-            skip_bad=skip_bad,
-            seed=seed,
-            progress=progress or False,
-            **options_of(option),
-        )
-    if json_out:
-        print_json(as_json(found, policy))
-    else:
-        from veilstream.apps.cli.audit_view import show
-
-        show(found)
-    if found.fails:
-        raise typer.Exit(1)
-
-
-def read_policy(path: str) -> "Artefact":
-    from pathlib import Path
-
-    from veilstream.artefact import load
-
-    if not Path(path).is_file():
-        raise InputError(f"no policy file {path!r}; make one with veil solve MODEL -o policy.veil")
-    artefact = load(path)
-    if artefact.policy is None or artefact.problem is None:
-        raise InputError(f"{path} is a model without a policy; make one with veil solve {path} -o policy.veil")
-    return artefact
-
-
-def as_json(found: "Assessment", path: str) -> dict[str, Any]:
-    """Cross-entropies in nats and bits, leakage in bits per step."""
-    options = found.options
-    return {
-        "file": path,
+    found = run(
+        policy,
+        data or None,
+        against=[m.strip() for m in against.split(",") if m.strip()],
+        quick=quick,
+        stream=stream,
+        skip_bad=skip_bad,
+        progress=progress or False,
+        **keywords(option),
+    )
+    told = {
+        "file": policy,
         "claim": None if found.claim is None else found.claim.__dict__,
         **found.to_json(),
         "against": [other.to_json() for other in found.against],
         "unit": found.unit,
-        "quick": not options.learn,
-        "seeds": options.seeds,
+        "quick": not found.options.learn,
+        "seeds": found.options.seeds,
         "seconds": round(found.seconds, 3),
     }
+    return Answer(told, lambda: show(found), not found.fails)
+
+
+def show(found: Assessment) -> None:
+    """The limits, the tables, the verdict."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from veilstream.audit.tables import sheets
+
+    console = Console(highlight=False)
+    print_limits(console, found.limits)
+    changed = [] if found.later is None else found.later.changed(found.cost_unit)
+    for line in changed:
+        console.print(escape(line), style="bold red", soft_wrap=True)
+    for sheet in sheets(found):
+        styles = ["bold" if strong else "dim" for _, strong in sheet.rows]
+        print_whole(table([cells for cells, _ in sheet.rows], sheet.head, sheet.title, styles), console)
+    console.print()
+    words = found.words.split("\n", len(found.limits) + len(changed))[-1]  # those stand first already
+    console.print(escape(words), style="" if found.stands else "bold red")
+    print_warnings(console, found.warnings)
+    console.print(f"[dim]{found.seconds:.0f} s; cross-entropies in nats, brackets are 95 % intervals over traces[/]")

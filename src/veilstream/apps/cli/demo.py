@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from veilstream.apps.cli.options import Answer
+from veilstream.shown import Progress
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from veilstream.control.evaluate import Evaluation
     from veilstream.data.synthetic import Source
     from veilstream.model.chain import MarkovChain
-    from veilstream.solvers.solution import Progress, Solution
+    from veilstream.solvers.solution import Solution
 
 EXAMPLES = """
 Examples:
@@ -31,15 +33,16 @@ Examples:
 LIMITS_KM = (0.25, 0.5, 1.0)
 SHOWN_KM = 0.5
 DAY_STEPS, WEEK_STEPS = 288, 2016
+SEED = 0  # of the invented commuter, and of the example day: a seed is for the demo only
 
 
 @dataclass(frozen=True)
 class Row:
-    """One accuracy: ours, the same by simulation, planar Laplace, and how often the exact adversary is right."""
+    """One accuracy: ours, bits by simulation and their error, planar Laplace, how often the adversary is right."""
 
     limit: float
     ours: Solution
-    simulated: Evaluation
+    simulated: tuple[float, float]
     laplace: Solution
     right: float
     right_se: float
@@ -53,11 +56,10 @@ class Row:
 def demo(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for what it makes.")] = Path("out/demo"),
     seconds: Annotated[float, typer.Option(help="Time for the certificates, in all.")] = 20.0,
-    seed: Annotated[int, typer.Option(help="Of the invented commuter and the example day.", min=0)] = 0,
-    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+    *,
+    progress: Progress | None,
+) -> Answer:
     """An invented commuter: model, policies at three accuracies, a week released, an audit, a report to open."""
-    from veilstream.apps.cli.common import print_json, progress_bar
     from veilstream.apps.report.card import chain_card, data_card
     from veilstream.apps.report.content import Options, collect
     from veilstream.apps.report.page import render
@@ -65,81 +67,70 @@ def demo(
     from veilstream.artefact import load
     from veilstream.data.synthetic import city
     from veilstream.model.chain import MarkovChain
-    from veilstream.solvers.baselines import Baseline
 
     report = out / "report.html"
     picture = out / "demo.png" if find_spec("matplotlib") else None  # the page draws for itself
-    check_writable(report, "report.html")
-    source = city(20_000, seed)
+    check_writable(report)
+    source = city(20_000, SEED)
     chain = MarkovChain.fit([source.path], n_states=len(source.states), name="a commuter's city")
-    with progress_bar("veil demo", quiet=json_out) as progress:
-        rows = solve_all(chain, source, seed, progress)
-        store(out, chain, source, rows, seed)
-        chosen = next(row for row in rows if row.limit == SHOWN_KM)
-        week = source.path[:WEEK_STEPS]
-        shown = release_week(out, chosen, source, week, seed)
-        artefact = load(out / chosen.file)
-        card = [*data_card(artefact, 1, len(source.path), [source.path]), *chain_card(artefact)]
-        content = collect(artefact, [week], Options(seconds=seconds, seed=seed), card, progress=progress)
-        write(report, render(content))
-        families = {
-            "planar-laplace": content.family,
-            "rounding": Baseline("rounding", seed=seed).family(content.problem),
-        }
+    rows = [row_at(limit, chain, source, progress) for limit in LIMITS_KM]
+    store(out, chain, source, rows)
+    chosen = next(row for row in rows if row.limit == SHOWN_KM)
+    week = source.path[:WEEK_STEPS]
+    shown = release_week(out, chosen, source, week)
+    artefact = load(out / chosen.file)
+    card = [*data_card(artefact, 1, len(source.path), [source.path]), *chain_card(artefact)]
+    content = collect(artefact, [week], Options(seconds=seconds, seed=SEED), card, progress=progress)
+    write(report, render(content))
     if picture:
         from veilstream.apps.report.plots import demo_figure, save_figure
+        from veilstream.solvers.baselines import Baseline
 
-        points = [(row.limit, row.ours, row.simulated, row.laplace) for row in rows]
+        families = {"planar-laplace": content.family, "rounding": Baseline("rounding").family(content.problem)}
+        points = [(row.limit, row.ours, row.laplace) for row in rows]
         day = week[:DAY_STEPS], shown[:DAY_STEPS]
-        curves = {"causal-ba": content.solutions}
-        save_figure(
-            demo_figure(curves, families, content.problem, points, day, source.states.names, source.period_s / 3600),
-            picture,
-        )
-    if json_out:
-        told = [{**row.ours.to_json(), "guessed": row.right, "guessed_se": row.right_se} for row in rows]
-        print_json({"picture": picture and str(picture), "report": str(report), "points": told})
-        return
-    show(chain, rows, out, report, picture)
+        curves, period_h = {"causal-ba": content.solutions}, source.period_s / 3600
+        figure = demo_figure(curves, families, content.problem, points, day, source.states.names, period_h)
+        save_figure(figure, picture)
+    found = [{**row.ours.to_json(), "guessed": row.right, "guessed_se": row.right_se} for row in rows]
+    told = {"picture": picture and str(picture), "report": str(report), "points": found}
+    return Answer(told, lambda: show(chain, rows, out, report, picture))
 
 
-def solve_all(chain: MarkovChain, source: Source, seed: int, progress: Progress | None) -> list[Row]:
+def row_at(limit: float, chain: MarkovChain, source: Source, progress: Progress | None) -> Row:
     from veilstream.apps.report.points import guessed
     from veilstream.control.evaluate import evaluate
     from veilstream.model.problem import Average, Problem
     from veilstream.solvers import solve
 
-    rows = []
-    for limit in LIMITS_KM:
-        problem = Problem(chain, source.states.distances(), Average(limit=limit))
-        ours = solve(problem, progress=progress, seed=seed)
-        laplace = solve(problem, method="planar-laplace", seed=seed)
-        simulated = evaluate(problem, ours.policy, seed=seed)
-        rows.append(Row(limit, ours, simulated, laplace, *guessed(chain, ours.policy, seed)))
-    return rows
+    problem = Problem(chain, source.states.distances(), Average(limit=limit))
+    ours = solve(problem, progress=progress, seed=SEED)
+    seen = evaluate(problem, ours.policy, seed=SEED)
+    laplace = solve(problem, method="planar-laplace", seed=SEED)
+    return Row(limit, ours, (seen.leakage, seen.leakage_se), laplace, *guessed(chain, ours.policy, SEED))
 
 
-def store(out: Path, chain: MarkovChain, source: Source, rows: list[Row], seed: int) -> None:
+def store(out: Path, chain: MarkovChain, source: Source, rows: list[Row]) -> None:
     """The model and its policies, as veil fit and veil solve would write them."""
     from veilstream.artefact import provenance, save
 
-    made = provenance("veil demo", seed)
-    save(out / "city.veil", chain=chain, states=source.states, period_s=source.period_s, provenance=made)
+    made = provenance("veil demo", SEED)
+    parts: dict[str, Any] = {"states": source.states, "period_s": source.period_s}
+    save(out / "city.veil", chain=chain, **parts, provenance=made)
     for row in rows:
-        told = {**made, "solution": row.ours.to_json()}
-        save(out / row.file, row.ours.policy, problem=row.ours.problem, states=source.states,
-             period_s=source.period_s, provenance=told)  # fmt: skip
+        said = {**made, "solution": row.ours.to_json()}
+        save(out / row.file, row.ours.policy, problem=row.ours.problem, **parts, provenance=said)
 
 
-def release_week(out: Path, row: Row, source: Source, week: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """A week as the gateway would release it, written as the service would see it; the seed is for the demo only."""
+def release_week(out: Path, row: Row, source: Source, week: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A week as the gateway would release it, written as the service would see it."""
     from veilstream.control.mechanism import release_many
 
-    shown: NDArray[np.int64] = release_many(row.ours.policy, week[None], row.ours.problem, seed=seed).y[0]
-    places = source.states.decode(shown)
+    shown: NDArray[np.int64] = release_many(row.ours.policy, week[None], row.ours.problem, seed=SEED).y[0]
+    steps, places = source.t_s[: len(week)] // source.period_s, source.states.decode(shown)
     lines = [
         f"{int(t)},{source.states.names[y]},{lat:.5f},{lon:.5f}"
-        for t, y, (lat, lon) in zip(source.t_s[: len(week)] // source.period_s, shown, places, strict=True)
+        for t, y, (lat, lon) in zip(steps, shown, places, strict=True)
     ]
     (out / "released-week.csv").write_text("\n".join(["step,released,lat,lon", *lines]) + "\n", encoding="utf-8")
     return shown
@@ -157,10 +148,11 @@ def show(chain: MarkovChain, rows: list[Row], out: Path, report: Path, picture: 
     )
     table = Table("error", "ours leaks", "simulated", "planar Laplace", "times more", "identified", box=None)
     for row in rows:
+        bits, error = row.simulated
         table.add_row(
             f"{row.limit:g} km",
             f"{row.ours.leakage:.4f}",
-            f"{row.simulated.leakage:.4f} ± {1.96 * row.simulated.leakage_se:.4f}",
+            f"{bits:.4f} ± {1.96 * error:.4f}",
             f"{row.laplace.leakage:.4f} ± {1.96 * row.laplace.leakage_se:.4f}",
             f"{row.laplace.leakage / max(row.ours.leakage, 1e-9):.1f}",
             f"{100 * row.right:.0f} ± {196 * row.right_se:.0f} %",
@@ -177,14 +169,12 @@ def show(chain: MarkovChain, rows: list[Row], out: Path, report: Path, picture: 
         f"{escape(str(out))}/released-week.csv"
     )
     console.print("Then try:")
-    veil = escape(typed())
-    city, shown = escape(str(out / "city.veil")), escape(str(out / rows[0].file))
     for line in (
-        f"solve {city} --avg 500m --certify",
-        f"report {shown} --shareable -o shareable.html",
+        f"solve {out / 'city.veil'} --avg 500m --certify",
+        f"report {out / rows[0].file} --shareable -o shareable.html",
         "fit YOUR_FILES -o me.veil --plot me.png",
     ):
-        console.print(f"  {veil} {line}", soft_wrap=True)
+        console.print(f"  {escape(typed())} {escape(line)}", soft_wrap=True)
 
 
 def typed() -> str:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import typer.core
 
+from veilstream.apps.cli.options import Answer, Flags
+from veilstream.apps.cli.output import command_line, print_warnings
+from veilstream.apps.verbs.flags import in_flags
+from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError
-from veilstream.units import parse_duration, parse_length_m, parse_quantity
+from veilstream.shown import Progress
+from veilstream.units import counted, format_duration
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from veilstream.data.model import FittedModel
     from veilstream.data.readings import Readings
     from veilstream.data.synthetic import Source
-    from veilstream.solvers.solution import Progress
 
-DATA, STATES, CHAIN, OUT = "Data", "States", "Chain", "Output"
+SYNTHETIC = "synthetic:"
 EXAMPLES = """
 Examples:
 
@@ -37,15 +43,20 @@ Examples:
 
   veil fit geolife/016 --resolution 500m --name 'stop 4=home' -o me.veil
 
-  veil fit geolife/016 --gaps bridge --noise drop --bin mean      the paper's way, for study only
+  veil fit geolife/016 --option gaps=bridge --option noise=drop --option bin=mean      the paper's way, for study only
 
   veil fit meter.csv --unit kWh --hold-out none -o meter.veil    every reading is fitted, none checked on
 
-  veil fit --synthetic city -o city.veil
+  veil fit synthetic:city -o city.veil                           invented, as is synthetic:household
 """
+FLAGS = Flags(
+    *("columns", "unit", "tz", "skip_bad", "period", "eps", "states", "resolution", "grid", "width", "edges", "places"),
+    *("name", "order", "hold_out", "cycle", "zone"),
+    rest="bin, gaps, noise, cells, min_samples, time_format, max_gap, fill, max_speed, max_order, smoothing, seed",
+)
 
 
-class Command(typer.core.TyperCommand):
+class NamesFormats(typer.core.TyperCommand):
     """Its help names the formats there are; to know them takes polars, so it asks only then."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -61,6 +72,9 @@ class Command(typer.core.TyperCommand):
         super().format_help(ctx, formatter)
 
 
+COMMAND = NamesFormats
+
+
 def fit(
     sources: Annotated[
         list[str] | None,
@@ -69,249 +83,47 @@ def fit(
         ),
     ] = None,
     out: Annotated[
-        str | None,
-        typer.Option(
-            "-o", "--out", help="The model file to write; {stream} in it makes one per stream.", rich_help_panel=OUT
-        ),
+        str | None, typer.Option("-o", "--out", help="The model file to write; {stream} in it makes one per stream.")
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Write a picture: map of states and flows, transitions.", rich_help_panel=OUT)
-    ] = None,
-    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUT)] = False,
-    synthetic: Annotated[
-        str | None, typer.Option(help="A built-in source with known truth: city or household.", rich_help_panel=DATA)
-    ] = None,
-    length: Annotated[
-        int, typer.Option("--steps", help="Steps of the synthetic source.", rich_help_panel=DATA)
-    ] = 20_000,
-    seed: Annotated[int, typer.Option(help="For the synthetic source and the folds.", min=0, rich_help_panel=DATA)] = 0,
-    stream: Annotated[str | None, typer.Option(help="Fit this stream only.", rich_help_panel=DATA)] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(help="Which column is what, as in time=ts,lat=y,lon=x,stream=id.", rich_help_panel=DATA),
-    ] = None,
-    unit: Annotated[str | None, typer.Option(help="Unit of the values, as in kWh.", rich_help_panel=DATA)] = None,
-    tz: Annotated[
-        str | None,
-        typer.Option(
-            help="Time zone of stamps that have none (default UTC); own: trust mixed offsets.", rich_help_panel=DATA
-        ),
-    ] = None,
-    time_format: Annotated[
-        str | None, typer.Option(help="Format of the stamps, as in '%d/%m/%Y %H:%M'.", rich_help_panel=DATA)
-    ] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.", rich_help_panel=DATA)
-    ] = False,
-    max_speed: Annotated[
-        str, typer.Option(help="A point faster than this from both neighbours is dropped.", rich_help_panel=DATA)
-    ] = "1000km/h",
-    period: Annotated[
-        str | None,
-        typer.Option(help="Length of a step (default 5min; values: their median distance).", rich_help_panel=DATA),
-    ] = None,
-    bin: Annotated[
-        str, typer.Option(help="Reading of a step: first (what a gateway has), mean, or sum.", rich_help_panel=DATA)
-    ] = "first",
-    gaps: Annotated[
-        str,
-        typer.Option(help="split: a new run at a long gap; bridge: close over it (study only).", rich_help_panel=DATA),
-    ] = "split",
-    max_gap: Annotated[
-        str | None,
-        typer.Option(help="Longest gap inside a run (default 60min; values: one step).", rich_help_panel=DATA),
-    ] = None,
-    fill: Annotated[
-        str | None,
-        typer.Option(
-            help="Missing steps inside a run: hold the last state, or close over (study only).", rich_help_panel=DATA
-        ),
-    ] = None,
-    noise: Annotated[
-        str, typer.Option(help="Points that are no stop: nearest, or drop (study only).", rich_help_panel=STATES)
-    ] = "nearest",
-    eps: Annotated[str, typer.Option(help="DBSCAN radius.", rich_help_panel=STATES)] = "200m",
-    min_samples: Annotated[int, typer.Option(help="Steps that make a stop.", rich_help_panel=STATES)] = 8,
-    states: Annotated[
-        int | None,
-        typer.Option(
-            help="Wanted number: the radius is searched; for values, bins of equal counts (default 8).",
-            min=1,
-            rich_help_panel=STATES,
-        ),
-    ] = None,
-    cells: Annotated[
-        str | None,
-        typer.Option(
-            help="Width of the cells beside stops, where readings are far from every stop "
-            "(default: the resolution); none: stops alone.",
-            rich_help_panel=STATES,
-        ),
-    ] = None,
-    resolution: Annotated[
-        str | None,
-        typer.Option(help="95 % of readings are to be this near to their state (default 1km).", rich_help_panel=STATES),
-    ] = None,
-    grid: Annotated[
-        str | None, typer.Option(help="Square cells of this size instead of stops.", rich_help_panel=STATES)
-    ] = None,
-    width: Annotated[str | None, typer.Option(help="Bins of this width, as in 0.1kWh.", rich_help_panel=STATES)] = None,
-    edges: Annotated[
-        str | None, typer.Option(help="Bins between these values, as in 70,180.", rich_help_panel=STATES)
-    ] = None,
-    places: Annotated[
-        str | None, typer.Option(help="CSV of named places: name,lat,lon.", rich_help_panel=STATES)
-    ] = None,
-    name: Annotated[
-        list[str] | None,
-        typer.Option(help="Another name for a state, as in 'stop 4=home'; may be given again.", rich_help_panel=STATES),
-    ] = None,
-    order: Annotated[
-        str, typer.Option(help="Order of the chain, or auto: by held-out log-loss.", rich_help_panel=CHAIN)
-    ] = "1",
-    max_order: Annotated[int, typer.Option(help="Highest order that auto tries.", min=1, rich_help_panel=CHAIN)] = 3,
-    hold_out: Annotated[
-        str,
-        typer.Option(
-            help="Latest share of traces or weeks kept out of the fit to check promises on, as in 0.2, or none; "
-            "auto: a third, where that is at least ten.",
-            rich_help_panel=CHAIN,
-        ),
-    ] = "auto",
-    cycle: Annotated[
-        str,
-        typer.Option(
-            help="The hour of the day, which everybody knows: day, week (weekends apart), none, or auto: where "
-            "held-out log-loss gains by it.",
-            rich_help_panel=CHAIN,
-        ),
-    ] = "auto",
-    zone: Annotated[
-        str | None,
-        typer.Option(
-            help="Whose hours, as in Europe/London, summer time included (default: that of --tz, else the record's "
-            "own clock).",
-            rich_help_panel=CHAIN,
-        ),
-    ] = None,
-    smoothing: Annotated[
-        str | None,
-        typer.Option(
-            help="Pseudo-counts per transition (default 0.001), or moves: by distance, the strength chosen by held-out "
-            "log-loss (default for cells and bins where it gains).",
-            rich_help_panel=CHAIN,
-        ),
-    ] = None,
-) -> None:
+    plot: Annotated[str | None, typer.Option(help="Write a picture: map of states and flows, transitions.")] = None,
+    stream: Annotated[str | None, typer.Option(help="Fit this stream only.")] = None,
+    *,
+    spec: Annotated[FitSpec, FLAGS],
+    progress: Progress | None,
+) -> Answer:
     """Learn states and a Markov chain from time series, and say what was done to the data."""
-    from veilstream.apps.cli.common import print_json, progress_bar, share_of
-
-    options: dict[str, Any] = {
-        "period_s": parse_duration(period, "--period") if period else None,
-        "bin": bin,
-        "gaps": gaps,
-        "max_gap_s": parse_duration(max_gap, "--max-gap") if max_gap else None,
-        "fill": fill,
-        "noise": noise,
-        "max_speed_kmh": parse_quantity(max_speed, "km/h", "--max-speed"),
-        "n_states": states,
-        "eps_m": parse_length_m(eps, "--eps"),
-        "min_samples": min_samples,
-        "grid_m": parse_length_m(grid, "--grid") if grid else None,
-        "cells_m": 0.0 if cells == "none" else parse_length_m(cells, "--cells") if cells else None,
-        "resolution_m": parse_length_m(resolution, "--resolution") if resolution else None,
-        "places": places,
-        "names": _names(name or []),
-        "order": int(order) if order.isdecimal() and int(order) else order,
-        "max_order": max_order,
-        "smoothing": smoothing if smoothing in (None, "moves") else parse_quantity(smoothing, "", "--smoothing"),
-        "hold_out": share_of(hold_out),
-        "cycle": cycle,
-        "zone": zone,
-        "seed": seed,
-    }
-    told = {"columns": columns, "tz": tz, "time_format": time_format, "unit": unit}
-    truth = None
-    if synthetic is not None:
-        if sources:
-            raise InputError("give either sources or --synthetic, not both")
-        readings, truth = _synthetic(synthetic, length, seed)
-        if truth.states.edges is not None and states is None and edges is None:
-            options["edges"] = tuple(truth.states.edges)
+    names = [name for name in sources or [] if name.startswith(SYNTHETIC)]
+    if names and len(sources or []) > 1:
+        raise InputError(f"{names[0]} stands alone: give no other source")
+    if names:
+        readings, truth = _synthetic(names[0], spec.seed)
+        if truth.states.edges is not None and spec.n_states is None and spec.edges is None:
+            spec = replace(spec, edges=tuple(truth.states.edges))
     else:
-        with progress_bar("reading", json_out) as progress:
-            readings = _read(sources or [], told, skip_bad, progress)
-    if width is not None:
-        options["width"] = parse_quantity(width, readings.unit, "--width")
-    if edges is not None:
-        options["edges"] = tuple(parse_quantity(e, readings.unit, "--edges") for e in edges.split(","))
+        readings, truth = _read(sources or [], spec, progress), None
     if stream is not None:
         readings = readings.only(stream)
-    jobs = [(readings, out, plot)]
-    if "{stream}" in f"{out or ''}{plot or ''}":
-        jobs = [
-            (readings.only(s), out and out.replace("{stream}", _safe(s)), _per_stream(plot, s))
-            for s in readings.streams
-        ]
-    found: list[tuple[FittedModel, dict[str, Any]]] = []
+    each = "{stream}" in f"{out or ''}{plot or ''}"
+    jobs = [(readings.only(s), _in_name(out, s), _in_name(plot, s)) for s in readings.streams] if each else []
+    found, fault = list[tuple["FittedModel", dict[str, Any]]](), None
     try:
-        with progress_bar("fitting", json_out) as progress:
-            for i, (own, path, picture) in enumerate(jobs):
-                tell = _part(progress, i, [own.streams[0] if len(own.streams) == 1 else "" for own, _, _ in jobs])
-                found.append(_one(own, told | options, path, picture, truth, tell))
-    finally:  # what was written is told, whatever became of the rest
-        if not json_out:
-            from veilstream.apps.cli.fit_view import show
+        for i, (own, path, picture) in enumerate(jobs or [(readings, out, plot)]):
+            name = own.streams[0] if len(own.streams) == 1 else ""
+            tell = _part(progress, i, max(len(jobs), 1), name)
+            found.append(_one(own, spec, path, picture, truth, tell))
+    except InputError as one:  # what was written is said, whatever became of the rest
+        fault = one
+    results = [result for _, result in found]
+    told = results[0] if len(results) == 1 else {"models": results}
 
-            for model, result in found:
-                show(model, result)
-    if json_out:
-        results = [result for _, result in found]
-        print_json(results[0] if len(results) == 1 else {"models": results})
+    def show_all() -> None:
+        for model, result in found:
+            show(model, result)
 
-
-def _part(progress: Progress | None, i: int, names: list[str]) -> Progress:
-    """Progress of the i-th of these models, as that of all of them."""
-
-    def tell(done: float, what: str) -> None:
-        if progress:
-            progress((i + done) / len(names), f"{names[i]}, {what}" if names[i] else what)
-
-    return tell
+    return Answer(told, show_all, fault=fault)
 
 
-def _one(
-    readings: Readings,
-    options: dict[str, Any],
-    out: str | None,
-    plot: Path | None,
-    truth: Source | None,
-    progress: Progress,
-) -> tuple[FittedModel, dict[str, Any]]:
-    """Fit, write and draw one model; returns it with its JSON."""
-    from veilstream.apps.cli.common import in_flags
-    from veilstream.data.fit import fit as run
-    from veilstream.solvers.warnings import about_data
-
-    model = run(readings, progress=progress, **options)
-    result = {"chain": model.chain.name, **model.to_json(), "data_sha256": readings.sha256}
-    result["notes"] = [*result["notes"], *about_data({"card": model.figures()})]
-    result |= {key: [in_flags(line) for line in result[key]] for key in ("study_only", "notes")}
-    result["account"] = [{**entry, "note": in_flags(entry["note"])} for entry in result["account"]]
-    if truth is not None:
-        result["truth"] = truth_report(model, truth)
-    if out is not None:
-        artefact = model.save(out, shlex.join(["veil", *sys.argv[1:]]))
-        result |= {"model": out, "sha256": artefact.sha256}
-    if plot is not None:
-        from veilstream.apps.cli.fit_view import draw
-
-        draw(model, plot)
-        result["plot"] = str(plot)
-    return model, result
-
-
-def _read(sources: list[str], told: dict[str, str | None], skip_bad: bool, progress: Progress | None) -> Readings:
+def _read(sources: list[str], spec: FitSpec, progress: Progress | None) -> Readings:
     try:
         from veilstream.data.sources import read
     except ImportError as missing:
@@ -323,24 +135,61 @@ def _read(sources: list[str], told: dict[str, str | None], skip_bad: bool, progr
         if progress:
             progress(done / files, f"file {done} of {files}")
 
-    return read(sources, **told, skip_bad=skip_bad, progress=tell)
+    return read(sources, **spec.reading, progress=tell)
 
 
-def _names(pairs: list[str]) -> dict[str, str]:
-    """{found: wanted} of each --name 'stop 4=home'."""
-    found = [tuple(part.strip() for part in pair.rpartition("=")[::2]) for pair in pairs]
-    for pair, (old, new) in zip(pairs, found, strict=True):
-        if not (old and new):
-            raise InputError(f"--name takes a state and its new name, as in 'stop 4=home', found {pair!r}")
-    return dict(found)  # type: ignore[arg-type]  # pairs
-
-
-def _synthetic(name: str, length: int, seed: int) -> tuple[Readings, Source]:
+def _synthetic(text: str, seed: int) -> tuple[Readings, Source]:
+    """synthetic:city, or synthetic:city:5000 of so many steps."""
     from veilstream.data.readings import from_arrays
     from veilstream.data.synthetic import synthetic
 
-    source = synthetic(name, length, seed)
+    name, _, steps = text.removeprefix(SYNTHETIC).partition(":")
+    if not (steps or "0").isdecimal():
+        raise InputError(f"{text}: steps are a whole number, as in synthetic:city:5000")
+    source = synthetic(name, int(steps or 20_000), seed)
     return from_arrays(source.t_s, source.points, source.unit, f"synthetic {name}"), source
+
+
+def _part(progress: Progress | None, i: int, of: int, name: str) -> Progress:
+    """Progress of the i-th of these models, as that of all of them."""
+
+    def tell(done: float, what: str) -> None:
+        if progress:
+            progress((i + done) / of, f"{name}, {what}" if name else what)
+
+    return tell
+
+
+def _one(
+    readings: Readings, spec: FitSpec, out: str | None, plot: str | None, truth: Source | None, progress: Progress
+) -> tuple[FittedModel, dict[str, Any]]:
+    """Fit, write and draw one model; returns it with its JSON."""
+    from veilstream.data.fit import fit as run
+    from veilstream.solvers.warnings import about_data
+
+    model = run(readings, spec=spec, progress=progress)
+    result = {"chain": model.chain.name, **model.to_json(), "data_sha256": readings.sha256}
+    result["notes"] = [*result["notes"], *about_data({"card": model.figures()})]
+    result = in_words(result)
+    if truth is not None:
+        result["truth"] = truth_report(model, truth)
+    if out is not None:
+        artefact = model.save(out, command_line())
+        result |= {"model": out, "sha256": artefact.sha256}
+    if plot is not None:
+        from veilstream.apps.report.plots import save_figure
+
+        if not Path(plot).parent.is_dir():
+            raise InputError(f"{plot}: the picture cannot be written (no such folder)")
+        save_figure(model.plot(), Path(plot), dpi=120)
+        result["plot"] = plot
+    return model, result
+
+
+def in_words(result: dict[str, Any]) -> dict[str, Any]:
+    """The same in the words of the command line."""
+    said = {key: [in_flags(line) for line in result[key]] for key in ("study_only", "notes")}
+    return result | said | {"account": [{**one, "note": in_flags(one["note"])} for one in result["account"]]}
 
 
 def truth_report(model: FittedModel, source: Source) -> dict[str, Any]:
@@ -355,14 +204,128 @@ def truth_report(model: FittedModel, source: Source) -> dict[str, Any]:
     return report
 
 
-def _safe(stream: str) -> str:
-    """A stream's name as part of a file name."""
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in stream).lstrip(".") or "stream"
+def _in_name(path: str | None, stream: str) -> str | None:
+    """The path with the stream in it, as part of a file name."""
+    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in stream).lstrip(".") or "stream"
+    if path is None or "{stream}" in path:
+        return path and path.replace("{stream}", safe)
+    plain = Path(path)
+    return str(plain.with_name(f"{plain.stem}-{safe}{plain.suffix}"))
 
 
-def _per_stream(plot: Path | None, stream: str) -> Path | None:
-    if plot is None:
-        return None
-    if "{stream}" in str(plot):
-        return Path(str(plot).replace("{stream}", _safe(stream)))
-    return plot.with_name(f"{plot.stem}-{_safe(stream)}{plot.suffix}")
+# --- what it prints --------------------------------------------------------------------------------------
+
+
+def show(model: FittedModel, result: dict[str, Any]) -> None:
+    """The account of the data, the model, and what to know about it."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False)
+    account = [(e["step"], f"{e['count']:,}", e["note"]) for e in result["account"]]
+    console.print(_table(f"What happened to the data: {model.chain.name}", ("step", "count", ""), account))
+    console.print(_table("The model", (), _summary(model, result)))
+    if len(model.orders) > 1:
+        chosen = model.chain.order
+        rows = [
+            (f"{cv.order}", f"{cv.loss:.4f}", f"{cv.loss_se:.4f}", _mark(cv.order == chosen)) for cv in model.orders
+        ]
+        console.print(_table("Order by held-out log-loss", ("order", "bits per step", "±", ""), rows))
+    if model.gap_choices:
+        heads = ("gaps", "transitions", "entropy in the counts", "entropy rate", "")
+        ways = [
+            (c.name, f"{c.transitions:,}", f"{c.entropy_data:.4f}", f"{c.entropy_rate:.4f}", _mark(c.chosen))
+            for c in model.gap_choices
+        ]
+        console.print(_table("Ways with gaps, on the same states (order 1, bits per step)", heads, ways))
+    print_warnings(console, result["notes"])
+    if "model" in result:
+        console.print(f"model written to [bold]{escape(str(result['model']))}[/]")
+    else:
+        console.print("[dim]nothing written; -o model.veil keeps the model[/]")
+    if "plot" in result:
+        console.print(f"picture written to [bold]{escape(str(result['plot']))}[/]")
+
+
+def _mark(chosen: bool) -> str:
+    return "chosen" if chosen else ""
+
+
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """The last column may be long; what lies between it and the first are figures."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(title), title_justify="left", box=None, show_header=bool(heads))
+    for i, name in enumerate(heads or ("", "")):
+        table.add_column(name, justify="right" if 0 < i < len(heads) - 1 else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row), style=None)
+    return table
+
+
+def _summary(model: FittedModel, result: dict[str, Any]) -> list[tuple[str, str]]:
+    card, d, unit = model.card, model.distances, model.states.unit
+    far = f" {unit}" if unit else ""
+    rows_min, rows_mid = card.row_counts.min(), float(sorted(card.row_counts)[len(card.row_counts) // 2])
+    blind = model.states.names[d.blind_state]
+    period = format_duration(model.period_s) if model.period_s else "steps without a clock"
+    rows = [
+        ("data", f"{counted(model.streams, 'stream')}, {counted(model.traces, 'trace')}, {model.points:,} points"),
+        ("steps", f"{model.runs.steps:,} of {period} in {counted(len(model.runs.sequences), 'run')}"),
+        (
+            "states",
+            f"{len(model.states)} {model.states.kind}, "
+            + (
+                "right or wrong"
+                if model.states.kind == "names"
+                else f"distances in {unit or 'the value (no unit given: --unit)'}"
+            ),
+        ),
+        ("chain", f"order {model.chain.order}, {len(model.chain)} rows, {model.runs.transitions:,} transitions"),
+        ("entropy rate", f"{card.entropy_rate:.4f} bits per step"),
+        ("  in the counts", f"{card.entropy_data:.4f} bits per step (order 1, weighted by visits, no smoothing)"),
+        ("held-out log-loss", _held_out(model)),
+        ("later part", _later(model)),
+        ("self-transition", f"{card.self_transition:.1%} of steps stay, {card.moves:,} moves"),
+        ("effective sample", f"{card.effective_sample:,.0f} independent visits"),
+        ("transitions per row", f"{rows_min:,.0f} at least, {rows_mid:,.0f} in the middle"),
+        (
+            "raw reading to its state",
+            f"{d.raw_mean:.3g}{far} mean, {d.raw_median:.3g} median, {d.raw_p95:.3g} for 95 %",
+        ),
+        (
+            f"always releasing {blind}",
+            f"leaks nothing, costs {d.blind_state_to_state:.3g}{far} from state to state, "
+            f"{d.blind_raw_to_state:.3g}{far} from the raw reading",
+        ),
+    ]
+    if model.cycle.clock is not None:
+        rows.insert(4, ("clock", f"{model.cycle.clock}; held-out log-loss without it {model.cycle.plain:.4f}"))
+    if model.within_resolution is not None:
+        near = f"{model.within_resolution:.1%} of steps within {model.resolution_m / 1000:g} km of their state"
+        rows.insert(-1, ("resolution", near))
+    if "truth" in result:
+        truth = result["truth"]
+        error = f", largest error of a transition {truth['max_error']:.4f}" if "max_error" in truth else ""
+        rows.append(("truth", f"{truth['states']} states, entropy rate {truth['entropy_rate']:.4f}{error}"))
+    return rows
+
+
+def _held_out(model: FittedModel) -> str:
+    if model.held_out is None:
+        return "too few runs to hold any out"
+    cv = model.held_out
+    more = cv.loss - model.card.entropy_rate
+    return f"{cv.loss:.4f} ± {cv.loss_se:.4f} bits per step, by folds ({more:+.4f} to the entropy rate)"
+
+
+def _later(model: FittedModel) -> str:
+    if model.later is None:
+        return "none held out: solve will speak of the model only"
+    later = model.later
+    loss = f"log-loss {later.loss.value:.4f} [{later.loss.low:.4f}, {later.loss.high:.4f}]"
+    return (
+        f"the latest {later.units} {later.record.unit}, {len(later.record):,} steps, held out but in the model file "
+        f"(veil strip takes them out); {loss}"
+    )

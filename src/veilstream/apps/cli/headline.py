@@ -33,7 +33,7 @@ class Guess:
         return {"hit_rate": self.right, "hit_rate_se": self.right_se, "hit_rate_blind": self.blind}
 
 
-def felt_of(solution: Solution) -> float:
+def error_of(solution: Solution) -> float:
     """Mean error on the recorded data; without it, from state to release in the long run."""
     return solution.distortion if solution.record is None else solution.record.felt
 

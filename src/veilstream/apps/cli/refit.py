@@ -1,13 +1,18 @@
 """`veil refit`: the model of somebody who has changed, made anew from new readings."""
 
-import shlex
-import sys
+from __future__ import annotations
+
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from veilstream.apps.cli.options import Answer, Flags
+from veilstream.apps.cli.output import command_line
+from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError
+from veilstream.shown import Progress
 
 EXAMPLES = """
 Examples:
@@ -26,24 +31,23 @@ def refit(
     old: Annotated[str, typer.Argument(metavar="OLD", help="The model file (or policy file) to start from.")],
     sources: Annotated[list[str], typer.Argument(metavar="NEW...", help="New readings, as in veil fit.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
-    hold_out: Annotated[
-        str, typer.Option(help="Latest share of the new traces or weeks kept out of the fit, as in veil fit.")
-    ] = "auto",
     stream: Annotated[str | None, typer.Option(help="This stream only.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.")] = False,
-    seed: Annotated[int, typer.Option(help="For the folds.", min=0)] = 0,
-    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+    *,
+    spec: Annotated[FitSpec, Flags("hold_out", "skip_bad")],
+    progress: Progress | None,
+) -> Answer:
     """Make a model anew when its person has changed (veil audit says so): states, steps and names stay as they are.
 
     After veil start it takes over when there are two weeks of readings: from then on the meter believes the chain.
     The old chain counts for as many transitions a row as held-out log-loss says. A policy solved from it into the old
     policy's file goes on with that file's store: no step is drawn twice, the meter counts on.
     """
-    from veilstream.apps.cli.common import in_flags, need, print_json, progress_bar, read_like, remembered, share_of
-    from veilstream.artefact import is_guess, load, provenance, save
+    from veilstream.apps.verbs.extras import need
+    from veilstream.artefact import is_guess, load
+    from veilstream.data.reader_options import read_like, remembered
 
     need("polars", "data")
+    from veilstream.apps.cli.fit import in_words, show
     from veilstream.audit.source import check_kind
     from veilstream.data.refit import check_enough, refit_model
 
@@ -54,24 +58,17 @@ def refit(
     if before.states is None:
         raise InputError(f"{old} has no states, so no reading can be assigned to one; make a model with veil fit")
     unit = None if before.states.is_map else before.states.unit or None
-    with progress_bar("fitting", quiet=json_out):
-        readings = read_like(before.provenance, sources, unit=unit, skip_bad=skip_bad)
-        readings = readings.only(stream) if stream else readings
-        check_kind(readings, before.states)
-        if guess:
-            check_enough(readings)
-        made = refit_model(before, readings, share_of(hold_out), seed)
+    readings = read_like(before.provenance, sources, unit=unit, skip_bad=spec.skip_bad)
+    readings = readings.only(stream) if stream else readings
+    check_kind(readings, before.states)
+    if guess:
+        check_enough(readings)
+    made = refit_model(before, readings, spec.hold_out)
     model = made.model
-    command = shlex.join(["veil", *sys.argv[1:]])
     reading = remembered(before.provenance) | ({} if unit is None else {"unit": unit})
-    made_by = provenance(command, seed, readings.sha256, card=model.figures(), reading=reading, refit_of=before.sha256)
-    parts = {"chain": model.chain, "states": model.states, "recording": model.recording, "record": model.record}
-    later = None if model.later is None else model.later.record
-    artefact = save(out, None, **parts, held_out=later, provenance=made_by)
-    result = {"chain": model.chain.name, **model.to_json(), "strength": made.strength, "refit_of": before.sha256}
-    result |= {"model": str(out), "sha256": artefact.sha256}
-    result["notes"] = [in_flags(note) for note in result["notes"]]
-    result["account"] = [{**entry, "note": in_flags(entry["note"])} for entry in result["account"]]
+    artefact = replace(model, reading=reading).save(out, command_line(), refit_of=before.sha256)
+    result = in_words({"chain": model.chain.name, **model.to_json()})
+    result |= {"strength": made.strength, "refit_of": before.sha256, "model": str(out), "sha256": artefact.sha256}
     if guess:
         been = len(set(model.runs.symbols.tolist()))
         result["notes"].append(
@@ -79,13 +76,12 @@ def refit(
             "states of her own, and its policy goes on with the same store too (of so many as these: veil solve "
             "--method held)"
         )
-    if json_out:
-        print_json(result)
-        return
-    from veilstream.apps.cli.fit_view import show
 
-    show(model, result)
-    print(
-        f"the old chain counts for {made.strength:g} transitions a row; solve it into the old policy's file, and the "
-        "store beside that keeps steps and meter (on NATS: start one worker with --rebind)"
-    )
+    def answer() -> None:
+        show(model, result)
+        print(
+            f"the old chain counts for {made.strength:g} transitions a row; solve it into the old policy's file, and "
+            "the store beside that keeps steps and meter (on NATS: start one worker with --option rebind=true)"
+        )
+
+    return Answer(result, answer)

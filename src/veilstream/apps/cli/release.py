@@ -1,22 +1,26 @@
 """`veil release`: a pipe from true readings to releases."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilstream.apps.cli.common import grouped, print_json, read_like
-from veilstream.apps.cli.gateway_flags import Promise
+from veilstream.apps.cli.options import Answer, Flags
+from veilstream.apps.verbs.flags import in_flags
+from veilstream.data.columns import parse_columns
+from veilstream.data.reader_options import read_like
+from veilstream.data.spec import FitSpec, option
 from veilstream.errors import InputError
+from veilstream.gateway.spec import StoreSpec
 
 if TYPE_CHECKING:
-    from veilstream.data.readings import Readings
     from veilstream.gateway.core import Core
-    from veilstream.gateway.pipe import Format
-    from veilstream.gateway.space import Space
     from veilstream.gateway.summary import Summary
 
 EXAMPLES = """
@@ -33,84 +37,73 @@ Examples:
 Without a SOURCE standard input is released line by line as it comes; - reads it to its end first, as veil fit does.
 The same step again gets the same release, also in a later run: the store beside the policy remembers.
 """
-READ = "Reading"
 
 
-@grouped
+@dataclass(frozen=True)
+class Output:
+    """What is written, and how it is drawn."""
+
+    format: str = option("auto", "Of the output: csv, jsonl, or auto (as the input).", "Output")
+    per_reading: bool = option(False, "A line for every reading, not one a step.", "Output")
+    seed: int | None = option(None, "For tests only: draws that can be repeated protect nobody.", "Output")
+
+
 def release(
     policy: Annotated[Path, typer.Argument(help="The policy file (.veil).")],
-    promise: Promise,
     sources: Annotated[
         list[str] | None,
         typer.Argument(metavar="[SOURCE...]", help="What veil fit reads; by default standard input, as it comes."),
     ] = None,
-    form: Annotated[str, typer.Option("--format", help="Of the output: csv, jsonl, or auto (as the input).")] = "auto",
-    per_reading: Annotated[
-        bool, typer.Option("--per-reading", help="A line for every reading, not one a step.")
-    ] = False,
-    columns: Annotated[
-        str | None,
-        typer.Option(help="Which column is what, as in time=ts,lat=y,lon=x,stream=id.", rich_help_panel=READ),
-    ] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.", rich_help_panel=READ)
-    ] = False,
-    seed: Annotated[
-        int | None, typer.Option(help="For tests only: draws that can be repeated protect nobody.", min=0)
-    ] = None,
-    json_out: Annotated[bool, typer.Option("--json", help="The account on stderr as JSON.")] = False,
-) -> None:
+    *,
+    output: Annotated[Output, Flags("format", rest="per_reading, seed (for tests only)")],
+    reading: Annotated[FitSpec, Flags("columns", "skip_bad")],
+    spec: Annotated[StoreSpec, Flags("store", "no_store", "ceiling", "meter", "force", rest="max_ahead, idle")],
+) -> Answer:
     """Read true readings, write releases to standard output: one line a step, as CSV or JSON lines."""
     from veilstream.control.uniforms import uniforms
-    from veilstream.data.columns import parse_columns
     from veilstream.gateway import pipe
     from veilstream.gateway.core import Core
     from veilstream.gateway.scheduler import Serving
 
-    if form not in pipe.FORMATS:
-        raise InputError(f"unknown format {form!r}; known: {', '.join(pipe.FORMATS)}")
-    told = parse_columns(columns)
-    if skip_bad and not sources:
+    if output.format not in pipe.FORMATS:
+        raise InputError(f"unknown format {output.format!r}; known: {', '.join(pipe.FORMATS)}")
+    if reading.skip_bad and not sources:
         raise InputError("--skip-bad needs a SOURCE; - reads standard input to its end first")
-    if seed is not None:
-        print("warning: --seed makes the noise repeatable; whoever knows it can remove it", file=sys.stderr)
-    spaces, draws = {"": promise.space(policy)}, None if seed is None else uniforms(seed)
-    readings = read(sources, told, skip_bad, spaces[""]) if sources else None
-    store = promise.open_store(policy, spaces, lambda line: print(line, file=sys.stderr))
-    with closing(Core(spaces, store, Serving(max_ahead=promise.max_ahead), uniforms=draws)) as core:
-        out = sys.stdout.buffer
+    if output.seed is not None:
+        _say("warning: `seed` makes the noise repeatable; whoever knows it can remove it")
+    space = spec.space_of(policy)
+    columns, readings = parse_columns(reading.reading["columns"]), None
+    if sources:
+        readings = read_like(space.provenance, sources, columns=columns, skip_bad=reading.skip_bad)
+        from veilstream.apps.verbs.release import batches, check_fits
+
+        check_fits(readings, space)
+    opened, draws = spec.open_store(policy, {"": space}, _say), None if output.seed is None else uniforms(output.seed)
+    with closing(Core({"": space}, opened, Serving(max_ahead=spec.max_ahead), uniforms=draws)) as core:
+        out, form = sys.stdout.buffer, output.format
         if readings is None:
-            tally = pipe.run(core, sys.stdin.buffer, out, form, told, per_reading)  # type: ignore[arg-type]
+            summary = pipe.run(core, sys.stdin.buffer, out, form, columns, output.per_reading)  # type: ignore[arg-type]
         else:
-            auto: Format = "csv" if readings.iso else "jsonl"
-            sink = pipe.Sink(core, out, auto if form == "auto" else form, per_reading)  # type: ignore[arg-type]
-            from veilstream.apps.verbs.release import batches
-
-            for batch in batches(readings, spaces[""]):
+            auto = "csv" if readings.iso else "jsonl"
+            sink = pipe.Sink(core, out, auto if form == "auto" else form, output.per_reading)  # type: ignore[arg-type]
+            for batch in batches(readings, space):
                 sink.release(batch)
-            tally = sink.tally
-        found = account(core, tally)
-    if json_out:
-        print_json(found, sys.stderr)
-    else:
+            summary = sink.tally
+        found = account(core, summary)
+
+    def show() -> None:
         for line in in_words(found):
-            print(line, file=sys.stderr)
+            _say(line)
+
+    return Answer(found, show, errors=True)
 
 
-def read(sources: list[str], columns: dict[str, str], skip_bad: bool, space: "Space") -> "Readings":
-    """What `veil fit` would read, and that it is what the policy is about."""
-    readings = read_like(space.provenance, sources, columns=columns, skip_bad=skip_bad)
-    from veilstream.apps.verbs.release import check_fits
-
-    check_fits(readings, space)
-    return readings
+def _say(line: str) -> None:
+    print(in_flags(line), file=sys.stderr)
 
 
-# --- what it came to -------------------------------------------------------------------------------------
-
-
-def account(core: "Core", tally: "Summary") -> dict[str, Any]:
-    """Counts, bits and the distance that was felt, for the owner."""
+def account(core: Core, summary: Summary) -> dict[str, Any]:
+    """Counts, bits and the mean error, for the owner."""
     stats, states = core.stats, core.spaces[""].states
     total = core.store.total_bits()
     return {
@@ -120,11 +113,11 @@ def account(core: "Core", tally: "Summary") -> dict[str, Any]:
         "blind": stats.blind,
         "ceiling_bits": core.spaces[""].ceiling,
         "refused": {k: n for k, n in stats.refused.items() if n},
-        "steps": tally.steps,
+        "steps": summary.steps,
         "streams": stats.streams,
-        "felt": tally.felt,
+        "felt": summary.felt,
         "unit": "" if states is None else states.unit,
-        "leaked_bits": total - tally.bits_before,
+        "leaked_bits": total - summary.bits_before,
         "leaked_bits_total": total,
     }
 

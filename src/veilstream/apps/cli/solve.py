@@ -1,19 +1,22 @@
 """`veil solve`: from a model to a release policy."""
 
-import shlex
-import sys
+from __future__ import annotations
+
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilstream.apps.cli.common import grouped
-from veilstream.apps.cli.meaning import Meaning
+from veilstream.apps.cli.meaning import Matters
+from veilstream.apps.cli.options import Answer, Options, keywords
+from veilstream.apps.cli.output import command_line, print_limits, print_warnings
+from veilstream.apps.verbs.flags import in_flags
 from veilstream.errors import InputError
+from veilstream.shown import Progress
 
 if TYPE_CHECKING:
     from veilstream.apps.cli.headline import Guess
-    from veilstream.data.utility import Utility
     from veilstream.solvers.solution import Solution
 
 EXAMPLES = """
@@ -51,10 +54,9 @@ LATER = (
 NO_LATER = "model only: the model file holds no later data, so nothing here is checked on later data"
 
 
-@grouped
 def solve(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
-    meaning: Meaning,
+    meaning: Matters,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="The policy file to write.")] = None,
     avg: Annotated[
         str | None, typer.Option(help="Mean distortion at most, as in 2km, or 25%: of what revealing nothing costs.")
@@ -69,10 +71,6 @@ def solve(
         typer.Option(
             help="Correct --avg by a public move every day, week, month or 6h; for long records, not few traces."
         ),
-    ] = None,
-    max_bits: Annotated[
-        float | None,
-        typer.Option(help="Under --feedback: never leak more than this per step, even if the limit fails.", min=0),
     ] = None,
     keep_total: Annotated[
         bool, typer.Option("--keep-total", help="Values: releases add up to the readings in the mean (a bill).")
@@ -90,105 +88,77 @@ def solve(
     window: Annotated[int | None, typer.Option(help="Releases it remembers; else a memory made to measure.")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Prove how close to the best possible it is.")] = False,
     seconds: Annotated[float, typer.Option(help="Time for the certificate.")] = 30.0,
-    seed: Annotated[int, typer.Option(help="For random starts and estimates.", min=0)] = 0,
     option: Annotated[
-        list[str] | None, typer.Option(help="Of the method, as in steps=1000000, memory_gb=4 or dtype=float32.")
+        Options,
+        typer.Option(
+            help="seed=1; max-bits=0.1: under --feedback never leak more than this per step; or of the method, as in "
+            "steps=1000000, memory-gb=4 or dtype=float32."
+        ),
     ] = None,
-    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+    *,
+    progress: Progress | None,
+) -> Answer:
     """Find the release policy that leaks least for the utility asked for."""
-    from dataclasses import replace
-
-    from veilstream.apps.cli.common import in_flags, options_of, print_json, progress_bar
     from veilstream.apps.cli.headline import Guess
     from veilstream.apps.verbs.report import check_writable
     from veilstream.control.held_out import FIGURES
-    from veilstream.data.limits import quantile_of
     from veilstream.solvers import Level
     from veilstream.solvers.api import solve as run
 
+    more = keywords(option)
     if out is not None:
         check_writable(out, "policy.veil")
-    if max_bits is not None and feedback is None:
-        raise InputError("--max-bits bounds the rungs of --feedback: give that too, or --budget for a plain policy")
-    options = options_of(option)
-    with progress_bar("solving", quiet=json_out) as progress:
-        solution = run(
-            model,
-            method,
-            window,
-            certify,
-            seed,
-            progress,
-            avg=avg,
-            max=at_most,
-            weight=weight,
-            budget=budget,
-            feedback=feedback,
-            max_bits=max_bits,
-            distortion=meaning.distortion,
-            show=meaning.show,
-            keep_total=keep_total,
-            pairs=pairs,
-            certify_seconds=seconds,
-            **options,
-        )
+    if not isinstance(more.get("max_bits", 0.0), int | float) or more.get("max_bits", 0.0) < 0:
+        raise InputError(f"`max_bits` must be a number >= 0, found {more['max_bits']}")
+    if "max_bits" in more and feedback is None:
+        raise InputError("`max_bits` bounds the rungs of --feedback: give that too, or --budget for a plain policy")
+    limits = {"avg": avg, "max": at_most, "weight": weight, "budget": budget, "feedback": feedback}
+    about = {"distortion": meaning.distortion, "show": meaning.show, "keep_total": keep_total, "pairs": pairs}
+    how = {"method": method, "window": window, "certify": certify, "certify_seconds": seconds, "progress": progress}
+    solution = run(model, **limits, **about, **how, **more)  # type: ignore[arg-type]  # texts are read by their units
     solution = replace(solution, warnings=[in_flags(line) for line in solution.warnings])
-    asked = solution.asked
-    guess = Guess.of(asked.utility.chain, solution.policy, seed)
-    result = asked.to_json(solution) | ({} if guess is None else guess.to_json())
-    if asked.model is not None:
+    guess = Guess.of(solution.problem.chain, solution.policy, int(more.get("seed", 0)))
+    result = solution.asked.to_json(solution) | ({} if guess is None else guess.to_json())
+    if solution.asked.model is not None:
         result.setdefault("held_out", {"traces": 0, "level": str(Level.MODEL_ONLY)} | dict.fromkeys(FIGURES))
     if out is not None:
-        solution.save(out, shlex.join(["veil", *sys.argv[1:]]))
+        solution.save(out, command_line())
         result["policy"] = str(out)
-    if json_out:
-        print_json(result)
-    else:
-        print_solution(solution, asked.utility, quantile_of(at_most)[1], guess, out)
+    return Answer(result, lambda: show(solution, guess, out))
 
 
-def print_solution(
-    solution: "Solution",
-    source: "Utility",
-    quantile: float,
-    guess: "Guess | None",
-    out: Path | None,
-) -> None:
+def show(solution: Solution, guess: Guess | None, out: Path | None) -> None:
+    """Limits, the headline, every fact, what stands beside them."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from veilstream.apps.cli.common import print_limits
-    from veilstream.apps.cli.headline import bits_of, felt_of, headline
+    from veilstream.apps.cli.headline import bits_of, error_of, headline
 
     console = Console(highlight=False)
-    tried, later = solution.record, solution.held_out
+    asked, source = solution.asked, solution.asked.utility
+    print_limits(console, solution.limits)
+    said = solution.problem.constraint.told(source.unit)
+    console.print(f"[bold]{escape(solution.problem.chain.name)}[/], {said}, {solution.method}")
+    where = "" if solution.record is None else "on your recorded data "
+    console.print(headline(guess, error_of(solution), bits_of(solution), source.unit, source.thing, where))
     table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    table.add_column(style="dim")
+    for column in ({"style": "bold"}, {"justify": "right"}, {"style": "dim"}):
+        table.add_column(**column)  # type: ignore[arg-type]
     for fact in solution.facts():
         table.add_row(fact.label, fact.text, fact.note)
-    said = solution.problem.constraint.told(source.unit)
-    print_limits(console, solution.limits)
-    console.print(f"[bold]{escape(solution.problem.chain.name)}[/], {said}, {solution.method}")
-    where = "" if tried is None else "on your recorded data "
-    console.print(headline(guess, felt_of(solution), bits_of(solution), source.unit, source.thing, where))
     console.print(table)
     console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
-    if later is not None:
+    if solution.held_out is not None:
         console.print(f"[dim]{LATER}[/]", soft_wrap=True)
     elif source.fitted and not solution.of_guess:
         console.print(f"[dim]{NO_LATER}[/]", soft_wrap=True)
-    if quantile < 1 and solution.problem.worst is not None:
-        console.print(f"the limit at every step is for {quantile:.4g} of the readings of each state")
+    if asked.quantile < 1 and solution.problem.worst is not None:
+        console.print(f"the limit at every step is for {asked.quantile:.4g} of the readings of each state")
     if solution.ladder is not None:
-        model = solution.asked.model
-        each = "" if model is None else model.recording.stretch(solution.ladder.ladder.feedback.every)
+        each = "" if asked.model is None else asked.model.recording.stretch(solution.ladder.ladder.feedback.every)
         for line in solution.ladder.words(source.unit, each):
             console.print(line, soft_wrap=True)
-    for warning in solution.warnings:
-        console.print(f"[yellow]![/] {warning}", soft_wrap=True)
+    print_warnings(console, solution.warnings)
     if out is not None:
         console.print(f"policy written to [bold]{escape(str(out))}[/]")

@@ -1,14 +1,20 @@
 """`veil start`: a model for somebody of whom there is no history yet."""
 
-import shlex
-import sys
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilstream.apps.cli.options import Answer, Options, keywords
+from veilstream.apps.cli.output import command_line
+from veilstream.apps.verbs.flags import in_flags
 from veilstream.errors import InputError
 from veilstream.units import format_duration, parse_duration, parse_length_m, parse_quantity
+
+if TYPE_CHECKING:
+    from veilstream.data.cold_start import Ground, Kernel
 
 EXAMPLES = """
 Examples:
@@ -25,7 +31,6 @@ Examples:
 """
 SPEED_KMH = 20.0  # of a move, doors and lights included
 SHARE = 0.25  # of the range of levels that a move goes
-STAY = "1h"
 PERIOD, LEVEL_PERIOD = "5min", "30min"
 
 
@@ -41,32 +46,30 @@ def start(
     ] = None,
     levels: Annotated[str | None, typer.Option(metavar="FROM:TO:STEP", help="Of a value, as in 0:5:0.5kW.")] = None,
     period: Annotated[str | None, typer.Option(help="Length of a step (default 5min; levels: 30min).")] = None,
-    stay: Annotated[str, typer.Option(help="How long anyone stays on average before the next move.")] = STAY,
-    jump: Annotated[
-        str | None,
-        typer.Option(help="How far a move goes in a step (default: 20 km/h; levels: a quarter of the range)."),
+    option: Annotated[
+        Options,
+        typer.Option(
+            help="stay=1h: how long anyone stays on average; jump=2km: how far a move goes in a step (20 km/h; "
+            "levels: a quarter of the range); anywhere=0.001: share of steps that may go anywhere."
+        ),
     ] = None,
-    anywhere: Annotated[float, typer.Option(help="Share of steps that may go anywhere.")] = 0.001,
-    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+) -> Answer:
     """Make a model without any data: told states and a public guess at how anyone moves. Serve it today.
 
     Nothing private goes into it and nothing is promised from the guess: bits are counted at their worst case, whatever
     the data is. veil refit takes over when there are two weeks of readings; steps and meter go on.
     """
-    from veilstream.apps.cli.common import in_flags, print_json
     from veilstream.artefact import provenance, save
-    from veilstream.data.cold_start import Kernel
     from veilstream.data.recording import Recording
     from veilstream.solvers.warnings import GUESS
 
     ground = _ground(grid, around, radius, places, levels)
     states = ground.states
     period_s = parse_duration(period or (PERIOD if states.is_map else LEVEL_PERIOD), "--period")
-    kernel = Kernel.of(period_s, parse_duration(stay, "--stay"), _jump(jump, states, period_s), anywhere)
+    kernel = _kernel(ground, period_s, **keywords(option, _kernel))
     chain = kernel.chain(states, ground.area, "start" if out is None else out.stem)
     words = kernel.words(states.unit or "units", period_s)
-    told = {"stay": kernel.stay, "jump": kernel.jump, "anywhere": kernel.anywhere, "kernel": words}
+    guess = {"stay": kernel.stay, "jump": kernel.jump, "anywhere": kernel.anywhere, "kernel": words}
     notes = [in_flags(GUESS)]
     if ground.within:
         notes.append(
@@ -75,25 +78,26 @@ def start(
             + (" (more where cells are wider)" if ground.uneven else "")
         )
     result: dict[str, Any] = {"chain": chain.name, **ground.figures(), "period_s": period_s}
-    result |= {"entropy_rate": chain.entropy_rate, "start": told, "level": "model only", "meter": "capacity"}
+    result |= {"entropy_rate": chain.entropy_rate, "start": guess, "level": "model only", "meter": "capacity"}
     result["notes"] = notes
     if out is not None:
-        made = provenance(shlex.join(["veil", *sys.argv[1:]]), start=told)
+        made = provenance(command_line(), start=guess)
         artefact = save(out, None, chain=chain, states=states, recording=Recording(period_s=period_s), provenance=made)
         result |= {"model": str(out), "sha256": artefact.sha256}
-    if json_out:
-        print_json(result)
-        return
-    print(f"states: {len(states)}, {ground.note}")
-    print(f"public kernel: {words}")
-    rate = f"{chain.entropy_rate:.3f} bits a step if nothing were hidden (model only)"
-    print(f"steps of {format_duration(period_s)}; {rate}")
-    for note in notes:
-        print(f"! {note}")
-    print("nothing written; -o model.veil keeps the model" if out is None else f"model written to {out}")
+
+    def show() -> None:
+        print(f"states: {len(states)}, {ground.note}")
+        print(f"public kernel: {words}")
+        rate = f"{chain.entropy_rate:.3f} bits a step if nothing were hidden (model only)"
+        print(f"steps of {format_duration(period_s)}; {rate}")
+        for note in notes:
+            print(f"! {note}")
+        print("nothing written; -o model.veil keeps the model" if out is None else f"model written to {out}")
+
+    return Answer(result, show)
 
 
-def _ground(grid: str | None, around: str | None, radius: str | None, places: str | None, levels: str | None) -> "Any":
+def _ground(grid: str | None, around: str | None, radius: str | None, places: str | None, levels: str | None) -> Ground:
     from veilstream.data import cold_start as of
 
     cells = {"--grid": grid, "--around": around, "--radius": radius}
@@ -106,16 +110,22 @@ def _ground(grid: str | None, around: str | None, radius: str | None, places: st
         return of.places(places)
     if levels is not None:
         return of.levels(levels)
-    missing = [flag for flag, text in cells.items() if text is None]
-    if missing or grid is None or around is None or radius is None:
-        raise InputError(f"a grid needs --grid, --around and --radius; {missing[0]} is missing")
-    middle = of.around(around)
-    return of.grid_around(middle, parse_length_m(radius, "--radius"), parse_length_m(grid, "--grid"))
+    if grid is None or around is None or radius is None:
+        missing = next(flag for flag, text in cells.items() if text is None)
+        raise InputError(f"a grid needs --grid, --around and --radius; {missing} is missing")
+    return of.grid_around(of.around(around), parse_length_m(radius, "--radius"), parse_length_m(grid, "--grid"))
 
 
-def _jump(text: str | None, states: Any, period_s: float) -> float:
-    if text is not None:
-        return parse_quantity(text, states.unit, "--jump")
-    if states.is_map:
-        return SPEED_KMH * period_s / 3600
-    return SHARE * float(states.coordinates[-1, 0] - states.coordinates[0, 0])
+def _kernel(
+    ground: Ground, period_s: float, *, stay: str = "1h", jump: str | float | None = None, anywhere: float = 0.001
+) -> Kernel:
+    from veilstream.data.cold_start import Kernel
+
+    states = ground.states
+    if jump is not None:
+        far = parse_quantity(jump, states.unit, "--option jump")
+    elif states.is_map:
+        far = SPEED_KMH * period_s / 3600
+    else:
+        far = SHARE * float(states.coordinates[-1, 0] - states.coordinates[0, 0])
+    return Kernel.of(period_s, parse_duration(str(stay), "--option stay"), far, anywhere)

@@ -1,15 +1,18 @@
 """`veil status`: how a gateway's streams are, for their owner alone."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from veilstream.apps.cli.options import Answer, Flags
 from veilstream.errors import InputError
+from veilstream.gateway.spec import ClusterSpec, StoreSpec
 from veilstream.units import counted
 
 if TYPE_CHECKING:
-    from veilstream.apps.cli.gateway_flags import Access, Cluster
     from veilstream.gateway.inspect import Claims, StreamStatus
 
 EXAMPLES = """
@@ -19,7 +22,7 @@ Examples:
 
   veil status --store /var/lib/veil/store.db --json
 
-  veil status policy.veil --nats nats://n1:4222 --user worker     the workers' memory; needs their key (POLICY.key)
+  veil status policy.veil --nats nats://n1:4222 the workers' memory; needs their key (POLICY.key)
 """
 
 
@@ -28,43 +31,25 @@ def status(
         Path | None, typer.Argument(metavar="[STORE|POLICY]", help="The store, or the policy it lies beside.")
     ] = None,
     store: Annotated[Path | None, typer.Option(help="The store, as veil serve and veil forget name it.")] = None,
-    nats: Annotated[str | None, typer.Option(metavar="URL[,URL]", help="Look at the memory of the workers.")] = None,
-    nats_key: Annotated[Path | None, typer.Option(help="The workers' key (default: POLICY.key).")] = None,
-    nats_creds: Annotated[Path | None, typer.Option(help="Credentials file.")] = None,
-    user: Annotated[str | None, typer.Option(help="User name at NATS.")] = None,
-    password_file: Annotated[Path | None, typer.Option(help="Its password (or VEIL_NATS_PASSWORD).")] = None,
-    ca: Annotated[Path | None, typer.Option(help="Certificate authority of NATS.")] = None,
-    prefix: Annotated[str, typer.Option(help="Of subjects, streams and bucket.")] = "veil",
-    space: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=POLICY", help="One more policy, as in veil serve.")
-    ] = None,
-    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+    *,
+    cluster: Annotated[
+        ClusterSpec, Flags("nats", "nats_key", rest="space=NAME=POLICY, prefix, ca, nats_creds, password_file")
+    ],
+) -> Answer:
     """PRIVATE, for the owner: last step, bits leaked, error and drift of every stream of a gateway.
 
     Drift: whether the person still is who the model says, by the rule of veil audit --data, from sums that the gateway
     keeps. It reads the store's file, or on NATS the records that the key opens; nothing of it is ever published.
     """
-    from veilstream.apps.cli.common import print_json
-
     file = file if store is None else store
     if file is None:
         raise InputError("name a store or the policy it lies beside: veil status policy.veil")
-    if nats is None:
-        views, refused = _in_store(file), list[str]()
-    else:
-        from veilstream.apps.cli.gateway_flags import Access, Cluster
-
-        access = Access(user=user, password_file=password_file, ca=ca)
-        cluster = Cluster(nats=nats, nats_creds=nats_creds, nats_key=nats_key, prefix=prefix, space=space)
-        views, refused = _on_nats(file, nats, cluster, access)
-    if json_out:
-        print_json({"private": True, "streams": [v.to_json() for v in views], "refused": refused})
-        return
-    _show(views, refused)
+    views, refused = (_in_store(file), list[str]()) if cluster.nats is None else _on_nats(file, cluster)
+    told = {"private": True, "streams": [v.to_json() for v in views], "refused": refused}
+    return Answer(told, lambda: _show(views, refused))
 
 
-def _in_store(file: Path) -> "list[StreamStatus]":
+def _in_store(file: Path) -> list[StreamStatus]:
     from veilstream.gateway.inspect import is_store, look
 
     if not file.exists():
@@ -77,60 +62,62 @@ def _in_store(file: Path) -> "list[StreamStatus]":
     return list(look(file))
 
 
-def _on_nats(policy: Path, urls: str, cluster: "Cluster", access: "Access") -> "tuple[list[StreamStatus], list[str]]":
-    from veilstream.apps.cli.common import need
-    from veilstream.artefact import load
+def _on_nats(policy: Path, cluster: ClusterSpec) -> tuple[list[StreamStatus], list[str]]:
+    from veilstream.apps.verbs.extras import need
     from veilstream.gateway.inspect import Claims
-    from veilstream.gateway.space import Space
 
     need("nats", "nats")
     from veilstream.gateway.nats.owner import look
 
     about: dict[str, Claims] = {}
     for name, path in cluster.policies(policy).items():
-        if not path.is_file():
+        if not Path(path).is_file():
             raise InputError(f"no policy file {str(path)!r}")
-        about[name] = Claims.of(Space(load(path), force=True))
-    return look(cluster.settings(urls, access, policy), about)
+        about[name] = Claims.of(StoreSpec(force=True).space_of(path))
+    return look(cluster.worker(policy), about)
 
 
-def _show(views: "list[StreamStatus]", refused: list[str]) -> None:
+def _show(views: list[StreamStatus], refused: list[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
     console.print("PRIVATE: for the owner of the streams. Errors and drift are about true readings.", style="bold")
-    if not views:
-        console.print("no streams yet")
-    many = len({v.stream.space for v in views}) > 1
-    climbs = any(v.last is not None and v.last.rung is not None for v in views)
+    cells: dict[str, list[str]] = {
+        "space": [v.stream.space for v in views],
+        "stream": [v.stream.name for v in views],
+        "last step": [_when(v) for v in views],
+        "bits leaked": [_bits(v) for v in views],
+        "rung": ["" if v.last is None or v.last.rung is None else str(v.last.rung) for v in views],
+        "error": [_error(v) for v in views],
+        "drift": [_verdict(v) for v in views],
+    }
+    shown = {h: c for h, c in cells.items() if (h != "space" or len(set(c)) > 1) and (h != "rung" or any(c))}
     table = Table(box=None)
-    for head in [*(["space"] if many else []), "stream", "last step", "bits leaked", *(["rung"] if climbs else [])]:
-        table.add_column(head, no_wrap=True)
-    for head in ("error", "drift"):
-        table.add_column(head)
-    for v in views:
-        s, about = v.stream, v.about
-        bits = f"{s.total:.2f}" + ("" if about is None or about.ceiling is None else f" of {about.ceiling:g}")
-        at_rung = "" if v.last is None or v.last.rung is None else str(v.last.rung)
-        cells = [s.name, _when(v), bits, *([at_rung] if climbs else []), _error(v), _verdict(v)]
-        table.add_row(*(map(_plain, [s.space] if many else [])), *map(_plain, cells))
-    if views:
-        console.print(table)
+    for head in shown:
+        table.add_column(head, no_wrap=head not in ("error", "drift"))
+    for row in zip(*shown.values(), strict=True):
+        table.add_row(*map(_plain, row))
+    console.print(table if views else "no streams yet")
     for line in _to_do(views):
         console.print(_plain(line), highlight=False)
     for name in refused:
         console.print(_plain(f"{name}: what is kept is not sealed with this key; it is not shown, and not released"))
 
 
-def _when(v: "StreamStatus") -> str:
+def _bits(v: StreamStatus) -> str:
+    ceiling = None if v.about is None else v.about.ceiling
+    return f"{v.stream.total:.2f}" + ("" if ceiling is None else f" of {ceiling:g}")
+
+
+def _when(v: StreamStatus) -> str:
     last, about = v.stream.last_step, v.about
     if last is None:
         return "none"
     return str(last if about is None else about.grid.time(last, iso=about.grid.period_s is not None))
 
 
-def _error(v: "StreamStatus") -> str:
+def _error(v: StreamStatus) -> str:
     from veilstream.control.drift import span
 
     found, about, limit = v.kept.felt.interval, v.about, v.limit
@@ -141,7 +128,7 @@ def _error(v: "StreamStatus") -> str:
     return said if limit is None else f"{said}, limit {limit.limit:.3g} {limit.verdict}"
 
 
-def _verdict(v: "StreamStatus") -> str:
+def _verdict(v: StreamStatus) -> str:
     kept, drift = v.kept, v.drift
     if v.about is None:
         return "this version's gateway has not served it yet"
@@ -153,7 +140,7 @@ def _verdict(v: "StreamStatus") -> str:
     return str(drift.same) if not lacks else f"{drift.same} ({lacks})"
 
 
-def _lacks(about: "Claims") -> str:
+def _lacks(about: Claims) -> str:
     """What the policy's file does not say, so that it cannot be compared."""
     missing = [
         *(["how well its chain foresaw later data"] if about.loss_fitted is None else []),
@@ -162,7 +149,7 @@ def _lacks(about: "Claims") -> str:
     return "" if not missing else f"the policy's file does not say {' or '.join(missing)}"
 
 
-def _to_do(views: "list[StreamStatus]") -> list[str]:
+def _to_do(views: list[StreamStatus]) -> list[str]:
     lines = []
     for v in views:
         drift = v.drift

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from veilstream.apps.cli.options import Answer
 from veilstream.errors import InputError
 
 EXAMPLES = """
@@ -19,13 +20,11 @@ Examples:
 def strip(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, as veil fit -o writes it.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The file to write.")],
-    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+) -> Answer:
     """Take the recorded readings out of a model: those it was fitted to, and those that were held out.
 
     Limits are then about distances between states, and nothing is checked on later data.
     """
-    from veilstream.apps.cli.common import print_json
     from veilstream.artefact import load, save
 
     if not Path(model).is_file():
@@ -35,7 +34,5 @@ def strip(
         raise InputError(f"{model} is a policy's file: there are no readings in it")
     made = save(out, chain=had.chain, states=had.states, recording=had.recording, provenance=had.provenance)
     gone = {k: 0 if part is None else len(part) for k, part in (("record", had.record), ("held_out", had.held_out))}
-    if json_out:
-        print_json({"model": str(out), "sha256": made.sha256, "removed": gone})
-        return
-    print(f"{gone['record']:,} fitted and {gone['held_out']:,} held-out readings taken out; written to {out}")
+    words = f"{gone['record']:,} fitted and {gone['held_out']:,} held-out readings taken out; written to {out}"
+    return Answer({"model": str(out), "sha256": made.sha256, "removed": gone}, lambda: print(words))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.apps.fleet.figures import felt
 from veilstream.control.limit_check import Verdict
 from veilstream.model.interval import Interval
 
@@ -18,7 +19,6 @@ COLOURS = ("true", "released", "heat", "other")  # of the page's palette, one pe
 GRID = np.linspace(0, 1, 101)
 LINE, MOST_LINES, MOST_SHARE = 22.0, 30, 4.0  # of the chart of limits: height, users, and where it ends
 VERDICTS = {Verdict.BROKEN: "released", Verdict.NOT_SHOWN: "other", Verdict.KEPT: "heat"}  # of the page's palette
-SAME = 0.01  # a relative spread under which all are drawn in one place
 
 
 def colours(units: Sequence[str]) -> dict[str, str]:
@@ -109,12 +109,6 @@ def against_limits(rows: Sequence[dict[str, Any]]) -> str:
     return f'<svg viewBox="0 0 {WIDTH:g} {tall:g}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 
-def felt(row: dict[str, Any]) -> str:
-    """How far off a release is, on the recorded data where that is known."""
-    far = row["distortion"] if row["raw_distortion"] is None else row["raw_distortion"]
-    return f"{far:.3g} {row['unit']}".strip()
-
-
 def _axes(x: Callable[[float], float], y: Callable[[float], float]) -> str:
     parts = []
     for share in (0, 0.25, 0.5, 0.75, 1):
@@ -138,29 +132,3 @@ def _path(points: NDArray[np.float64], x: Callable[[float], float], y: Callable[
     """Clipped to the frame."""
     inside = [(d, leak) for d, leak in points if d <= 1.0 + 1e-9]
     return "M" + "L".join(f"{x(d):.1f} {y(min(leak, 1.0)):.1f}" for d, leak in inside)
-
-
-def strip(rows: Sequence[dict[str, Any]], name: str, show: Callable[[float], str], units: Sequence[str]) -> str:
-    """One dot per user along a line from the least to the most, and the median."""
-    values = [(r[name], r) for r in rows if r[name] is not None]
-    if not values:
-        return ""
-    colour = colours(units)
-    numbers = np.array([v for v, _ in values], float)
-    low, high, middle = float(numbers.min()), float(numbers.max()), float(np.median(numbers))
-
-    def at(value: float) -> str:
-        return f"{2 + 96 * ((value - low) / (high - low) if high - low > SAME * abs(high) else 0.5):.2f}%"
-
-    dots = "".join(
-        f'<circle class="at-{colour[r["unit"]]}" cx="{at(v)}" cy="12" r="5">'
-        f"<title>{escape(r['user'])}: {escape(show(v))}</title></circle>"
-        for v, r in values
-    )
-    told = f"least {show(low)}, median {show(middle)}, most {show(high)}"
-    return (
-        f'<svg width="100%" height="24" role="img" aria-label="{escape(told)}"><line class="grid" x1="1%" x2="99%" '
-        f'y1="12" y2="12"/>{dots}<line class="middle" x1="{at(middle)}" x2="{at(middle)}" y1="1" y2="23"/></svg>'
-        f'<p class="ends"><span>{escape(show(low))}</span><span><b>{escape(show(middle))}</b></span>'
-        f"<span>{escape(show(high))}</span></p>"
-    )

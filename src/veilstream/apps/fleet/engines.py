@@ -1,4 +1,4 @@
-"""Where tasks run: in this process, in local processes (joblib), or on a dask cluster. One small seam.
+"""Where tasks run: in this process, in local processes (loky), or on a dask cluster; each an executor of futures.
 
     with engine("dask", workers=2) as run:
         for task, outcome in run(function, tasks): ...       as they complete; outcome: a result, or a Failure
@@ -9,15 +9,17 @@ that always does (out of memory, say) fails by itself and takes no other with it
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
+from veilstream.apps.verbs.extras import need
 from veilstream.errors import InputError
 
 ENGINES = ("serial", "joblib", "dask")
@@ -64,6 +66,16 @@ def guarded(function: Callable[[T], Any], task: T) -> Outcome:
         return Failure(f"unexpected {type(fault).__name__}{place}; run this user alone to see more")
 
 
+@dataclass(frozen=True)
+class Workers:
+    """Workers, and how their ends are known."""
+
+    submit: Callable[..., Future[Any]]
+    ahead: int = 1  # tasks handed out at a time
+    killed: type[Exception] = BrokenExecutor  # what a task raises whose worker died, or may have
+    alive: Callable[[], bool] = lambda: True  # whether there still are workers
+
+
 def engine(name: str, workers: int | None = None, scheduler: str | None = None) -> AbstractContextManager[Run[Any]]:
     """A context manager that gives a `Run`."""
     if name not in ENGINES:
@@ -72,91 +84,119 @@ def engine(name: str, workers: int | None = None, scheduler: str | None = None) 
         raise InputError(f"`scheduler` is for `engine='dask'`, found `engine='{name}'`")
     if workers is not None and workers < 1:
         raise InputError(f"`workers` must be at least 1, found {workers}")
-    if name == "serial":
-        return serial()
-    count = workers or os.cpu_count() or 1
-    return local_processes(count) if name == "joblib" else dask_cluster(count, scheduler)
+    return _engine(name, workers or os.cpu_count() or 1, scheduler)
 
 
 @contextmanager
-def serial() -> Iterator[Run[Any]]:
-    def run(function: Callable[[T], Any], tasks: Sequence[T]) -> Iterator[tuple[T, Outcome]]:
-        for task in tasks:
-            yield task, guarded(function, task)
+def _engine(name: str, workers: int, scheduler: str | None) -> Iterator[Run[Any]]:
+    pools: dict[str, Callable[[], AbstractContextManager[Workers]]] = {
+        "serial": in_process,
+        "joblib": partial(processes, workers),
+        "dask": partial(cluster, workers, scheduler),
+    }
+    with pools[name]() as pool:
+        yield partial(run, pool)
 
-    yield run
+
+def run(pool: Workers, function: Callable[[T], Any], tasks: Sequence[T]) -> Iterator[tuple[T, Outcome]]:
+    """Every task with what became of it."""
+    suspects = list[T]()
+    for task, outcome in attempt(pool, function, tasks, pool.ahead):
+        if outcome is None:
+            suspects.append(task)
+        else:
+            yield task, outcome
+    for task in suspects:
+        yield task, next(o for _, o in attempt(pool, function, [task], 1)) or DIED
 
 
-# --- local processes -------------------------------------------------------------------------------------
-
-
-@contextmanager
-def local_processes(workers: int) -> Iterator[Run[Any]]:
-    """joblib's loky. When a worker dies its pool ends: those that had begun become suspects, the rest goes on."""
-    try:
-        from joblib import Parallel, delayed
-        from joblib.externals.loky.process_executor import BrokenProcessPool
-    except ImportError:
-        raise InputError(
-            "`engine='joblib'` needs joblib: pip install 'veilstream[fleet]', or `engine='serial'`"
-        ) from None
-
-    def attempt(function: Callable[[T], Any], tasks: Sequence[T], begun: set[int]) -> Iterator[tuple[int, Outcome]]:
-        """Results by place; `begun` collects the places handed out. Ends early if a worker dies."""
-
-        def handed_out() -> Iterator[Any]:
-            for i, task in enumerate(tasks):
-                begun.add(i)
-                yield delayed(_numbered)(function, i, task)
-
-        # max_nbytes: no array of a user is put on a disk to be shared
-        pool = Parallel(
-            max(workers, 2),  # with 1 joblib would run them in this process; handing out one at a time is the same
-            backend="loky",
-            return_as="generator_unordered",
-            batch_size=1,
-            pre_dispatch=workers * AHEAD if workers > 1 else 1,
-            max_nbytes=None,
-        )
-        try:
-            yield from pool(handed_out())
-        except BrokenProcessPool:
+def attempt(
+    pool: Workers, function: Callable[[T], Any], tasks: Sequence[T], ahead: int
+) -> Iterator[tuple[T, Outcome | None]]:
+    """A few tasks at a time, each with its data, so that it can run again; None where a worker died."""
+    queue, going = list(tasks)[::-1], dict[Future[Any], T]()
+    done: Iterable[Any] = range(ahead)
+    while True:
+        for task in [queue.pop() for _ in list(done)[: len(queue)]]:
+            going[pool.submit(guarded, function, task)] = task
+        if not going:
+            return
+        done = first_done(pool, going)
+        for future in done:
+            yield going.pop(future), outcome_of(pool, future)
+        if not done:
+            yield from ((task, GONE) for task in [*going.values(), *queue[::-1]])
             return
 
-    def run(function: Callable[[T], Any], tasks: Sequence[T]) -> Iterator[tuple[T, Outcome]]:
-        left, suspects = list(tasks), list[T]()
-        while left:
-            begun, done = set[int](), set[int]()
-            for i, outcome in attempt(function, left, begun):
-                done.add(i)
-                yield left[i], outcome
-            suspects += [left[i] for i in sorted(begun - done)]
-            left = [task for i, task in enumerate(left) if i not in begun]
-        for task in suspects:
-            yield task, next((o for _, o in attempt(function, [task], set())), DIED)
 
-    yield run
+def first_done(pool: Workers, going: Iterable[Future[Any]]) -> set[Future[Any]]:
+    """Those that ended, at least one; none if all workers are gone for too long."""
+    since = monotonic()
+    while not (done := wait(going, LOOK_S, FIRST_COMPLETED).done):
+        since = monotonic() if pool.alive() else since
+        if monotonic() - since > NO_WORKER_S:
+            break
+    return done
 
 
-def _numbered(function: Callable[[T], Any], number: int, task: T) -> tuple[int, Outcome]:
-    return number, guarded(function, task)
+def outcome_of(pool: Workers, future: Future[Any]) -> Outcome | None:
+    """What became of it; None if its worker died."""
+    try:
+        return future.result()
+    except pool.killed:
+        return None
+    except (CancelledError, TimeoutError, OSError):
+        return GONE
+    except ImportError as missing:
+        return Failure(f"the workers lack {missing.name}; install the same veilstream there")
 
 
-# --- dask ------------------------------------------------------------------------------------------------
+# --- where ---------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def dask_cluster(workers: int, address: str | None) -> Iterator[Run[Any]]:
-    """`dask.distributed`: the scheduler at the address, or a cluster of local processes."""
+def in_process() -> Iterator[Workers]:
+    def submit(function: Callable[..., Any], *args: Any) -> Future[Any]:
+        future = Future[Any]()
+        future.set_result(function(*args))
+        return future
+
+    yield Workers(submit)
+
+
+@contextmanager
+def processes(workers: int) -> Iterator[Workers]:
+    """joblib's loky. When a worker dies its pool ends: what had begun is suspect, a new pool does the rest."""
+    need("joblib", "fleet", ", or `engine='serial'`")
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    pool = ProcessPoolExecutor(workers)
+
+    def submit(function: Callable[..., Any], *args: Any) -> Future[Any]:
+        nonlocal pool
+        try:
+            return pool.submit(function, *args)  # type: ignore[no-any-return]
+        except BrokenExecutor:
+            pool = ProcessPoolExecutor(workers)
+            return submit(function, *args)
+
     try:
-        import dask
-        import distributed
-    except ImportError:
-        raise InputError(
-            "`engine='dask'` needs distributed: pip install 'veilstream[fleet]', or `engine='serial'`"
-        ) from None
+        yield Workers(submit, workers * AHEAD if workers > 1 else 1)
+    finally:
+        pool.shutdown(kill_workers=True)
+
+
+@contextmanager
+def cluster(workers: int, address: str | None) -> Iterator[Workers]:
+    """`dask.distributed`: the scheduler at the address, or a cluster of local processes."""
+    dask, distributed = (need(name, "fleet", ", or `engine='serial'`") for name in ("dask", "distributed"))
     with dask.config.set(DASK), _quiet(), _client(distributed, workers, address) as client:
-        yield partial(_on_dask, distributed, client)
+        yield Workers(
+            client.get_executor(pure=False).submit,
+            AHEAD * max(1, sum(client.nthreads().values())),
+            distributed.scheduler.KilledWorker,
+            lambda: bool(client.scheduler_info()["workers"]),
+        )
 
 
 @contextmanager
@@ -192,67 +232,9 @@ def _client(distributed: Any, workers: int, address: str | None) -> Iterator[Any
         yield client
 
 
-def _on_dask(
-    distributed: Any, client: Any, function: Callable[[T], Any], tasks: Sequence[T]
-) -> Iterator[tuple[T, Outcome]]:
-    """A few tasks per thread at a time; each travels with its data, so it can run again wherever there is a worker."""
-    of: dict[str, T] = {}
-
-    def submit(waiting: Sequence[T]) -> set[Any]:
-        futures = [client.submit(guarded, function, task, pure=False) for task in waiting]
-        of.update(zip((f.key for f in futures), waiting, strict=True))
-        return set(futures)
-
-    def first_done(going: set[Any]) -> set[Any]:
-        """Those that ended, at least one; none if the scheduler went away, or all workers for too long."""
-        since = monotonic()
-        while True:
-            try:
-                return set(distributed.wait(going, timeout=LOOK_S, return_when="FIRST_COMPLETED").done)
-            except (TimeoutError, CancelledError):
-                if any(f.status in ("cancelled", "lost") for f in going):
-                    return set()
-                since = monotonic() if client.scheduler_info()["workers"] else since
-                if monotonic() - since > NO_WORKER_S:
-                    return set()
-
-    def attempt(tasks: Sequence[T], ahead: int) -> Iterator[tuple[T, Outcome | None]]:
-        queue = list(tasks)[::-1]
-        going = submit([queue.pop() for _ in range(min(ahead, len(queue)))])
-        while going:
-            done = first_done(going)
-            for future in done or going:
-                yield of.pop(future.key), _outcome(distributed, future) if done else GONE
-            going = (going - done) | submit([queue.pop() for _ in range(min(len(done), len(queue)))]) if done else set()
-        yield from ((task, GONE) for task in queue)
-
-    suspects = list[T]()
-    for task, outcome in attempt(tasks, AHEAD * max(1, sum(client.nthreads().values()))):
-        if outcome is None:
-            suspects.append(task)
-        else:
-            yield task, outcome
-    for task in suspects:
-        yield task, next((o for _, o in attempt([task], 1)), None) or DIED
-
-
-def _outcome(distributed: Any, future: Any) -> Outcome | None:
-    """What became of it; None if its workers died."""
-    try:
-        return future.result()
-    except distributed.scheduler.KilledWorker:
-        return None
-    except (CancelledError, TimeoutError, OSError):
-        return GONE
-    except ImportError as missing:
-        return Failure(f"the dask workers lack {missing.name}; install the same veilstream there")
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Dead workers and closed connections are told in the summary, not by dask's log."""
-    import logging
-
     named = [n for n in logging.root.manager.loggerDict if n.split(".")[0] == "distributed"]
     before = {log: log.level for log in map(logging.getLogger, ["distributed", *named])}
     for log in before:

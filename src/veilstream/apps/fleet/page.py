@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import numpy as np
 
+from veilstream.apps.fleet import figures
 from veilstream.apps.fleet.charts import (
     MOST_LINES,
     MOST_SHARE,
     VERDICTS,
     against_limits,
     colours,
-    felt,
-    strip,
     trade_offs,
 )
 from veilstream.apps.report.content import number
 from veilstream.apps.report.page import asset, pairs, security_policy
 from veilstream.apps.report.words import LEVELS
-from veilstream.control.feedback import PERIODS
-from veilstream.control.limit_check import TOLERANCE, Verdict
-from veilstream.model.interval import Interval
-from veilstream.solvers.solution import Level
+from veilstream.control.limit_check import Verdict
 from veilstream.units import counted, noun
 
 BANNER = (
@@ -41,7 +36,7 @@ def page(told: dict[str, Any]) -> str:
     rows = sorted(told["rows"], key=lambda r: -r["leakage_share"])
     sections = [_failed(told)]
     if rows:
-        sections += [f'<div class="pair">{_curves(rows)}{_against(rows)}</div>', _strips(rows), _table(rows)]
+        sections += [f'<div class="pair">{_curves(rows)}{_against(rows)}</div>', _spread(told), _table(rows)]
     sections += [_about(told)]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -70,7 +65,7 @@ def headline(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     middle = float(np.median([r["leakage_share"] for r in rows]))
     bad = len(told["failed"])
     end = f"; {bad} failed." if bad else "."
-    seen = [named for r in rows if (named := _named(r))]
+    seen = [named for r in rows if (named := figures.named(r))]
     words = ""
     if seen:
         released, nothing = (float(np.median([named[who] for named in seen])) for who in ("released", "nothing"))
@@ -81,13 +76,6 @@ def headline(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
         )
     who = "1 user has a policy; " if len(rows) == 1 else f"{len(rows):,} users have a policy; for the median one "
     return f"{who}{words}releases reveal {1 - middle:.0%} less than the truth would{end}"
-
-
-def _named(row: dict[str, Any]) -> dict[str, float]:
-    """How often an adversary identifies her state, on her own traces where there are some: released, nothing."""
-    seen = (row.get("audit") or {}).get("named", {})
-    found: dict[str, float] = seen.get("traces") or seen.get("chain") or {}
-    return found
 
 
 def sentences(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -160,196 +148,44 @@ def _against(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _strips(rows: Sequence[dict[str, Any]]) -> str:
-    units = [r["unit"] for r in rows]
-    figures: list[tuple[str, str, str, Callable[[float], str], Sequence[dict[str, Any]]]] = [
-        ("leakage", "bits per step on recorded data", "raw_leakage", number, rows),
-        ("leakage", "of what the truth reveals", "leakage_share", lambda v: f"{v:.1%}", rows),
-        ("entropy rate", "bits per step if nothing were hidden", "entropy_rate", number, rows),
-        ("gap to the best possible", "proved", "gap", lambda v: f"{v:.2%}", rows),
-        ("error", "of what revealing nothing costs", "distortion_share", lambda v: f"{v:.1%}", rows),
-    ]
-    for unit in sorted(set(units)):
-        own = [r for r in rows if r["unit"] == unit]
-        show = lambda v, unit=unit: f"{v:.3g} {unit}".strip()  # noqa: E731
-        figures.append(("error", f"{unit or 'units'}, on recorded data", "raw_distortion", show, own))
-    cells = "".join(
-        f"<div><h3>{escape(title)} <small>{escape(what)}</small></h3>{drawn}</div>"
-        for title, what, name, show, which in figures
-        if (drawn := strip(which, name, show, units))
-    )
-    return (
-        "<section><h2>Over all users</h2><p>One dot per user; the bar is the median.</p>"
-        f'<div class="strips">{cells}</div></section>'
-    )
+SPREAD: dict[str, tuple[str, Callable[[float], str]]] = {
+    "raw_leakage": ("bits per step on recorded data", number),
+    "leakage_share": ("of what the truth reveals", lambda v: f"{v:.1%}"),
+    "entropy_rate": ("bits per step if nothing were hidden", number),
+    "gap": ("gap to the best possible, proved", lambda v: f"{v:.2%}"),
+    "distortion_share": ("error, of what revealing nothing costs", lambda v: f"{v:.1%}"),
+    "raw_distortion": ("error on recorded data", lambda v: f"{v:.3g}"),
+}
 
 
-Cell = tuple[str, Any]  # what is shown, and what a click on the head sorts by
-
-
-def _figure(name: str, show: Callable[[float], str]) -> Callable[[dict[str, Any]], Cell]:
-    """A number of the summary; empty where it is not known."""
-
-    def cell(row: dict[str, Any]) -> Cell:
-        value = row.get(name)
-        return ("", None) if value is None else (show(value), value)
-
-    return cell
-
-
-def _limit(row: dict[str, Any]) -> Cell:
-    """Every limit with its verdict; sorted by how weak it is."""
-    found, verdict = row.get("limits", []), row.get("limit_verdict")
-    said = "; ".join(f"{c['verdict']}: {c['asked']}" for c in found)
-    return said, None if verdict is None else list(Verdict).index(Verdict(verdict))
-
-
-def _later_error(row: dict[str, Any]) -> Cell:
-    """On her held-out data, with its interval; *model only* where there is too little of it."""
-    seen = _later(row, "raw_distortion")
-    if seen is None:
-        return str(Level.MODEL_ONLY), None
-    return f"{seen.value:.3g} [{seen.low:.3g}, {seen.high:.3g}] {row['unit']}", seen.value
-
-
-def _later_bits(row: dict[str, Any]) -> Cell:
-    seen = _later(row, "leakage")
-    return (
-        ("", None) if seen is None else (f"{number(seen.value)} [{number(seen.low)}, {number(seen.high)}]", seen.value)
-    )
-
-
-def _later(row: dict[str, Any], name: str) -> Interval | None:
-    """A figure of a user on her held-out data; None where that says too little about her."""
-    held = row.get("held_out")
-    return None if not held or held["level"] == Level.MODEL_ONLY else Interval.read(held[name])
-
-
-def _clock(row: dict[str, Any]) -> Cell:
-    """By day or by week, and its phases."""
-    cycle = row.get("cycle")
-    return ("", None) if not cycle else (f"{cycle['kind']}, {cycle['phases']} phases", cycle["phases"])
-
-
-def _helped(row: dict[str, Any]) -> Cell:
-    pool = row.get("pool")
-    return ("", None) if not pool else (f"{pool['helpers']:.0f} x {pool['strength']:g}", pool["strength"])
-
-
-def _identified(row: dict[str, Any]) -> Cell:
-    seen = _named(row)
-    return ("", None) if not seen else (f"{seen['nothing']:.0%} → {seen['released']:.0%}", seen["released"])
-
-
-def _moves(row: dict[str, Any]) -> Cell:
-    climbed, unit = row.get("feedback"), row["unit"]
-    if not climbed or not climbed["rungs"]:
-        return "", None
-    used = [i for i, share in enumerate(climbed["rungs"]) if share > 0]
-    most = climbed["limit"] + climbed["overshoot"] / (PERIODS * climbed["every"])
-    said = f"at most {most:.3g} {unit} over {PERIODS} periods" if climbed["promised"] else "not promised"
-    moved = f"{climbed['moves']:.0f} on rungs {used[0]} to {used[-1]}"
-    return f"{moved}; limit {climbed['limit']:.3g} {unit}, {said}", climbed["moves"]
-
-
-def _audited(row: dict[str, Any]) -> Cell:
-    audit = row.get("audit")
-    return ("" if not audit else "as claimed" if audit["stands"] else "CONTRADICTED"), None
-
-
-@dataclass(frozen=True)
-class Column:
-    """Of the table over users: its head, what a user has there, and what the head means."""
-
-    head: str
-    cell: Callable[[dict[str, Any]], Cell]
-    meaning: str = ""
-
-
-COLUMNS = (
-    Column(
-        "limit",
-        _limit,
-        "what was asked for, and whether her later data shows it kept "
-        f"(kept: its 95 % interval ends at most {100 * TOLERANCE:.0f} % above; broken: it lies above).",
-    ),
-    Column(
-        "later: error",
-        _later_error,
-        "on her own latest traces or weeks, which nothing was fitted to (95 % "
-        "interval); bits are an upper bound whatever the law of that data, <em>at most</em> what no data can exceed "
-        "(proved).",
-    ),
-    Column("later: bits", _later_bits),
-    Column("at most", _figure("worst_leakage", number)),
-    Column(
-        "error",
-        lambda r: ("", None) if r["raw_distortion"] is None else (felt(r), r["raw_distortion"]),
-        "from reading to release; <em>bits</em>: per step; both on her recorded data, starts and gaps included.",
-    ),
-    Column("bits", _figure("raw_leakage", lambda v: number(max(v, 0.0)))),
-    Column(
-        "of the truth",
-        _figure("leakage_share", lambda v: f"{v:.1%}"),
-        "bits as a share of what the truth would reveal on the same data.",
-    ),
-    Column(
-        "long run: error",
-        lambda r: (f"{r['distortion']:.3g} {r['unit']}", r["distortion"]),
-        "the same, and bits, in the long run of her chain.",
-    ),
-    Column("long run: bits", _figure("leakage", number)),
-    Column(
-        "at least",
-        _figure("leakage_lower", number),
-        "no policy this accurate in the long run reveals less (proved).",
-    ),
-    Column("gap", _figure("gap", lambda v: f"{v:.2%}")),
-    Column("entropy rate", _figure("entropy_rate", number)),
-    Column("states", _figure("states", str)),
-    Column("steps", _figure("steps", lambda v: f"{v:,}")),
-    Column("clock", _clock, "her chain knows the hour, as everybody does."),
-    Column(
-        "helped by",
-        _helped,
-        "how many others, and the transitions per state they count for.",
-    ),
-    Column(
-        "identified",
-        _identified,
-        "in how many steps of her recorded data an adversary who knows chain and policy "
-        "identifies her state, without the releases → with them (estimated).",
-    ),
-    Column(
-        "moves",
-        _moves,
-        "public ones between the rungs of a limit kept by feedback, and the rungs in use, on her "
-        "recorded data; the limit on the mean, and what is promised of it whatever she does (proved, but for readings "
-        "whose error exceeds the limit even on rung 0).",
-    ),
-    Column("level", lambda r: (str(r["level"]), None)),
-    Column(
-        "audit",
-        _audited,
-        "whether what is claimed of the fitted chain is what was measured on it; it says nothing about limits.",
-    ),
-)
+def _spread(told: dict[str, Any]) -> str:
+    """Quantiles over the users of each unit."""
+    rows = []
+    for unit, spread in told["spread"].items():
+        for name, (label, show) in SPREAD.items():
+            if name in spread:
+                who = label + (f" ({unit})" if name == "raw_distortion" and unit else "")
+                cells = "".join(f"<td>{show(v)}</td>" for v in spread[name].values())
+                group = f"{counted(spread['users'], 'user')}" + (f" in {escape(unit)}" if unit else "")
+                rows.append(f'<tr><th scope="row">{escape(who)}</th><td>{group}</td>{cells}</tr>')
+    quantiles = next(iter(told["spread"].values()))["entropy_rate"]
+    heads = "".join(f'<th scope="col">{h}</th>' for h in ("figure", "of", *(q.replace("_", " ") for q in quantiles)))
+    table = f'<table class="figures"><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    return f'<section><h2>Over all users</h2><div class="wide">{table}</div></section>'
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
-    """Most revealing first; `data-v` is what a click on the head sorts by. A column empty for everyone is left out."""
-    every = [(c, [c.cell(r) for r in rows]) for c in COLUMNS]
-    shown = [(c, cells) for c, cells in every if any(text for text, _ in cells)]
-    body = "".join(
-        f'<tr><th scope="row">{escape(row["user"])}</th>'
-        + "".join(
-            f'<td data-head="{escape(c.head)}"{_value(cells[i][1])}>{escape(cells[i][0])}</td>' for c, cells in shown
+    """Most revealing first; `data-v` is what a click on the head sorts by."""
+    shown = figures.table(rows)
+    body = ""
+    for i, row in enumerate(rows):
+        cells = "".join(
+            f'<td data-head="{escape(head)}"{_value(column[i][1])}>{escape(column[i][0])}</td>'
+            for head, column in shown.items()
         )
-        + "</tr>"
-        for i, row in enumerate(rows)
-    )
-    head = "".join(f'<th scope="col">{escape(h)}</th>' for h in ("user", *(c.head for c, _ in shown)))
-    meant = " ".join(f"<em>{escape(c.head)}</em>: {c.meaning}" for c, _ in shown if c.meaning)
+        body += f'<tr><th scope="row">{escape(row["user"])}</th>{cells}</tr>'
+    head = "".join(f'<th scope="col">{escape(h)}</th>' for h in ("user", *shown))
+    meant = " ".join(f"<em>{h}</em>: {figures.MEANINGS[h]}" for h in shown if h in figures.MEANINGS)
     return (
         f"<section><h2>User by user</h2><p>A click on a head sorts. {meant}</p>"
         '<div class="wide"><table class="sortable stack">'

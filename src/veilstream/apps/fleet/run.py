@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from veilstream.apps.fleet import folder as disk
 from veilstream.apps.fleet.engines import DIED, GONE, Failure, engine
 from veilstream.apps.fleet.pooling import Pool
-from veilstream.apps.fleet.settings import Settings
+from veilstream.apps.fleet.spec import FleetSpec
 from veilstream.apps.fleet.summary import Summary, write_summary
 from veilstream.apps.fleet.task import Task, task_of, work
 from veilstream.apps.fleet.users import Broken, User, read_users
@@ -33,30 +33,16 @@ MOST_SHARED = 128  # states that people may share: with more, each has her own
 Tell = Callable[[float, str], None]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Where the work is done, and what is asked."""
-
-    engine: str = "serial"
-    workers: int | None = None
-    scheduler: str | None = None
-    pool: bool = True
-    seed: int = 0
-    fit: FitSpec = field(default_factory=lambda: FitSpec(cycle="none"))
-    settings: Settings = field(default_factory=Settings)
-    reading: dict[str, Any] = field(default_factory=dict)
-
-
-def run_fleet(sources: Sequence[str], out: Path, plan: Plan, tell: Tell | None = None) -> Summary:
+def run_fleet(sources: Sequence[str], out: Path, spec: FleetSpec, tell: Tell | None = None) -> Summary:
     """One model, policy, curve and audit per user, under `out`; what is there already is kept."""
     began = perf_counter()
     say: Tell = tell or (lambda done, what: None)
-    with disk.claimed(out), engine(plan.engine, plan.workers, plan.scheduler) as run:
-        plan.settings.check_method()
-        users, broken = read_users(sources, lambda name: say(0.0, f"reading {name}"), **plan.reading)
-        plan.settings.check_units({u.readings.unit for u in users})
+    with disk.claimed(out), engine(spec.engine, spec.workers, spec.scheduler) as run:
+        spec.check_method()
+        users, broken = read_users(sources, lambda name: say(0.0, f"reading {name}"), **spec.fit.reading)
+        spec.check_units({u.readings.unit for u in users})
         say(0.0, f"{counted(len(users), 'user')}: states and pooling")
-        tasks, more, notes = tasks_of(users, plan)
+        tasks, more, notes = tasks_of(users, spec)
         broken += more
         place = disk.places(out, [t.name for t in tasks] + [b.name for b in broken])
         rows: list[dict[str, Any]] = []
@@ -66,7 +52,7 @@ def run_fleet(sources: Sequence[str], out: Path, plan: Plan, tell: Tell | None =
             row = disk.kept(place[task.name], digests[task.name])
             due += [] if row else [task]
             rows += [{**row, "kept": True}] if row else []
-        summary = Summary(rows, failed, notes, plan.engine, plan.seed)
+        summary = Summary(rows, failed, notes, spec.engine, spec.seed)
         try:
             for task, outcome in run(work, due):
                 if isinstance(outcome, Failure):
@@ -80,7 +66,7 @@ def run_fleet(sources: Sequence[str], out: Path, plan: Plan, tell: Tell | None =
                 if line not in (DIED.line, GONE.line):  # her data is at fault, not the machine
                     disk.set_aside(place[name])
         finally:  # also when interrupted: what is done is told
-            summary.notes = [*notes, *_clockless(rows, plan.fit.cycle)]
+            summary.notes = [*notes, *_clockless(rows, spec.fit.cycle)]
             summary.seconds = perf_counter() - began
             summary.missing = sorted({t.name for t in tasks} - {r["user"] for r in rows} - set(failed))
             write_summary(out, summary)
@@ -93,7 +79,7 @@ def _clockless(rows: Sequence[dict[str, Any]], cycle: str) -> list[str]:
     return [f"{without} of {len(rows)} users have no clock: their records are too short"] if without else []
 
 
-def tasks_of(users: Sequence[User], plan: Plan) -> tuple[list[Task], list[Broken], list[str]]:
+def tasks_of(users: Sequence[User], spec: FleetSpec) -> tuple[list[Task], list[Broken], list[str]]:
     """A task per user; users of one source and unit get states in common and are pooled, where that can be."""
     groups: dict[tuple[Any, ...], list[User]] = defaultdict(list)
     for user in users:
@@ -101,19 +87,19 @@ def tasks_of(users: Sequence[User], plan: Plan) -> tuple[list[Task], list[Broken
         groups[user.source, r.kind, r.unit, r.stepped].append(user)
     tasks, broken, notes = [], list[Broken](), []
     for (source, kind, *_), group in groups.items():
-        options = _options_for(plan.fit, kind)
+        options = _options_for(spec.fit, kind)
         name = Path(source).name or source
         shared = kind == "value" or options.grid_m is not None or options.places is not None
-        if not (plan.pool and len(group) > 1 and shared):
-            if plan.pool and len(group) > 1:
+        if not (spec.pool == "auto" and len(group) > 1 and shared):
+            if spec.pool == "auto" and len(group) > 1:
                 notes.append(
                     f"{name}: stops are personal, so {len(group)} users have nothing to pool; `grid` shares cells"
                 )
             space = given_places(options.places) if options.places else None  # read here: a worker may be elsewhere
-            alone = [task_of(u.name, u.readings, options, plan.settings, plan.seed) for u in group]
+            alone = [task_of(u.name, u.readings, options, spec) for u in group]
             tasks += [replace(task, space=space) for task in alone]
             continue
-        pooled, bad, note = _pooled(group, options, plan)
+        pooled, bad, note = _pooled(group, options, spec)
         tasks += pooled
         broken += bad
         notes.append(f"{name}: {note}")
@@ -127,7 +113,7 @@ def _options_for(fit: FitSpec, kind: str) -> FitSpec:
     return replace(fit, width=None, edges=None)
 
 
-def _pooled(group: Sequence[User], options: FitSpec, plan: Plan) -> tuple[list[Task], list[Broken], str]:
+def _pooled(group: Sequence[User], options: FitSpec, spec: FleetSpec) -> tuple[list[Task], list[Broken], str]:
     """Tasks on shared states, each with what the others say about her."""
     period_s = options.period_s or float(np.median([p for u in group if (p := _period_s(u)) is not None] or [1.0]))
     options = replace(options, period_s=None if group[0].readings.stepped else period_s).in_unit(group[0].readings.unit)
@@ -139,7 +125,7 @@ def _pooled(group: Sequence[User], options: FitSpec, plan: Plan) -> tuple[list[T
             found.append((user, split(steps, resolved, options.hold_out).fitted, resolved))
         except InputError as fault:
             broken.append(Broken(user.name, str(fault)))
-    own = [task_of(u.name, u.readings, options, plan.settings, plan.seed) for u, _, _ in found]
+    own = [task_of(u.name, u.readings, options, spec) for u, _, _ in found]
     if len(found) < 2:
         return own, broken, "fewer than two users can be read, nothing to pool"
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.apps.cli.common import in_flags
+from veilstream.apps.verbs.flags import in_flags
 from veilstream.container import write
 from veilstream.control.limit_check import Verdict
 from veilstream.errors import InputError

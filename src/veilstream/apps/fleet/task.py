@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 import veilstream
-from veilstream.apps.fleet.settings import DEFAULT_AVG, Settings
+from veilstream.apps.fleet.spec import DEFAULT_AVG, FleetSpec
 from veilstream.artefact import Artefact, dumps, provenance
 from veilstream.control.limit_check import check_limits, limits_json
 from veilstream.data.fitting import fit_model
@@ -47,7 +47,7 @@ class Task:
     name: str
     readings: Readings  # hers alone
     options: FitSpec
-    settings: Settings
+    spec: FleetSpec
     space: StateSpace | None = None
     prior: NDArray[np.float64] | None = None
     pool: dict[str, Any] | None = None  # how the prior was chosen, for the summary
@@ -71,7 +71,7 @@ class Task:
             "veilstream": [veilstream.__version__, WORK],
             "user": [self.name, own.kind, own.unit, own.stepped, own.traced],
             "fit": asdict(self.options),
-            "settings": asdict(self.settings),
+            "asked": self.spec.asked,
             "space": None if space is None else space[0],
             "pool": self.pool,
         }
@@ -89,14 +89,14 @@ class Task:
         return hashlib.sha256(b"".join(np.ascontiguousarray(v).tobytes() for v in self.columns.values())).hexdigest()
 
 
-def task_of(name: str, readings: Readings, options: FitSpec, settings: Settings, seed: int) -> Task:
+def task_of(name: str, readings: Readings, options: FitSpec, spec: FleetSpec) -> Task:
     """A task of its own; its seed follows from the fleet's and the name, not from where or when it runs."""
-    seed = int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:4], "little")
+    seed = int.from_bytes(hashlib.sha256(f"{spec.seed}/{name}".encode()).digest()[:4], "little")
     account = Account()
     account.add("read", readings.frame.height, f"readings of {name}")
     alone = readings.with_frame(readings.frame.with_columns(stream=pl.lit(0, pl.UInt32)))
     mine = replace(alone, streams=(name,), account=account, files=(readings.where,), sha256="", bad_streams=())
-    return Task(name, mine, replace(options, seed=seed), settings)
+    return Task(name, mine, replace(options, seed=seed), spec)
 
 
 @dataclass(frozen=True)
@@ -122,15 +122,15 @@ def _work(task: Task) -> Result:
     from veilstream.solvers.totals import solve_total
     from veilstream.solvers.warnings import honest
 
-    began, asked = perf_counter(), task.settings
+    began, asked = perf_counter(), task.spec
     account = Account(list(task.readings.account.entries))  # cleaning writes into it, and a task may run twice
     model = fit_model(replace(task.readings, account=account), task.options, task.space, task.prior)
     later = None if model.later is None else model.later.record
     utility = Utility.of(model.chain, model.states, model.record, held_out=later, show=asked.shown(task.unit))
-    blind, course = utility.blind, utility.course
+    course = utility.course
     least = 0.0 if course is None else course.least(utility.problem(Average(weight=1.0)).allowed)
-    problem = utility.problem(asked.constraint(task.unit, blind, least))
-    seed = task.options.seed
+    constraint, raised = asked.constraint(utility, task.unit, least)
+    problem, seed = utility.problem(constraint), task.options.seed
     every = None if asked.feedback is None else model.recording.steps_in(asked.feedback, "`feedback`")
     how: dict[str, Any] = {"method": asked.method, "window": asked.window, "seed": seed, "held_out": utility.held_out}
     if course is not None and asked.adds_up(task.unit):
@@ -139,28 +139,24 @@ def _work(task: Task) -> Result:
         solution = solve(problem, **how, course=course, feedback=every)
     open_ = problem.under(curve_constraint(problem.constraint))
     found = curve(open_, default_weights(open_, asked.points), asked.method, seed=seed, window=asked.window)
-    if asked.certify_s > 0:
+    if asked.certify > 0:
         from veilstream.solvers.bounds import certify_curve
 
-        solution, *found = certify_curve([solution, *found], asked.certify_s)
+        solution, *found = certify_curve([solution, *found], asked.certify)
     solution = honest(solution, {"card": model.figures()})
     files, policy = _veil_files(task, model, solution, utility)
     files["curve.csv"] = _csv(found)
-    row = _row(task, model, solution, blind)
-    share = 0.01 * float(DEFAULT_AVG.removesuffix("%"))
-    row["limit_raised"] = asked.raised(share * blind, least)
-    if row["limit_raised"]:
-        assert isinstance(problem.average, Average) and problem.average.limit is not None
-        limit = problem.average.limit
+    row = _row(task, model, solution, utility.blind) | {"limit_raised": raised}
+    if raised and isinstance(constraint, Average) and constraint.limit is not None:
         row["notes"] += [
             f"the default limit, {DEFAULT_AVG} of what revealing nothing costs, cannot be kept with these states: "
-            f"{limit:.3g} {task.unit}, {limit / blind:.0%} of it, was taken instead; `avg` asks for another"
+            f"{constraint.limit:.3g} {task.unit}, {constraint.limit / utility.blind:.0%} of it, was taken instead; "
+            "`avg` asks for another"
         ]
     row["curve"] = [
-        [s.distortion, s.leakage, s.leakage_lower, None if utility.course is None else utility.course.felt(s.policy)]
-        for s in found
+        [s.distortion, s.leakage, s.leakage_lower, None if course is None else course.felt(s.policy)] for s in found
     ]
-    if asked.audit:
+    if asked.audit == "quick":
         row["audit"], files["audit.json"] = _audit(policy, model.runs, solution, seed)
     row["seconds"] = round(perf_counter() - began, 3)
     return Result(task.name, files, row)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.apps.report.audit_part import AuditPart, audit_part
-from veilstream.apps.report.layout import crowd, east_north_km, lower_curve
+from veilstream.apps.report.layout import lower_curve
 from veilstream.apps.report.points import (
     FEW,
     MAX_STEPS,
@@ -25,14 +23,13 @@ from veilstream.apps.report.points import (
     mean_channel,
     slopes,
 )
-from veilstream.apps.report.rivals import Elsewhere, Rival, at_policy, modest
+from veilstream.apps.report.rivals import Elsewhere, Rival
 from veilstream.artefact import Artefact
 from veilstream.control.feedback import Feedback
 from veilstream.control.limit_check import LimitCheck
 from veilstream.control.policy import Policy
 from veilstream.control.replay import DRAWS, Course, OnCourse
 from veilstream.data.card import newest_symbol_chain
-from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 from veilstream.model.histories import TrueStates
 from veilstream.model.information import Array
@@ -46,19 +43,33 @@ from veilstream.units import format_duration, noun
 
 if TYPE_CHECKING:
     from veilstream.audit.source import LaterData
+    from veilstream.audit.verdict import Assessment
 
 MAX_CELLS = 1_500_000  # bytes of posteriors and channels in a page, over all operating points
 RECORD_STEPS = 4_000  # of recorded data up to which every point is released on it
 RECORD_DRAWS = 40_000
 
 
+DEPTHS = ("quick", "full", "none")
+
+
 @dataclass(frozen=True)
 class Options:
+    """As `report` takes them."""
+
     shareable: bool = False
     points: int = 16
     seconds: float = 20.0
     seed: int = 0
-    audit: str = "quick"  # full, none
+    audit: str = "quick"
+
+    def __post_init__(self) -> None:
+        if self.audit not in DEPTHS:
+            raise InputError(f"`audit` must be one of {', '.join(DEPTHS)}, found {self.audit!r}")
+        if not (3 <= self.points <= 60 and self.seconds >= 0):
+            raise InputError(
+                f"`points` must be from 3 to 60 and `seconds` at least 0, found {self.points}, {self.seconds}"
+            )
 
 
 @dataclass(frozen=True)
@@ -92,7 +103,7 @@ class Content:
     spots: list[Spot]
     solutions: list[Solution]
     family: list[Point]  # planar Laplace, for the picture
-    audit: AuditPart
+    audit: Assessment | str  # or why there is none
     limits: Sequence[LimitCheck] = ()  # whether later data shows them kept
     later: LaterData | None = None  # what they are checked on
     card: list[tuple[str, str]] = field(default_factory=list)
@@ -103,7 +114,7 @@ class Content:
         """What must stand beside the figures."""
         own = self.own.point
         lines = [*about_policy(own.leakage, self.artefact.chain), *about_data(self.artefact.provenance)]
-        return list(dict.fromkeys([*lines, *self.audit.warnings]))
+        return list(dict.fromkeys([*lines, *(() if isinstance(self.audit, str) else self.audit.warnings)]))
 
     @property
     def blind(self) -> float:
@@ -176,9 +187,6 @@ def collect(
         mine = weight is None
         record = _record(artefact, point.policy, course, mine)
         felt = record.felt if record is not None else None if course is None else course.felt(point.policy)
-        rivals = (
-            at_policy(problem, point, elsewhere, artefact.provenance, options.seed) if mine else elsewhere.at(point)
-        )
         return Spot(
             point,
             min(float(lower_curve(solutions, np.array([point.distortion]))[0]), point.leakage),
@@ -188,7 +196,7 @@ def collect(
             _less(point, record, chain.entropy_rate),
             felt,
             record,
-            modest(rivals, artefact.provenance),
+            elsewhere.at(point, artefact.provenance, mine),
             command_of(artefact, weight, options.shareable),
         )
 
@@ -211,12 +219,35 @@ def collect(
         spots,
         solutions,
         Baseline("planar-laplace", settings=16, seed=options.seed).family(problem.under(Average(weight=1.0)), progress),
-        audit_part(artefact, recorded, options.audit, options.seed, progress, record, first, later),
+        audited(artefact, recorded, options, progress, record=record, first=first, later=later),
         limits_of(artefact, None if later is None else later.figures),
         later,
         list(card),
         list(account),
     )
+
+
+def audited(
+    artefact: Artefact,
+    recorded: Sequence[NDArray[np.int64]] | None,
+    options: Options,
+    progress: Progress | None = None,
+    **known: Any,
+) -> Assessment | str:
+    """By exact adversaries, or learned ones too; a line where there is none."""
+    if options.audit == "none":
+        return "No audit was asked for."
+    from veilstream.audit.assemble import audit_artefact
+    from veilstream.audit.settings import Options as Work
+
+    assert artefact.problem is not None  # collect saw to it
+    work = Work(seed=options.seed)
+    against = ["planar-laplace"] if artefact.problem.allowed.all() else []
+    how: dict[str, Any] = {"options": work if options.audit == "full" else work.quick(), "progress": progress}
+    try:
+        return audit_artefact(artefact, sequences=recorded, name="this policy", against=against, **how, **known)
+    except InputError as error:
+        return f"No audit was possible: {error}."
 
 
 def _certified_curve(
@@ -308,92 +339,3 @@ def number(value: float) -> str:
     if value == 0:
         return "0"
     return f"{value:.3f}" if abs(value) >= 0.1 else f"{value:.4f}" if abs(value) >= 0.001 else f"{value:.1g}"
-
-
-# --- what the page's script draws ------------------------------------------------------------------------
-
-
-def payload(content: Content) -> dict[str, Any]:
-    """JSON for the figures. No coordinates on the earth, only km from the middle; no true value if shareable."""
-    states = content.artefact.states
-    places = east_north_km(states) if states is not None and states.is_map else None
-    near = crowd(places, content.law) if places is not None else None
-    points = content.artefact.points
-    D, L = _found(content)
-    grid = np.linspace(0, D.max() or 1.0, 200)
-    return {
-        "unit": content.unit,
-        "hours": (content.artefact.period_s or 0) / 3600,
-        "names": content.names,
-        "thing": content.thing,
-        "levels_in": "" if states is None else states.unit,
-        "blind": _r(content.blind),
-        "truth": _r(content.artefact.chain.entropy_rate),
-        "law": _r(content.law),
-        "places": None if places is None else _r(places),
-        "near": None if near is None else near.tolist(),
-        "levels": None if states is None or states.is_map else _r(_levels(states)),
-        "shown": None if states is None or points is None else _shown(states, points),
-        "true": content.path.tolist(),
-        "record_level": str(content.record_level),
-        "sampled": content.options.shareable,
-        "curve": {"d": _r(D), "l": _r(L), "x": _r(grid), "low": _r(lower_curve(content.solutions, grid))},
-        "laplace": [[_r(p.distortion), _r(p.leakage)] for p in content.family],
-        "own": next(i for i, s in enumerate(content.spots) if s.own),
-        "spots": [
-            {
-                "d": _r(s.point.distortion),
-                "l": _r(s.point.leakage),
-                "se": _r(s.point.leakage_se),
-                "felt": None if s.felt is None else _r(s.felt),
-                "bits": None if s.record is None else _r(s.record.bits),
-                "bits_se": None if s.record is None else _r(s.record.bits_se),
-                "less": _r(s.less),
-                "rivals": table_rows(s),
-                "low": _r(s.low),
-                "level": str(s.point.level),
-                "right": _r(s.example.right),
-                "right_se": _r(s.example.right_se),
-                "released": s.example.released.tolist(),
-                "posterior": _bytes(s.example.posterior),
-                "channel": _bytes(s.channel),
-                "channel_level": s.channel_level,
-                "command": s.command,
-            }
-            for s in content.spots
-        ],
-    }
-
-
-def _levels(states: StateSpace) -> Array:
-    """Of values; names have none, and stand one above the other."""
-    return np.arange(len(states), dtype=float) if states.kind == "names" else states.coordinates[:, 0]
-
-
-def _shown(states: StateSpace, points: StateSpace) -> dict[str, Any]:
-    """The public points: what to call each, where it is, and the state it lies at."""
-    where = _r(east_north_km(states, points)) if states.is_map else None
-    names = [str(k) for k in range(len(points))] if states.is_map else points.names
-    return {"names": names, "places": where, "at": states.encode(points.coordinates).tolist()}
-
-
-def _found(content: Content) -> tuple[Array, Array]:
-    """The curve of all policies found; the report's own is part of it where it lies below the rest."""
-    D, L = np.array([(s.distortion, s.leakage) for s in distinct(content.solutions)]).T
-    own = content.own.point
-    if D[0] < own.distortion < D[-1] and own.leakage < np.interp(own.distortion, D, L):
-        at = int(np.searchsorted(D, own.distortion))
-        D, L = np.insert(D, at, own.distortion), np.insert(L, at, own.leakage)
-    return D, L
-
-
-def _r(value: Any) -> Any:
-    """Five digits are enough for a picture; a figure that is said keeps those that decide how it is rounded."""
-    if np.ndim(value) == 0:
-        return float(f"{float(value):.9g}")
-    return [_r(v) if np.ndim(v) else float(f"{v:.5g}") for v in np.asarray(value)]
-
-
-def _bytes(probabilities: Array) -> str:
-    """One byte each, row by row."""
-    return base64.b64encode(np.round(255 * np.clip(probabilities, 0, 1)).astype(np.uint8).tobytes()).decode()

@@ -101,49 +101,28 @@ def draw_map(
 
 
 def place_labels(ax: Axes, places: NDArray[np.float64], names: list[str]) -> None:
-    """Labels beside their points, each at the free place nearest to its point; a thin line where it had to move."""
+    """Labels around their points, each at the nearest place that is free; none where there is none near."""
     x, y = places.T
     span = 1.2 * max(np.ptp(x), np.ptp(y), 1e-9)
-    width, height = 0.026 * span, 0.034 * span  # of one character, in data units, for this figure's size
-    taken: list[tuple[float, float, float, float]] = [
-        (a - 0.014 * span, b - 0.014 * span, a + 0.014 * span, b + 0.014 * span) for a, b in zip(x, y, strict=True)
-    ]
-    for a, b, name in zip(x, y, names, strict=True):
-        w = width * max(len(name), 1)
+    width, height, dot = 0.026 * span, 0.034 * span, 0.014 * span  # of a character and a point, for this figure's size
+    low, high = places - dot, places + dot  # corners of what is taken
+    angles = np.radians([20, -20, 160, 200, 90, -90, 50, 130, -50, -130])
+    for place, name in zip(places, names, strict=True):
+        half = np.array([width * max(len(name), 1), height]) / 2
         for radius in np.arange(1, 16) * 0.025 * span:
-            spots = [
-                (a + radius * np.cos(t), b + radius * np.sin(t))
-                for t in np.radians([20, -20, 160, 200, 90, -90, 50, 130, -50, -130])
-            ]
-            boxes = [
-                ((p if p >= a else p - w), q - height / 2, (p if p >= a else p - w) + w, q + height / 2)
-                for p, q in spots
-            ]
-            free = next((box for box in boxes if not any(_overlap(box, other) for other in taken)), None)
-            if free is not None:
+            way = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+            spots = place + radius * way + np.sign(way.round(6)) * half * (1, 0)
+            taken = ((spots[:, None] - half < high) & (spots[:, None] + half > low)).all(2).any(1)
+            if not taken.all():
                 break
         else:
             continue
-        taken.append(free)
+        spot = spots[int(taken.argmin())]
+        low, high = np.vstack([low, spot - half]), np.vstack([high, spot + half])
         if radius > 0.05 * span:
-            ax.plot(
-                [a, (free[0] + free[2]) / 2], [b, (free[1] + free[3]) / 2], color="#8a97a3", linewidth=0.5, zorder=1
-            )
-        ax.text(
-            (free[0] + free[2]) / 2,
-            (free[1] + free[3]) / 2,
-            name,
-            ha="center",
-            va="center",
-            fontsize=8,
-            color=INK,
-            zorder=3,
-            bbox={"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.75},
-        )
-
-
-def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+            ax.plot(*np.stack([place, spot]).T, color="#8a97a3", linewidth=0.5, zorder=1)
+        box = {"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
+        ax.text(spot[0], spot[1], name, ha="center", va="center", fontsize=8, color=INK, zorder=3, bbox=box)
 
 
 def draw_levels(ax: Axes, states: StateSpace, law: NDArray[np.float64]) -> None:

@@ -14,10 +14,11 @@ from importlib.resources import files
 from typing import Any
 
 from veilstream.apps.report import words
-from veilstream.apps.report.audit_part import AuditPart
-from veilstream.apps.report.content import Content, payload, table_head, table_rows
+from veilstream.apps.report.content import Content, table_head, table_rows
 from veilstream.apps.report.day import day_part
-from veilstream.audit.tables import LEGEND
+from veilstream.apps.report.payload import payload
+from veilstream.audit.tables import LEGEND, sheets
+from veilstream.audit.verdict import Assessment
 
 PRIVATE = "PRIVATE: this page shows recorded traces. Do not pass it on; veil report --shareable makes one you can."
 SHAREABLE = (
@@ -126,11 +127,13 @@ def _baselines(content: Content) -> str:
     )
 
 
-def _audit(found: AuditPart) -> str:
+def _audit(found: Assessment | str) -> str:
     """The words of the audit and its tables; a claim that fails is bold."""
+    if isinstance(found, str):
+        return f"<p>{escape(found)}</p>"
     first, *rest = escape(found.words).splitlines()
-    out = ["<p>" + "</p><p>".join([f"<strong>{first}</strong>" if found.stands is False else first, *rest]) + "</p>"]
-    for sheet in found.sheets:
+    out = ["<p>" + "</p><p>".join([first if found.stands else f"<strong>{first}</strong>", *rest]) + "</p>"]
+    for sheet in sheets(found):
         head = "".join(f'<th scope="col">{escape(h)}</th>' for h in sheet.head)
         rows = "".join(
             f'<tr class="{"own" if strong else "other"}"><th scope="row">{escape(first)}</th>'
@@ -142,7 +145,7 @@ def _audit(found: AuditPart) -> str:
             f'<div class="wide"><table class="figures"><caption>{escape(sheet.title)}</caption>'
             f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
         )
-    return "".join(out) + (f'<p class="legend">{escape(LEGEND)}</p>' if found.sheets else "")
+    return "".join(out) + f'<p class="legend">{escape(LEGEND)}</p>'
 
 
 def _account(content: Content) -> str:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from veilstream.control.evaluate import Evaluation
     from veilstream.model.problem import Problem
     from veilstream.solvers.solution import Point, Solution
 
@@ -110,7 +109,7 @@ def demo_figure(
     curves: dict[str, list[Solution]],
     families: dict[str, list[Point]],
     problem: Problem,
-    rows: list[tuple[float, Solution, Evaluation, Solution]],
+    rows: list[tuple[float, Solution, Solution]],
     day: tuple[NDArray[np.int64], NDArray[np.int64]],
     names: tuple[str, ...],
     period_h: float,
@@ -119,12 +118,12 @@ def demo_figure(
     figure = Figure(figsize=(9, 9), layout="constrained")
     top, bottom = figure.subplots(2, 1, height_ratios=[1.25, 1])
     draw_trade_off(top, curves, families, "km", problem)
-    for limit, ours, _, laplace in rows:
+    for limit, ours, laplace in rows:
         top.annotate("", (limit, ours.leakage), (limit, laplace.leakage),
                      arrowprops={"arrowstyle": "->", "color": "#444444", "lw": 1})  # fmt: skip
         top.annotate(f"{laplace.leakage / max(ours.leakage, 1e-9):.0f}x less", (limit, laplace.leakage), xytext=(4, 6),
                      textcoords="offset points", fontsize=9, color="#444444")  # fmt: skip
     draw_traces(bottom, *day, names, period_h)
-    _, ours, _, _ = rows[1]
+    _, ours, _ = rows[1]
     bottom.set_title(f"One day at {rows[1][0]:g} km: {ours.leakage:.3f} bits per step", loc="left", fontsize=11)
     return figure

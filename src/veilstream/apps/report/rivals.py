@@ -10,7 +10,7 @@ import numpy as np
 
 from veilstream.apps.report.points import curve_constraint
 from veilstream.errors import InputError
-from veilstream.model.problem import Average, Both, Problem
+from veilstream.model.problem import Average, Both, Constraint, Problem
 from veilstream.solvers import curve, default_weights, solve
 from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.solution import Level, Point
@@ -39,31 +39,9 @@ class Rival:
     note: str = ""
 
 
-def at_policy(
-    problem: Problem, own: Point, elsewhere: Elsewhere, provenance: Mapping[str, Any], seed: int
-) -> list[Rival]:
-    """What else there is, at a mean distortion of at most the policy's; around a clock myopic policies are read off."""
-    first = Rival("this policy", own.leakage, own.leakage_se, own.distortion, str(own.level))
-    rows, limit, free = [first], Average(limit=own.distortion), curve_constraint(problem.constraint)
-    for method, label in BASELINES.items():
-        if method == "myopic" and problem.chain.phases > 1:
-            rows.append(elsewhere.read_off(own.distortion))
-            continue
-        keeps = method == "myopic" and isinstance(free, Both)
-        constraint = Both(limit, free.instantaneous) if keeps and isinstance(free, Both) else limit
-        try:
-            s = solve(problem.under(constraint), method, seed=seed)
-        except InputError:
-            rows.append(Rival(label, None, 0, None, "", "cannot be this accurate"))
-            continue
-        sure = str(level(s.level, provenance))
-        rows.append(Rival(label, s.leakage, s.leakage_se, s.distortion, sure, _note(problem, method)))
-    return rows
-
-
 @dataclass(frozen=True, eq=False)
 class Elsewhere:
-    """The same table at other points of the slider."""
+    """The table of rivals: solved for at the policy; at other points of the slider with less work."""
 
     problem: Problem
     seed: int
@@ -76,23 +54,30 @@ class Elsewhere:
         found = curve(within, default_weights(within, weights), "myopic", seed=seed)
         return cls(problem, seed, sorted((s.distortion, s.leakage) for s in found))
 
-    def at(self, point: Point) -> list[Rival]:
-        first = Rival("this point", point.leakage, point.leakage_se, point.distortion, str(point.level))
-        return [first, *(self._one(method, point.distortion) for method in BASELINES)]
+    def at(self, point: Point, provenance: Mapping[str, Any] | None = None, own: bool = False) -> list[Rival]:
+        """Of a thin model every figure is of the model only."""
+        first = Rival(
+            f"this {'policy' if own else 'point'}", point.leakage, point.leakage_se, point.distortion, str(point.level)
+        )
+        rows = [first, *(self._one(method, point.distortion, own) for method in BASELINES)]
+        thin = level(Level.COMPUTED, provenance or {}) is Level.MODEL_ONLY
+        return [replace(r, level=str(Level.MODEL_ONLY)) if thin and r.level else r for r in rows]
 
-    def _one(self, method: str, distortion: float) -> Rival:
-        label, note = BASELINES[method], _note(self.problem, method)
-        if method == "myopic":
+    def _one(self, method: str, distortion: float, own: bool) -> Rival:
+        label, free = BASELINES[method], curve_constraint(self.problem.constraint)
+        if method == "myopic" and (not own or self.problem.chain.phases > 1):
             return self.read_off(distortion)
-        free = self.problem.under(Average(weight=1.0))
+        quick = {} if own else {"steps": STEPS, "streams": STREAMS}
+        solver = method if method == "myopic" else Baseline(method, seed=self.seed, **quick)
+        constraint: Constraint = Average(limit=distortion)
+        if isinstance(free, Both) and method == "myopic":
+            constraint = Both(Average(limit=distortion), free.instantaneous)
+        note = "does not keep the limit at every step" if isinstance(free, Both) and method != "myopic" else ""
         try:
-            met = Baseline(method, steps=STEPS, streams=STREAMS, seed=self.seed).meet(free, Average(limit=distortion))
+            s = solve(self.problem.under(constraint), solver, seed=self.seed)
         except InputError:
-            met = None
-        if met is None:
             return Rival(label, None, 0, None, "", "cannot be this accurate")
-        found = met[0]
-        return Rival(label, found.leakage, found.leakage_se, found.distortion, str(found.level), note)
+        return Rival(label, s.leakage, s.leakage_se, s.distortion, str(s.level), note)
 
     def read_off(self, distortion: float) -> Rival:
         """Two neighbouring myopic policies by turns, in public."""
@@ -102,14 +87,3 @@ class Elsewhere:
             return Rival(label, None, 0, None, "", "cannot be this accurate")
         off = min(distortion, float(D[-1]))
         return Rival(label, float(np.interp(off, D, L)), 0.0, off, "read off its curve")
-
-
-def modest(rivals: Sequence[Rival], provenance: Mapping[str, Any]) -> list[Rival]:
-    """Of a thin model every figure is of the model only."""
-    thin = level(Level.COMPUTED, provenance) is Level.MODEL_ONLY
-    return [replace(r, level=str(Level.MODEL_ONLY)) if thin and r.level else r for r in rivals]
-
-
-def _note(problem: Problem, method: str) -> str:
-    bound = isinstance(curve_constraint(problem.constraint), Both)
-    return "does not keep the limit at every step" if bound and method != "myopic" else ""

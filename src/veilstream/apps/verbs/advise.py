@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from veilstream.apps.report.content import asked_words
 from veilstream.audit.bayes import infer
 from veilstream.audit.traces import sampled
 from veilstream.control.policy import Policy
@@ -29,7 +30,7 @@ from veilstream.solvers.api import Model, utility_of
 from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.search import Trail, axis_of, first_weights, least_distortion
 from veilstream.solvers.solution import Level, Point
-from veilstream.solvers.warnings import level
+from veilstream.solvers.warnings import about_data, level
 from veilstream.units import parse_quantity
 
 SHARES = (0.1, 0.25, 0.5, 0.75)  # of the way from the least distance there is to that of revealing nothing
@@ -83,12 +84,19 @@ def advise(
     adversary identifies the state; `.hit_rate_blind` without any release) and `.command`. distortion, show: as in
     `solve`.
     """
-    utility, artefact = utility_of(model, distortion, 1.0, show)
-    name = model if isinstance(model, str) else "MODEL"
-    words = ["--distortion", distortion] if distortion != "felt" else []
-    asked = [name, *words, *([] if show is None else ["--show", show])]
     with watching("advising", progress) as tell:
-        return points(utility, asked, {} if artefact is None else artefact.provenance, seed, tell)
+        return advised(model, distortion, show, seed, tell)[1]
+
+
+def advised(
+    model: Model, distortion: str = "felt", show: str | None = None, seed: int = 0, progress: Progress | None = None
+) -> tuple[Utility, list[Advice], list[str]]:
+    """What limits of the model are about, the operating points, and what must stand beside them."""
+    utility, artefact = utility_of(model, distortion, 1.0, show)
+    known = {} if artefact is None else artefact.provenance
+    words = asked_words({"distortion": distortion, "show": show})
+    asked = [model if isinstance(model, str) else "MODEL", *words]
+    return utility, points(utility, asked, known, seed, progress), about_data(known)
 
 
 def points(

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from veilstream.apps.report.audit_part import DEPTHS
 from veilstream.apps.report.card import chain_card, data_card
 from veilstream.apps.report.content import Content, Options, collect
 from veilstream.apps.report.page import render
@@ -18,6 +17,7 @@ from veilstream.apps.verbs.flags import in_flags
 from veilstream.artefact import Artefact
 from veilstream.audit.source import LaterData, later_data
 from veilstream.container import write as write_bytes
+from veilstream.control.limit_check import limits_json
 from veilstream.data.reader_options import read_like
 from veilstream.errors import InputError
 from veilstream.shown import Progress, Rows, Shown, watching
@@ -53,6 +53,24 @@ class Report(Shown):
         """Every limit on later data first, then what is revealed."""
         limits = [check.words for check in self.content.limits]
         return " ".join([*limits, *self.content.changed, verdict(self.content)[0]])
+
+    def to_json(self) -> dict[str, Any]:
+        content, own = self.content, self.content.own
+        return {
+            "report": str(self.path),
+            "bytes": self.size,
+            "private": self.private,
+            "leakage": own.point.leakage,
+            "distortion": own.point.distortion,
+            "leakage_lower": own.low,
+            **({} if own.record is None else own.record.to_json()),
+            **({} if self.later is None else self.later.to_json()),
+            **limits_json(content.limits),
+            "level": str(own.point.level),
+            "verdict": self.verdict,
+            "warnings": content.warnings,
+            "audit_stands": None if isinstance(content.audit, str) else content.audit.stands,
+        }
 
     def about(self) -> tuple[str, Rows]:
         kind = "PRIVATE" if self.private else "shareable"
@@ -101,12 +119,9 @@ def report(
     artefact = artefact_of(policy, "no policy file {!r}; make one with veil solve MODEL --avg 1km -o FILE")
     path = Path(out)
     check_writable(path)
-    if audit not in DEPTHS:
-        raise InputError(f"`audit` must be one of {', '.join(DEPTHS)}, found {audit!r}")
-    if audit == "full":
-        for library in ("jax", "optax"):
-            need(library, "deep", "; or `audit='quick'`, which trains no network")
     options = Options(shareable, points, seconds, seed, audit)
+    for library in ("jax", "optax") if audit == "full" else ():
+        need(library, "deep", "; or `audit='quick'`, which trains no network")
     told = {"columns": columns, "tz": tz, "time_format": time_format, "skip_bad": skip_bad, "unit": unit_of(artefact)}
     with watching("report", progress) as tell:
         sequences, first, card, account, course, later = recorded(artefact, data, stream, told)
