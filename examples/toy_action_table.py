@@ -1,6 +1,6 @@
 """The 2x3 toy of the paper at lambda 3: what is released at its uniform belief, by every belief policy, in both forms.
 
-    python examples/toy_action_table.py [--steps 1000000] [--updates 2000]
+    python examples/toy_action_table.py [--updates 1000]
 
 The paper's belief is the posterior of x_{t-1}; ours is the prior of the state z_t, so its uniform belief is uniform
 times P: on x_t for the form q(y | x_t, history), on the pair (x_t, x_{t-1}) for its own q(y | x_t, x_{t-1}, history).
@@ -16,8 +16,7 @@ import veilstream as vs
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--updates", type=int, default=2000)
+    parser.add_argument("--updates", type=int, default=1000)
     asked = parser.parse_args()
     short = vs.builtin_problem("grid2x3-toy", vs.Average(weight=3.0))
     pair = vs.Problem(short.chain.lift(2), short.distortion, short.constraint)
@@ -31,7 +30,7 @@ def main():
             [f"({new + 1},{old + 1})" for new, old in histories],
         ),
     }
-    options = {"belief-greedy": {}, "actor-critic": {"updates": asked.updates}, "a2c": {"steps": asked.steps}}
+    options = {"belief-greedy": {}, "a2c": {"updates": asked.updates}}
     np.set_printoptions(precision=2, suppress=True)
     for form, (problem, belief, names) in uniform.items():
         best = vs.solve(problem)

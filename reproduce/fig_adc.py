@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from reproduce.fig_idc import short
 from reproduce.item import NO, PART, YES, Budget, Desk, Finding, Item, too_few
-from reproduce.learned import AS_PUBLISHED, called, said, swept, told_of, trained
+from reproduce.learned import AS_PUBLISHED, called, said, seeds, told_of, trained
 from reproduce.learned import METHODS as LEARNED
 from reproduce.one_axis import draw_method, draw_optimum, legends, panels
 from reproduce.points import curved, today
@@ -22,11 +21,12 @@ from veilstream.model.problem import Average, Problem
 from veilstream.solvers.solution import Point, Solution
 
 CHAINS = ("q0", "q1", "q2")
-PLACED = 1.0  # the weight at which learned methods are run without --full
+PLACED = 1.0  # the weight at which a2c as published is run without --full
 WEIGHTS = np.sort([0.0, PLACED, *np.geomspace(0.1, 20, 13)])
 FINE = np.unique([*WEIGHTS, *np.geomspace(0.1, 20, 62)])  # of the exact curve: between them its bounds are looser
 GREEDY = WEIGHTS[1::3]
 TODAY = ("planar-laplace", "randomised-response", "rounding", "constant")
+LEAST_OFF = 1e-3  # relative: what counts as above
 SAME, MUCH = 0.02, 0.1  # shares of the bits: what counts as equal, what as much more
 Result = tuple[Problem, dict[str, list[Solution]], dict[str, list[Point]]]
 
@@ -41,18 +41,14 @@ def make(desk: Desk) -> Finding:
         curves["myopic"] = curved(desk, problem, WEIGHTS, "myopic")
         curves["belief-greedy"] = curved(desk, problem, GREEDY, "belief-greedy")
         families = {shape: today(desk, problem, shape) for shape in TODAY}
-        desk.tell((i + 0.5) / 3, f"{chain}, a2c at every weight")
-        if not desk.budget.everywhere and (fast := swept(desk, problem, "a2c", WEIGHTS, **short("a2c", desk.budget))):
-            curves["a2c"] = [s for _, s in fast]
-        for method in (*LEARNED, AS_PUBLISHED) if desk.budget.everywhere else ("actor-critic", AS_PUBLISHED):
-            points = []
-            for weight in WEIGHTS if desk.budget.everywhere else [PLACED]:
-                if desk.budget.everywhere or method == "actor-critic" or chain == "q2":
-                    desk.tell((i + 0.6) / 3, f"{chain}, {method}, weight {weight:.2g}")
-                    at = Problem(problem.chain, problem.distortion, Average(weight=float(weight)))
-                    points.append(trained(desk, at, method))
-            if there := [s for s in points if s is not None]:
-                curves[method] = there
+        for k, weight in enumerate(WEIGHTS):
+            desk.tell((i + 0.5 + 0.5 * k / len(WEIGHTS)) / 3, f"{chain}, a2c, weight {weight:.2g}")
+            at = Problem(problem.chain, problem.distortion, Average(weight=float(weight)))
+            if runs := seeds(desk, at):
+                curves.setdefault("a2c", []).extend(runs)
+            asked = desk.budget.everywhere or (chain, weight) == ("q2", PLACED)
+            if asked and (s := trained(desk, at, AS_PUBLISHED)) is not None:
+                curves.setdefault(AS_PUBLISHED, []).append(s)
         found[chain] = problem, curves, families
     desk.table(
         ["chain", "method", "weight", "distortion", "leakage_bits", "standard_error", "lower_bound_bits", "level"],
@@ -67,9 +63,8 @@ def ran(found: dict[str, Result], budget: Budget) -> str:
     count = {m: sum(len(r[1].get(m, [])) for r in found.values()) for m in ("causal-ba", "myopic", "belief-greedy")}
     count |= {m: sum(len(r[1].get(m, [])) for r in found.values()) for m in (*LEARNED, AS_PUBLISHED)}
     exact = f"the exact solver with {budget.certify_s:g} s of certificate a point"
-    names = {"causal-ba": exact, **{m: told_of(m, budget, **short(m, budget)) for m in (*LEARNED, AS_PUBLISHED)}}
-    if not budget.everywhere:
-        names["a2c"] += ", after the first weight a quarter of it, each on from the networks of the one before"
+    names = {"causal-ba": exact, **{m: told_of(m, budget) for m in (*LEARNED, AS_PUBLISHED)}}
+    count["a2c"] //= budget.a2c_runs
     of = len(CHAINS) * len(WEIGHTS)
     told = [f"{names.pop('causal-ba')}: {count.pop('causal-ba')} points, among them all {of} weights and chains below"]
     return "; ".join(told + [f"{names.get(m, STYLES[m][2])}: {n} of {of} points" for m, n in count.items()]) + "."
@@ -95,6 +90,38 @@ def excess(ours: list[Solution], others: list[Solution]) -> float:
     """
     least = {s.weight: s.objective for s in ours}
     return max([(s.objective - least[s.weight]) / s.leakage for s in others if s.leakage > 0.05], default=0.0)
+
+
+def at_equal_distortion(ours: list[Solution], others: list[Solution]) -> float:
+    """Greatest share of bits by which the others leak more than our policies, time shared, do at their distortion."""
+    x, bits = _ordered(ours)
+    return max([s.leakage / np.interp(s.distortion, x, bits) - 1 for s in others if s.leakage > 0.05], default=0.0)
+
+
+def above_others(found: dict[str, Result]) -> list[str]:
+    """Learned points above myopic at the same weight, or above planar Laplace at equal distortion, by over 3 s.e."""
+    out = []
+    for chain, (_, curves, families) in found.items():
+        plain = {s.weight: s.objective for s in curves["myopic"]}
+        noise = np.array(sorted((p.distortion, p.leakage) for p in families.get("planar-laplace", [])))
+        for s in curves.get("a2c", []):
+            spare = 3 * (s.leakage_se + s.weight * s.distortion_se) + LEAST_OFF * max(s.objective, 1.0)
+            if s.objective > plain[s.weight] + spare:
+                out.append(f"{chain.upper()} weight {s.weight:.2g}, myopic")
+            inside = len(noise) and noise[0, 0] <= s.distortion <= noise[-1, 0]
+            if inside and s.leakage > np.interp(s.distortion, *noise.T) + spare:
+                out.append(f"{chain.upper()} weight {s.weight:.2g}, planar Laplace")
+    return list(dict.fromkeys(out))
+
+
+def off_optimum(found: dict[str, Result]) -> list[float]:
+    """How far each learned point (every seed) is above the best objective found at its weight, relative."""
+    return [
+        s.objective / best_at(curves["causal-ba"], s.weight) - 1
+        for _, curves, _ in found.values()
+        for s in curves.get("a2c", [])
+        if s.weight > 0
+    ]
 
 
 def _ordered(solutions: list[Solution]) -> tuple[Array, Array]:
@@ -125,15 +152,18 @@ def judge(found: dict[str, Result]) -> Finding:
     leak = {c: np.interp(grid, *_ordered(ours[c])) for c in CHAINS}
     order = bool((leak["q2"] <= leak["q1"] + 5e-3).all() and (leak["q1"] <= leak["q0"] + 5e-3).all())
     equal, much = as_stated(over)
-    text = ", ".join(f"{c.upper()} {100 * v:.1f} %" for c, v in over.items())
+    equally = {c: at_equal_distortion(ours[c], r[1]["myopic"]) for c, r in found.items()}
+    text = ", ".join(f"{c.upper()} {100 * v:.1f} %" for c, v in equally.items())
+    bound = ", ".join(f"{c.upper()} {100 * v:.1f} %" for c, v in over.items())
     band = "no point is below its band" if inside else f"below the proved bound: {', '.join(below)}"
     told = Finding.judged(
         f"Order Q2 < Q1 < Q0 {'holds' if order else 'does not hold'} at equal distortion. Myopic leaks at most this "
-        f"much more: {text}. Gaps of the certificates: at most {100 * max(gaps, default=1.0):.1f} %; {band}.",
+        f"much more at equal distortion: {text} (bounds from equal weights: {bound}). {learned_said(found)}"
+        f"Gaps of the certificates: at most {100 * max(gaps, default=1.0):.1f} %; {band}.",
         f"For Q0 myopic is {'equal, as stated' if equal else 'not equal, unlike stated'}. "
         + ("" if much else "For Q1 and Q2 a myopic policy iterated to convergence is far closer to the proved bound "
            "than the paper reports; its myopic policy may not have converged. ")
-        + "A2C and actor-critic take a weight, so they meet no limit exactly.",
+        + "A2C takes a weight, so it meets no limit exactly.",
         published=by_itself(found, AS_PUBLISHED),
         better=best_of([by_itself(found, m) for m in LEARNED]),
         optimum=NO if not (order and inside and equal) else YES if much else PART,
@@ -154,6 +184,25 @@ def shown(found: dict[str, Result]) -> list[list[str]]:
     return out
 
 
+def learned_said(found: dict[str, Result]) -> str:
+    """A2C at every weight and seed, deployed by the mean of its rows and by rows drawn at every step."""
+    off = np.array(off_optimum(found))
+    if not len(off):
+        return ""
+    drawn = [
+        s.history[-1]["sample_objective"] / best_at(curves["causal-ba"], s.weight) - 1
+        for _, curves, _ in found.values()
+        for s in curves["a2c"]
+        if s.weight > 0
+    ]
+    worse = above_others(found)
+    return (
+        f"A2C over {len(off)} trainings is {100 * np.median(off):.2f} % above the optimum in the median, "
+        f"{100 * off.max():.2f} % at most (rows drawn: {100 * np.median(drawn):.2f} and {100 * np.max(drawn):.2f} %); "
+        + (f"above others at: {'; '.join(worse)}. " if worse else "nowhere above planar Laplace or myopic. ")
+    )
+
+
 def as_stated(over: dict[str, float]) -> tuple[bool, bool]:
     """(for Q0 myopic is equal, for Q2 it leaks much more and most)."""
     return abs(over["q0"]) < SAME, over["q2"] > max(MUCH, over["q1"])
@@ -161,7 +210,7 @@ def as_stated(over: dict[str, float]) -> tuple[bool, bool]:
 
 def by_itself(found: dict[str, Result], method: str) -> str:
     """Myopic against a learned method, at the same weights, all of them."""
-    there, of = (sum(len(r[1].get(m, [])) for r in found.values()) for m in (method, "myopic"))
+    there, of = (sum(len({s.weight for s in r[1].get(m, [])}) for r in found.values()) for m in (method, "myopic"))
     if there < of:
         return too_few(there, of)
     equal, much = as_stated({c: excess(r[1][method], r[1]["myopic"]) for c, r in found.items()})
@@ -180,7 +229,10 @@ def best_at(ours: list[Solution], weight: float) -> float:
 
 
 def draw(found: dict[str, Result]) -> Figure:
-    figure, top, bottom = panels("4x4 grid, a limit on average, weights 0 to 20", "mean Manhattan distance (cells)")
+    figure, top, bottom = panels(
+        "4x4 grid, a limit on average, weights 0 to 20 bits a cell; rows for x_t (singles), log2",
+        "mean Manhattan distance (cells)",
+    )
     shown = ("myopic", "belief-greedy", *LEARNED, AS_PUBLISHED, "planar-laplace")
     drawn = [m for m in shown if any(m in (r[1] | r[2]) for r in found.values())]
     for chain, (_, curves, families) in found.items():
@@ -193,7 +245,13 @@ def draw(found: dict[str, Result]) -> Figure:
             low = lower_curve(ours, at) if len(at) else at
             draw_method(top, bottom, chain, method, at, [p.leakage for p in points], low)
     top.set(xlim=(-0.03, 2.6), ylim=(-0.1, 4.3))
-    legends(top, "PDRP-ADC", drawn)
+    worse = above_others(found)
+    legends(
+        top,
+        "PDRP-ADC",
+        drawn,
+        {"a2c": f"A2C, every seed{'' if not worse else f'; above others at {len(worse)} points'}"},
+    )
     return figure
 
 

@@ -115,8 +115,6 @@ def on_average(desk: Desk, problem: Problem) -> Curves:
     curves["belief-greedy"] = curved(desk, problem, weights[::3], "belief-greedy")
     near = min(curves["causal-ba"], key=lambda s: abs(s.distortion - LEARNED_AVERAGE_KM))
     for method in LEARNED:
-        if not desk.budget.everywhere and method == "a2c":
-            continue  # its one point is among the limits
         points = []
         for weight in weights if desk.budget.everywhere else [near.weight]:
             desk.tell(0.8, f"{method}, weight {weight:.2g}")
@@ -226,8 +224,7 @@ def learned_said(limits: Limits, curves: Curves) -> str:
         "; a part of the difference must lie in the data" if min(here.found[m].leakage for m in names) < told else ""
     )
     average = "".join(
-        f"On average, {STYLES['actor-critic'][2]}: {said(s)} bits at {s.distortion:.2f} km. "
-        for s in curves.get("actor-critic", [])[:1]
+        f"On average, {STYLES['a2c'][2]}: {said(s)} bits at {s.distortion:.2f} km. " for s in curves.get("a2c", [])[:1]
     )
     return (
         f"Trained on our chain, {text} bits at {LEARNED_KM:g} km (optimum {here.best.leakage:.3f}, paper "
@@ -249,7 +246,10 @@ def draw(problem: Problem, limits: Limits, curves: Curves, family: list[Point]) 
     right.set_xlim(-0.15, 9.4)
     right.legend(frameon=False, fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1))  # points stand everywhere
     right.set_title("A limit on average (PDRP-ADC)", loc="left", fontsize=11)
-    figure.suptitle(f"GeoLife user 016: {problem.n_outputs} stops, steps of 5 minutes", fontsize=12)
+    figure.suptitle(
+        f"GeoLife user 016: {problem.n_outputs} stops, steps of 5 minutes; rows for x_t (singles), bits (log2)",
+        fontsize=12,
+    )
     return figure
 
 

@@ -23,14 +23,13 @@ class Budget:
     certify_s: float = 3.0  # seconds of certificate a point
     streams: int = 256  # roll-outs of an estimate
     steps: int = 300
-    a2c_steps: int = 400_000
-    a2c_runs: int = 3  # seeds, where a band is drawn
-    a2c_width: int = 64
-    a2c_segments: int = 20  # points of its learning curve, and checkpoints: what a cut can lose
+    a2c_updates: int = 300  # of A2C, of 256 streams each
+    a2c_runs: int = 3  # its seeds
     paper_steps: int = 300_000  # of Algorithm 1 as published, an update each; the paper's: 1,500,000
+    paper_long: int = 1_500_000  # the same where convergence is drawn, one seed
     paper_width: int = 64  # the paper's: 3000, which takes 0.2 s an update here, 3 days and more a point
-    critic_updates: int = 500  # of actor-critic
-    everywhere: bool = False  # every learned method at every point; else fast A2C alone on the grids
+    segments: int = 20  # points of a learning curve, and checkpoints: what a cut can lose
+    everywhere: bool = False  # A2C as published at every point
     lstm_rounds: int = 60  # of the adversary scored on what it learned from: no privacy then gives the paper's figures
     lstm_s: float = 20.0  # seconds of processor time of one training of the adversary, at most
     lstm_seeds: int = 3
@@ -42,12 +41,10 @@ class Budget:
         return cls(
             60.0,
             streams=5000,
-            a2c_steps=1_500_000,  # 5000 roll-outs of 300 steps
+            a2c_updates=1000,
             a2c_runs=5,
-            a2c_width=3000,
-            a2c_segments=100,
-            paper_steps=1_500_000,
-            critic_updates=2000,
+            paper_steps=1_500_000,  # 5000 roll-outs of 300 steps
+            segments=100,
             everywhere=True,
             lstm_rounds=80,
             lstm_s=300.0,

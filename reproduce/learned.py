@@ -1,4 +1,4 @@
-"""A2C (as published, and fast) and actor-critic as points of a figure, where JAX is; estimates with 95 % intervals."""
+"""A2C, and as published, as points of a figure, where JAX is; estimates with 95 % intervals."""
 
 from __future__ import annotations
 
@@ -24,12 +24,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LIBRARY = "jax"
-METHODS = ("actor-critic", "a2c")
+METHODS = ("a2c",)
 AS_PUBLISHED = "a2c-paper"  # a2c in the paper's mode, its sampled actions deployed
+WITH_J, BY_ROWS = "a2c-paper-j", "a2c-paper-rows"  # the same, one more thing changed in each
+PUBLISHED: dict[str, dict[str, Any]] = {
+    AS_PUBLISHED: {},
+    WITH_J: {"average": True},
+    BY_ROWS: {"average": True, "credit": "rows"},
+}
 MEAN = "a2c-paper-mean"  # the same training, the mean of its Dirichlet deployed
 POLICY = "policy"  # ending of a file
 LEAST_SHOWN = 1e-3  # bits: three decimals are shown
-MARKS = {"belief-greedy": "^", "actor-critic": "P", "a2c": "*", AS_PUBLISHED: "d"}
+MARKS = {"belief-greedy": "^", "a2c": "*", AS_PUBLISHED: "d"}
 
 
 def available() -> bool:
@@ -37,12 +43,10 @@ def available() -> bool:
 
 
 def options_of(method: str, budget: Budget) -> dict[str, Any]:
-    if method == "actor-critic":
-        return {"updates": budget.critic_updates}
-    if method == AS_PUBLISHED:
-        more = {"steps": budget.paper_steps, "width": budget.paper_width, "segments": budget.a2c_segments}
-        return {"mode": "paper", "deploy": "sample", **more}
-    return {"steps": budget.a2c_steps, "width": budget.a2c_width, "segments": budget.a2c_segments}
+    if method in PUBLISHED:
+        more = {"steps": budget.paper_steps, "width": budget.paper_width, "segments": budget.segments}
+        return {"mode": "paper", "deploy": "sample", **more, **PUBLISHED[method]}
+    return {"updates": budget.a2c_updates, "segments": 5}
 
 
 def told_of(method: str, budget: Budget, **more: Any) -> str:
@@ -50,18 +54,17 @@ def told_of(method: str, budget: Budget, **more: Any) -> str:
     if not available():
         return f"{STYLES[method][2]} (needs the extra deep)"
     o = options_of(method, budget) | more
-    if method == "actor-critic":
-        return f"actor-critic ({o['updates']:,} updates)"
-    what = "updates, one a step" if method == AS_PUBLISHED else "steps"
-    return f"{called(method)} ({o['steps']:,} {what}, width {o['width']})"
+    if method in PUBLISHED:
+        return f"{called(method)} ({o['steps']:,} updates, one a step, width {o['width']})"
+    return f"{called(method)} ({o['updates']:,} updates, {budget.a2c_runs} seeds)"
 
 
 def called(method: str) -> str:
-    return STYLES[method][2] + (", fast" if method == "a2c" else "")
+    return STYLES[method][2]
 
 
 def name_of(method: str) -> str:
-    return "a2c" if method == AS_PUBLISHED else method
+    return "a2c" if method in PUBLISHED else method
 
 
 def key_and_options(
@@ -104,6 +107,12 @@ def trained_policy(desk: Desk, problem: Problem, method: str, **more: Any) -> tu
     return read_policy(path, problem), solution
 
 
+def seeds(desk: Desk, problem: Problem, method: str = "a2c", **more: Any) -> list[Solution]:
+    """Every seed of the budget."""
+    found = [trained(desk, problem, method, run, **more) for run in range(desk.budget.a2c_runs)]
+    return [s for s in found if s is not None]
+
+
 def swept(
     desk: Desk, problem: Problem, method: str, weights: Sequence[float] | Array, shorter: bool = True, **more: Any
 ) -> list[tuple[Policy, Solution]]:
@@ -130,7 +139,7 @@ def swept(
             place = ready(checkpoints[k])
             files: dict[str, Any] = {"checkpoint": str(place), "resume": place.exists()}
             now = replace(learner.shorter() if k and shorter else learner, **files)
-            policy, curve, networks = now.trained(here, weight, None, networks)
+            policy, curve, networks = now.learn(here, weight, None, networks)
             point = estimated(here, policy, desk.budget.seed, [{**row, "weight": weight} for row in curve])
             keep_policy(policies[k], policy)
             figures.append(to_json(_solution(here, method, point, weight)))

@@ -18,7 +18,6 @@ COLOURS = {"q0": "#D55E00", "q1": "#009E73", "q2": "#0072B2"}
 MARKS = {
     "myopic": "x",
     "belief-greedy": "^",
-    "actor-critic": "P",
     "a2c": "*",
     "a2c-paper": "d",
     "planar-laplace": "s",
@@ -79,6 +78,6 @@ def legends(top: Axes, optimum: str, methods: Sequence[str], names: dict[str, st
         top.plot([], [], MARKS[m], color="#444444", ms=6, fillstyle="none" if m in HOLLOW else "full")[0]
         for m in methods
     ]
-    names = {"a2c": "A2C, fast", **(names or {})}
+    names = names or {}
     labels = [names.get(m, STYLES[m][2]) for m in methods]
     top.legend(marks, labels, frameon=False, fontsize=9, loc="upper right", bbox_to_anchor=(0.74, 1.0))

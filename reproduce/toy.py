@@ -60,11 +60,11 @@ def make(desk: Desk) -> Finding:
     ahead, ahead_pair = rule(b), lookahead(pair, desk.budget.seed)(b_pair)
     best = solved(desk, problem, certify=True)
     reached = evaluate(problem, BeliefPolicy(problem.chain, rule), 100, 64, seed=desk.budget.seed)
-    desk.tell(0.6, "actor-critic")
-    learned = learned_action(desk, problem, b, "actor-critic")
+    desk.tell(0.6, "A2C")
+    learned = learned_action(desk, problem, b, "a2c")
     desk.tell(0.7, "A2C as published")
     published = learned_action(desk, pair, b_pair, AS_PUBLISHED)
-    tables = {"this step alone": now, "with look-ahead": ahead, "actor-critic": learned}
+    tables = {"this step alone": now, "with look-ahead": ahead, "a2c": learned}
     rows: list[list[Any]] = [
         [name, x + 1, "", *map(float, row)] for name, a in tables.items() if a is not None for x, row in enumerate(a)
     ]
@@ -82,7 +82,7 @@ def make(desk: Desk) -> Finding:
     as_published = None if row_of is None else np.array([row_of[at] for at in PAPER])
     found = judge(problem, now, ahead, printed, spread, step, best, reached, learned, as_published)
     of_pairs = told_of(AS_PUBLISHED, desk.budget)
-    ran = f"the exact solver (memory 1, states and pairs); {told_of('actor-critic', desk.budget)}; {of_pairs} on pairs."
+    ran = f"the exact solver (memory 1, states and pairs); {told_of('a2c', desk.budget)}; {of_pairs} on pairs."
     return replace(found, ran=ran)
 
 
@@ -100,8 +100,7 @@ def learned_action(desk: Desk, problem: Problem, b: Array, method: str) -> Array
         return None
     options = options_of(method, desk.budget) | ({"deploy": "mean"} if method == AS_PUBLISHED else {})
     key = key_of(problem, method, seed=desk.budget.seed, options=options, at=b.tolist())
-    name = "a2c" if method == AS_PUBLISHED else method
-    found = desk.kept(key, lambda: solve(problem, name, seed=desk.budget.seed, **options).policy.channel(b).tolist())
+    found = desk.kept(key, lambda: solve(problem, "a2c", seed=desk.budget.seed, **options).policy.channel(b).tolist())
     return np.array(found)
 
 
@@ -139,9 +138,9 @@ def judge(
     objective = reached.leakage + WEIGHT * reached.distortion
     error = 1.96 * (reached.leakage_se + WEIGHT * reached.distortion_se)
     critic = (
-        "actor-critic was not run (pip install 'veilstream[deep]')"
+        "A2C was not run (pip install 'veilstream[deep]')"
         if learned is None
-        else f"actor-critic's action differs from it by at most {np.abs(learned - ahead).max():.2f}"
+        else f"A2C's action differs from it by at most {np.abs(learned - ahead).max():.2f}"
     )
     told = np.array(list(PAPER.values()))
     if published is None:
@@ -189,7 +188,9 @@ def draw(P: Array, now: Array, ahead: Array, printed: Array) -> Figure:
     )
     for place, table, title, x, y, names in tables:
         show(figure.add_subplot(place), table, title, x, y, names)
-    figure.suptitle(f"The 2x3 toy at the uniform belief, lambda {WEIGHT:g}", fontsize=12)
+    figure.suptitle(
+        f"The 2x3 toy at the uniform belief, lambda {WEIGHT:g} bits a cell; singles above, pairs below", fontsize=12
+    )
     return figure
 
 

@@ -29,7 +29,7 @@ LONG = [
     "deep/test_algorithm1", "data/test_reader_promises", "solvers/test_conformance", "apps/test_report",
     "apps/test_limits_said",
     "deep/test_limits", "gateway/test_gateway_nats", "deep/test_a2c", "gateway/test_nats_forged",
-    "solvers/test_totals", "test_wheel", "apps/test_fleet", "test_docs", "deep/test_actor_critic",
+    "solvers/test_totals", "test_wheel", "apps/test_fleet", "test_docs",
     "apps/test_paper", "apps/test_notebooks", "audit/test_audit_learned", "gateway/test_feedback",
     "apps/test_report_browser", "apps/test_feedback_cli", "apps/test_fit_cli", "data/test_fit_model",
     "apps/test_paper_points", "attack/test_attack", "apps/test_advise", "solvers/test_solvers",

@@ -27,6 +27,10 @@ class Caution(UserWarning):
     """A line that must stand beside a result; the command line prints it, scripts are warned by it."""
 
 
+class Announcement(Caution):
+    """A line that must be read before a result is there: what was asked for takes hours."""
+
+
 class ImpossibleObservation(RuntimeError):
     """A release was observed that the policy gives probability zero. Fail closed: there is no belief to go on with.
 

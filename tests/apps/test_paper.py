@@ -23,11 +23,9 @@ QUICK = Budget(
     certify_s=0.1,
     streams=32,
     steps=50,
-    a2c_steps=2048,
-    a2c_width=8,
+    a2c_updates=5,
     a2c_runs=1,
-    a2c_segments=2,
-    critic_updates=3,
+    segments=2,
     paper_steps=400,
     paper_width=8,
 )

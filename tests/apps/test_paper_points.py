@@ -160,12 +160,12 @@ def test_a_sweep_goes_on_from_the_networks_before_and_deploys_both_ways(tmp_path
     assert [s.weight for _, s in whole] == list(weights)
     assert len({len(s.history) for _, s in whole}) == 1
     desk = Desk("x", tmp_path / "cut", TINY)
-    go_on = cut_after(monkeypatch, algorithm1, TINY.a2c_segments)
+    go_on = cut_after(monkeypatch, algorithm1, TINY.segments)
     with pytest.raises(KeyboardInterrupt):
         learned.swept(desk, problem, "a2c-paper", weights)
     again = go_on()
     resumed = learned.swept(desk, problem, "a2c-paper", weights)
-    assert len(again) == TINY.a2c_segments
+    assert len(again) == TINY.segments
     for (policy, s), (other, t) in zip(resumed, whole, strict=True):
         assert s.leakage == pytest.approx(t.leakage, rel=1e-3)
         b = policy.start()
@@ -199,7 +199,7 @@ def test_look_ahead_at_the_toys_uniform_belief():
 
 def test_full_says_the_papers_budget(monkeypatch):
     full = Budget.full()
-    assert (full.a2c_width, full.a2c_steps, full.streams, full.steps) == (3000, 5000 * 300, 5000, 300)
+    assert (full.paper_steps, full.streams, full.steps) == (5000 * 300, 5000, 300)
     assert full.everywhere and not Budget().everywhere and Budget().lstm_s <= 20 and Budget().certify_s <= 10
 
 
@@ -213,10 +213,13 @@ def test_learned_methods_stand_everywhere_when_asked(tmp_path, monkeypatch):
 
     def pretend(desk, problem, method, run=0, **_):
         asked.append((problem.chain.name, method))
-        return replace(quick(problem), method=method, level=Level.ESTIMATED)
+        history = [{"sample_objective": 1.0}]
+        return replace(quick(problem), method=method, level=Level.ESTIMATED, history=history)
 
+    monkeypatch.setattr(learned, "trained", pretend)  # each seed of a2c
     monkeypatch.setattr(fig_idc, "trained", pretend)
-    for everywhere, count in ((False, 3 + 3 * 2 + 1), (True, 3 * 2 * 3)):  # fast a2c stands at every point
+    seeds = TINY.a2c_runs
+    for everywhere, count in ((False, 3 * 2 * seeds + 1), (True, 3 * 2 * (seeds + 1))):  # a2c stands at every point
         asked.clear()
         fig_idc.make(Desk("fig-idc", tmp_path, replace(TINY, everywhere=everywhere)))
         assert len(asked) == count

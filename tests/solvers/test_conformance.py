@@ -14,9 +14,9 @@ SOLVERS = {
     **{name: (name, {}) for name in [*METHODS, *SHAPES]},
     "belief-greedy": ("belief-greedy", {"steps": 60, "streams": 40, "tolerance": 1e-3}),
     "causal-ba, window 2": ("causal-ba", {"window": 2}),
-    "a2c": ("a2c", {"width": 16, "steps": 20_000, "segments": 2}),
+    "a2c": ("a2c", {"width": 16, "updates": 100, "streams": 64, "segments": 2}),
+    "a2c, rows drawn": ("a2c", {"width": 16, "updates": 60, "streams": 64, "segments": 2, "deploy": "sample"}),
     "a2c, as in the paper": ("a2c", {"mode": "paper", "width": 16, "steps": 4_000, "segments": 2}),
-    "actor-critic": ("actor-critic", {"width": 16, "updates": 60, "segments": 2}),
 }
 
 

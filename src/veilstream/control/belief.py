@@ -19,6 +19,7 @@ from veilstream.model.information import Array, normalised
 from veilstream.model.problem import blahut_arimoto, next_prior
 
 LEAK = 0.01  # slope of leaky ReLU below zero
+LEAST_XI = 1e-2  # of one concentration: single precision has no smaller draws
 LOW, HIGH = 0.1, 1000.0  # of one concentration: beyond, single precision has no density left
 CODES = np.uint64(1 << 53)  # codes are whole numbers that a float holds exactly
 ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -75,12 +76,13 @@ class Rule(ABC):
                 n = sum(k.startswith(PAIR[0]) for k in arrays)
                 own["layers"] = [[arrays[f"{k}{i}"] for k in PAIR] for i in range(n)]
             else:
-                own[f.name] = f.type(meta[f.name]) if f.type in (int, float) else arrays[f.name]
+                own[f.name] = f.type(meta[f.name]) if f.type in (int, float, str) else arrays[f.name]
         return cls(**own)
 
 
 RULES: dict[str, type[Rule]] = {}
 PAIR = "weight", "bias"
+DRAWN = "dirichlet", "lookahead"  # rules that have concentrations
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,19 +94,6 @@ class GreedyRule(Rule, name="greedy"):
 
     def __call__(self, belief: Array) -> Array:
         return blahut_arimoto(belief, self.cost, tolerance=self.tolerance)[0]
-
-
-@dataclass(frozen=True, eq=False)
-class LogitRule(Rule, name="logit"):
-    """a(y|z) = 2^(-cost(z,y) + f(b)(z,y) / ln 2) / N(z): the network moves the logits of every row."""
-
-    layers: Layers  # |Z| -> |Z| |Y|
-    cost: Array  # |Z| x |Y| bits, infinite where forbidden
-
-    def __call__(self, belief: Array) -> Array:
-        logits = forward(self.layers, belief).reshape(*belief.shape[:-1], *self.cost.shape) - np.log(2) * self.cost
-        a = np.exp(logits - logits.max(-1, keepdims=True))
-        return normalised(a)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +110,11 @@ class LookaheadRule(Rule, name="lookahead"):
     cost: Array  # |Z| x |Y| bits: this step and the learned look-ahead; infinite where forbidden
     directions: Array  # |Z| x k
     sweeps: int
+    kappa: float = 1000.0  # concentration of a row, where rows are drawn
+
+    def concentration(self, belief: Array) -> Array:
+        """xi(z,y) = kappa a(y|z), 0 where forbidden."""
+        return np.where(np.isfinite(self.cost), np.maximum(self.kappa * self(belief), LEAST_XI), 0)
 
     def __call__(self, belief: Array) -> Array:
         n_y, rank = self.cost.shape[1], self.directions.shape[1]
@@ -139,16 +133,24 @@ class LookaheadRule(Rule, name="lookahead"):
 
 @dataclass(frozen=True, eq=False)
 class DirichletRule(Rule, name="dirichlet"):
-    """xi(z,y) = ln(1 + e^f(b)(z,y)), kept to [LOW, HIGH]: the concentrations of a row; as a channel, their mean."""
+    """xi(z,y) = ln(1 + e^f(b)(z,y)), kept to [LOW, HIGH]: the concentrations of a row; as a channel, their mean.
+
+    link "softmax": xi(z,.) = softmax f(b)(z,.), at least LEAST_XI.
+    """
 
     layers: Layers  # |Z| -> |Z| |Y|
     cost: Array  # |Z| x |Y| bits: only where it is infinite matters
     slope: float = LEAK
+    link: str = "softplus"
 
     def concentration(self, belief: Array) -> Array:
         """xi(z,y), 0 where forbidden."""
         out = forward(self.layers, belief, self.slope).reshape(*belief.shape[:-1], *self.cost.shape)
-        return np.where(np.isfinite(self.cost), np.clip(np.logaddexp(0, out), LOW, HIGH), 0)
+        allowed = np.isfinite(self.cost)
+        if self.link == "softmax":
+            e = np.where(allowed, np.exp(out - out.max(-1, keepdims=True)), 0)
+            return np.where(allowed, np.maximum(normalised(e), LEAST_XI), 0)
+        return np.where(allowed, np.clip(np.logaddexp(0, out), LOW, HIGH), 0)
 
     def __call__(self, belief: Array) -> Array:
         return normalised(self.concentration(belief))
@@ -213,7 +215,7 @@ class SampledPolicy(BeliefPolicy, kind="sampled"):
     channel. The memory is the belief, and behind it a code of the releases so far.
     """
 
-    rule: DirichletRule
+    rule: DirichletRule | LookaheadRule
     seed: int = 0
 
     def start(self, n: int | None = None) -> Memory:
@@ -240,9 +242,9 @@ class SampledPolicy(BeliefPolicy, kind="sampled"):
 
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]], chain: MarkovChain) -> "SampledPolicy":
-        rule = DirichletRule.restore(meta, arrays)
-        assert isinstance(rule, DirichletRule)
-        return cls(chain, rule, int(meta["seed"]))
+        if meta.get("rule") not in DRAWN:
+            raise InputError(f"unknown rule of a sampled policy: {str(meta.get('rule'))[:40]!r}")
+        return cls(chain, RULES[meta["rule"]].restore(meta, arrays), int(meta["seed"]))  # type: ignore[arg-type]
 
 
 # --- draws that follow from a code -----------------------------------------------------------------------

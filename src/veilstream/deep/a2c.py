@@ -1,262 +1,265 @@
-"""Advantage actor-critic with Dirichlet rows: Algorithm 1 of Erdemir, Dragotti and Gunduz made fast, jitted whole.
+"""Advantage actor-critic with Dirichlet rows, credit given row by row: the paper's method with its model put to use.
 
-    a_t(.|z) ~ Dirichlet(kappa(b_t)(z) mean(b_t)(z,.))     the action: one channel row for every state z
-    C_t      = L(b_t, a_t) + weight D(b_t, a_t)            its cost; under a limit at every step, L on masked rows
-    y_t ~ p,  b_{t+1} = (m(., y_t) / p(y_t)) P             the environment
-    delta_t  = C_t - g + gamma V(b_{t+1}) - V(b_t)         the TD error
-    critic:  descend (V(b_t) - target)^2       actor:  descend log Dirichlet(a_t) * advantage
+    a_t(.|z) ~ Dirichlet(kappa_t mean_z),  mean = channel(b_t)         the action: one channel row for every state z
+    Q(b,a)   = C(b,a) + sum_y p(y) V(m(.,y)/p(y) P)                   C = L + weight D; every release, none is sampled
+    A_z      = <dQ/da_z at the mean, a_z - mean_z>                    the advantage of row z
+    actor:   descend sum_z A_z log Dirichlet(a_z | kappa_t mean_z)
+    critic:  V(b) -> Q(b, mean) - g,  and  grad V(b) -> alpha_b = dQ/db at fixed rows
+    y_t ~ p,  b_{t+1} = (m(., y_t) / p(y_t)) P                         the environment
 
-What is deployed is the mean of the rows. Beside the paper: `streams` roll-outs in parallel, advantages brought to unit
-scale, the average cost g taken off, cosine learning rates, logits that start at -cost, generalised advantage estimation
-as an option, and a ceiling on the concentration kappa: left free, the rows turn deterministic long before the policy is
-good. The paper's form q(y | x_t, x_{t-1}, history) is the same code on `chain.lift(2)`. The algorithm without these
-additions is `algorithm1` (mode="paper").
+Algorithm 1 multiplies the score of all |Z| rows by one TD error; here each row is told how good it was. A_z is linear
+in a_z, so the mean of its product with the score is <dQ/da_z, d mean_z>: the gradient of Q through the mean, exactly
+(a test holds it against brute force). `score="expected"` takes that mean in closed form, without noise. What is
+deployed is the mean of the rows; kappa rises, so that sampled rows come close to it.
 
-Defaults chosen on grid Q2 at weight 1, one seed, 2M steps, by an earlier form of this file; per cent over the optimum:
-  learning rate 1e-3, trace 0.8: no ceiling 9.1, ceiling 300 6.5, ceiling 100 5.0;  trace 0.5, ceiling 100: 3.7
-  learning rate 2e-3, ceiling 100: trace 0.3 2.9, trace 0 (the paper's own one-step TD error) 2.7; discount 0.99 4.8
-The rate was changed along with the trace, so the gain of trace 0 alone is not separated from it.
+    channel   Blahut-Arimoto at b with a learned cost of what each release makes of the future (`belief.LookaheadRule`)
+    V(b)      -tau log sum_k exp(-<alpha_k, b> / tau)                  concave in b, as the optimum is
+
+With the rows fixed, Q is a linear function <alpha_b, b> that touches the backed-up value at b: one visited belief
+teaches all |Z| coordinates of a plane (the alpha-vector of a POMDP), where the value alone teaches one. And
+<alpha_k, b'_y> = <P alpha_k, m(.,y)> / p(y): the next beliefs are never formed, so 400 states cost |Z| |Y| pieces, not
+|Y| |Z|^2, for each belief. The paper's form q(y | x_t, x_{t-1}, history) is the same code on `chain.lift(2)`.
 """
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from veilstream.control.belief import BeliefPolicy, LogitRule, as_layers
+from veilstream.control.belief import LEAST_XI, BeliefPolicy, LookaheadRule, SampledPolicy, as_layers
+from veilstream.control.policy import Policy
 from veilstream.deep import networks as deep
 from veilstream.deep import training
 from veilstream.deep.learner import Learner
-from veilstream.deep.networks import Layers, Model
+from veilstream.deep.networks import LN2, Layers, Model
 from veilstream.deep.training import Report, TrainedPolicy
 from veilstream.errors import InputError
-from veilstream.model.information import Array
 from veilstream.model.problem import Problem
-from veilstream.solvers.solution import Point, Progress
+
+BATCH = 8_000_000  # |Z| |Y| entries in one batch of channels, unless `streams` is given
 
 
 @dataclass(frozen=True)
 class A2C(Learner):
-    method: ClassVar[str] = "a2c"
     mode: str = "fast"  # `Algorithm1` is "paper"
-    width: int = 64  # of the two hidden layers; the paper's is 3000
-    steps: int = 4_000_000  # roll-out steps in all, over all streams
-    streams: int = 64
-    horizon: int = 16  # steps between updates
-    episode: int = 300  # steps until the belief starts again (rounded up to whole horizons)
-    discount: float = 0.95
-    trace: float = 0.0  # lambda of generalised advantage estimation; 0 is the paper's TD error
-    learning_rate: float = 2e-3
-    critic_rate: float = 1e-3
-    concentration: float = 100.0  # kappa at the start, and its ceiling
-    segments: int = 40  # points of the learning curve, and checkpoints
-    runs: int = 1  # seeds: seed, seed + 1, ...; the best policy is returned, the history is of all
-    seed: int = 0
-    checkpoint: str | None = None
-    resume: bool = False
+    width: int = 64  # of the two hidden layers of the actor; the paper's is 3000
+    updates: int = 500  # a step of every stream each
+    streams: int = 0  # beliefs per update; 0: as many as BATCH allows, 16 to 256
+    pieces: int = 64  # linear functions in the critic
+    rank: int = 8  # directions in which the look-ahead depends on the belief
+    sweeps: int = 3  # Blahut-Arimoto sweeps of the actor
+    temperature: float = 0.05  # tau, bits
+    concentration: float = 30.0  # kappa at the start
+    last_concentration: float = 1000.0  # and at the end
+    score: str = "sampled"  # or "expected": its mean over the action, in closed form
+    explore: float = 0.3  # share of releases drawn uniformly in training, so that the critic knows the surroundings
+    discount: float = 1.0  # gamma; 1: the mean cost g is taken off, as in the paper's Bellman equation
+    anneal: float = 1.0  # factor of the weight at the start; it falls to 1 by half of the updates
+    learning_rate: float = 3e-3
+    critic_rate: float = 0.15
+    follow: float = 0.1  # step of the slow copy of the critic that the targets use
+    deploy: str = "mean"  # or "sample": the action drawn at every step
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(("width", "steps", "streams", "horizon", "episode", "segments", "runs"), 1)
-        training.check("a2c", self, concentration=1, **least)
-        if max(self.discount, self.trace) > 1:
-            raise InputError(f"a2c: discount and trace must be at most 1, found {self.discount:g} and {self.trace:g}")
-        if self.streams * self.horizon == 1:  # an advantage less its own mean: the actor's gradient is exactly zero
+        least = dict.fromkeys(("width", "updates", "pieces", "rank", "sweeps", "segments", "runs", "concentration"), 1)
+        training.check("a2c", self, temperature=1e-3, last_concentration=self.concentration, **least)
+        training.check_choice("a2c", self, score=("sampled", "expected"), deploy=("mean", "sample"))
+        if max(self.explore, self.follow, self.discount) > 1:
             raise InputError(
-                "a2c: one stream and one step an update leave no spread to bring advantages to unit scale, and the "
-                "actor would not learn; raise streams or horizon, or take mode=paper"
+                f"a2c: explore, follow and discount are at most 1, found {self.explore:g}, {self.follow:g} and "
+                f"{self.discount:g}"
             )
 
     @property
-    def updates(self) -> int:
+    def length(self) -> int:
         """Updates per segment."""
-        return max(1, round(self.steps / (self.streams * self.horizon * self.segments)))
-
-    def at(
-        self, problem: Problem, weights: Array, progress: Progress | None = None, warm: Point | None = None
-    ) -> list[Point]:
-        """For each weight the best of `runs` seeds, with the learning curves of all of them."""
-        return training.best_of_runs(self, learn, problem, weights, progress)
-
-    def trained(self, problem: Problem, weight: float, report: Report, onward: Any) -> TrainedPolicy:
-        return learn(problem, weight, self, report, onward)
+        return max(1, round(self.updates / self.segments))
 
     def shorter(self) -> "A2C":
-        return replace(self, steps=max(1, self.steps // 4))
+        return replace(self, updates=max(1, self.updates // 4))
+
+    def learn(
+        self, problem: Problem, weight: float, report: Report = None, onward: "tuple[Actor, jax.Array] | None" = None
+    ) -> TrainedPolicy:
+        model = Model.of(problem, weight)
+        run = training.Run.of("a2c", problem, weight, self.seed, self)
+        streams = self.streams or int(np.clip(BATCH // problem.distortion.size, 16, 256))
+        pure = replace(self, streams=streams, seed=0, checkpoint=None, resume=False, runs=1, deploy="mean")  # compiled
+
+        def one(state: "State") -> tuple["State", training.Figures]:
+            state, g = segment(model, pure, state)
+            return state, {"step": int(state.update) * streams, "train_objective": float(g)}
+
+        def figures(state: "State") -> training.Figures:
+            return deep.figures(weight, measure(model, pure, state.actor), self.deploy)
+
+        first = start(model, pure, self.seed)
+        if onward is not None:
+            memory = tuple(o.init(v) for o, v in zip(optimisers(pure), onward, strict=True))
+            first = first._replace(actor=onward[0], critic=onward[1], slow=onward[1], optimisers=memory)
+        last, curve = training.train(run, first, one, figures, pure.segments, self.checkpoint, self.resume, report)
+        return TrainedPolicy(deployed(problem, weight, self, last.actor), curve, (last.actor, last.critic))
 
 
-class Networks(NamedTuple):
-    actor: Layers  # belief -> logits of the mean (|Z| |Y|), log kappa (|Z|)
-    critic: Layers  # belief -> value
+class Actor(NamedTuple):
+    layers: Layers  # belief -> logits of the output law (|Y|), coefficients of the directions (|Y| x rank)
+    lookahead: jax.Array  # |Z| x |Y| bits, what a release costs later
+    directions: jax.Array  # |Z| x rank
 
 
 class State(NamedTuple):
-    networks: Networks
-    optimiser: optax.OptState
+    actor: Actor
+    critic: jax.Array  # pieces x |Z|
+    slow: jax.Array  # the copy of the critic behind the targets
+    optimisers: tuple[optax.OptState, optax.OptState]
     belief: jax.Array  # streams x |Z|
-    average: jax.Array  # g: running mean of the cost
     update: jax.Array
     key: jax.Array
 
 
-def actor(model: Model, options: A2C, layers: Layers, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(mean channel, Dirichlet concentrations), each ... x |Z| x |Y|; forbidden entries are exactly 0 in the mean."""
-    n_z, n_y = model.distortion.shape
-    out = deep.mlp(layers, b)
-    logits = out[..., : n_z * n_y].reshape(*b.shape[:-1], n_z, n_y) + model.base_logits
-    mean = jax.nn.softmax(logits, -1)
-    kappa = jnp.minimum(options.concentration * jnp.exp(out[..., n_z * n_y :]), options.concentration)
-    return mean, jnp.maximum(kappa[..., None] * mean, 1e-2)
+# --- actor, critic, and Q through the model --------------------------------------------------------------
 
 
-def critic(layers: Layers, b: jax.Array) -> jax.Array:
-    return deep.mlp(layers, b)[..., 0]
+def channel(model: Model, options: A2C, actor: Actor, b: jax.Array) -> jax.Array:
+    """The formula of `belief.LookaheadRule`,  ... x |Z| x |Y|."""
+    n_y = model.distortion.shape[1]
+    out = deep.mlp(actor.layers, b)
+    u = out[..., n_y:].reshape(*b.shape[:-1], n_y, options.rank)
+    bits = actor.lookahead + jnp.einsum("...yk,zk->...zy", u, actor.directions)
+    logits = model.base_logits - jnp.where(model.allowed, LN2 * bits, 0)
+    K = jnp.exp(logits - jax.lax.stop_gradient(logits.max(-1, keepdims=True)))
+    r = jax.nn.softmax(out[..., :n_y], -1)
+    for _ in range(options.sweeps):
+        N = jnp.einsum("...y,...zy->...z", r, K)
+        r = jnp.maximum(r * jnp.einsum("...z,...zy->...y", b / N, K), 1e-30)
+    a = r[..., None, :] * K
+    return a / a.sum(-1, keepdims=True)
 
 
-def optimiser(options: A2C) -> optax.GradientTransformation:
-    total = options.updates * options.segments
+def value(options: A2C, along: jax.Array) -> jax.Array:
+    """Soft minimum over the last axis: the pieces <alpha_k, b>."""
+    return -options.temperature * jax.nn.logsumexp(-along / options.temperature, -1)
+
+
+def q_value(model: Model, options: A2C, critic: jax.Array, b: jax.Array, a: jax.Array) -> jax.Array:
+    """Q(b,a) for b of any mass (homogeneous of degree 1, so that its gradient in b is the plane alpha_b)."""
+    leakage, distortion, p = deep.step_cost(model, b, a)
+    mass = b.sum(-1)
+    along = jnp.einsum("...z,...zy,zk->...yk", b, a, model.transition @ critic.T)
+    later = (p * value(options, along / jnp.maximum(p, 1e-12)[..., None])).sum(-1)
+    return leakage + deep.xlog2(mass, mass) + model.weight * distortion + options.discount * later
+
+
+def actor_loss(
+    model: Model, options: A2C, actor: Actor, b: jax.Array, log_a: jax.Array, kappa: jax.Array, slope: jax.Array
+) -> jax.Array:
+    """Its gradient is the update: sum_z A_z d log Dirichlet(a_z), or the mean of that over a; slope: dQ/da."""
+    mean = channel(model, options, actor, b)
+    if options.score == "expected":
+        return (slope * mean).sum((-2, -1)).mean()
+    fixed = jax.lax.stop_gradient(mean)
+    advantage = (slope * (jnp.exp(log_a) - fixed)).sum(-1)
+    score = deep.dirichlet_log_rows(log_a, jnp.maximum(kappa * mean, LEAST_XI), model.allowed)
+    return (score * advantage).sum(-1).mean()
+
+
+# --- training --------------------------------------------------------------------------------------------
+
+
+def optimisers(options: A2C) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
+    total = options.length * options.segments
     actor_rate = optax.cosine_decay_schedule(options.learning_rate, total)
-    critic_rate = optax.cosine_decay_schedule(options.critic_rate, total)
-    clipped = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(actor_rate))
-    return optax.multi_transform(
-        {"actor": clipped, "critic": optax.adam(critic_rate)}, lambda nets: type(nets)("actor", "critic")
-    )
+    critic_rate = optax.cosine_decay_schedule(options.critic_rate, total, alpha=0.1)
+    return optax.chain(optax.clip_by_global_norm(10.0), optax.adam(actor_rate)), optax.adam(critic_rate)
 
 
 def start(model: Model, options: A2C, seed: int) -> State:
     n_z, n_y = model.distortion.shape
-    key, for_actor, for_critic = jax.random.split(jax.random.PRNGKey(seed), 3)
-    hidden = [options.width, options.width]
-    networks = Networks(
-        actor=deep.mlp_init(for_actor, [n_z, *hidden, n_z * n_y + n_z], last=0.01),
-        critic=deep.mlp_init(for_critic, [n_z, *hidden, 1], last=0.1),
-    )
+    key, for_net, for_directions, for_critic = jax.random.split(jax.random.PRNGKey(seed), 4)
+    sizes = [n_z, options.width, options.width, n_y * (1 + options.rank)]
+    directions = 0.3 * jax.random.normal(for_directions, (n_z, options.rank))
+    actor = Actor(deep.mlp_init(for_net, sizes, last=0.01), jnp.zeros((n_z, n_y)), directions)
+    critic = 0.1 * jax.random.normal(for_critic, (options.pieces, n_z))
+    memory = tuple(o.init(v) for o, v in zip(optimisers(options), (actor, critic), strict=True))
     b = jnp.tile(model.initial, (options.streams, 1))
-    leakage, distortion = measure(model, options, networks)
-    zero = jnp.zeros((), jnp.int32)
-    return State(networks, optimiser(options).init(networks), b, leakage + model.weight * distortion, zero, key)
+    return State(actor, critic, critic, memory, b, jnp.zeros((), jnp.int32), key)
 
 
-Steps = tuple[jax.Array, jax.Array, jax.Array]  # beliefs, log actions, costs
-
-
-# --- Algorithm 1 -----------------------------------------------------------------------------------------
-
-
-def roll(model: Model, options: A2C, networks: Networks, b: jax.Array, key: jax.Array) -> tuple[jax.Array, Steps]:
-    """One step of every stream: (next belief, (belief, log action, cost))."""
-    _, concentration = actor(model, options, networks.actor, b)
-    u = deep.uniform(key, (deep.DRAWS * concentration.size + len(b),))
-    for_action, for_output = u[len(b) :].reshape(deep.DRAWS, *concentration.shape), u[: len(b)]
-    log_a = deep.dirichlet_sample(for_action, concentration, model.allowed)
+def act(
+    model: Model, mean: jax.Array, kappa: jax.Array | float, b: jax.Array, key: jax.Array, explore: float
+) -> tuple[jax.Array, jax.Array]:
+    """(log a ~ Dirichlet(kappa mean), the belief after a release); a share of the releases is drawn uniformly."""
+    n = b.size // b.shape[-1]
+    u = deep.uniform(key, (deep.DRAWS * mean.size + n,))
+    for_action, for_output = u[n:].reshape(deep.DRAWS, *mean.shape), u[:n].reshape(b.shape[:-1])
+    log_a = deep.dirichlet_sample(for_action, jnp.maximum(kappa * mean, LEAST_XI), model.allowed)
     a = jnp.exp(log_a)
-    leakage, distortion, p = deep.step_cost(model, b, a)
-    y = deep.draw(p, for_output)
-    return deep.next_belief(model, b, a, y), (b, log_a, leakage + model.weight * distortion)
-
-
-def collect(model: Model, options: A2C, networks: Networks, b: jax.Array, key: jax.Array) -> tuple[jax.Array, Steps]:
-    """(last belief, beliefs, log actions, costs) of `horizon` steps."""
-    keys = jax.random.split(key, options.horizon)
-    last, (beliefs, log_a, cost) = jax.lax.scan(partial(roll, model, options, networks), b, keys)
-    return last, (beliefs, log_a, cost)
-
-
-def advantages(delta: jax.Array, decay: float) -> jax.Array:
-    """A_t = delta_t + decay A_{t+1},  decay = gamma * trace (generalised advantage estimation)."""
-
-    def back(after: jax.Array, now: jax.Array) -> tuple[jax.Array, jax.Array]:
-        here = now + decay * after
-        return here, here
-
-    _, found = jax.lax.scan(back, jnp.zeros_like(delta[0]), delta, reverse=True)
-    return found
-
-
-def loss(
-    model: Model,
-    options: A2C,
-    networks: Networks,
-    beliefs: jax.Array,
-    log_a: jax.Array,
-    advantage: jax.Array,
-    target: jax.Array,
-) -> jax.Array:
-    _, concentration = actor(model, options, networks.actor, beliefs)
-    score = deep.dirichlet_log_density(log_a, concentration, model.allowed)
-    off: jax.Array = (score * advantage).mean() + ((critic(networks.critic, beliefs) - target) ** 2).mean()
-    return off
+    p = jnp.einsum("...z,...zy->...y", b, a)
+    drawn = jnp.where(p > 1e-6, (1 - explore) * p + explore / p.shape[-1], 0)
+    return log_a, deep.next_belief(model, b, a, deep.draw(drawn, for_output))
 
 
 def update(model: Model, options: A2C, state: State, _: None = None) -> tuple[State, jax.Array]:
-    # collect: a_t ~ Dirichlet, y_t ~ p, b_{t+1} by Bayes
-    key, for_roll = jax.random.split(state.key)
-    fresh = state.update % -(-options.episode // options.horizon) == 0
-    b = jnp.where(fresh, model.initial, state.belief)
-    b, (beliefs, log_a, cost) = collect(model, options, state.networks, b, for_roll)
-    average = state.average + 0.01 * (cost.mean() - state.average)
+    b, (step_actor, step_critic) = state.belief, optimisers(options)
+    key, for_step = jax.random.split(state.key)
 
-    # advantage: the TD error, summed with decay
-    value = critic(state.networks.critic, jnp.concatenate([beliefs, b[None]]))
-    delta = cost - average + options.discount * value[1:] - value[:-1]
-    advantage = advantages(delta, options.discount * options.trace)
-    target = advantage + value[:-1]
-    advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-6)
+    # collect: rows around the mean, the release, Bayes
+    share = state.update / (options.length * options.segments)
+    model = model._replace(weight=model.weight * options.anneal ** jnp.maximum(0.0, 1 - 2 * share))
+    kappa = options.concentration * (options.last_concentration / options.concentration) ** share
+    mean = channel(model, options, state.actor, b)
+    log_a, after = act(model, mean, kappa, b, for_step, options.explore)
 
-    # update: critic and actor
-    gradient = jax.grad(loss, argnums=2)(model, options, state.networks, beliefs, log_a, advantage, target)
-    change, memory = optimiser(options).update(gradient, state.optimiser, state.networks)
-    networks = optax.apply_updates(state.networks, change)
-    return State(networks, memory, b, average, state.update + 1, key), cost.mean()
+    # advantage: Q at the mean, its plane in b and its slope in every row
+    q, back = jax.vjp(partial(q_value, model, options, state.slow), b, mean)
+    alpha, slope = back(jnp.ones_like(q))
+
+    # actor: down the score of the rows, each times its advantage
+    gradient = jax.grad(partial(actor_loss, model, options))(state.actor, b, log_a, kappa, slope)
+    change, actor_memory = step_actor.update(gradient, state.optimisers[0])
+    actor = optax.apply_updates(state.actor, change)
+
+    # critic: towards Q - g and its plane
+    g = (q - value(options, b @ state.slow.T)).mean()
+
+    def misfit(critic: jax.Array) -> jax.Array:
+        along = b @ critic.T
+        plane = jax.nn.softmax(-along / options.temperature, -1) @ critic
+        off: jax.Array = ((q - g - value(options, along)) ** 2).mean() + ((plane - alpha + g) ** 2 * b).sum(-1).mean()
+        return off
+
+    change, critic_memory = step_critic.update(jax.grad(misfit)(state.critic), state.optimisers[1])
+    critic = optax.apply_updates(state.critic, change)
+    critic = critic - value(options, critic @ model.initial)  # V(initial) = 0: only differences matter
+    slow = state.slow + options.follow * (critic - state.slow)
+    return State(actor, critic, slow, (actor_memory, critic_memory), after, state.update + 1, key), g
 
 
 @partial(jax.jit, static_argnums=1)
 def segment(model: Model, options: A2C, state: State) -> tuple[State, jax.Array]:
     """The updates between two points of the learning curve."""
-    state, cost = jax.lax.scan(partial(update, model, options), state, None, length=options.updates)
-    return state, cost.mean()
+    state, g = jax.lax.scan(partial(update, model, options), state, None, length=options.length)
+    return state, g.mean()
 
 
 @partial(jax.jit, static_argnums=1)
-def measure(model: Model, options: A2C, networks: Networks) -> tuple[jax.Array, jax.Array]:
-    """(leakage, distortion) of the deployed channel, on the same draws every time."""
-    channel = lambda b: actor(model, options, networks.actor, b)[0]  # noqa: E731
-    return deep.rollout(model, channel, jax.random.PRNGKey(0), streams=256, steps=64, burn_in=16)
+def measure(model: Model, options: A2C, actor: Actor) -> jax.Array:
+    """(leakage, distortion) of the mean row and of sampled ones, 2 x 2, on the same draws every time."""
+    mean = partial(channel, model, options, actor)
+    xi = lambda b: jnp.maximum(options.last_concentration * mean(b), LEAST_XI)  # noqa: E731
+    streams = min(64, options.streams)
+    return deep.rolled_both(model, model.initial, mean, xi, streams)
 
 
-# --- from a problem to a policy --------------------------------------------------------------------------
-
-
-def deployed(problem: Problem, weight: float, networks: Networks) -> BeliefPolicy:
-    """The mean channel as a policy that needs no JAX."""
-    n = problem.n_states * problem.n_outputs
-    layers = [(np.asarray(W), np.asarray(c)) for W, c in networks.actor]
-    layers[-1] = (layers[-1][0][:, :n], layers[-1][1][:n])
-    return BeliefPolicy(problem.chain, LogitRule(as_layers(layers), problem.cost(weight)))
-
-
-def learn(
-    problem: Problem, weight: float, options: A2C, report: Report = None, onward: Networks | None = None
-) -> TrainedPolicy:
-    """One seed at one weight; onward: networks of another weight to start from."""
-    model = Model.of(problem, weight)
-    run = training.Run.of("a2c", problem, weight, options.seed, options)
-    pure = replace(options, seed=0, checkpoint=None, resume=False, runs=1)  # what is compiled for
-
-    def one(state: State) -> tuple[State, training.Figures]:
-        state, cost = segment(model, pure, state)
-        return state, {"step": int(state.update) * pure.streams * pure.horizon, "train_objective": float(cost)}
-
-    def figures(state: State) -> training.Figures:
-        return deep.figures(weight, *measure(model, pure, state.networks))
-
-    first = start(model, pure, options.seed)
-    if onward is not None:
-        leakage, distortion = measure(model, pure, onward)
-        memory = optimiser(pure).init(onward)
-        first = first._replace(networks=onward, optimiser=memory, average=leakage + model.weight * distortion)
-    best, curve = training.train(run, first, one, figures, pure.segments, options.checkpoint, options.resume, report)
-    return TrainedPolicy(deployed(problem, weight, best.networks), curve, best.networks)
+def deployed(problem: Problem, weight: float, options: A2C, actor: Actor) -> Policy:
+    """The actor as a policy that needs no JAX: the mean of its rows, or rows drawn at every step."""
+    cost = problem.cost(weight) + np.asarray(actor.lookahead, float)
+    directions = np.asarray(actor.directions, float)
+    rule = LookaheadRule(as_layers(actor.layers), cost, directions, options.sweeps, options.last_concentration)
+    if options.deploy == "mean":
+        return BeliefPolicy(problem.chain, rule)
+    return SampledPolicy(problem.chain, rule, options.seed)

@@ -72,25 +72,49 @@ def draw(p: jax.Array, u: jax.Array) -> jax.Array:
 
 
 def rollout(
-    model: Model, channel: Callable[[jax.Array], jax.Array], key: jax.Array, streams: int, steps: int, burn_in: int
-) -> tuple[jax.Array, jax.Array]:
-    """Mean (leakage, distortion) per step of `channel`: belief -> a, after `burn_in`; y ~ p(y)."""
+    model: Model,
+    first: jax.Array,
+    channel: Callable[[jax.Array], jax.Array],
+    streams: int,
+    draws: int = 0,
+    steps: int = 64,
+    burn_in: int = 64,
+) -> jax.Array:
+    """Mean (leakage, distortion) per step after `burn_in`; y ~ p(y), on the same draws every time.
 
-    def step(b: jax.Array, u: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        a = channel(b)
+    draws: 0, and the rows are `channel` of the belief; DRAWS, and they are drawn with these concentrations.
+    """
+    size = model.distortion.shape
+    keys = jax.random.split(jax.random.PRNGKey(0), burn_in + steps)
+
+    def step(b: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        u, a = uniform(key, (streams * (1 + draws * model.distortion.size),)), channel(b)
+        if draws:
+            a = jnp.exp(dirichlet_sample(u[streams:].reshape(draws, streams, *size), a, model.allowed))
         leakage, distortion, p = step_cost(model, b, a)
-        y = draw(p, u)
-        return next_belief(model, b, a, y), (leakage.mean(), distortion.mean())
+        return next_belief(model, b, a, draw(p, u[:streams])), jnp.stack([leakage.mean(), distortion.mean()])
 
-    b = jnp.broadcast_to(model.initial, (streams, model.initial.shape[0]))
-    _, (leakage, distortion) = jax.lax.scan(step, b, uniform(key, (burn_in + steps, streams)))
-    return leakage[burn_in:].mean(), distortion[burn_in:].mean()
+    _, rates = jax.lax.scan(step, jnp.tile(first, (streams, 1)), keys)
+    return rates[burn_in:].mean(0)
 
 
-def figures(weight: float, leakage: jax.Array, distortion: jax.Array) -> dict[str, float]:
-    """A point of a learning curve."""
-    bits, units = float(leakage), float(distortion)
-    return {"leakage": bits, "distortion": units, "objective": bits + weight * units}
+def rolled_both(
+    model: Model,
+    first: jax.Array,
+    mean: Callable[[jax.Array], jax.Array],
+    xi: Callable[[jax.Array], jax.Array],
+    streams: int,
+) -> jax.Array:
+    """`rollout` of the mean of Dirichlet rows and of sampled ones, 2 x 2."""
+    return jnp.stack([rollout(model, first, mean, streams), rollout(model, first, xi, streams, DRAWS)])
+
+
+def figures(weight: float, rates: jax.Array, deploy: str) -> dict[str, float]:
+    """A point of a learning curve; rates: those of the mean and of sampled rows, 2 x 2."""
+    (bits, units), both = rates[0 if deploy == "mean" else 1], rates @ jnp.array([1.0, weight])
+    told = {"leakage": bits, "distortion": units, "objective": bits + weight * units}
+    told |= {"mean_objective": both[0], "sample_objective": both[1]}
+    return {name: float(v) for name, v in told.items()}
 
 
 # --- networks --------------------------------------------------------------------------------------------
@@ -149,8 +173,8 @@ def dirichlet_sample(u: jax.Array, concentration: jax.Array, allowed: jax.Array)
     return jnp.where(allowed, jax.nn.log_softmax(g, -1), FORBIDDEN)
 
 
-def dirichlet_log_density(log_x: jax.Array, concentration: jax.Array, allowed: jax.Array) -> jax.Array:
-    """sum over rows of log Dirichlet(x | concentration), nats, up to the constant sum_y -log x of the sample."""
+def dirichlet_log_rows(log_x: jax.Array, concentration: jax.Array, allowed: jax.Array) -> jax.Array:
+    """log Dirichlet(x | concentration) of every row, nats, up to the constant sum_y -log x of the sample."""
     k = jnp.where(allowed, concentration, 0)
     terms = jnp.where(allowed, concentration * log_x - jax.lax.lgamma(concentration), 0)
-    return (terms.sum(-1) + jax.lax.lgamma(k.sum(-1))).sum(-1)
+    return terms.sum(-1) + jax.lax.lgamma(k.sum(-1))

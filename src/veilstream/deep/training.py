@@ -1,4 +1,4 @@
-"""The loop around a jitted learner: measure, keep the best, write a checkpoint, resume.
+"""The loop around a jitted learner: measure, write a checkpoint, resume.
 
 A learner is a pytree `State` and a function `segment(state) -> (state, figures)`, deterministic given the state: on one
 machine a run that was cut and resumed gives the same curve as one that was not. A checkpoint is one safetensors file
@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,6 @@ from veilstream import container
 from veilstream.control.evaluate import evaluate
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
-from veilstream.model.information import Array
 from veilstream.model.problem import Problem
 from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.solution import Point, Progress, Status, fingerprint
@@ -74,6 +73,13 @@ def check(method: str, options: Any, **least: float) -> None:
         low = least.get(f.name, 0)
         if not math.isfinite(value) or value < low:
             raise InputError(f"{method}: {f.name} must be a number of at least {low:g}, found {value:g}")
+
+
+def check_choice(method: str, options: Any, **known: tuple[str, ...]) -> None:
+    """Every option that is a word is one of those it may be."""
+    for name, words in known.items():
+        if getattr(options, name) not in words:
+            raise InputError(f"{method}: {name} must be one of {', '.join(words)}, found {getattr(options, name)!r}")
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------
@@ -136,52 +142,25 @@ def train(
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
     report: Report = None,
-    last: bool = False,
 ) -> tuple[State, Curve]:
-    """`segments` segments, measured after each: (the best state by `objective`, or the last, the learning curve)."""
+    """`segments` segments, measured after each: (the last state, the learning curve)."""
     if resume and checkpoint is None:
         raise InputError("resume needs the checkpoint to resume from: pass checkpoint=FILE too")
     path = None if checkpoint is None else Path(checkpoint)
     history: Curve = []
-    best = state
     if resume and path is not None:
-        (state, best), history = read_checkpoint(path, run, (state, state))
+        state, history = read_checkpoint(path, run, state)
     for done in range(len(history), segments):
         state, figures = segment(state)
         figures = {"segment": done + 1, "seed": run.seed, **figures, **measure(state)}
         if not math.isfinite(figures["objective"]):
             raise InputError(f"{run.method} diverged in segment {done + 1}; lower the learning rate")
-        if last or all(figures["objective"] <= past["objective"] for past in history):
-            best = state
         history.append(figures)
         if path is not None:
-            write_checkpoint(path, run, (state, best), history)
+            write_checkpoint(path, run, state, history)
         if report is not None:
             report(figures)
-    return best, history
-
-
-def best_of_runs(
-    options: Any,
-    learn: Callable[..., TrainedPolicy],
-    problem: Problem,
-    weights: Array,
-    progress: Progress | None,
-) -> list[Point]:
-    """For each weight the best of `runs` seeds, with the learning curves of all of them."""
-    found, total = [], len(weights) * options.runs
-    for i, weight in enumerate(weights):
-        tried = []
-        for k in range(options.runs):
-            share = ((i * options.runs + k) / total, (i * options.runs + k + 1) / total)
-            report = tell(progress, share, options.segments, problem, weight)
-            parts = i if len(weights) > 1 else None, k if options.runs > 1 else None
-            named = replace(options, seed=options.seed + k, checkpoint=numbered(options.checkpoint, *parts))
-            got = learn(problem, weight, named, report)
-            tried.append(estimated(problem, got.policy, named.seed, got.curve))
-        best = min(tried, key=lambda p: p.objective(weight))
-        found.append(replace(best, history=[row for p in tried for row in p.history]))
-    return found
+    return state, history
 
 
 def known_optimum(problem: Problem, weight: float) -> float | None:

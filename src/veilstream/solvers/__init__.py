@@ -34,7 +34,6 @@ METHODS: dict[str, Callable[..., Any]] = {
 ABOVE = 1.01  # of the limit: what is felt beyond this is said
 LEARNED = {  # by mode, the first unless told
     "a2c": {"fast": ("veilstream.deep.a2c", "A2C"), "paper": ("veilstream.deep.algorithm1", "Algorithm1")},
-    "actor-critic": {"": ("veilstream.deep.actor_critic", "ActorCritic")},
 }
 
 

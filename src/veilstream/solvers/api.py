@@ -81,7 +81,7 @@ def solve(
         True
 
     method      causal-ba (held for large models of `veil start`), myopic, belief-greedy, planar-laplace,
-                randomised-response, rounding, held, a2c, actor-critic, or a solver of your own
+                randomised-response, rounding, held, a2c, or a solver of your own
     window      released symbols the policy remembers; None: a memory made to measure
     certify     prove a lower bound that holds for every policy (`certify_seconds` of work)
     feedback    correct `avg` by a public move every "day", "week", ...: for long records; no more than max_bits

@@ -17,7 +17,7 @@ import typer
 import veilstream
 from veilstream.apps.cli.options import command
 from veilstream.apps.verbs.flags import in_flags
-from veilstream.errors import Caution, InputError
+from veilstream.errors import Announcement, Caution, InputError
 
 # the base of click's errors, from whichever click typer carries
 UsageProblem: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -97,6 +97,8 @@ def main(command: typer.Typer | None = None) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Caution)  # it prints them
+            warnings.simplefilter("always", Announcement)
+            warnings.showwarning = _announced  # type: ignore[assignment]
             code = (command or app)(standalone_mode=False)
     except InputError as error:
         code = fail(in_flags(str(error)))
@@ -111,6 +113,13 @@ def main(command: typer.Typer | None = None) -> None:
     except UsageProblem as error:
         code = fail(error.format_message())
     sys.exit(code)
+
+
+def _announced(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+    line = (
+        str(message) if issubclass(category, Announcement) else f"{filename}:{lineno}: {category.__name__}: {message}"
+    )
+    print(f"veil: {line}", file=sys.stderr, flush=True)
 
 
 def _reader_gone(console: Any) -> None:

@@ -42,7 +42,7 @@ Examples:
 
   veil solve ann.veil --avg 1km -o policy.veil              ann.veil from veil start: no history yet
 
-  veil solve builtin:grid4x4-q2 --weight 1 --method a2c --option width=128 --option steps=1000000
+  veil solve builtin:grid4x4-q2 --weight 1 --method a2c --option width=128 --option updates=1000
 
   veil solve builtin:grid2x3-toy --avg 0.6 --pairs --method a2c --option mode=paper --option width=64
 """
