@@ -52,6 +52,22 @@ class CrossValidation:
     per_block: NDArray[np.float64]  # summed bits of each block
     weights: NDArray[np.float64]  # transitions of each block
 
+    @classmethod
+    def of(cls, order: int, bits: NDArray[np.float64], block: NDArray[np.int64]) -> CrossValidation:
+        """From the bits of every transition, and the block of each."""
+        per_block, weights = np.bincount(block, bits).astype(float), np.bincount(block).astype(float)
+        return cls(order, *_mean(per_block, weights), per_block, weights)
+
+    def gain_over(self, other: CrossValidation) -> tuple[float, float]:
+        """Bits per step less than another's on the same blocks, and the standard error, paired by block."""
+        return _mean(other.per_block - self.per_block, self.weights)
+
+
+def _mean(sums: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float]:
+    """Per unit of weight, with its standard error over blocks."""
+    mean = sums.sum() / weights.sum()
+    return float(mean), float(np.sqrt(((sums - mean * weights) ** 2).sum()) / weights.sum())
+
 
 def blocks_of(sequences: Sequences, at_least: int = MIN_BLOCKS) -> list[NDArray[np.int64]]:
     """The sequences with a transition, cut further until there are enough of them."""
@@ -84,17 +100,14 @@ def cross_validate(
     if len(blocks) < 2:
         raise InputError(f"cross-validation needs at least 2 runs with a transition, found {len(blocks)}")
     fold = fold_of(blocks, folds, seed)
-    bits = np.zeros(len(blocks))
+    bits, of = [], []
     for k in np.unique(fold):
         train = [b for b, f in zip(blocks, fold, strict=True) if f != k]
         test = np.flatnonzero(fold == k)
         pseudo = pseudo_counts(smoothing, train)
-        found = held_out_losses(train, [blocks[i] for i in test], n_states, order, pseudo)
-        bits[test] = [part.sum() for part in np.split(found, np.cumsum([len(blocks[i]) - 1 for i in test])[:-1])]
-    weights = np.array([len(b) - 1 for b in blocks], float)
-    loss = float(bits.sum() / weights.sum())
-    se = float(np.sqrt(((bits - loss * weights) ** 2).sum()) / weights.sum())
-    return CrossValidation(order, loss, se, bits, weights)
+        bits.append(held_out_losses(train, [blocks[i] for i in test], n_states, order, pseudo))
+        of.append(np.repeat(test, [len(blocks[i]) - 1 for i in test]))
+    return CrossValidation.of(order, np.concatenate(bits), np.concatenate(of))
 
 
 def held_out_losses(
@@ -154,9 +167,7 @@ def select_order(
     tried = [cross_validate(sequences, n_states, m, smoothing, seed=seed) for m in range(1, max_order + 1)]
     best = min(tried, key=lambda cv: cv.loss)
     for cv in tried:
-        gain = cv.per_block - best.per_block
-        mean = gain.sum() / cv.weights.sum()
-        se = np.sqrt(((gain - mean * cv.weights) ** 2).sum()) / cv.weights.sum()
-        if mean <= se:
+        gain, se = best.gain_over(cv)
+        if gain <= se:
             return cv.order, tried
     return best.order, tried

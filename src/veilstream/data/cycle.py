@@ -188,38 +188,26 @@ def choose(
 ) -> tuple[CycleChoice, Floats]:
     """Which clock, and all counts on its finest phases."""
     folds = [_Fold(data, k, smoothing) for k in np.unique(data.fold)]
-    plain = _bits(np.concatenate([f.prior for f in folds]))
     block = np.concatenate([data.block[f.test] for f in folds])
-    day, day_bits = _best(folds, numbers, None)
-    week, week_bits = _best(folds, [day.n], day) if cycle != "day" else (day, day_bits)
-    gain, se = gain_of(plain, day_bits, block)
-    kind, bits = "day", day_bits
-    shapes: tuple[Shape, ...] = (day,)
-    worth = cycle != "auto" or _pays(gain, se, plain)
-    more, more_se = gain_of(day_bits, week_bits, block)
-    if cycle == "week" or (cycle == "auto" and _pays(more, more_se, plain)):
-        kind, shapes, bits = "week", (day, week), week_bits
-        gain, se = gain_of(plain, bits, block)
-        worth = worth or _pays(gain, se, plain)
-    per_block = np.bincount(block, bits).astype(float)
-    weights = np.bincount(block).astype(float)
-    loss = float(bits.mean())
-    spread = float(np.sqrt(((per_block - loss * weights) ** 2).sum()) / weights.sum())
+    plain = CrossValidation.of(1, _bits(np.concatenate([f.prior for f in folds])), block)
+    day, bits = _best(folds, numbers, None)
+    best, shapes = CrossValidation.of(1, bits, block), [day]
+    worth = cycle != "auto" or _pays(best, plain, plain)
+    if cycle != "day":
+        week, bits = _best(folds, [day.n], day)
+        by_week = CrossValidation.of(1, bits, block)
+        if cycle == "week" or _pays(by_week, best, plain):
+            best, shapes = by_week, [day, week]
+            worth = worth or _pays(best, plain, plain)
+    kind = "day" if len(shapes) == 1 else "week"
     clock = Clock(kind, day.n, fine.period_s, fine.epoch_s, fine.zone) if worth else None
-    held_out = CrossValidation(1, loss, spread, per_block, weights)
-    choice = CycleChoice(clock, held_out, float(plain.mean()), gain, se, shapes)
+    choice = CycleChoice(clock, best, plain.loss, *best.gain_over(plain), tuple(shapes))
     return choice, data.counts(np.ones(len(data.x), bool))
 
 
-def _pays(gain: float, se: float, plain: Floats) -> bool:
-    return bool(gain > max(ERRORS * se, GAIN * plain.mean()))
-
-
-def gain_of(old: Floats, new: Floats, block: Ints) -> tuple[float, float]:
-    """Bits per step gained, and its standard error over blocks."""
-    weights, gained = np.bincount(block), np.bincount(block, old - new)
-    mean = gained.sum() / weights.sum()
-    return float(mean), float(np.sqrt(((gained - mean * weights) ** 2).sum()) / weights.sum())
+def _pays(new: CrossValidation, old: CrossValidation, plain: CrossValidation) -> bool:
+    gain, se = new.gain_over(old)
+    return gain > max(ERRORS * se, GAIN * plain.loss)
 
 
 def _bits(p: Floats) -> Floats:
