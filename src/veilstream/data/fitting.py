@@ -13,11 +13,10 @@ from veilstream.data.clusters import Stops, find_stops, fitting_bins, given_plac
 from veilstream.data.crossval import CrossValidation, Smoothing, blocks_of, cross_validate, pseudo_counts, select_order
 from veilstream.data.cycle import NONE, no_clock, renewed, with_clock
 from veilstream.data.dead_ends import link_dead_ends
-from veilstream.data.distances import distances_of
 from veilstream.data.encode import encode_steps, make_runs
 from veilstream.data.grid import stops_and_cells
 from veilstream.data.hold_out import Later, earlier, split
-from veilstream.data.model import FittedModel, GapChoice
+from veilstream.data.model import Distances, FittedModel, GapChoice
 from veilstream.data.moves import smoothing_of
 from veilstream.data.readings import Account, Readings
 from veilstream.data.recording import Recording
@@ -102,7 +101,7 @@ def fit_model(
         held_out,
         orders,
         _gap_choices(runs, len(states), recording, smoothing),
-        distances_of(readings, states, chain),
+        Distances.of(readings, states, chain),
         traces,
         points,
         streams,

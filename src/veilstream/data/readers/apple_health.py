@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from veilstream.data.readers.choice import chosen
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
-from veilstream.data.readers.records import VALUES, Record, table_of
+from veilstream.data.readers.records import VALUES, Record, chosen, table_of
 from veilstream.data.readers.xml_stream import events
 from veilstream.errors import InputError
 

@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from veilstream.data.readers.choice import chosen
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
-from veilstream.data.readers.records import VALUES, Record, moment, table_of
+from veilstream.data.readers.records import VALUES, Record, chosen, moment, table_of
 from veilstream.errors import InputError
 
 HEADER = ["entity_id", "state", "last_changed"]

@@ -14,11 +14,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from veilstream.data.columns import listing
-from veilstream.data.readers.choice import chosen
 from veilstream.data.readers.home_assistant import state
 from veilstream.data.readers.json_stream import text_of
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
-from veilstream.data.readers.records import PLACES, VALUES, Record, moment, table_of, utc
+from veilstream.data.readers.records import PLACES, VALUES, Record, chosen, moment, table_of, utc
 from veilstream.errors import InputError
 
 MAGIC = b"SQLite format 3\0"

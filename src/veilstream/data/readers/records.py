@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 import polars as pl
 
-from veilstream.data.columns import Layout
+from veilstream.data.columns import Layout, listing
 from veilstream.data.readers.reader import ReadOptions, Table
 from veilstream.data.readers.table import TextTable, typed
 from veilstream.data.readers.times import OWN
@@ -17,6 +17,7 @@ from veilstream.errors import InputError
 
 BATCH = 200_000
 HALF_HOUR_S, LONGEST_STAY_S = 1800.0, 90 * 86_400.0  # of a visit
+SHOWN = 12  # series of a file that a message names
 Record = Sequence[str | int | None]  # texts, and the number of its row where records are `numbered`
 
 
@@ -89,3 +90,19 @@ def stay(start: object, end: object, lat: str | None, lon: str | None) -> Iterat
         yield moment(str(start), k * HALF_HOUR_S), lat, lon
     if seconds > 0 and seconds % HALF_HOUR_S:
         yield moment(end), lat, lon
+
+
+def chosen(found: Mapping[str, int], told: str | None, name: str, what: str, first: tuple[str, ...] = ()) -> str:
+    """The series that was told, or the only one; found: how many readings each has; first: named before others."""
+    order = sorted(found, key=lambda series: (series not in first, -found[series], series))
+    if told is None and len(found) == 1:
+        return order[0]
+    if told is not None and told in found:
+        return told
+    if not found:
+        raise InputError(f"{name}: no {what} in it")
+    others = "" if len(order) <= SHOWN else f" and {len(order) - SHOWN} more"
+    known = f"{listing(order[:SHOWN], SHOWN)}{others}"
+    if told is not None:
+        raise InputError(f"{name}: no column {told!r} for value; there is {what}: {known}")
+    raise InputError(f"{name}: which {what}? say `columns='value={listing(order[:1])}'`; there is {known}")
