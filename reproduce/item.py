@@ -23,7 +23,7 @@ class Budget:
     certify_s: float = 3.0  # seconds of certificate a point
     streams: int = 256  # roll-outs of an estimate
     steps: int = 300
-    a2c_updates: int = 300  # of A2C, of 256 streams each
+    a2c_updates: int = 150  # of A2C, of 256 streams each
     a2c_runs: int = 3  # its seeds
     paper_steps: int = 300_000  # of Algorithm 1 as published, an update each; the paper's: 1,500,000
     paper_long: int = 1_500_000  # the same where convergence is drawn, one seed

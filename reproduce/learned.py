@@ -46,7 +46,7 @@ def options_of(method: str, budget: Budget) -> dict[str, Any]:
     if method in PUBLISHED:
         more = {"steps": budget.paper_steps, "width": budget.paper_width, "segments": budget.segments}
         return {"mode": "paper", "deploy": "sample", **more, **PUBLISHED[method]}
-    return {"updates": budget.a2c_updates, "segments": 5}
+    return {"updates": budget.a2c_updates, "segments": 2}
 
 
 def told_of(method: str, budget: Budget, **more: Any) -> str:

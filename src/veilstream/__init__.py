@@ -93,7 +93,8 @@ def _register_environment() -> None:
     """Gymnasium has no plug-ins: where it is loaded, its registry learns the name of our environment."""
     gymnasium, name = sys.modules.get("gymnasium"), "veilstream/BeliefRelease-v0"
     if gymnasium is not None and name not in getattr(gymnasium, "registry", {name: None}):
-        gymnasium.register(name, entry_point="veilstream.deep.env:BeliefRelease")
+        env = "veilstream.deep.env:BeliefRelease"
+        gymnasium.register(name, env, vector_entry_point=f"{env}s")
 
 
 _register_environment()

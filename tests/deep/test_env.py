@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
 
 import veilstream as vs
 from veilstream.deep.env import BeliefRelease, action_of, channel_of
@@ -74,6 +75,28 @@ def test_total_reward_is_minus_the_leakage_that_evaluate_finds():
     env.reset(seed=0)
     rewards = [env.step(env.action_space.sample())[1] for _ in range(400)]
     assert np.mean(rewards[1:]) == pytest.approx(-problem.chain.entropy_rate, rel=1e-6)
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS, ids=str)
+def test_many_streams_take_the_steps_of_one(constraint):
+    problem = vs.builtin_problem("grid2x3-toy", constraint)
+    many = gymnasium.make_vec(NAME, num_envs=3, problem=problem, steps=4, vectorization_mode="vector_entry_point")
+    seen, _ = many.reset(seed=1)
+    assert seen in many.observation_space and many.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    belief = np.tile(problem.chain.initial, (3, 1))
+    for t in range(4):
+        actions = many.action_space.sample()
+        seen, reward, terminated, truncated, info = many.step(actions)
+        for i in range(3):
+            a = channel_of(actions[i], many.unwrapped.one.cost)
+            cost = leakage(belief[i], a) + many.unwrapped.one.weight * expected_distortion(
+                belief[i], a, problem.distortion
+            )
+            assert reward[i] == pytest.approx(-float(cost), abs=1e-6)
+            belief[i] = next_prior(belief[i], a, info["released"][i], problem.chain.transition)
+        assert np.allclose(seen, belief, atol=1e-6) and not terminated.any() and truncated.all() == (t == 3)
+    seen, reward, *_ = many.step(actions)
+    assert np.allclose(seen, problem.chain.initial, atol=1e-7) and (reward == 0).all()
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import pytest
 
 import veilstream as vs
 from brute import distances, entropy, information, joint, of, random_policy, source, whole, windows
+from real_data import GEOLIFE, needs_geolife
 from veilstream.model.builtin import TOY, grid_q2
 from veilstream.model.distortion import grid_points, manhattan
 from veilstream.model.problem import leakage, next_prior, output_law
@@ -96,6 +97,39 @@ def test_8_an_action_has_w_cubed_numbers():
     assert len(pair) * 6 == 6**3
 
 
+def test_8_and_13_one_dirichlet_fits_the_printed_rows_of_the_toy(printed):
+    """Likelihood ratio against one Dirichlet for each x_t, 6 more parameters; and what its mean can do."""
+    from scipy.optimize import minimize
+    from scipy.stats import chi2, dirichlet
+
+    rows, first = np.array([*printed.values()]), np.array([x == 1 for x, _ in printed])
+    rows = rows / rows.sum(1, keepdims=True)  # printed with two digits
+
+    def fitted(rows):
+        found = minimize(lambda v: -sum(dirichlet.logpdf(r, np.exp(v)) for r in rows), np.full(6, 0.8))
+        return np.exp(found.x), -found.fun
+
+    xi, together = fitted(rows)
+    apart = fitted(rows[first])[1] + fitted(rows[~first])[1]
+    assert xi == pytest.approx([2.5, 2.1, 3.7, 2.1, 2.3, 2.0], abs=0.1) and xi.sum() == pytest.approx(14.7, abs=0.3)
+    assert 2 * (apart - together) == pytest.approx(2.7, abs=0.3) and chi2.sf(2.7, 6) > 0.8
+    b, a = TOY.mean(0), np.tile(xi / xi.sum(), (6, 1))
+    assert float(leakage(b, a)) == pytest.approx(0, abs=1e-12)
+    assert (b @ a @ np.ones(6)) == pytest.approx(1) and (b @ (a * DISTANCE)).sum() >= (b @ DISTANCE).min()
+
+
+def test_9_exchanged_activations_give_concentrations_of_sum_one(printed):
+    """Softmax makes a Dirichlet, but of sum 1, where the printed rows have 14.7; tanh makes none."""
+    o = np.random.default_rng(0).normal(size=(4, 6))
+    xi = np.exp(o) / np.exp(o).sum(1, keepdims=True)
+    assert (xi > 0).all() and xi.sum(1) == pytest.approx(np.ones(4))
+    assert (np.tanh(o) < 0).any()
+    spread = np.array([*printed.values()]).var(0).mean()
+    mean = np.array([*printed.values()]).mean(0)
+    of_sum = lambda total: (mean * (1 - mean)).mean() / (total + 1)  # noqa: E731  # the variance of a Dirichlet row
+    assert of_sum(1.0) > 4 * spread and spread == pytest.approx(of_sum(14.7), rel=0.3)
+
+
 def test_10_the_grids_divide_by_zero_and_are_conditioned_backwards():
     """1/d at d = 0; and what is summed over x_{t+1} is a law of x_{t+1}, not of x_t."""
     d = manhattan(grid_points(4, 4))
@@ -110,6 +144,40 @@ def test_11_a_uniform_belief_before_the_first_symbol_is_no_uniform_first_symbol(
     for P in (grid_q2(4, 4), TOY):
         n = len(P)
         assert np.abs(np.full(n, 1 / n) @ P - 1 / n).max() > 0.1 / n
+
+
+def test_14_without_j_the_td_error_has_the_mean_j():
+    """A flip of 0.1 shown through a channel of error 0.2: V of the average cost by iteration on a grid of beliefs."""
+    P, a = np.array([[0.9, 0.1], [0.1, 0.9]]), np.array([[0.8, 0.2], [0.2, 0.8]])
+    grid = np.linspace(0, 1, 401)
+    b = np.stack([grid, 1 - grid], -1)
+    cost, p = leakage(b, a), output_law(b, a)
+    after = np.stack([next_prior(b, np.tile(a, (401, 1, 1)), np.full(401, y), P)[:, 0] for y in range(2)])
+    backed = lambda v: cost + (p.T * np.interp(after, grid, v)).sum(0)  # noqa: E731
+    v = np.zeros(401)
+    for _ in range(400):
+        v = backed(v) - backed(v)[200]
+    J = backed(v)[200] - v[200]
+    as_printed = backed(v) - v  # gamma -> 1
+    assert J > 0.1 and as_printed == pytest.approx(np.full(401, J), abs=1e-4)
+    assert as_printed - J == pytest.approx(np.zeros(401), abs=1e-4)
+
+
+def test_15_the_convergence_figure_s_limit_speaks_for_nats():
+    """Q2 at lambda 1: the optimum's distance, lambda per bit and per nat; the paper says 0.8."""
+    per_bit, per_nat = (
+        vs.solve(vs.builtin_problem("grid4x4-q2", vs.Average(weight=w)), window=1).distortion
+        for w in (1, 1 / np.log(2))
+    )
+    assert (per_bit, per_nat) == pytest.approx((1.160, 0.784), abs=3e-3)
+
+
+@needs_geolife
+def test_15_three_kilometres_speak_for_bits():
+    """0.53 is the entropy rate of the stops in bits, and more than it in nats."""
+    geolife = pytest.importorskip("reproduce.geolife")
+    bits = geolife.model(GEOLIFE).chain.entropy_rate
+    assert bits == pytest.approx(0.53, abs=0.01) and bits * np.log(2) < 0.53 - 0.1
 
 
 def test_13_the_toy_s_printed_actions_are_those_of_uniform_release(printed):

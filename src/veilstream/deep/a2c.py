@@ -177,6 +177,7 @@ def optimisers(options: A2C) -> tuple[optax.GradientTransformation, optax.Gradie
     return optax.chain(optax.clip_by_global_norm(10.0), optax.adam(actor_rate)), optax.adam(critic_rate)
 
 
+@partial(jax.jit, static_argnums=1)
 def start(model: Model, options: A2C, seed: int) -> State:
     n_z, n_y = model.distortion.shape
     key, for_net, for_directions, for_critic = jax.random.split(jax.random.PRNGKey(seed), 4)

@@ -18,6 +18,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from veilstream.errors import InputError
@@ -100,5 +102,42 @@ class BeliefRelease(gymnasium.Env[Single, Single]):
         return self.belief.astype(np.float32)
 
 
+class BeliefReleases(VectorEnv[Any, Any, Any]):
+    """Many streams in one array: `gymnasium.make_vec(NAME, num_envs=64, problem=problem)`. All end together; the step
+    after the last one starts them again, whatever its actions."""
+
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __init__(self, problem: Problem, num_envs: int = 1, **options: Any) -> None:
+        self.one = BeliefRelease(problem, **options)
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = self.one.observation_space, self.one.action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.belief, self.t = self._first(), 0
+
+    def _first(self) -> Array:
+        return np.tile(self.one.problem.chain.initial, (self.num_envs, 1))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Single, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.belief, self.t = self._first(), 0
+        return self.belief.astype(np.float32), {}
+
+    def step(self, actions: Single) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        one, problem, never = self.one, self.one.problem, np.zeros(self.num_envs, bool)
+        if self.t >= one.steps:
+            return self.reset()[0], np.zeros(self.num_envs), never, never, {}
+        cost = np.broadcast_to(one.cost, (self.num_envs, *one.cost.shape))
+        a = channel_of(np.asarray(actions, float), cost, one.span)
+        bits, distortion = leakage(self.belief, a), expected_distortion(self.belief, a, problem.distortion)
+        y = draw(output_law(self.belief, a), self.np_random.random(self.num_envs))
+        self.belief = next_prior(self.belief, a, y, problem.chain.transition)
+        self.t += 1
+        info = {"released": y, "leakage": bits, "distortion": distortion, "channel": a}
+        ended = np.full(self.num_envs, self.t >= one.steps)
+        return self.belief.astype(np.float32), -(bits + one.weight * distortion), never, ended, info
+
+
 if NAME not in gymnasium.registry:
-    gymnasium.register(NAME, entry_point="veilstream.deep.env:BeliefRelease")
+    gymnasium.register(NAME, f"{__name__}:BeliefRelease", vector_entry_point=f"{__name__}:BeliefReleases")
