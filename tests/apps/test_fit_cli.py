@@ -140,7 +140,7 @@ def test_bad_input_is_one_line_and_exit_code_2(table, tmp_path):
     refused("fit", tmp_path / "none", says="a folder without traces")
     refused("fit", says="no source given")
     refused("fit", table, "--period", "5 parsecs", says="--period '5 parsecs'")
-    refused("fit", table, "--order", "many", says="--order must be")
+    refused("fit", table, "--order", "many", says="--order 'many' is not a number")
     refused("fit", table, "--states", "99", says="no radius gives 99 stops")
     refused("fit", table, "-o", tmp_path / "a.csv" / "m.veil", says="cannot be written")
     with zipfile.ZipFile(tmp_path / "bomb.veil", "w", zipfile.ZIP_DEFLATED) as z:

@@ -214,12 +214,58 @@ class FittedModel(Shown):
         period = "step numbers" if self.period_s is None else f"steps of {format_duration(self.period_s)}"
         rate = f"{self.card.entropy_rate:.2f} bits per step"
         line = f"{self.chain.name}: {len(self.states)} {self.states.kind}, {period}, order {self.chain.order}, {rate}"
-        held = "nothing" if self.later is None else f"the latest {self.later.units} {self.later.record.unit}"
+        return line, [*self.facts(), *(("!", note) for note in self.notes)]
+
+    def facts(self) -> Rows:
+        """What a terminal or a notebook says of it, in the order in which it is read."""
+        card, d, held, later = self.card, self.distances, self.held_out, self.later
+        unit, far = self.states.unit, f" {self.states.unit}".rstrip()
+        meant = (
+            "right or wrong"
+            if self.states.kind == "names"
+            else f"distances in {unit or 'the value (no unit given: `unit`)'}"
+        )
+        counts = np.sort(card.row_counts)
+        folds, last = "too few runs to hold any out", "none held out: solve will speak of the model only"
+        if held is not None:
+            more = f"{held.loss - card.entropy_rate:+.4f} to the entropy rate"
+            folds = f"{held.loss:.4f} ± {held.loss_se:.4f} bits per step, by folds ({more})"
+        if later is not None:
+            loss = f"{later.loss.value:.4f} [{later.loss.low:.4f}, {later.loss.high:.4f}]"
+            last = f"the latest {later.units} {later.record.unit}, {len(later.record):,} steps, held out but in the "
+            last += f"model file (veil strip takes them out); log-loss {loss}"
+        period = format_duration(self.period_s) if self.period_s else "steps without a clock"
         rows = [
-            ("data", f"{counted(self.streams, 'stream')}, {counted(self.traces, 'trace')}, {self.points:,} readings"),
-            ("chain", f"{self.runs.transitions:,} transitions in {counted(len(self.runs.sequences), 'run')}"),
-            ("raw reading to its state", f"{self.distances.raw_mean:.3g} {self.states.unit} on average".rstrip()),
-            ("held out", held),
-            *(("!", note) for note in self.notes),
+            ("data", f"{counted(self.streams, 'stream')}, {counted(self.traces, 'trace')}, {self.points:,} points"),
+            ("steps", f"{self.runs.steps:,} of {period} in {counted(len(self.runs.sequences), 'run')}"),
+            ("states", f"{len(self.states)} {self.states.kind}, {meant}"),
+            ("chain", f"order {self.chain.order}, {len(self.chain)} rows, {self.runs.transitions:,} transitions"),
         ]
-        return line, rows
+        if self.cycle.clock is not None:
+            rows.append(("clock", f"{self.cycle.clock}; held-out log-loss without it {self.cycle.plain:.4f}"))
+        rows += [
+            ("entropy rate", f"{card.entropy_rate:.4f} bits per step"),
+            ("  in the counts", f"{card.entropy_data:.4f} bits per step (order 1, weighted by visits, no smoothing)"),
+            ("held-out log-loss", folds),
+            ("later part", last),
+            ("self-transition", f"{card.self_transition:.1%} of steps stay, {card.moves:,} moves"),
+            ("effective sample", f"{card.effective_sample:,.0f} independent visits"),
+            ("transitions per row", f"{counts[0]:,.0f} at least, {counts[len(counts) // 2]:,.0f} in the middle"),
+            (
+                "raw reading to its state",
+                f"{d.raw_mean:.3g}{far} mean, {d.raw_median:.3g} median, {d.raw_p95:.3g} for 95 %",
+            ),
+        ]
+        if self.within_resolution is not None:
+            near = f"{self.within_resolution:.1%} of steps within {self.resolution_m / 1000:g} km of their state"
+            rows.append(("resolution", near))
+        blind = f"{d.blind_state_to_state:.3g}{far} from state to state, {d.blind_raw_to_state:.3g}{far} from the raw "
+        blind += "reading"
+        rows.append((f"always releasing {self.states.names[d.blind_state]}", f"leaks nothing, costs {blind}"))
+        for cv in self.orders if len(self.orders) > 1 else ():
+            chosen = ", chosen" if cv.order == self.chain.order else ""
+            rows.append((f"order {cv.order}", f"{cv.loss:.4f} ± {cv.loss_se:.4f} bits per step, held out{chosen}"))
+        for way in self.gap_choices:
+            bits = f"{way.entropy_data:.4f} bits in the counts, {way.entropy_rate:.4f} of the chain"
+            rows.append((f"gaps: {way.name}", f"{way.transitions:,} transitions, {bits}{', chosen' * way.chosen}"))
+        return rows

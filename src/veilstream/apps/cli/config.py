@@ -71,29 +71,37 @@ def _defaults(path: Path, said: Mapping[str, Any], params: Mapping[str, Any], mo
     found = dict[str, Any]()
     for word, value in said.items():
         name = word.replace("_", "-")
-        shown = "".join(c if c.isprintable() else "?" for c in name[:40])
-        if isinstance(value, dict):
-            raise InputError(f"{path}: no tables here, found [{shown}]: every key stands at the top of the file")
-        if name in SECRETS:
-            raise InputError(f"{path}: {shown} is a secret, and secrets are not written here: {SECRETS[name]}")
-        if name not in params and name not in more:
-            raise InputError(f"{path}: unknown key {shown!r}; {_near(name, [*params, *more])}")
+        if fault := _fault(name, value, params, more):
+            raise InputError(f"{path}: {fault}")
         many = name in params and params[name].multiple
-        if isinstance(value, list) != many and name in params:
-            raise InputError(f"{path}: {name} must be {'a list of texts' if many else 'one value, found a list'}")
-        texts = [
-            str(v).lower() if isinstance(v, bool) else str(v) for v in (value if isinstance(value, list) else [value])
-        ]
+        values = value if isinstance(value, list) else [value]
+        texts = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
         if any(LOGIN.search(text) for text in texts):
-            raise InputError(f"{path}: {name} holds a login, and this file is no place for secrets: leave it out there "
-                             "and set VEIL_FORWARD, or password-file")  # fmt: skip
-        if name in more:
+            raise InputError(
+                f"{path}: {name} holds a login, and this file is no place for secrets: leave it out there and set "
+                "VEIL_FORWARD, or password-file"
+            )
+        if name not in params:
             found.setdefault("option", []).extend(f"{name}={text}" for text in texts)
         elif params[name].name in found:
             raise InputError(f"{path}: {name} is there twice, with - and with _")
         else:
             found[params[name].name] = texts if many else texts[0]
     return found
+
+
+def _fault(name: str, value: Any, params: Mapping[str, Any], more: Iterable[str]) -> str:
+    """What is wrong with a key; "" where nothing is."""
+    shown = "".join(c if c.isprintable() else "?" for c in name[:40])
+    if isinstance(value, dict):
+        return f"no tables here, found [{shown}]: every key stands at the top of the file"
+    if name in SECRETS:
+        return f"{shown} is a secret, and secrets are not written here: {SECRETS[name]}"
+    if name not in params:
+        return "" if name in more else f"unknown key {shown!r}; {_near(name, [*params, *more])}"
+    if isinstance(value, list) != params[name].multiple:
+        return f"{name} must be {'a list of texts' if params[name].multiple else 'one value, found a list'}"
+    return ""
 
 
 def _near(name: str, names: Iterable[str]) -> str:

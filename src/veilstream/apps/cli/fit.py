@@ -16,7 +16,6 @@ from veilstream.apps.verbs.flags import in_flags
 from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError
 from veilstream.shown import Progress
-from veilstream.units import counted, format_duration
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -92,15 +91,9 @@ def fit(
     progress: Progress | None,
 ) -> Answer:
     """Learn states and a Markov chain from time series, and say what was done to the data."""
-    names = [name for name in sources or [] if name.startswith(SYNTHETIC)]
-    if names and len(sources or []) > 1:
-        raise InputError(f"{names[0]} stands alone: give no other source")
-    if names:
-        readings, truth = _synthetic(names[0], spec.seed)
-        if truth.states.edges is not None and spec.n_states is None and spec.edges is None:
-            spec = replace(spec, edges=tuple(truth.states.edges))
-    else:
-        readings, truth = _read(sources or [], spec, progress), None
+    readings, truth = _read(sources or [], spec, progress)
+    if truth is not None and truth.states.edges is not None and spec.n_states is None and spec.edges is None:
+        spec = replace(spec, edges=tuple(truth.states.edges))
     if stream is not None:
         readings = readings.only(stream)
     each = "{stream}" in f"{out or ''}{plot or ''}"
@@ -123,7 +116,13 @@ def fit(
     return Answer(told, show_all, fault=fault)
 
 
-def _read(sources: list[str], spec: FitSpec, progress: Progress | None) -> Readings:
+def _read(sources: list[str], spec: FitSpec, progress: Progress | None) -> tuple[Readings, Source | None]:
+    """The readings, and where they come from if that is known."""
+    names = [name for name in sources if name.startswith(SYNTHETIC)]
+    if names and len(sources) > 1:
+        raise InputError(f"{names[0]} stands alone: give no other source")
+    if names:
+        return _synthetic(names[0], spec.seed)
     try:
         from veilstream.data.sources import read
     except ImportError as missing:
@@ -135,7 +134,7 @@ def _read(sources: list[str], spec: FitSpec, progress: Progress | None) -> Readi
         if progress:
             progress(done / files, f"file {done} of {files}")
 
-    return read(sources, **spec.reading, progress=tell)
+    return read(sources, **spec.reading, progress=tell), None
 
 
 def _synthetic(text: str, seed: int) -> tuple[Readings, Source]:
@@ -221,23 +220,14 @@ def show(model: FittedModel, result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    console = Console(highlight=False)
+    console, rows = Console(highlight=False), model.facts()
+    if "truth" in result:
+        truth = result["truth"]
+        error = f", largest error of a transition {truth['max_error']:.4f}" if "max_error" in truth else ""
+        rows.append(("truth", f"{truth['states']} states, entropy rate {truth['entropy_rate']:.4f}{error}"))
     account = [(e["step"], f"{e['count']:,}", e["note"]) for e in result["account"]]
     console.print(_table(f"What happened to the data: {model.chain.name}", ("step", "count", ""), account))
-    console.print(_table("The model", (), _summary(model, result)))
-    if len(model.orders) > 1:
-        chosen = model.chain.order
-        rows = [
-            (f"{cv.order}", f"{cv.loss:.4f}", f"{cv.loss_se:.4f}", _mark(cv.order == chosen)) for cv in model.orders
-        ]
-        console.print(_table("Order by held-out log-loss", ("order", "bits per step", "±", ""), rows))
-    if model.gap_choices:
-        heads = ("gaps", "transitions", "entropy in the counts", "entropy rate", "")
-        ways = [
-            (c.name, f"{c.transitions:,}", f"{c.entropy_data:.4f}", f"{c.entropy_rate:.4f}", _mark(c.chosen))
-            for c in model.gap_choices
-        ]
-        console.print(_table("Ways with gaps, on the same states (order 1, bits per step)", heads, ways))
+    console.print(_table("The model", ("", ""), [(label, in_flags(text)) for label, text in rows]))
     print_warnings(console, result["notes"])
     if "model" in result:
         console.print(f"model written to [bold]{escape(str(result['model']))}[/]")
@@ -247,85 +237,14 @@ def show(model: FittedModel, result: dict[str, Any]) -> None:
         console.print(f"picture written to [bold]{escape(str(result['plot']))}[/]")
 
 
-def _mark(chosen: bool) -> str:
-    return "chosen" if chosen else ""
-
-
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """The last column may be long; what lies between it and the first are figures."""
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=escape(title), title_justify="left", box=None, show_header=bool(heads))
-    for i, name in enumerate(heads or ("", "")):
+    table = Table(title=escape(title), title_justify="left", box=None, show_header=any(heads))
+    for i, name in enumerate(heads):
         table.add_column(name, justify="right" if 0 < i < len(heads) - 1 else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row), style=None)
     return table
-
-
-def _summary(model: FittedModel, result: dict[str, Any]) -> list[tuple[str, str]]:
-    card, d, unit = model.card, model.distances, model.states.unit
-    far = f" {unit}" if unit else ""
-    rows_min, rows_mid = card.row_counts.min(), float(sorted(card.row_counts)[len(card.row_counts) // 2])
-    blind = model.states.names[d.blind_state]
-    period = format_duration(model.period_s) if model.period_s else "steps without a clock"
-    rows = [
-        ("data", f"{counted(model.streams, 'stream')}, {counted(model.traces, 'trace')}, {model.points:,} points"),
-        ("steps", f"{model.runs.steps:,} of {period} in {counted(len(model.runs.sequences), 'run')}"),
-        (
-            "states",
-            f"{len(model.states)} {model.states.kind}, "
-            + (
-                "right or wrong"
-                if model.states.kind == "names"
-                else f"distances in {unit or 'the value (no unit given: --unit)'}"
-            ),
-        ),
-        ("chain", f"order {model.chain.order}, {len(model.chain)} rows, {model.runs.transitions:,} transitions"),
-        ("entropy rate", f"{card.entropy_rate:.4f} bits per step"),
-        ("  in the counts", f"{card.entropy_data:.4f} bits per step (order 1, weighted by visits, no smoothing)"),
-        ("held-out log-loss", _held_out(model)),
-        ("later part", _later(model)),
-        ("self-transition", f"{card.self_transition:.1%} of steps stay, {card.moves:,} moves"),
-        ("effective sample", f"{card.effective_sample:,.0f} independent visits"),
-        ("transitions per row", f"{rows_min:,.0f} at least, {rows_mid:,.0f} in the middle"),
-        (
-            "raw reading to its state",
-            f"{d.raw_mean:.3g}{far} mean, {d.raw_median:.3g} median, {d.raw_p95:.3g} for 95 %",
-        ),
-        (
-            f"always releasing {blind}",
-            f"leaks nothing, costs {d.blind_state_to_state:.3g}{far} from state to state, "
-            f"{d.blind_raw_to_state:.3g}{far} from the raw reading",
-        ),
-    ]
-    if model.cycle.clock is not None:
-        rows.insert(4, ("clock", f"{model.cycle.clock}; held-out log-loss without it {model.cycle.plain:.4f}"))
-    if model.within_resolution is not None:
-        near = f"{model.within_resolution:.1%} of steps within {model.resolution_m / 1000:g} km of their state"
-        rows.insert(-1, ("resolution", near))
-    if "truth" in result:
-        truth = result["truth"]
-        error = f", largest error of a transition {truth['max_error']:.4f}" if "max_error" in truth else ""
-        rows.append(("truth", f"{truth['states']} states, entropy rate {truth['entropy_rate']:.4f}{error}"))
-    return rows
-
-
-def _held_out(model: FittedModel) -> str:
-    if model.held_out is None:
-        return "too few runs to hold any out"
-    cv = model.held_out
-    more = cv.loss - model.card.entropy_rate
-    return f"{cv.loss:.4f} ± {cv.loss_se:.4f} bits per step, by folds ({more:+.4f} to the entropy rate)"
-
-
-def _later(model: FittedModel) -> str:
-    if model.later is None:
-        return "none held out: solve will speak of the model only"
-    later = model.later
-    loss = f"log-loss {later.loss.value:.4f} [{later.loss.low:.4f}, {later.loss.high:.4f}]"
-    return (
-        f"the latest {later.units} {later.record.unit}, {len(later.record):,} steps, held out but in the model file "
-        f"(veil strip takes them out); {loss}"
-    )

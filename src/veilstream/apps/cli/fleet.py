@@ -82,25 +82,28 @@ def show(summary: Summary, out: Path) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from veilstream.apps.cli.output import COLOURS, print_whole, table
+    from veilstream.apps.cli.output import COLOURS, print_warnings, print_whole, table
     from veilstream.apps.fleet import figures
     from veilstream.solvers.solution import Level
 
     console, told = Console(highlight=False), summary.to_json()
     columns = figures.table(told["rows"], TERMINAL)
+    if "limit" in columns:
+        columns["limit"] = [(r.get("limit_verdict") or "", None) for r in told["rows"]]
     rows = zip([r["user"] for r in told["rows"]], *([text for text, _ in c] for c in columns.values()), strict=True)
     if told["limit_words"]:
         worst = next(v for v, n in told["limit_verdicts"].items() if n)
         console.print(told["limit_words"], style=COLOURS[worst], soft_wrap=True)
     print_whole(table(rows, ["user", *columns]))
-    for said, users in (
-        ("thin data, figures are true of the model only", [r for r in told["rows"] if r["level"] == Level.MODEL_ONLY]),
-        ("default limit raised, it cannot be kept", [r for r in told["rows"] if r.get("limit_raised")]),
-    ):
-        names = [r["user"] for r in users]
-        some = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-        if names:
-            console.print(f"[yellow]![/] {said}: {escape(some)}", soft_wrap=True)
+    thin = [r["user"] for r in told["rows"] if r["level"] == Level.MODEL_ONLY]
+    raised = [r["user"] for r in told["rows"] if r.get("limit_raised")]
+    print_warnings(
+        console,
+        [
+            *_some("thin data, figures are true of the model only", thin),
+            *_some("default limit raised, it cannot be kept", raised),
+        ],
+    )
     if totals := [r["total"] for r in told["rows"] if r.get("total")]:
         before = [100 * t["off_without"] for t in totals]
         console.print(
@@ -120,3 +123,8 @@ def show(summary: Summary, out: Path) -> None:
         f"summary in [bold]{escape(str(out / 'index.html'))}[/]",
         soft_wrap=True,
     )
+
+
+def _some(said: str, names: list[str]) -> list[str]:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return [f"{said}: {', '.join(names[:SHOWN])}{more}"] if names else []

@@ -30,9 +30,6 @@ def audit(
     quick: bool = True,
     stream: str | None = None,
     columns: str | Mapping[str, str] | None = None,
-    unit: str | None = None,
-    tz: str | None = None,
-    time_format: str | None = None,
     skip_bad: bool = False,
     recording: Recording | None = None,
     seed: int = 0,
@@ -70,8 +67,7 @@ def audit(
         need("polars", "data")
         from veilstream.data.frames import of_stream
 
-        told = {"columns": columns, "tz": tz, "unit": unit, "time_format": time_format, "skip_bad": skip_bad}
-        readings = read_like(artefact.provenance, data, **told)
+        readings = read_like(artefact.provenance, data, columns=columns, skip_bad=skip_bad)
         readings = of_stream(readings, stream)
     with watching("auditing", progress) as tell:
         return audit_artefact(artefact, readings, recording, against=against, options=options, progress=tell)

@@ -44,9 +44,6 @@ def release(
     store: str | os.PathLike[str] | bool | None = None,
     stream: str | None = None,
     columns: str | Mapping[str, str] | None = None,
-    unit: str | None = None,
-    tz: str | None = None,
-    time_format: str | None = None,
     skip_bad: bool = False,
     ceiling: float | None = None,
     meter: MeterName = "exact",
@@ -83,7 +80,7 @@ def release(
     table without a column of streams is called "stream" by default, a file by its own name).
 
         stream      this stream of the table only; the name of a table that does not tell streams apart
-        columns, unit, tz, time_format, skip_bad    how to read, as `fit` takes them; by default as the model's data
+        columns, skip_bad    as `fit` takes them; all else of the reading is as that of the model
         ceiling     bits per stream beyond which releases do not look at the data
         meter       exact (the belief), or table (faster; window policies)
         max_ahead   steps that a reading may lie ahead of the clock
@@ -94,8 +91,7 @@ def release(
         raise InputError("the policy comes first, then the data: release(solution, df)")
     artefact = artefact_of(policy, "no policy file {!r}; make one with veil solve MODEL -o policy.veil")
     space = Space(artefact, ceiling, meter, force)
-    told = {"columns": columns, "unit": unit, "tz": tz, "time_format": time_format, "skip_bad": skip_bad}
-    readings, shape = _read(data, space, told)
+    readings, shape = _read(data, space, {"columns": columns, "skip_bad": skip_bad})
     readings = of_stream(readings, stream)
     check_fits(readings, space)
     if seed is not None:

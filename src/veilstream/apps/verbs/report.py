@@ -86,8 +86,6 @@ def report(
     shareable: bool = False,
     stream: str | None = None,
     columns: str | Mapping[str, str] | None = None,
-    tz: str | None = None,
-    time_format: str | None = None,
     skip_bad: bool = False,
     points: int = 16,
     seconds: float = 20.0,
@@ -107,7 +105,7 @@ def report(
         ...     page.path.read_text()[:15]
         '<!doctype html>'
 
-        stream, columns, tz, time_format, skip_bad    how to read the data, as `fit` takes them
+        stream, columns, skip_bad   as `fit` takes them; all else of the reading is as that of the model
         points      weights on the curve
         seconds     of work on its certificates, in all
         audit       quick: exact adversaries; full: the learned one too, minutes (needs JAX); none
@@ -122,9 +120,9 @@ def report(
     options = Options(shareable, points, seconds, seed, audit)
     for library in ("jax", "optax") if audit == "full" else ():
         need(library, "deep", "; or `audit='quick'`, which trains no network")
-    told = {"columns": columns, "tz": tz, "time_format": time_format, "skip_bad": skip_bad, "unit": unit_of(artefact)}
+    reading = {"columns": columns, "skip_bad": skip_bad, "unit": unit_of(artefact)}
     with watching("report", progress) as tell:
-        sequences, first, card, account, course, later = recorded(artefact, data, stream, told)
+        sequences, first, card, account, course, later = recorded(artefact, data, stream, reading)
         content = collect(artefact, sequences, options, card, account, tell, course, first, later)
     return Report(path, write(path, render(content)), not shareable, content, later)
 
