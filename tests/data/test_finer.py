@@ -65,9 +65,9 @@ def test_the_command_in_the_line_makes_a_limit_feasible(limit, tmp_path):
 def test_values_get_narrower_bins():
     rng = np.random.default_rng(0)
     readings = from_arrays(1800.0 * np.arange(2000), rng.gamma(2.0, 0.3, (2000, 1)), "kWh")
-    with pytest.raises(vs.InputError, match=r"allow more, or fit finer states: vs\.fit\(\.\.\., width=0\.0") as said:
+    with pytest.raises(vs.InputError, match=r"allow more, or fit finer states: vs\.fit\(\.\.\., width='0\.0") as said:
         vs.solve(vs.fit(readings, cycle="none"), avg="8Wh")
-    finer = vs.fit(readings, cycle="none", width=float(str(said.value).split("width=")[1].removesuffix(")")))
+    finer = vs.fit(readings, cycle="none", width=str(said.value).split("width='")[1].removesuffix("')"))
     assert vs.solve(finer, avg="8Wh", window=1).record.felt <= 0.008 * (1 + 1e-6)
 
 
@@ -84,13 +84,13 @@ def test_an_unknown_state_is_answered_by_those_that_are_visited_most(tmp_path):
 
 def test_the_command_keeps_what_is_not_about_states():
     made = "veil fit 'my tracks' --grid 2km --states=4 --tz Europe/Paris -o me.veil"
-    assert again(made, "--resolution", "400m") == "veil fit 'my tracks' --tz Europe/Paris -o me.veil --resolution 400m"
+    assert again(made, "resolution_m", "400m") == "veil fit 'my tracks' --tz Europe/Paris -o me.veil --resolution 400m"
     named = "veil fit a.csv --grid 2km --name 'cell 1 2=x' --name='stop 0=home' -o me.veil"
-    assert again(named, "--resolution", "1m") == "veil fit a.csv '--name=stop 0=home' -o me.veil --resolution 1m"
-    assert again(named, "--name", "b=c", instead=False) == named.replace("--name='stop", "'--name=stop") + " --name b=c"
-    assert again("model.save(...)", "--width", "0.04kWh") == "vs.fit(..., width=0.04)"
-    assert again("", "--resolution", "400m") == "vs.fit(..., resolution_m=400)"
-    assert again("", "--name", "stop 0=home") == "vs.fit(..., names={'stop 0': 'home'})"
+    assert again(named, "resolution_m", "1m") == "veil fit a.csv '--name=stop 0=home' -o me.veil --resolution 1m"
+    assert again(named, "names", "b=c", instead=False) == named.replace("--name='stop", "'--name=stop") + " --name b=c"
+    assert again("model.save(...)", "width", "0.04kWh") == "vs.fit(..., width='0.04kWh')"
+    assert again("", "resolution_m", "400m") == "vs.fit(..., resolution_m='400m')"
+    assert again("", "names", "stop 0=home") == "vs.fit(..., names=['stop 0=home'])"
 
 
 @pytest.mark.parametrize(

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
 from veilstream.data.cost import Cost
 from veilstream.data.points import points_of
 from veilstream.data.recording import Recording
+from veilstream.data.spec import STATES, FitSpec
 from veilstream.data.states import StateSpace
 from veilstream.data.trajectories import Trajectories
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 
-Found = Iterator[tuple[list[str], StateSpace]]  # flags of `veil fit`, and the states that they give
-REPLACED = ("--resolution", "--cells", "--grid", "--places", "--states", "--width", "--edges", "--noise")
-NAME = "--name"
+FLAGS = {f.name: f"--{f.metadata['flag'] or f.name.replace('_', '-')}" for f in fields(FitSpec)}
+REPLACED = {FLAGS[f.name] for f in fields(FitSpec) if f.metadata["group"] == STATES} - {"--eps", "--min-samples"}
 ROUND = (7.5, 5.0, 4.0, 3.0, 2.5, 2.0, 1.5, 1.0)
 FIRST, FINEST = 2.0, 0.05  # of the limit: the coarsest states tried, and the finest
 ROOM = 0.9  # of the limit: what the least error may be, so that something is left to hide behind
@@ -27,29 +26,18 @@ MOST_LEVELS = 256
 GENERAL = "allow more, or make a model with finer states"
 
 
-def again(command: str, *flags: str, instead: bool = True) -> str:
-    """The `veil fit` that made a model, with these flags: instead of those about its states, or besides."""
+def again(command: str, field: str, value: str, instead: bool = True) -> str:
+    """The fit that made a model, with this field: instead of those about its states (but stops keep their names), or
+    besides."""
     if command.split()[:2] != ["veil", "fit"]:  # made in Python
-        return f"vs.fit(..., {', '.join(_in_python(*pair) for pair in zip(flags[::2], flags[1::2], strict=True))})"
+        return f"vs.fit(..., {field}={[value] if field == 'names' else value!r})"
     words, kept = iter(shlex.split(command)), list[str]()
     for word in words:
-        flag, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
-        about = [word] if equals or flag not in (*REPLACED, NAME) else [word, next(words, "")]
-        value = value or about[-1]
-        if flag == "--option":
-            flag, _, value = f"--{value}".partition("=")
-        if not instead or (flag not in REPLACED and (flag != NAME or value.startswith("stop "))):  # stops stay
-            kept += about
-    return shlex.join([*kept, *flags])
-
-
-def _in_python(flag: str, value: str) -> str:
-    """A flag about states as `fit` takes it."""
-    if flag == NAME:
-        found, _, name = value.rpartition("=")
-        return f"names={{{found!r}: {name!r}}}"
-    number = re.match(r"[\d.e+-]*\d", value)
-    return f"{'resolution_m' if flag == '--resolution' else flag[2:]}={number[0] if number else value}"
+        flag, equals, text = word.partition("=") if word.startswith("--") else (word, "", "")
+        pair = [word] if equals or flag not in REPLACED else [word, next(words, "")]
+        stop = flag == FLAGS["names"] and (text or pair[-1]).startswith("stop ")
+        kept += pair if not instead or stop or flag not in REPLACED else []
+    return shlex.join([*kept, FLAGS[field], value])
 
 
 def finer_fit(
@@ -62,39 +50,33 @@ def finer_fit(
     record, cost = utility.record, utility.cost
     if record is None or cost is None or cost.measure != "absolute" or limit <= 0:
         return GENERAL
-    for flags, states in (_on_map if cost.states.is_map else _of_values)(record, recording, cost.states.unit, limit):
-        for shown in (show, flags[1]) if show is None and cost.states.is_map else (show,):
+    for field, value, states in _finer(record, recording, cost.states, limit):
+        for shown in (show, value) if show is None and states.is_map else (show,):
             if _least(record, states, shown, quantile) <= ROOM * limit:
                 then = "" if shown == show else f", then solve with `show='{shown}'`"
-                return f"allow more, or fit finer states: {again(command, *flags)}{then}"
+                return f"allow more, or fit finer states: {again(command, field, value)}{then}"
     return GENERAL
 
 
-def _on_map(record: Trajectories, recording: Recording, unit: str, limit: float) -> Found:
+def _finer(
+    record: Trajectories, recording: Recording, old: StateSpace, limit: float
+) -> Iterator[tuple[str, str, StateSpace]]:
+    """Fields of a fit, the coarsest states first: 1, 1.5, 2, ... times powers of ten."""
     try:
+        from veilstream.data.clusters import value_bins
         from veilstream.data.grid import stops_and_cells
     except ImportError:
         return
-    for km in _round_numbers(limit):
-        metres = 1000 * km
-        found = stops_and_cells(record.points, metres, metres, recording.eps_m, recording.min_samples)
-        yield ["--resolution", f"{metres:g}m"], found.states
-
-
-def _of_values(record: Trajectories, recording: Recording, unit: str, limit: float) -> Found:
-    from veilstream.data.clusters import value_bins
-
-    spread = float(np.ptp(record.points))
-    for width in _round_numbers(limit):
-        if spread / width <= MOST_LEVELS:
-            yield ["--width", f"{width:g}{unit}"], value_bins(record.points, width=width, unit=unit)[0]
-
-
-def _round_numbers(limit: float) -> list[float]:
-    """1, 1.5, 2, ... times powers of ten, from FIRST down to FINEST of the limit."""
     top = int(np.floor(np.log10(FIRST * limit)))
-    numbers = [float(f"{m}e{top - k}") for k in range(4) for m in ROUND]
-    return [n for n in numbers if FINEST * limit <= n <= FIRST * limit]
+    for size in (float(f"{m}e{top - k}") for k in range(4) for m in ROUND):
+        if not FINEST * limit <= size <= FIRST * limit:
+            continue
+        if old.is_map:
+            metres = 1000 * size
+            found = stops_and_cells(record.points, metres, metres, recording.eps_m, recording.min_samples)
+            yield "resolution_m", f"{metres:g}m", found.states
+        elif float(np.ptp(record.points)) / size <= MOST_LEVELS:
+            yield "width", f"{size:g}{old.unit}", value_bins(record.points, width=size, unit=old.unit)[0]
 
 
 def _least(record: Trajectories, states: StateSpace, show: str | None, quantile: float | None) -> float:
@@ -116,5 +98,5 @@ def unknown_state(name: str, utility: Utility, command: str) -> InputError:
     often = ", ".join(f"{names[x]} ({visits[x] / visits.sum():.0%} of steps)" for x in first)
     return InputError(
         f"`max` names the unknown state {name!r}; the most visited of {len(names)} are {often}; to give one that name: "
-        f"{again(command, NAME, f'{names[first[0]]}={name}', instead=False)}"
+        f"{again(command, 'names', f'{names[first[0]]}={name}', instead=False)}"
     )
