@@ -87,7 +87,7 @@ def test_places_of_a_file(tmp_path):
         (lambda: places("home=48.1,11.5"), "at least 2"),
         (lambda: places("home=48.1;b=1,2"), "NAME=LAT,LON"),
         (lambda: places("a=1,2;a=3,4"), "twice"),
-        (lambda: places("a=1,2;b=300,4"), "outside latitude"),
+        (lambda: places("a=1,2;b=300,4"), "latitude must be within"),
         (lambda: around("48"), "latitude and longitude"),
         (lambda: around("95,0"), "must be within"),
         (lambda: grid_around(TOWN, 100, 500), "must be more than"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -124,11 +125,11 @@ def _cells(points: NDArray[np.float64], at_most: int | None = None) -> Cells:
 
 def cell_numbers(points: NDArray[np.float64], cell_m: float) -> NDArray[np.int64]:
     """A number for the cell of each point."""
-    row, column = _lattice(points, cell_m).T
+    row, column = lattice(points, cell_m).T
     return np.asarray(row * (1 << 32) + column)
 
 
-def _lattice(points: NDArray[np.float64], cell_m: float) -> NDArray[np.int64]:
+def lattice(points: NDArray[np.float64], cell_m: float) -> NDArray[np.int64]:
     """Row and column of each point in cells of cell_m metres; columns are as wide at each row's own latitude."""
     row = np.floor(points[:, 0] * METRES_PER_DEGREE / cell_m)
     width = np.maximum(np.cos(np.radians((row + 0.5) * cell_m / METRES_PER_DEGREE)), 1e-6)
@@ -166,7 +167,7 @@ def _count(cells: Cells, radius_m: float, min_samples: int) -> int:
 
 def grid_cells(points: NDArray[np.float64], cell_m: float) -> StateSpace:
     """The visited cells of a square grid, at their centres."""
-    cells = np.unique(_lattice(points, cell_m), axis=0)
+    cells = np.unique(lattice(points, cell_m), axis=0)
     if len(cells) > MAX_STATES:
         raise InputError(f"`grid_m={cell_m:g}` gives {len(cells):,} cells; at most {MAX_STATES}: make them larger")
     if len(cells) < 2:
@@ -279,9 +280,35 @@ def _equal_counts(rest: NDArray[np.float64], n: int) -> NDArray[np.float64]:
     return np.array(edges)
 
 
-def given_places(path: str | os.PathLike[str]) -> StateSpace:
-    """A CSV of named zones: name,lat,lon."""
-    places: dict[str, tuple[float, float]] = {}
+def given_places(source: str | os.PathLike[str]) -> StateSpace:
+    """Named zones: a CSV of name,lat,lon; or the places themselves, as home=48.1,11.5;work=48.2,11.6."""
+    text, places = os.fspath(source), dict[str, tuple[float, float]]()
+    for where, name, at in _listed(text) if "=" in text and not Path(text).is_file() else _rows(text):
+        if name in places:
+            raise InputError(f"{where}: the place {name[:40]!r} is there twice; give each its own name")
+        try:
+            lat, lon = (float(number) for number in at)
+        except (TypeError, ValueError):
+            raise InputError(f"{where}: lat and lon must be numbers") from None
+        if not (abs(lat) <= 90 and abs(lon) <= 180):
+            raise InputError(f"{where}: latitude must be within -90..90, longitude within -180..180")
+        places[name] = lat, lon
+    if len(places) < 2:
+        raise InputError(f"{text[:80]}: {counted(len(places), 'place')}; a chain needs at least 2")
+    return StateSpace("places", np.array(list(places.values())), tuple(places), "km")
+
+
+def _listed(text: str) -> Iterator[tuple[str, str, list[str]]]:
+    for part in filter(str.strip, text.split(";")):
+        name, _, at = part.partition("=")
+        yield (
+            f"`places` takes a CSV file, or NAME=LAT,LON;NAME=LAT,LON, found {part[:40]!r}",
+            name.strip(),
+            at.split(","),
+        )
+
+
+def _rows(path: str) -> Iterator[tuple[str, str, list[str]]]:
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream)
@@ -290,24 +317,8 @@ def given_places(path: str | os.PathLike[str]) -> StateSpace:
                 raise InputError(f"{path} line 1: the header must hold name,lat,lon; found {','.join(header)[:60]!r}")
             reader.fieldnames = header
             for row in reader:
-                name, where = (row["name"] or "").strip(), f"{path} line {reader.line_num}"
-                if name in places:
-                    raise InputError(f"{where}: the place {name!r} is there twice; give each its own name")
-                places[name] = _place(row, where)
+                yield f"{path} line {reader.line_num}", (row["name"] or "").strip(), [row["lat"], row["lon"]]
     except UnicodeDecodeError:
         raise InputError(f"{path}: a binary file; places are a CSV with name,lat,lon") from None
     except OSError as problem:
         raise InputError(f"{path}: cannot be read ({problem.strerror})") from None
-    if len(places) < 2:
-        raise InputError(f"{path}: {len(places)} places; a chain needs at least 2")
-    return StateSpace("places", np.array(list(places.values())), tuple(places), "km")
-
-
-def _place(row: dict[str, str], where: str) -> tuple[float, float]:
-    try:
-        lat, lon = float(row["lat"]), float(row["lon"])
-    except (TypeError, ValueError):
-        raise InputError(f"{where}: lat and lon must be numbers") from None
-    if not (abs(lat) <= 90 and abs(lon) <= 180):
-        raise InputError(f"{where}: latitude must be within -90..90, longitude within -180..180")
-    return lat, lon

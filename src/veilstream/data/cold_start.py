@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.data.clusters import METRES_PER_DEGREE, given_places, lattice_centres
+from veilstream.data.clusters import METRES_PER_DEGREE, given_places, lattice, lattice_centres
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
@@ -149,38 +150,34 @@ def _count(inner_m: float, radius_m: float, grid_m: float) -> float:
 
 def _finest(radius_m: float, grid_m: float, most: int) -> float:
     """The farthest that the finest cells can go."""
-    low, high = grid_m, radius_m
-    for _ in range(40):
-        mid = (low + high) / 2
-        low, high = (mid, high) if _count(mid, radius_m, grid_m) <= 0.97 * most else (low, mid)
-    return low
+    return _last(lambda inner: _count(inner, radius_m, grid_m) <= 0.97 * most, grid_m, radius_m)
 
 
 def _least_grid(radius_m: float, most: int) -> float:
     """The finest grid that can cover the radius."""
-    low, high = 1.0, radius_m
+    return 1 / _last(lambda lines: _finest(radius_m, 1 / lines, most) * WIDEST >= radius_m, 1 / radius_m, 1.0)
+
+
+def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """The largest number at which something holds that holds at the least of them."""
     for _ in range(60):
-        mid = math.sqrt(low * high)
-        low, high = (low, mid) if _finest(radius_m, mid, most) * WIDEST >= radius_m else (mid, high)
-    return high
+        mid = (low + high) / 2
+        low, high = (mid, high) if holds(mid) else (low, mid)
+    return low
 
 
 def _ring(middle: tuple[float, float], low_m: float, high_m: float, width_m: float) -> NDArray[np.float64]:
     """Centres of the public grid's cells of this width, at such distances from the middle."""
     lat, lon = middle
     reach = (high_m + width_m) / METRES_PER_DEGREE
-    rows = np.arange(
-        math.floor((lat - reach) * METRES_PER_DEGREE / width_m), math.ceil((lat + reach) * METRES_PER_DEGREE / width_m)
+    narrow, wide = (math.cos(math.radians(min(abs(lat) + d, 89.0))) for d in (reach, -min(abs(lat), reach)))
+    half = width_m / 2 / METRES_PER_DEGREE  # so near to each other that some point is in every cell
+    lats, lons = (
+        np.arange(lat - reach, lat + reach, half),
+        np.arange(lon - reach / narrow, lon + reach / narrow, half / wide),
     )
-    wide = reach / max(math.cos(math.radians(min(abs(lat) + reach, 89.0))), 1e-3)
-    out = []
-    for row in rows:
-        scale = (
-            max(math.cos(math.radians((row + 0.5) * width_m / METRES_PER_DEGREE)), 1e-6) * METRES_PER_DEGREE / width_m
-        )
-        columns = np.arange(math.floor((lon - wide) * scale), math.ceil((lon + wide) * scale))
-        out.append(np.stack([np.full(len(columns), row), columns], axis=1))
-    centres = lattice_centres(np.concatenate(out), width_m)
+    points = np.stack(np.meshgrid(lats, lons, indexing="ij"), -1).reshape(-1, 2)
+    centres = lattice_centres(np.unique(lattice(points, width_m), axis=0), width_m)
     away = 1000 * haversine(centres, np.array([middle]))[:, 0]
     return centres[(away >= low_m) & (away < high_m)]
 
@@ -200,23 +197,10 @@ def _ground(cells: NDArray[np.float64], widths: NDArray[np.float64], note: str) 
 
 
 def places(text: str) -> Ground:
-    """A CSV of name,lat,lon; or the places themselves, as home=48.1,11.5;work=48.2,11.6."""
-    if "=" not in text or Path(text).is_file():
-        return Ground(given_places(text), None, f"places of {text}", 0.0)
-    found: dict[str, tuple[float, float]] = {}
-    for part in filter(str.strip, text.split(";")):
-        name, _, where = part.partition("=")
-        try:
-            lat, lon = (float(number) for number in where.split(","))
-        except ValueError:
-            raise InputError(f"`places` takes a CSV file, or NAME=LAT,LON;NAME=LAT,LON, found {part[:40]!r}") from None
-        if name.strip() in found:
-            raise InputError(f"`places` names {name.strip()[:40]!r} twice")
-        found[name.strip()] = lat, lon
-    if len(found) < 2:
-        raise InputError(f"{len(found)} place; a chain needs at least 2")
-    _few(len(found))
-    return Ground(StateSpace("places", np.array(list(found.values())), tuple(found), "km"), None, "places given", 0.0)
+    """Named zones, as `given_places` takes them."""
+    states = given_places(text)
+    _few(len(states))
+    return Ground(states, None, f"places of {text}" if Path(text).is_file() else "places given", 0.0)
 
 
 def levels(text: str) -> Ground:
