@@ -141,42 +141,32 @@ class FittedModel(Shown):
         }
 
     def to_json(self) -> dict[str, Any]:
-        card, held = self.card, self.held_out
+        card, held, apart = self.card, self.held_out, ("row_counts", "never_left", "never_entered")
+        own = {k: getattr(self, k) for k in ("traces", "points", "streams", "period_s", "within_resolution", "notes")}
         return {
-            "traces": self.traces,
-            "points": self.points,
-            "streams": self.streams,
+            **own,
+            **{k: v for k, v in asdict(card).items() if k not in apart},
             "steps": self.runs.steps,
             "transitions": self.runs.transitions,
             "states": len(self.states),
             "kind": self.states.kind,
             "unit": self.states.unit,
             "order": self.chain.order,
-            "period_s": self.period_s,
             "recording": self.recording.export(),
-            "entropy_rate": card.entropy_rate,
-            "entropy_data": card.entropy_data,
             "held_out_bits": held.loss if held else None,
             "held_out_se": held.loss_se if held else None,
             "held_out": None if self.later is None else self.later.to_json(),
             "cycle": self.cycle.to_json(),
             "orders": [{"order": cv.order, "held_out_bits": cv.loss, "se": cv.loss_se} for cv in self.orders],
-            "self_transition": card.self_transition,
-            "moves": card.moves,
-            "effective_sample": card.effective_sample,
             "row_count_min": float(card.row_counts.min()),
             "row_count_median": float(np.median(card.row_counts)),
-            "thin_rows": card.thin_rows,
             "never_left": [self.states.names[i] for i in card.never_left],
             "never_entered": [self.states.names[i] for i in card.never_entered],
-            "drift": card.drift,
             "gap_choices": [asdict(c) for c in self.gap_choices],
             "distances": asdict(self.distances),
             "resolution_m": self.resolution_m if self.states.is_map else None,
-            "within_resolution": self.within_resolution,
             "study_only": list(self.recording.study_only),
             "account": self.account.to_json(),
-            "notes": self.notes,
         }
 
     # --- as a file, a line, a picture --------------------------------------------------------------------
