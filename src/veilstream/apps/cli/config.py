@@ -1,6 +1,6 @@
 """veil.toml: a verb's flags as keys, below the environment and the command line.
 
-    command line  >  VEIL_SERVE_MAX_AHEAD  >  max-ahead in the file  >  the flag's default
+    command line  >  VEIL_SERVE_CEILING  >  ceiling in the file  >  the flag's default
 
 typer does the layering: the file is its map of defaults, the variables are those of its flags. Keys are the flags
 without their dashes in front (and `policy`), and whatever --option takes, all at the top of the file. Secrets have no

@@ -194,14 +194,14 @@ def _flag(f: Field[Any], kind: Any, prefix: str, argument: bool = False) -> insp
     name, default = flag_of(f), f.default
     if kind is str and default is not None and f.metadata.get("unit"):
         default = f"{default:g}{f.metadata['unit']}"
-    names = [f"--{name}/--no-{name}" if kind is bool and default is None else f"--{name}", *f.metadata.get("also", ())]
+    flag = f"--{name}/--no-{name}" if kind is bool and default is None else f"--{name}"
     variable = f"{prefix}{name.upper().replace('-', '_')}" if prefix else None
     how: dict[str, Any] = {"help": f.metadata["help"], "envvar": variable, "show_envvar": False}
     if argument:
         option: Any = typer.Argument(metavar=name.upper(), **how)
     else:
         how |= {"metavar": f.metadata.get("metavar"), "rich_help_panel": f.metadata.get("group")}
-        option = typer.Option(*names, **how)
+        option = typer.Option(flag, **how)
     return _keyword(_name(f), kind if kind is bool and default is not None else kind | None,
                     None if kind == list[str] else default, option)  # fmt: skip
 
