@@ -65,7 +65,7 @@ def read_dots(path, name, options):
     return table_of((line.split("..") for line in path.read_text().splitlines()), VALUES, name, options, "no dots")
 
 
-READER = Reader("Dots", (".dots",), read_dots, lambda text: ".." in text, "")
+READER = Reader("Dots", (".dots",), read_dots, lambda text: ".." in text)
 '''
 
 
