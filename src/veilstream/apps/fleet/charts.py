@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.apps.fleet.figures import felt
+from veilstream.apps.report import svg
 from veilstream.control.limit_check import Verdict
 from veilstream.model.interval import Interval
 
@@ -51,21 +51,15 @@ def trade_offs(rows: Sequence[dict[str, Any]]) -> str:
     def y(share: float) -> float:
         return TOP + (1 - share) * (HEIGHT - TOP - BOTTOM)
 
-    parts = [_axes(x, y)]
-    for r in rows:
-        line = _path(shares(r), x, y)
-        parts.append(f'<path class="one {colour[r["unit"]]}" d="{line}"><title>{escape(r["user"])}</title></path>')
+    parts = _axes(x, y)
+    parts += [svg.path(f"one {colour[r['unit']]}", _line(shares(r), x, y), r["user"]) for r in rows]
     if len(rows) > 2:
-        parts.append(f'<path class="median" d="{_path(median_curve(rows), x, y)}"><title>median user</title></path>')
+        parts.append(svg.path("median", _line(median_curve(rows), x, y), "median user"))
     for r in rows:
-        at = r["distortion_share"], r["leakage"] / (r["entropy_rate"] or 1.0)
-        told = f"{r['user']}: {felt(r)}, {r['leakage']:.4f} bits per step in the long run"
-        parts.append(
-            f'<circle class="at-{colour[r["unit"]]}" cx="{x(at[0]):.1f}" cy="{y(at[1]):.1f}" r="3.5">'
-            f"<title>{escape(told)}</title></circle>"
-        )
-    label = "Leakage against distortion, one curve per user"
-    return f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+        at = x(r["distortion_share"]), y(r["leakage"] / (r["entropy_rate"] or 1.0))
+        title = f"{r['user']}: {felt(r)}, {r['leakage']:.4f} bits per step in the long run"
+        parts.append(svg.dot(f"at-{colour[r['unit']]}", *at, title))
+    return svg.picture(WIDTH, HEIGHT, "Leakage against distortion, one curve per user", parts)
 
 
 def against_limits(rows: Sequence[dict[str, Any]]) -> str:
@@ -88,47 +82,31 @@ def against_limits(rows: Sequence[dict[str, Any]]) -> str:
     def x(share: float) -> float:
         return left + min(share / most, 1.0) * (WIDTH - left - RIGHT)
 
-    bottom = tall - BOTTOM
-    parts = [f'<path class="middle" d="M{x(1):.1f} {TOP:g}V{bottom:g}"/>']
+    bottom, label = tall - BOTTOM, "later data, as a share of the limit"
+    parts = [svg.path("middle", f"M{x(1):.1f} {TOP:g}V{bottom:g}")]
     for share in np.arange(0, most + 1e-9, 0.5 if most <= 2 else 1.0 if most <= 5 else 2.0):
-        parts.append(f'<path class="grid" d="M{x(share):.1f} {TOP:g}V{bottom:g}"/>')
-        text = f'x="{x(share):.1f}" y="{bottom + 15:.1f}" text-anchor="middle" class="soft"'
-        parts.append(f"<text {text}>{share:.0%}</text>")
+        parts.append(svg.path("grid", f"M{x(share):.1f} {TOP:g}V{bottom:g}"))
+        parts.append(svg.text(x(share), bottom + 15, f"{share:.0%}"))
     for i, (user, c, seen) in enumerate(shown):
         y, kind = TOP + LINE * (i + 0.5), VERDICTS[Verdict(c["verdict"])]
-        parts.append(
-            f'<text x="{left - 6:g}" y="{y + 4:.1f}" text-anchor="end" class="soft">{escape(user[:14])}</text>'
-        )
-        parts.append(
-            f'<path class="{kind}" stroke-width="2" d="M{x(seen.low):.1f} {y:.1f}H{x(seen.high):.1f}"/>'
-            f'<circle class="at-{kind}" cx="{x(seen.value):.1f}" cy="{y:.1f}" r="4">'
-            f"<title>{escape(user)}: {escape(c['words'])}</title></circle>"
-        )
-    middle, label = (left + WIDTH - RIGHT) / 2, "later data, as a share of the limit"
-    parts.append(f'<text x="{middle:.0f}" y="{tall - 8:g}" text-anchor="middle">{label}</text>')
-    return f'<svg viewBox="0 0 {WIDTH:g} {tall:g}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+        parts.append(svg.text(left - 6, y + 4, user[:14], "end"))
+        parts.append(svg.path(kind, f"M{x(seen.low):.1f} {y:.1f}H{x(seen.high):.1f}", more=' stroke-width="2"'))
+        parts.append(svg.dot(f"at-{kind}", x(seen.value), y, f"{user}: {c['words']}", 4))
+    parts.append(svg.text((left + WIDTH - RIGHT) / 2, tall - 8, label, kind=""))
+    return svg.picture(WIDTH, tall, label, parts)
 
 
-def _axes(x: Callable[[float], float], y: Callable[[float], float]) -> str:
+def _axes(x: Callable[[float], float], y: Callable[[float], float]) -> list[str]:
     parts = []
     for share in (0, 0.25, 0.5, 0.75, 1):
-        text = f"{share:.0%}"
-        parts.append(
-            f'<path class="grid" d="M{x(share):.1f} {y(0):.1f}V{y(1):.1f}M{x(0):.1f} {y(share):.1f}H{x(1):.1f}"/>'
-        )
-        parts.append(f'<text x="{x(share):.1f}" y="{y(0) + 15:.1f}" text-anchor="middle" class="soft">{text}</text>')
-        parts.append(f'<text x="{x(0) - 5:.1f}" y="{y(share) + 4:.1f}" text-anchor="end" class="soft">{text}</text>')
-    middle = (x(0) + x(1)) / 2
-    parts.append(
-        f'<text x="{middle:.0f}" y="{HEIGHT - 8:g}" text-anchor="middle">error, of what revealing nothing costs</text>'
-    )
-    parts.append(
-        f'<text x="{x(1) - 4:.1f}" y="{y(1) + 14:.1f}" text-anchor="end">leakage, of what the truth reveals</text>'
-    )
-    return "".join(parts)
+        lines = f"M{x(share):.1f} {y(0):.1f}V{y(1):.1f}M{x(0):.1f} {y(share):.1f}H{x(1):.1f}"
+        parts += [svg.path("grid", lines), svg.text(x(share), y(0) + 15, f"{share:.0%}")]
+        parts.append(svg.text(x(0) - 5, y(share) + 4, f"{share:.0%}", "end"))
+    parts.append(svg.text((x(0) + x(1)) / 2, HEIGHT - 8, "error, of what revealing nothing costs", kind=""))
+    return [*parts, svg.text(x(1) - 4, y(1) + 14, "leakage, of what the truth reveals", "end", "")]
 
 
-def _path(points: NDArray[np.float64], x: Callable[[float], float], y: Callable[[float], float]) -> str:
+def _line(points: NDArray[np.float64], x: Callable[[float], float], y: Callable[[float], float]) -> str:
     """Clipped to the frame."""
     inside = [(d, leak) for d, leak in points if d <= 1.0 + 1e-9]
     return "M" + "L".join(f"{x(d):.1f} {y(min(leak, 1.0)):.1f}" for d, leak in inside)

@@ -17,6 +17,7 @@ from veilstream.apps.fleet.charts import (
     colours,
     trade_offs,
 )
+from veilstream.apps.report import svg
 from veilstream.apps.report.content import number
 from veilstream.apps.report.page import asset, pairs, security_policy
 from veilstream.apps.report.words import LEVELS
@@ -116,16 +117,11 @@ def _failed(told: dict[str, Any]) -> str:
 
 
 def _curves(rows: Sequence[dict[str, Any]]) -> str:
-    colour = colours([r["unit"] for r in rows])
-    key = "".join(
-        f'<li><svg viewBox="0 0 14 8"><line class="{c}" x1="0" x2="14" y1="4" y2="4" stroke-width="2"/></svg>'
-        f"{escape(unit or 'no unit')}, {counted(sum(r['unit'] == unit for r in rows), 'user')}</li>"
-        for unit, c in colour.items()
-    )
-    if len(rows) > 2:
-        key += '<li><svg viewBox="0 0 14 8"><line class="middle" x1="0" x2="14" y1="4" y2="4"/></svg>median user</li>'
+    units = [r["unit"] for r in rows]
+    key = [(c, f"{unit or 'no unit'}, {counted(units.count(unit), 'user')}") for unit, c in colours(units).items()]
+    key += [("middle", "median user")] if len(rows) > 2 else []
     return (
-        f'<section><h2>What accuracy costs each user</h2><ul class="key">{key}</ul>'
+        f"<section><h2>What accuracy costs each user</h2>{svg.legend(key)}"
         f'<figure class="chart">{trade_offs(rows)}<figcaption>One curve per user, computed exactly for her own chain; '
         "shares, so that different units can be compared. The dots are the policies.</figcaption></figure></section>"
     )
@@ -135,13 +131,10 @@ def _against(rows: Sequence[dict[str, Any]]) -> str:
     drawn = against_limits(rows)
     if not drawn:
         return ""
-    key = "".join(
-        f'<li><svg viewBox="0 0 14 8"><line class="{c}" x1="0" x2="14" y1="4" y2="4" stroke-width="2"/></svg>{v}</li>'
-        for v, c in VERDICTS.items()
-    )
+    key = svg.legend((c, str(v)) for v, c in VERDICTS.items())
     most = f" The {MOST_LINES} weakest of {len(rows):,} users are drawn." if len(rows) > MOST_LINES else ""
     return (
-        f'<section><h2>Limits on later data</h2><ul class="key">{key}</ul><figure class="chart">{drawn}<figcaption>'
+        f'<section><h2>Limits on later data</h2>{key}<figure class="chart">{drawn}<figcaption>'
         f"What came out on data that nothing was fitted to, with its 95 % interval; the bar is the limit, and "
         f"what lies beyond {MOST_SHARE:.0%} is drawn there.{most}"
         "</figcaption></figure></section>"

@@ -7,6 +7,7 @@ from html import escape
 
 import numpy as np
 
+from veilstream.apps.report import svg
 from veilstream.control.policy import Policy
 from veilstream.control.stationary import long_run
 from veilstream.model.clock import Clock
@@ -63,17 +64,13 @@ def _picture(kind: str, values: Array, label: str, clock: Clock) -> str:
         lines.append(
             f'<polyline fill="none" stroke="var(--{COLOURS[kind]})" stroke-width="2"{dash} points="{points}"/>'
         )
-    base = HEIGHT - BOTTOM
-    hours = "".join(
-        f'<text x="{LEFT + (WIDTH - LEFT - GAP) * h / 24:.1f}" y="{HEIGHT - 6}" text-anchor="middle" font-size="11" '
-        f'fill="currentColor">{h}:00</text>'
-        for h in range(0, 25, 6)
-    )
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)} by the hour, at most {top:.3g}">'
-        f'<line x1="{LEFT}" y1="{base}" x2="{WIDTH - GAP}" y2="{base}" stroke="currentColor" stroke-opacity="0.4"/>'
-        f'<text x="{LEFT - 6}" y="{TOP + 4}" text-anchor="end" font-size="11" fill="currentColor">{top:.3g}</text>'
-        f'<text x="{LEFT - 6}" y="{base}" text-anchor="end" font-size="11" fill="currentColor">0</text>'
-        f'<text x="{LEFT + 4}" y="{TOP - 14}" font-size="11" fill="currentColor">{escape(label)}</text>'
-        f"{hours}{''.join(lines)}</svg>"
-    )
+    base, right = HEIGHT - BOTTOM, WIDTH - GAP
+    hours = [svg.text(LEFT + (right - LEFT) * h / 24, HEIGHT - 6, f"{h}:00") for h in range(0, 25, 6)]
+    axis = svg.path("axis", f"M{LEFT} {base}H{right}")
+    words = [
+        (LEFT - 6, TOP + 4, f"{top:.3g}", "end"),
+        (LEFT - 6, base, "0", "end"),
+        (LEFT + 4, TOP - 14, label, "start"),
+    ]
+    parts = [axis, *(svg.text(*word) for word in words), *hours, *lines]
+    return svg.picture(WIDTH, HEIGHT, f"{label} by the hour, at most {top:.3g}", parts)
