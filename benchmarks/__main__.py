@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 GROUPS = ["core", "limits", "advise", "large", "cycle", "data", "gateway", "nats", "fleet", "deep"]
 ASKED = [
     "survive",
+    "anywhere",
     "feedback",
     "felt",
     "total",

@@ -15,11 +15,15 @@ NONE: dict[str, dict[str, float | str]] = {
 
 def everybody() -> "Iterator[tuple[str, Readings]]":
     """People by their folder, then households by their column."""
+    yield from people()
+    yield from households()
+
+
+def people() -> "Iterator[tuple[str, Readings]]":
     from veilstream.data.sources import read
 
     for user in sorted(p for p in _folder().glob("geolife/*") if p.is_dir()):
         yield user.name, read([str(user)])
-    yield from households()
 
 
 def households() -> "Iterator[tuple[str, Readings]]":

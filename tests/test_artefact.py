@@ -384,4 +384,4 @@ def test_a_process_that_only_reads_files_knows_every_kind_of_policy():
     kinds = {k for p in control.rglob("*.py") for k in re.findall(r"^class .*kind=\"(\w+)\"\):", p.read_text(), re.M)}
     code = "import veilstream.artefact, veilstream.control.policy as p; print(*p.KINDS)"
     known = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert {"controller", "ladder", "belief", "sampled"} == kinds <= set(known)
+    assert {"controller", "frame", "ladder", "belief", "sampled"} == kinds <= set(known)

@@ -32,6 +32,7 @@ NAMES = [
     "Releaser",
     "Report",
     "Solution",
+    "Started",
     "StateSpace",
     "__version__",
     "advise",
@@ -48,6 +49,7 @@ NAMES = [
     "save",
     "schedule",
     "solve",
+    "start",
 ]
 
 

@@ -56,6 +56,8 @@ if TYPE_CHECKING:  # for those who read types; a test holds it against the table
     from veilstream.solvers.api import solve as solve
     from veilstream.solvers.curves import Curve as Curve
     from veilstream.solvers.solution import Solution as Solution
+    from veilstream.solvers.start import Started as Started
+    from veilstream.solvers.start import start as start
 
 _HOMES = {
     "veilstream.apps.verbs.advise": ["Advice", "advise"],
@@ -81,6 +83,7 @@ _HOMES = {
     "veilstream.solvers.api": ["curve", "solve"],
     "veilstream.solvers.curves": ["Curve"],
     "veilstream.solvers.solution": ["Solution"],
+    "veilstream.solvers.start": ["Started", "start"],
 }
 _EXTRA = {"polars": "data", "sklearn": "data"}  # where the libraries are that some names need
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -24,6 +24,7 @@ from veilstream.container import pack, unpack, write
 from veilstream.control import adaptive as _ladder  # noqa: F401
 from veilstream.control import belief as _belief  # noqa: F401  (every kind of policy a file may hold)
 from veilstream.control import controller as _controller  # noqa: F401
+from veilstream.control.frame import Frame
 from veilstream.control.policy import Policy, restore
 from veilstream.data.cost import MEASURES, MOST_LETTERS, TABLE, Cost
 from veilstream.data.recording import Recording
@@ -40,6 +41,10 @@ FORMAT = "veilstream"
 VERSION = 2
 # parts that are written and read alike
 PLAIN: dict[str, Any] = {"states": StateSpace, "points": StateSpace, "record": Trajectories, "held_out": Trajectories}
+NO_DATA = (
+    "this policy was made without data (veil start), so nothing is known of its person; fit a model to her readings "
+    "first: veil fit SOURCE -o model.veil"
+)
 SAME_CHAIN = 1e-9  # largest difference between two copies of one chain
 
 
@@ -96,6 +101,14 @@ class Artefact(Shown):
     def epoch_s(self) -> float:
         return self.recording.epoch_s
 
+    def answer(self) -> tuple[Policy, Problem]:
+        """Its policy with the problem behind it, for whoever must know the person's chain."""
+        if isinstance(self.policy, Frame):
+            raise InputError(NO_DATA)
+        if self.policy is None or self.problem is None:
+            raise InputError("this file is a model without a policy; make one with veil solve MODEL -o policy.veil")
+        return self.policy, self.problem
+
     @property
     def study_only(self) -> tuple[str, ...]:
         """Why no gateway should run this; empty if one may."""
@@ -113,11 +126,6 @@ class Artefact(Shown):
         rows += [] if self.period_s is None else [("steps", f"of {format_duration(self.period_s)}")]
         rows += [] if self.unit == "" else [("distances", f"in {self.unit}")]
         return line, [*rows, *(("study only", reason) for reason in self.study_only), ("sha256", self.sha256[:16])]
-
-
-def is_guess(provenance: Mapping[str, Any]) -> bool:
-    """Whether nobody's readings are behind a chain: `veil start` made it of a public kernel."""
-    return isinstance(provenance.get("start"), dict)
 
 
 def impossible_next(chain: MarkovChain) -> tuple[str, ...]:

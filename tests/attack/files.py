@@ -25,6 +25,7 @@ from veilstream.gateway.wire import Reading, Refusal
 from veilstream.model.chain import MarkovChain
 from veilstream.model.distortion import hamming
 from veilstream.model.problem import Average, Problem
+from veilstream.solvers.start import start
 
 LONGEST_LINE = 400
 STRANGE = [None, -1, 0, 1, 2**70, 1e308, float("nan"), "x", "\x1b[2J", [], {}, [[]], True, [1, 2, 3], {"kind": "x"}]
@@ -57,7 +58,8 @@ def originals(folder: Path) -> list[Path]:
     turns = schedule([window_policy(toy), some_memory(np.random.default_rng(0), Z=6, Y=6)], [2, 3])
     save(folder / "turns.veil", turns, problem=toy)
     save(folder / "memory.veil", some_memory(np.random.default_rng(1), Z=6, Y=6), problem=toy)
-    return [folder / f"{name}.veil" for name in ("window", "order2", "turns", "memory")]
+    start(max="2km", progress=False).save(folder / "anywhere.veil")
+    return [folder / f"{name}.veil" for name in ("window", "order2", "turns", "memory", "anywhere")]
 
 
 def mutated(rng: random.Random, meta: dict, arrays: dict) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -34,6 +35,7 @@ from veilstream.gateway.wire import parse
 from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import Clock
 from veilstream.model.problem import Average, Problem
+from veilstream.solvers.start import start
 
 PERIOD, FIRST, LONG_AGO = 60, 100, 10**6
 NAMES = ['"home"', '"work"', '"elsewhere"', '""', '" "', "7", "null", '"\\u00e9"', "NaN", '"%s"' % ("x" * 300), "[1]"]
@@ -120,6 +122,15 @@ def ladder(t: Trial, **more: Any) -> Artefact:
     return save(t.folder / "p.veil", made, problem=problem, states=places(), **more)
 
 
+@lru_cache(1)
+def started() -> Any:
+    return start(avg="2km", progress=False).policy
+
+
+def anywhere(t: Trial, **more: Any) -> Artefact:
+    return save(t.folder / "p.veil", started(), chain=started().chain, **more)
+
+
 Kind = tuple[Callable[..., Artefact], Sequence[str], Sequence[str]]  # its file, the names of its fields, their values
 RECORDINGS = [Recording(), Recording(PERIOD), Recording(PERIOD, max_gap_s=5 * PERIOD, fill="hold")]
 KINDS: list[Kind] = [
@@ -130,6 +141,7 @@ KINDS: list[Kind] = [
     (second_order, ["value"], VALUES),
     (by_the_hour, ["value"], VALUES),
     (ladder, ["lat", "lon"], POINTS),
+    (anywhere, ["lat", "lon"], POINTS),
 ]
 
 

@@ -59,9 +59,10 @@ def force(core, ys: list[int]) -> None:
     mechanism, left = core.spaces[""].mechanism, iter(ys)
     draw = mechanism.draw
 
-    def forced(s, view, z, u):
-        draw(s, view, z, u)
-        return np.array([next(left) for _ in z])
+    def forced(*said):
+        drawn = draw(*said)
+        chosen = np.array([next(left) for _ in drawn])
+        return chosen if drawn.ndim == 1 else mechanism.policy.offsets.near[chosen % 9]  # moves of a frame
 
     mechanism.draw = forced
 

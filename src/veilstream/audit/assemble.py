@@ -54,10 +54,8 @@ def audit_artefact(
     name: what to call the policy; by default the method that made it.
     """
     started, options = time.perf_counter(), options or Options()
-    policy, problem = artefact.policy, artefact.problem
+    policy, problem = artefact.answer()
     warnings = about_data(artefact.provenance)
-    if policy is None or problem is None:
-        raise InputError("this file is a model without a policy; run `veil solve` on it first")
     if readings is not None:
         runs = recorded_runs(readings, artefact, recording)
         sequences, first, record = runs.sequences, runs.first, on_record(artefact, runs)

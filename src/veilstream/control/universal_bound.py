@@ -25,7 +25,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from veilstream.control.accountant import worst_case
 from veilstream.control.adaptive import Ladder
 from veilstream.control.controller import Controller, controller_of
 from veilstream.control.feedback import MOVE_BITS
@@ -84,17 +83,6 @@ def largest_capacity(parts: Sequence[Controller]) -> float | None:
         if capacity(a, ROUGH, LEAST_ROUNDS)[0].max() > most:
             most = max(most, float(capacity(a, ROUGH, ROUNDS)[0].max()))
     return most
-
-
-def most_bits(policy: Policy) -> float:
-    """Bits per step that no data whatever can exceed: over all memories where they are few enough to look at."""
-    policy, Y = policy.resting, policy.n_outputs
-    if isinstance(policy, Controller) and policy.places > 1:
-        return max(most_bits(policy.at_phase(phase)) for phase in range(policy.phases))
-    n = policy.n_memories
-    if n is None or n * policy.n_states * Y > MOST_CHANNELS:
-        return float(np.log2(Y))
-    return min(max(float(worst_case(policy.channel(np.array([m]))[0])[0]) for m in range(n)), float(np.log2(Y)))
 
 
 def worst_of(a: Array, to: Index) -> tuple[float, Array]:

@@ -24,7 +24,6 @@ from veilstream.gateway.store import Rows
 from veilstream.gateway.wire import Grid, Release, decode
 from veilstream.model.data_card import DataCard
 from veilstream.model.interval import Interval
-from veilstream.model.problem import Average
 from veilstream.units import off
 
 MAGIC = b"SQLite format 3\0"
@@ -47,14 +46,13 @@ class Claims(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, space: Space) -> "Claims":
-        rule, average, card = space.rule, space.problem.average, DataCard.of(space.provenance)
-        limit = rule.limit if rule is not None else average.limit if isinstance(average, Average) else None
+        rule, card = space.rule, DataCard.of(space.provenance)
         return cls(
             grid=space.grid,
             unit=space.unit,
             drift_unit=space.watch.unit,
             ceiling=space.ceiling,
-            limit=limit,
+            limit=space.limit,
             rungs=None if rule is None else rule.rungs,
             felt_claimed=claimed_felt(space.provenance),
             loss_fitted=None if card is None else card.loss,

@@ -176,7 +176,7 @@ class Scheduler:
 
     def _clocked(self, S: Space, s: Stream, step: int) -> int:
         """The symbol to release for: the reading that waits, else the last known one, else none."""
-        last = (int(S.symbols[s.state]), BLIND)[s.state == BLIND]
+        last = (S.symbol_of(s.state), BLIND)[s.state == BLIND]
         return (last, s.pending_symbol)[s.pending_step == step]
 
 

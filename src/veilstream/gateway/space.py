@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.artefact import is_guess
 from veilstream.control.accountant import Streams
 from veilstream.control.adaptive import Ladder
 from veilstream.control.feedback import Excess
@@ -24,6 +23,7 @@ from veilstream.gateway.records import Binding, Stream
 from veilstream.gateway.wire import Columns, Grid, Point, Release, encode
 from veilstream.model.chain import MarkovChain
 from veilstream.model.histories import BLIND
+from veilstream.model.problem import Average
 
 if TYPE_CHECKING:
     from veilstream.artefact import Artefact
@@ -52,36 +52,22 @@ class Space:
         force: bool = False,
         seals: Seals | None = None,
     ) -> None:
-        """meter: None is exact; the worst case where the chain is a guess. seals: encrypts OwnTracks that goes out."""
-        if artefact.policy is None or artefact.problem is None:
-            raise InputError("this file is a model without a policy; run `veil solve` on it first")
+        """meter: exact unless told. seals: encrypts OwnTracks that goes out."""
+        policy, problem = artefact.answer()
         if artefact.study_only and not force:
             raise InputError(
                 f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
             )
-        guess = is_guess(artefact.provenance)
-        if guess and meter not in (None, "capacity") and not force:
-            raise InputError(
-                f"`meter={meter!r}` believes the chain, and that of this policy is a public guess (veil start): leave "
-                "it out, bits are then counted at their worst case"
-            )
-        policy, problem, self.states = artefact.policy, artefact.problem, artefact.states
-        self.width = 2 if self.states is not None and self.states.is_map else 1  # of a reading
-        self.points, self.provenance = artefact.shown, artefact.provenance
+        self.states = artefact.states
+        self.points, self.problem = artefact.shown, problem
         self.cost = None if self.states is None else artefact.cost
-        self.seals, self.problem = seals, problem
         self.unit = artefact.unit  # of distances
         self._in_km = artefact.measure == "absolute" and artefact.unit == "km"  # the distortion
-        self.columns: Columns = {}  # names of the fields of its messages, where they are not ours
         if self.points is not None and len(self.points) < policy.n_outputs:
             raise InputError(
                 f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.points)}"
             )
-        self.mechanism = Mechanism(policy, problem, ceiling, meter or ("capacity" if guess else "exact"))
-        self.grid = Grid(artefact.period_s, artefact.epoch_s, self.states is not None and self.states.kind == "names")
-        if artefact.period_s is not None and self.grid.step(time.time()) is None:
-            raise InputError("the file's period and epoch count no steps of our time; fit it again")
-        self.ceiling = ceiling
+        self.mechanism = Mechanism(policy, problem, ceiling, meter or "exact")
         self.symbols = problem.chain.symbols
         self.n_symbols = problem.chain.n_symbols
         self.rule, self.distances = policy.moves_by, problem.distortion
@@ -89,11 +75,32 @@ class Space:
         self.watch = Watch(problem.chain, artefact.recording, self.mechanism.true_states)
         self.keeps_state = self.mechanism.true_states.following is not None
         self.shown = [self._show(y) for y in range(policy.n_outputs)]
-        self.binding = Binding(artefact.sha256, self._chain_hash(problem.chain, artefact))
+        self._begin(artefact, ceiling, seals, self._chain_hash(problem.chain, artefact))
+
+    def _begin(self, artefact: "Artefact", ceiling: float | None, seals: Seals | None, chain: str) -> None:
+        """What does not depend on the kind of policy."""
+        names = self.states is not None and self.states.kind == "names"
+        self.grid = Grid(artefact.period_s, artefact.epoch_s, names)
+        if artefact.period_s is not None and self.grid.step(time.time()) is None:
+            raise InputError("the file's period and epoch count no steps of our time; fit it again")
+        self.width = 2 if self.states is not None and self.states.is_map else 1  # of a reading
+        self.ceiling, self.seals, self.provenance = ceiling, seals, artefact.provenance
+        self.columns: Columns = {}  # names of the fields of its messages, where they are not ours
+        self.binding = Binding(artefact.sha256, chain)
         one = self.mechanism.start(1)
         self._memory, self._belief = one.memory, one.belief  # what a new stream starts from
         self._start = one.memory.tobytes(), one.belief.tobytes()
         self.state_bytes = len(self._start[0]) + len(self._start[1])
+
+    @property
+    def limit(self) -> float | None:
+        """On the mean error."""
+        average = self.problem.average
+        return self.rule.limit if self.rule is not None else average.limit if isinstance(average, Average) else None
+
+    def show(self, y: int) -> tuple[int | float | str, float | None, float | None]:
+        """released, lat, lon"""
+        return self.shown[y]
 
     def _show(self, y: int) -> tuple[int | float | str, float | None, float | None]:
         """released, lat, lon"""
@@ -236,7 +243,7 @@ class Space:
         readable, shown_by, total_by, rung_by = (x != BLIND).tolist(), y.tolist(), totals.tolist(), rungs.tolist()
         blind_by = blind.tolist()
         read = x if jobs[0].read is None else np.array([symbol for job in jobs for symbol in job.read or ()])
-        read_by, off_by = read.tolist(), self._off(jobs, read, y)
+        read_by, off_by = self.watched(read).tolist(), self._off(jobs, read, y)
         for (s, places, times, *_), z in zip(jobs, last.tolist(), strict=True):
             end = first + len(places)
             s.last_step = times[-1][0]
@@ -249,13 +256,21 @@ class Space:
             ):
                 release = message = None
                 if shown != SILENT:
-                    released, lat, lon = self.shown[shown]
+                    released, lat, lon = self.show(shown)
                     at_rung = rung if self.rule is not None else None
                     release = Release(s.name, t, released, lat, lon, round(total, 6), at_rung)
                     message = encode(release)
                 out.append((place, Outcome(Status.released, release, message, unseen), (s, step, total, message)))
             first = end
         return out
+
+    def symbol_of(self, state: int) -> int:
+        """The symbol of a true state that a stream keeps."""
+        return int(self.symbols[state])
+
+    def watched(self, x: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The symbols that the drift of a stream is told by."""
+        return x
 
     def _rounds(
         self, jobs: list[Job], x: NDArray[np.int64], uniforms: Uniforms

@@ -50,7 +50,7 @@ class StoreSpec:
     meter: Literal["exact", "table", "capacity"] | None = _option(
         None,
         "exact (belief), table (faster; window policies), or capacity (worst case, whatever the data is). "
-        "[default: exact; capacity after veil start]",
+        "[default: exact]",
         RELEASE,
     )
     max_ahead: int | None = _option(None, "Steps a reading may lie ahead.", RELEASE)
@@ -62,10 +62,10 @@ class StoreSpec:
         from veilstream.artefact import load
         from veilstream.data.columns import parse_columns
         from veilstream.data.reader_options import remembered
-        from veilstream.gateway.space import Space
+        from veilstream.gateway.frame_space import space_of
 
         try:
-            space = Space(load(policy), self.ceiling, self.meter, self.force, seals)
+            space = space_of(load(policy), self.ceiling, self.meter, self.force, seals)
         except InputError as error:
             raise InputError(str(error) if str(policy) in str(error) else f"{policy}: {error}") from None
         space.columns = parse_columns(columns)

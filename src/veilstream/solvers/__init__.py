@@ -20,7 +20,6 @@ from veilstream.solvers.adaptive import climb
 from veilstream.solvers.baselines import SHAPES, Baseline
 from veilstream.solvers.belief_greedy import BeliefGreedy
 from veilstream.solvers.causal_ba import CausalBA, envelope, myopic
-from veilstream.solvers.nearest_prior import Held
 from veilstream.solvers.solution import Level, Point, Progress, Solution, Solver, Status
 
 __all__ = ["METHODS", "Level", "Point", "Solution", "Status", "curve", "solve"]
@@ -29,7 +28,6 @@ METHODS: dict[str, Callable[..., Any]] = {
     "causal-ba": CausalBA,
     "myopic": myopic,
     "belief-greedy": BeliefGreedy,
-    "held": Held,
 }
 ABOVE = 1.01  # of the limit: what is felt beyond this is said
 LEARNED = {  # by mode, the first unless told

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from veilstream.artefact import Artefact, is_guess, load, provenance
+from veilstream.artefact import Artefact, load, provenance
 from veilstream.data.finer import finer_fit
 from veilstream.data.limits import Quantity, constraint_of, quantile_of
 from veilstream.data.recording import Recording
@@ -28,7 +28,6 @@ from veilstream.solvers.totals import solve_total
 from veilstream.solvers.warnings import about_forbidden, about_later, about_limit, honest, quantile_in
 
 BUILTIN = "builtin:"
-MANY = 60  # states of a guess beyond which it is not solved exactly unless told
 
 
 class Fitted(Protocol):
@@ -80,8 +79,8 @@ def solve(
         >>> same.leakage == solution.leakage
         True
 
-    method      causal-ba (held for large models of `veil start`), myopic, belief-greedy, planar-laplace,
-                randomised-response, rounding, held, a2c, or a solver of your own
+    method      causal-ba, myopic, belief-greedy, planar-laplace, randomised-response, rounding, a2c, or a solver of
+                your own
     window      released symbols the policy remembers; None: a memory made to measure
     certify     prove a lower bound that holds for every policy (`certify_seconds` of work)
     feedback    correct `avg` by a public move every "day", "week", ...: for long records; no more than max_bits
@@ -94,6 +93,7 @@ def solve(
 
     The `Solution` has `.leakage`, `.distortion`, `.lower_bound`, `.gap`, `.plot()` and `.save("policy.veil")`.
     """
+    method = method or "causal-ba"
     if isinstance(problem, Problem):
         limits = {"avg": avg, "max": max, "weight": weight, "budget": budget}
         for name in (k for k, v in limits.items() if v is not None):
@@ -102,11 +102,10 @@ def solve(
             raise InputError(f"`feedback` of a problem is a number of steps, found {feedback!r}")
         options |= {"window": window, "certify": certify, "seed": seed, "feedback": feedback, "max_bits": max_bits}
         with watching("solving", progress) as tell:
-            return solve_problem(problem, method or "causal-ba", progress=tell, **options)
+            return solve_problem(problem, method, progress=tell, **options)
     limit, quantile = quantile_of(max)
     utility, model = utility_of(problem, distortion, quantile, show, pairs)
     asked = feasible(utility, model, (avg, limit, weight, budget), quantile, show)
-    method = method or usual_method(asked, model, feedback)
     total = utility.total() if keep_total else None
     if total is not None and feedback is not None:
         raise InputError("`keep_total` and `feedback` cannot be had together; give one of them")
@@ -164,13 +163,6 @@ def feasible(
             remedy = finer_fit(utility, model.recording, command, mean.limit, show)
             raise Infeasible(line.found, remedy) from None
     return asked
-
-
-def usual_method(problem: Problem, model: Artefact | None, feedback: str | int | None) -> str:
-    """An exact answer for a guess is not worth minutes."""
-    guess = model is not None and is_guess(model.provenance)
-    large = problem.n_states > MANY and isinstance(problem.average, Average)
-    return "held" if guess and large and feedback is None else "causal-ba"
 
 
 def curve(
@@ -231,6 +223,7 @@ def utility_of(
         return Utility.of(chain, states, artefact.record, distortion, quantile, artefact.held_out, show), artefact
     if solved is None:
         name = model if isinstance(model, str | os.PathLike) else "the model"
+        artefact.answer()
         raise InputError(f"{name} has no states, so distances between them are unknown")
     return Utility(chain, solved.distortion, "", tuple(map(str, range(solved.n_outputs)))), artefact
 

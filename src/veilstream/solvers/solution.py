@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from veilstream.artefact import Artefact, dumps, is_guess, provenance, save
+from veilstream.artefact import Artefact, dumps, provenance, save
 from veilstream.control import held_out
 from veilstream.control.evaluate import Evaluation, evaluate
 from veilstream.control.held_out import HeldOut
@@ -19,7 +19,7 @@ from veilstream.control.limit_check import LimitCheck, check_limits, limits_json
 from veilstream.control.policy import Policy
 from veilstream.control.replay import Course, OnCourse
 from veilstream.control.stationary import holds_all, long_run
-from veilstream.control.universal_bound import most_bits, worst_rate
+from veilstream.control.universal_bound import worst_rate
 from veilstream.data.points import described
 from veilstream.model.information import Array
 from veilstream.model.interval import Interval
@@ -236,15 +236,10 @@ class Solution(Shown):
             return None
         return (self.objective - self.lower_bound) / self.objective if self.objective > 0 else 0.0
 
-    @property
-    def of_guess(self) -> bool:
-        """Whether nobody's data is behind its model."""
-        return self.asked is not None and self.asked.model is not None and is_guess(self.asked.model.provenance)
-
     @cached_property
     def worst_leakage(self) -> float | None:
         """Bits per step that no data whatever can exceed, proved; None where the memories are too many to look at."""
-        return most_bits(self.policy) if self.of_guess else worst_rate(self.policy)
+        return worst_rate(self.policy)
 
     @property
     def window(self) -> int | None:
@@ -284,7 +279,7 @@ class Solution(Shown):
             **({} if self.ladder is None else {"feedback": self.ladder.to_json()}),
             **({} if later is None else {"held_out": later.to_json()}),
             **limits_json(self.limits),
-            **({"worst_leakage": self.worst_leakage} if later or self.record or self.of_guess else {}),
+            **({"worst_leakage": self.worst_leakage} if later or self.record else {}),
             **({} if self.total is None else {"total": self.total.to_json()}),
         }
 
@@ -337,9 +332,8 @@ class Solution(Shown):
             found.append(Fact("  at least", self.leakage_lower, "bits for any policy this accurate", "proved"))
         if later is not None:
             found.append(Fact("  on later data", later.leakage, "bits", units))
-        if (later or tried or self.of_guess) and self.worst_leakage is not None:
-            meter = ": its meter counts no more" if self.of_guess else ""
-            found.append(Fact("  at most", self.worst_leakage, "bits whatever the data is", f"proved{meter}"))
+        if (later or tried) and self.worst_leakage is not None:
+            found.append(Fact("  at most", self.worst_leakage, "bits whatever the data is", "proved"))
         if self.ladder is not None and tried is not None and tried.charged is not None:
             found.append(Fact("  charged", tried.charged, "bits", "what its meter will say: proved under the chain"))
         return found

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from veilstream.artefact import Artefact, is_guess
+from veilstream.artefact import Artefact
 from veilstream.control.held_out import HeldOut
 from veilstream.control.limit_check import LimitCheck, check_limits
 from veilstream.control.replay import OnCourse
@@ -16,19 +16,12 @@ from veilstream.units import SMALLER, convert
 
 SAME = 0.01  # share of the truth's bits within which a policy hides nothing, or everything
 MOST = 0.5  # of steps at no stop
-GUESS = (
-    "model only: nobody's readings are behind this model, a public guess at how anyone moves (veil start); what is "
-    "proved of you is the worst case, which the gateway's meter counts; veil refit takes over after two weeks of "
-    "readings"
-)
 LOSS_FACTOR, LOSS_BITS = 2.0, 0.2  # data is strange beyond this many times the model's own loss, and this much more
 
 
 def about_data(provenance: Mapping[str, Any]) -> list[str]:
-    """None, too little of it, or states that do not cover it."""
+    """Too little of it, or states that do not cover it."""
     card, found = DataCard.of(provenance), list[str]()
-    if is_guess(provenance):
-        return [GUESS]
     if card is None:
         return []
     if card.thin:
@@ -48,7 +41,7 @@ def about_data(provenance: Mapping[str, Any]) -> list[str]:
 def level(found: Level, provenance: Mapping[str, Any]) -> Level:
     """How sure a figure is about the person, given the data behind the model."""
     card = DataCard.of(provenance)
-    return Level.MODEL_ONLY if is_guess(provenance) or (card is not None and card.thin) else found
+    return Level.MODEL_ONLY if card is not None and card.thin else found
 
 
 def honest(solution: Solution, provenance: Mapping[str, Any]) -> Solution:

@@ -21,8 +21,6 @@ Examples:
 
   veil solve me-2.veil --avg 500m -o policy.veil      over the old policy: its store keeps steps and meter
 
-  veil refit ann.veil two-weeks.csv -o ann-2.veil     ann.veil from veil start: her own chain from now on
-
   veil refit meter.veil 2014.csv -o meter-2014.veil --json
 """
 
@@ -38,44 +36,34 @@ def refit(
 ) -> Answer:
     """Make a model anew when its person has changed (veil audit says so): states, steps and names stay as they are.
 
-    After veil start it takes over when there are two weeks of readings: from then on the meter believes the chain.
     The old chain counts for as many transitions a row as held-out log-loss says. A policy solved from it into the old
     policy's file goes on with that file's store: no step is drawn twice, the meter counts on.
     """
     from veilstream.apps.verbs.extras import need
-    from veilstream.artefact import is_guess, load
+    from veilstream.artefact import load
     from veilstream.data.reader_options import read_like, remembered
 
     need("polars", "data")
     from veilstream.apps.cli.fit import in_words, show
     from veilstream.audit.source import check_kind
-    from veilstream.data.refit import check_enough, refit_model
+    from veilstream.data.refit import refit_model
 
     if not Path(old).is_file():
         raise InputError(f"no model file {old!r}; make one with veil fit")
     before = load(old)
-    guess = is_guess(before.provenance)
     if before.states is None:
+        before.answer()
         raise InputError(f"{old} has no states, so no reading can be assigned to one; make a model with veil fit")
     unit = None if before.states.is_map else before.states.unit or None
     readings = read_like(before.provenance, sources, unit=unit, skip_bad=spec.skip_bad)
     readings = readings.only(stream) if stream else readings
     check_kind(readings, before.states)
-    if guess:
-        check_enough(readings)
     made = refit_model(before, readings, spec.hold_out)
     model = made.model
     reading = remembered(before.provenance) | ({} if unit is None else {"unit": unit})
     artefact = replace(model, reading=reading).save(out, command_line(), refit_of=before.sha256)
     result = in_words({"chain": model.chain.name, **model.to_json()})
     result |= {"strength": made.strength, "refit_of": before.sha256, "model": str(out), "sha256": artefact.sha256}
-    if guess:
-        been = len(set(model.runs.symbols.tolist()))
-        result["notes"].append(
-            f"her readings are in {been} of the {len(model.states)} states that veil start was given; veil fit finds "
-            "states of her own, and its policy goes on with the same store too (of so many as these: veil solve "
-            "--method held)"
-        )
 
     def answer() -> None:
         show(model, result)

@@ -151,7 +151,7 @@ def show(solution: Solution, guess: Guess | None, out: Path | None) -> None:
     console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
     if solution.held_out is not None:
         console.print(f"[dim]{LATER}[/]", soft_wrap=True)
-    elif source.fitted and not solution.of_guess:
+    elif source.fitted:
         console.print(f"[dim]{NO_LATER}[/]", soft_wrap=True)
     if asked.quantile < 1 and solution.problem.worst is not None:
         console.print(f"the limit at every step is for {asked.quantile:.4g} of the readings of each state")

@@ -163,16 +163,14 @@ def collect(
 ) -> Content:
     """All the numbers. `sequences`: recorded symbols, from these `first` steps on, needed unless the report is
     shareable; `course`: the recorded data with its readings, for errors; `later`: what became of it on later data."""
-    if artefact.policy is None or artefact.problem is None:
-        raise InputError("this file holds a model without a policy; make one with veil solve MODEL --avg 1km -o FILE")
-    problem, chain = artefact.problem, artefact.chain
+    (policy, problem), chain = artefact.answer(), artefact.chain
     recorded, course = (None, None) if options.shareable else (sequences, course)
     if options.shareable:
         sequences, first = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=options.seed)[0]]], None
     if not sequences:
         raise InputError("the report shows recorded traces: give `data`, or `shareable` to draw them from the chain")
     free = problem.under(curve_constraint(problem.constraint))
-    own = honest_point(Point.of(problem, artefact.policy), artefact.provenance)
+    own = honest_point(Point.of(problem, policy), artefact.provenance)
     solutions = _certified_curve(free, own, options, artefact, progress)
     others = [s for s in distinct(solutions) if not _same(s, own, solutions)]
     room = MAX_CELLS // (len(others) + 1) - chain.n_symbols * problem.n_outputs

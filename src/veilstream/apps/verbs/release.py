@@ -20,6 +20,7 @@ from veilstream.errors import InputError
 from veilstream.gateway import pipe
 from veilstream.gateway.core import Core
 from veilstream.gateway.database import MEMORY
+from veilstream.gateway.frame_space import space_of
 from veilstream.gateway.outcome import Outcome
 from veilstream.gateway.scheduler import Serving
 from veilstream.gateway.space import Space
@@ -90,7 +91,7 @@ def release(
     if is_table(policy):
         raise InputError("the policy comes first, then the data: release(solution, df)")
     artefact = artefact_of(policy, "no policy file {!r}; make one with veil solve MODEL -o policy.veil")
-    space = Space(artefact, ceiling, meter, force)
+    space = space_of(artefact, ceiling, meter, force)
     readings, shape = _read(data, space, {"columns": columns, "skip_bad": skip_bad})
     readings = of_stream(readings, stream)
     check_fits(readings, space)

@@ -1,0 +1,85 @@
+"""A frame at work (`control.frame`): readings anywhere on earth or of any size, releases wherever it has travelled."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilstream.control.frame import Frame, FrameMechanism
+from veilstream.control.mechanism import SILENT, MeterName
+from veilstream.data.states import apart_km
+from veilstream.errors import InputError
+from veilstream.gateway.drift import Watch
+from veilstream.gateway.owntracks import Seals, round_up
+from veilstream.gateway.space import Job, Space
+from veilstream.gateway.wire import Point, Release
+from veilstream.model.chain import MarkovChain
+from veilstream.model.histories import BLIND, TrueStates
+
+if TYPE_CHECKING:
+    from veilstream.artefact import Artefact
+
+ONE = MarkovChain(np.ones((1, 1)))  # nobody's habits are known: drift is the error alone
+
+
+def space_of(
+    artefact: "Artefact",
+    ceiling: float | None = None,
+    meter: MeterName | None = None,
+    force: bool = False,
+    seals: Seals | None = None,
+) -> Space:
+    """The space of a policy, whatever its kind."""
+    kind = FrameSpace if isinstance(artefact.policy, Frame) else Space
+    return kind(artefact, ceiling, meter, force, seals)
+
+
+class FrameSpace(Space):
+    def __init__(
+        self,
+        artefact: "Artefact",
+        ceiling: float | None = None,
+        meter: MeterName | None = None,
+        force: bool = False,
+        seals: Seals | None = None,
+    ) -> None:
+        policy = artefact.policy
+        assert isinstance(policy, Frame)
+        if meter is not None:
+            raise InputError(f"a policy of veil start has a meter of its own; leave out `meter={meter!r}`")
+        self.frame, self.lattice = policy, policy.lattice
+        self.states = self.points = self.lattice  # type: ignore[assignment]
+        self.unit, self.rule, self.cost, self.keeps_state = self.lattice.unit, None, None, False
+        self.farthest = np.inf
+        self.mechanism = FrameMechanism(policy, ceiling)  # type: ignore[assignment]
+        self.watch = Watch(ONE, artefact.recording, TrueStates.plain(1))
+        self._begin(artefact, ceiling, seals, f"frame {self.lattice}")
+
+    @property
+    def limit(self) -> float | None:
+        return None if np.isinf(self.frame.average) else self.frame.average
+
+    def show(self, y: int) -> tuple[int | float | str, float | None, float | None]:
+        place = self.lattice.decode([y])[0].tolist()
+        return (y, *place) if self.lattice.is_map else (place[0], None, None)
+
+    def encode(self, points: Sequence[Point]) -> NDArray[np.int64]:
+        xy, readable = self._coordinates(points)
+        return np.where(readable, self.lattice.encode(xy), BLIND)
+
+    def _off(self, jobs: list[Job], x: NDArray[np.int64], y: NDArray[np.int64]) -> list[float]:
+        a, b = (self.lattice.decode(np.maximum(v, 0)) for v in (x, y))
+        far = apart_km(a, b) if self.lattice.is_map else np.abs(a - b)[:, 0]
+        found: list[float] = np.where((x != BLIND) & (y != SILENT), far, np.nan).tolist()
+        return found
+
+    def symbol_of(self, state: int) -> int:
+        return state
+
+    def watched(self, x: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.minimum(x, 0)  # that something was read
+
+    def accuracy(self, release: Release) -> int:
+        asked = min(self.frame.average, self.frame.limit)
+        return round_up(1000 * asked)
