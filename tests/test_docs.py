@@ -363,7 +363,7 @@ def test_every_key_that_a_command_prints_is_on_the_page_of_json(tmp_path, monkey
         "solve city.veil --avg 40% -o policy.veil",
         "solve builtin:grid2x3-toy --lambda 1 --certify --seconds 0.5",
         "audit policy.veil --quick",
-        "start --levels 0:5:1kW -o meter.veil",
+        "start --avg 0.4kW -o meter.veil",
         "strip city.veil -o stripped.veil",
     ):
         done = veil(*line.split(), "--json")

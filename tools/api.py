@@ -15,9 +15,9 @@ from pages import keep
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 GROUPS = {
-    "From data to releases": ["fit", "advise", "solve", "curve", "audit", "report", "release",
+    "From data to releases": ["start", "fit", "advise", "solve", "curve", "audit", "report", "release",
                               "ReleaseTransformer"],
-    "What they give": ["FittedModel", "Advice", "Solution", "Curve", "Assessment", "Report"],
+    "What they give": ["FittedModel", "Advice", "Started", "Solution", "Curve", "Assessment", "Report"],
     "Files": ["Artefact", "load", "save"],
     "Problems": ["MarkovChain", "Problem", "Average", "Instantaneous", "Both", "Budget", "builtin", "builtin_problem"],
     "Policies at work": ["Policy", "Controller", "schedule", "BeliefPolicy", "Releaser", "release_many",

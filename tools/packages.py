@@ -56,10 +56,10 @@ env.reset(seed=0)
 env.step(env.action_space.sample())
 """
 BASE = ["veil --version", "veil solve builtin:grid4x4-q2 --lambda 1 --certify --seconds 1",
-        "veil start --levels 0:5:1kW -o m.veil", "veil solve m.veil --avg 20% -o policy.veil",
+        "veil start --avg 1kW -o me.veil", "veil solve builtin:grid2x3-toy --lambda 1 -o policy.veil",
         "veil audit policy.veil --quick", "veil report policy.veil --shareable -o page.html --option seconds=1",
         "veil release policy.veil --no-store", "veil demo --seconds 1"]  # fmt: skip
-POLICY = ["veil start --levels 0:5:1kW -o m.veil", "veil solve m.veil --avg 20% -o policy.veil"]
+POLICY = ["veil start --avg 1kW -o policy.veil"]
 # what each extra is for: commands that fail without it
 TRIED = {
     "": BASE,
