@@ -104,14 +104,8 @@ def show(summary: Summary, out: Path) -> None:
             *_some("default limit raised, it cannot be kept", raised),
         ],
     )
-    if totals := [r["total"] for r in told["rows"] if r.get("total")]:
-        before = [100 * t["off_without"] for t in totals]
-        console.print(
-            f"totals kept for {counted(len(totals), 'user')}: releases add up to the readings in the mean, within "
-            f"{max(abs(t['off']) for t in totals):.2%} ({min(before):+.1f} to {max(before):+.1f} % without; "
-            "--option keep-total=false)",
-            soft_wrap=True,
-        )
+    for line in _totals([r["total"] for r in told["rows"] if r.get("total")]):
+        console.print(line, soft_wrap=True)
     for note in told["notes"]:
         console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
     for name, line in told["failed"].items():
@@ -128,3 +122,14 @@ def show(summary: Summary, out: Path) -> None:
 def _some(said: str, names: list[str]) -> list[str]:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return [f"{said}: {', '.join(names[:SHOWN])}{more}"] if names else []
+
+
+def _totals(kept: list[dict[str, float]]) -> list[str]:
+    if not kept:
+        return []
+    before = [100 * one["off_without"] for one in kept]
+    return [
+        f"totals kept for {counted(len(kept), 'user')}: releases add up to the readings in the mean, within "
+        f"{max(abs(one['off']) for one in kept):.2%} ({min(before):+.1f} to {max(before):+.1f} % without; --option "
+        "keep-total=false)"
+    ]

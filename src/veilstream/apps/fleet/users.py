@@ -59,16 +59,20 @@ def read_users(
                     broken.append(found)
                 else:
                     users.append(User(found[0], source, found[1]))
-    users = _distinct(users)
-    taken = {u.name for u in users}
-    named = []
-    for bad in broken:  # never under the name of someone whose data is good
-        name = bad.name
-        while name in taken:
-            name += " (unreadable)"
-        taken.add(name)
-        named.append(replace(bad, name=name))
-    return users, named
+    often = Counter(u.name for u in users)
+    wanted = [f"{Path(u.source).stem}/{u.name}" if often[u.name] > 1 else u.name for u in users]
+    taken: set[str] = set()
+    users = [replace(u, name=_free(name, taken)) for u, name in zip(users, wanted, strict=True)]
+    return users, [replace(bad, name=_free(bad.name, taken, " (unreadable)")) for bad in broken]
+
+
+def _free(name: str, taken: set[str], more: str = "") -> str:
+    """A name that nobody has: with a number behind it, or with these words."""
+    found, k = name, 2
+    while found in taken:
+        found, k = (found + more, k) if more else (f"{name}-{k}", k + 1)
+    taken.add(found)
+    return found
 
 
 def _expanded(source: str) -> list[Path]:
@@ -178,18 +182,3 @@ def _keys_apart(path: Path, reading: dict[str, Any], fault: str) -> Iterator[tup
             yield stream, readings.only(stream)
     for stream in readings.bad_streams:
         yield Broken(stream, f"{path} has rows of {stream} that cannot be read (the first bad one: {fault})")
-
-
-def _distinct(users: list[User]) -> list[User]:
-    """Names met twice get their source in front; if that is not enough, a number behind."""
-    often = Counter(u.name for u in users)
-    named = [replace(u, name=f"{Path(u.source).stem}/{u.name}") if often[u.name] > 1 else u for u in users]
-    taken: set[str] = set()
-    out = []
-    for user in named:
-        name, k = user.name, 2
-        while name in taken:
-            name, k = f"{user.name}-{k}", k + 1
-        taken.add(name)
-        out.append(replace(user, name=name))
-    return out
