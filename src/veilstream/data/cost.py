@@ -36,7 +36,7 @@ class Cost:
     shown: StateSpace  # the states, or public points
     measure: str = "absolute"  # one of MEASURES, TABLE, or SIGNED: y - reading of values, which adds up
     table: Array | None = None  # of TABLE: |X| x |Y|, inf where forbidden
-    told: str = ""  # of TABLE: its unit
+    table_unit: str = ""
 
     def __post_init__(self) -> None:
         if self.measure not in (*MEASURES, TABLE, SIGNED) or (self.measure == TABLE) != (self.table is not None):
@@ -55,7 +55,7 @@ class Cost:
         """Of the costs; "" where they have none."""
         base = self.states.unit
         square = f"({base})²" if "/" in base else f"{base}²" if base else ""
-        return {"squared": square, "zero-one": "%", TABLE: self.told}.get(self.measure, self.states.unit)
+        return {"squared": square, "zero-one": "%", TABLE: self.table_unit}.get(self.measure, self.states.unit)
 
     @property
     def forbidden(self) -> NDArray[np.bool_] | None:

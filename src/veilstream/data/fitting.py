@@ -90,7 +90,7 @@ def fit_model(
         )
     progress(0.95, "figures")
     card = describe(chain, sequences)
-    later = Later.of(encode_steps(cut.later, recording, states), cut, chain) if cut.held else None
+    later = Later.of(encode_steps(cut.later, recording, states), cut, chain) if cut.n_later else None
     return FittedModel(
         states,
         chain,

@@ -70,7 +70,7 @@ def tabled(
     time_format: str | None = None,
     unit: str | None = None,
     skip_bad: bool = False,
-) -> tuple[Readings, Mould]:
+) -> tuple[Readings, FrameTemplate]:
     """The readings of a table, and what it takes to make another one like it."""
     check_zone(tz)
     named = parse_columns(columns) if isinstance(columns, str) else dict(columns or {})
@@ -89,7 +89,7 @@ def tabled(
     readings = joined([File(NAME, STREAM, found)], unit, digest)
     stamps = text.rows.select(layout.time).filter(pl.col(layout.time).str.strip_chars() != "").head(1).collect()
     style = time_style(str(stamps.item()), tz, time_format, NAME)
-    return readings, Mould(type(data), layout, index, style, _dtype(given[layout.time]), readings.iso)
+    return readings, FrameTemplate(type(data), layout, index, style, _dtype(given[layout.time]), readings.iso)
 
 
 def _with_index(data: Any, named: Mapping[str, str]) -> tuple[Any, str | None]:
@@ -132,7 +132,7 @@ def _dtype(column: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Mould:
+class FrameTemplate:
     """How a table was made: the type of it, its columns, where its times stand and how they are written."""
 
     make: type
@@ -142,7 +142,7 @@ class Mould:
     dtype: Any  # of the column of times
     iso: bool
 
-    def like(self, stream: Sequence[str], t_us: NDArray[np.int64], columns: Mapping[str, Any]) -> Any:
+    def filled(self, stream: Sequence[str], t_us: NDArray[np.int64], columns: Mapping[str, Any]) -> Any:
         """A table of the same make: times and streams as they were called, and these columns."""
         whose = self.layout.stream or ("stream" if self.layout.wide else None)
         parts = {self.layout.time: t_us} | ({} if whose is None else {whose: list(stream)}) | dict(columns)

@@ -48,13 +48,13 @@ class Cut:
     """Steps of which the latest units are kept out of the fit, and what to say of it."""
 
     steps: Trajectories  # with their units
-    held: int  # units kept out
+    n_later: int  # units kept out
     note: str  # why nothing is, where nothing is
 
     @property
     def _late(self) -> NDArray[np.bool_]:
         assert self.steps.units is not None
-        return self.steps.units >= self.steps.n_units - self.held
+        return self.steps.units >= self.steps.n_units - self.n_later
 
     @property
     def fitted(self) -> Trajectories:
@@ -66,9 +66,9 @@ class Cut:
 
     @property
     def words(self) -> str:
-        if not self.held:
+        if not self.n_later:
             return f"nothing is held out: {self.note}; `veil solve` then speaks of the model only"
-        of = f"{self.held} of {self.steps.n_units} {self.steps.unit}"
+        of = f"{self.n_later} of {self.steps.n_units} {self.steps.unit}"
         return f"steps of the latest {of}, kept in the file to check promises on"
 
 
@@ -97,7 +97,7 @@ def earlier(readings: Readings, cut: Cut, recording: Recording) -> Readings:
     """The raw readings that are not kept out."""
     import polars as pl
 
-    if not cut.held:
+    if not cut.n_later:
         return readings
     frame, later = readings.frame, cut.later
     if later.unit == "weeks":
@@ -119,7 +119,7 @@ class Later:
 
     @classmethod
     def of(cls, runs: Runs, cut: Cut, chain: MarkovChain) -> Later:
-        return cls(runs.source.recorded(), cut.held, loss_of(runs, chain))
+        return cls(runs.source.recorded(), cut.n_later, loss_of(runs, chain))
 
     def to_json(self) -> dict[str, Any]:
         return {"traces": self.units, "unit": self.record.unit, "steps": len(self.record), "bits": self.loss.to_json()}

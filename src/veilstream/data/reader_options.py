@@ -21,16 +21,16 @@ def remembered(provenance: Mapping[str, Any]) -> dict[str, Any]:
     return {k: known[k] for k in READING if isinstance(known.get(k), str) and known[k]}
 
 
-def read_like(provenance: Mapping[str, Any], data: Any, **told: Any) -> Readings:
+def read_as_fitted(provenance: Mapping[str, Any], data: Any, **told: Any) -> Readings:
     """Data read as that behind the file was, but for what is told; in the common way where that does not fit."""
     try:
         from veilstream.data.frames import readings_of
     except ImportError as missing:
         raise InputError(f"this needs {missing.name}: pip install 'veilstream[data]'") from None
-    return alike(readings_of, data, provenance, told)
+    return read_by(readings_of, data, provenance, told)
 
 
-def alike(read: Callable[..., T], data: Any, provenance: Mapping[str, Any], told: Mapping[str, Any]) -> T:
+def read_by(read: Callable[..., T], data: Any, provenance: Mapping[str, Any], told: Mapping[str, Any]) -> T:
     """The same with any way to read."""
     told = {k: v for k, v in told.items() if v}
     try:

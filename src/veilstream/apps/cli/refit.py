@@ -41,7 +41,7 @@ def refit(
     """
     from veilstream.apps.verbs.extras import need
     from veilstream.artefact import load
-    from veilstream.data.reader_options import read_like, remembered
+    from veilstream.data.reader_options import read_as_fitted, remembered
 
     need("polars", "data")
     from veilstream.apps.cli.fit import in_words, show
@@ -55,7 +55,7 @@ def refit(
         before.answer()
         raise InputError(f"{old} has no states, so no reading can be assigned to one; make a model with veil fit")
     unit = None if before.states.is_map else before.states.unit or None
-    readings = read_like(before.provenance, sources, unit=unit, skip_bad=spec.skip_bad)
+    readings = read_as_fitted(before.provenance, sources, unit=unit, skip_bad=spec.skip_bad)
     readings = readings.only(stream) if stream else readings
     check_kind(readings, before.states)
     made = refit_model(before, readings, spec.hold_out)

@@ -14,7 +14,7 @@ import typer
 from veilstream.apps.cli.options import Answer, Flags
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.data.columns import parse_columns
-from veilstream.data.reader_options import read_like
+from veilstream.data.reader_options import read_as_fitted
 from veilstream.data.spec import FitSpec, option
 from veilstream.errors import InputError
 from veilstream.gateway.spec import StoreSpec
@@ -74,7 +74,7 @@ def release(
     space = spec.space_of(policy)
     columns, readings = parse_columns(reading.reading["columns"]), None
     if sources:
-        readings = read_like(space.provenance, sources, columns=columns, skip_bad=reading.skip_bad)
+        readings = read_as_fitted(space.provenance, sources, columns=columns, skip_bad=reading.skip_bad)
         from veilstream.apps.verbs.release import batches, check_fits
 
         check_fits(readings, space)

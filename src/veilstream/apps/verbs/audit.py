@@ -10,7 +10,7 @@ from veilstream.apps.verbs.extras import need
 from veilstream.audit.assemble import audit_artefact
 from veilstream.audit.settings import Options
 from veilstream.audit.verdict import Assessment
-from veilstream.data.reader_options import read_like
+from veilstream.data.reader_options import read_as_fitted
 from veilstream.errors import InputError
 from veilstream.shown import Progress, watching
 from veilstream.solvers.api import artefact_of
@@ -67,7 +67,7 @@ def audit(
         need("polars", "data")
         from veilstream.data.frames import of_stream
 
-        readings = read_like(artefact.provenance, data, columns=columns, skip_bad=skip_bad)
+        readings = read_as_fitted(artefact.provenance, data, columns=columns, skip_bad=skip_bad)
         readings = of_stream(readings, stream)
     with watching("auditing", progress) as tell:
         return audit_artefact(artefact, readings, recording, against=against, options=options, progress=tell)

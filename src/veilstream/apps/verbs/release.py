@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from veilstream.audit.source import check_kind
 from veilstream.control.uniforms import uniforms
 from veilstream.data.columns import Layout
-from veilstream.data.frames import NAME, Mould, is_table, of_stream, tabled
-from veilstream.data.reader_options import alike, read_like
+from veilstream.data.frames import NAME, FrameTemplate, is_table, of_stream, tabled
+from veilstream.data.reader_options import read_as_fitted, read_by
 from veilstream.data.readers.times import TimeStyle
 from veilstream.data.readings import MICROSECONDS, Readings
 from veilstream.errors import InputError
@@ -102,17 +102,17 @@ def release(
     with closing(Core({"": space}, opened, Serving(max_ahead=max_ahead), uniforms=draws)) as core:
         found = releases(core, readings)
     _say_refused(found.refused)
-    return shape.like(*found.columns(space, shape.layout, found.steps))
+    return shape.filled(*found.columns(space, shape.layout, found.steps))
 
 
-def _read(data: Any, space: Space, told: dict[str, Any]) -> tuple[Readings, Mould]:
+def _read(data: Any, space: Space, told: dict[str, Any]) -> tuple[Readings, FrameTemplate]:
     if is_table(data):
-        return alike(tabled, data, space.provenance, told)
-    readings = read_like(space.provenance, data, **told)
+        return read_by(tabled, data, space.provenance, told)
+    readings = read_as_fitted(space.provenance, data, **told)
     return readings, as_polars(readings)
 
 
-def as_polars(readings: Readings) -> Mould:
+def as_polars(readings: Readings) -> FrameTemplate:
     """How releases of files are given."""
     import polars as pl
 
@@ -120,7 +120,7 @@ def as_polars(readings: Readings) -> Mould:
     layout = Layout("time", stream="stream", **places)  # type: ignore[arg-type]  # columns of numbers
     style = TimeStyle("number", scale=1e6, stepped=True) if readings.stepped else TimeStyle("aware")
     dtype = pl.Int64() if readings.stepped else pl.Datetime("us", "UTC")
-    return Mould(pl.DataFrame, layout, None, style, dtype, readings.iso)
+    return FrameTemplate(pl.DataFrame, layout, None, style, dtype, readings.iso)
 
 
 def _store(store: str | os.PathLike[str] | bool | None, policy: Any, space: Space) -> Store:

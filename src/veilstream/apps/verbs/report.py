@@ -18,7 +18,7 @@ from veilstream.artefact import Artefact
 from veilstream.audit.source import LaterData, later_data
 from veilstream.container import write as write_bytes
 from veilstream.control.limit_check import limits_json
-from veilstream.data.reader_options import read_like
+from veilstream.data.reader_options import read_as_fitted
 from veilstream.errors import InputError
 from veilstream.shown import Progress, Rows, Shown, watching
 from veilstream.solvers.api import artefact_of
@@ -145,7 +145,7 @@ def recorded(
     readings, and what became of them later."""
     if data is None:
         return None, None, chain_card(artefact), [], None, later_data(artefact)
-    readings = read_like(artefact.provenance, data, **reading)
+    readings = read_as_fitted(artefact.provenance, data, **reading)
     from veilstream.audit.source import course_of, recorded_runs
     from veilstream.data.frames import of_stream
 

@@ -105,7 +105,7 @@ class ReleaseTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         order = readings.frame.with_row_index("row").sort("t", maintain_order=True)["row"].to_numpy()
         rows = np.empty(len(order), np.int64)
         rows[order] = np.arange(len(order))
-        return shape.like(*found.columns(space, shape.layout, rows.tolist()))
+        return shape.filled(*found.columns(space, shape.layout, rows.tolist()))
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """The columns that `transform` gives."""
