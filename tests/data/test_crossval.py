@@ -66,7 +66,7 @@ def test_synthetic_readings_encode_to_the_true_path(make):
 
 
 def test_unknown_synthetic_sources_are_refused():
-    with pytest.raises(InputError, match="must be one of"):
+    with pytest.raises(InputError, match="is one of city, household"):
         synthetic("village")
 
 

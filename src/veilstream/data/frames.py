@@ -16,11 +16,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from veilstream.data.columns import ROLES, Layout, has_time, parse_columns
+from veilstream.data.columns import Layout, has_time
 from veilstream.data.readers.frame import text_of_frame
 from veilstream.data.readers.reader import ReadOptions
 from veilstream.data.readers.table import typed
-from veilstream.data.readers.times import TimeStyle, check_zone, time_style
+from veilstream.data.readers.times import TimeStyle, time_style
 from veilstream.data.readings import Readings
 from veilstream.data.sources import File, Progress, joined, read
 from veilstream.errors import InputError
@@ -31,7 +31,7 @@ ISO_UTC = "%Y-%m-%dT%H:%M:%S%.fZ"
 
 
 def readings_of(data: Any, progress: Progress | None = None, **told: Any) -> Readings:
-    """Of a table, a path, several paths, or of what are readings already. told: how to read, as `tabled` takes it."""
+    """Of a table, a path, several paths, or of what are readings already. told: fields of `ReadOptions`."""
     if isinstance(data, Readings):
         return data
     if is_table(data):
@@ -40,7 +40,7 @@ def readings_of(data: Any, progress: Progress | None = None, **told: Any) -> Rea
         data = [data]
     if not isinstance(data, Sequence) or not all(isinstance(d, str | os.PathLike) for d in data):
         raise InputError(f"data must be a DataFrame, a path or a list of paths, found a {type(data).__name__}")
-    return read([os.fspath(d) for d in data], progress=progress, **(told | {"columns": as_text(told.get("columns"))}))
+    return read([os.fspath(d) for d in data], progress, **told)
 
 
 def of_stream(readings: Readings, stream: str | None) -> Readings:
@@ -63,32 +63,20 @@ def as_text(columns: str | Mapping[str, str] | None) -> str | None:
     return columns if not isinstance(columns, Mapping) else ",".join(f"{r}={c}" for r, c in columns.items())
 
 
-def tabled(
-    data: Any,
-    columns: str | Mapping[str, str] | None = None,
-    tz: str | None = None,
-    time_format: str | None = None,
-    unit: str | None = None,
-    skip_bad: bool = False,
-) -> tuple[Readings, FrameTemplate]:
-    """The readings of a table, and what it takes to make another one like it."""
-    check_zone(tz)
-    named = parse_columns(columns) if isinstance(columns, str) else dict(columns or {})
-    for role in named:
-        if role not in ROLES:
-            raise InputError(f"`columns` {role!r}: a role must be one of {', '.join(ROLES)}")
-    frame, index = _with_index(data, named)
+def tabled(data: Any, **how: Any) -> tuple[Readings, FrameTemplate]:
+    """The readings of a table, and what it takes to make another one like it; how: fields of `ReadOptions`."""
+    options = ReadOptions.of(**how)
+    frame, index = _with_index(data, options.columns)
     names = [str(c) for c in frame] if isinstance(frame, Mapping) else [str(c) for c in frame.columns]
     given = {n: frame[c] for n, c in zip(names, frame if isinstance(frame, Mapping) else frame.columns, strict=True)}
     if len(given) < len(names):
         raise InputError(f"{NAME}: two columns have one name; give each its own")
-    options = ReadOptions(named, tz, time_format, skip_bad)
     text = text_of_frame(pl.DataFrame({n: _series(given[n]) for n in names}).lazy(), NAME, options, first=0)
     found, layout = typed(text, options), text.layout
     digest = hashlib.sha256(found.frame.write_csv().encode()).hexdigest()
-    readings = joined([File(NAME, STREAM, found)], unit, digest)
+    readings = joined([File(NAME, STREAM, found)], options.unit, digest)
     stamps = text.rows.select(layout.time).filter(pl.col(layout.time).str.strip_chars() != "").head(1).collect()
-    style = time_style(str(stamps.item()), tz, time_format, NAME)
+    style = time_style(str(stamps.item()), options.tz, options.time_format, NAME)
     return readings, FrameTemplate(type(data), layout, index, style, _dtype(given[layout.time]), readings.iso)
 
 

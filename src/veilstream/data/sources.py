@@ -11,13 +11,12 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from veilstream.data.columns import parse_columns
 from veilstream.data.readers import ENDINGS, READERS
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
-from veilstream.data.readers.times import check_zone
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings, hash_files
 from veilstream.data.unpack import ending, parts_of
 from veilstream.errors import InputError
@@ -38,19 +37,9 @@ class File:
     table: Table
 
 
-def read(
-    sources: Sequence[str],
-    *,
-    columns: str | None = None,
-    tz: str | None = None,
-    time_format: str | None = None,
-    unit: str | None = None,
-    skip_bad: bool = False,
-    progress: Progress | None = None,
-) -> Readings:
-    """All readings of the sources, in one table, with the account of the reading."""
-    check_zone(tz)
-    options = ReadOptions(parse_columns(columns), tz, time_format, skip_bad)
+def read(sources: Sequence[str], progress: Progress | None = None, **how: Any) -> Readings:
+    """All readings of the sources, in one table, with the account of the reading; how: fields of `ReadOptions`."""
+    options = ReadOptions.of(**how)
     with tempfile.TemporaryDirectory(prefix="veil-") as folder:
         found = expand(sources, Path(folder))
         files = []
@@ -64,7 +53,7 @@ def read(
             shutil.rmtree(Path(folder) / "unpacked", ignore_errors=True)
             if progress:
                 progress(i + 1, len(found))
-        return joined(files, unit, hash_files([p for p, _ in found]))
+        return joined(files, options.unit, hash_files([p for p, _ in found]))
 
 
 def expand(sources: Sequence[str], folder: Path) -> list[tuple[Path, str]]:

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
+from veilstream.data.columns import ROLES, parse_columns
+from veilstream.data.readers.times import check_zone
 from veilstream.data.readings import Entry
+from veilstream.errors import InputError
 
 RANGES = {"lat": 90.0, "lon": 180.0}
 SKIP = "correct it, or drop and count such rows with `skip_bad=True`"
@@ -20,12 +24,23 @@ SKIP = "correct it, or drop and count such rows with `skip_bad=True`"
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What the user may tell the readers."""
+    """How to read: which column is what, zone and format of times, unit of values, what to do with bad rows."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
     tz: str | None = None
     time_format: str | None = None
+    unit: str | None = None
     skip_bad: bool = False
+
+    @classmethod
+    def of(cls, columns: str | Mapping[str, str] | None = None, **how: Any) -> ReadOptions:
+        """With columns as text too, "time=ts,lat=y"; roles and zone are checked."""
+        named = dict(columns) if isinstance(columns, Mapping) else parse_columns(columns)
+        for role in named:
+            if role not in ROLES:
+                raise InputError(f"`columns` {role!r}: a role must be one of {', '.join(ROLES)}")
+        check_zone(how.get("tz"))
+        return cls(named, **how)
 
 
 @dataclass(frozen=True)
