@@ -281,9 +281,9 @@ def _equal_counts(rest: NDArray[np.float64], n: int) -> NDArray[np.float64]:
 
 
 def given_places(source: str | os.PathLike[str]) -> StateSpace:
-    """Named zones: a CSV of name,lat,lon; or the places themselves, as home=48.1,11.5;work=48.2,11.6."""
+    """A CSV of named zones: name,lat,lon."""
     text, places = os.fspath(source), dict[str, tuple[float, float]]()
-    for where, name, at in _listed(text) if "=" in text and not Path(text).is_file() else _rows(text):
+    for where, name, at in _rows(text):
         if name in places:
             raise InputError(f"{where}: the place {name[:40]!r} is there twice; give each its own name")
         try:
@@ -296,16 +296,6 @@ def given_places(source: str | os.PathLike[str]) -> StateSpace:
     if len(places) < 2:
         raise InputError(f"{text[:80]}: {counted(len(places), 'place')}; a chain needs at least 2")
     return StateSpace("places", np.array(list(places.values())), tuple(places), "km")
-
-
-def _listed(text: str) -> Iterator[tuple[str, str, list[str]]]:
-    for part in filter(str.strip, text.split(";")):
-        name, _, at = part.partition("=")
-        yield (
-            f"`places` takes a CSV file, or NAME=LAT,LON;NAME=LAT,LON, found {part[:40]!r}",
-            name.strip(),
-            at.split(","),
-        )
 
 
 def _rows(path: str) -> Iterator[tuple[str, str, list[str]]]:
