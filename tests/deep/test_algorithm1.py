@@ -1,4 +1,4 @@
-"""Algorithm 1 as in the paper: each line against an oracle, where the printed form stands still, and that it learns."""
+"""Algorithm 1 as in the paper: each line and option against an oracle, where it runs away, and that it learns."""
 
 import numpy as np
 import pytest
