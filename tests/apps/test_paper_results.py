@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+import leaderboard
 from reproduce.fig_adc import CHAINS, WEIGHTS
 from rooms import ROOT
 from veilstream.model.builtin import builtin_problem
@@ -79,3 +80,10 @@ def test_within_a_limit_at_every_step_three_seeds_are_near_the_optimum():
 def test_the_settings_and_the_verdicts_are_beside(name):
     told = json.loads((RESULTS / f"{name}.json").read_text())
     assert told["settings"]["item"] == name and told["ours"]
+
+
+def test_the_leaderboard_is_up_to_date_and_nobody_is_below_what_is_proved(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["leaderboard.py", "--check"])
+    assert leaderboard.main() == 0, "run: python tools/leaderboard.py"
+    told = [json.loads(path.read_text()) for path in leaderboard.ROWS.glob("*.json")]
+    assert len(told) >= 4 and all(row["objective"] > leaderboard.PROVED for row in told)
