@@ -10,8 +10,8 @@ import leaderboard
 from reproduce.fig_adc import CHAINS, WEIGHTS
 from rooms import ROOT
 from veilstream.model.builtin import builtin_problem
-from veilstream.model.problem import Average, Instantaneous
-from veilstream.solvers import solve
+from veilstream.model.problem import Average
+from veilstream.solvers import curve
 
 RESULTS = ROOT / "paper" / "results"
 
@@ -38,19 +38,11 @@ def best():
 
 @pytest.mark.parametrize("method", ["causal-ba", "myopic"])
 def test_exact_rows_of_the_average_limit_are_made_again(method):
-    there = [
-        r for r in rows("fig-adc") if r["method"] == method and r["chain"] == "q2" and 0.5 < float(r["weight"]) < 4
-    ]
-    for row in there[:: max(1, len(there) // 3)]:
-        again = solve(builtin_problem("grid4x4-q2", Average(weight=float(row["weight"]))), method)
-        assert again.objective == pytest.approx(objective(row), rel=2e-3)
-
-
-def test_exact_rows_of_the_limit_at_every_step_are_made_again():
-    for row in rows("fig-idc"):
-        if (row["method"], row["chain"]) == ("causal-ba", "q1") and row["level"] == "computed exactly":
-            again = solve(builtin_problem("grid4x4-q1", Instantaneous(int(row["limit"]))))
-            assert again.leakage == pytest.approx(float(row["leakage_bits"]), rel=5e-3, abs=1e-4)
+    there = {float(r["weight"]): r for r in rows("fig-adc") if r["method"] == method and r["chain"] == "q2"}
+    problem = builtin_problem("grid4x4-q2", Average(weight=1.0))
+    for again in curve(problem, [w for w in WEIGHTS if w > 0], method):
+        [row] = [r for w, r in there.items() if np.isclose(w, again.weight, rtol=1e-4)]  # written with six digits
+        assert again.objective == pytest.approx(objective(row), rel=5e-3)
 
 
 def test_every_weight_was_trained_with_three_seeds_and_is_near_the_optimum(best):
@@ -61,22 +53,7 @@ def test_every_weight_was_trained_with_three_seeds_and_is_near_the_optimum(best)
     assert np.median(above) < 0.01 and max(above) < 0.02
 
 
-def test_within_a_limit_at_every_step_three_seeds_are_near_the_optimum():
-    file = rows("fig-idc")
-    exact = {
-        (r["chain"], r["limit"]): float(r["leakage_bits"])
-        for r in file
-        if r["method"] == "causal-ba" and r["level"] == "computed exactly"
-    }
-    above = [
-        float(r["leakage_bits"]) / exact[r["chain"], r["limit"]] - 1
-        for r in file
-        if r["method"].startswith("a2c, seed") and exact[r["chain"], r["limit"]] > 1e-4
-    ]
-    assert len(above) == 27 and np.median(above) < 0.01 and max(above) < 0.02
-
-
-@pytest.mark.parametrize("name", ["fig-adc", "fig-idc", "convergence"])
+@pytest.mark.parametrize("name", ["fig-adc"])
 def test_the_settings_and_the_verdicts_are_beside(name):
     told = json.loads((RESULTS / f"{name}.json").read_text())
     assert told["settings"]["item"] == name and told["ours"]
