@@ -10,8 +10,8 @@ import leaderboard
 from reproduce.fig_adc import CHAINS, WEIGHTS
 from rooms import ROOT
 from veilstream.model.builtin import builtin_problem
-from veilstream.model.problem import Average
-from veilstream.solvers import curve
+from veilstream.model.problem import Average, Instantaneous
+from veilstream.solvers import curve, solve
 
 RESULTS = ROOT / "paper" / "results"
 
@@ -45,6 +45,13 @@ def test_exact_rows_of_the_average_limit_are_made_again(method):
         assert again.objective == pytest.approx(objective(row), rel=5e-3)
 
 
+def test_exact_rows_of_the_limit_at_every_step_are_made_again():
+    for row in rows("fig-idc"):
+        if (row["method"], row["chain"]) == ("causal-ba", "q1") and row["level"] == "computed exactly":
+            again = solve(builtin_problem("grid4x4-q1", Instantaneous(int(row["limit"]))))
+            assert again.leakage == pytest.approx(float(row["leakage_bits"]), rel=5e-3, abs=1e-4)
+
+
 def test_every_weight_was_trained_with_three_seeds_and_is_near_the_optimum(best):
     learned = [r for r in rows("fig-adc") if r["method"] == "a2c"]
     counts = {c: sum(r["chain"] == c for r in learned) for c in CHAINS}
@@ -53,7 +60,23 @@ def test_every_weight_was_trained_with_three_seeds_and_is_near_the_optimum(best)
     assert np.median(above) < 0.01 and max(above) < 0.02
 
 
-@pytest.mark.parametrize("name", ["fig-adc"])
+def test_within_a_limit_at_every_step_all_seeds_but_one_are_near_the_optimum():
+    """Q2 within 2 cells has a second optimum, 2.3 % above, where one seed of three stays."""
+    file = rows("fig-idc")
+    exact = {
+        (r["chain"], r["limit"]): float(r["leakage_bits"])
+        for r in file
+        if r["method"] == "causal-ba" and r["level"] == "computed exactly"
+    }
+    above = [
+        float(r["leakage_bits"]) / exact[r["chain"], r["limit"]] - 1
+        for r in file
+        if r["method"].startswith("a2c, seed") and exact[r["chain"], r["limit"]] > 1e-4
+    ]
+    assert len(above) == 27 and sorted(above)[-2] < 0.01 and max(above) < 0.025
+
+
+@pytest.mark.parametrize("name", ["fig-adc", "fig-idc"])
 def test_the_settings_and_the_verdicts_are_beside(name):
     told = json.loads((RESULTS / f"{name}.json").read_text())
     assert told["settings"]["item"] == name and told["ours"]
