@@ -36,8 +36,7 @@ def replayed(frame: Frame, record: "Trajectories", seed: int = 0) -> "tuple[Arra
     found = []
     for t in range(len(x)):
         group, there = frame.group(np.full(COPIES, waited[t])), np.full(COPIES, x[t])
-        u = lattice.offset(anchor, there)
-        mass, moves = frame.weights(group, u, lattice.stretch(anchor, there))
+        mass, moves = frame.weights(group, *lattice.seen(anchor, there))
         which = chosen(mass, rng.random(COPIES))
         v, a = moves[each, which], mass[each, which] / mass.sum(1)
         anchor = lattice.moved(anchor, v)

@@ -153,8 +153,7 @@ def test_a_limit_at_every_step_holds_anywhere_on_earth():
     x, anchor, farthest = lattice.encode(trip), np.zeros((n, 2), np.int64), 0.0
     for place, packed in zip(trip, x, strict=True):
         at = np.full(n, packed)
-        u = lattice.offset(anchor, at)
-        v = frame.draw(np.zeros(n, int), u, lattice.stretch(anchor, at), rng.random(n))
+        v = frame.draw(np.zeros(n, int), *lattice.seen(anchor, at), rng.random(n))
         anchor = lattice.moved(anchor, v)
         farthest = max(farthest, apart_km(np.tile(place, (n, 1)), lattice.places(anchor)).max())
     assert 0.25 < farthest <= 0.5

@@ -85,9 +85,10 @@ class Offsets:
 
     def index(self, u: Index) -> Index:
         """Which near offset each of these is, else n - 1 + its ring."""
-        ring, number = self.ring(u), np.zeros(u.shape[:-1], np.int64)
-        for axis in range(self.axes):
-            number = number * (2 * self.reach + 1) + np.clip(u[..., axis], -self.reach, self.reach) + self.reach
+        ring, side = self.ring(u), 2 * self.reach + 1
+        number = u[..., 0] + self.reach
+        for axis in range(1, self.axes):
+            number = number * side + u[..., axis] + self.reach
         return np.where(ring == 0, number, len(self) - 1 + ring)
 
     def on_ring(self, ring: Index, share: Array) -> Index:
@@ -181,7 +182,13 @@ class Frame(Policy, kind="frame"):
 
     def cost(self, left: Index, stretch: Array | float = 1.0) -> Array:
         """lam d(w) + beta(w) in bits, infinite beyond the limit; w in cells, ... x axes."""
-        bits = self.weight * distance(left, self.spacing, stretch) + self.values[self.offsets.index(left)]
+        return self._bits(left, self.offsets.index(left), stretch)
+
+    def _bits(self, left: Index, at: Index, stretch: Array | float = 1.0) -> Array:
+        """`cost`, where the index of what is left is known."""
+        bits = self.weight * distance(left, self.spacing, stretch) + self.values[at]
+        if np.isinf(self.limit):
+            return bits
         farthest = length(left, stretch) * self.spacing * (1 + WIDTH) + self.slack
         return np.where(farthest > self.limit, np.inf, bits)
 
@@ -189,6 +196,15 @@ class Frame(Policy, kind="frame"):
     def group(waited: Index) -> Index:
         """Which output model is used after so many steps without a release."""
         return np.searchsorted(np.array(WAITS), waited, side="right")
+
+    @cached_property
+    def _here(self) -> Index:
+        return np.arange(len(self.offsets))
+
+    @cached_property
+    def _law(self) -> Array:
+        """Cumulative laws of near moves and rings, G x (n + rings)."""
+        return np.cumsum(np.concatenate([self.moves, self.jumps], 1), 1)
 
     @cached_property
     def _rates(self) -> Array:
@@ -202,15 +218,14 @@ class Frame(Policy, kind="frame"):
     def weights(self, group: Index, u: Index, stretch: Array) -> tuple[Array, Index]:
         """2^-cost r_g(v) of all moves v that may be made, n x 2|near|, and the moves: near the last release, then near
         the truth, where they are not the same. Columns are `stretch` times as wide at a far truth."""
-        near, far = self.offsets.near, self.offsets.ring(u) > 0
-        moves = np.concatenate([np.broadcast_to(near, (len(u), *near.shape)), u[:, None] - near], 1)
-        width = np.where(far, stretch, 1.0)[:, None]
-        n = len(self.offsets)
-        landing = np.broadcast_to(self.cost(near[None], width), (len(u), n))
-        cost = np.concatenate([self.cost(u[:, None] - near), landing], 1)
-        rate = self._rates[group[:, None], self.offsets.index(moves)]
-        rate[:, n:] *= self.offsets.ring(moves[:, n:]) > 0
-        return rate * np.exp2(-cost), moves
+        near, n = self.offsets.near, len(self.offsets)
+        left = u[:, None] - near  # by a move near the last release; and the jumps that leave what is near
+        at = self.offsets.index(left)
+        width = np.where(self.offsets.ring(u) > 0, stretch, 1.0)[:, None]
+        landing = np.broadcast_to(self._bits(near[None], self._here, width), at.shape)
+        cost = np.concatenate([self._bits(left, at), landing], 1)
+        rate = np.concatenate([self.moves[group], self._rates[group[:, None], at] * (at >= n)], 1)
+        return rate * np.exp2(-cost), np.concatenate([np.broadcast_to(near, left.shape), left], 1)
 
     def draw(self, group: Index, u: Index, stretch: Array, uniform: Array) -> Index:
         """The moves of n streams with their truths at these offsets, n x axes."""
@@ -224,10 +239,11 @@ class Frame(Policy, kind="frame"):
 
     def blind(self, group: Index, uniform: Array) -> Index:
         """Moves from the output law, without a look at the truth."""
-        law = np.concatenate([self.moves, self.jumps], 1)[group]
-        which, n = chosen(law, uniform), len(self.offsets)
-        below = np.where(np.arange(law.shape[1]) < which[:, None], law, 0).sum(1)
-        share = np.clip((uniform - below) / np.take_along_axis(law, which[:, None], 1)[:, 0], 0, 1 - 1e-12)
+        sums, n = self._law[group], len(self.offsets)
+        which = np.minimum((sums <= uniform[:, None]).sum(1), sums.shape[1] - 1)
+        each = np.arange(len(which))
+        below = np.where(which > 0, sums[each, which - 1], 0)
+        share = np.minimum(np.maximum((uniform - below) / (sums[each, which] - below), 0), 1 - 1e-12)
         far = self.offsets.on_ring(np.maximum(which - n + 1, 1), share)
         return np.where((which < n)[:, None], self.offsets.near[np.minimum(which, n - 1)], far)
 
@@ -303,8 +319,7 @@ class FrameMechanism:
 
     def draw(self, anchor: Index, group: Index, x: Index, u: Array) -> Index:
         """Moves from the last releases, by the readings or, where these are BLIND, by the output law."""
-        lattice, there = self.policy.lattice, np.maximum(x, 0)
-        seen = self.policy.draw(group, lattice.offset(anchor, there), lattice.stretch(anchor, there), u)
+        seen = self.policy.draw(group, *self.policy.lattice.seen(anchor, np.maximum(x, 0)), u)
         return np.where((x == BLIND)[:, None], self.policy.blind(group, u), seen)
 
     def step(self, s: Streams, x: Index, u: Array) -> tuple[Streams, Index]:
@@ -317,9 +332,11 @@ class FrameMechanism:
         over = s.total + self.dearest[group] > self.ceiling  # public
         unseen = (x == BLIND) | over
         v = self.draw(anchor, group, np.where(unseen, BLIND, x), u)
-        y = lattice.encode(lattice.places(lattice.moved(anchor, v)))
+        there = lattice.moved(anchor, v)
+        y = lattice.encode(lattice.places(there))
         silent = unseen & bool(np.isfinite(policy.limit))
-        memory = np.where(silent[:, None], policy.skip(s.memory), policy.update(s.memory, y))
+        memory = np.concatenate([there, np.zeros((len(there), 1), np.int64)], 1)
+        memory = np.where(silent[:, None], policy.skip(s.memory), memory)
         bits = np.where(over | silent, 0.0, policy.charge(group, v))
         return Streams(memory, s.belief, s.total + bits, s.step + 1), np.where(silent, SILENT, y)
 
@@ -340,4 +357,4 @@ def chosen(mass: Array, uniform: Array) -> Index:
     """One entry a row, with these chances up to a factor: what weighs nothing is never chosen."""
     sums = np.cumsum(mass, -1)
     total = sums[:, -1:]
-    return np.asarray((np.where(sums >= total, np.inf, sums) <= uniform[:, None] * total).sum(-1))
+    return np.asarray(((sums <= uniform[:, None] * total) & (sums < total)).sum(-1))

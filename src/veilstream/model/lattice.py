@@ -5,7 +5,7 @@
 
 b is the band of latitude of an *anchor*, the place that offsets are counted from: seen from one anchor the lattice is a
 plain one, so that what is computed for offsets holds for all of them. A cell is at most WIDTH wider or narrower than h
-in the whole band; far from it columns are `stretch` times as wide.
+in the whole band; far from it columns are of another width (`seen`).
 """
 
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class Lattice:
         """Of the columns seen from an anchor in this row, in degrees."""
         band = (np.floor(row * self.height / BAND) + 0.5) * BAND
         return np.asarray(
-            360 / np.maximum(np.rint(360 * np.cos(np.radians(np.clip(band, -POLE, POLE))) / self.height), 1)
+            360 / np.maximum(np.rint(360 * np.cos(np.radians(np.minimum(np.abs(band), POLE))) / self.height), 1)
         )
 
     def encode(self, points: ArrayLike) -> Index:
@@ -71,9 +71,9 @@ class Lattice:
         points = np.asarray(points, float).reshape(-1, self.axes)
         if self.axes == 1:
             with np.errstate(over="ignore"):
-                level = np.clip(np.rint(points[:, 0] / self.spacing), -HALF, HALF - 1)
+                level = np.minimum(np.maximum(np.rint(points[:, 0] / self.spacing), -HALF), HALF - 1)
             return np.asarray(level, np.int64) + HALF
-        lat = np.rint((np.clip(points[:, 0], -90, 90) + 90) * FINE)
+        lat = np.rint((np.minimum(np.maximum(points[:, 0], -90), 90) + 90) * FINE)
         lon = np.rint(((points[:, 1] + 180) % 360) * FINE)
         return np.asarray(lat, np.int64) << 32 | np.asarray(lon, np.int64)
 
@@ -94,14 +94,19 @@ class Lattice:
 
     def offset(self, anchor: Index, packed: Index) -> Index:
         """Cells from each anchor to each of these, n x axes, the short way around the earth."""
+        return self.seen(anchor, packed)[0]
+
+    def seen(self, anchor: Index, packed: Index) -> tuple[Index, Array]:
+        """`offset`, and how wide the anchor's columns are at each of these, in rows."""
         if self.axes == 1:
-            return self.nearest(packed) - anchor
+            return self.nearest(packed) - anchor, np.ones(len(packed))
         lat, lon = self.decode(packed).T
         width = self.width(anchor[:, 0])
         columns = np.rint(lon / width).astype(np.int64) - anchor[:, 1]
         around = np.rint(360 / width).astype(np.int64)
         columns = (columns + around // 2) % around - around // 2
-        return np.stack([np.rint(lat / self.height).astype(np.int64) - anchor[:, 0], columns], 1)
+        rows = np.rint(lat / self.height).astype(np.int64) - anchor[:, 0]
+        return np.stack([rows, columns], 1), np.asarray(width * np.cos(np.radians(lat)) / self.height)
 
     def moved(self, anchor: Index, offset: Index) -> Index:
         """The anchor nearest to the cell that lies so far from each anchor."""
@@ -109,7 +114,7 @@ class Lattice:
             return anchor + offset
         row = anchor[:, 0] + offset[:, 0]
         last = int(np.floor(90 / self.height))
-        row = np.clip(row, -last, last)
+        row = np.minimum(np.maximum(row, -last), last)
         lon = ((anchor[:, 1] + offset[:, 1]) * self.width(anchor[:, 0]) + 180) % 360 - 180
         return np.stack([row, np.rint(lon / self.width(row)).astype(np.int64)], 1)
 
@@ -118,11 +123,4 @@ class Lattice:
         if self.axes == 1:
             return np.asarray(anchor * self.spacing, np.float64)
         lon = (anchor[:, 1] * self.width(anchor[:, 0]) + 180) % 360 - 180
-        return np.stack([np.clip(anchor[:, 0] * self.height, -90, 90), lon], 1)
-
-    def stretch(self, anchor: Index, packed: Index) -> Array:
-        """How wide the anchor's columns are where these are, in rows."""
-        if self.axes == 1:
-            return np.ones(len(packed))
-        lat = self.decode(packed)[:, 0]
-        return np.asarray(self.width(anchor[:, 0]) * np.cos(np.radians(lat)) / self.height)
+        return np.stack([np.minimum(np.maximum(anchor[:, 0] * self.height, -90), 90), lon], 1)
