@@ -61,8 +61,10 @@ class FrameSpace(Space):
         return None if np.isinf(self.frame.average) else self.frame.average
 
     def show(self, y: int) -> tuple[int | float | str, float | None, float | None]:
-        place = self.lattice.decode([y])[0].tolist()
-        return (y, *place) if self.lattice.is_map else (place[0], None, None)
+        place = [
+            float(f"{x:.9g}") for x in self.lattice.decode([y])[0].tolist()
+        ]  # as fine as the lattice, no digits more
+        return (y, *place) if self.lattice.is_map else (place[0], None, None)  # type: ignore[return-value]
 
     def encode(self, points: Sequence[Point]) -> NDArray[np.int64]:
         xy, readable = self._coordinates(points)
