@@ -60,8 +60,8 @@ def test_every_weight_was_trained_with_three_seeds_and_is_near_the_optimum(best)
     assert np.median(above) < 0.01 and max(above) < 0.02
 
 
-def test_within_a_limit_at_every_step_all_seeds_but_one_are_near_the_optimum():
-    """Q2 within 2 cells has a second optimum, 2.3 % above, where one seed of three stays."""
+def test_within_a_limit_at_every_step_all_seeds_are_near_the_optimum():
+    """Also at Q2 within 2 cells, where a second optimum is 2.3 % above."""
     file = rows("fig-idc")
     exact = {
         (r["chain"], r["limit"]): float(r["leakage_bits"])
@@ -73,7 +73,7 @@ def test_within_a_limit_at_every_step_all_seeds_but_one_are_near_the_optimum():
         for r in file
         if r["method"].startswith("a2c, seed") and exact[r["chain"], r["limit"]] > 1e-4
     ]
-    assert len(above) == 27 and sorted(above)[-2] < 0.01 and max(above) < 0.025
+    assert len(above) == 27 and max(above) < 0.01
 
 
 @pytest.mark.parametrize("name", ["fig-adc", "fig-idc"])

@@ -20,7 +20,7 @@ from veilstream.deep import a2c, training  # noqa: E402
 from veilstream.deep import networks as deep  # noqa: E402
 
 pytestmark = pytest.mark.slow
-SMALL = {"width": 8, "updates": 40, "streams": 8, "pieces": 6, "rank": 2, "sweeps": 2, "segments": 4}
+SMALL = {"width": 8, "updates": 40, "streams": 8, "pieces": 6, "rank": 2, "sweeps": 2, "segments": 4, "starts": 1}
 
 
 @pytest.fixture(scope="module")
@@ -235,6 +235,17 @@ def test_close_to_the_optimum_of_the_binary_chain(constraint):
     assert learned.objective < 1.01 * best.objective + interval
     assert learned.objective > best.objective * 0.99 - interval
     assert learned.history[-1]["sample_objective"] > learned.history[-1]["mean_objective"]  # L is convex in a
+
+
+def test_of_several_starts_the_best_after_a_segment_goes_on():
+    """Q2 within 2 cells: a start in twelve ends in a second optimum, 2.3 % above; of this seed the first one does."""
+    problem = vs.builtin_problem("grid4x4-q2", vs.Instantaneous(2))
+    best = vs.solve(problem, method="causal-ba").leakage
+    short = {"seed": 3, "updates": 100, "segments": 2, "streams": 32}
+    alone, learned = [vs.solve(problem, method="a2c", starts=n, **short) for n in (1, 3)]
+    assert learned.leakage < 1.012 * best
+    assert learned.history[0]["objective"] <= alone.history[0]["objective"]  # which is one of the three
+    assert [row["step"] for row in learned.history] == [3 * 50 * 32, 4 * 50 * 32]  # those of every start count
 
 
 def test_a_seed_repeats_its_curve_and_another_does_not(toy):

@@ -49,6 +49,7 @@ class A2C(Learner):
     width: int = 64  # of the two hidden layers of the actor; the paper's is 3000
     updates: int = 500  # a step of every stream each
     streams: int = 0  # beliefs per update; 0: as many as BATCH allows, 16 to 256
+    starts: int = 3  # networks of the first segment, of which the best goes on: one may end in a second optimum
     pieces: int = 64  # linear functions in the critic
     rank: int = 8  # directions in which the look-ahead depends on the belief
     sweeps: int = 3  # Blahut-Arimoto sweeps of the actor
@@ -65,8 +66,9 @@ class A2C(Learner):
     deploy: str = "mean"  # or "sample": the action drawn at every step
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(("width", "updates", "pieces", "rank", "sweeps", "segments", "runs", "concentration"), 1)
-        training.check("a2c", self, temperature=1e-3, last_concentration=self.concentration, **least)
+        least = dict.fromkeys(("width", "updates", "starts", "pieces", "rank", "sweeps", "segments", "runs"), 1)
+        rising = {"concentration": 1, "last_concentration": self.concentration}
+        training.check("a2c", self, temperature=1e-3, **rising, **least)
         training.check_choice("a2c", self, score=("sampled", "expected"), deploy=("mean", "sample"))
         if max(self.explore, self.follow, self.discount) > 1:
             raise InputError(
@@ -89,10 +91,16 @@ class A2C(Learner):
         run = training.Run.of("a2c", problem, weight, self.seed, self)
         streams = self.streams or int(np.clip(BATCH // problem.distortion.size, 16, 256))
         pure = replace(self, streams=streams, seed=0, checkpoint=None, resume=False, runs=1, deploy="mean")  # compiled
+        others = self.starts - 1 if onward is None else 0
 
         def one(state: "State") -> tuple["State", training.Figures]:
-            state, g = segment(model, pure, state)
-            return state, {"step": int(state.update) * streams, "train_objective": float(g)}
+            tried = [segment(model, pure, state)]
+            if state.update == 0:
+                seeds = jax.random.randint(state.key, (others,), 0, 2**31 - 1)
+                tried += [segment(model, pure, start(model, pure, int(seed))) for seed in seeds]
+            state, g = min(tried, key=lambda end: figures(end[0])["mean_objective"]) if len(tried) > 1 else tried[0]
+            steps = (int(state.update) + others * pure.length) * streams  # of all starts
+            return state, {"step": steps, "train_objective": float(g)}
 
         def figures(state: "State") -> training.Figures:
             return deep.figures(weight, measure(model, pure, state.actor), self.deploy)
