@@ -141,3 +141,10 @@ def test_bad_input_is_one_line(args, says):
 
 def test_no_other_meter(made):
     refused("serve", made / "me.veil", "--http", "1", "--option", "meter=exact", says="has a meter of its own")
+
+
+def test_a_table_is_released_by_it():
+    times = 1_700_000_000 + 300 * np.arange(12)
+    table = {"time": times, "lat": np.full(12, HOME[0]), "lon": np.full(12, HOME[1])}
+    shown = vs.release(vs.start(max="2km", progress=False), table, store=False)
+    assert apart_km(np.tile(HOME, (12, 1)), np.stack([shown["lat"], shown["lon"]], 1)).max() <= 2

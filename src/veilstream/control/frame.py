@@ -290,6 +290,8 @@ class Frame(Policy, kind="frame"):
         limit, average = (np.inf if meta[k] is None else float(meta[k]) for k in ("limit", "average"))
         values, moves, jumps = (np.asarray(arrays[k], float) for k in ("values", "moves", "jumps"))
         lattice = Lattice(float(meta["spacing"]), offsets.axes, str(meta["unit"]))
+        if offsets.radii[-1] < lattice.farthest:
+            raise InputError("the rings of a frame must reach every place, or its output models are no laws")
         return cls(lattice, offsets, float(meta["weight"]), values, moves, jumps, limit, average, chain)
 
 

@@ -22,7 +22,7 @@ BAND = 0.5  # degrees
 POLE = 85.0  # beyond it bands are as this one
 WIDTH = 0.05
 FINE = 1e6  # a packed place is in millionths of a degree
-HALF = 1 << 31
+HALF = 1 << 28  # levels either way; a value beyond counts as the last
 MOST_LETTERS = 16  # of a unit
 
 
@@ -53,6 +53,11 @@ class Lattice:
     @property
     def is_map(self) -> bool:
         return self.axes == 2
+
+    @property
+    def farthest(self) -> float:
+        """Cells from any anchor to any reading, at most."""
+        return 2 * HALF if self.axes == 1 else 180 / self.height
 
     @property
     def height(self) -> float:

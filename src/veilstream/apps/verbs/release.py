@@ -47,7 +47,7 @@ def release(
     columns: str | Mapping[str, str] | None = None,
     skip_bad: bool = False,
     ceiling: float | None = None,
-    meter: MeterName = "exact",
+    meter: MeterName | None = None,
     max_ahead: int | None = None,
     force: bool = False,
     seed: int | None = None,
