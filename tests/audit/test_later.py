@@ -128,11 +128,11 @@ def test_few_weeks_say_little_and_fitted_ones_nothing(made):
 def test_recorded_data_and_later_data_are_told_apart(made):
     """Data that is all later than the fit is no recorded data, and the other way round."""
     folder, solved = made
-    *_, course, later = recorded(load(folder / "p.veil"), [str(folder / "same.csv")], None, {})
-    assert course is None and "still is who the model says" in later.words("kWh") and later.figures.units == NEW
-    *_, course, later = recorded(load(folder / "p.veil"), [str(folder / "old.csv")], None, {})
-    assert course.steps == (FITTED - 11) * WEEK and later.figures.units == 11
-    assert course.felt(load(folder / "p.veil").policy) == pytest.approx(solved["raw_distortion"])
+    *_, replay, later = recorded(load(folder / "p.veil"), [str(folder / "same.csv")], None, {})
+    assert replay is None and "still is who the model says" in later.words("kWh") and later.figures.units == NEW
+    *_, replay, later = recorded(load(folder / "p.veil"), [str(folder / "old.csv")], None, {})
+    assert replay.n_steps == (FITTED - 11) * WEEK and later.figures.units == 11
+    assert replay.error(load(folder / "p.veil").policy) == pytest.approx(solved["raw_distortion"])
 
 
 def test_a_difference_counts_beyond_both_intervals():

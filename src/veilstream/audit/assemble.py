@@ -17,7 +17,7 @@ from veilstream.audit.traces import Ints, release, sampled
 from veilstream.audit.verdict import Assessment, Audited, claim_of
 from veilstream.control.mechanism import check_fits
 from veilstream.control.policy import Policy
-from veilstream.control.replay import OnCourse
+from veilstream.control.replay import ReplayResult
 from veilstream.errors import InputError
 from veilstream.model.histories import TrueStates
 from veilstream.model.problem import Average
@@ -39,7 +39,7 @@ def audit_artefact(
     *,
     sequences: Sequence[Ints] | None = None,
     first: Sequence[int] | Ints | None = None,
-    record: OnCourse | None = None,
+    record: ReplayResult | None = None,
     later: LaterData | None = None,
     name: str | None = None,
     against: Sequence[str] = (),

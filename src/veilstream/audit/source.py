@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from veilstream.artefact import Artefact
 from veilstream.control.drift import Drift, Same, claimed_felt, span
 from veilstream.control.held_out import HELD_OUT, LEAST_UNITS, HeldOut
-from veilstream.control.replay import Course, OnCourse
+from veilstream.control.replay import Replay, ReplayResult
 from veilstream.control.universal_bound import worst_rate
 from veilstream.data.crossval import losses
 from veilstream.data.encode import encode_steps
@@ -50,7 +50,7 @@ def fitted_until(policy: Artefact) -> float:
     return np.inf if card is None or card.last_step is None else card.last_step
 
 
-def course_of(policy: Artefact, runs: Runs) -> Course | None:
+def replay_of(policy: Artefact, runs: Runs) -> Replay | None:
     """The recorded data, as a gateway would meet it: the steps that the model was fitted to, all where it says not.
 
     None where nothing is that early, or the file knows no places or levels, so that there are no distances.
@@ -58,15 +58,15 @@ def course_of(policy: Artefact, runs: Runs) -> Course | None:
     fitted = runs.source.step <= fitted_until(policy)
     if policy.states is None or not fitted.any():
         return None
-    return runs.source.take(fitted).recorded().course(policy.cost, policy.chain)
+    return runs.source.take(fitted).recorded().replay(policy.cost, policy.chain)
 
 
-def on_record(policy: Artefact, runs: Runs) -> OnCourse | None:
+def on_record(policy: Artefact, runs: Runs) -> ReplayResult | None:
     """Error and bits on the recorded data; what the policy's file says of it where none of it is given."""
-    course = course_of(policy, runs)
-    if course is None or policy.policy is None:
-        return OnCourse.of(policy.provenance.get("solution"))
-    return course.whole(policy.policy, policy.chain)
+    replay = replay_of(policy, runs)
+    if replay is None or policy.policy is None:
+        return ReplayResult.of(policy.provenance.get("solution"))
+    return replay.whole(policy.policy, policy.chain)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def later_data(policy: Artefact, runs: Runs | None = None) -> LaterData | None:
     else:
         steps = by_units(runs.source, policy.recording)
         record = steps.take(later).recorded()
-        figures = HeldOut.of(record.course(policy.cost, policy.chain), policy.policy, policy.problem)
+        figures = HeldOut.of(record.replay(policy.cost, policy.chain), policy.policy, policy.problem)
         scored = replace(steps, units=np.where(later, steps.units, -1))  # type: ignore[arg-type]  # they are there
         loss = loss_of(replace(runs, source=scored), policy.chain)
     if figures is None or loss is None:

@@ -35,7 +35,7 @@ class Guess:
 
 def error_of(solution: Solution) -> float:
     """Mean error on the recorded data; without it, from state to release in the long run."""
-    return solution.distortion if solution.record is None else solution.record.felt
+    return solution.distortion if solution.record is None else solution.record.error
 
 
 def bits_of(solution: Solution) -> float:

@@ -127,16 +127,16 @@ def _work(task: Task) -> Result:
     model = fit_model(replace(task.readings, account=account), task.options, task.space, task.prior)
     later = None if model.later is None else model.later.record
     utility = Utility.of(model.chain, model.states, model.record, held_out=later, show=asked.shown(task.unit))
-    course = utility.course
-    least = 0.0 if course is None else course.least(utility.problem(Average(weight=1.0)).allowed)
+    replay = utility.replay
+    least = 0.0 if replay is None else replay.least(utility.problem(Average(weight=1.0)).allowed)
     constraint, raised = asked.constraint(utility, task.unit, least)
     problem, seed = utility.problem(constraint), task.options.seed
     every = None if asked.feedback is None else model.recording.steps_in(asked.feedback, "`feedback`")
     how: dict[str, Any] = {"method": asked.method, "window": asked.window, "seed": seed, "held_out": utility.held_out}
-    if course is not None and asked.adds_up(task.unit):
-        solution = solve_total(problem, utility.total(), course, **how)
+    if replay is not None and asked.adds_up(task.unit):
+        solution = solve_total(problem, utility.total(), replay, **how)
     else:
-        solution = solve(problem, **how, course=course, feedback=every)
+        solution = solve(problem, **how, replay=replay, feedback=every)
     open_ = problem.under(curve_constraint(problem.constraint))
     found = curve(open_, default_weights(open_, asked.points), asked.method, seed=seed, window=asked.window)
     if asked.certify > 0:
@@ -154,7 +154,7 @@ def _work(task: Task) -> Result:
             "`avg` asks for another"
         ]
     row["curve"] = [
-        [s.distortion, s.leakage, s.leakage_lower, None if course is None else course.felt(s.policy)] for s in found
+        [s.distortion, s.leakage, s.leakage_lower, None if replay is None else replay.error(s.policy)] for s in found
     ]
     if asked.audit == "quick":
         row["audit"], files["audit.json"] = _audit(policy, model.runs, solution, seed)
@@ -200,7 +200,7 @@ def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> di
         "cycle": model.cycle.to_json(),
         "entropy_rate": model.chain.entropy_rate,
         "blind_distortion": blind,
-        "raw_distortion": None if record is None else record.felt,
+        "raw_distortion": None if record is None else record.error,
         "raw_leakage": None if record is None else record.bits,
         "raw_truth": None if record is None else record.truth,
         "held_out": None if solution.held_out is None else solution.held_out.to_json(),

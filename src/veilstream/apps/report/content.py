@@ -28,7 +28,7 @@ from veilstream.artefact import Artefact
 from veilstream.control.feedback import Feedback
 from veilstream.control.limit_check import LimitCheck
 from veilstream.control.policy import Policy
-from veilstream.control.replay import DRAWS, Course, OnCourse
+from veilstream.control.replay import DRAWS, Replay, ReplayResult
 from veilstream.data.card import newest_symbol_chain
 from veilstream.errors import InputError
 from veilstream.model.histories import TrueStates
@@ -84,7 +84,7 @@ class Spot:
     channel_level: str  # how sure the channel is
     less: float  # share of what the truth would reveal that is kept back: on the recorded data where that is known
     felt: float | None = None  # mean error on the recorded data
-    record: OnCourse | None = None  # and bits
+    record: ReplayResult | None = None  # and bits
     rivals: Sequence[Rival] = ()
     command: str = ""  # that makes it
 
@@ -157,14 +157,14 @@ def collect(
     card: Sequence[tuple[str, str]] = (),
     account: Sequence[dict[str, Any]] = (),
     progress: Progress | None = None,
-    course: Course | None = None,
+    replay: Replay | None = None,
     first: Sequence[int] | NDArray[np.int64] | None = None,
     later: LaterData | None = None,
 ) -> Content:
     """All the numbers. `sequences`: recorded symbols, from these `first` steps on, needed unless the report is
-    shareable; `course`: the recorded data with its readings, for errors; `later`: what became of it on later data."""
+    shareable; `replay`: the recorded data with its readings, for errors; `later`: what became of it on later data."""
     (policy, problem), chain = artefact.answer(), artefact.chain
-    recorded, course = (None, None) if options.shareable else (sequences, course)
+    recorded, replay = (None, None) if options.shareable else (sequences, replay)
     if options.shareable:
         sequences, first = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=options.seed)[0]]], None
     if not sequences:
@@ -183,8 +183,8 @@ def collect(
     def spot(point: Point, weight: float | None) -> Spot:
         """A place on the slider; `weight` is None for the policy's own."""
         mine = weight is None
-        record = _record(artefact, point.policy, course, mine)
-        felt = record.felt if record is not None else None if course is None else course.felt(point.policy)
+        record = _record(artefact, point.policy, replay, mine)
+        felt = record.error if record is not None else None if replay is None else replay.error(point.policy)
         return Spot(
             point,
             min(float(lower_curve(solutions, np.array([point.distortion]))[0]), point.leakage),
@@ -260,16 +260,16 @@ def _certified_curve(
     return [replace(s, level=level(s.level, artefact.provenance)) for s in solutions]
 
 
-def _record(artefact: Artefact, policy: Policy, course: Course | None, own: bool) -> OnCourse | None:
+def _record(artefact: Artefact, policy: Policy, replay: Replay | None, own: bool) -> ReplayResult | None:
     """The point on the recorded data; without them what the file says of its own, nothing of another."""
-    if course is None:
-        return OnCourse.of(artefact.provenance.get("solution")) if own else None
-    if not own and course.steps > RECORD_STEPS:
+    if replay is None:
+        return ReplayResult.of(artefact.provenance.get("solution")) if own else None
+    if not own and replay.n_steps > RECORD_STEPS:
         return None
-    return course.whole(policy, artefact.chain, DRAWS if own else RECORD_DRAWS)
+    return replay.whole(policy, artefact.chain, DRAWS if own else RECORD_DRAWS)
 
 
-def _less(point: Point, record: OnCourse | None, rate: float) -> float:
+def _less(point: Point, record: ReplayResult | None, rate: float) -> float:
     """On the recorded data where that is known there, else in the long run."""
     on_record = None if record is None else record.kept_back
     return float(np.clip(1 - point.leakage / max(rate, 1e-9), 0.0, 1.0)) if on_record is None else on_record

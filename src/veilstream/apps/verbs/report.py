@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy import int64
     from numpy.typing import NDArray
 
-    from veilstream.control.replay import Course
+    from veilstream.control.replay import Replay
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -122,8 +122,8 @@ def report(
         need(library, "deep", "; or `audit='quick'`, which trains no network")
     reading = {"columns": columns, "skip_bad": skip_bad, "unit": unit_of(artefact)}
     with watching("report", progress) as tell:
-        sequences, first, card, account, course, later = recorded(artefact, data, stream, reading)
-        content = collect(artefact, sequences, options, card, account, tell, course, first, later)
+        sequences, first, card, account, replay, later = recorded(artefact, data, stream, reading)
+        content = collect(artefact, sequences, options, card, account, tell, replay, first, later)
     return Report(path, write(path, render(content)), not shareable, content, later)
 
 
@@ -138,7 +138,7 @@ def recorded(
     NDArray[int64] | None,
     list[tuple[str, str]],
     list[dict[str, Any]],
-    Course | None,
+    Replay | None,
     LaterData | None,
 ]:
     """Recorded symbols and their first steps, the data card, the account of the cleaning, the streams with their
@@ -146,7 +146,7 @@ def recorded(
     if data is None:
         return None, None, chain_card(artefact), [], None, later_data(artefact)
     readings = read_as_fitted(artefact.provenance, data, **reading)
-    from veilstream.audit.source import course_of, recorded_runs
+    from veilstream.audit.source import recorded_runs, replay_of
     from veilstream.data.frames import of_stream
 
     readings = of_stream(readings, stream)
@@ -157,7 +157,7 @@ def recorded(
     traces = len(set(runs.source.columns["trace"].tolist())) if cut else readings.n_traces
     card = [*data_card(artefact, traces, readings.frame.height, sequences), *chain_card(artefact)]
     account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
-    return sequences, runs.first, card, account, course_of(artefact, runs), later
+    return sequences, runs.first, card, account, replay_of(artefact, runs), later
 
 
 def check_writable(out: Path, name: str = "report.html") -> None:
