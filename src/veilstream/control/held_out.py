@@ -32,25 +32,32 @@ class HeldOut:
 
     @classmethod
     def of(cls, replay: Replay, policy: Policy, problem: Problem) -> "HeldOut":
-        assert replay.units is not None
-        distortion = problem.distortion
-        units = np.unique(replay.units, return_inverse=True)[1]
-        counts = np.bincount(units).astype(float)
-
-        def interval(values: Array) -> Interval:
-            return ratio_interval(np.bincount(units, values).astype(float), counts)
-
-        drawn = replay.leakage(policy, problem.chain, min(DRAWS, COPIES * replay.n_steps), distortion).each
+        drawn = replay.leakage(policy, problem.chain, min(DRAWS, COPIES * replay.n_steps), problem.distortion).each
         assert drawn is not None
-        raw, bits, between = drawn
+        error, bits, between = drawn
         # means without a draw where that can be; else all three are of the same draws
         if policy.moves_by is None and controller_of(policy) is not None:
-            raw, between = replay.errors(policy), replay.under(distortion).errors(policy)
+            error, between = replay.errors(policy), replay.under(problem.distortion).errors(policy)
         most, beyond = problem.every_step, None
         if most is not None and policy.moves_by is None:  # about readings, where these are behind the worst distances
-            limited = replay if problem.worst is not None else replay.under(distortion)
-            beyond = interval(limited.beyond(most).errors(policy))
-        return cls(len(counts), replay.unit, interval(between), interval(raw), interval(bits), beyond)
+            limited = replay if problem.worst is not None else replay.under(problem.distortion)
+            beyond = limited.beyond(most).errors(policy)
+        return cls.of_steps(replay, error, bits, between, beyond)
+
+    @classmethod
+    def of_steps(
+        cls, replay: Replay, error: Array, bits: Array, between: Array | None = None, beyond: Array | None = None
+    ) -> "HeldOut":
+        """From figures at every step: error from reading to release, bits, error as the problem counts it (by default
+        the same), and whether a limit at every step is broken."""
+        assert replay.units is not None
+        units = np.unique(replay.units, return_inverse=True)[1]
+        counts = np.bincount(units).astype(float)
+        figures = (error if between is None else between, error, bits, beyond)
+        intervals = [
+            None if v is None else ratio_interval(np.bincount(units, v).astype(float), counts) for v in figures
+        ]
+        return cls(len(counts), replay.unit, *intervals)  # type: ignore[arg-type]
 
     @classmethod
     def read(cls, said: Any) -> "HeldOut | None":
