@@ -16,7 +16,7 @@ law restricted to what every state may show: nothing is added, and the belief mo
 to every state the stream is silent (y = SILENT) for that step.
 """
 
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,6 +36,13 @@ MOST_CELLS = 1 << 24  # channel entries held at once
 SILENT = -1  # as a release: nothing was released at this step
 
 MeterName = Literal["exact", "table", "capacity"]
+
+
+class Moving(Protocol):
+    """A policy with feedback."""
+
+    def moved(self, memory: Any, way: Index) -> Any: ...
+    def rung(self, memory: Any) -> Index: ...
 
 
 class View(NamedTuple):
@@ -100,27 +107,9 @@ class Mechanism:
         return Streams(self.policy.at(self.policy.skip(s.memory, k), s.step + k), belief, s.total + bits, s.step + k)
 
     def move(self, s: Streams, account: Excess) -> Streams:
-        """The public moves of streams that passed a boundary since their last release.
-
-        The account is private, and leaves through these moves alone. A way beyond the ceiling, or that the meter has no
-        price for (infinite), is not open, and the next one towards staying is taken instead; which ones are is public.
-        """
-        due, since = account.rule.passed(account.last, s.step), s.step - account.last
-        if not due.any():
-            return s
-        policy = self.policy
-        assert isinstance(policy, Ladder)  # nothing else moves
-        to = [policy.moved(s.memory, np.full(len(due), way)) for way in WAYS]
-        priced = [self.meter.move(s, memory, since) for memory in to]
-        open = [s.total + bits < (np.inf if self.ceiling is None else self.ceiling) for bits, _ in priced]
-        due = due & open[STAY]
-        way = account.way(due, policy.rung(s.memory))
-        for closed, other in ((BOTTOM, HALF), (HALF, DOWN), (DOWN, STAY), (UP, STAY)):
-            way = np.where((way == closed) & ~open[closed], other, way)
-        bits, memory = np.choose(way, [bits for bits, _ in priced]), np.choose(way, to)
-        belief = np.stack([belief for _, belief in priced])[way, np.arange(len(way))]
-        belief = np.where(due[:, None], belief, s.belief)
-        return Streams(memory, belief, s.total + np.where(due, bits, 0), s.step)
+        """The public moves of streams that passed a boundary since their last release."""
+        assert isinstance(self.policy, Ladder)  # nothing else moves
+        return moved(self.policy, self.meter, self.ceiling, s, account)
 
     def step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
         """One step of every stream: true states z (BLIND: do not look), uniforms u -> new state, releases y."""
@@ -228,6 +217,29 @@ class Mechanism:
         if view.over is not None and self.policy.moves_by is not None:  # its charge is one sum: it ends for good
             total = np.where(view.over, np.maximum(total, self.ceiling), total)  # type: ignore[arg-type]
         return Streams(self.policy.at(memory, s.step + 1), belief, total, s.step + 1)
+
+
+def moved(policy: Moving, meter: Accountant, ceiling: float | None, s: Streams, account: Excess) -> Streams:
+    """The public moves of streams that passed a boundary since their last release.
+
+    The account is private, and leaves through these moves alone. A way beyond the ceiling, or that the meter has no
+    price for (infinite), is not open, and the next one towards staying is taken instead; which ones are is public.
+    """
+    due, since = account.rule.passed(account.last, s.step), s.step - account.last
+    if not due.any():
+        return s
+    to = [policy.moved(s.memory, np.full(len(due), way)) for way in WAYS]
+    priced = [meter.move(s, memory, since) for memory in to]
+    open = [s.total + bits < (np.inf if ceiling is None else ceiling) for bits, _ in priced]
+    due = due & open[STAY]
+    way = account.way(due, policy.rung(s.memory))
+    for closed, other in ((BOTTOM, HALF), (HALF, DOWN), (DOWN, STAY), (UP, STAY)):
+        way = np.where((way == closed) & ~open[closed], other, way)
+    each = np.arange(len(way))
+    bits, memory = np.choose(way, [bits for bits, _ in priced]), np.stack(to)[way, each]
+    belief = np.stack([belief for _, belief in priced])[way, each]
+    belief = np.where(due[:, None], belief, s.belief)
+    return Streams(memory, belief, s.total + np.where(due, bits, 0), s.step)
 
 
 def every_state_possible(chain: MarkovChain) -> bool:

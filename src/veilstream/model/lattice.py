@@ -123,6 +123,18 @@ class Lattice:
         lon = ((anchor[:, 1] + offset[:, 1]) * self.width(anchor[:, 0]) + 180) % 360 - 180
         return np.stack([row, np.rint(lon / self.width(row)).astype(np.int64)], 1)
 
+    def shared(self, anchor: Index, offset: Index) -> Array:
+        """How many cells may lie at this offset from the anchor: more than one where columns are narrower there."""
+        if self.axes == 1:
+            return np.ones(len(anchor))
+        here, there = self.width(anchor[:, 0]), self.width(anchor[:, 0] + offset[:, 0])
+        return np.where(here == there, 1.0, np.floor(here / there) + 1)
+
+    @property
+    def most_shared(self) -> float:
+        """From any anchor."""
+        return 1.0 if self.axes == 1 else float(np.floor(1 / np.cos(np.radians(POLE))) + 2)
+
     def places(self, anchor: Index) -> Array:
         """Latitude and longitude, or the level, of each anchor."""
         if self.axes == 1:

@@ -1,32 +1,31 @@
 """The best frame for a public kernel of moves: causal Blahut-Arimoto on offsets (`control.frame`).
 
-    alpha_g(u) = -log2 sum_v r_g(v) 2^-(lam d(u-v) + beta(u-v))          beta(w) = sum_g share_g (K_g alpha_g)(w)
-    mu_g(u')   = share_g sum_u mu(u) a(v|u) K_g(u' | u-v)                r_g(v) = sum_u mu_g(u) a_g(v|u)
+    alpha_g(u) = -log2 sum_w r_g(u-w) 2^-(lam d(w) + beta(w))            beta(w) = sum_g share_g (K_g alpha_g)(w)
+    mu_g(u')   = share_g sum_w nu(w) K_g(u'|w)                           r_g(v) = sum_u mu_g(u) a_g(v|u)
 
-K_g moves what is left over g steps. A far truth is its ring: it stays there, or returns (`Kernel.back`), or is jumped
-to, which costs the bits of one cell of the ring. All of it is a guess at how anyone moves; no promise rests on it.
+K_g moves what is left over g steps. Sums over w are convolutions. A far truth is its ring: it stays there, or returns
+(`Kernel.back`), or is jumped to, which costs the bits of one cell of the ring. All of it is a guess at how anyone moves;
+no promise rests on it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.signal import fftconvolve
 
-from veilstream.control.frame import LEAST, Frame, Offsets, distance
-from veilstream.errors import Infeasible, InputError
+from veilstream.control.frame import LAWS, LEAST, Frame
+from veilstream.control.offsets import Offsets, distance
+from veilstream.errors import InputError
 from veilstream.model.information import Array
 from veilstream.model.lattice import Lattice
 
 WAITED = 1, 6, 36  # steps that K_g goes, where one, a few or many passed since the last release
 SHARE = 0.94, 0.04, 0.02  # of releases that come so
 FARTHEST_KM = 20_100.0
-REACH = {1: 32, 2: 10}  # cells
+REACH = {1: 32, 2: 12}  # cells
 VALUE_RINGS = 24
-FINENESS = 2.0, 6.0  # cells to a mean limit, to one at every step
-MOST_RINGS_KM = 40.0  # reach of a frame with a limit at every step: columns are even over so much of the earth
 SWEEPS, ENOUGH = 60, 1e-4
 FLOOR = 1e-3, 1e-4  # of all near moves together in an output model, and of every ring: people are not the kernel
-WEIGHTS = 1e-3, 1e3  # times what a cell costs: where the weight of a limit is looked for
 
 
 @dataclass(frozen=True)
@@ -106,39 +105,45 @@ class FrameSweep:
         return cls(Lattice(spacing, axes, unit), offsets, tuple(np.linalg.matrix_power(P, k) for k in WAITED), limit)
 
     def solve(self, weight: float, warm: Found | None = None) -> Found:
-        o, near, n = self.offsets, self.offsets.near, len(self.offsets)
-        left = o.index(near[:, None] - near[None])  # of u - v
-        rings_at = distance(np.stack([o.radii[1:] * 0.75] + [0 * o.radii[1:]] * (o.axes - 1), -1), self.lattice.spacing)
-        share, groups = np.array(SHARE), len(SHARE)
+        o, n, groups, share = self.offsets, len(self.offsets), len(SHARE), np.array(SHARE)
+        window, side = o.index(o.window(2 * o.reach)), (2 * o.reach + 1,) * o.axes  # of u - w: twice as far
+        turn = (slice(None, None, -1),) * o.axes
+        ends = np.stack([o.radii[1:] * 0.75] + [0 * o.radii[1:]] * (o.axes - 1), -1)
+        d, far_d = distance(o.near, self.lattice.spacing), distance(ends, self.lattice.spacing)
         frame = self._first(weight) if warm is None else replace(warm.frame, weight=weight)
-        r, rho, beta = frame.moves.copy(), frame.jumps.copy(), frame.values.copy()
-        alpha = np.stack([beta] * groups)
+        r, rho, beta = frame.moves[:groups].copy(), frame.jumps[:groups].copy(), frame.values
+        alpha = np.zeros((groups, n + o.rings))
         mu = np.full((groups, n + o.rings), 1 / (n + o.rings)) * share[:, None]
-        last = np.inf
-        near_d = frame.cost(near[:, None] - near[None]) - beta[left]
-        landing_d = frame.cost(near) - beta[:n]
+        last, forbidden = np.inf, np.isinf(replace(frame, limit=self.limit).cost(o.near))
+        figures = np.zeros(3)
         for _ in range(SWEEPS):
-            E = np.exp2(-(near_d + beta[left]))  # u x v
-            landing = np.exp2(-(landing_d + beta[:n]))
-            Z = landing.sum()
-            stays = np.exp2(-(weight * rings_at + beta[n:])) if np.isinf(self.limit) else np.zeros(o.rings)
-            nu = np.zeros(n + o.rings)
+            e, figures = np.where(forbidden, 0, np.exp2(-(weight * d + beta[:n]))), np.zeros(3)
+            landing, own = e.sum(), e.reshape(side)
+            stays = np.exp2(-(weight * far_d + beta[n:])) if np.isinf(self.limit) else np.zeros(o.rings)
+            nu, spent = np.zeros(n + o.rings), -np.log2(np.maximum(e, LEAST))
             for g in range(groups):
-                N = np.maximum(E @ r[g], LEAST)
-                jump = rho[g] / o.cells * Z
-                far = np.maximum(r[g].sum() * stays + jump, LEAST)
+                rates = np.append(r[g], rho[g] / o.cells)
+                N = np.maximum(fftconvolve(rates[window], own, "valid").ravel(), LEAST)
+                jump, stay = rho[g] / o.cells * landing, r[g, n // 2] * stays
+                far = np.maximum(stay + jump, LEAST)
                 alpha[g] = -np.log2(np.concatenate([N, far]))
-                m = mu[g, :n, None] * E * (r[g] / N[:, None])
-                jumped = mu[g, n:] * jump / far
-                stayed = mu[g, n:] - jumped
-                nu += np.bincount(left.ravel(), m.ravel(), n + o.rings)
-                nu[:n] += jumped.sum() * landing / Z
+                ratio = (mu[g, :n] / N).reshape(side)
+                q = np.maximum(rates[window] * fftconvolve(ratio, own[turn]), 0)  # of every move, twice as far
+                left = e * np.maximum(fftconvolve(rates[window], ratio[turn], "valid").ravel()[::-1], 0)
+                jumped, stayed = mu[g, n:] * jump / far, mu[g, n:] * stay / far
+                nu[:n] += left + jumped.sum() * e / landing
                 nu[n:] += stayed
-                new_r, new_rho = m.sum(0) + stayed.sum() * r[g] / r[g].sum(), jumped
-                total = new_r.sum() + new_rho.sum()
-                new_r, new_rho = new_r / total + FLOOR[0] / n, new_rho / total + FLOOR[1]
-                total = new_r.sum() + new_rho.sum()
-                r[g], rho[g] = new_r / total, new_rho / total
+                moves = np.bincount(window.ravel(), q.ravel(), n + o.rings)
+                moves[n // 2] += stayed.sum()
+                moves[n:] += jumped
+                figures += (
+                    -left @ spent - mu[g, :n] @ np.log2(N) - jumped.sum() * (e @ spent) / landing
+                    - mu[g, n:] @ np.log2(far) - stayed @ -np.log2(np.maximum(stays, LEAST)),
+                    left @ d + jumped.sum() * (e @ d) / landing + stayed @ far_d,
+                    -moves @ np.log2(rates),
+                )
+                moves = moves / moves.sum() + np.repeat([FLOOR[0] / n, FLOOR[1]], [n, o.rings])
+                r[g], rho[g] = np.split(moves / moves.sum(), [n])
             values = sum(s * K @ a for s, K, a in zip(share, self.kernels, alpha, strict=True))
             beta = values - values[n // 2]
             mu = np.stack([s * (nu @ K) for s, K in zip(share, self.kernels, strict=True)])
@@ -146,74 +151,12 @@ class FrameSweep:
             if abs(now - last) <= ENOUGH * max(abs(now), 1e-3):
                 break
             last = now
-        found = Frame(self.lattice, o, weight, beta, r, rho, self.limit)
-        return self.measured(found, mu)
+        laws = [np.concatenate([own, np.repeat(own[:1], LAWS - groups, 0)]) for own in (r, rho)]
+        return Found(Frame(self.lattice, o, weight, beta, *laws, self.limit), *figures.tolist())
 
     def _first(self, weight: float) -> Frame:
         n, rings = len(self.offsets), self.offsets.rings
-        groups = len(SHARE)
         near = np.exp2(-distance(self.offsets.near, 1.0))
-        r = np.tile(near / near.sum(), (groups, 1)) * (1 - rings * 1e-3)
+        r = np.tile(near / near.sum(), (LAWS, 1)) * (1 - rings * 1e-3)
         beta = np.concatenate([np.zeros(n), np.full(rings, 4.0)])
-        return Frame(self.lattice, self.offsets, weight, beta, r, np.full((groups, rings), 1e-3), self.limit)
-
-    def measured(self, frame: Frame, mu: Array) -> Found:
-        """Under the kernel, near truths and jumps alike."""
-        o, near, n = self.offsets, self.offsets.near, len(self.offsets)
-        E = np.exp2(-frame.cost(near[:, None] - near[None]))
-        landing = np.exp2(-frame.cost(near))
-        d, home = distance(near[:, None] - near[None], frame.spacing), distance(near, frame.spacing)
-        bits = error = charged = 0.0
-        for g in range(len(mu)):
-            N = np.maximum(E @ frame.moves[g], LEAST)
-            a = E * (frame.moves[g] / N[:, None])
-            m = mu[g, :n, None] * a
-            q = m.sum(0)
-            jump = frame.jumps[g] / o.cells * landing.sum()
-            bits += float((m * np.log2(np.maximum(a, LEAST) / frame.moves[g])).sum())
-            where = (landing * np.log2(np.maximum(landing, LEAST))).sum() / landing.sum()
-            bits += float((mu[g, n:] * (where - np.log2(np.maximum(jump, LEAST)))).sum())
-            error += float((m * d).sum() + mu[g, n:].sum() * (landing * home).sum() / landing.sum())
-            charged += float(q @ frame.charges[g, :n] + mu[g, n:] @ frame.charges[g, n:])
-        return Found(frame, bits, error, charged)
-
-
-def solve_frame(
-    average: float | None = None,
-    every: float | None = None,
-    *,
-    axes: int = 2,
-    unit: str = "km",
-    kernel: Kernel | None = None,
-    progress: Callable[[float, str], None] | None = None,
-) -> Found:
-    """The frame with a mean error of at most `average` under the kernel, and at most `every` at every step."""
-    kernel = Kernel() if kernel is None else kernel
-    if average is None and every is None:
-        raise InputError("a frame needs a limit: `avg` or `max`")
-    limits = zip((average, every), FINENESS, strict=True)
-    spacing = min(limit / cells for limit, cells in limits if limit is not None)
-    sweep = FrameSweep.of(spacing, axes, unit, kernel, np.inf if every is None else every)
-    if every is not None and axes == 2 and sweep.offsets.reach * spacing > MOST_RINGS_KM:
-        raise Infeasible(
-            f"a limit of {every:g} km at every step is too wide for one public lattice",
-            f"ask for at most {MOST_RINGS_KM * FINENESS[1] / sweep.offsets.reach:.3g} km, or for a mean",
-        )
-    if average is None:
-        return sweep.solve(0.0)
-    low, high = np.log(np.array(WEIGHTS) / average)
-    found, best = None, None
-    for k in range(24):
-        weight = float(np.exp((low + high) / 2))
-        found = sweep.solve(weight, found)
-        if found.distortion <= average:
-            high, best = np.log(weight), found
-        else:
-            low = np.log(weight)
-        if progress:
-            progress((k + 1) / 24, f"weight {weight:.3g}")
-        if best is not None and best.distortion >= 0.995 * average:
-            break
-    if best is None:
-        raise Infeasible(f"no frame with cells of {spacing:g} has a mean error of {average:g}", "allow more")
-    return best
+        return Frame(self.lattice, self.offsets, weight, beta, r, np.full((LAWS, rings), 1e-3), self.limit)

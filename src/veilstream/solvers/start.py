@@ -1,8 +1,9 @@
-"""`vs.start`: a policy for somebody of whom there is no history, from a limit alone.
+"""`vs.start`: a policy that works wherever its person is, from a limit alone; or from a limit and her history.
 
-It is a frame (`control.frame`) for a public kernel of moves. The kernel is a guess at how anyone moves, no more. What
-is promised is a limit at every step, and the meter, which bounds what is revealed of anybody; every figure that rests
-on the kernel says *model only*.
+It is a frame (`control.frame`). Without history it is made for a public kernel of moves, a guess at how anyone moves.
+With a model that `veil fit` made, the places and moves of its record enter where she has been. What is promised of
+anybody is a limit at every step, a mean kept by feedback, and the meter, which bounds what is revealed. Figures that
+rest on the kernel say *model only*; on later data, which nothing was fitted to, they say *held out*.
 """
 
 from __future__ import annotations
@@ -16,45 +17,58 @@ from typing import Any
 import numpy as np
 
 from veilstream.artefact import Artefact, dumps, provenance, save
-from veilstream.control.frame import Frame
+from veilstream.control.frame import Frame, FrameLadder
+from veilstream.control.frame_mechanism import FrameMechanism
+from veilstream.control.held_out import HeldOut
+from veilstream.control.limit_check import LimitCheck, check_limits, limits_json
+from veilstream.control.replay import Replay
 from veilstream.data.limits import Quantity
 from veilstream.data.recording import Recording
+from veilstream.data.trajectories import Trajectories
 from veilstream.errors import InputError
-from veilstream.model.chain import MarkovChain
+from veilstream.model.problem import Average, Both, Constraint, Instantaneous
 from veilstream.shown import Progress, Rows, Shown, watching
-from veilstream.solvers.frame import Found, Kernel, solve_frame
-from veilstream.solvers.solution import Fact, Level
+from veilstream.solvers.anywhere import Asked, Trial, solve_frame, solve_ladder
+from veilstream.solvers.api import Model, artefact_of
+from veilstream.solvers.frame import Kernel
+from veilstream.solvers.places import errors_of
+from veilstream.solvers.solution import RECORD, Fact, Level
 from veilstream.units import format_duration, parse_duration, parse_length_m, parse_quantity
 
 SPEED_KMH = 20.0  # of a move, doors and lights included
 PERIODS = {2: "5min", 1: "30min"}  # of places, of values
 MOVES = 4.0  # times the limit that a value moves, unless told
-MODEL_ONLY, ANYBODY = str(Level.MODEL_ONLY), "proved, whoever it is"
+DRAWS = 40_000  # on later data
+MODEL_ONLY, ANYBODY, ESTIMATED = str(Level.MODEL_ONLY), "proved, whoever it is", str(Level.ESTIMATED)
 
 
 @dataclass(frozen=True, repr=False)
 class Started(Shown):
-    """What `start` gives: a policy file's content, with what it does under the public kernel.
+    """What `start` gives: a policy file's content, with what it does.
 
     >>> import veilstream as vs
     >>> vs.start(max="500m")
-    <Started at most 0.5 km at every step, anywhere: 0.2 bits for a step that stays, 47 at most for a new place>
+    <Started at most 0.5 km at every step, anywhere: 0.6 bits for a step that stays, 44 at most for a new place>
     """
 
-    found: Found
+    policy: Frame | FrameLadder
+    trial: Trial  # of the frame that streams start with
     average: float | None
     every: float | None
     kernel: Kernel
-    period_s: float
+    recording: Recording
+    history: int = 0  # steps of the record
+    later: HeldOut | None = None  # the policy on later data
     command: str = field(default="veilstream.start")
 
     @property
-    def policy(self) -> Frame:
-        return self.found.frame
+    def frame(self) -> Frame:
+        """That streams start with."""
+        return self.policy if isinstance(self.policy, Frame) else self.policy.frames[self.policy.first]
 
     @property
     def unit(self) -> str:
-        return self.policy.lattice.unit
+        return self.frame.lattice.unit
 
     @property
     def limits(self) -> str:
@@ -63,44 +77,77 @@ class Started(Shown):
         return "at most " + " and ".join(f"{x:g} {self.unit} {when}" for x, when in said if x is not None)
 
     @property
+    def checks(self) -> list[LimitCheck]:
+        """The limits on later data."""
+        mean, every = Average(limit=self.average or 1.0), Instantaneous(self.every or 1.0)
+        asked: Constraint = every if self.average is None else mean if self.every is None else Both(mean, every)
+        return [] if self.later is None else check_limits(asked, self.later, self.unit)
+
+    @property
     def stay_bits(self) -> float:
-        """What its meter counts for a release that is the last one again."""
-        return float(self.policy.charges[0, len(self.policy.offsets) // 2])
+        """What its meter counts for a release that is the last one again, where nothing is known of the place."""
+        return float(-np.log2(self.frame.rates[0, len(self.frame.offsets) // 2]))
 
     def facts(self) -> list[Fact]:
+        said, of = (f"{MODEL_ONLY}: under the kernel", MODEL_ONLY)
+        if self.history:
+            said = of = f"{ESTIMATED} {RECORD}, each outing as if its places were new"
+        found = [
+            Fact("error", self.trial.error, f"{self.unit} on average".strip(), said),
+            Fact("leakage", self.trial.bits, "bits per step", of),
+            Fact("  its meter", self.trial.charged, "bits per step", of),
+        ]
+        if self.later is not None:
+            error, bits = self.later.raw_distortion, self.later.leakage
+            found += [
+                Fact("later error", error.value, f"{self.unit} on average".strip(), self.later.level),
+                Fact("later leakage", bits.value, "bits per step, whatever their law", self.later.level),
+            ]
         return [
-            Fact("error", self.found.distortion, f"{self.unit} on average".strip(), f"{MODEL_ONLY}: under the kernel"),
-            Fact("leakage", self.found.leakage, "bits per step", MODEL_ONLY),
-            Fact("  its meter", self.found.charged, "bits per step", f"{MODEL_ONLY}: how often anyone moves"),
-            Fact("a step that stays", self.stay_bits, "bits at most", ANYBODY),
-            Fact("a new place", float(self.policy.charges.max()), "bits at most", ANYBODY),
+            *found,
+            Fact("a step that stays", self.stay_bits, "bits at most, at a new place", ANYBODY),
+            Fact("a new place", self.frame.dearest, "bits at most", ANYBODY),
         ]
 
     def to_json(self) -> dict[str, Any]:
-        figures = {"distortion": self.found.distortion, "leakage": self.found.leakage, "charged": self.found.charged}
+        figures = {"distortion": self.trial.error, "leakage": self.trial.bits, "charged": self.trial.charged}
+        later = {} if self.later is None else {"held_out": self.later.to_json(), **limits_json(self.checks)}
+        rule = self.policy.moves_by
+        feedback = {} if rule is None else {"feedback": {**asdict(rule), "overshoot": rule.overshoot}}
         return {
             "avg": self.average,
             "max": self.every,
             "unit": self.unit,
-            "spacing": self.policy.spacing,
-            "period_s": self.period_s,
+            "spacing": self.frame.spacing,
+            "period_s": self.recording.period_s,
             **figures,
-            "level": MODEL_ONLY,
+            "level": ESTIMATED if self.history else MODEL_ONLY,
+            "steps": self.history,
+            "places": 0 if self.frame.places is None else len(self.frame.places),
             "bits_stay": self.stay_bits,
-            "bits_at_most": float(self.policy.charges.max()),
+            "bits_at_most": self.frame.dearest,
             "kernel": asdict(self.kernel),
+            **feedback,
+            **later,
         }
 
     def about(self) -> tuple[str, Rows]:
-        stay, most = self.stay_bits, self.policy.charges.max()
-        line = f"{self.limits}, anywhere: {stay:.1f} bits for a step that stays, {most:.0f} at most for a new place"
-        rows = [(f.label.strip(), f"{f.value:.3g} {f.unit}, {f.level}") for f in self.facts()]
-        return line, [*rows, ("steps", f"of {format_duration(self.period_s)}")]
+        line = f"{self.limits}, anywhere: {self.stay_bits:.1f} bits for a step that stays, {self.frame.dearest:.0f} at "
+        line += "most for a new place"
+        rows: Rows = [("", check.words) for check in self.checks]
+        rows += [(f.label.strip(), f"{f.value:.3g} {f.unit}, {f.level}") for f in self.facts()]
+        rule = self.policy.moves_by
+        if rule is not None:
+            happens, promised = rule.words(self.unit, self.recording.stretch(rule.every))
+            rows += [("feedback", happens), ("promised", promised)]
+        if self.frame.places is not None:
+            rows.append(("places", f"{len(self.frame.places)} cells of {self.frame.spacing:g} {self.unit}".strip()))
+        return line, [*rows, ("steps", f"of {format_duration(self.recording.step_s)}")]
 
     def parts(self) -> dict[str, Any]:
         """What its file holds."""
         made = provenance(self.command, start=self.to_json())
-        return {"chain": self.policy.chain, "recording": Recording(period_s=self.period_s), "provenance": made}
+        return {"chain": self.policy.chain, "recording": self.recording, "provenance": made}
 
     @cached_property
     def artefact(self) -> Artefact:
@@ -115,47 +162,102 @@ def start(
     avg: Quantity = None,
     max: Quantity = None,
     *,
+    model: Model | None = None,
+    feedback: str | int | None = None,
     unit: str | None = None,
     period: str | float | None = None,
     stay: str | float = "1h",
     jump: str | float | None = None,
     progress: Progress | bool | None = None,
 ) -> Started:
-    """A release policy without any history: wherever a person is, at whatever level a meter stands.
+    """A release policy that works wherever a person is, at whatever level a meter stands.
 
-        avg         mean error under a public guess at how anyone moves: "1km", "0.5kW"
+        avg         mean error: under a public guess at how anyone moves, or on the record of a model: "1km", "0.5kW"
         max         error at every step, whoever it is and wherever: "500m"
+        model       what `fit` gives, or its file: her places enter where she has been
+        feedback    correct `avg` by a public move every "day", "6h", ...: the mean is then kept whatever she does
         unit        of the limits, where they do not say it; km unless told
-        period      length of a step (5min; values: 30min)
+        period      length of a step (5min; values: 30min; a model has its own)
         stay, jump  the guess: how long anyone stays on average, how far a move goes in a step (20 km/h; values: four
                     times the limit)
 
     >>> import veilstream as vs
     >>> started = vs.start(avg="1km")
-    >>> started.unit, started.period_s, started.found.distortion <= 1
+    >>> started.unit, started.recording.period_s, started.trial.error <= 1
     ('km', 300.0, True)
     """
     if avg is None and max is None:
         raise InputError("say how far off releases may be: `avg='1km'` in the mean, or `max='500m'` at every step")
+    if feedback is not None and (avg is None or max is not None):
+        raise InputError("`feedback` keeps a mean: give `avg`, and no `max`")
+    known = None if model is None else _known(model, unit, period)
     given = unit or next((found for found in map(_unit_of, (avg, max)) if found), "km")
-    axes = 2 if _is_length(given) and unit is None else 1
-    unit = "km" if axes == 2 else given
+    axes = known.record.points.shape[1] if known else 2 if _is_length(given) and unit is None else 1
+    unit = known.unit if known else "km" if axes == 2 else given
     mean, every = (
         None if text is None else _positive(text, unit, name) for name, text in (("`avg`", avg), ("`max`", max))
     )
-    period_s = parse_duration(period or PERIODS[axes], "`period`")
+    recording = known.recording if known else Recording(period_s=parse_duration(period or PERIODS[axes], "`period`"))
     if jump is not None:
         far = parse_quantity(jump, unit, "`jump`")
     else:
-        far = SPEED_KMH * period_s / 3600 if axes == 2 else MOVES * min(x for x in (mean, every) if x is not None)
-    stays = 1 - period_s / np.maximum(parse_duration(stay, "`stay`"), 1.05 * period_s)
+        far = SPEED_KMH * recording.step_s / 3600 if axes == 2 else MOVES * min(x for x in (mean, every) if x is not None)
+    stays = 1 - recording.step_s / np.maximum(parse_duration(stay, "`stay`"), 1.05 * recording.step_s)
     kernel = Kernel(stay=float(stays), jump=far, wander=0.02 if axes == 2 else 0.0)
+    record = None if known is None else (known.record.points, known.record.step, known.record.stream)
+    asked = Asked(axes, unit, kernel, record)
+    policy: Frame | FrameLadder
     with watching("solving", progress) as tell:
-        found = solve_frame(mean, every, axes=axes, unit=unit, kernel=kernel, progress=tell)
-    P = kernel.matrix(found.frame.offsets, found.frame.spacing)
-    average = np.inf if mean is None else mean
-    frame = replace(found.frame, chain=MarkovChain(P, name="anywhere"), average=average)
-    return Started(replace(found, frame=frame), mean, every, kernel, period_s)
+        if feedback is not None and mean is not None:
+            steps = recording.steps_in(feedback, "`feedback`") if isinstance(feedback, str) else feedback
+            policy, trials = solve_ladder(asked, mean, steps, tell)
+            trial = trials[policy.first]
+        else:
+            trial = solve_frame(asked, mean, every, tell)
+            policy = replace(trial.frame, average=np.inf if mean is None else mean)
+    later = None if known is None or known.held_out is None else on_later(policy, known.held_out, every)
+    return Started(policy, trial, mean, every, kernel, recording, 0 if known is None else len(known.record), later)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a model's file says of its person."""
+
+    record: Trajectories
+    held_out: Trajectories | None
+    recording: Recording
+    unit: str
+
+
+def _known(model: Model, unit: str | None, period: str | float | None) -> _Known:
+    for name, told in (("unit", unit), ("period", period)):
+        if told is not None:
+            raise InputError(f"a model has its own `{name}`; leave it out")
+    artefact = artefact_of(model, "no model file {!r}; make one with veil fit")
+    if artefact.states is None or artefact.record is None:
+        raise InputError("the model holds no readings (veil strip takes them out); make it anew with veil fit")
+    if artefact.states.kind == "names":
+        raise InputError("names lie nowhere, so there is no lattice for them; use veil solve")
+    return _Known(artefact.record, artefact.held_out, artefact.recording, artefact.states.unit)
+
+
+def on_later(policy: Frame | FrameLadder, later: Trajectories, every: float | None = None) -> HeldOut:
+    """The policy along readings that it was not made from, and how many of them it keeps within the limit."""
+    lattice = policy.lattice
+    columns = np.asarray(later.stream), np.asarray(later.step), lattice.encode(later.points)
+
+    def cost(points: Any, y: Any) -> Any:
+        return errors_of(lattice, points, y)
+
+    replay = Replay(*columns, units=later.units, unit=later.unit, points=later.points, cost=cost)
+    found = replay.run(FrameMechanism(policy), draws=DRAWS)
+    assert found.each is not None
+    beyond = None
+    if every is not None:
+        far = replace(replay, cost=lambda points, y: (cost(points, y) > every * (1 + 1e-9)).astype(float))
+        drawn = far.run(FrameMechanism(policy), draws=DRAWS).each
+        beyond = None if drawn is None else drawn[0]
+    return HeldOut.of_steps(replay, *found.each, beyond=beyond)
 
 
 def _positive(limit: str | float, unit: str, name: str) -> float:

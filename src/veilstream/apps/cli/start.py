@@ -1,4 +1,4 @@
-"""`veil start`: a policy for somebody of whom there is no history yet."""
+"""`veil start`: a policy that works anywhere, without history or with it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,20 @@ Examples:
   veil start --avg 200m --max 1km -o me.veil
 
   veil start --avg 0.2kWh --period 30min -o meter.veil      a meter, whatever it will read
+
+  veil start me.veil --avg 1km --feedback day -o policy.veil      her places enter; the mean is kept wherever she goes
 """
 
 
 def start(
+    model: Annotated[Path | None, typer.Argument(help="A model of veil fit, whose places enter.")] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="The policy file to write.")] = None,
-    avg: Annotated[str | None, typer.Option(help="Mean error, as in 1km or 0.2kWh: a guess so far.")] = None,
+    avg: Annotated[str | None, typer.Option(help="Mean error, as in 1km or 0.2kWh.")] = None,
     max: Annotated[str | None, typer.Option(help="Error at every step, as in 500m: kept whoever it is.")] = None,
+    feedback: Annotated[
+        str | None,
+        typer.Option(help="Keep --avg whatever happens, by a public move every day, week, 6h, ..."),
+    ] = None,
     period: Annotated[str | None, typer.Option(help="Length of a step (default 5min; values: 30min).")] = None,
     stay: Annotated[str, typer.Option(help="The guess: how long anyone stays on average before the next move.")] = "1h",
     jump: Annotated[
@@ -38,15 +45,26 @@ def start(
     *,
     progress: Progress | None,
 ) -> Answer:
-    """Make a policy without any data, from a limit alone: it works wherever the phone is. Serve it at once.
+    """Make a policy that works wherever the phone is: from a limit alone, or with the places of a model.
 
-    Nothing private goes into it. What it promises holds for anybody: a limit at every step, and the bits that its meter
-    counts. The mean error rests on a public guess at how anyone moves, and says so.
+    What it promises holds for anybody: a limit at every step, a mean kept by --feedback, and the bits that its meter
+    counts. Without them the mean error rests on the record of the model, or on a public guess at how anyone moves, and
+    says so.
     """
     from veilstream.solvers.start import start as made
 
     found = replace(
-        made(avg, max, period=period, stay=stay, jump=jump, progress=progress or False), command=command_line()
+        made(
+            avg,
+            max,
+            model=model,
+            feedback=feedback,
+            period=period,
+            stay=stay,
+            jump=jump,
+            progress=progress or False,
+        ),
+        command=command_line(),
     )
     written = {} if out is None else {"policy": str(out), "sha256": found.save(out).sha256}
 
@@ -54,7 +72,7 @@ def start(
         line, rows = found.about()
         print(line)
         for label, text in rows:
-            print(f"  {label:<20}{text}")
+            print(f"  {label:<20}{text}" if label else text)
         print("nothing written; -o policy.veil keeps the policy" if out is None else f"policy written to {out}")
 
     return Answer({**found.to_json(), **written}, show)

@@ -1,0 +1,101 @@
+"""The release loop of frames: what `Mechanism` is for policies that have a table."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from veilstream.control.accountant import Accountant, Streams
+from veilstream.control.feedback import Excess
+from veilstream.control.frame import LEAST, Frame, FrameLadder
+from veilstream.control.mechanism import SILENT, moved
+from veilstream.control.policy import Memory
+from veilstream.errors import InputError
+from veilstream.model.histories import BLIND
+from veilstream.model.information import Array, Index
+
+
+class FrameView(NamedTuple):
+    """What anybody who saw the releases knows before the next one."""
+
+    over: NDArray[np.bool_]  # beyond the ceiling: nobody looks
+
+
+class FrameMechanism:
+    """Frames with the meter that counts how long their releases are, in bits, and its ceiling."""
+
+    safe: Array | None
+
+    def __init__(self, policy: Frame | FrameLadder, ceiling: float | None = None) -> None:
+        if ceiling is not None and not ceiling >= 0:
+            raise InputError(f"ceiling must be a number of bits >= 0, found {ceiling}")
+        self.policy, self.ceiling = policy, ceiling
+        self.frames = (policy,) if isinstance(policy, Frame) else tuple(policy.frames)
+        self.dearest = np.array([frame.dearest for frame in self.frames])
+        self.silent = any(np.isfinite(frame.limit) for frame in self.frames)  # where nobody looks: no limit is broken
+        self.safe = np.zeros(1, bool) if self.silent else None  # what may be shown without a look: nothing
+        self.meter = Accountant()  # keeps no belief; moves at what they can say
+
+    def start(self, n: int, step: ArrayLike = 0) -> Streams:
+        """n streams that begin at these public steps."""
+        first = np.broadcast_to(np.asarray(step, np.int64), n).copy()
+        return Streams(self.policy.start(n), np.empty((n, 0)), np.zeros(n), first)
+
+    def skip(self, s: Streams, k: int = 1) -> Streams:
+        """k steps without a release."""
+        return Streams(self.policy.skip(s.memory, k), s.belief, s.total, s.step + k)
+
+    def move(self, s: Streams, account: Excess) -> Streams:
+        """The public moves of streams that passed a boundary since their last release."""
+        assert isinstance(self.policy, FrameLadder)
+        return moved(self.policy, self.meter, self.ceiling, s, account)
+
+    def true_states(self, last: Index, x: Index) -> Index:
+        """What the mechanism may look at: the reading."""
+        return x
+
+    def look(self, s: Streams) -> FrameView:
+        most = np.inf if self.ceiling is None else self.ceiling
+        return FrameView(s.total + self.dearest[s.memory[:, -1]] > most)
+
+    def draw(self, s: Streams, view: FrameView, x: Index, u: Array) -> Index:
+        """Packed releases for packed readings (BLIND: do not look). Where a rung has a limit at every step, a stream
+        that does not look is silent."""
+        unseen, at = (x == BLIND) | view.over, np.maximum(x, 0)
+        y = self._by_rung(s.memory, lambda frame, rows: frame.draw(s.memory[rows], at[rows], u[rows]))
+        blind = self._by_rung(s.memory, lambda frame, rows: frame.blind(s.memory[rows], u[rows]))
+        return np.where(unseen, SILENT if self.silent else blind, y)
+
+    def after(self, s: Streams, view: FrameView, y: Index) -> Streams:
+        """The state after these releases. Beyond the ceiling nothing is counted, since nobody looked."""
+        silent, there = y == SILENT, np.maximum(y, 0)
+        q = self._by_rung(s.memory, lambda frame, rows: frame.law(s.memory[rows], there[rows]))
+        memory = np.where(silent[:, None], self.policy.skip(s.memory), self.policy.update(s.memory, there))
+        bits = np.where(view.over | silent, 0.0, -np.log2(np.maximum(q, LEAST)))
+        return Streams(memory, s.belief, s.total + bits, s.step + 1)
+
+    def step(self, s: Streams, x: Index, u: Array) -> tuple[Streams, Index]:
+        """One step of every stream: packed readings x, uniforms u -> new state, packed releases y."""
+        view = self.look(s)
+        y = self.draw(s, view, x, u)
+        return self.after(s, view, y), y
+
+    def density(self, s: Streams, view: FrameView, x: Index, y: Index) -> Array:
+        """log2 a(y|x)/q(y), for offline figures alone; 0 where nobody looked."""
+        there, at = np.maximum(y, 0), np.maximum(x, 0)
+        a = self._by_rung(s.memory, lambda f, rows: f.chance(s.memory[rows], at[rows], there[rows]))
+        q = self._by_rung(s.memory, lambda f, rows: f.law(s.memory[rows], there[rows]))
+        unseen = (x == BLIND) | (y == SILENT) | view.over
+        return np.where(unseen, 0.0, np.log2(np.maximum(a, LEAST) / np.maximum(q, LEAST)))
+
+    def _by_rung(self, memory: Memory, of: Callable[[Frame, Index | slice], Array]) -> Array:
+        """What each stream's frame says."""
+        if len(self.frames) == 1:
+            return of(self.frames[0], slice(None))
+        rung = memory[:, -1]
+        parts = [(rows, of(self.frames[k], rows)) for k in np.unique(rung) for rows in [np.flatnonzero(rung == k)]]
+        found = np.empty(len(rung), parts[0][1].dtype)
+        for rows, part in parts:
+            found[rows] = part
+        return found
