@@ -197,10 +197,7 @@ def save(path: str | os.PathLike[str], policy: Policy | None = None, **parts: An
         64
     """
     artefact, data = dumps(policy, **parts, name=str(path))
-    try:
-        write(Path(path), data)
-    except OSError as problem_:
-        raise InputError(f"{path}: cannot be written ({problem_.strerror})") from None
+    write(Path(path), data)
     return artefact
 
 

@@ -7,7 +7,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from veilstream.data.spec import READING, FitSpec
-from veilstream.errors import InputError
+from veilstream.errors import need
 from veilstream.shown import Progress, caution, watching
 
 if TYPE_CHECKING:
@@ -47,13 +47,10 @@ def fit(
     Returns a `FittedModel`: `.states`, `.chain`, `.account` (what was done to the data), `.notes`, `.plot()`,
     `.save("me.veil")`. It holds the readings and is as private as they are.
     """
-    try:
-        from veilstream.data.fitting import fit_model
-        from veilstream.data.frames import as_text, of_stream, readings_of
-    except ModuleNotFoundError as missing:
-        raise InputError(
-            f"reading data needs {missing.name}; install it with: pip install 'veilstream[data]'"
-        ) from None
+    need("polars", "data")
+    from veilstream.data.fitting import fit_model
+    from veilstream.data.frames import as_text, of_stream, readings_of
+
     spec = replace(spec or FitSpec(), **options)
     with watching("reading", progress) as tell:
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from veilstream.data.readings import Account, Readings
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.data.trajectories import Runs, Trajectories
-from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.shown import Rows, Shown, picture
 from veilstream.units import counted, format_duration
@@ -190,10 +188,6 @@ class FittedModel(Shown):
 
     def save(self, path: str | os.PathLike[str], command: str = "veilstream.fit", **more: Any) -> Artefact:
         """Write the model file, as `veil fit -o` does, and return what it holds; more: for its provenance."""
-        try:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise InputError(f"{path}: cannot be written ({problem.strerror})") from None
         return save(path, None, **self.parts(command, **more))
 
     def plot(self) -> Any:

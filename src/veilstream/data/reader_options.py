@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from veilstream.data.spec import READING
-from veilstream.errors import InputError
+from veilstream.errors import InputError, need
 
 if TYPE_CHECKING:
     from veilstream.data.readings import Readings
@@ -23,10 +23,9 @@ def remembered(provenance: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_as_fitted(provenance: Mapping[str, Any], data: Any, **told: Any) -> Readings:
     """Data read as that behind the file was, but for what is told; in the common way where that does not fit."""
-    try:
-        from veilstream.data.frames import readings_of
-    except ImportError as missing:
-        raise InputError(f"this needs {missing.name}: pip install 'veilstream[data]'") from None
+    need("polars", "data")
+    from veilstream.data.frames import readings_of
+
     return read_by(readings_of, data, provenance, told)
 
 

@@ -10,7 +10,7 @@ import typer
 from veilstream.apps.cli.meaning import Matters
 from veilstream.apps.cli.options import Answer
 from veilstream.apps.cli.output import print_whole, table
-from veilstream.errors import InputError
+from veilstream.errors import InputError, need
 from veilstream.shown import Progress
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ def curve(
     progress: Progress | None,
 ) -> Answer:
     """Leakage against distortion, with what cannot be beaten."""
-    from veilstream.apps.verbs.extras import need
     from veilstream.model.problem import Average
     from veilstream.solvers import curve as run
     from veilstream.solvers import default_weights

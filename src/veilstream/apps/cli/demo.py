@@ -63,8 +63,8 @@ def demo(
     from veilstream.apps.report.card import chain_card, data_card
     from veilstream.apps.report.content import Options, collect
     from veilstream.apps.report.page import render
-    from veilstream.apps.verbs.report import check_writable, write
     from veilstream.artefact import load
+    from veilstream.container import check_writable, write
     from veilstream.data.synthetic import city
     from veilstream.model.chain import MarkovChain
 
@@ -81,7 +81,7 @@ def demo(
     artefact = load(out / chosen.file)
     card = [*data_card(artefact, 1, len(source.path), [source.path]), *chain_card(artefact)]
     content = collect(artefact, [week], Options(seconds=seconds, seed=SEED), card, progress=progress)
-    write(report, render(content))
+    write(report, render(content).encode())
     if picture:
         from veilstream.apps.report.plots import demo_figure, save_figure
         from veilstream.solvers.baselines import Baseline

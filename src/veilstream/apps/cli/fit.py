@@ -14,7 +14,7 @@ from veilstream.apps.cli.options import Answer, Flags
 from veilstream.apps.cli.output import command_line, print_warnings
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.data.spec import FitSpec
-from veilstream.errors import InputError
+from veilstream.errors import InputError, need
 from veilstream.shown import Progress
 
 if TYPE_CHECKING:
@@ -123,12 +123,8 @@ def _read(sources: list[str], spec: FitSpec, progress: Progress | None) -> tuple
         raise InputError(f"{names[0]} stands alone: give no other source")
     if names:
         return _synthetic(names[0], spec.seed)
-    try:
-        from veilstream.data.sources import read
-    except ImportError as missing:
-        raise InputError(
-            f"reading data needs {missing.name}; install it with: pip install 'veilstream[data]'"
-        ) from None
+    need("polars", "data")
+    from veilstream.data.sources import read
 
     def tell(done: int, files: int) -> None:
         if progress:

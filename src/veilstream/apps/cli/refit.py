@@ -11,7 +11,7 @@ import typer
 from veilstream.apps.cli.options import Answer, Flags
 from veilstream.apps.cli.output import command_line
 from veilstream.data.spec import FitSpec
-from veilstream.errors import InputError
+from veilstream.errors import InputError, need
 from veilstream.shown import Progress
 
 EXAMPLES = """
@@ -39,7 +39,6 @@ def refit(
     The old chain counts for as many transitions a row as held-out log-loss says. A policy solved from it into the old
     policy's file goes on with that file's store: no step is drawn twice, the meter counts on.
     """
-    from veilstream.apps.verbs.extras import need
     from veilstream.artefact import load
     from veilstream.data.reader_options import read_as_fitted, remembered
 

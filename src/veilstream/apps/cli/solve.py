@@ -100,14 +100,14 @@ def solve(
 ) -> Answer:
     """Find the release policy that leaks least for the utility asked for."""
     from veilstream.apps.cli.headline import Guess
-    from veilstream.apps.verbs.report import check_writable
+    from veilstream.container import check_writable
     from veilstream.control.held_out import FIGURES
     from veilstream.solvers import Level
     from veilstream.solvers.api import solve as run
 
     more = keywords(option)
     if out is not None:
-        check_writable(out, "policy.veil")
+        check_writable(out)
     if not isinstance(more.get("max_bits", 0.0), int | float) or more.get("max_bits", 0.0) < 0:
         raise InputError(f"`max_bits` must be a number >= 0, found {more['max_bits']}")
     if "max_bits" in more and feedback is None:

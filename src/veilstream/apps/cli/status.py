@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilstream.apps.cli.options import Answer, Flags
-from veilstream.errors import InputError
+from veilstream.errors import InputError, need
 from veilstream.gateway.spec import ClusterSpec, StoreSpec
 from veilstream.units import counted
 
@@ -63,7 +63,6 @@ def _in_store(file: Path) -> list[StreamStatus]:
 
 
 def _on_nats(policy: Path, cluster: ClusterSpec) -> tuple[list[StreamStatus], list[str]]:
-    from veilstream.apps.verbs.extras import need
     from veilstream.gateway.inspect import Claims
 
     need("nats", "nats")

@@ -19,8 +19,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
-from veilstream.apps.verbs.extras import need
-from veilstream.errors import InputError
+from veilstream.errors import InputError, need
 
 ENGINES = ("serial", "joblib", "dask")
 CONNECT_S = 5.0  # to reach a scheduler, and for it to have a worker

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from veilstream.apps.verbs.extras import need
 from veilstream.audit.assemble import audit_artefact
 from veilstream.audit.settings import Options
 from veilstream.audit.verdict import Assessment
 from veilstream.data.reader_options import read_as_fitted
-from veilstream.errors import InputError
+from veilstream.errors import InputError, need
 from veilstream.shown import Progress, watching
 from veilstream.solvers.api import artefact_of
 

@@ -12,14 +12,13 @@ from veilstream.apps.report.card import chain_card, data_card
 from veilstream.apps.report.content import Content, Options, collect
 from veilstream.apps.report.page import render
 from veilstream.apps.report.words import verdict
-from veilstream.apps.verbs.extras import need
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.artefact import Artefact
 from veilstream.audit.source import LaterData, later_data
-from veilstream.container import write as write_bytes
+from veilstream.container import check_writable, write
 from veilstream.control.limit_check import limits_json
 from veilstream.data.reader_options import read_as_fitted
-from veilstream.errors import InputError
+from veilstream.errors import InputError, need
 from veilstream.shown import Progress, Rows, Shown, watching
 from veilstream.solvers.api import artefact_of
 
@@ -124,7 +123,8 @@ def report(
     with watching("report", progress) as tell:
         sequences, first, card, account, course, later = recorded(artefact, data, stream, reading)
         content = collect(artefact, sequences, options, card, account, tell, course, first, later)
-    return Report(path, write(path, render(content)), not shareable, content, later)
+    write(path, page := render(content).encode())
+    return Report(path, len(page), not shareable, content, later)
 
 
 def unit_of(artefact: Artefact) -> str | None:
@@ -158,25 +158,3 @@ def recorded(
     card = [*data_card(artefact, traces, readings.frame.height, sequences), *chain_card(artefact)]
     account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
     return sequences, runs.first, card, account, course_of(artefact, runs), later
-
-
-def check_writable(out: Path, name: str = "report.html") -> None:
-    """Say now, not after the work, that the page has nowhere to go."""
-    folder = out.parent
-    if out.is_dir():
-        raise InputError(f"{out} is a folder; name a file, as in {out / name}")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error.strerror})") from None
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"{out}: cannot be written (no permission in {folder})")
-
-
-def write(out: Path, page: str) -> int:
-    """The page in one move, readable by its owner only; returns its size in bytes."""
-    try:
-        write_bytes(out, page.encode())
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error.strerror})") from None
-    return out.stat().st_size
