@@ -14,11 +14,12 @@ import report_pages
 from real_data import GEOLIFE, needs_geolife
 from veilcli import veil
 from veilstream.apps.report.card import chain_card
-from veilstream.apps.report.content import Options, audited, collect, command_of, table_rows
+from veilstream.apps.report.content import audited, collect, command_of, table_rows
 from veilstream.apps.report.page import embed, render
 from veilstream.apps.report.payload import payload
 from veilstream.apps.report.points import curve_constraint, example_steps, mean_channel, stretch
 from veilstream.apps.report.rivals import Elsewhere, Rival
+from veilstream.apps.report.spec import ReportSpec
 from veilstream.apps.report.words import verdict
 from veilstream.artefact import load, save
 from veilstream.audit.tables import sheets
@@ -34,7 +35,7 @@ from veilstream.model.problem import Average, Both, Instantaneous, joint
 from veilstream.solvers import Point, solve
 
 pytestmark = pytest.mark.slow
-QUICK = Options(points=5, seconds=1.0)
+QUICK = ReportSpec(points=5, seconds=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,7 @@ def test_the_page_is_whole_and_strict(town):
 
 def test_a_shareable_page_holds_no_recorded_trace_and_no_path(town):
     source, artefact, _, _ = town
-    content = collect(artefact, [source.path], Options(shareable=True, points=3, seconds=0.1, seed=5))
+    content = collect(artefact, [source.path], ReportSpec(shareable=True, points=3, seconds=0.1, seed=5))
     page = render(content)
     drawn = data_of(page)["true"]
     assert "PRIVATE" not in page and "Shareable" in page
@@ -145,7 +146,7 @@ def test_values_limits_at_every_step_and_builtin_chains(folder):
     problem = builtin_problem("binary", Instantaneous(1))
     save(folder / "flip.veil", Controller.of_table(np.full((2, 2), 0.5)), problem=problem)
     content = collect(
-        load(folder / "flip.veil"), [np.array([0, 1, 1, 0])], Options(points=3, seconds=0.1, audit="none")
+        load(folder / "flip.veil"), [np.array([0, 1, 1, 0])], ReportSpec(points=3, seconds=0.1, audit="none")
     )
     assert "next to nothing" in verdict(content)[0]
     assert "<svg" not in render(content)  # drawn by the script
@@ -256,16 +257,16 @@ def test_the_audit_is_in_the_page_and_a_failed_claim_is_loud(town, folder):
     half = {"solution": {"leakage": solution.leakage / 2, "distortion": solution.distortion, "level": "proved"}}
     save(folder / "boast.veil", solution.policy, problem=artefact.problem, states=source.states,
          period_s=source.period_s, provenance=half)  # fmt: skip
-    found = audited(load(folder / "boast.veil"), None, Options())
+    found = audited(load(folder / "boast.veil"), None, ReportSpec())
     assert found.stands is False
     assert "THE CLAIM FAILS." in render(replace(content, audit=found))
 
 
 def test_an_audit_that_cannot_be_says_why(town):
-    assert "too short" in audited(town[1], [np.array([0, 1])], Options())
-    assert audited(town[1], None, Options(audit="none")) == "No audit was asked for."
+    assert "too short" in audited(town[1], [np.array([0, 1])], ReportSpec())
+    assert audited(town[1], None, ReportSpec(audit="none")) == "No audit was asked for."
     with pytest.raises(InputError, match="quick, full, none"):
-        Options(audit="thorough")
+        ReportSpec(audit="thorough")
 
 
 def test_every_point_of_the_slider_has_its_command(town):
@@ -330,7 +331,7 @@ def test_a_shareable_page_tells_what_the_file_says_was_felt(town, folder):
     said = {"solution": solution.to_json() | record.to_json()}
     save(folder / "said.veil", solution.policy, problem=artefact.problem, states=source.states, provenance=said,
          period_s=source.period_s)  # fmt: skip
-    content = collect(load(folder / "said.veil"), None, Options(True, 3, 0.1, audit="none"))
+    content = collect(load(folder / "said.veil"), None, ReportSpec(shareable=True, points=3, seconds=0.1, audit="none"))
     assert "on your recorded data releases have an error of 0.75 km on average" in verdict(content)[0]
     assert [s.felt for s in content.spots if not s.own] == [None] * (len(content.spots) - 1)
 
@@ -341,7 +342,7 @@ def test_public_points_are_on_the_map_and_have_columns_of_their_own(tmp_path):
     solution = solve(utility.problem(Average(weight=0.5)), window=1)
     parts = {"states": source.states, "points": utility.points, "period_s": source.period_s}
     art = save(tmp_path / "p.veil", solution.policy, problem=solution.problem, **parts)
-    content = collect(art, [source.path], Options(points=3, seconds=0.1, audit="none"), chain_card(art))
+    content = collect(art, [source.path], ReportSpec(points=3, seconds=0.1, audit="none"), chain_card(art))
     drawn = payload(content)
     shown, n = drawn["shown"], len(utility.points)
     assert len(shown["names"]) == len(shown["places"]) == n and len(shown["at"]) == n

@@ -10,11 +10,12 @@ from veilcli import refused, veil
 from veilstream.apps.verbs.report import recorded
 from veilstream.artefact import load
 from veilstream.audit.assemble import audit_artefact
-from veilstream.audit.settings import Options
 from veilstream.audit.source import later_data
+from veilstream.audit.spec import AuditSpec
 from veilstream.control.drift import exceeds
 from veilstream.data.readings import from_arrays
 from veilstream.data.refit import refit_model
+from veilstream.data.spec import DataSpec
 from veilstream.data.synthetic import household
 from veilstream.errors import InputError
 from veilstream.gateway.inspect import look
@@ -24,7 +25,7 @@ from veilstream.model.interval import Interval
 
 WEEK, T0 = 336, 1.6e9 // 1800 * 1800
 FITTED, NEW = 33, 12
-QUICK = Options(streams=24, steps=60, copies=2).quick()
+QUICK = AuditSpec(streams=24, steps=60, copies=2)
 
 
 def person(weeks, first_week, seed, change=None):
@@ -128,9 +129,9 @@ def test_few_weeks_say_little_and_fitted_ones_nothing(made):
 def test_recorded_data_and_later_data_are_told_apart(made):
     """Data that is all later than the fit is no recorded data, and the other way round."""
     folder, solved = made
-    *_, course, later = recorded(load(folder / "p.veil"), [str(folder / "same.csv")], None, {})
+    *_, course, later = recorded(load(folder / "p.veil"), [str(folder / "same.csv")], DataSpec())
     assert course is None and "still is who the model says" in later.words("kWh") and later.figures.units == NEW
-    *_, course, later = recorded(load(folder / "p.veil"), [str(folder / "old.csv")], None, {})
+    *_, course, later = recorded(load(folder / "p.veil"), [str(folder / "old.csv")], DataSpec())
     assert course.steps == (FITTED - 11) * WEEK and later.figures.units == 11
     assert course.felt(load(folder / "p.veil").policy) == pytest.approx(solved["raw_distortion"])
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from veilstream.artefact import Artefact
-from veilstream.audit.settings import Options, Progress, Subject, examine
+from veilstream.audit.settings import Progress, Subject, examine
 from veilstream.audit.source import LaterData, later_data, on_record, recorded_runs, strange
+from veilstream.audit.spec import AuditSpec
 from veilstream.audit.traces import Ints, release, sampled
 from veilstream.audit.verdict import Assessment, Audited, claim_of
 from veilstream.control.mechanism import check_fits
@@ -42,8 +43,7 @@ def audit_artefact(
     record: OnCourse | None = None,
     later: LaterData | None = None,
     name: str | None = None,
-    against: Sequence[str] = (),
-    options: Options | None = None,
+    options: AuditSpec | None = None,
     progress: Progress | None = None,
 ) -> Assessment:
     """What adversaries learn from the releases of a policy file, and from those of other methods.
@@ -53,7 +53,7 @@ def audit_artefact(
     record, later: what is known of their releases, on the data that was fitted and on what is later.
     name: what to call the policy; by default the method that made it.
     """
-    started, options = time.perf_counter(), options or Options()
+    started, options = time.perf_counter(), options or AuditSpec(quick=False)
     policy, problem = artefact.answer()
     warnings = about_data(artefact.provenance)
     if readings is not None:
@@ -65,13 +65,13 @@ def audit_artefact(
     claim = claim_of(artefact.provenance, problem, policy)
     warnings = ([] if claim is None else about_policy(claim.leakage, problem.chain)) + warnings
     check_fits(policy, problem)
-    what, parts = Subject(artefact), 1 + len(against)
+    what, parts = Subject(artefact), 1 + len(options.against)
     if sequences is not None:
         what = Subject.of(artefact, sequences, first, max(options.lookbacks))
     claimed = None if claim is None else claim.leakage
     own = under_audit(what, policy, name or method_of(artefact), claimed, options, within(progress, 0, 1 / parts))
     others = []
-    for i, method in enumerate(against, 1):
+    for i, method in enumerate(options.against, 1):
         bar = within(progress, i / parts, (i + 1) / parts, f"{method}: ")
         bar(0.0, f"solving at {own.distortion:.4g} {artefact.unit}")
         other = solve(problem.under(Average(limit=own.distortion)), method, seed=options.seed)
@@ -92,18 +92,19 @@ def within(progress: Progress | None, first: float, last: float, label: str = ""
 
 
 def under_audit(
-    what: Subject, policy: Policy, name: str, claimed: float | None, options: Options, progress: Progress
+    what: Subject, policy: Policy, name: str, claimed: float | None, options: AuditSpec, progress: Progress
 ) -> Audited:
     """One policy in every setting there is data for."""
     chain = what.problem.chain
     half = 1.0 if what.sequences is None else 0.5
-    data = sampled(chain, policy, options.steps, options.streams, options.seed)
-    if options.burn_in >= options.steps:
-        raise InputError(f"{options.steps} steps are too few to look back {max(options.lookbacks)}")
+    streams, steps, copies = options.sizes
+    data = sampled(chain, policy, steps, streams, options.seed)
+    if options.burn_in >= steps:
+        raise InputError(f"{steps} steps are too few to look back {max(options.lookbacks)}")
     settings = [examine(what, policy, data, "chain", options.burn_in, options, within(progress, 0, half))]
     if what.sequences is not None:
         paths = list(map(TrueStates.of(chain).along, what.sequences))
-        copies = int(np.clip(MAX_CELLS // (sum(map(len, paths)) * len(chain)), 1, options.copies))
+        copies = int(np.clip(MAX_CELLS // (sum(map(len, paths)) * len(chain)), 1, copies))
         data = release(policy, paths, copies, options.seed + 1, what.first)
         start = max(options.lookbacks)
         settings.append(examine(what, policy, data, "traces", start, options, within(progress, half, 1)))

@@ -1,9 +1,11 @@
 """One body of data, every adversary: what each of them gets out of a policy's releases."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from veilstream.audit.bayes import Beliefs, infer
 from veilstream.audit.learned import Learned, against_best, chain_adversary, gap_between, gap_to, lstm
 from veilstream.audit.lookback import window_law
 from veilstream.audit.measures import NATS, Measure, anchor_places, measure, per_trace, surprise
+from veilstream.audit.spec import AuditSpec
 from veilstream.audit.traces import Ints, Traces
 from veilstream.control.controller import Controller
 from veilstream.control.policy import Policy
@@ -23,48 +26,10 @@ from veilstream.model.interval import Interval, ratio_interval
 from veilstream.model.problem import Problem
 from veilstream.units import counted
 
-if TYPE_CHECKING:
-    from veilstream.audit.lstm import Lstm
-
 Progress = Callable[[float, str], None]
 FEW_TRACES = 12  # fewer are cut into pieces, so that some can be held out
 PIECES = 30
 WORK = 2e11  # steps x histories squared of following one chain: about a minute
-
-
-@dataclass(frozen=True)
-class Options:
-    """How much work to do. `quick` asks exact adversaries only, on less data, and needs no JAX."""
-
-    lookbacks: tuple[int, ...] = (1, 5)
-    current: bool = False  # the learner sees the current release too
-    orders: tuple[int, ...] = (1, 2, 3)
-    seeds: int = 3
-    streams: int = 240
-    steps: int = 300
-    copies: int = 40  # of each recorded trace, released anew
-    learn: bool = True
-    truth: bool = True  # also learn from the true past
-    seed: int = 0
-    net: "Lstm | None" = None
-
-    def __post_init__(self) -> None:
-        least = {"seeds": 2, "streams": 6, "steps": 3, "copies": 1}
-        for name, low in least.items():
-            if getattr(self, name) < low:
-                raise InputError(f"{name} must be at least {low}, found {getattr(self, name)}")
-        if not self.lookbacks or min(self.lookbacks) < 1:
-            raise InputError(f"a look-back must be at least 1, found {min(self.lookbacks, default=0)}")
-        if any(k < 1 for k in self.orders):
-            raise InputError(f"an order must be at least 1, found {min(self.orders)}")
-
-    @property
-    def burn_in(self) -> int:
-        """Steps of a stream drawn from the chain that are not scored."""
-        return max(self.steps // 3, *self.lookbacks)
-
-    def quick(self) -> "Options":
-        return replace(self, learn=False, orders=(), streams=120, steps=200, copies=min(self.copies, 10))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +138,7 @@ def in_pieces(runs: list[tuple[int, Ints]], lookback: int) -> list[tuple[int, In
 
 
 def examine(
-    what: Subject, policy: Policy, data: Traces, name: str, start: int, options: Options, tell: Progress
+    what: Subject, policy: Policy, data: Traces, name: str, start: int, options: AuditSpec, tell: Progress
 ) -> Setting:
     """All adversaries on one body of data, scored from step `start` on."""
     chain, problem = what.problem.chain, what.problem
@@ -196,7 +161,7 @@ def examine(
             x_d = chain.symbols[d.z]
             rows[who][case] = measure(getattr(b, who), x_d, d, what.distances, path, anchors, start)
     distortion = problem.distortion[data.z, data.y]
-    learned = learn(what, policy, data, beliefs, name, start, options, tell) if options.learn else []
+    learned = learn(what, policy, data, beliefs, name, start, options, tell) if not options.quick else []
     return Setting(
         name,
         data.n_traces,
@@ -220,7 +185,7 @@ def learn(
     beliefs: Beliefs,
     name: str,
     start: int,
-    options: Options,
+    options: AuditSpec,
     tell: Progress,
 ) -> list[Learned]:
     """LSTMs on releases and on the true past; on recorded traces also chains fitted to the training part."""
@@ -257,10 +222,10 @@ def learn(
     return found
 
 
-def followed(what: Subject, data: Traces, name: str, options: Options) -> dict[int, int]:
+def followed(what: Subject, data: Traces, name: str, options: AuditSpec) -> dict[int, int]:
     """Order -> copies of every trace on which its chain can be followed in about a minute; 0: not even one."""
     chain, known = what.problem.chain, what.sequences or ()
-    orders = [k for k in options.orders if options.learn and name == "traces" and k >= chain.order]
+    orders = [k for k in options.orders if not options.quick and name == "traces" and k >= chain.order]
     steps, copies = sum(map(len, known)), len(data.lengths) // data.n_traces
     return {k: min(copies, int(WORK / (steps * histories(known, k) ** 2))) for k in orders}
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from veilstream.artefact import Artefact
 from veilstream.audit.measures import NATS
-from veilstream.audit.settings import Options, Setting
+from veilstream.audit.settings import Setting
 from veilstream.audit.source import LaterData
+from veilstream.audit.spec import AuditSpec
 from veilstream.control.feedback import Feedback
 from veilstream.control.limit_check import LimitCheck, Verdict, limits_json, weakest
 from veilstream.control.policy import Policy
@@ -72,7 +73,7 @@ class Assessment(Shown):
     artefact: Artefact
     policy: Audited
     against: Sequence[Audited]
-    options: Options
+    options: AuditSpec
     claim: Claim | None
     warnings: tuple[str, ...] = ()  # what must stand beside it
     record: OnCourse | None = None  # on the recorded streams as a gateway would release them
@@ -167,7 +168,7 @@ def contradictions(audit: Assessment) -> tuple[str, ...]:
     claim, seen, found = audit.claim, audit.policy.settings[0], []
     if claim is None:
         return ()
-    allowed = claim.leakage + claim.startup_bits / audit.options.steps
+    allowed = claim.leakage + claim.startup_bits / audit.options.sizes[1]
     if _exceeds(seen.leakage, allowed, claim.leakage_se):
         found.append(
             f"measured leakage {_pm(seen.leakage)} bits per step, claimed {claim.leakage:.4f} "

@@ -145,17 +145,19 @@ def form(text: str) -> str:
     return repr(re.sub(r"\d", "0", text[:LONGEST]))
 
 
-def parse_columns(text: str | None) -> dict[str, str]:
-    """ "time=ts,lat=y" -> {"time": "ts", "lat": "y"}."""
-    columns: dict[str, str] = {}
-    for part in (text or "").split(","):
-        if not part.strip():
-            continue
-        role, _, column = part.partition("=")
-        if role.strip() not in ROLES or not column.strip():
-            raise InputError(f"`columns` {part.strip()!r}: write role=column with a role of {', '.join(ROLES)}")
-        columns[role.strip()] = column.strip()
+def parse_columns(told: str | Mapping[str, str] | None) -> dict[str, str]:
+    """ "time=ts,lat=y" -> {"time": "ts", "lat": "y"}; a mapping as it is, its roles checked."""
+    pairs = told.items() if isinstance(told, Mapping) else map(_pair, filter(str.strip, (told or "").split(",")))
+    columns = {role.strip(): column.strip() for role, column in pairs}
+    for role, column in columns.items():
+        if role not in ROLES or not column:
+            raise InputError(f"`columns` {role}={column}: write role=column with a role of {', '.join(ROLES)}")
     return columns
+
+
+def _pair(text: str) -> tuple[str, str]:
+    role, _, column = text.partition("=")
+    return role, column
 
 
 def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> Layout:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
-from veilstream.data.spec import READING, FitSpec
+from veilstream.data.spec import READING, FitSpec, documented
 from veilstream.errors import need
 from veilstream.shown import Progress, caution, watching
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 def fit(
     data: Any,
     *,
-    stream: str | None = None,
     spec: FitSpec | None = None,
     progress: Progress | bool | None = None,
     **options: Any,
@@ -59,7 +57,7 @@ def fit(
                 tell(done / of, f"file {done} of {of}")
 
         readings = readings_of(data, files, **spec.reading)
-    readings = of_stream(readings, stream)
+    readings = of_stream(readings, spec.stream)
     told = spec.reading | {"columns": as_text(spec.columns)}
     with watching("fitting", progress) as tell:
         model = fit_model(readings, spec, progress=tell or (lambda done, what: None))
@@ -67,4 +65,4 @@ def fit(
     return replace(model, reading={k: told[k] for k in READING if told[k]})
 
 
-fit.__doc__ = (fit.__doc__ or "").replace("    CHOICES", indent(FitSpec.described(), "    "))
+documented(fit, FitSpec)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from veilstream.data.spec import READING
+from veilstream.data.spec import READING, DataSpec
 from veilstream.errors import InputError, need
 
 if TYPE_CHECKING:
@@ -21,12 +21,13 @@ def remembered(provenance: Mapping[str, Any]) -> dict[str, Any]:
     return {k: known[k] for k in READING if isinstance(known.get(k), str) and known[k]}
 
 
-def read_as_fitted(provenance: Mapping[str, Any], data: Any, **told: Any) -> Readings:
+def read_as_fitted(provenance: Mapping[str, Any], data: Any, spec: DataSpec) -> Readings:
     """Data read as that behind the file was, but for what is told; in the common way where that does not fit."""
     need("polars", "data")
-    from veilstream.data.frames import readings_of
+    from veilstream.data.frames import of_stream, readings_of
 
-    return read_by(readings_of, data, provenance, told)
+    told = {"columns": spec.columns, "skip_bad": spec.skip_bad}
+    return of_stream(read_by(readings_of, data, provenance, told), spec.stream)
 
 
 def read_by(read: Callable[..., T], data: Any, provenance: Mapping[str, Any], told: Mapping[str, Any]) -> T:

@@ -61,8 +61,9 @@ def demo(
 ) -> Answer:
     """An invented commuter: model, policies at three accuracies, a week released, an audit, a report to open."""
     from veilstream.apps.report.card import chain_card, data_card
-    from veilstream.apps.report.content import Options, collect
+    from veilstream.apps.report.content import collect
     from veilstream.apps.report.page import render
+    from veilstream.apps.report.spec import ReportSpec
     from veilstream.artefact import load
     from veilstream.container import check_writable, write
     from veilstream.data.synthetic import city
@@ -80,7 +81,7 @@ def demo(
     shown = release_week(out, chosen, source, week)
     artefact = load(out / chosen.file)
     card = [*data_card(artefact, 1, len(source.path), [source.path]), *chain_card(artefact)]
-    content = collect(artefact, [week], Options(seconds=seconds, seed=SEED), card, progress=progress)
+    content = collect(artefact, [week], ReportSpec(seconds=seconds, seed=SEED), card, progress=progress)
     write(report, render(content).encode())
     if picture:
         from veilstream.apps.report.plots import demo_figure, save_figure

@@ -49,7 +49,21 @@ Examples:
   veil fit synthetic:city -o city.veil                           invented, as is synthetic:household
 """
 FLAGS = Flags(
-    *("columns", "unit", "tz", "skip_bad", "period", "eps", "states", "resolution", "grid", "width", "edges", "places"),
+    *(
+        "stream",
+        "columns",
+        "unit",
+        "tz",
+        "skip_bad",
+        "period",
+        "eps",
+        "states",
+        "resolution",
+        "grid",
+        "width",
+        "edges",
+        "places",
+    ),
     *("name", "order", "hold_out", "cycle", "zone"),
     rest="bin, gaps, noise, cells, min_samples, time_format, max_gap, fill, max_speed, max_order, smoothing, seed",
 )
@@ -85,7 +99,6 @@ def fit(
         str | None, typer.Option("-o", "--out", help="The model file to write; {stream} in it makes one per stream.")
     ] = None,
     plot: Annotated[str | None, typer.Option(help="Write a picture: map of states and flows, transitions.")] = None,
-    stream: Annotated[str | None, typer.Option(help="Fit this stream only.")] = None,
     *,
     spec: Annotated[FitSpec, FLAGS],
     progress: Progress | None,
@@ -94,8 +107,8 @@ def fit(
     readings, truth = _read(sources or [], spec, progress)
     if truth is not None and truth.states.edges is not None and spec.n_states is None and spec.edges is None:
         spec = replace(spec, edges=tuple(truth.states.edges))
-    if stream is not None:
-        readings = readings.only(stream)
+    if spec.stream is not None:
+        readings, spec = readings.only(spec.stream), replace(spec, stream=None)
     each = "{stream}" in f"{out or ''}{plot or ''}"
     jobs = [(readings.only(s), _in_name(out, s), _in_name(plot, s)) for s in readings.streams] if each else []
     found, fault = list[tuple["FittedModel", dict[str, Any]]](), None

@@ -15,7 +15,7 @@ from veilstream.apps.cli.options import Answer, Flags
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.data.columns import parse_columns
 from veilstream.data.reader_options import read_as_fitted
-from veilstream.data.spec import FitSpec, option
+from veilstream.data.spec import DataSpec, option
 from veilstream.errors import InputError
 from veilstream.gateway.spec import StoreSpec
 
@@ -56,7 +56,7 @@ def release(
     ] = None,
     *,
     output: Annotated[Output, Flags("format", rest="per_reading, seed (for tests only)")],
-    reading: Annotated[FitSpec, Flags("columns", "skip_bad")],
+    reading: Annotated[DataSpec, Flags("columns", "skip_bad")],
     spec: Annotated[StoreSpec, Flags("store", "no_store", "ceiling", "meter", "force", rest="max_ahead, idle")],
 ) -> Answer:
     """Read true readings, write releases to standard output: one line a step, as CSV or JSON lines."""
@@ -72,9 +72,9 @@ def release(
     if output.seed is not None:
         _say("warning: `seed` makes the noise repeatable; whoever knows it can remove it")
     space = spec.space_of(policy)
-    columns, readings = parse_columns(reading.reading["columns"]), None
+    columns, readings = parse_columns(reading.columns), None
     if sources:
-        readings = read_as_fitted(space.provenance, sources, columns=columns, skip_bad=reading.skip_bad)
+        readings = read_as_fitted(space.provenance, sources, reading)
         from veilstream.apps.verbs.release import batches, check_fits
 
         check_fits(readings, space)

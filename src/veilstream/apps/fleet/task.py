@@ -226,9 +226,9 @@ def _climbed(solution: Solution) -> dict[str, Any]:
 def _audit(policy: Artefact, runs: Runs, solution: Solution, seed: int) -> tuple[dict[str, Any], bytes]:
     """Exact adversaries on data from the chain and on her own traces; no network is trained."""
     from veilstream.audit.assemble import audit_artefact
-    from veilstream.audit.settings import Options
+    from veilstream.audit.spec import AuditSpec
 
-    options = Options(seed=seed).quick()
+    options = AuditSpec(seed=seed)
     few = _first_steps(runs.sequences, LONGEST_AUDIT)
     long = [(f, s) for f, s in zip(runs.first.tolist(), few, strict=False) if len(s) > max(options.lookbacks)]
     known: dict[str, Any] = {"sequences": [s for _, s in long] or None, "first": [f for f, _ in long] or None}

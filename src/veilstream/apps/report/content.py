@@ -24,6 +24,7 @@ from veilstream.apps.report.points import (
     slopes,
 )
 from veilstream.apps.report.rivals import Elsewhere, Rival
+from veilstream.apps.report.spec import ReportSpec
 from veilstream.artefact import Artefact
 from veilstream.control.feedback import Feedback
 from veilstream.control.limit_check import LimitCheck
@@ -50,28 +51,6 @@ RECORD_STEPS = 4_000  # of recorded data up to which every point is released on 
 RECORD_DRAWS = 40_000
 
 
-DEPTHS = ("quick", "full", "none")
-
-
-@dataclass(frozen=True)
-class Options:
-    """As `report` takes them."""
-
-    shareable: bool = False
-    points: int = 16
-    seconds: float = 20.0
-    seed: int = 0
-    audit: str = "quick"
-
-    def __post_init__(self) -> None:
-        if self.audit not in DEPTHS:
-            raise InputError(f"`audit` must be one of {', '.join(DEPTHS)}, found {self.audit!r}")
-        if not (3 <= self.points <= 60 and self.seconds >= 0):
-            raise InputError(
-                f"`points` must be from 3 to 60 and `seconds` at least 0, found {self.points}, {self.seconds}"
-            )
-
-
 @dataclass(frozen=True)
 class Spot:
     """A place on the slider."""
@@ -95,7 +74,7 @@ class Content:
 
     artefact: Artefact
     problem: Problem
-    options: Options
+    spec: ReportSpec
     unit: str
     names: tuple[str, ...]
     path: NDArray[np.int64]  # true symbols of the example
@@ -153,7 +132,7 @@ class Content:
 def collect(
     artefact: Artefact,
     sequences: Sequence[NDArray[np.int64]] | None,
-    options: Options,
+    spec: ReportSpec,
     card: Sequence[tuple[str, str]] = (),
     account: Sequence[dict[str, Any]] = (),
     progress: Progress | None = None,
@@ -164,21 +143,21 @@ def collect(
     """All the numbers. `sequences`: recorded symbols, from these `first` steps on, needed unless the report is
     shareable; `course`: the recorded data with its readings, for errors; `later`: what became of it on later data."""
     (policy, problem), chain = artefact.answer(), artefact.chain
-    recorded, course = (None, None) if options.shareable else (sequences, course)
-    if options.shareable:
-        sequences, first = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=options.seed)[0]]], None
+    recorded, course = (None, None) if spec.shareable else (sequences, course)
+    if spec.shareable:
+        sequences, first = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=spec.seed)[0]]], None
     if not sequences:
         raise InputError("the report shows recorded traces: give `data`, or `shareable` to draw them from the chain")
     free = problem.under(curve_constraint(problem.constraint))
     own = honest_point(Point.of(problem, policy), artefact.provenance)
-    solutions = _certified_curve(free, own, options, artefact, progress)
+    solutions = _certified_curve(free, own, spec, artefact, progress)
     others = [s for s in distinct(solutions) if not _same(s, own, solutions)]
     room = MAX_CELLS // (len(others) + 1) - chain.n_symbols * problem.n_outputs
     shown = int(np.clip(room // chain.n_symbols, FEW, example_steps(artefact.period_s)))
     which, at = liveliest(sequences, shown)
     path, begin = np.asarray(sequences[which][at : at + shown]), at + (0 if first is None else int(first[which]))
     z = TrueStates.of(chain).along(path)
-    elsewhere = Elsewhere.of(problem, options.seed)
+    elsewhere = Elsewhere.of(problem, spec.seed)
 
     def spot(point: Point, weight: float | None) -> Spot:
         """A place on the slider; `weight` is None for the policy's own."""
@@ -189,13 +168,13 @@ def collect(
             point,
             min(float(lower_curve(solutions, np.array([point.distortion]))[0]), point.leakage),
             mine,
-            example(chain, point.policy, z, options.seed, begin),
-            *mean_channel(chain, point.policy, options.seed),
+            example(chain, point.policy, z, spec.seed, begin),
+            *mean_channel(chain, point.policy, spec.seed),
             _less(point, record, chain.entropy_rate),
             felt,
             record,
             elsewhere.at(point, artefact.provenance, mine),
-            command_of(artefact, weight, options.shareable),
+            command_of(artefact, weight, spec.shareable),
         )
 
     points: list[tuple[Point, float | None]] = [(own, None)]
@@ -209,15 +188,15 @@ def collect(
     return Content(
         artefact,
         free,
-        options,
+        spec,
         artefact.unit,
         tuple(artefact.states.names) if artefact.states is not None else tuple(map(str, range(problem.n_outputs))),
         path,
         newest_symbol_chain(chain)[0],
         spots,
         solutions,
-        Baseline("planar-laplace", settings=16, seed=options.seed).family(problem.under(Average(weight=1.0)), progress),
-        audited(artefact, recorded, options, progress, record=record, first=first, later=later),
+        Baseline("planar-laplace", settings=16, seed=spec.seed).family(problem.under(Average(weight=1.0)), progress),
+        audited(artefact, recorded, spec, progress, record=record, first=first, later=later),
         limits_of(artefact, None if later is None else later.figures),
         later,
         list(card),
@@ -228,35 +207,35 @@ def collect(
 def audited(
     artefact: Artefact,
     recorded: Sequence[NDArray[np.int64]] | None,
-    options: Options,
+    spec: ReportSpec,
     progress: Progress | None = None,
     **known: Any,
 ) -> Assessment | str:
     """By exact adversaries, or learned ones too; a line where there is none."""
-    if options.audit == "none":
+    if spec.audit == "none":
         return "No audit was asked for."
     from veilstream.audit.assemble import audit_artefact
-    from veilstream.audit.settings import Options as Work
+    from veilstream.audit.spec import AuditSpec
 
     assert artefact.problem is not None  # collect saw to it
-    work = Work(seed=options.seed)
-    against = ["planar-laplace"] if artefact.problem.allowed.all() else []
-    how: dict[str, Any] = {"options": work if options.audit == "full" else work.quick(), "progress": progress}
+    against = ("planar-laplace",) if artefact.problem.allowed.all() else ()
+    work = AuditSpec(quick=spec.audit != "full", against=against, seed=spec.seed)
+    how: dict[str, Any] = {"name": "this policy", "options": work, "progress": progress}
     try:
-        return audit_artefact(artefact, sequences=recorded, name="this policy", against=against, **how, **known)
+        return audit_artefact(artefact, sequences=recorded, **how, **known)
     except InputError as error:
         return f"No audit was possible: {error}."
 
 
 def _certified_curve(
-    free: Problem, own: Point, options: Options, artefact: Artefact, progress: Progress | None
+    free: Problem, own: Point, spec: ReportSpec, artefact: Artefact, progress: Progress | None
 ) -> list[Solution]:
     """The curve by weight, with two more points beside the policy, so that the band is narrow where it lies."""
-    solutions = curve(free, default_weights(free, options.points), seed=options.seed, progress=progress)
+    solutions = curve(free, default_weights(free, spec.points), seed=spec.seed, progress=progress)
     near = [w for w in slopes(solutions, own.distortion) if w not in {s.weight for s in solutions}]
     if near:
-        solutions += curve(free, near, seed=options.seed)
-    solutions = certify_curve(sorted(solutions, key=lambda s: s.weight), options.seconds, progress)
+        solutions += curve(free, near, seed=spec.seed)
+    solutions = certify_curve(sorted(solutions, key=lambda s: s.weight), spec.seconds, progress)
     return [replace(s, level=level(s.level, artefact.provenance)) for s in solutions]
 
 

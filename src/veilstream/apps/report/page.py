@@ -38,7 +38,7 @@ def render(content: Content) -> str:
     """The page."""
     style, script = asset("page.css"), asset("page.js")
     headline, sentences = words.verdict(content)
-    shareable = content.options.shareable
+    shareable = content.spec.shareable
     name = content.artefact.chain.name
     parts = {
         "policy": security_policy(style, script),
@@ -107,7 +107,7 @@ def pairs(rows: Sequence[tuple[str, str]]) -> str:
 
 def _example(content: Content) -> str:
     steps = len(content.path)
-    if content.options.shareable:
+    if content.spec.shareable:
         return f"The liveliest {steps} steps of a trace drawn from the chain; no recorded data."
     return f"The liveliest {steps} steps of the data given, released afresh at each operating point."
 
@@ -164,7 +164,7 @@ def _account(content: Content) -> str:
 
 
 def _provenance(content: Content) -> list[tuple[str, str]]:
-    artefact, hidden = content.artefact, HIDDEN if content.options.shareable else set()
+    artefact, hidden = content.artefact, HIDDEN if content.spec.shareable else set()
     rows = [("policy sha-256", artefact.sha256)]
     for key, value in artefact.provenance.items():
         if value not in (None, "", {}) and key != "card" and key not in hidden:

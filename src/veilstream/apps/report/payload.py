@@ -37,7 +37,7 @@ def payload(content: Content) -> dict[str, Any]:
         "shown": None if states is None or points is None else _shown(states, points),
         "true": content.path.tolist(),
         "record_level": str(content.record_level),
-        "sampled": content.options.shareable,
+        "sampled": content.spec.shareable,
         "curve": {"d": _r(D), "l": _r(L), "x": _r(grid), "low": _r(lower_curve(content.solutions, grid))},
         "laplace": [[_r(p.distortion), _r(p.leakage)] for p in content.family],
         "own": next(i for i, s in enumerate(content.spots) if s.own),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.audit.bayes import infer
-from veilstream.audit.settings import Options
+from veilstream.audit.spec import AuditSpec
 from veilstream.audit.traces import release, sampled
 from veilstream.control.policy import Policy
 from veilstream.control.stationary import long_run
@@ -111,11 +111,12 @@ def guessed(chain: MarkovChain, policy: Policy, seed: int) -> tuple[float, float
 
     On what `veil audit --quick` draws from the chain, so that both say one figure.
     """
-    work = Options(seed=seed).quick()
-    drawn = sampled(chain, policy, work.steps, work.streams, work.seed)
+    work = AuditSpec(seed=seed)
+    streams, steps, _ = work.sizes
+    drawn = sampled(chain, policy, steps, streams, seed)
     guess = infer(chain, policy, drawn, whole=False).filter.argmax(-1)
     x, usual = chain.symbols[drawn.z], commonest(chain)
-    step = np.arange(work.streams)[:, None] + np.arange(work.steps)  # of the clock: streams begin at every hour
+    step = np.arange(streams)[:, None] + np.arange(steps)  # of the clock: streams begin at every hour
     hits, blind = ((g == x)[:, work.burn_in :].mean(1) for g in (guess, usual[step % len(usual)]))
     return float(hits.mean()), float(hits.std(ddof=1) / np.sqrt(len(hits))), float(blind.mean())
 

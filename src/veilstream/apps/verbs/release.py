@@ -16,6 +16,7 @@ from veilstream.data.frames import NAME, FrameTemplate, is_table, of_stream, tab
 from veilstream.data.reader_options import read_as_fitted, read_by
 from veilstream.data.readers.times import TimeStyle
 from veilstream.data.readings import MICROSECONDS, Readings
+from veilstream.data.spec import DataSpec
 from veilstream.errors import InputError
 from veilstream.gateway import pipe
 from veilstream.gateway.core import Core
@@ -92,8 +93,7 @@ def release(
         raise InputError("the policy comes first, then the data: release(solution, df)")
     artefact = artefact_of(policy, "no policy file {!r}; make one with veil solve MODEL -o policy.veil")
     space = space_of(artefact, ceiling, meter, force)
-    readings, shape = _read(data, space, {"columns": columns, "skip_bad": skip_bad})
-    readings = of_stream(readings, stream)
+    readings, shape = _read(data, space, DataSpec(stream=stream, columns=columns, skip_bad=skip_bad))
     check_fits(readings, space)
     if seed is not None:
         warnings.warn("a seed makes the noise repeatable; whoever knows it can remove it", stacklevel=2)
@@ -105,10 +105,12 @@ def release(
     return shape.filled(*found.columns(space, shape.layout, found.steps))
 
 
-def _read(data: Any, space: Space, told: dict[str, Any]) -> tuple[Readings, FrameTemplate]:
+def _read(data: Any, space: Space, spec: DataSpec) -> tuple[Readings, FrameTemplate]:
     if is_table(data):
-        return read_by(tabled, data, space.provenance, told)
-    readings = read_as_fitted(space.provenance, data, **told)
+        told = {"columns": spec.columns, "skip_bad": spec.skip_bad}
+        readings, shape = read_by(tabled, data, space.provenance, told)
+        return of_stream(readings, spec.stream), shape
+    readings = read_as_fitted(space.provenance, data, spec)
     return readings, as_polars(readings)
 
 

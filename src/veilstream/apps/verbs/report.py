@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from veilstream.apps.report.card import chain_card, data_card
-from veilstream.apps.report.content import Content, Options, collect
+from veilstream.apps.report.content import Content, collect
 from veilstream.apps.report.page import render
+from veilstream.apps.report.spec import ReportSpec
 from veilstream.apps.report.words import verdict
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.artefact import Artefact
@@ -18,6 +18,7 @@ from veilstream.audit.source import LaterData, later_data
 from veilstream.container import check_writable, write
 from veilstream.control.limit_check import limits_json
 from veilstream.data.reader_options import read_as_fitted
+from veilstream.data.spec import DataSpec, documented
 from veilstream.errors import InputError, need
 from veilstream.shown import Progress, Rows, Shown, watching
 from veilstream.solvers.api import artefact_of
@@ -82,15 +83,9 @@ def report(
     data: Any = None,
     out: str | os.PathLike[str] = "report.html",
     *,
-    shareable: bool = False,
-    stream: str | None = None,
-    columns: str | Mapping[str, str] | None = None,
-    skip_bad: bool = False,
-    points: int = 16,
-    seconds: float = 20.0,
-    audit: str = "quick",
-    seed: int = 0,
+    spec: ReportSpec | None = None,
     progress: Progress | bool | None = None,
+    **options: Any,
 ) -> Report:
     """Write one self-contained page: what the policy reveals, what it costs, and how sure that is.
 
@@ -104,35 +99,32 @@ def report(
         ...     page.path.read_text()[:15]
         '<!doctype html>'
 
-        stream, columns, skip_bad   as `fit` takes them; all else of the reading is as that of the model
-        points      weights on the curve
-        seconds     of work on its certificates, in all
-        audit       quick: exact adversaries; full: the learned one too, minutes (needs JAX); none
+    spec holds the choices below, as a `ReportSpec`; those given by name win over it.
+
+    CHOICES
     """
-    if data is None and not shareable:
+    spec = replace(spec or ReportSpec(), **options)
+    if data is None and not spec.shareable:
         raise InputError(
             "the report shows recorded traces: give `data='SOURCE'`, or `shareable=True` for traces of the chain"
         )
     artefact = artefact_of(policy, "no policy file {!r}; make one with veil solve MODEL --avg 1km -o FILE")
     path = Path(out)
     check_writable(path)
-    options = Options(shareable, points, seconds, seed, audit)
-    for library in ("jax", "optax") if audit == "full" else ():
+    for library in ("jax", "optax") if spec.audit == "full" else ():
         need(library, "deep", "; or `audit='quick'`, which trains no network")
-    reading = {"columns": columns, "skip_bad": skip_bad, "unit": unit_of(artefact)}
     with watching("report", progress) as tell:
-        sequences, first, card, account, course, later = recorded(artefact, data, stream, reading)
-        content = collect(artefact, sequences, options, card, account, tell, course, first, later)
+        sequences, first, card, account, course, later = recorded(artefact, data, spec)
+        content = collect(artefact, sequences, spec, card, account, tell, course, first, later)
     write(path, page := render(content).encode())
-    return Report(path, len(page), not shareable, content, later)
+    return Report(path, len(page), not spec.shareable, content, later)
 
 
-def unit_of(artefact: Artefact) -> str | None:
-    return artefact.states.unit if artefact.states is not None and not artefact.states.is_map else None
+documented(report, ReportSpec)
 
 
 def recorded(
-    artefact: Artefact, data: Any, stream: str | None, reading: dict[str, Any]
+    artefact: Artefact, data: Any, spec: DataSpec
 ) -> tuple[
     list[NDArray[int64]] | None,
     NDArray[int64] | None,
@@ -145,11 +137,9 @@ def recorded(
     readings, and what became of them later."""
     if data is None:
         return None, None, chain_card(artefact), [], None, later_data(artefact)
-    readings = read_as_fitted(artefact.provenance, data, **reading)
     from veilstream.audit.source import course_of, recorded_runs
-    from veilstream.data.frames import of_stream
 
-    readings = of_stream(readings, stream)
+    readings = read_as_fitted(artefact.provenance, data, spec)
     runs = recorded_runs(readings, artefact)
     sequences = runs.sequences
     later = later_data(artefact, runs)  # numbers, which may be shared as the rest of them
