@@ -178,13 +178,13 @@ def test_the_data_of_another_city_is_not_this_policys(tmp_path):
 
 def test_a_file_is_audited_in_one_call_whoever_encoded_its_data(folder):
     from veilstream.audit.assemble import audit_artefact
-    from veilstream.audit.source import recorded_runs
+    from veilstream.audit.source import Recorded, recorded_runs
     from veilstream.data.sources import read
 
     policy, options = vs.load(folder / "honest.veil"), AuditSpec()
     readings = read([str(folder / "toy.csv")])
-    found = audit_artefact(policy, readings, options=options)
-    again = audit_artefact(policy, sequences=recorded_runs(readings, policy).sequences, options=options)
+    found = audit_artefact(policy, Recorded.of(policy, readings), options)
+    again = audit_artefact(policy, Recorded.symbols(policy, recorded_runs(readings, policy).sequences), options)
     assert found.to_json() == again.to_json()
     assert [s.name for s in found.policy.settings] == ["chain", "traces"]
     assert (found.policy.name, found.stands) == ("causal-ba", True)
@@ -197,7 +197,7 @@ def test_a_file_is_audited_in_one_call_whoever_encoded_its_data(folder):
 @needs_geolife
 def test_geolife_is_encoded_as_it_was_fitted(tmp_path):
     from veilstream.audit.assemble import audit_artefact
-    from veilstream.audit.source import recorded_runs
+    from veilstream.audit.source import Recorded, recorded_runs
     from veilstream.data.fitting import fit_model
     from veilstream.data.recording import Recording
     from veilstream.data.sources import read
@@ -213,7 +213,7 @@ def test_geolife_is_encoded_as_it_was_fitted(tmp_path):
     found = recorded_runs(readings, policy)
     assert found.transitions == 830
     assert all((a == b).all() for a, b in zip(found.sequences, model.runs.sequences, strict=True))
-    setting = audit_artefact(policy, readings, options=AuditSpec()).policy.settings[1]
+    setting = audit_artefact(policy, Recorded.of(policy, readings), AuditSpec()).policy.settings[1]
     seen = {k: v.cross_entropy.value for k, v in setting.adversaries["predictor"].items()}
     assert setting.broken == 0
     assert seen["truth"] < seen["released"] < seen["nothing"]

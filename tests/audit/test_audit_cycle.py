@@ -13,6 +13,7 @@ from veilstream.apps.report.page import render
 from veilstream.apps.report.spec import ReportSpec
 from veilstream.audit.assemble import audit_artefact
 from veilstream.audit.bayes import infer
+from veilstream.audit.source import Recorded
 from veilstream.audit.spec import AuditSpec
 from veilstream.audit.traces import Traces, sampled
 from veilstream.control.controller import cycle
@@ -65,8 +66,7 @@ def test_an_audit_stands_and_a_wrong_hour_costs_the_adversary(solved):
     z = chain.sample(120, 30, 3, first=start)
     found = audit_artefact(
         solved.artefact,
-        sequences=list(z),
-        first=[start] * 30,
+        Recorded.symbols(solved.artefact, list(z), [start] * 30),
         options=AuditSpec(streams=60, steps=120, copies=4, lookbacks=(2,)),
     )
     for setting in found.policy.settings:
@@ -88,7 +88,7 @@ def test_the_report_draws_one_day(solved, tmp_path):
     states = vs.StateSpace("bins", np.arange(3.0)[:, None], ("low", "mid", "high"), "kWh", np.array([0.5, 1.5]))
     vs.save(tmp_path / "p.veil", solved.policy, problem=solved.problem, states=states, period_s=3600.0)
     options = ReportSpec(shareable=True, points=3, seconds=0.1, audit="none")
-    page = render(collect(vs.load(tmp_path / "p.veil"), None, options))
+    page = render(collect(solved.artefact, Recorded.nothing(solved.artefact), options))
     assert "One day" in page
     assert "24 phases a day, Europe/London" in page
     assert page.count("<polyline") == 2

@@ -11,6 +11,7 @@ from veilstream.apps.report.content import collect
 from veilstream.apps.report.page import render
 from veilstream.apps.report.spec import ReportSpec
 from veilstream.audit.assemble import audit_artefact
+from veilstream.audit.source import Recorded
 from veilstream.audit.spec import AuditSpec
 from veilstream.control.policy import Policy
 from veilstream.control.stationary import rates
@@ -120,7 +121,7 @@ def test_a_numbered_memory_is_all_that_exact_figures_need(whole):
 def test_it_is_audited_and_reported(whole):
     source, _, solution, loaded = whole
     quick = AuditSpec(streams=20, steps=40, copies=2)
-    found = audit_artefact(loaded, sequences=[source.path[:200]], options=quick)
+    found = audit_artefact(loaded, Recorded.symbols(loaded, [source.path[:200]]), quick)
     assert found.policy.settings[0].leakage.value == pytest.approx(solution.leakage, rel=0.5)
-    content = collect(loaded, [source.path[:100]], ReportSpec(seconds=0, points=3))
+    content = collect(loaded, Recorded.symbols(loaded, [source.path[:100]]), ReportSpec(seconds=0, points=3))
     assert "<html" in render(content)

@@ -12,7 +12,7 @@ import numpy as np
 from veilstream.artefact import Artefact
 from veilstream.audit.measures import NATS
 from veilstream.audit.settings import Setting
-from veilstream.audit.source import LaterData
+from veilstream.audit.source import LaterData, Recorded
 from veilstream.audit.spec import AuditSpec
 from veilstream.control.feedback import Feedback
 from veilstream.control.limit_check import LimitCheck, Verdict, limits_json, weakest
@@ -25,6 +25,7 @@ from veilstream.model.interval import Z95, Interval
 from veilstream.model.problem import Problem
 from veilstream.shown import Rows, Shown
 from veilstream.solvers.solution import SURE, Level, Point
+from veilstream.solvers.warnings import limits_of
 from veilstream.units import noun, off
 
 SLACK = 0.005  # of the claim
@@ -75,11 +76,19 @@ class Assessment(Shown):
     against: Sequence[Audited]
     options: AuditSpec
     claim: Claim | None
-    warnings: tuple[str, ...] = ()  # what must stand beside it
-    record: OnCourse | None = None  # on the recorded streams as a gateway would release them
-    later: LaterData | None = None  # on those that the model was not fitted to
-    limits: Sequence[LimitCheck] = ()  # whether later data shows them kept
+    warnings: tuple[str, ...]  # what must stand beside it
+    data: Recorded  # and what became of it
     seconds: float = 0.0
+
+    @property
+    def later(self) -> LaterData | None:
+        """On data that the model was not fitted to."""
+        return self.data.later
+
+    @cached_property
+    def limits(self) -> list[LimitCheck]:
+        """Whether later data shows them kept."""
+        return limits_of(self.artefact, None if self.later is None else self.later.figures)
 
     @property
     def unit(self) -> str:
@@ -109,8 +118,9 @@ class Assessment(Shown):
     def words(self) -> str:
         told = [check.words for check in self.limits]
         told += [] if self.later is None else self.later.changed(self.cost_unit)
-        if self.record is not None and self.artefact.states is not None and self.artefact.policy is not None:
-            told.append(felt_words(self.record, self.cost_unit, self.artefact.policy.moves_by))
+        record = self.data.record
+        if record is not None and self.artefact.states is not None and self.artefact.policy is not None:
+            told.append(felt_words(record, self.cost_unit, self.artefact.policy.moves_by))
         told += [] if self.later is None else [self.later.words(self.cost_unit)]
         return "\n".join([*told, verdict(self)])
 
@@ -124,7 +134,7 @@ class Assessment(Shown):
 
     def to_json(self) -> dict[str, Any]:
         stands: dict[str, Any] = {"stands": self.stands, "contradictions": list(self.contradictions)}
-        felt = {} if self.record is None else self.record.to_json()
+        felt = {} if self.data.record is None else self.data.record.to_json()
         felt |= {} if self.later is None else self.later.to_json()
         felt |= limits_json(self.limits)
         stands["warnings"] = list(self.warnings)

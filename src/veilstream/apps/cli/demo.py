@@ -60,11 +60,11 @@ def demo(
     progress: Progress | None,
 ) -> Answer:
     """An invented commuter: model, policies at three accuracies, a week released, an audit, a report to open."""
-    from veilstream.apps.report.card import chain_card, data_card
     from veilstream.apps.report.content import collect
     from veilstream.apps.report.page import render
     from veilstream.apps.report.spec import ReportSpec
     from veilstream.artefact import load
+    from veilstream.audit.source import Recorded
     from veilstream.container import check_writable, write
     from veilstream.data.synthetic import city
     from veilstream.model.chain import MarkovChain
@@ -80,8 +80,7 @@ def demo(
     week = source.path[:WEEK_STEPS]
     shown = release_week(out, chosen, source, week)
     artefact = load(out / chosen.file)
-    card = [*data_card(artefact, 1, len(source.path), [source.path]), *chain_card(artefact)]
-    content = collect(artefact, [week], ReportSpec(seconds=seconds, seed=SEED), card, progress=progress)
+    content = collect(artefact, Recorded.symbols(artefact, [week]), ReportSpec(seconds=seconds, seed=SEED), progress)
     write(report, render(content).encode())
     if picture:
         from veilstream.apps.report.plots import demo_figure, save_figure

@@ -157,7 +157,7 @@ def _work(task: Task) -> Result:
         [s.distortion, s.leakage, s.leakage_lower, None if course is None else course.felt(s.policy)] for s in found
     ]
     if asked.audit == "quick":
-        row["audit"], files["audit.json"] = _audit(policy, model.runs, solution, seed)
+        row["audit"], files["audit.json"] = _audit(policy, model.runs, seed)
     row["seconds"] = round(perf_counter() - began, 3)
     return Result(task.name, files, row)
 
@@ -223,16 +223,17 @@ def _climbed(solution: Solution) -> dict[str, Any]:
     return {k: told[k] for k in kept} | {k: tried.get(k) for k in ("rungs", "moves", "charged")}
 
 
-def _audit(policy: Artefact, runs: Runs, solution: Solution, seed: int) -> tuple[dict[str, Any], bytes]:
+def _audit(policy: Artefact, runs: Runs, seed: int) -> tuple[dict[str, Any], bytes]:
     """Exact adversaries on data from the chain and on her own traces; no network is trained."""
     from veilstream.audit.assemble import audit_artefact
+    from veilstream.audit.source import Recorded
     from veilstream.audit.spec import AuditSpec
 
     options = AuditSpec(seed=seed)
     few = _first_steps(runs.sequences, LONGEST_AUDIT)
     long = [(f, s) for f, s in zip(runs.first.tolist(), few, strict=False) if len(s) > max(options.lookbacks)]
-    known: dict[str, Any] = {"sequences": [s for _, s in long] or None, "first": [f for f, _ in long] or None}
-    found = audit_artefact(policy, **known, record=solution.record, options=options)
+    data = Recorded.symbols(policy, [s for _, s in long], [f for f, _ in long]) if long else None
+    found = audit_artefact(policy, data, options)
     seen = {s.name: {who: s.adversaries["filter"][who].top1 for who in ("released", "nothing")} for s in
             found.policy.settings}  # fmt: skip
     told = found.to_json()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,10 +27,10 @@ from veilstream.apps.report.points import (
 from veilstream.apps.report.rivals import Elsewhere, Rival
 from veilstream.apps.report.spec import ReportSpec
 from veilstream.artefact import Artefact
+from veilstream.audit.source import LaterData, Recorded
 from veilstream.control.feedback import Feedback
 from veilstream.control.limit_check import LimitCheck
-from veilstream.control.policy import Policy
-from veilstream.control.replay import DRAWS, Course, OnCourse
+from veilstream.control.replay import OnCourse
 from veilstream.data.card import newest_symbol_chain
 from veilstream.errors import InputError
 from veilstream.model.histories import TrueStates
@@ -43,7 +44,6 @@ from veilstream.solvers.warnings import about_data, about_policy, honest_point, 
 from veilstream.units import format_duration, noun
 
 if TYPE_CHECKING:
-    from veilstream.audit.source import LaterData
     from veilstream.audit.verdict import Assessment
 
 MAX_CELLS = 1_500_000  # bytes of posteriors and channels in a page, over all operating points
@@ -83,10 +83,17 @@ class Content:
     solutions: list[Solution]
     family: list[Point]  # planar Laplace, for the picture
     audit: Assessment | str  # or why there is none
-    limits: Sequence[LimitCheck] = ()  # whether later data shows them kept
-    later: LaterData | None = None  # what they are checked on
-    card: list[tuple[str, str]] = field(default_factory=list)
-    account: list[dict[str, Any]] = field(default_factory=list)
+    given: Recorded  # the data, whether it is shown or not
+
+    @property
+    def later(self) -> LaterData | None:
+        """What became of the policy on later data: numbers, which may be shared as the rest of them."""
+        return self.given.later
+
+    @cached_property
+    def limits(self) -> list[LimitCheck]:
+        """Whether later data shows them kept."""
+        return limits_of(self.artefact, None if self.later is None else self.later.figures)
 
     @property
     def warnings(self) -> list[str]:
@@ -129,23 +136,13 @@ class Content:
         return "step" if not self.artefact.period_s else f"step of {format_duration(self.artefact.period_s)}"
 
 
-def collect(
-    artefact: Artefact,
-    sequences: Sequence[NDArray[np.int64]] | None,
-    spec: ReportSpec,
-    card: Sequence[tuple[str, str]] = (),
-    account: Sequence[dict[str, Any]] = (),
-    progress: Progress | None = None,
-    course: Course | None = None,
-    first: Sequence[int] | NDArray[np.int64] | None = None,
-    later: LaterData | None = None,
-) -> Content:
-    """All the numbers. `sequences`: recorded symbols, from these `first` steps on, needed unless the report is
-    shareable; `course`: the recorded data with its readings, for errors; `later`: what became of it on later data."""
+def collect(artefact: Artefact, given: Recorded, spec: ReportSpec, progress: Progress | None = None) -> Content:
+    """All the numbers. Data is needed unless the report is shareable; then none of it but `later` is used."""
     (policy, problem), chain = artefact.answer(), artefact.chain
-    recorded, course = (None, None) if spec.shareable else (sequences, course)
+    data = replace(Recorded.nothing(artefact), later=given.later) if spec.shareable else given
+    sequences, course = data.sequences, data.course
     if spec.shareable:
-        sequences, first = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=spec.seed)[0]]], None
+        sequences = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=spec.seed)[0]]]
     if not sequences:
         raise InputError("the report shows recorded traces: give `data`, or `shareable` to draw them from the chain")
     free = problem.under(curve_constraint(problem.constraint))
@@ -155,14 +152,19 @@ def collect(
     room = MAX_CELLS // (len(others) + 1) - chain.n_symbols * problem.n_outputs
     shown = int(np.clip(room // chain.n_symbols, FEW, example_steps(artefact.period_s)))
     which, at = liveliest(sequences, shown)
-    path, begin = np.asarray(sequences[which][at : at + shown]), at + (0 if first is None else int(first[which]))
+    path, begin = (
+        np.asarray(sequences[which][at : at + shown]),
+        at + (0 if data.first is None else int(data.first[which])),
+    )
     z = TrueStates.of(chain).along(path)
     elsewhere = Elsewhere.of(problem, spec.seed)
 
     def spot(point: Point, weight: float | None) -> Spot:
         """A place on the slider; `weight` is None for the policy's own."""
         mine = weight is None
-        record = _record(artefact, point.policy, course, mine)
+        record = data.record if mine else None
+        if not mine and course is not None and course.steps <= RECORD_STEPS:
+            record = course.whole(point.policy, chain, RECORD_DRAWS)
         felt = record.felt if record is not None else None if course is None else course.felt(point.policy)
         return Spot(
             point,
@@ -184,7 +186,6 @@ def collect(
         if progress:
             progress((len(spots) + 1) / len(points), "examples")
         spots.append(spot(point, weight))
-    record = next(s.record for s in spots if s.own)
     return Content(
         artefact,
         free,
@@ -196,21 +197,12 @@ def collect(
         spots,
         solutions,
         Baseline("planar-laplace", settings=16, seed=spec.seed).family(problem.under(Average(weight=1.0)), progress),
-        audited(artefact, recorded, spec, progress, record=record, first=first, later=later),
-        limits_of(artefact, None if later is None else later.figures),
-        later,
-        list(card),
-        list(account),
+        audited(artefact, data, spec, progress),
+        given,
     )
 
 
-def audited(
-    artefact: Artefact,
-    recorded: Sequence[NDArray[np.int64]] | None,
-    spec: ReportSpec,
-    progress: Progress | None = None,
-    **known: Any,
-) -> Assessment | str:
+def audited(artefact: Artefact, data: Recorded, spec: ReportSpec, progress: Progress | None = None) -> Assessment | str:
     """By exact adversaries, or learned ones too; a line where there is none."""
     if spec.audit == "none":
         return "No audit was asked for."
@@ -220,9 +212,8 @@ def audited(
     assert artefact.problem is not None  # collect saw to it
     against = ("planar-laplace",) if artefact.problem.allowed.all() else ()
     work = AuditSpec(quick=spec.audit != "full", against=against, seed=spec.seed)
-    how: dict[str, Any] = {"name": "this policy", "options": work, "progress": progress}
     try:
-        return audit_artefact(artefact, sequences=recorded, **how, **known)
+        return audit_artefact(artefact, data, work, name="this policy", progress=progress)
     except InputError as error:
         return f"No audit was possible: {error}."
 
@@ -237,15 +228,6 @@ def _certified_curve(
         solutions += curve(free, near, seed=spec.seed)
     solutions = certify_curve(sorted(solutions, key=lambda s: s.weight), spec.seconds, progress)
     return [replace(s, level=level(s.level, artefact.provenance)) for s in solutions]
-
-
-def _record(artefact: Artefact, policy: Policy, course: Course | None, own: bool) -> OnCourse | None:
-    """The point on the recorded data; without them what the file says of its own, nothing of another."""
-    if course is None:
-        return OnCourse.of(artefact.provenance.get("solution")) if own else None
-    if not own and course.steps > RECORD_STEPS:
-        return None
-    return course.whole(policy, artefact.chain, DRAWS if own else RECORD_DRAWS)
 
 
 def _less(point: Point, record: OnCourse | None, rate: float) -> float:

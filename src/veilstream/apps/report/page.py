@@ -14,9 +14,11 @@ from importlib.resources import files
 from typing import Any
 
 from veilstream.apps.report import words
+from veilstream.apps.report.card import chain_card, data_card
 from veilstream.apps.report.content import Content, table_head, table_rows
 from veilstream.apps.report.day import day_part
 from veilstream.apps.report.payload import payload
+from veilstream.apps.verbs.flags import in_flags
 from veilstream.audit.tables import LEGEND, sheets
 from veilstream.audit.verdict import Assessment
 
@@ -61,7 +63,7 @@ def render(content: Content) -> str:
         "day": day_part(content.problem, content.own.point.policy, content.unit),
         "baselines": _baselines(content),
         "audit": _audit(content.audit),
-        "card": pairs(content.card) or "<p>No data was given.</p>",
+        "card": pairs([*data_card(content.artefact, content.given), *chain_card(content.artefact)]),
         "account": _account(content),
         "levels": pairs([(str(k), v) for k, v in words.LEVELS.items()]),
         "unsaid": "".join(f"<li>{escape(s)}</li>" for s in words.UNSAID),
@@ -150,9 +152,8 @@ def _audit(found: Assessment | str) -> str:
 
 def _account(content: Content) -> str:
     rows = "".join(
-        f'<tr><th scope="row">{escape(str(e["step"]))}</th><td>{int(e["count"]):,}</td>'
-        f"<td>{escape(str(e['note']))}</td></tr>"
-        for e in content.account
+        f'<tr><th scope="row">{escape(e.step)}</th><td>{e.count:,}</td><td>{escape(in_flags(e.note))}</td></tr>'
+        for e in content.given.account
     )
     if not rows:
         return ""

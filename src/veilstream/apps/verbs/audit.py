@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from veilstream.audit.assemble import audit_artefact
+from veilstream.audit.source import Recorded
 from veilstream.audit.spec import AuditSpec
 from veilstream.audit.verdict import Assessment
 from veilstream.data.reader_options import read_as_fitted
@@ -51,9 +52,11 @@ def audit(
     spec = replace(spec or AuditSpec(), **options)
     for library in () if spec.quick else ("jax", "optax"):
         need(library, "deep", "; or `quick=True`, which trains no network")
-    readings = None if data is None else read_as_fitted(artefact.provenance, data, spec)
+    given = None
+    if data is not None:
+        given = Recorded.of(artefact, read_as_fitted(artefact.provenance, data, spec), recording)
     with watching("auditing", progress) as tell:
-        return audit_artefact(artefact, readings, recording, options=spec, progress=tell)
+        return audit_artefact(artefact, given, spec, progress=tell)
 
 
 documented(audit, AuditSpec)

@@ -5,29 +5,20 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from veilstream.apps.report.card import chain_card, data_card
 from veilstream.apps.report.content import Content, collect
 from veilstream.apps.report.page import render
 from veilstream.apps.report.spec import ReportSpec
 from veilstream.apps.report.words import verdict
-from veilstream.apps.verbs.flags import in_flags
-from veilstream.artefact import Artefact
-from veilstream.audit.source import LaterData, later_data
+from veilstream.audit.source import Recorded
 from veilstream.container import check_writable, write
 from veilstream.control.limit_check import limits_json
 from veilstream.data.reader_options import read_as_fitted
-from veilstream.data.spec import DataSpec, documented
+from veilstream.data.spec import documented
 from veilstream.errors import InputError, need
 from veilstream.shown import Progress, Rows, Shown, watching
 from veilstream.solvers.api import artefact_of
-
-if TYPE_CHECKING:
-    from numpy import int64
-    from numpy.typing import NDArray
-
-    from veilstream.control.replay import Course
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,7 +37,6 @@ class Report(Shown):
     size: int  # bytes
     private: bool
     content: Content
-    later: LaterData | None = None
 
     @property
     def verdict(self) -> str:
@@ -64,7 +54,7 @@ class Report(Shown):
             "distortion": own.point.distortion,
             "leakage_lower": own.low,
             **({} if own.record is None else own.record.to_json()),
-            **({} if self.later is None else self.later.to_json()),
+            **({} if content.later is None else content.later.to_json()),
             **limits_json(content.limits),
             "level": str(own.point.level),
             "verdict": self.verdict,
@@ -114,37 +104,12 @@ def report(
     for library in ("jax", "optax") if spec.audit == "full" else ():
         need(library, "deep", "; or `audit='quick'`, which trains no network")
     with watching("report", progress) as tell:
-        sequences, first, card, account, course, later = recorded(artefact, data, spec)
-        content = collect(artefact, sequences, spec, card, account, tell, course, first, later)
+        given = Recorded.nothing(artefact)
+        if data is not None:
+            given = Recorded.of(artefact, read_as_fitted(artefact.provenance, data, spec))
+        content = collect(artefact, given, spec, tell)
     write(path, page := render(content).encode())
-    return Report(path, len(page), not spec.shareable, content, later)
+    return Report(path, len(page), not spec.shareable, content)
 
 
 documented(report, ReportSpec)
-
-
-def recorded(
-    artefact: Artefact, data: Any, spec: DataSpec
-) -> tuple[
-    list[NDArray[int64]] | None,
-    NDArray[int64] | None,
-    list[tuple[str, str]],
-    list[dict[str, Any]],
-    Course | None,
-    LaterData | None,
-]:
-    """Recorded symbols and their first steps, the data card, the account of the cleaning, the streams with their
-    readings, and what became of them later."""
-    if data is None:
-        return None, None, chain_card(artefact), [], None, later_data(artefact)
-    from veilstream.audit.source import course_of, recorded_runs
-
-    readings = read_as_fitted(artefact.provenance, data, spec)
-    runs = recorded_runs(readings, artefact)
-    sequences = runs.sequences
-    later = later_data(artefact, runs)  # numbers, which may be shared as the rest of them
-    cut = artefact.recording.gaps == "split"  # by time; else as the files have them
-    traces = len(set(runs.source.columns["trace"].tolist())) if cut else readings.n_traces
-    card = [*data_card(artefact, traces, readings.frame.height, sequences), *chain_card(artefact)]
-    account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
-    return sequences, runs.first, card, account, course_of(artefact, runs), later
