@@ -10,7 +10,7 @@ import pytest
 import veilstream as vs
 from real_data import GEOLIFE, ROOT, needs_geolife
 from veilcli import veil
-from veilstream.apps.cli.headline import Guess
+from veilstream.audit.guess import Guess
 from veilstream.data.synthetic import household
 from veilstream.solvers import solve
 
@@ -114,7 +114,7 @@ def test_one_figure_for_how_often_she_is_identified_and_for_planar_laplace(broke
     [chain] = audited["settings"]
     assert chain["adversaries"]["filter"]["released"]["top1"] == pytest.approx(solved["hit_rate"])
     page = " ".join(text for _, text in text_of(folder / "private.html"))
-    assert f"identifies the level in {100 * solved['hit_rate']:.0f} % of steps under the fitted chain" in page
+    assert f"identifies the level in {solved['hit_rate']:.0%} of steps (" in page
     times = re.findall(r"([\d.]+) times as much", page)
     assert len(times) >= 2 and len(set(times)) == 1
     cell = r"planar Laplace \(geo-ind[^<]*</th>" + 2 * r"<td[^>]*>[^<]*</td>" + r"<td[^>]*>([\d.]+)</td>"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from veilstream.audit.guess import Guess
     from veilstream.data.synthetic import Source
     from veilstream.model.chain import MarkovChain
     from veilstream.solvers.solution import Solution
@@ -38,15 +39,13 @@ SEED = 0  # of the invented commuter, and of the example day: a seed is for the 
 
 @dataclass(frozen=True)
 class Row:
-    """One accuracy: ours, bits by simulation and their error, planar Laplace, how often the adversary is right."""
+    """One accuracy: ours, bits by simulation and their error, planar Laplace, the adversary."""
 
     limit: float
     ours: Solution
     simulated: tuple[float, float]
     laplace: Solution
-    right: float
-    right_se: float
-    blind: float  # without any release
+    guess: Guess
 
     @property
     def file(self) -> str:
@@ -92,13 +91,13 @@ def demo(
         curves, period_h = {"causal-ba": content.solutions}, source.period_s / 3600
         figure = demo_figure(curves, families, content.problem, points, day, source.states.names, period_h)
         save_figure(figure, picture)
-    found = [{**row.ours.to_json(), "guessed": row.right, "guessed_se": row.right_se} for row in rows]
+    found = [{**row.ours.to_json(), "guessed": row.guess.right, "guessed_se": row.guess.right_se} for row in rows]
     told = {"picture": picture and str(picture), "report": str(report), "points": found}
     return Answer(told, lambda: show(chain, rows, out, report, picture))
 
 
 def row_at(limit: float, chain: MarkovChain, source: Source, progress: Progress | None) -> Row:
-    from veilstream.apps.report.points import guessed
+    from veilstream.audit.guess import Guess
     from veilstream.control.evaluate import evaluate
     from veilstream.model.problem import Average, Problem
     from veilstream.solvers import solve
@@ -107,7 +106,7 @@ def row_at(limit: float, chain: MarkovChain, source: Source, progress: Progress 
     ours = solve(problem, progress=progress, seed=SEED)
     seen = evaluate(problem, ours.policy, seed=SEED)
     laplace = solve(problem, method="planar-laplace", seed=SEED)
-    return Row(limit, ours, (seen.leakage, seen.leakage_se), laplace, *guessed(chain, ours.policy, SEED))
+    return Row(limit, ours, (seen.leakage, seen.leakage_se), laplace, Guess.of(chain, ours.policy, SEED))
 
 
 def store(out: Path, chain: MarkovChain, source: Source, rows: list[Row]) -> None:
@@ -155,13 +154,13 @@ def show(chain: MarkovChain, rows: list[Row], out: Path, report: Path, picture: 
             f"{bits:.4f} ± {1.96 * error:.4f}",
             f"{row.laplace.leakage:.4f} ± {1.96 * row.laplace.leakage_se:.4f}",
             f"{row.laplace.leakage / max(row.ours.leakage, 1e-9):.1f}",
-            f"{100 * row.right:.0f} ± {196 * row.right_se:.0f} %",
+            f"{100 * row.guess.right:.0f} ± {196 * row.guess.right_se:.0f} %",
         )
     console.print(table)
     console.print(
         "[dim]error: at most this many km on average; bits per step, ours computed exactly for the fitted chain; "
         "identified: how often an adversary who knows chain and policy identifies the place (without any release in "
-        f"{100 * rows[0].blind:.0f} %); estimates have 95 % intervals[/]"
+        f"{100 * rows[0].guess.blind:.0f} %); estimates have 95 % intervals[/]"
     )
     drawn = f"the picture is {picture}" if picture else "no picture: pip install 'veilstream[plot]'"
     console.print(

@@ -103,11 +103,6 @@ class Content:
         return list(dict.fromkeys([*lines, *(() if isinstance(self.audit, str) else self.audit.warnings)]))
 
     @property
-    def blind(self) -> float:
-        """How often an adversary who sees no release is right."""
-        return self.own.example.blind
-
-    @property
     def thing(self) -> str:
         """What a state is, in a word."""
         return noun("" if self.artefact.states is None else self.artefact.states.unit)
