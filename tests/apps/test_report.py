@@ -19,8 +19,8 @@ from veilstream.apps.report.page import embed, render
 from veilstream.apps.report.payload import payload
 from veilstream.apps.report.points import curve_constraint, example_steps, mean_channel, stretch
 from veilstream.apps.report.rivals import Elsewhere, Rival
-from veilstream.apps.report.spec import ReportSpec
 from veilstream.apps.report.words import verdict
+from veilstream.apps.specs import ReportSpec
 from veilstream.artefact import load, save
 from veilstream.audit.source import Recorded
 from veilstream.audit.tables import sheets

@@ -10,7 +10,7 @@ from oracles import random_chain
 from veilstream.apps.report.content import collect
 from veilstream.apps.report.day import Day
 from veilstream.apps.report.page import render
-from veilstream.apps.report.spec import ReportSpec
+from veilstream.apps.specs import ReportSpec
 from veilstream.audit.assemble import audit_artefact
 from veilstream.audit.bayes import infer
 from veilstream.audit.source import Recorded

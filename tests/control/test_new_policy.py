@@ -9,7 +9,7 @@ import veilstream as vs
 from oracles import recomputed
 from veilstream.apps.report.content import collect
 from veilstream.apps.report.page import render
-from veilstream.apps.report.spec import ReportSpec
+from veilstream.apps.specs import ReportSpec
 from veilstream.audit.assemble import audit_artefact
 from veilstream.audit.source import Recorded
 from veilstream.audit.spec import AuditSpec

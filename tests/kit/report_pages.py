@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from veilstream.apps.report.content import collect
-from veilstream.apps.report.spec import ReportSpec
+from veilstream.apps.specs import ReportSpec
 from veilstream.artefact import load, provenance, save
 from veilstream.audit.source import Recorded
 from veilstream.data.fitting import fit_model

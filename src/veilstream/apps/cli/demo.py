@@ -61,7 +61,7 @@ def demo(
     """An invented commuter: model, policies at three accuracies, a week released, an audit, a report to open."""
     from veilstream.apps.report.content import collect
     from veilstream.apps.report.page import render
-    from veilstream.apps.report.spec import ReportSpec
+    from veilstream.apps.specs import ReportSpec
     from veilstream.artefact import load
     from veilstream.audit.source import Recorded
     from veilstream.container import check_writable, write

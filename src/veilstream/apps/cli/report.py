@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from veilstream.apps.cli.options import Answer, Flags
-from veilstream.apps.report.spec import ReportSpec
+from veilstream.apps.specs import ReportSpec
 from veilstream.shown import Progress
 
 EXAMPLES = """

@@ -25,7 +25,7 @@ from veilstream.apps.report.points import (
     slopes,
 )
 from veilstream.apps.report.rivals import Elsewhere, Rival
-from veilstream.apps.report.spec import ReportSpec
+from veilstream.apps.specs import ReportSpec
 from veilstream.artefact import Artefact
 from veilstream.audit.source import LaterData, Recorded
 from veilstream.control.feedback import Feedback

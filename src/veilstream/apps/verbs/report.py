@@ -9,8 +9,8 @@ from typing import Any
 
 from veilstream.apps.report.content import Content, collect
 from veilstream.apps.report.page import render
-from veilstream.apps.report.spec import ReportSpec
 from veilstream.apps.report.words import verdict
+from veilstream.apps.specs import ReportSpec
 from veilstream.audit.source import Recorded
 from veilstream.container import check_writable, write
 from veilstream.control.limit_check import limits_json

@@ -1,4 +1,4 @@
-"""ReportSpec: every choice of a report, said once. `vs.report`, the command line and the docs are made from it."""
+"""ReportSpec and ReleaseSpec: every choice, said once. Python, the command line and the docs are made from them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from veilstream.data.spec import DataSpec, option
 from veilstream.errors import InputError
+from veilstream.gateway.spec import StoreSpec
 
-DEPTHS = ("quick", "full", "none")
-PAGE = "What is on the page"
+DEPTHS, FORMATS = ("quick", "full", "none"), ("auto", "csv", "jsonl")
+PAGE, OUTPUT = "What is on the page", "Output"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,3 +29,16 @@ class ReportSpec(DataSpec):
             raise InputError(
                 f"`points` must be from 3 to 60 and `seconds` at least 0, found {self.points}, {self.seconds}"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseSpec(DataSpec, StoreSpec):
+    """How readings are read, what a release rests on, and how it is written."""
+
+    format: str = option("auto", "Of the output: csv, jsonl, or auto (as the input).", OUTPUT)
+    per_reading: bool = option(False, "A line for every reading, not one a step.", OUTPUT)
+    seed: int | None = option(None, "For tests only: draws that can be repeated protect nobody.", OUTPUT)
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise InputError(f"unknown format {self.format!r}; known: {', '.join(FORMATS)}")
