@@ -66,6 +66,16 @@ def caution(lines: Iterable[str]) -> None:
 # --- progress --------------------------------------------------------------------------------------------
 
 
+def within(progress: Progress | None, first: float, last: float, label: str = "") -> Progress:
+    """What tells a part of some work how far it is, from one share of the whole to another."""
+
+    def tell(done: float, what: str) -> None:
+        if progress:
+            progress(first + (last - first) * done, label + what)
+
+    return tell
+
+
 class _Bar:
     """How far something is, for a notebook: redrawn in place."""
 

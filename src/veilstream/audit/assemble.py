@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from veilstream.artefact import Artefact
-from veilstream.audit.settings import Progress, Subject, examine
+from veilstream.audit.settings import Subject, examine
 from veilstream.audit.source import Recorded
 from veilstream.audit.spec import AuditSpec
 from veilstream.audit.traces import release, sampled
@@ -19,6 +19,7 @@ from veilstream.control.policy import Policy
 from veilstream.errors import InputError
 from veilstream.model.histories import TrueStates
 from veilstream.model.problem import Average
+from veilstream.shown import Progress, within
 from veilstream.solvers import solve
 from veilstream.solvers.solution import mean_distortion
 from veilstream.solvers.warnings import about_data, about_policy
@@ -57,16 +58,6 @@ def audit_artefact(
         others.append(under_audit(what, other.policy, method, other.leakage, replace(options, truth=False), bar))
     lines = (*warnings, *data.warnings, *about_data(artefact.provenance))
     return Assessment(artefact, own, others, options, claim, lines, data, time.perf_counter() - started)
-
-
-def within(progress: Progress | None, first: float, last: float, label: str = "") -> Progress:
-    """A part of the progress bar."""
-
-    def tell(done: float, what: str) -> None:
-        if progress:
-            progress(first + (last - first) * done, label + what)
-
-    return tell
 
 
 def under_audit(

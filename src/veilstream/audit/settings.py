@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -24,9 +24,9 @@ from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array, entropy
 from veilstream.model.interval import Interval, ratio_interval
 from veilstream.model.problem import Problem
+from veilstream.shown import Progress, within
 from veilstream.units import counted
 
-Progress = Callable[[float, str], None]
 FEW_TRACES = 12  # fewer are cut into pieces, so that some can be held out
 PIECES = 30
 WORK = 2e11  # steps x histories squared of following one chain: about a minute
@@ -197,12 +197,12 @@ def learn(
     jobs = len(options.lookbacks) * (1 + options.truth) + len(orders)
     found: list[Learned] = []
 
-    def within(label: str) -> Callable[[float], None]:
-        return lambda done: tell((len(found) + done) / jobs, f"{label} on data from the {name}")
+    def part(label: str) -> Progress:
+        return within(tell, len(found) / jobs, (len(found) + 1) / jobs, f"{label} on data from the {name}")
 
     shared: dict[str, Any] = {"start": start, "seeds": options.seeds, "seed": options.seed, "net": options.net}
     for m in options.lookbacks:
-        bar = within(f"LSTM, look-back {m},")
+        bar = part(f"LSTM, look-back {m},")
         got = lstm(data, x, data.y, policy.n_outputs, n, m, current=options.current, progress=bar, **shared)
         law = window_law(chain, policy, m, options.current) if name == "chain" else None
         if law is not None:
@@ -212,10 +212,10 @@ def learn(
     one = data.first_copies()
     past = chain.symbols[one.z]
     for m in options.lookbacks if options.truth else ():
-        bar = within(f"LSTM on the true past, look-back {m},")
+        bar = part(f"LSTM on the true past, look-back {m},")
         found.append(lstm(one, past, past, n, n, m, name="LSTM, true past", progress=bar, **shared))
     for k, copies in orders.items():
-        some, bar = data.first_copies(copies), within(f"chain of order {k}")
+        some, bar = data.first_copies(copies), part(f"chain of order {k}")
         late = some.mask & (np.arange(x.shape[1]) >= start)
         own = chain_adversary(k, chain, policy, some, what.sequences or (), late, options.seeds, options.seed, bar)
         found.append(own if options.current else replace(own, gap=gap_between(own, best)))

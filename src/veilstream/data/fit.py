@@ -51,12 +51,7 @@ def fit(
 
     spec = replace(spec or FitSpec(), **options)
     with watching("reading", progress) as tell:
-
-        def files(done: int, of: int) -> None:
-            if tell:
-                tell(done / of, f"file {done} of {of}")
-
-        readings = readings_of(data, files, **spec.reading)
+        readings = readings_of(data, tell, **spec.reading)
     readings = of_stream(readings, spec.stream)
     told = spec.reading | {"columns": as_text(spec.columns)}
     with watching("fitting", progress) as tell:

@@ -26,7 +26,7 @@ from veilstream.data.steps import DEFAULT_MAX_GAP_S, to_steps
 from veilstream.data.trajectories import Runs
 from veilstream.errors import InputError
 from veilstream.model.chain import SMOOTHING, MarkovChain
-from veilstream.units import format_duration
+from veilstream.units import few, format_duration
 
 DEFAULT_BINS = 8
 OF_POSITIONS, OF_VALUES = ("grid_m", "places", "cells_m"), ("width", "edges")
@@ -243,10 +243,9 @@ def _merged(readings: Readings) -> list[str]:
     names = [readings.streams[i] for i in sorted(readings.frame["stream"].unique())]
     if len(names) < 2:
         return []
-    told = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
     return [
-        f"{len(names)} streams ({told}) make one model here, as if they were one person's; `out='{{stream}}.veil'` "
-        f"makes one each, `stream={names[0]!r}` takes one"
+        f"{len(names)} streams ({few(names, 4)}) make one model here, as if they were one person's; "
+        f"`out='{{stream}}.veil'` makes one each, `stream={names[0]!r}` takes one"
     ]
 
 
@@ -261,7 +260,7 @@ def _warnings(card: ModelCard, states: StateSpace, recording: Recording) -> list
         notes.append(f"study only ({reason}): no gateway can do this online, `veil serve` refuses the model")
     for what, which in (("left", card.never_left), ("entered", card.never_entered)):
         if which:
-            names = ", ".join(states.names[i] for i in which[:6]) + (", ..." if len(which) > 6 else "")
+            names = few([states.names[i] for i in which], 6)
             notes.append(f"never {what} in the data: {names}; smoothing alone speaks there")
     if card.thin_rows:
         notes.append(f"{card.thin_rows} of {len(card.row_counts)} rows rest on fewer than {THIN_ROW} transitions")

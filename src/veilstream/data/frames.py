@@ -22,8 +22,9 @@ from veilstream.data.readers.reader import ReadOptions
 from veilstream.data.readers.table import typed
 from veilstream.data.readers.times import TimeStyle, time_style
 from veilstream.data.readings import Readings
-from veilstream.data.sources import File, Progress, joined, read
+from veilstream.data.sources import File, joined, read
 from veilstream.errors import InputError
+from veilstream.shown import Progress
 
 NAME = "the DataFrame"
 STREAM = "stream"  # whose readings they are, where the table does not say

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilstream.errors import InputError
 from veilstream.model.distortion import EARTH_RADIUS_KM, absolute, haversine
+from veilstream.units import few
 
 KINDS = ("stops", "stops and cells", "grid", "places", "bins", "names")
 FLAT = ("bins", "names")  # kinds of one coordinate, which are on no map
@@ -79,8 +80,7 @@ class StateSpace:
         """The same states, some under another name."""
         for name in names:
             if name not in self.names:
-                known = ", ".join(self.names[:12]) + (", ..." if len(self) > 12 else "")
-                raise InputError(f"`name`: no state is called {name[:MAX_NAME]!r}; states: {known}")
+                raise InputError(f"`name`: no state is called {name[:MAX_NAME]!r}; states: {few(self.names, 12)}")
         return replace(self, names=tuple(names.get(name, name) for name in self.names))
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,15 +10,13 @@ import typer
 import typer.core
 
 from veilstream.apps.cli.options import Answer, Flags
-from veilstream.apps.cli.output import command_line, print_warnings
+from veilstream.apps.cli.output import command_line, print_warnings, table
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError, need
-from veilstream.shown import Progress
+from veilstream.shown import Progress, within
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from veilstream.data.model import FittedModel
     from veilstream.data.readings import Readings
     from veilstream.data.synthetic import Source
@@ -115,7 +112,8 @@ def fit(
     try:
         for i, (own, path, picture) in enumerate(jobs or [(readings, out, plot)]):
             name = own.streams[0] if len(own.streams) == 1 else ""
-            tell = _part(progress, i, max(len(jobs), 1), name)
+            many = max(len(jobs), 1)
+            tell = within(progress, i / many, (i + 1) / many, f"{name}, " if name else "")
             found.append(_one(own, spec, path, picture, truth, tell))
     except InputError as one:  # what was written is said, whatever became of the rest
         fault = one
@@ -139,11 +137,7 @@ def _read(sources: list[str], spec: FitSpec, progress: Progress | None) -> tuple
     need("polars", "data")
     from veilstream.data.sources import read
 
-    def tell(done: int, files: int) -> None:
-        if progress:
-            progress(done / files, f"file {done} of {files}")
-
-    return read(sources, **spec.reading, progress=tell), None
+    return read(sources, progress, **spec.reading), None
 
 
 def _synthetic(text: str, seed: int) -> tuple[Readings, Source]:
@@ -156,16 +150,6 @@ def _synthetic(text: str, seed: int) -> tuple[Readings, Source]:
         raise InputError(f"{text}: steps are a whole number, as in synthetic:city:5000")
     source = synthetic(name, int(steps or 20_000), seed)
     return from_arrays(source.t_s, source.points, source.unit, f"synthetic {name}"), source
-
-
-def _part(progress: Progress | None, i: int, of: int, name: str) -> Progress:
-    """Progress of the i-th of these models, as that of all of them."""
-
-    def tell(done: float, what: str) -> None:
-        if progress:
-            progress((i + done) / of, f"{name}, {what}" if name else what)
-
-    return tell
 
 
 def _one(
@@ -235,8 +219,9 @@ def show(model: FittedModel, result: dict[str, Any]) -> None:
         error = f", largest error of a transition {truth['max_error']:.4f}" if "max_error" in truth else ""
         rows.append(("truth", f"{truth['states']} states, entropy rate {truth['entropy_rate']:.4f}{error}"))
     account = [(e["step"], f"{e['count']:,}", e["note"]) for e in result["account"]]
-    console.print(_table(f"What happened to the data: {model.chain.name}", ("step", "count", ""), account))
-    console.print(_table("The model", ("", ""), [(label, in_flags(text)) for label, text in rows]))
+    happened = f"What happened to the data: {model.chain.name}"
+    console.print(table(account, ("step", "count", ""), happened, long=True))
+    console.print(table([(label, in_flags(text)) for label, text in rows], ("", ""), "The model", long=True))
     print_warnings(console, result["notes"])
     if "model" in result:
         console.print(f"model written to [bold]{escape(str(result['model']))}[/]")
@@ -244,16 +229,3 @@ def show(model: FittedModel, result: dict[str, Any]) -> None:
         console.print("[dim]nothing written; -o model.veil keeps the model[/]")
     if "plot" in result:
         console.print(f"picture written to [bold]{escape(str(result['plot']))}[/]")
-
-
-def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """The last column may be long; what lies between it and the first are figures."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=escape(title), title_justify="left", box=None, show_header=any(heads))
-    for i, name in enumerate(heads):
-        table.add_column(name, justify="right" if 0 < i < len(heads) - 1 else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(escape, row), style=None)
-    return table

@@ -10,7 +10,7 @@ import typer
 from veilstream.apps.cli.options import Answer, Flags
 from veilstream.errors import InputError, need
 from veilstream.gateway.spec import ClusterSpec, StoreSpec
-from veilstream.units import counted
+from veilstream.units import counted, printable
 
 if TYPE_CHECKING:
     from veilstream.gateway.inspect import Claims, StreamStatus
@@ -78,6 +78,7 @@ def _on_nats(policy: Path, cluster: ClusterSpec) -> tuple[list[StreamStatus], li
 
 def _show(views: list[StreamStatus], refused: list[str]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
@@ -96,12 +97,13 @@ def _show(views: list[StreamStatus], refused: list[str]) -> None:
     for head in shown:
         table.add_column(head, no_wrap=head not in ("error", "drift"))
     for row in zip(*shown.values(), strict=True):
-        table.add_row(*map(_plain, row))
+        table.add_row(*(escape(printable(cell)) for cell in row))
     console.print(table if views else "no streams yet")
     for line in _to_do(views):
-        console.print(_plain(line), highlight=False)
+        console.print(escape(printable(line)), highlight=False)
     for name in refused:
-        console.print(_plain(f"{name}: what is kept is not sealed with this key; it is not shown, and not released"))
+        line = f"{name}: what is kept is not sealed with this key; it is not shown, and not released"
+        console.print(escape(printable(line)))
 
 
 def _bits(v: StreamStatus) -> str:
@@ -163,10 +165,3 @@ def _to_do(views: list[StreamStatus]) -> list[str]:
                 "refit MODEL NEW and solve again into the same policy file; the store goes on counting."
             )
     return lines
-
-
-def _plain(text: str) -> str:
-    """Names come from devices: no markup, nothing that moves the terminal."""
-    from rich.markup import escape
-
-    return escape("".join(c if c.isprintable() else "?" for c in text))

@@ -130,7 +130,7 @@ def _of(path: Path, reading: dict[str, Any]) -> Iterator[tuple[str, Readings] | 
         if stream not in bad:
             yield stream, readings.only(stream)
     for stream in bad:
-        yield Broken(stream, f"{path} has readings of {stream} that cannot be read (the first bad one: {fault})")
+        yield Broken(stream, f"some readings of {stream} cannot be read; the first bad one of all: {fault}")
     for column in layout.wide if layout else ():
         if column not in (*readings.streams, *bad):
             yield Broken(column, f"{path}: the column {column} holds no readings")
