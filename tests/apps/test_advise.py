@@ -13,7 +13,7 @@ from veilcli import veil
 from veilstream.apps.cli.advise import _two
 from veilstream.apps.cli.solve import headline
 from veilstream.apps.verbs.advise import identified, rounded
-from veilstream.audit.guess import Guess
+from veilstream.audit.measures import Guess
 from veilstream.solvers import search
 
 

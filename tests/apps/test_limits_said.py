@@ -10,7 +10,7 @@ import pytest
 import veilstream as vs
 from real_data import GEOLIFE, ROOT, needs_geolife
 from veilcli import veil
-from veilstream.audit.guess import Guess
+from veilstream.audit.measures import Guess
 from veilstream.data.synthetic import household
 from veilstream.solvers import solve
 

@@ -12,9 +12,9 @@ from veilstream.audit.assemble import audit_artefact
 from veilstream.audit.source import Recorded, later_data
 from veilstream.audit.spec import AuditSpec
 from veilstream.control.drift import exceeds
-from veilstream.data.reader_options import read_as_fitted
+from veilstream.data.fit import read_as_fitted
+from veilstream.data.fitting import refit_model
 from veilstream.data.readings import from_arrays
-from veilstream.data.refit import refit_model
 from veilstream.data.spec import DataSpec
 from veilstream.data.synthetic import household
 from veilstream.errors import InputError

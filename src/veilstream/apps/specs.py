@@ -9,7 +9,22 @@ from veilstream.errors import InputError
 from veilstream.gateway.spec import StoreSpec
 
 DEPTHS, FORMATS = ("quick", "full", "none"), ("auto", "csv", "jsonl")
-PAGE, OUTPUT = "What is on the page", "Output"
+PAGE, OUTPUT, MATTERS = "What is on the page", "Output", "What matters"
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a limit is about and what is released, alike for `solve`, `curve` and `advise`."""
+
+    distortion: str = option(
+        "felt",
+        "felt: the error from readings to releases; states: that between states, as in the paper. And its measure: "
+        "absolute, squared, zero-one, or a FILE.csv of costs with names (inf: never).",
+        MATTERS,
+    )
+    show: str | None = option(
+        None, "Release points of a public grid this far apart, or states. [default: 250m; round levels]", MATTERS
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

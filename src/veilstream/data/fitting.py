@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.data.card import THIN_ROW, ModelCard, describe
+from veilstream.artefact import Artefact
+from veilstream.data.card import THIN_ROW, ModelCard, describe, newest_symbol_chain
 from veilstream.data.clusters import Stops, find_stops, fitting_bins, given_places, grid_cells, value_bins
 from veilstream.data.crossval import CrossValidation, Smoothing, blocks_of, cross_validate, pseudo_counts, select_order
 from veilstream.data.cycle import NONE, no_clock, renewed, with_clock
-from veilstream.data.dead_ends import link_dead_ends
-from veilstream.data.encode import encode_steps, make_runs
+from veilstream.data.encode import encode_steps, link_dead_ends, make_runs
 from veilstream.data.grid import stops_and_cells
 from veilstream.data.hold_out import Later, earlier, split
 from veilstream.data.model import Distances, FittedModel, GapChoice
@@ -270,3 +270,34 @@ def _warnings(card: ModelCard, states: StateSpace, recording: Recording) -> list
             "gaps or few visits shape it; compare the ways with gaps"
         )
     return notes
+
+
+# --- anew, from new readings of the same person ----------------------------------------------------------
+#
+#     P(x' | x) = (C(x, x') + k P_old(x, x')) / (C(x) + k)        k: strength, chosen by held-out log-loss by folds
+#
+# so that much new data speaks for itself, and little is helped by what was known.
+
+LEAST = 5.0  # the strength for a row at one phase of a clock, where new counts are few
+STRENGTHS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # counts that the old chain is worth in a row
+
+
+@dataclass(frozen=True)
+class Refitted:
+    model: FittedModel
+    strength: float
+
+
+def refit_model(old: Artefact, readings: Readings, hold_out: float | None = None, seed: int = 0) -> Refitted:
+    """old: a model, or a policy with one; its states, recording, order and clock are kept."""
+    assert old.states is not None
+    before = newest_symbol_chain(old.chain)[1]
+    _, steps, recording = to_steps(replace(readings, account=Account()), old.recording)
+    fitted = encode_steps(split(steps, recording, hold_out).fitted, recording, old.states).sequences
+    order, strength = old.chain.order, STRENGTHS[-1]
+    if len(blocks_of(fitted)) > 1:
+        tried = [cross_validate(fitted, len(old.states), order, SMOOTHING + k * before, seed=seed) for k in STRENGTHS]
+        strength = STRENGTHS[min(range(len(tried)), key=lambda i: tried[i].loss)]
+    spec = FitSpec.of(old.recording, order=order, smoothing=SMOOTHING, hold_out=hold_out, cycle="none", seed=seed)
+    clocked = (old.chain, max(strength / old.chain.phases, LEAST)) if old.chain.phases > 1 else None
+    return Refitted(fit_model(readings, spec, old.states, strength * before, clocked), strength)

@@ -81,6 +81,13 @@ class DataSpec:
     skip_bad: bool = option(False, "Drop and count rows that cannot be read.", DATA)
 
 
+def remembered(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """How the data behind a file was read; a file may say anything."""
+    said = provenance.get("reading")
+    known = said if isinstance(said, dict) else {}
+    return {k: known[k] for k in READING if isinstance(known.get(k), str) and known[k]}
+
+
 @dataclass(frozen=True, kw_only=True)
 class FitSpec(DataSpec):
     """How data is read and recorded, what the states are, what the chain is. None: as the data asks for."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilstream.apps.cli.meaning import Matters
-from veilstream.apps.cli.options import Answer
+from veilstream.apps.cli.options import Answer, Flags
 from veilstream.apps.cli.output import print_whole, table
+from veilstream.apps.specs import Meaning
 from veilstream.errors import InputError, need
 from veilstream.shown import Progress
 
@@ -33,7 +33,7 @@ Examples:
 
 def curve(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
-    meaning: Matters,
+    meaning: Annotated[Meaning, Flags("distortion", "show")],
     methods: Annotated[str, typer.Option(help="Separated by commas.")] = "causal-ba,myopic,planar-laplace",
     points: Annotated[int, typer.Option(help="Weights on the curve.", min=2, max=200)] = 24,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (.png, .svg or .pdf).")] = None,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from veilstream.audit.guess import Guess
+    from veilstream.audit.measures import Guess
     from veilstream.data.synthetic import Source
     from veilstream.model.chain import MarkovChain
     from veilstream.solvers.solution import Solution
@@ -97,7 +97,7 @@ def demo(
 
 
 def row_at(limit: float, chain: MarkovChain, source: Source, progress: Progress | None) -> Row:
-    from veilstream.audit.guess import Guess
+    from veilstream.audit.measures import Guess
     from veilstream.control.evaluate import evaluate
     from veilstream.model.problem import Average, Problem
     from veilstream.solvers import solve

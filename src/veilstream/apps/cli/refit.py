@@ -39,12 +39,13 @@ def refit(
     policy's file goes on with that file's store: no step is drawn twice, the meter counts on.
     """
     from veilstream.artefact import load
-    from veilstream.data.reader_options import read_as_fitted, remembered
+    from veilstream.data.fit import read_as_fitted
+    from veilstream.data.spec import remembered
 
     need("polars", "data")
     from veilstream.apps.cli.fit import in_words, show
     from veilstream.audit.source import check_kind
-    from veilstream.data.refit import refit_model
+    from veilstream.data.fitting import refit_model
 
     if not Path(old).is_file():
         raise InputError(f"no model file {old!r}; make one with veil fit")

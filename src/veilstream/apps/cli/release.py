@@ -14,7 +14,7 @@ from veilstream.apps.cli.options import Answer, Flags
 from veilstream.apps.specs import ReleaseSpec
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.data.columns import parse_columns
-from veilstream.data.reader_options import read_as_fitted
+from veilstream.data.fit import read_as_fitted
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:

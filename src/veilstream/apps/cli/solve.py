@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilstream.apps.cli.meaning import Matters
-from veilstream.apps.cli.options import Answer, Options, keywords
+from veilstream.apps.cli.options import Answer, Flags, Options, keywords
 from veilstream.apps.cli.output import command_line, print_limits, print_warnings
+from veilstream.apps.specs import Meaning
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.errors import InputError
 from veilstream.shown import Progress
 from veilstream.units import off
 
 if TYPE_CHECKING:
-    from veilstream.audit.guess import Guess
+    from veilstream.audit.measures import Guess
     from veilstream.solvers.solution import Solution
 
 EXAMPLES = """
@@ -58,7 +58,7 @@ NO_LATER = "model only: the model file holds no later data, so nothing here is c
 
 def solve(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
-    meaning: Matters,
+    meaning: Annotated[Meaning, Flags("distortion", "show")],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="The policy file to write.")] = None,
     avg: Annotated[
         str | None, typer.Option(help="Mean distortion at most, as in 2km, or 25%: of what revealing nothing costs.")
@@ -101,7 +101,7 @@ def solve(
     progress: Progress | None,
 ) -> Answer:
     """Find the release policy that leaks least for the utility asked for."""
-    from veilstream.audit.guess import Guess
+    from veilstream.audit.measures import Guess
     from veilstream.container import check_writable
     from veilstream.control.held_out import FIGURES
     from veilstream.solvers import Level

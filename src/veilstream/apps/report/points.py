@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.audit.bayes import infer
-from veilstream.audit.guess import Guess
+from veilstream.audit.measures import Guess
 from veilstream.audit.traces import release, sampled
 from veilstream.control.policy import Policy
 from veilstream.control.stationary import long_run

@@ -9,7 +9,7 @@ from veilstream.audit.assemble import audit_artefact
 from veilstream.audit.source import Recorded
 from veilstream.audit.spec import AuditSpec
 from veilstream.audit.verdict import Assessment
-from veilstream.data.reader_options import read_as_fitted
+from veilstream.data.fit import read_as_fitted
 from veilstream.data.spec import documented
 from veilstream.errors import need
 from veilstream.shown import Progress, watching

@@ -14,8 +14,8 @@ from veilstream.apps.specs import ReleaseSpec
 from veilstream.audit.source import check_kind
 from veilstream.control.uniforms import uniforms
 from veilstream.data.columns import Layout
+from veilstream.data.fit import read_as_fitted, read_by
 from veilstream.data.frames import NAME, FrameTemplate, is_table, of_stream, tabled
-from veilstream.data.reader_options import read_as_fitted, read_by
 from veilstream.data.readers.times import TimeStyle
 from veilstream.data.readings import MICROSECONDS, Readings
 from veilstream.data.spec import DataSpec, documented

@@ -14,7 +14,7 @@ from veilstream.apps.specs import ReportSpec
 from veilstream.audit.source import Recorded
 from veilstream.container import check_writable, write
 from veilstream.control.limit_check import limits_json
-from veilstream.data.reader_options import read_as_fitted
+from veilstream.data.fit import read_as_fitted
 from veilstream.data.spec import documented
 from veilstream.errors import InputError, need
 from veilstream.shown import Progress, Rows, Shown, watching
