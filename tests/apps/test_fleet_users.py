@@ -14,6 +14,7 @@ from veilstream.apps.fleet.run import run_fleet
 from veilstream.apps.fleet.spec import FleetSpec
 from veilstream.apps.fleet.users import read_users
 from veilstream.artefact import load
+from veilstream.data.limits import mean_limit
 from veilstream.data.sources import read
 from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError
@@ -80,7 +81,8 @@ def test_folder_names_are_safe_and_never_shared(tmp_path):
 
 def limit_of(spec, unit, blind, least=0.0):
     """For a user in this unit, whose best one release has this error."""
-    return spec.constraint(SimpleNamespace(unit=unit, blind=blind), unit, least)[0].limit
+    utility = SimpleNamespace(unit=unit, blind=blind)
+    return mean_limit(utility, spec.limits(utility, unit, least)[0]["avg"])
 
 
 def test_limits_per_unit_and_as_a_share():

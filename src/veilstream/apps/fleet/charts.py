@@ -67,7 +67,7 @@ def against_limits(rows: Sequence[dict[str, Any]]) -> str:
     found = [
         (r["user"], c, Interval.read(c["later"]))
         for r in rows
-        for c in r.get("limits", ())[:1]
+        for c in (r.get("limits") or ())[:1]
         if c["later"] and c["limit"] > 0
     ]
     if not found:

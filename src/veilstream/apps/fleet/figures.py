@@ -44,7 +44,7 @@ def table(rows: Sequence[dict[str, Any]], only: Sequence[str] = ()) -> dict[str,
 def figures(r: dict[str, Any]) -> dict[str, Cell]:
     """What there is to say of one user."""
     seen, pool, clock, verdict = named(r), r.get("pool"), r.get("cycle"), r.get("limit_verdict")
-    asked = "; ".join(f"{c['verdict']}: {c['asked']}" for c in r.get("limits", ()))
+    asked = "; ".join(f"{c['verdict']}: {c['asked']}" for c in r.get("limits") or ())
     audit = r.get("audit")
     return {
         "limit": (asked, None if verdict is None else list(Verdict).index(Verdict(verdict))),

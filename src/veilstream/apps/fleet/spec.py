@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from veilstream.data.limits import constraint_of, quantity
+from veilstream.data.limits import mean_limit, quantity
 from veilstream.data.recording import Recording
 from veilstream.data.spec import FitSpec, option
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
-from veilstream.model.problem import Average, Constraint
 from veilstream.units import adds_up, parse_quantity
 
 WHERE, LIMITS, MODEL = "Where it runs", "What is asked", "Model"
@@ -113,18 +112,19 @@ class FleetSpec:
         """Whether releases of users in this unit are to add up to their readings."""
         return adds_up(unit) and self.feedback is None if self.keep_total is None else self.keep_total
 
-    def constraint(self, utility: Utility, unit: str, least: float) -> tuple[Constraint, bool]:
-        """For one user, and whether it was raised; least: mean distortion of any policy.
+    def limits(self, utility: Utility, unit: str, least: float) -> tuple[dict[str, Any], bool]:
+        """For one user, as `solve` takes them, and whether one was raised; least: mean distortion of any policy.
 
         A limit that nobody asked for is raised where it could not be kept: to that share of what lies between that and
         what revealing nothing costs.
         """
-        avg = DEFAULT_AVG if self.by_default else self.limit_of("avg", unit)
-        found = constraint_of(utility, avg, self.limit_of("at_most", unit), self.weight, self.budget)
-        if self.by_default and isinstance(found, Average) and found.limit is not None and found.limit < ROOM * least:
-            blind = utility.blind
-            return Average(limit=least + found.limit / blind * (blind - least)), True
-        return found, False
+        found: dict[str, Any] = {name: self.limit_of(name, unit) for name in ("avg", "at_most")}
+        found = {"avg": found["avg"], "max": found["at_most"], "weight": self.weight, "budget": self.budget}
+        if not self.by_default:
+            return found, False
+        limit, blind = mean_limit(utility, DEFAULT_AVG), utility.blind
+        raised = limit < ROOM * least
+        return {"avg": least + limit / blind * (blind - least) if raised else DEFAULT_AVG}, raised
 
     def limit_of(self, field: str, unit: str) -> str | None:
         """The first text of `avg` or `max` that can be read in this unit; a share if none can; None where none is
