@@ -75,12 +75,12 @@ class Artefact(Shown):
 
     @property
     def unit(self) -> str:
-        """Of the distortion; "" where it has none."""
+        """Unit of the distortion; "" where it has none."""
         return self.cost_unit if self.cost_unit is not None else "" if self.states is None else self.states.unit
 
     @property
     def cost(self) -> Cost:
-        """What a release costs a reading: the distortion, where that knows more than the state."""
+        """Cost of a release for a reading: the distortion, from the reading itself rather than its state."""
         if self.states is None or (self.measure == TABLE and self.problem is None):
             raise InputError("the file knows no places or levels, so there are no distances from readings")
         shown, table = self.points or self.states, None

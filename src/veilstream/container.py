@@ -49,10 +49,10 @@ def write(path: Path, data: bytes) -> None:
         raise InputError(f"{path}: cannot be written ({problem.strerror})") from None
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, example: str = "me.veil") -> None:
     """Raises where a file has nowhere to go; its folder is made. For whoever works long before there is one."""
     if path.is_dir():
-        raise InputError(f"{path} is a folder; name a file in it")
+        raise InputError(f"{path} is a folder; name a file, as in {path / example}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as problem:

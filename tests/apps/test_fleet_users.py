@@ -91,7 +91,7 @@ def test_limits_per_unit_and_as_a_share():
     assert limit_of(both, "km", 9.0) == 1.0 and limit_of(both, "kWh", 9.0) == 0.1
     mixed = FleetSpec(avg=("50%", "500m"))
     assert limit_of(mixed, "km", 9.0) == 0.5 and limit_of(mixed, "kWh", 0.4) == pytest.approx(0.2)
-    with pytest.raises(InputError, match=r"says nothing for users in kWh; add `avg` 0\.1kWh or 25%"):
+    with pytest.raises(InputError, match=r"has no limit for users in kWh; add `avg` 0\.1kWh or 25%"):
         FleetSpec(avg=("1km",)).check_units(["km", "kWh"])
     with pytest.raises(InputError, match="one of `avg`, `budget`,"):
         FleetSpec(avg=("1km",), budget=0.1)

@@ -33,9 +33,9 @@ class ReportSpec(DataSpec):
 
     shareable: bool = option(False, "Draw the traces from the chain; show no recorded one.", PAGE)
     audit: str = option("quick", "quick: exact adversaries; full: learned ones too, minutes (needs JAX); none.", PAGE)
-    points: int = option(16, "Weights on the curve.", PAGE)
-    seconds: float = option(20.0, "Of work on its certificates, in all.", PAGE)
-    seed: int = option(0, "Of the example and the audit.", PAGE)
+    points: int = option(16, "Number of policies on the curve.", PAGE)
+    seconds: float = option(20.0, "Seconds of work on the certificates of the curve, in all.", PAGE)
+    seed: int = option(0, "Seed of the example and the audit.", PAGE)
 
     def __post_init__(self) -> None:
         if self.audit not in DEPTHS:
@@ -50,9 +50,9 @@ class ReportSpec(DataSpec):
 class ReleaseSpec(DataSpec, StoreSpec):
     """How readings are read, what a release rests on, and how it is written."""
 
-    format: str = option("auto", "Of the output: csv, jsonl, or auto (as the input).", OUTPUT)
-    per_reading: bool = option(False, "A line for every reading, not one a step.", OUTPUT)
-    seed: int | None = option(None, "For tests only: draws that can be repeated protect nobody.", OUTPUT)
+    format: str = option("auto", "Format of the output: csv, jsonl, or auto (as the input).", OUTPUT)
+    per_reading: bool = option(False, "Write a line for every reading, not one for every step.", OUTPUT)
+    seed: int | None = option(None, "Seed, for tests only: noise that can be repeated protects nobody.", OUTPUT)
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:

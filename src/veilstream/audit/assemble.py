@@ -69,7 +69,10 @@ def under_audit(
     streams, steps, copies = options.sizes
     data = sampled(chain, policy, steps, streams, options.seed)
     if options.burn_in >= steps:
-        raise InputError(f"{steps} steps are too few to look back {max(options.lookbacks)}")
+        raise InputError(
+            f"`steps={steps}` is too few for a look-back of {max(options.lookbacks)}; at least {options.burn_in + 1} are "
+            "needed"
+        )
     settings = [examine(what, policy, data, "chain", options.burn_in, options, within(progress, 0, half))]
     if what.sequences is not None:
         paths = list(map(TrueStates.of(chain).along, what.sequences))

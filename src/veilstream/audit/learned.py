@@ -124,7 +124,7 @@ def gap_to(bayes_loss: Array, learned: Learned) -> Interval:
 
 
 def gap_between(chain: Learned, learner: Learned) -> Interval:
-    """The same for a chain that was fitted to the training traces: neither has seen the traces it is scored on."""
+    """Model gap against a chain fitted to the training traces: neither has seen the traces it is scored on."""
     step = np.divide(chain.loss, chain.count, out=np.zeros_like(chain.loss), where=chain.count > 0)
     return ratio_interval(step * learner.count - learner.loss, learner.count)
 

@@ -34,7 +34,7 @@ WORK = 2e11  # steps x histories squared of following one chain: about a minute
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What every adversary gets out of one body of data."""
+    """Figures of every adversary on one body of data."""
 
     name: str  # "chain": drawn from the fitted chain; "traces": recorded
     traces: int
@@ -120,7 +120,7 @@ class Subject:
 def check_symbols(data: Sequence[Ints], n: int) -> None:
     """Raises unless there are traces, of symbols 0..n-1."""
     if not data:
-        raise InputError("the data holds no traces")
+        raise InputError("the data holds no traces; at least one with two steps in a row is needed")
     if min(s.min() for s in data) < 0 or max(s.max() for s in data) >= n:
         raise InputError(
             f"the policy and the data have different state spaces: the policy's states are 0..{n - 1}, "
@@ -240,7 +240,7 @@ def histories(sequences: Sequence[Ints], order: int) -> int:
 
 
 def comparisons(chain: MarkovChain, data: Traces) -> dict[str, tuple[Policy, Traces]]:
-    """The same adversary when nothing is released, and when the true symbol is."""
+    """Policies and traces to compare with: nothing is released, or the true symbol is."""
     blind: Policy = Controller.of_table(np.ones((len(chain), 1)))
     open_: Policy = Controller.of_table(np.eye(chain.n_symbols)[chain.symbols])
     one = data.first_copies()

@@ -33,7 +33,7 @@ FAR = 1.0  # data is elsewhere if half of it lies further from every state than 
 
 
 def recorded_runs(readings: Readings, policy: Artefact, recording: Recording | None = None) -> Runs:
-    """The traces as symbols 0..n-1, recorded as the policy's model was unless another way is told."""
+    """The traces as symbols 0..n-1, recorded as the policy's model was unless another recording is given."""
     states = policy.states
     check_kind(readings, states)
     readings, steps, recording = to_steps(readings, recording or policy.recording)
@@ -72,7 +72,7 @@ class LaterData:
         ]
 
     def words(self, unit: str) -> str:
-        """What it revealed there, under no model."""
+        """A sentence about error and leakage on the later data, which rests on no model."""
         f, d = self.figures, self.drift
         most = (
             "" if self.worst is None else f"; no data whatever can make it more than {self.worst:.3f} ({Level.PROVED})"
@@ -137,7 +137,7 @@ class Recorded:
 
     @classmethod
     def of(cls, policy: Artefact, readings: Readings, recording: Recording | None = None) -> Recorded:
-        """Readings, encoded as the policy's model was fitted unless another way is told."""
+        """Readings, encoded as the policy's model was fitted unless another recording is given."""
         runs, course = recorded_runs(readings, policy, recording), None
         fitted = runs.source.step <= fitted_until(policy)
         if policy.states is not None and fitted.any():

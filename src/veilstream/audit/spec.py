@@ -16,16 +16,20 @@ WHAT, HOW_MUCH = "What is audited", "How much work"
 class AuditSpec(DataSpec):
     """`quick` asks exact adversaries only, on less data, and needs no JAX."""
 
-    against: Sequence[str] = option((), "Methods to compare at equal mean distortion: planar-laplace,myopic.", WHAT)
+    against: Sequence[str] = option((), "Methods to compare at equal mean error, as in planar-laplace,myopic.", WHAT)
     quick: bool = option(True, "Exact adversaries only: seconds, no JAX.", WHAT)
-    lookbacks: tuple[int, ...] = option((1, 5), "Last releases that a network sees.", HOW_MUCH)
-    current: bool = option(False, "It sees the current release too.", HOW_MUCH)
-    orders: tuple[int, ...] = option((1, 2, 3), "Of the chains that learn from recorded traces.", HOW_MUCH)
-    seeds: int = option(3, "Trainings, each holding out its part of the traces.", HOW_MUCH)
-    streams: int | None = option(None, "Drawn from the chain (240; quick: 120).", HOW_MUCH)
-    steps: int | None = option(None, "Of each of these (300; quick: 200).", HOW_MUCH)
-    copies: int | None = option(None, "Of each recorded trace, released anew (40; quick: 10).", HOW_MUCH)
-    seed: int = option(0, "Of draws, folds and trainings.", HOW_MUCH)
+    lookbacks: tuple[int, ...] = option(
+        (1, 5), "Number of past releases that the learned adversary sees, as in 1,5.", HOW_MUCH
+    )
+    current: bool = option(False, "The learned adversary sees the current release too.", HOW_MUCH)
+    orders: tuple[int, ...] = option(
+        (1, 2, 3), "Orders of the Markov chains that are fitted to recorded traces as adversaries.", HOW_MUCH
+    )
+    seeds: int = option(3, "Number of trainings, each with its own held-out part of the traces.", HOW_MUCH)
+    streams: int | None = option(None, "Number of streams drawn from the chain (240; quick: 120).", HOW_MUCH)
+    steps: int | None = option(None, "Length of these streams (300; quick: 200).", HOW_MUCH)
+    copies: int | None = option(None, "Number of times each recorded trace is released anew (40; quick: 10).", HOW_MUCH)
+    seed: int = option(0, "Seed of draws, folds and trainings.", HOW_MUCH)
     truth: bool = True  # also learn from the true past
     net: Any = None  # an `audit.lstm.Lstm`
 

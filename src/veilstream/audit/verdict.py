@@ -33,7 +33,7 @@ SLACK = 0.005  # of the claim
 
 @dataclass(frozen=True)
 class Claim:
-    """What a policy file says of itself."""
+    """The figures that a policy file claims of itself."""
 
     leakage: float  # bits per step
     distortion: float | None
@@ -92,12 +92,12 @@ class Assessment(Shown):
 
     @property
     def unit(self) -> str:
-        """Of distances between states."""
+        """Unit of the distances between states."""
         return "" if self.artefact.states is None else self.artefact.states.unit
 
     @property
     def cost_unit(self) -> str:
-        """Of the distortion."""
+        """Unit of the distortion."""
         return self.artefact.unit
 
     @cached_property

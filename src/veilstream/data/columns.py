@@ -1,4 +1,4 @@
-"""Which column is what: guessed by name, or told. The standard library only: a gateway asks the same."""
+"""Which column is what: guessed by its name, or as the user says. The standard library only, as gateways use it too."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def _wide_layout(header: list[str], found: Mapping[str, str], every: bool, where
 
 @dataclass(frozen=True)
 class Split:
-    """What a column that nobody named does to the readings: how many there are, and how many different."""
+    """How a column that nobody named divides the readings: counts of rows, and of different times and values."""
 
     column: str
     rows: int
@@ -284,7 +284,7 @@ def listing(header: list[str], most: int = 8) -> str:
 
 
 def _bare(column: str) -> str:
-    """The same without what stands in brackets behind it, or a unit: "Historic Glucose mg/dL" is historic_glucose."""
+    """The column's name without a unit or brackets at its end: "Historic Glucose mg/dL" is historic_glucose."""
     if len(column) > LONGEST_NAME:
         return ""
     bare = _ASIDE.sub("", column)

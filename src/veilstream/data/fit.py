@@ -71,7 +71,8 @@ documented(fit, FitSpec)
 
 
 def read_as_fitted(provenance: Mapping[str, Any], data: Any, spec: DataSpec) -> Readings:
-    """Data read as that behind the file was, but for what is told; in the common way where that does not fit."""
+    """Readings of the data, by the options that the file remembers unless the spec has others; by the defaults where
+    those do not fit."""
     need("polars", "data")
     from veilstream.data.frames import of_stream, readings_of
 
@@ -80,7 +81,7 @@ def read_as_fitted(provenance: Mapping[str, Any], data: Any, spec: DataSpec) -> 
 
 
 def read_by(read: Callable[..., T], data: Any, provenance: Mapping[str, Any], told: Mapping[str, Any]) -> T:
-    """The same with any way to read."""
+    """Apply any reader as `read_as_fitted` does."""
     told = {k: v for k, v in told.items() if v}
     try:
         return read(data, **(remembered(provenance) | told))

@@ -115,7 +115,7 @@ def fit_model(
 
 
 def _cut_by(readings: Readings, recording: Recording) -> str:
-    """What makes a trace."""
+    """How the readings were cut into traces, for the account."""
     if readings.traced:
         return "as a column tells them apart"
     if readings.stepped or recording.gaps != "split":
@@ -218,7 +218,7 @@ def _fit_chain(
 
 
 def _gap_choices(runs: Runs, n: int, recording: Recording, smoothing: Smoothing) -> list[GapChoice]:
-    """The same states with gaps bridged, split at an hour, split at every missing step, and as chosen."""
+    """Chains on the same states with gaps bridged, split at an hour, split at every missing step, and as chosen."""
     steps, period_s = runs.source, recording.step_s
     chosen = (recording.gaps, recording.max_gap_s if recording.gaps == "split" else None)
     hour = max(DEFAULT_MAX_GAP_S, period_s)

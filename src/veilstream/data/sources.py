@@ -59,7 +59,7 @@ def read(sources: Sequence[str], progress: Progress | None = None, **how: Any) -
 def expand(sources: Sequence[str], folder: Path) -> list[tuple[Path, str]]:
     """The files behind the sources, each once, with the name to show; stdin is spooled into `folder`."""
     if not sources:
-        raise InputError("no source given; name a file, a folder, a glob or - for standard input")
+        raise InputError("no SOURCE given; name a file, a folder, a glob, or - for standard input")
     found: dict[str, tuple[Path, str]] = {}
     for source in sources:
         for path, name in _expand_one(source, folder):
@@ -147,7 +147,7 @@ def _binary(name: str, head: bytes) -> str:
 
 
 def _read_one(reader: Reader, path: Path, name: str, options: ReadOptions) -> Table:
-    """What no reader should have to think of: what a library says of a bad file may quote it, and is not shown."""
+    """Read one file; a fault of a library becomes a line without the library's text, which may quote the file."""
     try:
         return reader.read(path, name, options)
     except UnicodeError:

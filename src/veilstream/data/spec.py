@@ -74,7 +74,7 @@ def documented(verb: Callable[..., T], spec: type) -> Callable[..., T]:
 class DataSpec:
     """Whose readings, and how a table of them is read."""
 
-    stream: str | None = option(None, "This stream only.", DATA)
+    stream: str | None = option(None, "Use this stream of the data only.", DATA)
     columns: str | Mapping[str, str] | None = option(
         None, "Which column is what, as in time=ts,lat=y,lon=x,stream=id.", DATA
     )
@@ -120,9 +120,12 @@ class FitSpec(DataSpec):
         "nearest", "Points that are no stop: nearest, or drop (study only).", STATES
     )
     eps_m: float = option(200.0, "DBSCAN radius.", STATES, "eps", "m")
-    min_samples: int = option(8, "Steps that make a stop.", STATES)
+    min_samples: int = option(8, "Number of steps that make a stop.", STATES)
     n_states: int | None = option(
-        None, "Wanted number: the radius is searched; for values, bins of equal counts (default 8).", STATES, "states"
+        None,
+        "Number of states: the radius is searched for it; for values, bins of equal counts (default 8).",
+        STATES,
+        "states",
     )
     cells_m: float | None = option(
         None,
@@ -175,9 +178,9 @@ class FitSpec(DataSpec):
         CHAIN,
     )
     zone: str | None = option(
-        None, "Whose hours, as in Europe/London, summer time included (default: `tz`, else the record's clock).", CHAIN
+        None, "Time zone of these hours, as in Europe/London (default: `tz`, else the record's clock).", CHAIN
     )
-    seed: int = option(0, "Of the folds.", CHAIN)
+    seed: int = option(0, "Seed of the folds.", CHAIN)
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -227,7 +230,7 @@ class FitSpec(DataSpec):
 
     @property
     def clock_zone(self) -> str | None:
-        """Whose hours a clock goes by; None: the record's own."""
+        """Time zone of the clock's hours; None: that of the record."""
         return self.zone or (None if self.tz == "own" else self.tz)
 
     @property

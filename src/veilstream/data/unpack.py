@@ -30,7 +30,7 @@ class Part:
 
 
 def ending(path: Path) -> str:
-    """That of the file, or of what is packed in it."""
+    """The ending of the file's name, or of the name of the file packed in it."""
     return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 

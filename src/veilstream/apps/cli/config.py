@@ -92,7 +92,7 @@ def _defaults(path: Path, said: Mapping[str, Any], params: Mapping[str, Any], mo
 
 
 def _fault(name: str, value: Any, params: Mapping[str, Any], more: Iterable[str]) -> str:
-    """What is wrong with a key; "" where nothing is."""
+    """The fault of a key of the file, in words; "" where there is none."""
     shown = printable(name[:40])
     if isinstance(value, dict):
         return f"no tables here, found [{shown}]: every key stands at the top of the file"

@@ -51,7 +51,7 @@ def curve(
 
     asked = [m.strip() for m in methods.split(",") if m.strip()]
     if not asked:
-        raise InputError("--methods names none; give some, as in causal-ba,planar-laplace")
+        raise InputError("--methods is empty; name at least one, as in causal-ba,planar-laplace")
     source, _ = utility_of(model, meaning.distortion, 1.0, meaning.show)
     problem = source.problem(Average(weight=1.0))
     weights = default_weights(problem, points)

@@ -67,7 +67,7 @@ FLAGS = Flags(
 
 
 class NamesFormats(typer.core.TyperCommand):
-    """Its help names the formats there are; to know them takes polars, so it asks only then."""
+    """A command whose help lists the formats that are read; this loads polars, so only the help does it."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         try:
@@ -179,7 +179,7 @@ def _one(
 
 
 def in_words(result: dict[str, Any]) -> dict[str, Any]:
-    """The same in the words of the command line."""
+    """The JSON of a fit with fields of the library said as flags."""
     said = {key: [in_flags(line) for line in result[key]] for key in ("study_only", "notes")}
     return result | said | {"account": [{**one, "note": in_flags(one["note"])} for one in result["account"]]}
 

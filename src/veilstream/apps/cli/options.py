@@ -185,7 +185,7 @@ def command(verb: Callable[..., Answer | None], prefix: str = "") -> Callable[..
 
 
 def _name(f: Field[Any]) -> str:
-    """Of its parameter; `in` is no name in Python."""
+    """Name of the field's parameter; `in` is no name in Python."""
     return flag_of(f).replace("-", "_") + "_" * (flag_of(f) == "in")
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def print_json(value: object, to: TextIO | None = None) -> None:
-    """One JSON value on standard output, unless told where."""
+    """Print one JSON value, on standard output by default."""
     print(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain), file=to or sys.stdout)
 
 

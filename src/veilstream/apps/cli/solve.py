@@ -109,7 +109,7 @@ def solve(
 
     more = keywords(option)
     if out is not None:
-        check_writable(out)
+        check_writable(out, "policy.veil")
     if not isinstance(more.get("max_bits", 0.0), int | float) or more.get("max_bits", 0.0) < 0:
         raise InputError(f"`max_bits` must be a number >= 0, found {more['max_bits']}")
     if "max_bits" in more and feedback is None:

@@ -142,7 +142,7 @@ def _verdict(v: StreamStatus) -> str:
 
 
 def _lacks(about: Claims) -> str:
-    """What the policy's file does not say, so that it cannot be compared."""
+    """Figures that the policy's file lacks, so that drift cannot be judged by them."""
     missing = [
         *(["how well its chain foresaw later data"] if about.loss_fitted is None else []),
         *(["what error releases had"] if about.felt_claimed is None else []),

@@ -23,7 +23,7 @@ class FleetSpec:
     """Limits may be given once per unit: "1km", "0.1kWh". 25% is of what revealing nothing costs her."""
 
     engine: str = option("serial", "serial, joblib (local processes) or dask.", WHERE)
-    workers: int | None = option(None, "Processes; as many as there are cores.", WHERE)
+    workers: int | None = option(None, "Number of worker processes (default: as many as cores).", WHERE)
     scheduler: str | None = option(None, "Address of a dask scheduler; without it a local cluster is started.", WHERE)
     avg: Sequence[str] = option(
         (),
@@ -42,14 +42,16 @@ class FleetSpec:
     keep_total: bool | None = option(
         None, "Releases add up to the readings in the mean (a bill); on for energy, kWh per step.", LIMITS
     )
-    show: Sequence[str] = option((), "Points to release, as in veil solve; once per unit.", LIMITS)
+    show: Sequence[str] = option(
+        (), "Release points of a public grid this far apart, as in veil solve; once per unit.", LIMITS
+    )
     method: str = option("causal-ba", "causal-ba, myopic, ...", LIMITS)
     window: int | None = option(None, "Releases a policy remembers; else what pays.", LIMITS)
-    points: int = option(12, "Weights on each curve.", LIMITS)
+    points: int = option(12, "Number of policies on each curve.", LIMITS)
     certify: float = option(5.0, "Seconds of proof per user; 0: none.", LIMITS)
     audit: str = option("quick", "quick (exact adversaries) or none.", LIMITS)
     pool: str = option("auto", "auto: users of one source help each other if they share states; off.", MODEL)
-    seed: int = option(0, "Each user's own seed follows from it and her name.", MODEL)
+    seed: int = option(0, "Seed; that of each user follows from it and the user's name.", MODEL)
     fit: FitSpec = field(default_factory=lambda: FitSpec(cycle="none"))
 
     def __post_init__(self) -> None:
@@ -85,7 +87,7 @@ class FleetSpec:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What the answer for one user depends on, her fit apart."""
+        """Choices that the result for one user depends on, beside those of the fit."""
         return {f.name: asdict(self)[f.name] for f in fields(self) if f.metadata.get("group") == LIMITS}
 
     def check_method(self) -> None:
@@ -105,7 +107,7 @@ class FleetSpec:
                 raise InputError(f"`show` {text}: no user has values in that unit ({', '.join(map(repr, units))})")
 
     def shown(self, unit: str) -> str | None:
-        """What of `show` is for users in this unit."""
+        """The entry of `show` that is for users in this unit."""
         return next((text for text in self.show if _says(text, unit)), None)
 
     def adds_up(self, unit: str) -> bool:
@@ -145,7 +147,7 @@ class FleetSpec:
             raise last
         example = f"0.1{unit}" if unit else "a bare number"
         raise InputError(
-            f"{what} {' '.join(texts)} says nothing for users in {unit or 'no unit'}; add {what} {example}"
+            f"{what} {' '.join(texts)} has no limit for users in {unit or 'no unit'}; add {what} {example}"
             + (" or 25%" if what == "`avg`" else "")
         )
 

@@ -58,7 +58,7 @@ class Task:
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Of her readings: trace, t, and lat, lon or value."""
+        """Columns of the user's readings: trace, t, and lat, lon or value."""
         frame = self.readings.frame
         return {n: frame[n].to_numpy() for n in ("trace", "t", *VALUE_COLUMNS[self.readings.kind])}
 
@@ -162,7 +162,7 @@ def _work(task: Task) -> Result:
 
 
 def _parts(solution: Solution, pool: dict[str, Any]) -> dict[str, Any]:
-    """What her policy's file holds: equal bytes for equal tasks on equal machines."""
+    """Parts of the policy's file, without timings: equal tasks give equal bytes on equal machines."""
     parts = solution.parts("veil fleet")
     said = {k: v for k, v in parts["provenance"]["solution"].items() if k not in TIMED}
     return parts | {"provenance": parts["provenance"] | pool | {"solution": said}, "name": "the policy"}

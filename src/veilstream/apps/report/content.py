@@ -87,7 +87,7 @@ class Content:
 
     @property
     def later(self) -> LaterData | None:
-        """What became of the policy on later data: numbers, which may be shared as the rest of them."""
+        """Figures of the policy on later data; they may be shared like the others."""
         return self.given.later
 
     @cached_property
@@ -97,14 +97,14 @@ class Content:
 
     @property
     def warnings(self) -> list[str]:
-        """What must stand beside the figures."""
+        """Warnings that must stand beside the figures."""
         own = self.own.point
         lines = [*about_policy(own.leakage, self.artefact.chain), *about_data(self.artefact.provenance)]
         return list(dict.fromkeys([*lines, *(() if isinstance(self.audit, str) else self.audit.warnings)]))
 
     @property
     def thing(self) -> str:
-        """What a state is, in a word."""
+        """The noun for a state: place, level or state."""
         return noun("" if self.artefact.states is None else self.artefact.states.unit)
 
     @property
@@ -270,12 +270,12 @@ def asked_words(said: Any) -> list[str]:
 
 
 def table_head(content: Content) -> list[str]:
-    """Of the table of rivals, in the long run of the chain."""
+    """Column heads of the table of rivals, in the long run of the chain."""
     return ["method", f"error ({content.unit})" if content.unit else "error", "bits per step", "times this", "level"]
 
 
 def table_rows(spot: Spot) -> list[list[str]]:
-    """Its cells, as text; a row of two says why there are no numbers."""
+    """Rows of the table of rivals, as text; a row of two cells says why there are no numbers."""
     own, rows = spot.point.leakage, []
     for b in spot.rivals:
         if b.leakage is None or b.distortion is None:

@@ -1,4 +1,4 @@
-"""What the page's script draws, as JSON."""
+"""The data that the page's script draws, as JSON."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def payload(content: Content) -> dict[str, Any]:
 
 
 def _levels(states: StateSpace) -> Array:
-    """Of values; names have none, and stand one above the other."""
+    """Heights of the states in the trace: levels of values; names stand one above the other."""
     return np.arange(len(states), dtype=float) if states.kind == "names" else states.coordinates[:, 0]
 
 

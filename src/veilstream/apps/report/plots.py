@@ -101,7 +101,7 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
     try:
         figure.savefig(drawn, dpi=dpi, format=path.suffix[1:] or "png")
     except ValueError as error:
-        raise InputError(f"cannot write the picture {path}: {error}") from None
+        raise InputError(f"{path}: the picture cannot be written ({error}); use .png, .svg or .pdf") from None
     write(path, drawn.getvalue())
 
 

@@ -83,7 +83,7 @@ def stretch(sequences: Sequence[Ints], steps: int) -> Ints:
 
 
 def liveliest(sequences: Sequence[Ints], steps: int) -> tuple[int, int]:
-    """Of which sequence those are, and where in it they begin."""
+    """The number of the sequence with that stretch, and where in it the stretch begins."""
     best, at = (-1, 0), (0, 0)
     for i, sequence in enumerate(sequences):
         moves = np.concatenate([[0], np.cumsum(np.diff(sequence) != 0)])

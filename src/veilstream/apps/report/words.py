@@ -50,7 +50,7 @@ def verdict(content: Content) -> tuple[str, list[str]]:
 
 
 def headline(content: Content) -> str:
-    """What an adversary identifies, how far off releases are, and what they reveal of the truth."""
+    """The first sentence: how often an adversary is right, the error of releases, and their relative leakage."""
     own, point = content.own, content.own.point
     far = off(f"{point.distortion if own.felt is None else own.felt:.3g}", content.unit)
     where = "" if own.felt is None else "on your recorded data "

@@ -119,7 +119,7 @@ def as_polars(readings: Readings) -> FrameTemplate:
 
 
 def check_fits(readings: Readings, space: Space) -> None:
-    """Raises unless the readings are what the policy is about."""
+    """Raises unless the readings are of the policy's kind and unit, and have times where it has."""
     check_kind(readings, space.states)
     if readings.stepped != (space.grid.period_s is None):
         own, other = ("step numbers", "times") if readings.stepped else ("times", "step numbers")
@@ -144,7 +144,7 @@ def batches(readings: Readings, space: Space) -> Iterator[list[Reading | Refusal
 
 @dataclass(frozen=True, eq=False)
 class Releases:
-    """What became of every reading, in order of time."""
+    """The outcome of every reading, in order of time."""
 
     told: list[tuple[Reading, Outcome]]  # with a release
     places: list[int]  # of these, among all readings

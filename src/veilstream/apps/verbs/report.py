@@ -100,7 +100,7 @@ def report(
         )
     artefact = artefact_of(policy, "no policy file {!r}; make one with veil solve MODEL --avg 1km -o FILE")
     path = Path(out)
-    check_writable(path)
+    check_writable(path, "report.html")
     for library in ("jax", "optax") if spec.audit == "full" else ():
         need(library, "deep", "; or `audit='quick'`, which trains no network")
     with watching("report", progress) as tell:

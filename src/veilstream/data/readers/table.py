@@ -153,7 +153,7 @@ def _expressions(layout: Layout, style: TimeStyle, names: dict[str, float]) -> l
 
 
 def _beyond(frame: pl.DataFrame, layout: Layout) -> tuple[Entry, ...]:
-    """What the account says of words that stand for a number."""
+    """The account's entry about words that stand for a number."""
     n = int(frame[BEYOND].sum()) if BEYOND in frame.columns else 0
     low, high = (f"{layout.words[word]:g}" for word in ("low", "high")) if n else ("", "")
     note = f"readings 'Low' or 'High', beyond what the sensor measures: read as {low} and {high} {layout.unit}"
