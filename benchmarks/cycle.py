@@ -100,8 +100,8 @@ def household(readings: Any, name: str) -> dict[str, float] | None:
         found |= {
             f"{what}_loss": float(np.concatenate(losses(model.chain, runs.sequences, runs.first)).mean()),
             f"{what}_bits": tried.bits,
-            f"{what}_felt": tried.felt,
-            f"{what}_objective": tried.bits + WEIGHT * tried.felt,
+            f"{what}_felt": tried.error,
+            f"{what}_objective": tried.bits + WEIGHT * tried.error,
             "phases": model.chain.phases,
         }
     return {**found, "change": found["clock_objective"] / found["plain_objective"] - 1}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.records import NONE, everybody
-from veilstream.control.replay import Course
+from veilstream.control.replay import Replay
 from veilstream.data.fitting import fit_model
 from veilstream.data.spec import FitSpec
 from veilstream.data.utility import Utility
@@ -48,34 +48,34 @@ def kept(readings: "Readings", options: FitSpec, every: str, limit: float | None
     if model.later is None:
         return {"note": "the record is too short to hold anything out"}
     utility = Utility.of(model.chain, model.states, model.record, held_out=model.later.record)
-    course, later, chain = utility.course, utility.held_out, model.chain
-    if course is None or later is None:
+    replay, later, chain = utility.replay, utility.held_out, model.chain
+    if replay is None or later is None:
         return {"note": "too few fitted steps to say how readings lie around their states"}
     limit = SHARE * utility.blind if limit is None else limit
     problem = utility.problem(Average(limit=limit))
-    plain = solve(problem, course=course).policy
-    climbed = solve(problem, course=course, feedback=model.recording.steps_in(every, "`feedback`")).ladder
+    plain = solve(problem, replay=replay).policy
+    climbed = solve(problem, replay=replay, feedback=model.recording.steps_in(every, "`feedback`")).ladder
     without, found = later.whole(plain, chain), later.whole(climbed.ladder, chain)
-    means = np.array([later.felt(p.policy) for p in climbed.points]) / limit
+    means = np.array([later.error(p.policy) for p in climbed.points]) / limit
     assert found.charged is not None
     return {
         "states": len(model.states),
         "limit": limit,
         "unit": model.states.unit,
-        "felt/limit without": without.felt / limit,
+        "felt/limit without": without.error / limit,
         "bits without": without.bits,
-        "felt/limit": found.felt / limit,
+        "felt/limit": found.error / limit,
         "bits": found.bits,
         "bits in hindsight": hindsight(means, climbed, later, chain),
         "charged": found.charged,
         "moves": found.moves,
         "felt/limit of rung 0": float(means[0]),
         "overshoot/limit": climbed.ladder.feedback.overshoot / limit / climbed.ladder.feedback.every,
-        "kept": "yes" if found.felt <= MOST * limit else "rung 0 cannot" if means[0] > 1 else "NO",
+        "kept": "yes" if found.error <= MOST * limit else "rung 0 cannot" if means[0] > 1 else "NO",
     }
 
 
-def hindsight(means: Array, climbed: Climb, later: Course, chain: MarkovChain) -> float:
+def hindsight(means: Array, climbed: Climb, later: Replay, chain: MarkovChain) -> float:
     """Bits per step of what would have been right from the start: one rung, or two by turns, with the limit as mean.
 
     means: of every rung on the later part, over the limit. Any-law bits there, like those of the ladder.

@@ -5,13 +5,13 @@
 readings and for 99 % of each state's; the share of releases beyond it, computed and in 20 repeats.
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.records import NONE, everybody
 from veilstream.control.accountant import Accountant
+from veilstream.control.mechanism import Mechanism
 from veilstream.data.fitting import fit_model
 from veilstream.data.model import FittedModel
 from veilstream.data.spec import FitSpec
@@ -22,7 +22,7 @@ from veilstream.solvers import solve
 
 if TYPE_CHECKING:
     from veilstream.control.policy import Policy
-    from veilstream.control.replay import Course
+    from veilstream.control.replay import Replay
     from veilstream.data.readings import Readings
 
 SHARE, REPEATS = 0.25, 20
@@ -48,12 +48,12 @@ def felt(readings: "Readings") -> Row:
     """One row: the limit on average, then those at every step."""
     model = fit_model(readings, OPTIONS)
     utility = _utility(model)
-    if utility.course is None:
+    if utility.replay is None:
         return {"note": "too few fitted steps to say how readings lie around their states"}
     limit = SHARE * utility.blind
-    found = solve(utility.problem(Average(limit=limit)), course=utility.course)
+    found = solve(utility.problem(Average(limit=limit)), replay=utility.replay)
     assert found.record is not None
-    mean, spread = repeated(utility.course, found.policy)
+    mean, spread = repeated(utility.replay, found.policy)
     return {
         "states": len(model.states),
         "phases": model.chain.phases,
@@ -73,26 +73,21 @@ def _utility(model: FittedModel, **told: Any) -> Utility:
     return Utility.of(model.chain, model.states, model.record, **told)
 
 
-def repeated(course: "Course", policy: "Policy", repeats: int = REPEATS) -> tuple[float, float]:
+def repeated(replay: "Replay", policy: "Policy", repeats: int = REPEATS) -> tuple[float, float]:
     """The record released so many times, step by step: the mean distance, and its standard deviation over repeats."""
-    drawn = course.run(policy, Accountant(), seed=1, draws=repeats * course.steps)
+    drawn = replay.run(Mechanism(policy, meter=Accountant(), sighted=True), seed=1, draws=repeats * replay.n_steps)
     assert drawn.copies == repeats
-    return drawn.felt, drawn.felt_se * float(np.sqrt(repeats))
-
-
-def beyond(course: "Course", limit: float) -> "Course":
-    """The same streams, where a release costs 1 if it is farther than the limit from its reading."""
-    return replace(course, distances=[(d > limit * (1 + 1e-9)).astype(float) for d in course.distances])
+    return drawn.error, drawn.error_se * float(np.sqrt(repeats))
 
 
 def _earlier(model: FittedModel, constraint: Constraint, limit: float) -> Row:
     """The earlier meaning at the same limit: what it tells, and what is really felt."""
-    about_states, course = _utility(model, distortion="states"), _utility(model, show="states").course
-    assert course is not None
+    about_states, replay = _utility(model, distortion="states"), _utility(model, show="states").replay
+    assert replay is not None
     found = solve(about_states.problem(constraint))
-    told = course.whole(found.policy, model.chain)
+    told = replay.whole(found.policy, model.chain)
     return {
-        "states, felt/limit": told.felt / limit,
+        "states, felt/limit": told.error / limit,
         "states, bits": told.bits,
         "states, bits, long run": found.leakage,
     }
@@ -102,17 +97,17 @@ def _at_every_step(model: FittedModel, quantile: float) -> Row:
     """--max: bits, and the share of releases farther from their reading."""
     name = "max" if quantile == 1 else f"max@{quantile:.0%}"
     utility = _utility(model, quantile=quantile)
-    assert utility.course is not None and utility.worst is not None
+    assert utility.replay is not None and utility.worst is not None
     limit = MORE * float(utility.worst.min(1).max())
-    found = solve(utility.problem(Instantaneous(limit)), course=utility.course)
+    found = solve(utility.problem(Instantaneous(limit)), replay=utility.replay)
     assert found.record is not None
-    far = beyond(utility.course, limit)
+    far = utility.replay.beyond(np.full(len(model.chain), limit))
     return {
         name: limit,
         f"{name}, bits": max(found.record.bits, 0.0),
-        f"{name}, beyond it": far.felt(found.policy),
+        f"{name}, beyond it": far.error(found.policy),
         f"{name}, beyond it, repeats": repeated(far, found.policy)[0],
-        f"{name}, felt": found.record.felt,
+        f"{name}, felt": found.record.error,
     }
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.echo import STREAMS, cpu_seconds, example, readings_from, running, setting, warm
 from benchmarks.resident import bench_memory, bench_serving, bench_start
 from mosquitto import RawClient, mosquitto_command
-from veilstream.control.mechanism import release_many
+from veilstream.control.release import release_many
 
 ROUNDS, BATCH = 5, 20
 PROGRAMS = {"echo": "echo/", "own": "own/", "durable": "durable/", "gateway": ""}  # and where their topics begin

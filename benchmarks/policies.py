@@ -29,19 +29,19 @@ def of_chain(name: str) -> Row:
 
 def of_utility(utility: Utility) -> Row:
     found: Row = {"states": len(utility.chain)}
-    if utility.course is None:
+    if utility.replay is None:
         return found
     free = utility.problem(Average(weight=1.0))
-    least = utility.course.least(free.allowed)
+    least = utility.replay.least(free.allowed)
     scale = utility.chain.entropy_rate / (utility.blind - least)
     found |= {f"objective, weight {w:g}": solve(utility.problem(Average(w * scale))).objective for w in TIMES}
     total = 0.0
     for share in SHARES:
         limit = least + share * (utility.blind - least)
-        took, s = spent(solve, utility.problem(Average(limit=limit)), course=utility.course)
+        took, s = spent(solve, utility.problem(Average(limit=limit)), replay=utility.replay)
         assert s.record is not None
         total += took
-        found |= {f"felt/limit, {share:.1%}": s.record.felt / limit, f"told, {share:.1%}": s.leakage}
+        found |= {f"felt/limit, {share:.1%}": s.record.error / limit, f"told, {share:.1%}": s.leakage}
     return {**found, "cpu_seconds": total}
 
 

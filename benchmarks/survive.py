@@ -65,14 +65,14 @@ def _only(readings: "Readings", which: Any) -> "Readings":
 def judged(model: FittedModel, held_out: Trajectories, limit: float | None) -> Row:
     """limit: on the mean, from reading to release; halfway between the least possible and revealing nothing if none."""
     utility = Utility.of(model.chain, model.states, model.record, held_out=held_out)
-    course = utility.course
-    if course is None or utility.held_out is None:
+    replay = utility.replay
+    if replay is None or utility.held_out is None:
         return {"note": "too few fitted steps to say how readings lie around their states"}
     if limit is None:
         allowed = utility.problem(Average(weight=1.0)).allowed
-        limit = (course.least(allowed) + utility.blind) / 2
+        limit = (replay.least(allowed) + utility.blind) / 2
     problem = utility.problem(Average(limit=limit))
-    solution = solve(problem, course=course, held_out=utility.held_out)
+    solution = solve(problem, replay=replay, held_out=utility.held_out)
     record, later = solution.record, solution.held_out
     assert record is not None and later is not None
     felt, bits = later.raw_distortion.scaled(1 / limit), later.leakage
@@ -80,7 +80,7 @@ def judged(model: FittedModel, held_out: Trajectories, limit: float | None) -> R
         "states": len(model.states),
         "held out": f"{later.units} {later.unit}" + ("" if later.level == "held out" else ", model only"),
         "limit": limit,
-        "felt/limit, fitted": record.felt / limit,
+        "felt/limit, fitted": record.error / limit,
         "felt/limit, later": felt.value,
         "felt/limit, interval": _span(felt),
         "kept": "yes" if felt.value <= 1 else "within the interval" if felt.low <= 1 else "NO",

@@ -36,16 +36,16 @@ def kept(readings: Readings) -> Row:
     """One row: how far the year's total is off without and with it, and what that costs."""
     model = fit_model(readings, OPTIONS)
     utility = Utility.of(model.chain, model.states, model.record)
-    if utility.course is None:
+    if utility.replay is None:
         return {"note": "too few fitted steps"}
     limit, total = SHARE * utility.blind, utility.total()
-    found = solve_total(utility.problem(Average(limit=limit)), total, utility.course)
+    found = solve_total(utility.problem(Average(limit=limit)), total, utility.replay)
     assert found.total is not None and found.record is not None
     mean, spread = repeated(total.errors, found.policy)
     return {
         "states": len(model.states),
         "phases": model.chain.phases,
-        "total": total.mean * utility.course.steps,
+        "total": total.mean * utility.replay.n_steps,
         "unit": model.states.unit,
         "off without": found.total.off_before,
         "off": found.total.off,
@@ -53,7 +53,7 @@ def kept(readings: Readings) -> Row:
         "spread": spread / abs(total.mean),  # of one release of the year
         "bits without": found.record.bits - found.total.bits,
         "bits": found.record.bits,
-        "felt/limit": found.record.felt / limit,
+        "felt/limit": found.record.error / limit,
     }
 
 

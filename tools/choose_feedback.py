@@ -26,7 +26,7 @@ import polars as pl
 from benchmarks.feedback import SHARE, around
 from benchmarks.records import everybody
 from veilstream.control.feedback import MOVE_BITS, Feedback
-from veilstream.control.replay import Course
+from veilstream.control.replay import Replay
 from veilstream.data.fitting import fit_model
 from veilstream.data.readings import MICROSECONDS, Account, Readings
 from veilstream.data.spec import FitSpec
@@ -90,25 +90,25 @@ def case(readings: Readings, held: float) -> Case | None:
     if model.later is None:
         return None
     utility = Utility.of(model.chain, model.states, model.record, held_out=model.later.record)
-    course, later, every = utility.course, utility.held_out, model.recording.steps_in(EVERY, "`feedback`")
-    if course is None or later is None:
+    replay, later, every = utility.replay, utility.held_out, model.recording.steps_in(EVERY, "`feedback`")
+    if replay is None or later is None:
         return None
     limit = SHARE * utility.blind
-    climbed = solve(utility.problem(Average(limit=limit)), course=course, feedback=every).ladder
+    climbed = solve(utility.problem(Average(limit=limit)), replay=replay, feedback=every).ladder
     assert climbed is not None
     rule, rungs = climbed.ladder.feedback, [p.policy for p in climbed.points]
-    clipped = replace(later, distances=[np.minimum(d, rule.most) for d in later.distances])
+    clipped = replace(later, distances=np.minimum(later.table, rule.most))
 
-    def sums(on: Course, values: Any) -> Array:
+    def sums(on: Replay, values: Any) -> Array:
         return np.array([on.sums_in(every, values(p)) for p in rungs])
 
-    def bits(p: Any) -> list[Array]:
+    def bits(p: Any) -> Array:
         each = later.leakage(p, model.chain, DRAWS).each
         assert each is not None
-        return np.split(each[1], np.cumsum([len(z) for z in later.states])[:-1])
+        return np.asarray(each[1])
 
-    felt, on_record = sums(later, later.costs), (sums(course, course.costs), course.sums_in(every))
-    return Case(rule, sums(clipped, clipped.costs), felt, sums(later, bits), later.sums_in(every), on_record)
+    felt, on_record = sums(later, later.errors), (sums(replay, replay.errors), replay.sums_in(every))
+    return Case(rule, sums(clipped, clipped.errors), felt, sums(later, bits), later.sums_in(every), on_record)
 
 
 def earlier(readings: Readings) -> Readings:

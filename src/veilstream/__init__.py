@@ -25,9 +25,9 @@ if TYPE_CHECKING:  # for those who read types; a test holds it against the table
     from veilstream.control.controller import schedule as schedule
     from veilstream.control.evaluate import Evaluation as Evaluation
     from veilstream.control.evaluate import evaluate as evaluate
-    from veilstream.control.mechanism import Releaser as Releaser
-    from veilstream.control.mechanism import release_many as release_many
     from veilstream.control.policy import Policy as Policy
+    from veilstream.control.release import Releaser as Releaser
+    from veilstream.control.release import release_many as release_many
     from veilstream.data.fit import fit as fit
     from veilstream.data.model import FittedModel as FittedModel
     from veilstream.data.recording import Recording as Recording
@@ -79,7 +79,7 @@ _HOMES = {
     "veilstream.data.recording": ["Recording"],
     "veilstream.data.states": ["StateSpace"],
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
-    "veilstream.control.mechanism": ["Releaser", "release_many"],
+    "veilstream.control.release": ["Releaser", "release_many"],
     "veilstream.solvers.api": ["curve", "solve"],
     "veilstream.solvers.curves": ["Curve"],
     "veilstream.solvers.solution": ["Solution"],

@@ -24,8 +24,8 @@ from benchmarks import (
 from fleetkit import meter_table
 from gatewaykit import NEEDS_MOSQUITTO
 from mosquitto import mosquitto_command
+from oracles import recorded
 from veilcli import bench
-from veilstream.control.replay import Course
 from veilstream.data.spec import FitSpec
 
 
@@ -175,8 +175,8 @@ def test_a_kept_total_is_kept_in_repeats(tmp_path, monkeypatch):
 
 
 def test_a_course_beyond_a_limit_counts_releases():
-    course = Course([np.array([0, 1])], [np.zeros(2, int)], [np.array([[0.0, 2.0], [1.0, 0.5]])])
-    assert [d.tolist() for d in felt.beyond(course, 1.0).distances] == [[[0, 1], [0, 0]]]
+    replay = recorded([np.array([0, 1])], [np.zeros(2, int)], [np.array([[0.0, 2.0], [1.0, 0.5]])])
+    assert replay.beyond(np.ones(2)).distances.tolist() == [[0, 1], [0, 0]]
 
 
 @pytest.mark.slow

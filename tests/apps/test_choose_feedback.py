@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 import choose_feedback as tool
+from oracles import recorded
 from veilstream.control.feedback import Feedback
-from veilstream.control.replay import Course
 from veilstream.data.readings import MICROSECONDS, Account, Readings
 
 SHARES = np.array([0.3, 0.5, 0.7, 0.85, 1.0, 1.15, 1.4])
@@ -71,5 +71,5 @@ def test_nothing_of_the_reported_part_is_seen():
 
 
 def test_sums_in_periods_go_by_public_steps():
-    on = Course([np.zeros(5, int)], [np.array([0, 0, 3, 0, 9])], [np.zeros((5, 2))], first=[2])
+    on = recorded([np.zeros(5, int)], [np.array([0, 0, 3, 0, 9])], [np.zeros((5, 2))], first=[2])
     assert on.sums_in(4).tolist() == [2, 1, 1, 1]  # steps 2, 3, 7, 8 and 18 -> periods 0, 0, 1, 2, 4

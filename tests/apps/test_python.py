@@ -107,7 +107,7 @@ def test_solve_of_a_model_is_what_veil_solve_prints(from_file, tmp_path):
     out = tmp_path / "policy.veil"
     told = json.loads(veil("solve", path, "--avg", "1km", "-o", out, "--json").stdout)
     solved = vs.solve(path, avg="1km")
-    assert (solved.leakage, solved.record.felt) == recomputed((told["leakage"], told["raw_distortion"]))
+    assert (solved.leakage, solved.record.error) == recomputed((told["leakage"], told["raw_distortion"]))
     assert vs.solve(vs.fit(from_file[0]), avg=1.0).leakage == recomputed(solved.leakage)
     there, here = vs.load(out), solved.artefact
     assert there.points.coordinates == recomputed(here.points.coordinates)

@@ -26,7 +26,7 @@ from veilstream.audit.source import Recorded
 from veilstream.audit.tables import sheets
 from veilstream.control.controller import Controller
 from veilstream.control.evaluate import evaluate
-from veilstream.control.replay import OnCourse
+from veilstream.control.replay import ReplayResult
 from veilstream.data.synthetic import city
 from veilstream.data.trajectories import Trajectories
 from veilstream.data.utility import Utility
@@ -291,23 +291,23 @@ def felt_town(town):
     step = np.arange(600) + 50 * (np.arange(600) // 20)
     points = source.states.coordinates[source.path[:600]] + rng.normal(0, 0.003, (600, 2))
     record = Trajectories.record(np.zeros(600, int), step, points, source.path[:600])
-    course = record.course(source.states, artefact.chain)
+    replay = record.replay(source.states, artefact.chain)
     data = Recorded.symbols(artefact, [source.path[:600]])
-    data = replace(data, course=course, record=course.whole(artefact.policy, artefact.chain))
-    return course, collect(artefact, data, replace(QUICK, points=3, seconds=0.2))
+    data = replace(data, replay=replay, record=replay.whole(artefact.policy, artefact.chain))
+    return replay, collect(artefact, data, replace(QUICK, points=3, seconds=0.2))
 
 
 def test_what_is_felt_on_the_record_is_said_first_at_every_point(felt_town):
-    course, content = felt_town
+    replay, content = felt_town
     own = content.own
-    assert own.felt == pytest.approx(course.felt(own.point.policy)) and own.felt > own.point.distortion
+    assert own.felt == pytest.approx(replay.error(own.point.policy)) and own.felt > own.point.distortion
     headline, sentences = verdict(content)
     assert f"on your recorded data releases have an error of {own.felt:.3g} km on average" in headline
-    assert f"{100 * (1 - own.record.bits / course.truth(content.artefact.chain)):.0f} % less than the truth" in headline
+    assert f"{100 * (1 - own.record.bits / replay.truth(content.artefact.chain)):.0f} % less than the truth" in headline
     assert sentences[0].startswith("On your recorded data") and sentences[1].startswith("In the long run")
     assert f"an error of {own.point.distortion:.3g} km" in sentences[1]
     for spot in content.spots:
-        assert spot.felt == pytest.approx(course.felt(spot.point.policy))
+        assert spot.felt == pytest.approx(replay.error(spot.point.policy))
         assert spot.record.bits >= 0
     page = render(content)
     assert f"on your recorded data releases have an error of {own.felt:.3g} km on average" in page
@@ -334,7 +334,7 @@ def test_the_table_of_other_ways_is_that_of_each_point(felt_town):
 
 def test_a_shareable_page_tells_what_the_file_says_was_felt(town, folder):
     source, artefact, solution, _ = town
-    record = OnCourse(0.75, 0.0, 0.3, 0.001, 20)
+    record = ReplayResult(0.75, 0.0, 0.3, 0.001, 20)
     said = {"solution": solution.to_json() | record.to_json()}
     save(folder / "said.veil", solution.policy, problem=artefact.problem, states=source.states, provenance=said,
          period_s=source.period_s)  # fmt: skip

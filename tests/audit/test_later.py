@@ -140,12 +140,12 @@ def test_recorded_data_and_later_data_are_told_apart(made):
     """Data that is all later than the fit is no recorded data, and the other way round."""
     folder, solved = made
     new = recorded(folder, "same.csv")
-    course, later = new.course, new.later
-    assert course is None and "still is who the model says" in later.words("kWh") and later.figures.units == NEW
+    replay, later = new.replay, new.later
+    assert replay is None and "still is who the model says" in later.words("kWh") and later.figures.units == NEW
     old = recorded(folder, "old.csv")
-    course, later = old.course, old.later
-    assert course.steps == (FITTED - 11) * WEEK and later.figures.units == 11
-    assert course.felt(load(folder / "p.veil").policy) == pytest.approx(solved["raw_distortion"])
+    replay, later = old.replay, old.later
+    assert replay.n_steps == (FITTED - 11) * WEEK and later.figures.units == 11
+    assert replay.error(load(folder / "p.veil").policy) == pytest.approx(solved["raw_distortion"])
 
 
 def test_a_difference_counts_beyond_both_intervals():

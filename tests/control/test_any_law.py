@@ -8,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import veilstream as vs
-from oracles import random_chain, recomputed
+from oracles import random_chain, recomputed, recorded
 from veilstream.control.adaptive import Ladder
 from veilstream.control.feedback import MOVE_BITS, Feedback
 from veilstream.control.held_out import COPIES, HeldOut
 from veilstream.control.mechanism import Mechanism
-from veilstream.control.replay import Course
-from veilstream.control.universal_bound import density, worst_of, worst_rate
+from veilstream.control.universal_bound import worst_of, worst_rate
 from veilstream.model.histories import TrueStates
 from veilstream.model.information import mutual_information
 from veilstream.model.problem import capacity
@@ -34,7 +33,7 @@ def along(policy, chain, x, gaps, y):
         last = find(last, np.array([x_t]))
         view, y_t = mechanism.look(s), np.array([y_t])
         p *= float(view.channel[0, last[0], y_t[0]])
-        bits += float(density(view, last, y_t)[0])
+        bits += float(mechanism.density(s, view, last, y_t)[0])
         s = mechanism.after(s, view, y_t)
     return p, bits
 
@@ -82,7 +81,7 @@ def test_what_a_course_measures_is_that_mean():
     law = np.zeros((2,) * 4)
     law[tuple(x)] = 1
     told, bound = enumerated(law, policy, chain, gaps)
-    found = Course([x], [gaps], [np.zeros((4, 2))]).leakage(policy, chain)
+    found = recorded([x], [gaps], [np.zeros((4, 2))]).leakage(policy, chain)
     assert told == pytest.approx(0, abs=1e-12)
     assert found.bits * 4 == pytest.approx(bound, abs=16 * found.bits_se + 1e-3)
 
@@ -90,8 +89,10 @@ def test_what_a_course_measures_is_that_mean():
 def test_a_row_that_the_chain_calls_impossible_is_drawn_from_its_law_and_counts_so():
     chain = vs.MarkovChain(np.eye(2), initial=[1.0, 0.0])
     policy = vs.Controller.of_table(np.eye(2)).made_for(chain)
-    view = Mechanism(policy).look(Mechanism(policy).start(2))
-    assert density(view, np.array([0, 1]), np.array([0, 0])).tolist() == [0.0, 0.0]
+    mechanism = Mechanism(policy)
+    s = mechanism.start(2)
+    view = mechanism.look(s)
+    assert mechanism.density(s, view, np.array([0, 1]), np.array([0, 0])).tolist() == [0.0, 0.0]
 
 
 def n_letter_capacity(policy, n):
@@ -133,7 +134,7 @@ def with_units(lengths=(60, 40)):
     z = [rng.integers(0, 2, n) for n in lengths]
     gaps = [np.concatenate([[0], rng.integers(0, 3, n - 1)]) for n in lengths]
     units = [np.arange(n) // 10 for n in lengths]
-    return Course(z, gaps, [rng.random((n, 2)) for n in lengths], units=units, unit="weeks")
+    return recorded(z, gaps, [rng.random((n, 2)) for n in lengths], units=units, unit="weeks")
 
 
 def test_held_out_figures_are_means_with_intervals_over_whole_units():
@@ -142,11 +143,11 @@ def test_held_out_figures_are_means_with_intervals_over_whole_units():
     d = rng.random((2, 2))
     found = HeldOut.of(on, policy, vs.Problem(chain, d, vs.Average(weight=1.0)))
     assert (found.units, found.unit, found.level) == (6, "weeks", "model only")
-    assert found.raw_distortion.value == pytest.approx(on.felt(policy))
-    assert found.distortion.value == pytest.approx(on.under(d).felt(policy))
-    assert found.leakage.value == pytest.approx(on.leakage(policy, chain, COPIES * on.steps).bits)
-    per_unit = np.concatenate(on.costs(policy))
-    of = np.concatenate(on.units)
+    assert found.raw_distortion.value == pytest.approx(on.error(policy))
+    assert found.distortion.value == pytest.approx(on.under(d).error(policy))
+    assert found.leakage.value == pytest.approx(on.leakage(policy, chain, COPIES * on.n_steps).bits)
+    per_unit = on.errors(policy)
+    of = on.units
     means = [per_unit[of == u].mean() for u in range(6)]
     for figure in (found.raw_distortion, found.distortion, found.leakage):
         assert figure.low < figure.value < figure.high
@@ -177,11 +178,11 @@ def test_a_ladder_moves_by_what_is_felt_whatever_else_is_told():
 def test_halves_are_the_earlier_and_the_later_units():
     on = with_units()
     first, second = on.halves()
-    assert [len(z) for z in first.states] == [30, 30] and [len(z) for z in second.states] == [30, 10]
-    assert np.concatenate(first.units).max() == 2 and np.concatenate(second.units).min() == 3
-    assert list(first.first) == [0, 0] and second.first[0] == 30 + on.gaps[0][:31].sum()
-    assert (first.gaps[0] == on.gaps[0][:30]).all() and second.gaps[0][0] == 0
+    assert np.bincount(first.stream).tolist() == [30, 30] and np.bincount(second.stream).tolist() == [30, 10]
+    assert first.units.max() == 2 and second.units.min() == 3
+    assert [first.step[rows][0] for rows in first.streams] == [0, 0] and second.step[0] == 30 + on.gaps[:31].sum()
+    assert (first.gaps[:30] == on.gaps[:30]).all() and second.gaps[0] == 0
     assert (on.n_units, first.n_units, second.n_units) == (6, 3, 3)
     assert [half.n_units for half in on.halves(4)] == [2, 4]  # enough to say something, where that leaves half as many
     assert [half.n_units for half in on.halves(5)] == [3, 3]
-    assert (second.gaps[0][1:] == on.gaps[0][31:]).all() and (second.distances[1] == on.distances[1][30:]).all()
+    assert (second.gaps[1:30] == on.gaps[31:60]).all() and (second.distances[30:] == on.distances[90:]).all()

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from gatewaykit import problem_of, window_policy
 from veilstream.control.accountant import worst_case
 from veilstream.control.controller import schedule
-from veilstream.control.mechanism import Mechanism, release_many
+from veilstream.control.mechanism import Mechanism
+from veilstream.control.release import release_many
 from veilstream.model.problem import capacity, leakage
 
 

@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 
 import veilstream as vs
 from enumerated import enumerated
-from oracles import random_chain
+from oracles import random_chain, recorded
 from veilstream.control.adaptive import Ladder
 from veilstream.control.charge import MOST_DOUBT, Charge, MeterState, projective_diameter
 from veilstream.control.controller import cycle
 from veilstream.control.feedback import MOVE_BITS, Excess, Feedback
-from veilstream.control.mechanism import Mechanism, Releaser, release_many
+from veilstream.control.mechanism import Mechanism
 from veilstream.control.policy import restore
 from veilstream.control.potential import prove
-from veilstream.control.replay import Course
+from veilstream.control.release import Releaser, release_many
 from veilstream.control.stationary import rates
 from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import Clock
@@ -368,13 +368,13 @@ def test_on_a_course_the_ladder_moves_as_it_would_for_the_person():
     """A stream that the chain did not foresee: felt 0.9 on every rung but the first."""
     z = [np.repeat([0, 1, 2], 200)]
     distances = [np.where(np.eye(3)[z[0]] > 0, 0.0, 0.9)]
-    on = Course(z, [np.zeros(600, int)], distances)
+    on = recorded(z, [np.zeros(600, int)], distances)
     found = on.leakage(LADDER, CHAIN)
     assert sum(found.rungs) == pytest.approx(1)
     assert found.moves > 10
-    assert found.felt <= 0.3 + LADDER.feedback.overshoot / 600
+    assert found.error <= 0.3 + LADDER.feedback.overshoot / 600
     still = on.leakage(RUNGS[3], CHAIN)
-    assert still.felt == pytest.approx(0.9 * 0.9, abs=0.05)
+    assert still.error == pytest.approx(0.9 * 0.9, abs=0.05)
     boundaries = 600 // 8 - 1
     assert found.charged * 600 >= boundaries * MOVE_BITS  # every boundary has its bits
     assert found.bits * 600 >= boundaries * MOVE_BITS

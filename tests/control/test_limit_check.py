@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import veilstream as vs
+from oracles import recorded
 from veilstream.control.held_out import LEAST_UNITS, HeldOut
 from veilstream.control.limit_check import TOLERANCE, Verdict, check_limits, limits_json, weakest
-from veilstream.control.replay import Course, OnCourse
+from veilstream.control.replay import ReplayResult
 from veilstream.model.interval import Interval, ratio_interval
 
 NONE = Interval(0.0, 0.0, 0.0)
@@ -116,9 +117,9 @@ def test_steps_beyond_a_limit_at_every_step_are_counted_as_the_channel_says():
     chain = vs.MarkovChain([[0.8, 0.2], [0.3, 0.7]])
     table, limit = np.array([[0.9, 0.1], [0.4, 0.6]]), (0.3, 0.6)
     z, far = rng.integers(0, 2, 200), rng.random((200, 2))
-    course = Course([z], [np.zeros(200, int)], [far], units=[np.arange(200) // 10])
+    replay = recorded([z], [np.zeros(200, int)], [far], units=[np.arange(200) // 10])
     problem = vs.Problem(chain, np.zeros((2, 2)), vs.Instantaneous(limit), worst=np.zeros((2, 2)))
-    found = HeldOut.of(course, vs.Controller.of_table(table), problem)
+    found = HeldOut.of(replay, vs.Controller.of_table(table), problem)
     expected = sum(table[x, y] for x, d in zip(z, far, strict=True) for y in range(2) if d[y] > limit[x]) / 200
     assert found.beyond.value == pytest.approx(expected) and found.beyond.low < expected < found.beyond.high
     assert HeldOut.read(found.to_json()) == found
@@ -131,15 +132,15 @@ def test_what_the_truth_would_reveal_is_never_more_than_log2_of_the_states():
     jumps, sits = np.arange(40) % 4, np.zeros(40, int)
     gaps = [np.zeros(40, int)]
     log_loss = -(np.log2(0.25) + 39 * np.log2(0.001)) / 40
-    assert log_loss > 2 and Course([jumps], gaps, [np.zeros((40, 4))]).truth(chain) == pytest.approx(2.0)
+    assert log_loss > 2 and recorded([jumps], gaps, [np.zeros((40, 4))]).truth(chain) == pytest.approx(2.0)
     bits = -(np.log2(0.25) + 39 * np.log2(0.997)) / 40
-    assert Course([sits], gaps, [np.zeros((40, 4))]).truth(chain) == pytest.approx(bits)
+    assert recorded([sits], gaps, [np.zeros((40, 4))]).truth(chain) == pytest.approx(bits)
 
 
 def test_what_is_kept_back_is_a_share_of_the_truth_on_the_same_steps():
     rng = np.random.default_rng(5)
     chain = vs.MarkovChain([[0.8, 0.2], [0.3, 0.7]])
-    course = Course([rng.integers(0, 2, 300)], [np.zeros(300, int)], [rng.random((300, 2))])
-    found = course.whole(vs.Controller.of_table([[0.9, 0.1], [0.2, 0.8]]), chain)
-    assert found.truth == course.truth(chain) and found.kept_back == pytest.approx(1 - found.bits / found.truth)
-    assert OnCourse.of(found.to_json()).truth == found.truth
+    replay = recorded([rng.integers(0, 2, 300)], [np.zeros(300, int)], [rng.random((300, 2))])
+    found = replay.whole(vs.Controller.of_table([[0.9, 0.1], [0.2, 0.8]]), chain)
+    assert found.truth == replay.truth(chain) and found.kept_back == pytest.approx(1 - found.bits / found.truth)
+    assert ReplayResult.of(found.to_json()).truth == found.truth

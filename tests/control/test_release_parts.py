@@ -5,9 +5,9 @@ import pytest
 
 import veilstream as vs
 from benchmarks.echo import example
-from veilstream.control import mechanism as release
+from veilstream.control import release
 from veilstream.control.controller import Controller
-from veilstream.control.mechanism import release_many
+from veilstream.control.release import release_many
 from veilstream.model.problem import leakage, next_prior
 
 

@@ -7,7 +7,8 @@ import veilstream as vs
 from gatewaykit import core_of
 from oracles import recomputed
 from veilstream.artefact import load, save
-from veilstream.control.mechanism import SILENT, Mechanism, Releaser
+from veilstream.control.mechanism import SILENT, Mechanism
+from veilstream.control.release import Releaser
 from veilstream.data.cost import Cost, read_table
 from veilstream.data.points import points_of
 from veilstream.data.states import StateSpace
@@ -65,7 +66,7 @@ def test_squared_costs_are_felt_by_the_readings():
         expected = ((values - felt.points.coordinates[:, 0]) ** 2).mean(0)
         assert felt.distortion[x] == pytest.approx(expected)
     centres = Utility.of(vs.MarkovChain(P), GLUCOSE, own, "states,squared")
-    assert centres.points is None and centres.course is None
+    assert centres.points is None and centres.replay is None
     assert centres.distortion == pytest.approx((GLUCOSE.coordinates - GLUCOSE.coordinates.T) ** 2)
 
 
@@ -116,7 +117,7 @@ def test_no_method_ever_shows_what_is_forbidden(hypo, method, constraint):
     utility = Utility.of(vs.MarkovChain(P), GLUCOSE, record(), hypo)
     problem = utility.problem(constraint)
     # on a record belief-greedy is drawn at every weight, which takes minutes and changes no support
-    how = {"steps": 20, "streams": 4} if method == "belief-greedy" else {"course": utility.course}
+    how = {"steps": 20, "streams": 4} if method == "belief-greedy" else {"replay": utility.replay}
     try:
         policy = vs.solve(problem, method, **how).policy
     except InputError as fault:

@@ -40,7 +40,7 @@ def test_half_a_kilometre_is_within_reach_of_a_plain_fit_whoever_it_is(seed):
     model = vs.fit(from_arrays(300.0 * np.arange(len(points)), points, "km"))
     far = model.states.distance_to(model.artefact.record.points, model.artefact.record.symbols)
     assert far.mean() <= 0.35 and far.max() <= 2.0
-    assert vs.solve(model, avg="500m", window=1).record.felt <= 0.5 * (1 + 1e-6)
+    assert vs.solve(model, avg="500m", window=1).record.error <= 0.5 * (1 + 1e-6)
     assert vs.solve(model, max="0=5km,*=3km", window=1).leakage > 0
 
 
@@ -68,7 +68,7 @@ def test_values_get_narrower_bins():
     with pytest.raises(vs.InputError, match=r"allow more, or fit finer states: vs\.fit\(\.\.\., width='0\.0") as said:
         vs.solve(vs.fit(readings, cycle="none"), avg="8Wh")
     finer = vs.fit(readings, cycle="none", width=str(said.value).split("width='")[1].removesuffix("')"))
-    assert vs.solve(finer, avg="8Wh", window=1).record.felt <= 0.008 * (1 + 1e-6)
+    assert vs.solve(finer, avg="8Wh", window=1).record.error <= 0.008 * (1 + 1e-6)
 
 
 def test_an_unknown_state_is_answered_by_those_that_are_visited_most(tmp_path):
@@ -110,4 +110,4 @@ def test_a_limit_says_its_unit_and_is_no_more_than_revealing_nothing(limit, says
     with pytest.raises(vs.InputError) as said:
         vs.solve(model, **limit)
     assert str(said.value).startswith(says)
-    assert vs.solve(model, avg=0.3, window=1).record.felt <= 0.3 * (1 + 1e-6)  # a number is in the model's unit
+    assert vs.solve(model, avg=0.3, window=1).record.error <= 0.3 * (1 + 1e-6)  # a number is in the model's unit

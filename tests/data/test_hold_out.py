@@ -105,7 +105,7 @@ def test_under_a_chain_with_a_clock_later_steps_are_told_by_their_hour():
     assert loss.low < model.held_out.loss < loss.high
     assert loss.high < fit_model(by_the_hour(40), FitSpec(edges=(0.5,), cycle="none")).later.loss.low
     utility = Utility.of(model.chain, model.states, model.record, held_out=record)
-    solution = vs.solve(utility.problem(vs.Average(limit=0.1)), course=utility.course, held_out=utility.held_out)
+    solution = vs.solve(utility.problem(vs.Average(limit=0.1)), replay=utility.replay, held_out=utility.held_out)
     assert solution.held_out.raw_distortion.value == pytest.approx(0.1, abs=0.02)
     assert solution.worst_leakage >= solution.held_out.leakage.value
 
@@ -177,8 +177,8 @@ def test_solve_says_the_same_figures_on_later_data(model, tmp_path):
         assert held[name]["low"] < held[name]["value"] < held[name]["high"]
     own = load(model)
     solved = load(out)
-    course, policy = own.held_out.course(solved.cost, own.chain), solved.policy
-    assert held["raw_distortion"]["value"] == pytest.approx(course.felt(policy), rel=1e-6)
+    replay, policy = own.held_out.replay(solved.cost, own.chain), solved.policy
+    assert held["raw_distortion"]["value"] == pytest.approx(replay.error(policy), rel=1e-6)
     # a source that is the chain: the claim lies inside
     assert held["raw_distortion"]["low"] <= 0.15 <= held["raw_distortion"]["high"]
     assert held["leakage"]["low"] - 0.01 <= told["leakage"] <= held["leakage"]["high"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import veilstream as vs
 from veilstream.artefact import load, save
-from veilstream.control.replay import Course
+from veilstream.control.replay import Replay
 from veilstream.data.points import EQUATOR_M, nearest_points, points_of
 from veilstream.data.states import StateSpace, apart_km
 from veilstream.data.synthetic import city
@@ -116,10 +116,10 @@ def test_felt_distances_are_from_readings_to_points():
             away = apart_km(own, np.tile(point, (len(own), 1)))
             assert felt.distortion[x, y] == pytest.approx(away.mean())
             assert felt.worst[x, y] == pytest.approx(away.max())
-    assert isinstance(felt.course, Course) and felt.course.distances[0].shape == (400, len(felt.points))
+    assert isinstance(felt.replay, Replay) and felt.replay.distances.shape == (400, len(felt.points))
     limit = 0.5 * felt.blind
-    solution = vs.solve(felt.problem(Average(limit=limit)), course=felt.course, window=1)
-    assert solution.record.felt == pytest.approx(limit, rel=0.03)
+    solution = vs.solve(felt.problem(Average(limit=limit)), replay=felt.replay, window=1)
+    assert solution.record.error == pytest.approx(limit, rel=0.03)
     assert Utility.of(source.chain, source.states, record, "states").points is None  # the paper's meaning: its releases
 
 

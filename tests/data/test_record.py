@@ -34,11 +34,11 @@ def test_the_first_reading_of_a_step_is_kept_and_the_latest_steps(monkeypatch):
 
 def test_the_course_is_what_a_gateway_meets():
     chain = vs.MarkovChain.fit([[0, 0, 1, 1, 2, 0]], 3)
-    course = RECORD.course(STATES, chain)
-    assert [g.tolist() for g in course.gaps] == [[0, 0, 0, 2, 0, 0]]
-    assert course.states[0].tolist() == STATES.encode(VALUES).tolist()
+    replay = RECORD.replay(STATES, chain)
+    assert replay.gaps.tolist() == [0, 0, 0, 2, 0, 0]
+    assert replay.states.tolist() == STATES.encode(VALUES).tolist()
     second = vs.MarkovChain.fit([[0, 0, 1, 1, 2, 0, 0, 1]], 3, order=2)
-    z = RECORD.course(STATES, second).states[0]
+    z = RECORD.replay(STATES, second).states
     assert [second.histories[i][0] for i in z] == STATES.encode(VALUES).tolist()
     assert len(second.histories[z[3]]) == 1  # after a gap nothing of the past is known
 
@@ -48,15 +48,15 @@ def test_a_limit_holds_for_the_readings(monkeypatch):
     chain = vs.MarkovChain.fit([STATES.encode(VALUES), [2, 2, 1]], 3)
     felt = Utility.of(chain, STATES, RECORD)
     centres = Utility.of(chain, STATES, RECORD, "states")
-    limit = 0.5 * (felt.blind + felt.course.least(np.ones((3, 3), bool)))
-    ours = vs.solve(felt.problem(Average(limit=limit)), course=felt.course)
+    limit = 0.5 * (felt.blind + felt.replay.least(np.ones((3, 3), bool)))
+    ours = vs.solve(felt.problem(Average(limit=limit)), replay=felt.replay)
     theirs = vs.solve(centres.problem(Average(limit=limit)))
-    assert felt.course.felt(ours.policy) == pytest.approx(limit, rel=0.03)
-    assert felt.course.felt(theirs.policy) > limit  # what the earlier meaning promised and did not keep
+    assert felt.replay.error(ours.policy) == pytest.approx(limit, rel=0.03)
+    assert felt.replay.error(theirs.policy) > limit  # what the earlier meaning promised and did not keep
     with pytest.raises(InputError, match="infeasible"):
         felt.problem(Instantaneous(0.9))
     monkeypatch.setattr("veilstream.data.utility.LEAST_STEPS", 7)
-    assert Utility.of(chain, STATES, RECORD).course is None  # too short a record to say how readings lie
+    assert Utility.of(chain, STATES, RECORD).replay is None  # too short a record to say how readings lie
     with pytest.raises(InputError, match="must be one of felt, states"):
         Utility.of(chain, STATES, RECORD, "fluffy")
 

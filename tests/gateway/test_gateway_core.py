@@ -15,7 +15,7 @@ from veilstream.artefact import save
 from veilstream.control.belief import BeliefPolicy, GreedyRule
 from veilstream.control.controller import schedule
 from veilstream.control.evaluate import evaluate
-from veilstream.control.mechanism import Releaser
+from veilstream.control.release import Releaser
 from veilstream.control.uniforms import uniforms
 from veilstream.errors import InputError
 from veilstream.gateway import metrics

@@ -11,7 +11,8 @@ from gatewaykit import policies, problem_of, window_policy
 from veilstream.control.accountant import BeliefFilter, Streams
 from veilstream.control.controller import Controller
 from veilstream.control.evaluate import evaluate
-from veilstream.control.mechanism import SILENT, Mechanism, Releaser, release_many
+from veilstream.control.mechanism import SILENT, Mechanism
+from veilstream.control.release import Releaser, release_many
 from veilstream.control.uniforms import SecureUniforms
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain

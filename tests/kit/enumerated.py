@@ -62,9 +62,8 @@ def releases(mechanism, s, z):
     """Every release of every stream: the uniform that leads to it is in the middle of its part of [0, 1]."""
     view = mechanism.look(s)
     rows = mechanism.policy.channel(s.memory)[np.arange(len(z)), z]
-    if mechanism.ceiling is not None:
-        over = s.total + view.bits > mechanism.ceiling
-        rows = np.where(over[:, None], view.law, rows)
+    if view.over is not None:
+        rows = np.where(view.over[:, None], view.law, rows)
     ends = np.cumsum(rows, -1)
     i, y = np.nonzero(rows > 0)
     new, shown = mechanism.step(s[i], z[i], (ends - rows / 2)[i, y])

@@ -8,8 +8,18 @@ import pytest
 import veilstream as vs
 from veilstream.control.automaton import Automaton
 from veilstream.control.controller import Controller
+from veilstream.control.replay import Replay
 from veilstream.control.stationary import LongRun
 from veilstream.model.information import mutual_information, normalised
+
+
+def recorded(states, gaps, distances, first=None, units=None, unit="traces"):
+    """Recorded streams, from a list of each."""
+    first = [0] * len(states) if first is None else first
+    step = [f + np.arange(len(g)) + np.cumsum(g) for f, g in zip(first, gaps, strict=True)]
+    stream = np.repeat(np.arange(len(states)), [len(z) for z in states])
+    columns = (np.concatenate(x) for x in (step, states, distances))
+    return Replay(stream, *columns, None if units is None else np.concatenate(units), unit)
 
 
 def sequence_information(chain, policy, n):

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from oracles import random_chain
+from oracles import random_chain, recorded
 from veilstream.control.accountant import Accountant
 from veilstream.control.controller import cycle
 from veilstream.control.mechanism import Mechanism
-from veilstream.control.replay import Course
 from veilstream.control.stationary import Step, rates
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
@@ -172,11 +171,11 @@ def test_a_course_felt_exactly_is_the_mean_over_draws_with_the_clock_jumping():
     rng = np.random.default_rng(2)
     z = [rng.integers(0, 3, 60), rng.integers(0, 3, 50)]
     gaps = [rng.integers(0, 3, 60) * (np.arange(60) > 0), np.zeros(50, int)]
-    course = Course(z, gaps, [rng.random((60, 2)), rng.random((50, 2))], [at(2013, 3, 30, 18), at(2013, 10, 26, 20)])
-    drawn = course.run(policy, Accountant())
-    assert course.felt(policy) == pytest.approx(drawn.felt, abs=4 * drawn.felt_se)
-    other = Course(z, gaps, course.distances, [0, 5])
-    assert abs(course.felt(policy) - other.felt(policy)) > 1e-4  # the hour matters
+    replay = recorded(z, gaps, [rng.random((60, 2)), rng.random((50, 2))], [at(2013, 3, 30, 18), at(2013, 10, 26, 20)])
+    drawn = replay.run(Mechanism(policy, meter=Accountant(), sighted=True))
+    assert replay.error(policy) == pytest.approx(drawn.error, abs=4 * drawn.error_se)
+    other = recorded(z, gaps, np.split(replay.distances, [60]), [0, 5])
+    assert abs(replay.error(policy) - other.error(policy)) > 1e-4  # the hour matters
 
 
 def test_nothing_told_by_the_hour_is_the_best_release_of_every_phase():
@@ -185,10 +184,10 @@ def test_nothing_told_by_the_hour_is_the_best_release_of_every_phase():
     gaps = np.array([0, 0, 1, 0, 2, 0])
     phase = [(1 + t + int(gaps[: t + 1].sum())) % 2 for t in range(6)]
     distance = rng.random((6, 3)) + np.abs(np.arange(3) - 2 * np.array(phase)[:, None])
-    course = Course([np.zeros(6, int)], [gaps], [distance], [1])
+    replay = recorded([np.zeros(6, int)], [gaps], [distance], [1])
     ways = itertools.product(range(3), repeat=2)
     best = min(np.mean([distance[t, way[k]] for t, k in enumerate(phase)]) for way in ways)
-    assert course.blind(chain) == pytest.approx(best) and course.blind() > best
+    assert replay.blind(chain) == pytest.approx(best) and replay.blind() > best
 
 
 def test_what_the_truth_would_tell_of_a_course_knows_the_hour():
@@ -197,7 +196,7 @@ def test_what_the_truth_would_tell_of_a_course_knows_the_hour():
     z = np.array([chain.initial_at(np.array([first]))[0].argmax(), 0, 0, 0])
     for t, step in ((1, first), (2, first + 6), (3, first + 7)):  # likely ones, so that log2 3 is no bound
         z[t] = chain.cycle[chain.phase(step)][z[t - 1]].argmax()
-    course = Course([z], [gaps], [np.zeros((4, 2))], [first])
+    replay = recorded([z], [gaps], [np.zeros((4, 2))], [first])
     law, bits = chain.initial_at(np.array([first]))[0], 0.0
     step = first
     for x, gap in zip(z, gaps, strict=True):
@@ -207,7 +206,7 @@ def test_what_the_truth_would_tell_of_a_course_knows_the_hour():
         bits -= np.log2(law[x])
         law = chain.cycle[chain.phase(step)][x]
         step += 1
-    assert course.truth(chain) == pytest.approx(bits / 4) and bits / 4 < np.log2(3)
+    assert replay.truth(chain) == pytest.approx(bits / 4) and bits / 4 < np.log2(3)
 
 
 def test_a_file_holds_chain_clock_and_policy(tmp_path):

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from oracles import random_chain
-from veilstream.control.replay import Course
+from oracles import random_chain, recorded
 from veilstream.solvers.adaptive import NEAR
 
 RNG = np.random.default_rng(2)
@@ -54,8 +53,8 @@ def test_the_limit_is_kept_for_people_the_chain_knows_nothing_of():
 def test_readings_that_no_rung_can_serve_are_named():
     z = RNG.integers(0, 5, 400)
     stray = np.where(RNG.random(400) < 0.1, 0.7, 0.0)  # a tenth of the readings lie 0.7 from their state
-    on = Course([z], [np.zeros(400, int)], [D[z] + stray[:, None]])
-    climb = solved(course=on).ladder
+    on = recorded([z], [np.zeros(400, int)], [D[z] + stray[:, None]])
+    climb = solved(replay=on).ladder
     assert climb.served == pytest.approx(float((stray == 0).mean()))
     assert climb.unserved == pytest.approx(float(stray.mean() - (stray > 0).mean() * LIMIT), rel=0.01)
     assert any("farther than the limit" in line for line in climb.words("km"))
@@ -74,9 +73,9 @@ def test_rungs_that_leak_too_much_can_be_forbidden_and_the_promise_goes_with_the
 
 def test_a_limit_below_the_floor_is_refused_by_name():
     z = RNG.integers(0, 5, 100)
-    on = Course([z], [np.zeros(100, int)], [D[z] + 0.5])
+    on = recorded([z], [np.zeros(100, int)], [D[z] + 0.5])
     with pytest.raises(vs.InputError, match=r"has an error of 0\.5"):
-        solved(course=on)
+        solved(replay=on)
     with pytest.raises(vs.InputError, match="mean limit"):
         vs.solve(vs.Problem(CHAIN, D, vs.Average(weight=1.0)), feedback=48)
 
@@ -85,10 +84,10 @@ def test_a_limit_below_the_floor_is_refused_by_name():
 def test_the_first_rung_is_chosen_on_the_earlier_half_of_what_was_held_out():
     """Her later data is dearer at first: the ladder starts lower, and figures are of the other half."""
     z, at = RNG.integers(0, 5, 300), np.zeros(300, int)
-    on = Course([z], [at], [D[z]])
+    on = recorded([z], [at], [D[z]])
     weeks = np.repeat(np.arange(20), 15)
     far = np.where(weeks < 10, 1.6, 1.0)[:, None] * D[z]
-    later = Course([z], [at], [far], units=[weeks], unit="weeks")
-    chosen = solved(course=on, held_out=later)
-    assert chosen.policy.first < solved(course=on).policy.first
+    later = recorded([z], [at], [far], units=[weeks], unit="weeks")
+    chosen = solved(replay=on, held_out=later)
+    assert chosen.policy.first < solved(replay=on).policy.first
     assert chosen.held_out.units == 10

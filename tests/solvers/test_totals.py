@@ -37,11 +37,11 @@ def keeping(constraint):
     utility, values = meter()
     problem = utility.problem(constraint)
     more = {"certify": True, "certify_seconds": 2.0} if constraint == LIMIT else {}
-    return utility, values, problem, solve_total(problem, utility.total(), utility.course, window=1, **more)
+    return utility, values, problem, solve_total(problem, utility.total(), utility.replay, window=1, **more)
 
 
 def mean_release(policy, symbols, levels):
-    """By the laws of all memories, step by step, with nothing of the course's own."""
+    """By the laws of all memories, step by step, with nothing of the replay's own."""
     table, law, total = policy.table(), None, 0.0
     law = np.eye(len(table))[int(policy.start())]
     for x in symbols:
@@ -66,10 +66,10 @@ def test_the_mean_total_is_that_of_the_readings(constraint):
     assert abs(kept.total.off) <= 5 * CLOSE and kept.problem is problem
     assert kept.total.off == pytest.approx(total.off(kept.policy))
     if kept.policy.places == 1:
-        mean = mean_release(kept.policy, utility.course.states[0], total.levels)
+        mean = mean_release(kept.policy, utility.replay.states, total.levels)
         assert mean / values.mean() - 1 == pytest.approx(kept.total.off, abs=1e-9)
     if (limit := getattr(problem.average, "limit", None)) is not None:
-        assert kept.record.felt <= limit * 1.001
+        assert kept.record.error <= limit * 1.001
     if problem.allowed.all():
         return
     assert (kept.policy.channel(kept.policy.start())[~problem.allowed] == 0).all()
@@ -79,7 +79,7 @@ def test_single_releases_spread_as_is_said():
     utility, values, _, kept = keeping(LIMIT)
     mechanism, rng, n = Mechanism(kept.policy, kept.problem), np.random.default_rng(1), 60
     s, sums = mechanism.start(n), np.zeros(n)
-    path, gaps = utility.course.states[0], utility.course.gaps[0]
+    path, gaps = utility.replay.states, utility.replay.gaps
     for x, gap in zip(path.tolist(), gaps.tolist(), strict=True):
         s = mechanism.skip(s, gap) if gap else s
         s, y = mechanism.step(s, np.full(n, x), rng.random(n))
@@ -91,7 +91,7 @@ def test_single_releases_spread_as_is_said():
 
 def test_what_it_costs_and_what_it_mends_is_told():
     utility, _, problem, kept = keeping(LIMIT)
-    plain = vs.solve(problem, window=1, course=utility.course)
+    plain = vs.solve(problem, window=1, replay=utility.replay)
     assert kept.total.off_before == pytest.approx(utility.total().off(plain.policy))
     assert abs(kept.total.off_before) > 20 * CLOSE
     assert kept.total.bits == pytest.approx(kept.record.bits - plain.record.bits)
@@ -103,8 +103,8 @@ def test_what_it_costs_and_what_it_mends_is_told():
 def test_a_limit_so_loose_that_nothing_need_be_told_is_kept_by_turns():
     utility, _ = meter()
     loose = utility.problem(Average(limit=2.0))
-    assert vs.solve(loose, window=1, course=utility.course).leakage < 1e-6
-    kept = solve_total(loose, utility.total(), utility.course, window=1)
+    assert vs.solve(loose, window=1, replay=utility.replay).leakage < 1e-6
+    kept = solve_total(loose, utility.total(), utility.replay, window=1)
     assert abs(kept.total.off) < 0.02 and kept.leakage < 0.01  # two constants on a public schedule
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from veilstream.audit.traces import Ints, Traces
 from veilstream.control.accountant import BeliefFilter
 from veilstream.control.controller import Controller
+from veilstream.control.loop import Seen, replay
 from veilstream.control.mechanism import Mechanism
 from veilstream.control.policy import Policy
 from veilstream.errors import ImpossibleObservation
@@ -58,20 +59,14 @@ def _infer(chain: MarkovChain, policy: Policy, traces: Traces, view: Ints | None
     parts = policy if view is None and isinstance(policy, Controller) else None
     follower = BeliefFilter(chain, view, parts, charges=False)
     mechanism = Mechanism(policy, meter=follower, sighted=parts is not None)
-    s = traces.start(mechanism)
-    for t in range(traces.y.shape[1]):
-        n = traces.active(t)
-        s, y = s[:n], traces.y[:n, t]
-        now = mechanism.look(s)
-        prior[:n, t] = s.belief
-        if mechanism.lookup is not None:
-            likelihood[:n, t] = mechanism.lookup.columns(s.memory, y)
-            true[:n, t] = likelihood[np.arange(n), t, traces.z[:n, t]]
-        else:
-            assert now.channel is not None
-            likelihood[:n, t] = follower.seen(now.channel)[np.arange(n), :, y]
-            true[:n, t] = now.channel[np.arange(n), traces.z[:n, t], y]
-        s = mechanism.after(s, now, y)
+
+    def observe(seen: Seen) -> None:
+        column = mechanism.column(seen.before, seen.view, seen.y)
+        prior[seen.rows, seen.t] = seen.before.belief
+        likelihood[seen.rows, seen.t] = column if view is None else column[:, view]
+        true[seen.rows, seen.t] = column[np.arange(len(column)), traces.z[seen.rows, seen.t]]
+
+    replay(mechanism, traces.z, observe, y=traces.y, first=traces.first, lengths=traces.lengths)
     post = prior * likelihood
     p_y = post.sum(-1)  # of the release seen; 0 beyond a stream's end
     post /= np.where(p_y > 0, p_y, 1)[..., None]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from veilstream.artefact import Artefact
 from veilstream.control.drift import Drift, Same, claimed_felt, span
 from veilstream.control.held_out import HELD_OUT, LEAST_UNITS, HeldOut
-from veilstream.control.replay import Course, OnCourse
+from veilstream.control.replay import Replay, ReplayResult
 from veilstream.control.universal_bound import worst_rate
 from veilstream.data.crossval import losses
 from veilstream.data.encode import encode_steps
@@ -98,7 +98,7 @@ def later_data(policy: Artefact, runs: Runs | None = None) -> LaterData | None:
     else:
         steps = by_units(runs.source, policy.recording)
         record = steps.take(later).recorded()
-        figures = HeldOut.of(record.course(policy.cost, policy.chain), policy.policy, policy.problem)
+        figures = HeldOut.of(record.replay(policy.cost, policy.chain), policy.policy, policy.problem)
         scored = replace(steps, units=np.where(later, steps.units, -1))  # type: ignore[arg-type]  # they are there
         loss = loss_of(replace(runs, source=scored), policy.chain)
     if figures is None or loss is None:
@@ -112,11 +112,11 @@ def later_data(policy: Artefact, runs: Runs | None = None) -> LaterData | None:
 class Recorded:
     """Recorded data as a policy meets it, PRIVATE; where none is given, what the policy's file says of its own."""
 
-    record: OnCourse | None  # error and bits on the steps that the model was fitted to
+    record: ReplayResult | None  # error and bits on the steps that the model was fitted to
     later: LaterData | None  # and what is later
     sequences: Sequence[Ints] | None = None  # the symbols of its runs; None: no data was given
     first: Sequence[int] | Ints | None = None  # the public number of the first step of each
-    course: Course | None = None  # the steps that were fitted, with their readings
+    replay: Replay | None = None  # the steps that were fitted, with their readings
     traces: int = 0
     readings: int = 0
     account: Sequence[Entry] = ()  # of what was done to the readings
@@ -125,7 +125,7 @@ class Recorded:
     @classmethod
     def nothing(cls, policy: Artefact) -> Recorded:
         """No data at all."""
-        return cls(OnCourse.of(policy.provenance.get("solution")), later_data(policy))
+        return cls(ReplayResult.of(policy.provenance.get("solution")), later_data(policy))
 
     @classmethod
     def symbols(
@@ -138,18 +138,18 @@ class Recorded:
     @classmethod
     def of(cls, policy: Artefact, readings: Readings, recording: Recording | None = None) -> Recorded:
         """Readings, encoded as the policy's model was fitted unless another recording is given."""
-        runs, course = recorded_runs(readings, policy, recording), None
+        runs, replay = recorded_runs(readings, policy, recording), None
         fitted = runs.source.step <= fitted_until(policy)
         if policy.states is not None and fitted.any():
-            course = runs.source.take(fitted).recorded().course(policy.cost, policy.chain)
+            replay = runs.source.take(fitted).recorded().replay(policy.cost, policy.chain)
         own = cls.nothing(policy)
         cut = policy.recording.gaps == "split"  # by time; else as the files have them
         return cls(
-            own.record if course is None or policy.policy is None else course.whole(policy.policy, policy.chain),
+            own.record if replay is None or policy.policy is None else replay.whole(policy.policy, policy.chain),
             later_data(policy, runs) or own.later,
             runs.sequences,
             runs.first,
-            course,
+            replay,
             len(np.unique(runs.source.columns["trace"])) if cut else readings.n_traces,
             readings.frame.height,
             readings.account.entries,

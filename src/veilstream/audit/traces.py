@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.control.accountant import Accountant, Streams
+from veilstream.control.accountant import Accountant
 from veilstream.control.controller import Controller
+from veilstream.control.loop import replay
 from veilstream.control.mechanism import Mechanism
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
@@ -67,10 +68,6 @@ class Traces:
         of_streams = self.lengths[which], self.origin[which], self.first[which]
         return Traces(self.z[which], self.y[which], *of_streams)
 
-    def start(self, mechanism: Mechanism) -> Streams:
-        """The public state at the first step of every stream."""
-        return mechanism.start(len(self.lengths), self.first)
-
 
 def release(
     policy: Policy,
@@ -103,15 +100,11 @@ def release(
         row[: len(paths[i])] = paths[i]
     if z.max() >= policy.n_states or z.min() < 0:
         raise InputError(f"the traces hold state {z.max()}, the policy knows 0..{policy.n_states - 1}")
-    y = np.zeros_like(z)
     steps = np.zeros(len(paths), np.int64) if first is None else np.asarray(first, np.int64)
-    traces = Traces(z, y, lengths, origin, steps[origin] + later)
+    first = steps[origin] + later
     mechanism = Mechanism(policy, meter=Accountant(), sighted=True)
-    s = traces.start(mechanism)
-    for t in range(z.shape[1]):
-        n = traces.active(t)
-        s, y[:n, t] = mechanism.step(s[:n], z[:n, t], rng.random(n))
-    return traces
+    y, _ = replay(mechanism, z, uniforms=rng.random, first=first, lengths=lengths)
+    return Traces(z, y, lengths, origin, first)
 
 
 def sampled(chain: MarkovChain, policy: Policy, steps: int, streams: int, seed: int = 0) -> Traces:

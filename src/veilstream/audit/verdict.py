@@ -17,7 +17,7 @@ from veilstream.audit.spec import AuditSpec
 from veilstream.control.feedback import Feedback
 from veilstream.control.limit_check import LimitCheck, Verdict, limits_json, weakest
 from veilstream.control.policy import Policy
-from veilstream.control.replay import OnCourse
+from veilstream.control.replay import ReplayResult
 from veilstream.control.stationary import holds_all, long_run
 from veilstream.errors import InputError
 from veilstream.model.information import entropy
@@ -203,9 +203,9 @@ def _pm(seen: Interval) -> str:
 # --- in words --------------------------------------------------------------------------------------------
 
 
-def felt_words(record: OnCourse, unit: str, rule: Feedback | None = None) -> str:
+def felt_words(record: ReplayResult, unit: str, rule: Feedback | None = None) -> str:
     words = (
-        f"On your recorded data a release had {off(f'{record.felt:.3g}', unit)}, and revealed "
+        f"On your recorded data a release had {off(f'{record.error:.3g}', unit)}, and revealed "
         f"{max(record.bits, 0.0):.3f} ± {1.96 * record.bits_se:.3f} bits per step, starts and gaps included."
     )
     if record.rungs and record.charged is not None and rule is not None:

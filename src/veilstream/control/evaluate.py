@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from veilstream.control.accountant import BeliefFilter
-from veilstream.control.mechanism import MOST_CELLS, Mechanism, check_fits
+from veilstream.control.loop import Seen, replay
+from veilstream.control.mechanism import Mechanism, check_fits
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
-from veilstream.model.chain import draw
+from veilstream.model.histories import BLIND
 from veilstream.model.information import Index
 from veilstream.model.problem import Problem, expected_distortion
 
@@ -70,23 +71,20 @@ def evaluate(
     if view is None:
         check_fits(policy, problem)
     belief = BeliefFilter(problem.chain, view)
-    mechanism, rng = Mechanism(policy, meter=belief), np.random.default_rng(seed)
-    most, n = max(1, MOST_CELLS // problem.distortion.size), burn_in + steps
-    sums = np.zeros((3, streams))  # bits and distortion after the burn-in, and all bits
-    for at in range(0, streams, most):
-        part = sums[:, at : at + most]
-        s = mechanism.start(part.shape[1], np.arange(part.shape[1]) % len(problem.chain.around))  # every hour in turn
-        for t in range(n):
-            now = mechanism.look(s)
-            assert now.law is not None
-            if t >= burn_in:
-                part[0] += now.bits
-                part[1] += expected_distortion(s.belief, belief.seen(now.channel), problem.distortion)
-            s = mechanism.after(s, now, draw(now.law, np.asarray(rng.random(part.shape[1]))))
-            if progress:
-                progress((at + part.shape[1] * (t + 1) / n) / streams, "evaluating")
-        part[2] = s.total
-    (bits, dist), total = sums[:2] / steps, sums[2].mean()
+    mechanism, n = Mechanism(policy, meter=belief), burn_in + steps
+    sums = np.zeros((2, streams))  # bits and distortion after the burn-in
+
+    def observe(seen: Seen) -> None:
+        if seen.t >= burn_in:
+            sums[0, seen.rows] += seen.view.bits
+            far = expected_distortion(seen.before.belief, belief.seen(seen.view.channel), problem.distortion)
+            sums[1, seen.rows] += far
+        if progress:
+            progress((seen.rows.start + len(seen.y) * (seen.t + 1) / n) / streams, "evaluating")
+
+    unseen, first = np.full((streams, n), BLIND), np.arange(streams) % len(problem.chain.around)  # every hour in turn
+    _, totals = replay(mechanism, unseen, observe, uniforms=np.random.default_rng(seed).random, first=first)
+    (bits, dist), total = sums / steps, totals.mean()
     bits_se, dist_se = (float(x.std(ddof=1) / np.sqrt(streams)) for x in (bits, dist))
     means = float(bits.mean()), float(dist.mean())
     return Evaluation(*means, bits_se, dist_se, float(total), steps, streams, burn_in)

@@ -1,4 +1,4 @@
-"""A policy on streams that were not fitted: what it costs and tells there, intervals over whole traces or weeks."""
+"""A policy on streams that were not fitted: what it costs and reveals there, intervals over whole traces or weeks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 
 from veilstream.control.controller import controller_of
 from veilstream.control.policy import Policy
-from veilstream.control.replay import DRAWS, Course
+from veilstream.control.replay import DRAWS, Replay
 from veilstream.model.information import Array
 from veilstream.model.interval import Interval, ratio_interval
 from veilstream.model.problem import Problem
@@ -27,30 +27,37 @@ class HeldOut:
     unit: str  # traces or weeks
     distortion: Interval  # as the problem counts it, between states or from a state's own readings
     raw_distortion: Interval  # from reading to release
-    leakage: Interval  # bits per step, whatever the law: see `any_law`
+    leakage: Interval  # bits per step, whatever the law: see `universal_bound`
     beyond: Interval | None = None  # share of steps beyond the limit at every step; None: no such limit, or by feedback
 
     @classmethod
-    def of(cls, course: Course, policy: Policy, problem: Problem) -> "HeldOut":
-        assert course.units is not None
-        distortion = problem.distortion
-        units = np.unique(np.concatenate(course.units), return_inverse=True)[1]
-        counts = np.bincount(units).astype(float)
-
-        def interval(values: Array) -> Interval:
-            return ratio_interval(np.bincount(units, values).astype(float), counts)
-
-        drawn = course.leakage(policy, problem.chain, min(DRAWS, COPIES * course.steps), distortion).each
+    def of(cls, replay: Replay, policy: Policy, problem: Problem) -> "HeldOut":
+        drawn = replay.leakage(policy, problem.chain, min(DRAWS, COPIES * replay.n_steps), problem.distortion).each
         assert drawn is not None
-        felt, bits, between = drawn
+        error, bits, between = drawn
         # means without a draw where that can be; else all three are of the same draws
         if policy.moves_by is None and controller_of(policy) is not None:
-            felt, between = (np.concatenate(c.costs(policy)) for c in (course, course.under(distortion)))
+            error, between = replay.errors(policy), replay.under(problem.distortion).errors(policy)
         most, beyond = problem.every_step, None
         if most is not None and policy.moves_by is None:  # about readings, where these are behind the worst distances
-            limited = course if problem.worst is not None else course.under(distortion)
-            beyond = interval(np.concatenate(limited.beyond(most).costs(policy)))
-        return cls(len(counts), course.unit, interval(between), interval(felt), interval(bits), beyond)
+            limited = replay if problem.worst is not None else replay.under(problem.distortion)
+            beyond = limited.beyond(most).errors(policy)
+        return cls.of_steps(replay, error, bits, between, beyond)
+
+    @classmethod
+    def of_steps(
+        cls, replay: Replay, error: Array, bits: Array, between: Array | None = None, beyond: Array | None = None
+    ) -> "HeldOut":
+        """From figures at every step: error from reading to release, bits, error as the problem counts it (by default
+        the same), and whether a limit at every step is broken."""
+        assert replay.units is not None
+        units = np.unique(replay.units, return_inverse=True)[1]
+        counts = np.bincount(units).astype(float)
+        figures = (error if between is None else between, error, bits, beyond)
+        intervals = [
+            None if v is None else ratio_interval(np.bincount(units, v).astype(float), counts) for v in figures
+        ]
+        return cls(len(counts), replay.unit, *intervals)  # type: ignore[arg-type]
 
     @classmethod
     def read(cls, said: Any) -> "HeldOut | None":

@@ -28,9 +28,8 @@ import numpy as np
 from veilstream.control.adaptive import Ladder
 from veilstream.control.controller import Controller, controller_of
 from veilstream.control.feedback import MOVE_BITS
-from veilstream.control.mechanism import View
 from veilstream.control.policy import Policy
-from veilstream.model.information import Array, Index, divergence, dot
+from veilstream.model.information import Array, Index, divergence
 from veilstream.model.problem import capacity, output_law
 
 MOST_ENTRIES = 4_000_000  # of a table whose worst case is looked for
@@ -38,24 +37,6 @@ ROUNDS, LEAST_ROUNDS, WORK = 300, 15, 40_000_000  # fewer rounds for larger tabl
 ENOUGH = 1e-4  # relative: the bound falls by less than this in TEN rounds
 TEN, ROUGH = 10, 1e-3
 MOST_CHANNELS = 1 << 27  # entries of channels that are looked at one by one
-
-
-def density(view: View, z: Index, y: Index) -> Array:
-    """log2 a(y|z)/q(y) of each stream, a the row that y was really drawn from: what q calls impossible is left out."""
-    assert view.channel is not None and view.law is not None
-    each = np.arange(len(z))
-    row = np.where(view.law > 0, view.channel[each, z], 0)
-    total = row.sum(-1)
-    q = view.law[each, y]
-    # a row that is all impossible is drawn from the law itself, and tells nothing
-    bits: Array = np.log2(np.where(total > 0, row[each, y] / np.where(total > 0, total, 1), q) / q)
-    return bits
-
-
-def density_at(b: Array, a_y: Array, z: Index) -> Array:
-    """The same from the columns a(y|.) of the releases, at beliefs b that hold every state possible."""
-    bits: Array = np.log2(a_y[np.arange(len(z)), z] / dot(b, a_y))
-    return bits
 
 
 def worst_rate(policy: Policy) -> float | None:

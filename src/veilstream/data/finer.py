@@ -91,9 +91,9 @@ def _least(record: Trajectories, states: StateSpace, show: str | None, quantile:
 def unknown_state(name: str, utility: Utility, command: str) -> InputError:
     """A limit for a state that there is not: which there are, most visited first, and how one gets a name."""
     names = utility.names
-    if utility.course is None or len(names) != utility.chain.n_symbols:
+    if utility.replay is None or len(names) != utility.chain.n_symbols:
         return InputError(f"`max` names the unknown state {name!r}; states: {', '.join(names[:8])}, ..., or *")
-    visits = np.bincount(utility.chain.symbols[np.concatenate(utility.course.states)], minlength=len(names))
+    visits = np.bincount(utility.chain.symbols[utility.replay.states], minlength=len(names))
     first = np.argsort(-visits, kind="stable")[:4]
     often = ", ".join(f"{names[x]} ({visits[x] / visits.sum():.0%} of steps)" for x in first)
     return InputError(

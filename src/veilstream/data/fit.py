@@ -39,7 +39,7 @@ def fit(
         >>> model
         <FittedModel stream: 9 stops and cells, steps of 5 min, order 1, 0.29 bits per step>
         >>> solution = vs.solve(model, avg="500m")     # and on: vs.audit, vs.report, vs.release
-        >>> round(solution.record.felt, 2)
+        >>> round(solution.record.error, 2)
         0.5
 
     spec holds the choices below, as a `FitSpec`; those given by name win over it. Numbers may be texts with a unit.

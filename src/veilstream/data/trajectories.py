@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilstream.control.replay import Course
+from veilstream.control.replay import Replay
 from veilstream.data.cost import Cost
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
@@ -130,19 +130,14 @@ class Trajectories:
             mean[x], most[x] = far.mean(0), np.quantile(far, quantile, axis=0, method="higher")
         return mean, most
 
-    def course(self, cost: StateSpace | Cost, chain: MarkovChain) -> Course:
+    def replay(self, cost: StateSpace | Cost, chain: MarkovChain) -> Replay:
         """The streams as a gateway would meet them; cost: of releases, or the places they are at."""
-        find, cuts = TrueStates.of(chain), np.flatnonzero(np.diff(self.stream)) + 1
-        paths, gaps = [], []
-        for step, x in zip(np.split(self.step, cuts), np.split(self.states, cuts), strict=True):
-            missed = np.concatenate([[0], np.diff(step) - 1])
-            runs = np.split(x, np.flatnonzero(missed)) if find.following is not None else [x]  # a gap is a new start
-            paths.append(np.concatenate([find.along(run) for run in runs]))
-            gaps.append(missed)
-        first = self.step[np.concatenate([[0], cuts])].tolist()
-        units = None if self.units is None else np.split(self.units, cuts)
-        distances = [cost.distances_from(p) for p in np.split(self.points, cuts)]
-        return Course(paths, gaps, distances, first, units, self.unit)
+        find, states = TrueStates.of(chain), self.states
+        if find.following is not None:  # a gap is a new start
+            cuts = np.flatnonzero((np.diff(self.stream) != 0) | (np.diff(self.step) != 1)) + 1
+            states = np.concatenate([find.along(run) for run in np.split(states, cuts)])
+        stream, step = (np.asarray(column, np.int64) for column in (self.stream, self.step))
+        return Replay(stream, step, states, cost.distances_from(self.points), self.units, self.unit)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         return {"unit": self.unit}, {name: column for name, column in self.columns.items() if name != "trace"}

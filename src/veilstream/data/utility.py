@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from veilstream.control.replay import Course, Total
+from veilstream.control.replay import Replay, Total
 from veilstream.data.cost import MEASURES, SIGNED, Cost
 from veilstream.data.points import points_of
 from veilstream.data.states import StateSpace
@@ -56,13 +56,13 @@ class Utility:
     unit: str  # of the distortion; "" where it has none
     names: tuple[str, ...]
     worst: Array | None = None  # what a limit at every step is about, where it is not the distortion
-    course: Course | None = None  # the streams that a limit on average is about; None: the long run of the chain
+    replay: Replay | None = None  # the streams that a limit on average is about; None: the long run of the chain
     between: Array | None = None  # distances from states to releases, where the distortion is not these
-    held_out: Course | None = None  # later streams that nothing was fitted to
+    held_out: Replay | None = None  # later streams that nothing was fitted to
     fitted: bool = False  # whether it is a person's
     points: StateSpace | None = None  # what is released, where that is not the states
     cost: Cost | None = None  # what the distortion is made of, where there are states
-    record: Trajectories | None = None  # the readings behind the course
+    record: Trajectories | None = None  # the readings behind the replay
 
     @classmethod
     def of(
@@ -81,14 +81,14 @@ class Utility:
             measure = "zero-one"  # two names are as far apart as any
         points, names = points_of(states, show or ("states" if about == "states" else None)), tuple(states.names)
         cost = Cost.of(states, points or states, measure)
-        later = None if held_out is None else held_out.course(cost, chain)
+        later = None if held_out is None else held_out.replay(cost, chain)
         between = cost.distances_from(states.coordinates)
         plain = cls(chain, between, cost.unit, names, held_out=later, fitted=True, points=points, cost=cost)
         if record is None or len(record) < LEAST_STEPS or about == "states":
             return plain
         mean, worst = record.felt(states, quantile, cost)
-        course = record.course(cost, chain)
-        return replace(plain, distortion=mean, worst=worst, course=course, between=between, record=record)
+        replay = record.replay(cost, chain)
+        return replace(plain, distortion=mean, worst=worst, replay=replay, between=between, record=record)
 
     def problem(self, constraint: Constraint) -> Problem:
         never = None if self.cost is None else self.cost.forbidden
@@ -103,7 +103,7 @@ class Utility:
         """The total that releases must keep in the mean: the sum of the recorded readings."""
         if self.record is None or self.cost is None or self.cost.states.kind != "bins":
             raise InputError("`keep_total` is for values with their readings in the model, as `veil fit` writes it")
-        errors = self.record.course(replace(self.cost, measure=SIGNED, table=None), self.chain)
+        errors = self.record.replay(replace(self.cost, measure=SIGNED, table=None), self.chain)
         return Total(self.cost.shown.coordinates[:, 0], errors, float(self.record.points.mean()))
 
     @property
@@ -114,19 +114,19 @@ class Utility:
     @property
     def truth(self) -> float:
         """Bits per step that the truth would reveal: on the recorded data where there is some, else in the long run."""
-        there = None if self.course is None else self.course.truth(self.chain)
+        there = None if self.replay is None else self.replay.truth(self.chain)
         return self.chain.entropy_rate if there is None else there
 
     @property
     def by_the_hour(self) -> float:
         """The mean distance of releasing what is best for the hour, which leaks nothing either."""
-        if self.course is None or self.chain.phases == 1:
+        if self.replay is None or self.chain.phases == 1:
             return self.blind
-        return self.course.blind(self.chain)
+        return self.replay.blind(self.chain)
 
     @property
     def blind(self) -> float:
         """The mean distance of always releasing the one best thing, which leaks nothing."""
-        if self.course is not None:
-            return self.course.blind()
+        if self.replay is not None:
+            return self.replay.blind()
         return float((self.chain.stationary @ self.problem(Average(weight=0.0)).distortion).min())

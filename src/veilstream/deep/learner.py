@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from veilstream.control.replay import Course
+from veilstream.control.replay import Replay
 from veilstream.deep import training
 from veilstream.deep.training import Report, TrainedPolicy
 from veilstream.errors import InputError
@@ -79,11 +79,11 @@ class Learner(Solver):
         problem: Problem,
         constraint: Average | Budget,
         progress: Progress | None = None,
-        course: Course | None = None,
+        replay: Replay | None = None,
     ) -> tuple[Point, float]:
         """The best point within the limit, and the weight it was trained at."""
-        axis = search.axis_of(constraint, problem, course)
-        exact, weight = search.meet(problem, CausalBA(window=1, seed=self.seed), constraint, None, course)
+        axis = search.axis_of(constraint, problem, replay)
+        exact, weight = search.meet(problem, CausalBA(window=1, seed=self.seed), constraint, None, replay)
         if weight == 0:
             return exact, 0.0  # one release for all keeps the limit: there is nothing to learn
         if not np.isfinite(weight):

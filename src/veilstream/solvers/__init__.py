@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from veilstream.control.held_out import LEAST_UNITS, HeldOut
-from veilstream.control.replay import Course
+from veilstream.control.replay import Replay
 from veilstream.errors import InputError
 from veilstream.model.information import Array
 from veilstream.model.problem import Average, Problem
@@ -93,16 +93,16 @@ def solve(
     certify: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
-    course: Course | None = None,
+    replay: Replay | None = None,
     feedback: int | None = None,
     max_bits: float | None = None,
-    held_out: Course | None = None,
+    held_out: Replay | None = None,
     **options: Any,
 ) -> Solution:
     """The policy that leaks least under the problem's constraint. method: a name, or a solver of your own.
 
     window: released symbols the policy remembers; None: a memory made to measure, as large as pays.
-    course: recorded streams that a mean limit is about, and that the policy is tried on; else it is about the long run
+    replay: recorded streams that a mean limit is about, and that the policy is tried on; else it is about the long run
     of the chain. held_out: later streams that nothing was fitted to, for figures that do not believe the chain.
     feedback: a mean limit is kept by public moves between rungs, every so many steps, in the long run; no rung
     leaks more than max_bits per step; the first one is chosen on the earlier half of what was held out.
@@ -121,25 +121,25 @@ def solve(
         if not isinstance(average, Average) or average.limit is None:
             raise InputError("`feedback` keeps a mean limit: give one (`avg`)")
         chosen_on = None
-        if held_out is not None and held_out.n_units > 1:  # chosen on its earlier half, told of its later one
+        if held_out is not None and held_out.n_units > 1:  # chosen on its earlier half, reported of its later one
             chosen_on, held_out = held_out.halves(LEAST_UNITS)
-        rungs = climb(problem, solver, average.limit, feedback, course, chosen_on, max_bits, progress)
+        rungs = climb(problem, solver, average.limit, feedback, replay, chosen_on, max_bits, progress)
         point, weight = rungs.start, rungs.weight
     elif average is None or (isinstance(average, Average) and average.weight is not None):
         weight = 0.0 if average is None else float(average.weight)  # type: ignore[arg-type]
         point = solver.at(problem, np.array([weight]), progress)[0]
     else:
-        own = solver.meet(problem, average, progress, course)
-        point, weight = search.meet(problem, solver, average, progress, course) if own is None else own
+        own = solver.meet(problem, average, progress, replay)
+        point, weight = search.meet(problem, solver, average, progress, replay) if own is None else own
     solution = _solution(problem, name, point, weight)
     solution = replace(solution, warnings=[*solution.warnings, *solver.left_out(problem)])
     if rungs is not None:
         solution = replace(solution, policy=rungs.ladder, ladder=rungs)
-    if course is not None:
-        solution = replace(solution, record=(told := course.whole(solution.policy, problem.chain)))
+    if replay is not None:
+        solution = replace(solution, record=(seen := replay.whole(solution.policy, problem.chain)))
         limit = average.limit if isinstance(average, Average) and rungs is None else None
-        if limit is not None and told.felt > ABOVE * limit:  # methods with a way of their own to a limit
-            line = f"{told.felt:.3g} on your recorded data, above {limit:g}: {name} keeps a limit in the long run only"
+        if limit is not None and seen.error > ABOVE * limit:  # methods with a way of their own to a limit
+            line = f"{seen.error:.3g} on your recorded data, above {limit:g}: {name} keeps a limit in the long run only"
             solution = replace(solution, warnings=[*solution.warnings, line])
     if held_out is not None:
         later = HeldOut.of(held_out, solution.policy, problem)

@@ -10,7 +10,7 @@ from veilstream.control.charge import Charge
 from veilstream.control.controller import Controller, aligned
 from veilstream.control.feedback import Feedback
 from veilstream.control.policy import Policy
-from veilstream.control.replay import Course
+from veilstream.control.replay import Replay
 from veilstream.control.stationary import LongRun
 from veilstream.errors import InputError
 from veilstream.model.information import Array
@@ -100,21 +100,21 @@ def climb(
     solver: Solver,
     limit: float,
     every: int,
-    course: Course | None = None,
-    chosen_on: Course | None = None,
+    replay: Replay | None = None,
+    chosen_on: Replay | None = None,
     max_bits: float | None = None,
     progress: Progress | None = None,
 ) -> Climb:
     """Rungs from the most accurate release to twice the limit.
 
-    course: recorded streams that the limit is about. chosen_on: others, that the first rung is chosen on. max_bits: no
+    replay: recorded streams that the limit is about. chosen_on: others, that the first rung is chosen on. max_bits: no
     rung that leaks more per step; the limit is then no longer promised.
     """
     if problem.n_outputs**2 * problem.n_states * problem.chain.phases > LARGEST:
         raise InputError(f"a ladder over {problem.n_states} states is too large; fit fewer")
 
     def felt(p: Point) -> float:
-        return p.distortion if course is None else course.felt(p.policy)
+        return p.distortion if replay is None else replay.error(p.policy)
 
     solver = solver.windowed()
     [bottom] = exact_end(problem, solver)
@@ -135,17 +135,17 @@ def climb(
             f"no rung leaks as little as {max_bits:g} bits per step; the least is {pairs[-1][1].leakage:.3g}"
         )
     policies = _alike([p.policy for _, p in allowed])
-    judge = course if chosen_on is None else chosen_on
+    judge = replay if chosen_on is None else chosen_on
     if judge is None:
         first = first_rung(np.array([[d] for d, _ in allowed]), np.ones(1), limit)
     else:
-        sums = np.array([judge.sums_in(every, judge.costs(p)) for p in policies])
+        sums = np.array([judge.sums_in(every, judge.errors(p)) for p in policies])
         first = first_rung(sums, judge.sums_in(every), limit)
-    most = max(_largest(policies[-1], problem, course), limit * LEAST_ROOM)
-    usual = None if course is None else float(np.median(course.sums_in(every)))
+    most = max(_largest(policies[-1], problem, replay), limit * LEAST_ROOM)
+    usual = None if replay is None else float(np.median(replay.sums_in(every)))
     rule = Feedback(every, limit, most, [d for d, _ in allowed], usual)
     ladder = Ladder(tuple(policies), rule, first).made_for(problem.chain).proved(problem.chain)
-    served, unserved = _served(policies[0], problem, course, rule)
+    served, unserved = _served(policies[0], problem, replay, rule)
     kept = tuple(replace(p, policy=q) for (_, p), q in zip(allowed, policies, strict=True))
     return Climb(ladder, kept, tuple(d for d, _ in allowed), served, unserved, len(pairs) - len(allowed))
 
@@ -187,28 +187,27 @@ def _alike(policies: list[Policy]) -> list[Controller]:
     return aligned(finite)
 
 
-def _largest(top: Controller, problem: Problem, course: Course | None) -> float:
+def _largest(top: Controller, problem: Problem, replay: Replay | None) -> float:
     """The distance that nearly all releases of the highest rung stay within: what a distance counts as at most."""
     shown = LongRun(problem.chain, top).joint
     far, share = problem.distortion, shown
-    if course is not None:
+    if replay is not None:
         law = shown / np.maximum(shown.sum(1, keepdims=True), 1e-300)
-        far, share = np.concatenate(course.distances), law[np.concatenate(course.states)]
+        far, share = replay.table, law[replay.states]
     order = np.argsort(far, axis=None)
     below = np.cumsum(share.ravel()[order])
     return float(far.ravel()[order][np.searchsorted(below, CLIPPED * below[-1])])
 
 
-def _served(bottom: Policy, problem: Problem, course: Course | None, rule: Feedback) -> tuple[float, float]:
+def _served(bottom: Policy, problem: Problem, replay: Replay | None, rule: Feedback) -> tuple[float, float]:
     """Share of readings that the bottom rung keeps within the limit whatever it draws; mean excess of the others."""
     table = bottom.table(np.inf)
     assert table is not None
     shows = np.asarray((table > SHOWN).any(0))  # |Z| x |Y|
-    if course is None:
+    if replay is None:
         far, weight = np.where(shows, problem.distortion, 0).max(1), problem.chain.stationary
     else:
-        streams = zip(course.states, course.distances, strict=True)
-        far = np.concatenate([np.where(shows[z], d, 0).max(1) for z, d in streams])
+        far = np.where(shows[replay.states], replay.table, 0).max(1)
         weight = np.full(len(far), 1 / len(far))
     over = np.maximum(np.minimum(far, rule.most) - rule.limit, 0)
     return float(weight @ (over <= 0)), float(weight @ over)

@@ -111,13 +111,13 @@ def solve(
         raise InputError("`keep_total` and `feedback` cannot be had together; give one of them")
     options |= {"window": window, "certify": certify, "seed": seed, "held_out": utility.held_out}
     with watching("solving", progress) as tell:
-        if total is None or utility.course is None:
+        if total is None or utility.replay is None:
             recording = Recording() if model is None else model.recording
             every = recording.steps_in(feedback, "`feedback`") if isinstance(feedback, str) else feedback
-            options |= {"course": utility.course, "feedback": every, "max_bits": max_bits}
+            options |= {"replay": utility.replay, "feedback": every, "max_bits": max_bits}
             found = solve_problem(asked, method, progress=tell, **options)
         else:
-            found = solve_total(asked, total, utility.course, tell, method=method, **options)
+            found = solve_total(asked, total, utility.replay, tell, method=method, **options)
     found = honest(found, {} if model is None else model.provenance)
     said = {"`avg`": "" if avg is None else str(avg), "`max`": "" if limit is None else str(limit)}
     bare = [line for k, v in said.items() for line in about_limit(k, v, utility.unit, utility.blind)]
@@ -156,7 +156,7 @@ def feasible(
     mean = asked.average
     if isinstance(mean, Average) and mean.limit is not None:
         try:
-            axis_of(mean, asked, utility.course).check(utility.unit)
+            axis_of(mean, asked, utility.replay).check(utility.unit)
         except Infeasible as line:
             if model is None or at_most is not None:  # finer states may be too few for the other one
                 raise

@@ -16,7 +16,7 @@ import numpy as np
 
 from veilstream.control.controller import Controller
 from veilstream.control.evaluate import evaluate
-from veilstream.control.replay import Course
+from veilstream.control.replay import Replay
 from veilstream.errors import InputError
 from veilstream.model.information import Array, normalised
 from veilstream.model.problem import Average, Budget, Problem
@@ -103,7 +103,7 @@ class Baseline(Solver):
         problem: Problem,
         constraint: Average | Budget,
         progress: Progress | None = None,
-        course: Course | None = None,
+        replay: Replay | None = None,
     ) -> tuple[Point, float] | None:
         """The weakest setting whose mean distortion is within the limit (bisection: it falls with the strength)."""
         if not isinstance(constraint, Average) or (limit := constraint.limit) is None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from veilstream.control.controller import Controller, aligned, schedule
 from veilstream.control.policy import Policy
-from veilstream.control.replay import Course
+from veilstream.control.replay import Replay
 from veilstream.control.stationary import rates
 from veilstream.errors import Infeasible, InputError
 from veilstream.model.chain import MarkovChain
@@ -76,21 +76,21 @@ class Axis:
             )
 
 
-def axis_of(constraint: Average | Budget, problem: Problem, course: Course | None = None) -> Axis:
-    """course: a limit on the mean distortion is about these recorded streams, not about the long run of the chain."""
+def axis_of(constraint: Average | Budget, problem: Problem, replay: Replay | None = None) -> Axis:
+    """replay: a limit on the mean distortion is about these recorded streams, not about the long run of the chain."""
     if isinstance(constraint, Budget):
         return Axis(constraint.bits, distortion_of, budget=True)
     assert constraint.limit is not None
-    if course is None:
+    if replay is None:
         return Axis(constraint.limit, distortion_of, least=least_distortion(problem))
     known: dict[int, tuple[Point, float]] = {}  # the point too, or its id might be another's one day
 
     def felt(p: Point) -> float:
         if id(p) not in known:
-            known[id(p)] = p, course.felt(p.policy)
+            known[id(p)] = p, replay.error(p.policy)
         return known[id(p)][1]
 
-    return Axis(constraint.limit, felt, least=course.least(problem.allowed))
+    return Axis(constraint.limit, felt, least=replay.least(problem.allowed))
 
 
 def distortion_of(p: Point) -> float:
@@ -102,17 +102,17 @@ def meet(
     solver: Solver,
     constraint: Average | Budget,
     progress: Progress | None = None,
-    course: Course | None = None,
+    replay: Replay | None = None,
 ) -> tuple[Point, float]:
     """The point within the limit that is best on the other axis, and the weight it is best for."""
-    axis = axis_of(constraint, problem, course)
+    axis = axis_of(constraint, problem, replay)
     silent = constants(problem, 1)
     enough = [p for p in silent if axis.of(p) <= axis.limit + 1e-7 and p.leakage <= 1e-7]
     if enough and (isinstance(constraint, Average) or axis.limit <= 1e-7):
         return replace(min(enough, key=lambda p: p.distortion), startup_bits=0.0), 0.0
     plain, tell = solver.windowed(), progress or (lambda share, what: None)
     axis.check()
-    trail, end = region(problem, plain.rough(problem), axis, silent, constraint, course, tell)
+    trail, end = region(problem, plain.rough(problem), axis, silent, constraint, replay, tell)
     if trail.ends[1] is None:
         best = trail.best
         return best, 0.0 if best.leakage <= 1e-9 else trail.weight_of(best)
@@ -143,13 +143,13 @@ def region(
     axis: Axis,
     silent: list[Point],
     constraint: Average | Budget,
-    course: Course | None,
+    replay: Replay | None,
     tell: Progress,
 ) -> tuple["Trail", list[Point]]:
     """A first look around for where the limit is met, and the end of the curve that no finite weight reaches."""
     many = len(problem.chain) >= MANY  # one weight and on from there: each takes long
     if problem.chain.phases > 1:
-        weights = nearby_weights(problem, rough, constraint, course)
+        weights = nearby_weights(problem, rough, constraint, replay)
     else:
         weights = first_weights(problem)
         weights = weights[len(weights) // 2 :][:1] if many else weights
@@ -293,12 +293,12 @@ def first_weights(problem: Problem, n: int = LOOKS) -> Array:
     return np.asarray(scale * np.geomspace(1 / 32, 64, n))
 
 
-def nearby_weights(problem: Problem, rough: Solver, constraint: Average | Budget, course: Course | None) -> Array:
+def nearby_weights(problem: Problem, rough: Solver, constraint: Average | Budget, replay: Replay | None) -> Array:
     """Around the weight at which the chain that does not look at its clock meets the limit, which is quickly found."""
     chain = problem.chain
     plain = replace(problem, chain=MarkovChain(chain.transition, chain.initial, chain.histories))
     try:
-        weight = meet(plain, rough, constraint, course=course)[1]
+        weight = meet(plain, rough, constraint, replay=replay)[1]
     except InputError:
         weight = 0.0
     return weight * np.geomspace(1 / NEAR, NEAR, FEW) if 0 < weight < np.inf else first_weights(problem)

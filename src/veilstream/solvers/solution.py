@@ -17,7 +17,7 @@ from veilstream.control.evaluate import Evaluation, evaluate
 from veilstream.control.held_out import HeldOut
 from veilstream.control.limit_check import LimitCheck, check_limits, limits_json
 from veilstream.control.policy import Policy
-from veilstream.control.replay import Course, OnCourse
+from veilstream.control.replay import Replay, ReplayResult
 from veilstream.control.stationary import holds_all, long_run
 from veilstream.control.universal_bound import worst_rate
 from veilstream.data.points import described
@@ -125,7 +125,7 @@ class Solver(ABC):
         problem: Problem,
         constraint: Average | Budget,
         progress: Progress | None = None,
-        course: Course | None = None,
+        replay: Replay | None = None,
     ) -> "tuple[Point, float] | None":
         """Its own way to a limit, and the weight there (0 where it needs none); None: by `search.meet`."""
         return None
@@ -191,7 +191,7 @@ class Solution(Shown):
     """The answer of `solve`. Lower bounds hold for every policy.
 
     `leakage` and `distortion` are those of the long run of the chain, bits and distance per step; where a person's
-    readings are behind it, `record.bits` and `record.felt` are those on her recorded data, which `veil solve` says
+    readings are behind it, `record.bits` and `record.error` are those on her recorded data, which `veil solve` says
     first, and `held_out` has those on later data.
 
     >>> import veilstream as vs
@@ -219,7 +219,7 @@ class Solution(Shown):
     history: list[dict[str, Any]] = field(default_factory=list, repr=False)
     warnings: list[str] = field(default_factory=list)
     certificate: Any = field(default=None, repr=False)
-    record: OnCourse | None = None  # the same policy on the recorded streams that the limit is about
+    record: ReplayResult | None = None  # the same policy on the recorded streams that the limit is about
     held_out: HeldOut | None = None  # and on later ones that nothing was fitted to
     ladder: Any = field(default=None, repr=False)  # `solvers.adaptive.Climb`: what keeps the limit, where feedback does
     total: Kept | None = None  # where what is released is to add up
@@ -294,7 +294,7 @@ class Solution(Shown):
             later_error = [] if later is None else [Fact("  on later data", later.raw_distortion, unit, units)]
             truth = [] if tried.truth is None else [Fact("  the truth", tried.truth, HIDDEN)]
             bits = [
-                Fact("error", tried.felt, f"{wrong} on average", RECORD),
+                Fact("error", tried.error, f"{wrong} on average", RECORD),
                 *later_error,
                 Fact("  long run", self.distortion, unit, "under the fitted chain"),
                 Fact("leakage", tried.bits, f"bits per step {RECORD}", "starts and gaps in it", tried.bits_se),
@@ -374,7 +374,7 @@ class Solution(Shown):
         if (tried := self.record) is not None:
             line = (
                 f"{self.problem.chain.name}: {tried.bits:.4f} bits per step on your recorded data, error "
-                f"{tried.felt:.3g} {self.unit}; long run {self.leakage:.4f} at {far}; {self.method}"
+                f"{tried.error:.3g} {self.unit}; long run {self.leakage:.4f} at {far}; {self.method}"
             )
         rows = [*(("limit", c.words) for c in self.limits)] or [("limit", str(self.problem.constraint))]
         rows += [(f.label.strip(), f"{f.text} {f.note}") for f in self.facts()]

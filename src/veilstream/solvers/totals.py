@@ -15,7 +15,7 @@ import numpy as np
 
 from veilstream.control.controller import Controller, schedule
 from veilstream.control.held_out import HeldOut
-from veilstream.control.replay import Course, Total
+from veilstream.control.replay import Replay, Total
 from veilstream.errors import InputError
 from veilstream.model.information import Array
 from veilstream.model.problem import Average, Both, Instantaneous, Problem
@@ -34,13 +34,13 @@ Found = tuple[float, float, Solution]  # theta, how far the total is off, and th
 
 
 def solve_total(
-    problem: Problem, total: Total, course: Course, progress: Progress | None = None, **options: Any
+    problem: Problem, total: Total, replay: Replay, progress: Progress | None = None, **options: Any
 ) -> Solution:
     """`solve` with the total kept; options: as `solve` takes them."""
     if not abs(total.mean) > 0:
         raise InputError("`keep_total`: the readings add up to nothing; there is no total to keep")
     certify, seconds = options.pop("certify", False), options.pop("certify_seconds", 30.0)
-    later: Course | None = options.pop("held_out", None)  # judged at the end, by the distortion itself
+    later: Replay | None = options.pop("held_out", None)  # judged at the end, by the distortion itself
     tries, spent = 0, list[float]()
 
     def attempt(theta: float) -> Found:
@@ -48,7 +48,7 @@ def solve_total(
         at, tries = tries / (TRIES + 1), tries + 1
         tell = (lambda f, what: progress(at + f / (TRIES + 1), f"total, try {tries}: {what}")) if progress else None
         lean = tilted(problem, total.levels, theta) if theta else problem
-        found = solve(lean, course=course, progress=tell, **options)
+        found = solve(lean, replay=replay, progress=tell, **options)
         found = replace(found, problem=problem, distortion=mean_distortion(problem, found.policy))
         spent.append(found.seconds)
         return theta, total.off(found.policy), found
@@ -60,7 +60,7 @@ def solve_total(
     if abs(plain[1]) > CLOSE:
         best, ends = search(attempt, plain, FIRST * steepest(problem, total.levels))
     if abs(best[1]) > CLOSE and ends is not None and all(can_share(problem, end[2].policy) for end in ends):
-        best = min([best, *sharing(problem, total, course, *ends)], key=lambda f: abs(f[1]))
+        best = min([best, *sharing(problem, total, replay, *ends)], key=lambda f: abs(f[1]))
     _, off, kept = best
     if abs(off) > 10 * CLOSE:
         kept = replace(kept, warnings=[*kept.warnings, f"the mean total still has an error of {off:+.2%}"])
@@ -126,7 +126,7 @@ def search(attempt: Callable[[float], Found], plain: Found, step: float) -> tupl
     return best, None if b is None else (a, b)
 
 
-def sharing(problem: Problem, total: Total, course: Course, one: Found, other: Found) -> list[Found]:
+def sharing(problem: Problem, total: Total, replay: Replay, one: Found, other: Found) -> list[Found]:
     """The two by turns, on a public schedule, in proportion to how far the other's total is off."""
     out: list[Found] = []
     share = abs(other[1]) / (abs(one[1]) + abs(other[1]))
@@ -135,7 +135,7 @@ def sharing(problem: Problem, total: Total, course: Course, one: Found, other: F
         pair = [f[2].policy for f in (one, other) if isinstance(f[2].policy, Controller)]
         policy = schedule(pair, (n, BLOCK - n)).made_for(problem.chain)
         point = Point.of(problem, policy)
-        tried = replace(course.leakage(policy, problem.chain), felt=course.felt(policy))
+        tried = replace(replay.leakage(policy, problem.chain), error=replay.error(policy))
         mixed = replace(one[2], policy=policy, leakage=point.leakage, distortion=point.distortion, record=tried)
         out.append((one[0], total.off(policy), mixed))
         share -= out[-1][1] / (one[1] - other[1])

@@ -7,7 +7,7 @@ from typing import Any
 from veilstream.artefact import Artefact
 from veilstream.control.held_out import HeldOut
 from veilstream.control.limit_check import LimitCheck, check_limits
-from veilstream.control.replay import OnCourse
+from veilstream.control.replay import ReplayResult
 from veilstream.model.chain import MarkovChain
 from veilstream.model.data_card import PER_STATE, DataCard
 from veilstream.model.problem import Problem
@@ -104,7 +104,7 @@ def limits_of(policy: Artefact, later: HeldOut | None) -> list[LimitCheck]:
     """Every limit of a policy's file on later data."""
     if policy.problem is None or policy.states is None:
         return []
-    between_states = OnCourse.of(policy.provenance.get("solution")) is None
+    between_states = ReplayResult.of(policy.provenance.get("solution")) is None
     beyond = 1 - quantile_in(policy.provenance.get("asked"))
     return check_limits(policy.problem.constraint, later, policy.unit, between_states, beyond)
 

@@ -62,7 +62,7 @@ def show(source: Utility, rows: list[Advice], warnings: list[str]) -> None:
     widths = [max(len(line[i]) for line in lines) for i in range(3)]
     for *cells, command in lines:  # no table: a command must not be cut, however narrow the terminal
         print("  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)), "", command)
-    about = "on your recorded data, starts and gaps included" if source.course is not None else "in the long run"
+    about = "on your recorded data, starts and gaps included" if source.replay is not None else "in the long run"
     console.print(
         f"[dim]error and bits {about} ({rows[0].level}); identified: estimated on data drawn from the chain; found "
         "quickly: the policy that veil solve finds reveals a little less[/]"

@@ -91,11 +91,11 @@ def show(
         for p in family:
             far = [*felt(source, p.policy).values(), p.distortion]
             rows.append(("", method, *(f"{v:.4f}" for v in far), f"{p.leakage:.4f} ± {1.96 * p.leakage_se:.2g}"))
-    heads = ["lambda", "method", *([] if source.course is None else [f"error ({unit})"])]
+    heads = ["lambda", "method", *([] if source.replay is None else [f"error ({unit})"])]
     heads += [f"distortion ({unit})", "bits per step", *(["at least"] if proved else [])]
     print_whole(table(rows, heads))
     about = ["distortion and bits: in the long run of the chain"]
-    about += [] if source.course is None else ["error: from readings to releases, on your recorded data"]
+    about += [] if source.replay is None else ["error: from readings to releases, on your recorded data"]
     about += ["at least: for any policy this accurate, proved"] if proved else ["--certify proves how low one can get"]
     print("; ".join(about + ([] if plot is not None else ["--plot curve.png draws it"])))
     if plot is not None:
@@ -104,4 +104,4 @@ def show(
 
 def felt(source: Utility, policy: Policy) -> dict[str, Any]:
     """The mean distance from reading to release, on the record where there is one; the rest is the long run's."""
-    return {} if source.course is None else {"raw_distortion": source.course.felt(policy)}
+    return {} if source.replay is None else {"raw_distortion": source.replay.error(policy)}

@@ -123,7 +123,7 @@ def store(out: Path, chain: MarkovChain, source: Source, rows: list[Row]) -> Non
 
 def release_week(out: Path, row: Row, source: Source, week: NDArray[np.int64]) -> NDArray[np.int64]:
     """A week as the gateway would release it, written as the service would see it."""
-    from veilstream.control.mechanism import release_many
+    from veilstream.control.release import release_many
 
     shown: NDArray[np.int64] = release_many(row.ours.policy, week[None], row.ours.problem, seed=SEED).y[0]
     steps, places = source.t_s[: len(week)] // source.period_s, source.states.decode(shown)

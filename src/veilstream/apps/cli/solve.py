@@ -169,7 +169,7 @@ def headline(solution: Solution, guess: Guess | None) -> str:
     """One sentence for someone who has never heard of bits: on the recorded data where there is some."""
     record, source = solution.record, solution.asked.utility
     where = "" if record is None else "on your recorded data "
-    felt, bits = (solution.distortion, solution.leakage) if record is None else (record.felt, record.bits)
+    felt, bits = (solution.distortion, solution.leakage) if record is None else (record.error, record.bits)
     said = f"{where}a release has {off(f'{felt:.3g}', source.unit)}, and reveals {max(bits, 0.0):.3f} bits per step."
     who = "" if guess is None else f"Under the fitted chain {guess.words(source.thing)}; "
     return (said[0].upper() + said[1:]) if not who else who + said

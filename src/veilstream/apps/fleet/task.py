@@ -129,10 +129,10 @@ def _work(task: Task) -> Result:
     known, model_file = dumps(**replace(model, data_sha256=task.data_sha256).parts("veil fleet", **pool))
     show = asked.shown(task.unit)
     utility, _ = utility_of(known, show=show)
-    course = utility.course
-    least = 0.0 if course is None else course.least(utility.problem(Average(weight=1.0)).allowed)
+    replay = utility.replay
+    least = 0.0 if replay is None else replay.least(utility.problem(Average(weight=1.0)).allowed)
     limits, raised = asked.limits(utility, task.unit, least)
-    total = course is not None and asked.adds_up(task.unit)
+    total = replay is not None and asked.adds_up(task.unit)
     solution = solve(
         known, asked.method, asked.window, **limits, seed=seed, progress=False, feedback=asked.feedback, show=show,
         keep_total=total,
@@ -152,7 +152,7 @@ def _work(task: Task) -> Result:
             "`avg` asks for another"
         ]
     row["curve"] = [
-        [s.distortion, s.leakage, s.leakage_lower, None if course is None else course.felt(s.policy)] for s in found
+        [s.distortion, s.leakage, s.leakage_lower, None if replay is None else replay.error(s.policy)] for s in found
     ]
     files = {"model.veil": model_file, "policy.veil": policy_file, "curve.csv": _csv(found)}
     if asked.audit == "quick":

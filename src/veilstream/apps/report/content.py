@@ -30,7 +30,7 @@ from veilstream.artefact import Artefact
 from veilstream.audit.source import LaterData, Recorded
 from veilstream.control.feedback import Feedback
 from veilstream.control.limit_check import LimitCheck
-from veilstream.control.replay import OnCourse
+from veilstream.control.replay import ReplayResult
 from veilstream.data.card import newest_symbol_chain
 from veilstream.errors import InputError
 from veilstream.model.histories import TrueStates
@@ -63,7 +63,7 @@ class Spot:
     channel_level: str  # how sure the channel is
     less: float  # share of what the truth would reveal that is kept back: on the recorded data where that is known
     felt: float | None = None  # mean error on the recorded data
-    record: OnCourse | None = None  # and bits
+    record: ReplayResult | None = None  # and bits
     rivals: Sequence[Rival] = ()
     command: str = ""  # that makes it
 
@@ -135,7 +135,7 @@ def collect(artefact: Artefact, given: Recorded, spec: ReportSpec, progress: Pro
     """All the numbers. Data is needed unless the report is shareable; then none of it but `later` is used."""
     (policy, problem), chain = artefact.answer(), artefact.chain
     data = replace(Recorded.nothing(artefact), later=given.later) if spec.shareable else given
-    sequences, course = data.sequences, data.course
+    sequences, replay = data.sequences, data.replay
     if spec.shareable:
         sequences = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=spec.seed)[0]]]
     if not sequences:
@@ -158,9 +158,9 @@ def collect(artefact: Artefact, given: Recorded, spec: ReportSpec, progress: Pro
         """A place on the slider; `weight` is None for the policy's own."""
         mine = weight is None
         record = data.record if mine else None
-        if not mine and course is not None and course.steps <= RECORD_STEPS:
-            record = course.whole(point.policy, chain, RECORD_DRAWS)
-        felt = record.felt if record is not None else None if course is None else course.felt(point.policy)
+        if not mine and replay is not None and replay.n_steps <= RECORD_STEPS:
+            record = replay.whole(point.policy, chain, RECORD_DRAWS)
+        felt = record.error if record is not None else None if replay is None else replay.error(point.policy)
         return Spot(
             point,
             min(float(lower_curve(solutions, np.array([point.distortion]))[0]), point.leakage),
@@ -225,7 +225,7 @@ def _certified_curve(
     return [replace(s, level=level(s.level, artefact.provenance)) for s in solutions]
 
 
-def _less(point: Point, record: OnCourse | None, rate: float) -> float:
+def _less(point: Point, record: ReplayResult | None, rate: float) -> float:
     """On the recorded data where that is known there, else in the long run."""
     on_record = None if record is None else record.kept_back
     return float(np.clip(1 - point.leakage / max(rate, 1e-9), 0.0, 1.0)) if on_record is None else on_record

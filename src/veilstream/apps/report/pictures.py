@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from veilstream.apps.report.fit_plots import fit_figure
 from veilstream.apps.report.plots import draw_traces, draw_trade_off
 from veilstream.apps.report.points import example_steps
-from veilstream.control.mechanism import release_many
+from veilstream.control.release import release_many
 from veilstream.data.card import newest_symbol_chain
 from veilstream.errors import InputError
 

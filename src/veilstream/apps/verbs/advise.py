@@ -19,7 +19,7 @@ from veilstream.apps.report.content import asked_words
 from veilstream.audit.bayes import infer
 from veilstream.audit.traces import sampled
 from veilstream.control.policy import Policy
-from veilstream.control.replay import Course
+from veilstream.control.replay import Replay
 from veilstream.data.card import symbol_laws
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
@@ -108,13 +108,13 @@ def points(
     """
     found: list[Advice] = []
     blind, truth, unit = source.by_the_hour, source.chain.entropy_rate, source.unit
-    free, course = source.problem(Average(weight=1.0)), source.course
-    least = least_distortion(free) if course is None else course.least(free.allowed)
+    free, replay = source.problem(Average(weight=1.0)), source.replay
+    least = least_distortion(free) if replay is None else replay.least(free.allowed)
     chain, without = free.chain, float(symbol_laws(free.chain).max(1).mean())
-    for felt, point, record in _walk(free, course, least, blind, seed, progress):
+    for felt, point, record in _walk(free, replay, least, blind, seed, progress):
         policy = point.policy.made_for(chain)
         bits = point.leakage if record is None else record.leakage(policy, chain, DRAWS, least=COPIES).bits
-        sure = point.level if course is None else Level.ESTIMATED  # the distance is exact, bits on the record are not
+        sure = point.level if replay is None else Level.ESTIMATED  # the distance is exact, bits on the record are not
         if any(abs(felt - r.felt) < SAME * blind and abs(bits - r.bits) < SAME * truth for r in found):
             continue
         text = rounded(felt, unit)
@@ -129,10 +129,10 @@ def points(
 
 
 def _walk(
-    problem: Problem, course: Course | None, least: float, blind: float, seed: int, progress: Progress | None
-) -> Iterator[tuple[float, Point, Course | None]]:
+    problem: Problem, replay: Replay | None, least: float, blind: float, seed: int, progress: Progress | None
+) -> Iterator[tuple[float, Point, Replay | None]]:
     """A point near each share, each found from its neighbour; with the record as the releases used see it."""
-    problem, course = _fewer(problem, course, LOST * (blind - least))
+    problem, replay = _fewer(problem, replay, LOST * (blind - least))
     solver = CausalBA(window=max(1, problem.chain.order), grow=False, seed=seed).rough(problem)
     solver = replace(solver, tolerance=TOLERANCE, most_starts=1)
     weights = first_weights(problem)
@@ -141,7 +141,7 @@ def _walk(
     for i, share in enumerate(SHARES):
         if progress:
             progress(i / len(SHARES), f"{share:.0%} of what revealing nothing costs")
-        axis = axis_of(Average(limit=least + share * (blind - least)), problem, course)
+        axis = axis_of(Average(limit=least + share * (blind - least)), problem, replay)
         trail = Trail(axis, [], tried)
         for _ in range(TRIES):
             if min(abs(axis.of(p) - axis.limit) for p in trail.points) < CLOSE * min(share, 0.4) * (blind - least):
@@ -150,17 +150,17 @@ def _walk(
             tried.append((weight, solver.at(problem, np.array([weight]), warm=trail.nearest(weight))[0]))
         point = min(trail.points, key=lambda p: abs(axis.over(p)))
         if (felt := axis.of(point)) < blind and point.leakage > 0:
-            yield felt, point, course
+            yield felt, point, replay
 
 
-def _fewer(problem: Problem, course: Course | None, lost: float) -> tuple[Problem, Course | None]:
+def _fewer(problem: Problem, replay: Replay | None, lost: float) -> tuple[Problem, Replay | None]:
     """Problem and record with fewer releases: those that lower the mean distance most, until little is lost."""
     d, chain = problem.distortion, problem.chain
     if problem.n_outputs <= FEW or problem.forbidden is not None:
-        return problem, course
+        return problem, replay
     weight = chain.stationary
-    if course is not None:  # her own visits too: the chain's long run may be elsewhere
-        visits = np.bincount(np.concatenate(course.states), minlength=len(chain))
+    if replay is not None:  # her own visits too: the chain's long run may be elsewhere
+        visits = np.bincount(replay.states, minlength=len(chain))
         weight = (weight + visits / visits.sum()) / 2
     used, now, least = list[int](), np.full(len(d), d.max()), float(weight @ d.min(1))
     while len(used) < MOST and weight @ now > least + lost:
@@ -168,7 +168,7 @@ def _fewer(problem: Problem, course: Course | None, lost: float) -> tuple[Proble
         now = np.minimum(now, d[:, used[-1]])
     used.sort()
     fewer = Problem(chain, d[:, used], problem.constraint)
-    return fewer, None if course is None else replace(course, distances=[x[:, used] for x in course.distances])
+    return fewer, None if replay is None else replace(replay, distances=replay.table[:, used])
 
 
 def identified(chain: MarkovChain, policy: Policy, seed: int = 0) -> tuple[float, float]:
