@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veilstream.apps.cli.options import Answer
+from veilstream.apps.cli.output import print_whole, table
 from veilstream.shown import Progress
 
 if TYPE_CHECKING:
@@ -138,25 +139,26 @@ def release_week(out: Path, row: Row, source: Source, week: NDArray[np.int64]) -
 def show(chain: MarkovChain, rows: list[Row], out: Path, report: Path, picture: Path | None) -> None:
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
     console = Console(highlight=False)
     console.print(
         f"[bold]An invented commuter with {chain.n_symbols} places, one step every 5 minutes.[/] "
         f"Sharing the truth reveals {chain.entropy_rate:.3f} bits a step."
     )
-    table = Table("error", "ours leaks", "simulated", "planar Laplace", "times more", "identified", box=None)
-    for row in rows:
-        bits, error = row.simulated
-        table.add_row(
+    cells = [
+        (
             f"{row.limit:g} km",
             f"{row.ours.leakage:.4f}",
-            f"{bits:.4f} ± {1.96 * error:.4f}",
+            f"{row.simulated[0]:.4f} ± {1.96 * row.simulated[1]:.4f}",
             f"{row.laplace.leakage:.4f} ± {1.96 * row.laplace.leakage_se:.4f}",
             f"{row.laplace.leakage / max(row.ours.leakage, 1e-9):.1f}",
             f"{100 * row.guess.right:.0f} ± {196 * row.guess.right_se:.0f} %",
         )
-    console.print(table)
+        for row in rows
+    ]
+    print_whole(
+        table(cells, ("error", "ours leaks", "simulated", "planar Laplace", "times more", "identified")), console
+    )
     console.print(
         "[dim]error: at most this many km on average; bits per step, ours computed exactly for the fitted chain; "
         "identified: how often an adversary who knows chain and policy identifies the place (without any release in "

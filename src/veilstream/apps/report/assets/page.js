@@ -315,7 +315,7 @@
 
   // --- the table of other ways, as the page was written ---------------------------------------------------
   function drawRivals(spot) {
-    const table = document.getElementById("rivals"), heads = [...table.tHead.rows[0].cells].map((c) => c.textContent);
+    const table = document.querySelector("#rivals table"), heads = [...table.tHead.rows[0].cells].map((c) => c.textContent);
     const body = table.tBodies[0];
     body.textContent = "";
     for (const cells of spot.rivals) {
