@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilstream.apps.cli.options import Answer, Flags
-from veilstream.apps.cli.output import print_whole, table
 from veilstream.errors import InputError, need
 from veilstream.gateway.spec import ClusterSpec, StoreSpec
 from veilstream.units import counted, printable
@@ -80,6 +79,7 @@ def _on_nats(policy: Path, cluster: ClusterSpec) -> tuple[list[StreamStatus], li
 def _show(views: list[StreamStatus], refused: list[str]) -> None:
     from rich.console import Console
     from rich.markup import escape
+    from rich.table import Table
 
     console = Console()
     console.print("PRIVATE: for the owner of the streams. Errors and drift are about true readings.", style="bold")
@@ -93,8 +93,12 @@ def _show(views: list[StreamStatus], refused: list[str]) -> None:
         "drift": [_verdict(v) for v in views],
     }
     shown = {h: c for h, c in cells.items() if (h != "space" or len(set(c)) > 1) and (h != "rung" or any(c))}
-    rows = [tuple(map(printable, row)) for row in zip(*shown.values(), strict=True)]
-    print_whole(table(rows, list(shown)), console) if views else console.print("no streams yet")
+    table = Table(box=None)
+    for head in shown:
+        table.add_column(head, no_wrap=head not in ("error", "drift"))
+    for row in zip(*shown.values(), strict=True):
+        table.add_row(*(escape(printable(cell)) for cell in row))
+    console.print(table if views else "no streams yet")
     for line in _to_do(views):
         console.print(escape(printable(line)), highlight=False)
     for name in refused:
