@@ -67,7 +67,7 @@ def household(readings: Any, name: str) -> dict[str, float] | None:
     from dataclasses import replace
 
     from veilstream.artefact import Artefact
-    from veilstream.audit.source import on_record, recorded_runs
+    from veilstream.audit.source import Recorded, recorded_runs
     from veilstream.data.crossval import losses
     from veilstream.data.fitting import fit_model
     from veilstream.data.spec import FitSpec
@@ -95,7 +95,7 @@ def household(readings: Any, name: str) -> dict[str, float] | None:
         policy = solve(problem).policy
         artefact = Artefact(policy, problem, model.states, model.chain, model.recording)
         runs = recorded_runs(second, artefact)
-        tried = on_record(artefact, runs)
+        tried = Recorded.of(artefact, second).record
         assert tried is not None
         found |= {
             f"{what}_loss": float(np.concatenate(losses(model.chain, runs.sequences, runs.first)).mean()),

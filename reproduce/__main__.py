@@ -43,7 +43,7 @@ def paper(
 ) -> None:
     """Make the paper's figures and say where our numbers agree; a run that was interrupted goes on where it was."""
     from veilstream.apps.cli.output import print_json, progress_bar
-    from veilstream.apps.verbs.extras import need
+    from veilstream.errors import need
 
     need("matplotlib", "plot")
     from reproduce.item import Budget

@@ -104,7 +104,7 @@ _register_environment()
 
 
 def _version() -> str:
-    """Of the installed package, which has it from the last tag."""
+    """Version of the installed package, which has it from the last tag."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

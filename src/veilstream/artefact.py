@@ -35,7 +35,7 @@ from veilstream.model.chain import MarkovChain
 from veilstream.model.problem import Problem
 from veilstream.model.serialize import export_chain, export_constraint, restore_chain, restore_constraint
 from veilstream.shown import Rows, Shown, picture
-from veilstream.units import format_duration
+from veilstream.units import format_duration, printable
 
 FORMAT = "veilstream"
 VERSION = 2
@@ -75,12 +75,12 @@ class Artefact(Shown):
 
     @property
     def unit(self) -> str:
-        """Of the distortion; "" where it has none."""
+        """Unit of the distortion; "" where it has none."""
         return self.cost_unit if self.cost_unit is not None else "" if self.states is None else self.states.unit
 
     @property
     def cost(self) -> Cost:
-        """What a release costs a reading: the distortion, where that knows more than the state."""
+        """Cost of a release for a reading: the distortion, from the reading itself rather than its state."""
         if self.states is None or (self.measure == TABLE and self.problem is None):
             raise InputError("the file knows no places or levels, so there are no distances from readings")
         shown, table = self.points or self.states, None
@@ -197,10 +197,7 @@ def save(path: str | os.PathLike[str], policy: Policy | None = None, **parts: An
         64
     """
     artefact, data = dumps(policy, **parts, name=str(path))
-    try:
-        write(Path(path), data)
-    except OSError as problem_:
-        raise InputError(f"{path}: cannot be written ({problem_.strerror})") from None
+    write(Path(path), data)
     return artefact
 
 
@@ -272,10 +269,10 @@ def _build(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str) -> 
     try:
         return _restored(meta, arrays)
     except InputError as fault:
-        raise InputError(f"{name}: {_shown(fault)}") from None
+        raise InputError(f"{name}: {printable(str(fault))}") from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as fault:
         raise InputError(
-            f"{name}: the description is not complete ({type(fault).__name__}: {_shown(fault)[:60]})"
+            f"{name}: the description is not complete ({type(fault).__name__}: {printable(str(fault))[:60]})"
         ) from None
 
 
@@ -319,11 +316,6 @@ def _check_releases(made: Artefact) -> None:
     if made.problem is None or made.problem.n_outputs != len(points):
         n = "none" if made.problem is None else made.problem.n_outputs
         raise InputError(f"{len(points)} points but a policy for {n}")
-
-
-def _shown(fault: Exception) -> str:
-    """What it says, which may quote the file: nothing that moves a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in str(fault))
 
 
 def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,11 @@ def pack(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def write(path: Path, data: bytes) -> None:
-    """In one move, so that no half file is ever seen, and readable by its owner only.
+    """In one move, so that no half file is ever seen, and readable by its owner only; its folder is made.
 
     The file it is made in was not there before: nobody can have put a link in its place.
     """
+    check_writable(path)
     spool = path.with_name(f".{path.name}.{os.getpid()}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     try:
@@ -41,9 +43,22 @@ def write(path: Path, data: bytes) -> None:
         with open(os.open(spool, flags, 0o600), "wb") as out:
             out.write(data)
         spool.replace(path)
-    except OSError:
-        spool.unlink(missing_ok=True)
-        raise
+    except OSError as problem:
+        with suppress(OSError):
+            spool.unlink(missing_ok=True)
+        raise InputError(f"{path}: cannot be written ({problem.strerror})") from None
+
+
+def check_writable(path: Path, example: str = "me.veil") -> None:
+    """Raises where a file has nowhere to go; its folder is made. For whoever works long before there is one."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file, as in {path / example}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise InputError(f"{path}: cannot be written ({problem.strerror})") from None
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(f"{path}: cannot be written (no permission in {path.parent})")
 
 
 def unpack(path: Path, name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -1,5 +1,8 @@
 """The ways veilstream says no."""
 
+from importlib import import_module
+from types import ModuleType
+
 
 class InputError(ValueError):
     """What was asked cannot be done: one line naming what was required, what was found, and what to do.
@@ -13,6 +16,14 @@ class InputError(ValueError):
             ...
         veilstream.errors.InputError: `gaps` must be one of split, bridge, found 'jump'
     """
+
+
+def need(module: str, extra: str, otherwise: str = "") -> ModuleType:
+    """A library of an extra, or a line saying how to install it (and what to do without it)."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise InputError(f"this needs {module.split('.')[0]}: pip install 'veilstream[{extra}]'{otherwise}") from None
 
 
 class Infeasible(InputError):

@@ -66,6 +66,16 @@ def caution(lines: Iterable[str]) -> None:
 # --- progress --------------------------------------------------------------------------------------------
 
 
+def within(progress: Progress | None, first: float, last: float, label: str = "") -> Progress:
+    """Progress of a part of some work, as progress of the whole from one share to another."""
+
+    def tell(done: float, what: str) -> None:
+        if progress:
+            progress(first + (last - first) * done, label + what)
+
+    return tell
+
+
 class _Bar:
     """How far something is, for a notebook: redrawn in place."""
 
@@ -90,7 +100,7 @@ def in_notebook() -> bool:
 
 @contextmanager
 def watching(title: str, progress: Progress | bool | None = None) -> Iterator[Progress | None]:
-    """What to tell progress to: None shows a bar in a notebook, True also in a terminal, False none; or your own."""
+    """A function that shows progress: for None a bar in a notebook, for True also in a terminal, for False none."""
     if callable(progress):
         yield progress
     elif progress is not False and in_notebook():

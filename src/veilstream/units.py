@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from veilstream.errors import InputError
 
@@ -103,3 +104,13 @@ def off(amount: str, unit: str, each: str = " on average") -> str:
 def noun(unit: str) -> str:
     """What a state is, in a word, by the unit of its readings."""
     return {"km": "place", "": "state"}.get(unit, "level")
+
+
+def few(names: Sequence[str], most: int) -> str:
+    """The first of these names, and dots where there are more."""
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+
+
+def printable(text: str) -> str:
+    """A text from a file or a device as a line may show it: nothing that moves a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ import veilstream as vs
 from benchmarks import advise
 from veilcli import veil
 from veilstream.apps.cli.advise import _two
-from veilstream.apps.cli.headline import Guess, headline
+from veilstream.apps.cli.solve import headline
 from veilstream.apps.verbs.advise import identified, rounded
+from veilstream.audit.measures import Guess
 from veilstream.solvers import search
 
 
@@ -140,10 +142,12 @@ def test_limits_are_round_and_carry_their_unit(value, unit, text):
 
 
 def test_a_headline_without_an_adversary_is_a_sentence_too():
-    assert (
-        headline(None, 0.5, -0.001, "km", "place")
-        == "A release has an error of 0.5 km on average, and reveals 0.000 bits per step."
-    )
-    assert headline(Guess(0.5, 0.1, 0.4), 2, 0.1, "", "state").startswith(
+    def solved(felt, bits, unit, thing):
+        asked = SimpleNamespace(utility=SimpleNamespace(unit=unit, thing=thing))
+        return SimpleNamespace(record=None, distortion=felt, leakage=bits, asked=asked)
+
+    alone = headline(solved(0.5, -0.001, "km", "place"), None)
+    assert alone == "A release has an error of 0.5 km on average, and reveals 0.000 bits per step."
+    assert headline(solved(2, 0.1, "", "state"), Guess(0.5, 0.1, 0.4)).startswith(
         "Under the fitted chain an adversary who sees every release identifies the state in 50%"
     )

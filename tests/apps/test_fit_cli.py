@@ -71,7 +71,7 @@ def test_a_picture_of_places_is_its_owners_alone(tmp_path):
     done = veil("fit", "synthetic:city:500", "--plot", tmp_path / "me.png")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "me.png").stat().st_mode & 0o77 == 0
-    refused("fit", "synthetic:city:500", "--plot", tmp_path / "me.doc", says="cannot write the picture")
+    refused("fit", "synthetic:city:500", "--plot", tmp_path / "me.doc", says="the picture cannot be written")
 
 
 def test_a_table_without_a_unit_is_told_without_holes(tmp_path):
@@ -138,7 +138,7 @@ def test_bad_input_is_one_line_and_exit_code_2(table, tmp_path):
     refused("fit", put("e.csv", bytes(range(256)) * 9), says="e.csv line 1: a binary file")
     (tmp_path / "none").mkdir()
     refused("fit", tmp_path / "none", says="a folder without traces")
-    refused("fit", says="no source given")
+    refused("fit", says="no SOURCE given")
     refused("fit", table, "--period", "5 parsecs", says="--period '5 parsecs'")
     refused("fit", table, "--order", "many", says="--order 'many' is not a number")
     refused("fit", table, "--states", "99", says="no radius gives 99 stops")

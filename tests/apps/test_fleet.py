@@ -221,7 +221,7 @@ def test_bad_usage_is_one_line(tmp_path):
     table = meter_table(tmp_path / "m.csv", {"a": 40, "b": 40})
     for args, said in (
         (["--engine", "spark"], "serial, joblib, dask"),
-        (["--avg", "1km"], "says nothing for users in no unit"),
+        (["--avg", "1km"], "has no limit for users in no unit"),
         (["--option", "pool=maybe"], "auto or off"),
         (["--option", "method=nonsense"], "unknown method"),
         (["--max", "home=5km"], "one limit per unit"),

@@ -14,6 +14,7 @@ from veilstream.apps.fleet.run import run_fleet
 from veilstream.apps.fleet.spec import FleetSpec
 from veilstream.apps.fleet.users import read_users
 from veilstream.artefact import load
+from veilstream.data.limits import mean_limit
 from veilstream.data.sources import read
 from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError
@@ -80,7 +81,8 @@ def test_folder_names_are_safe_and_never_shared(tmp_path):
 
 def limit_of(spec, unit, blind, least=0.0):
     """For a user in this unit, whose best one release has this error."""
-    return spec.constraint(SimpleNamespace(unit=unit, blind=blind), unit, least)[0].limit
+    utility = SimpleNamespace(unit=unit, blind=blind)
+    return mean_limit(utility, spec.limits(utility, unit, least)[0]["avg"])
 
 
 def test_limits_per_unit_and_as_a_share():
@@ -89,7 +91,7 @@ def test_limits_per_unit_and_as_a_share():
     assert limit_of(both, "km", 9.0) == 1.0 and limit_of(both, "kWh", 9.0) == 0.1
     mixed = FleetSpec(avg=("50%", "500m"))
     assert limit_of(mixed, "km", 9.0) == 0.5 and limit_of(mixed, "kWh", 0.4) == pytest.approx(0.2)
-    with pytest.raises(InputError, match=r"says nothing for users in kWh; add `avg` 0\.1kWh or 25%"):
+    with pytest.raises(InputError, match=r"has no limit for users in kWh; add `avg` 0\.1kWh or 25%"):
         FleetSpec(avg=("1km",)).check_units(["km", "kWh"])
     with pytest.raises(InputError, match="one of `avg`, `budget`,"):
         FleetSpec(avg=("1km",), budget=0.1)

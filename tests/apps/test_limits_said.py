@@ -10,7 +10,7 @@ import pytest
 import veilstream as vs
 from real_data import GEOLIFE, ROOT, needs_geolife
 from veilcli import veil
-from veilstream.apps.cli.headline import Guess
+from veilstream.audit.measures import Guess
 from veilstream.data.synthetic import household
 from veilstream.solvers import solve
 
@@ -83,7 +83,9 @@ def test_the_first_sentence_of_the_page_is_the_limit_and_nothing_bold_stands_bes
     headlines = [text for kind, text in said if "headline" in kind]
     assert headlines[0] == solved["limits"][0]["words"]
     changed = next(i for i, (_, text) in enumerate(said) if text.startswith("THE PERSON HAS CHANGED"))
-    assert changed < next(i for i, (_, text) in enumerate(said) if text.startswith("An adversary who sees"))
+    assert changed < next(
+        i for i, (_, text) in enumerate(said) if text.startswith("Under the fitted chain an adversary")
+    )
     page = (folder / f"{name}.html").read_text(encoding="utf-8")
     assert "claim stands" not in page and "on the record" not in page and "names the" not in page
     later = solved["held_out"]["leakage"]
@@ -101,7 +103,7 @@ def test_recorded_data_is_what_was_fitted_and_has_one_figure_everywhere(broken):
         solved["held_out"]["raw_distortion"]["value"]
     )
     private, shared = ([t for _, t in text_of(folder / f"{n}.html")] for n in ("private", "shared"))
-    own = next(t for t in private if t.startswith("An adversary who sees"))
+    own = next(t for t in private if t.startswith("Under the fitted chain an adversary"))
     assert own in shared and f"{solved['raw_distortion']:.3g} kWh on average" in own
     share = 100 * (1 - solved["record"]["leakage"] / solved["record"]["truth"])
     assert f"{share:.0f} % less than the truth" in own and solved["record"]["truth"] <= np.log2(5) + 1e-9
@@ -114,7 +116,7 @@ def test_one_figure_for_how_often_she_is_identified_and_for_planar_laplace(broke
     [chain] = audited["settings"]
     assert chain["adversaries"]["filter"]["released"]["top1"] == pytest.approx(solved["hit_rate"])
     page = " ".join(text for _, text in text_of(folder / "private.html"))
-    assert f"identifies the level in {100 * solved['hit_rate']:.0f} % of steps under the fitted chain" in page
+    assert f"identifies the level in {solved['hit_rate']:.0%} of steps (" in page
     times = re.findall(r"([\d.]+) times as much", page)
     assert len(times) >= 2 and len(set(times)) == 1
     cell = r"planar Laplace \(geo-ind[^<]*</th>" + 2 * r"<td[^>]*>[^<]*</td>" + r"<td[^>]*>([\d.]+)</td>"

@@ -127,7 +127,7 @@ def test_what_is_wrong_is_said_in_one_line(folder, words, line):
         ("fit meter.csv --order auto --option max-order=0", "max-order"),
         ("fit meter.csv --states 0", "--states must be at least 1, found 0"),
         ("fit meter.csv --option smoothing=-1", "smoothing=... must be a number >= 0"),
-        ("curve m.veil --methods ,", "--methods names none"),
+        ("curve m.veil --methods ,", "--methods is empty"),
         ("curve m.veil --show 5km", "--show '5km' has the unit 'km'"),
         ("advise m.veil --distortion cubed", "--distortion must be one of"),
         ("fleet meter.csv --unit kWh -o out --option show=3km", "--show 3km: no user has values in that unit ('kWh')"),

@@ -94,7 +94,7 @@ def test_what_is_missing_is_left_out_and_counted_and_what_is_wrong_is_said_witho
         vs.fit(bad)
     with pytest.raises(vs.InputError, match="data must be a DataFrame, a path or a list of paths, found a int"):
         vs.fit(7)
-    with pytest.raises(vs.InputError, match="a role must be one of"):
+    with pytest.raises(vs.InputError, match="a role of time, lat"):
         vs.fit(meter(), columns={"when": "time"})
 
 
@@ -139,8 +139,8 @@ def test_the_name_audit_is_the_verb_and_its_room_can_be_imported():
     code = (
         "import veilstream as vs; f = vs.audit\n"
         "import veilstream.audit.assemble as run\n"
-        "from veilstream.audit.settings import Options\n"
-        "assert vs.audit is f and callable(f) and run.audit_artefact is not f and Options"
+        "from veilstream.audit.spec import AuditSpec\n"
+        "assert vs.audit is f and callable(f) and run.audit_artefact is not f and AuditSpec"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -14,13 +14,15 @@ import report_pages
 from real_data import GEOLIFE, needs_geolife
 from veilcli import veil
 from veilstream.apps.report.card import chain_card
-from veilstream.apps.report.content import Options, audited, collect, command_of, table_rows
+from veilstream.apps.report.content import audited, collect, command_of, table_rows
 from veilstream.apps.report.page import embed, render
 from veilstream.apps.report.payload import payload
 from veilstream.apps.report.points import curve_constraint, example_steps, mean_channel, stretch
 from veilstream.apps.report.rivals import Elsewhere, Rival
 from veilstream.apps.report.words import verdict
+from veilstream.apps.specs import ReportSpec
 from veilstream.artefact import load, save
+from veilstream.audit.source import Recorded
 from veilstream.audit.tables import sheets
 from veilstream.control.controller import Controller
 from veilstream.control.evaluate import evaluate
@@ -34,7 +36,7 @@ from veilstream.model.problem import Average, Both, Instantaneous, joint
 from veilstream.solvers import Point, solve
 
 pytestmark = pytest.mark.slow
-QUICK = Options(points=5, seconds=1.0)
+QUICK = ReportSpec(points=5, seconds=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +111,9 @@ def test_the_page_is_whole_and_strict(town):
 
 def test_a_shareable_page_holds_no_recorded_trace_and_no_path(town):
     source, artefact, _, _ = town
-    content = collect(artefact, [source.path], Options(shareable=True, points=3, seconds=0.1, seed=5))
+    content = collect(
+        artefact, Recorded.symbols(artefact, [source.path]), ReportSpec(shareable=True, points=3, seconds=0.1, seed=5)
+    )
     page = render(content)
     drawn = data_of(page)["true"]
     assert "PRIVATE" not in page and "Shareable" in page
@@ -144,9 +148,9 @@ def test_values_limits_at_every_step_and_builtin_chains(folder):
     assert "kWh" in render(content)
     problem = builtin_problem("binary", Instantaneous(1))
     save(folder / "flip.veil", Controller.of_table(np.full((2, 2), 0.5)), problem=problem)
-    content = collect(
-        load(folder / "flip.veil"), [np.array([0, 1, 1, 0])], Options(points=3, seconds=0.1, audit="none")
-    )
+    flip = load(folder / "flip.veil")
+    data = Recorded.symbols(flip, [np.array([0, 1, 1, 0])])
+    content = collect(flip, data, ReportSpec(points=3, seconds=0.1, audit="none"))
     assert "next to nothing" in verdict(content)[0]
     assert "<svg" not in render(content)  # drawn by the script
 
@@ -237,8 +241,9 @@ def test_a_page_of_real_traces_is_small(folder):
 
 def test_a_model_without_a_policy_is_refused(town, folder):
     save(folder / "model.veil", chain=town[0].chain, states=town[0].states)
+    model = load(folder / "model.veil")
     with pytest.raises(InputError, match="without a policy"):
-        collect(load(folder / "model.veil"), [town[0].path], QUICK)
+        collect(model, Recorded.symbols(model, [town[0].path]), QUICK)
 
 
 def test_the_audit_is_in_the_page_and_a_failed_claim_is_loud(town, folder):
@@ -256,16 +261,17 @@ def test_the_audit_is_in_the_page_and_a_failed_claim_is_loud(town, folder):
     half = {"solution": {"leakage": solution.leakage / 2, "distortion": solution.distortion, "level": "proved"}}
     save(folder / "boast.veil", solution.policy, problem=artefact.problem, states=source.states,
          period_s=source.period_s, provenance=half)  # fmt: skip
-    found = audited(load(folder / "boast.veil"), None, Options())
+    boast = load(folder / "boast.veil")
+    found = audited(boast, Recorded.nothing(boast), ReportSpec())
     assert found.stands is False
     assert "THE CLAIM FAILS." in render(replace(content, audit=found))
 
 
 def test_an_audit_that_cannot_be_says_why(town):
-    assert "too short" in audited(town[1], [np.array([0, 1])], Options())
-    assert audited(town[1], None, Options(audit="none")) == "No audit was asked for."
+    assert "too short" in audited(town[1], Recorded.symbols(town[1], [np.array([0, 1])]), ReportSpec())
+    assert audited(town[1], Recorded.nothing(town[1]), ReportSpec(audit="none")) == "No audit was asked for."
     with pytest.raises(InputError, match="quick, full, none"):
-        Options(audit="thorough")
+        ReportSpec(audit="thorough")
 
 
 def test_every_point_of_the_slider_has_its_command(town):
@@ -286,7 +292,9 @@ def felt_town(town):
     points = source.states.coordinates[source.path[:600]] + rng.normal(0, 0.003, (600, 2))
     record = Trajectories.record(np.zeros(600, int), step, points, source.path[:600])
     replay = record.replay(source.states, artefact.chain)
-    return replay, collect(artefact, [source.path[:600]], replace(QUICK, points=3, seconds=0.2), replay=replay)
+    data = Recorded.symbols(artefact, [source.path[:600]])
+    data = replace(data, replay=replay, record=replay.whole(artefact.policy, artefact.chain))
+    return replay, collect(artefact, data, replace(QUICK, points=3, seconds=0.2))
 
 
 def test_what_is_felt_on_the_record_is_said_first_at_every_point(felt_town):
@@ -330,7 +338,8 @@ def test_a_shareable_page_tells_what_the_file_says_was_felt(town, folder):
     said = {"solution": solution.to_json() | record.to_json()}
     save(folder / "said.veil", solution.policy, problem=artefact.problem, states=source.states, provenance=said,
          period_s=source.period_s)  # fmt: skip
-    content = collect(load(folder / "said.veil"), None, Options(True, 3, 0.1, audit="none"))
+    said = load(folder / "said.veil")
+    content = collect(said, Recorded.nothing(said), ReportSpec(shareable=True, points=3, seconds=0.1, audit="none"))
     assert "on your recorded data releases have an error of 0.75 km on average" in verdict(content)[0]
     assert [s.felt for s in content.spots if not s.own] == [None] * (len(content.spots) - 1)
 
@@ -341,7 +350,7 @@ def test_public_points_are_on_the_map_and_have_columns_of_their_own(tmp_path):
     solution = solve(utility.problem(Average(weight=0.5)), window=1)
     parts = {"states": source.states, "points": utility.points, "period_s": source.period_s}
     art = save(tmp_path / "p.veil", solution.policy, problem=solution.problem, **parts)
-    content = collect(art, [source.path], Options(points=3, seconds=0.1, audit="none"), chain_card(art))
+    content = collect(art, Recorded.symbols(art, [source.path]), ReportSpec(points=3, seconds=0.1, audit="none"))
     drawn = payload(content)
     shown, n = drawn["shown"], len(utility.points)
     assert len(shown["names"]) == len(shown["places"]) == n and len(shown["at"]) == n

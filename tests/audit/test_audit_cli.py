@@ -15,6 +15,7 @@ from veilstream.audit import settings
 from veilstream.audit.learned import Learned
 from veilstream.audit.measures import Measure
 from veilstream.audit.settings import Setting
+from veilstream.audit.spec import AuditSpec
 from veilstream.audit.tables import sheets
 from veilstream.audit.traces import release
 from veilstream.audit.verdict import _against_words, _pm
@@ -135,8 +136,8 @@ def test_recorded_traces_with_the_learned_adversary(folder):
         ),
         ("honest", ("--option", "lookbacks=0"), "a look-back must be at least 1"),
         ("honest", ("--option", "lookbacks=one"), "lookbacks must be whole numbers"),
-        ("honest", ("--option", "seeds=1"), "seeds must be at least 2"),
-        ("honest", ("--option", "look=1"), "an audit has no option look; known: lookbacks"),
+        ("honest", ("--option", "seeds=1"), "seeds must be a whole number, at least 2"),
+        ("honest", ("--option", "look=1"), "--option look: no such option; did you mean lookbacks?"),
         ("honest", ("--against", "myopik"), "did you mean myopic?"),
         ("newer", (), "made by a newer veilstream"),
     ],
@@ -177,14 +178,13 @@ def test_the_data_of_another_city_is_not_this_policys(tmp_path):
 
 def test_a_file_is_audited_in_one_call_whoever_encoded_its_data(folder):
     from veilstream.audit.assemble import audit_artefact
-    from veilstream.audit.settings import Options
-    from veilstream.audit.source import recorded_runs
+    from veilstream.audit.source import Recorded, recorded_runs
     from veilstream.data.sources import read
 
-    policy, options = vs.load(folder / "honest.veil"), Options().quick()
+    policy, options = vs.load(folder / "honest.veil"), AuditSpec()
     readings = read([str(folder / "toy.csv")])
-    found = audit_artefact(policy, readings, options=options)
-    again = audit_artefact(policy, sequences=recorded_runs(readings, policy).sequences, options=options)
+    found = audit_artefact(policy, Recorded.of(policy, readings), options)
+    again = audit_artefact(policy, Recorded.symbols(policy, recorded_runs(readings, policy).sequences), options)
     assert found.to_json() == again.to_json()
     assert [s.name for s in found.policy.settings] == ["chain", "traces"]
     assert (found.policy.name, found.stands) == ("causal-ba", True)
@@ -197,8 +197,7 @@ def test_a_file_is_audited_in_one_call_whoever_encoded_its_data(folder):
 @needs_geolife
 def test_geolife_is_encoded_as_it_was_fitted(tmp_path):
     from veilstream.audit.assemble import audit_artefact
-    from veilstream.audit.settings import Options
-    from veilstream.audit.source import recorded_runs
+    from veilstream.audit.source import Recorded, recorded_runs
     from veilstream.data.fitting import fit_model
     from veilstream.data.recording import Recording
     from veilstream.data.sources import read
@@ -214,7 +213,7 @@ def test_geolife_is_encoded_as_it_was_fitted(tmp_path):
     found = recorded_runs(readings, policy)
     assert found.transitions == 830
     assert all((a == b).all() for a, b in zip(found.sequences, model.runs.sequences, strict=True))
-    setting = audit_artefact(policy, readings, options=Options().quick()).policy.settings[1]
+    setting = audit_artefact(policy, Recorded.of(policy, readings), AuditSpec()).policy.settings[1]
     seen = {k: v.cross_entropy.value for k, v in setting.adversaries["predictor"].items()}
     assert setting.broken == 0
     assert seen["truth"] < seen["released"] < seen["nothing"]
@@ -255,9 +254,9 @@ def test_a_chain_with_too_many_histories_is_followed_on_fewer_copies_or_not_at_a
     what = settings.Subject(vs.solve(vs.builtin_problem("grid2x3-toy", vs.Average(weight=2.0))).artefact, tuple(paths))
     data = release(what.artefact.policy, paths, copies=8)
     monkeypatch.setattr(settings, "WORK", 3.0 * 900 * settings.histories(paths, 2) ** 2)
-    copies = settings.followed(what, data, "traces", settings.Options())
+    copies = settings.followed(what, data, "traces", AuditSpec(quick=False))
     assert copies == {1: 8, 2: 3, 3: 0}
-    assert settings.followed(what, data, "chain", settings.Options()) == {}
+    assert settings.followed(what, data, "chain", AuditSpec(quick=False)) == {}
 
 
 def test_nothing_has_no_sign():

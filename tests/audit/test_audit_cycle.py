@@ -7,13 +7,14 @@ import pytest
 
 import veilstream as vs
 from oracles import random_chain
-from veilstream.apps.report.content import Options as ReportOptions
 from veilstream.apps.report.content import collect
 from veilstream.apps.report.day import Day
 from veilstream.apps.report.page import render
+from veilstream.apps.specs import ReportSpec
 from veilstream.audit.assemble import audit_artefact
 from veilstream.audit.bayes import infer
-from veilstream.audit.settings import Options
+from veilstream.audit.source import Recorded
+from veilstream.audit.spec import AuditSpec
 from veilstream.audit.traces import Traces, sampled
 from veilstream.control.controller import cycle
 from veilstream.model.chain import MarkovChain
@@ -65,9 +66,8 @@ def test_an_audit_stands_and_a_wrong_hour_costs_the_adversary(solved):
     z = chain.sample(120, 30, 3, first=start)
     found = audit_artefact(
         solved.artefact,
-        sequences=list(z),
-        first=[start] * 30,
-        options=Options(learn=False, orders=(), streams=60, steps=120, copies=4, lookbacks=(2,)),
+        Recorded.symbols(solved.artefact, list(z), [start] * 30),
+        options=AuditSpec(streams=60, steps=120, copies=4, lookbacks=(2,)),
     )
     for setting in found.policy.settings:
         low, high = setting.leakage.low, setting.leakage.high
@@ -87,8 +87,8 @@ def test_the_report_draws_one_day(solved, tmp_path):
     assert day.distance.mean() == pytest.approx(solved.distortion, rel=1e-3)
     states = vs.StateSpace("bins", np.arange(3.0)[:, None], ("low", "mid", "high"), "kWh", np.array([0.5, 1.5]))
     vs.save(tmp_path / "p.veil", solved.policy, problem=solved.problem, states=states, period_s=3600.0)
-    options = ReportOptions(shareable=True, points=3, seconds=0.1, audit="none")
-    page = render(collect(vs.load(tmp_path / "p.veil"), None, options))
+    options = ReportSpec(shareable=True, points=3, seconds=0.1, audit="none")
+    page = render(collect(solved.artefact, Recorded.nothing(solved.artefact), options))
     assert "One day" in page
     assert "24 phases a day, Europe/London" in page
     assert page.count("<polyline") == 2

@@ -7,14 +7,15 @@ import pytest
 
 from gatewaykit import core_of
 from veilcli import refused, veil
-from veilstream.apps.verbs.report import recorded
 from veilstream.artefact import load
 from veilstream.audit.assemble import audit_artefact
-from veilstream.audit.settings import Options
-from veilstream.audit.source import later_data
+from veilstream.audit.source import Recorded, later_data
+from veilstream.audit.spec import AuditSpec
 from veilstream.control.drift import exceeds
+from veilstream.data.fit import read_as_fitted
+from veilstream.data.fitting import refit_model
 from veilstream.data.readings import from_arrays
-from veilstream.data.refit import refit_model
+from veilstream.data.spec import DataSpec
 from veilstream.data.synthetic import household
 from veilstream.errors import InputError
 from veilstream.gateway.inspect import look
@@ -24,7 +25,7 @@ from veilstream.model.interval import Interval
 
 WEEK, T0 = 336, 1.6e9 // 1800 * 1800
 FITTED, NEW = 33, 12
-QUICK = Options(streams=24, steps=60, copies=2).quick()
+QUICK = AuditSpec(streams=24, steps=60, copies=2)
 
 
 def person(weeks, first_week, seed, change=None):
@@ -57,7 +58,17 @@ def made(tmp_path_factory):
 
 def audited(folder, name):
     t, values = np.loadtxt(folder / name, delimiter=",", skiprows=1).T
-    return audit_artefact(load(folder / "p.veil"), from_arrays(t, values[:, None], "kWh"), options=QUICK)
+    return found_of(folder, t, values[:, None])
+
+
+def found_of(folder, t, values):
+    policy = load(folder / "p.veil")
+    return audit_artefact(policy, Recorded.of(policy, from_arrays(t, values, "kWh")), QUICK)
+
+
+def recorded(folder, name):
+    policy = load(folder / "p.veil")
+    return Recorded.of(policy, read_as_fitted(policy.provenance, [str(folder / name)], DataSpec()))
 
 
 @pytest.mark.slow
@@ -117,20 +128,22 @@ def test_a_gateway_that_releases_the_same_readings_comes_to_the_same_verdict(mad
 def test_few_weeks_say_little_and_fitted_ones_nothing(made):
     folder, _ = made
     t, values = person(3, FITTED, 2, shuffled)
-    found = audit_artefact(load(folder / "p.veil"), from_arrays(t, values, "kWh"), options=QUICK)
+    found = found_of(folder, t, values)
     assert found.later.drift.same == "too little later data to say" and found.later.figures.level == "model only"
     assert "says little about the person" in found.words
     t, values = person(20, 0, 0)
-    again = audit_artefact(load(folder / "p.veil"), from_arrays(t, values, "kWh"), options=QUICK)
+    again = found_of(folder, t, values)
     assert again.later.figures == later_data(load(folder / "p.veil")).figures  # what the file says was held out
 
 
 def test_recorded_data_and_later_data_are_told_apart(made):
     """Data that is all later than the fit is no recorded data, and the other way round."""
     folder, solved = made
-    *_, replay, later = recorded(load(folder / "p.veil"), [str(folder / "same.csv")], None, {})
+    new = recorded(folder, "same.csv")
+    replay, later = new.replay, new.later
     assert replay is None and "still is who the model says" in later.words("kWh") and later.figures.units == NEW
-    *_, replay, later = recorded(load(folder / "p.veil"), [str(folder / "old.csv")], None, {})
+    old = recorded(folder, "old.csv")
+    replay, later = old.replay, old.later
     assert replay.n_steps == (FITTED - 11) * WEEK and later.figures.units == 11
     assert replay.error(load(folder / "p.veil").policy) == pytest.approx(solved["raw_distortion"])
 

@@ -7,11 +7,12 @@ import pytest
 
 import veilstream as vs
 from oracles import recomputed
-from veilstream.apps.report.content import Options as ReportOptions
 from veilstream.apps.report.content import collect
 from veilstream.apps.report.page import render
+from veilstream.apps.specs import ReportSpec
 from veilstream.audit.assemble import audit_artefact
-from veilstream.audit.settings import Options
+from veilstream.audit.source import Recorded
+from veilstream.audit.spec import AuditSpec
 from veilstream.control.policy import Policy
 from veilstream.control.stationary import rates
 from veilstream.data.synthetic import city
@@ -119,8 +120,8 @@ def test_a_numbered_memory_is_all_that_exact_figures_need(whole):
 @pytest.mark.slow
 def test_it_is_audited_and_reported(whole):
     source, _, solution, loaded = whole
-    quick = Options(streams=20, steps=40, copies=2).quick()
-    found = audit_artefact(loaded, sequences=[source.path[:200]], options=quick)
+    quick = AuditSpec(streams=20, steps=40, copies=2)
+    found = audit_artefact(loaded, Recorded.symbols(loaded, [source.path[:200]]), quick)
     assert found.policy.settings[0].leakage.value == pytest.approx(solution.leakage, rel=0.5)
-    content = collect(loaded, [source.path[:100]], ReportOptions(seconds=0, points=3))
+    content = collect(loaded, Recorded.symbols(loaded, [source.path[:100]]), ReportSpec(seconds=0, points=3))
     assert "<html" in render(content)

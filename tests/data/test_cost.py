@@ -193,7 +193,7 @@ def test_a_clock_cannot_keep_it_and_is_refused(hypo, tmp_path):
         pass
     with pytest.raises(InputError, match="unknown kind or unit"):
         save(tmp_path / "x.veil", solution.policy, problem=solution.problem, **parts | {"measure": "cubed\n" * 9})
-    with pytest.raises(InputError, match="unknown kind of distortion"):
+    with pytest.raises(InputError, match="`distortion` must be absolute"):
         Cost(GLUCOSE, GLUCOSE, "cubed")
 
 

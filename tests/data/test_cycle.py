@@ -161,7 +161,7 @@ def test_what_cannot_have_a_clock_says_why(options, said):
 
 def test_a_refit_keeps_the_clock_and_learns_by_it(tmp_path):
     import veilstream as vs
-    from veilstream.data.refit import refit_model
+    from veilstream.data.fitting import refit_model
 
     t, x = levels(24 * 60)
     model = fitted(t, x, zone="Europe/London")

@@ -183,7 +183,7 @@ def test_bad_sources(put, tmp_path):
         ([str(tmp_path / "empty")], "a folder without traces"),
         ([str(tmp_path / "nowhere")], "no such file"),
         ([str(tmp_path / "*.gpx")], "matches nothing"),
-        ([], "no source given"),
+        ([], "no SOURCE given"),
         ([put("a.csv", HEAD), values], r"b.csv: .*holds positions, this one values"),
     ):
         with pytest.raises(InputError, match=says):

@@ -11,11 +11,10 @@ from oracles import recomputed
 from real_data import GEOLIFE, needs_geolife
 from veilcli import refused, veil
 from veilstream.artefact import load
-from veilstream.data.fitting import fit_model
+from veilstream.data.fitting import fit_model, refit_model
 from veilstream.data.hold_out import by_units, split
 from veilstream.data.readings import Account, Readings, from_arrays
 from veilstream.data.recording import Recording
-from veilstream.data.refit import refit_model
 from veilstream.data.sources import read
 from veilstream.data.spec import FitSpec
 from veilstream.data.steps import to_steps

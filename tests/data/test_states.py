@@ -154,7 +154,7 @@ def test_grid_cells_have_the_size_asked_for():
     assert offset.max() <= np.sqrt(0.5) + 0.01
     d = states.distances()
     assert np.partition(d + 10 * np.eye(len(d)), 0, axis=1)[:, 0] == pytest.approx(1.0, abs=0.01)
-    with pytest.raises(InputError, match="make them larger"):
+    with pytest.raises(InputError, match="make the cells larger"):
         grid_cells(CENTRE + rng.uniform(-1, 1, size=(9000, 2)), 100)
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from veilstream.apps.report.content import Options, collect
+from veilstream.apps.report.content import collect
+from veilstream.apps.specs import ReportSpec
 from veilstream.artefact import load, provenance, save
+from veilstream.audit.source import Recorded
 from veilstream.data.fitting import fit_model
 from veilstream.data.readings import from_arrays
 from veilstream.data.spec import FitSpec
@@ -33,7 +35,12 @@ def town():
     source = city(3000, seed=2)
     told = provenance("veil fit /home/alice/secret", 0, "f00d")
     artefact, solution = policy_file("city.veil", source, Average(limit=0.5), provenance=told)
-    return source, artefact, solution, collect(artefact, [source.path], Options(points=5, seconds=1.0))
+    return (
+        source,
+        artefact,
+        solution,
+        collect(artefact, Recorded.symbols(artefact, [source.path]), ReportSpec(points=5, seconds=1.0)),
+    )
 
 
 @cache
@@ -41,7 +48,7 @@ def home():
     """A household's meter, with a limit at every step: content."""
     source = household(500)
     artefact, _ = policy_file("home.veil", source, Both(Average(weight=2.0), Instantaneous(0.6)))
-    return collect(artefact, [source.path], Options(points=3, seconds=0.1, audit="none"))
+    return collect(artefact, Recorded.symbols(artefact, [source.path]), ReportSpec(points=3, seconds=0.1, audit="none"))
 
 
 @cache
@@ -53,4 +60,7 @@ def fine_meter():
     problem = Problem(model.chain, model.states.distances(), Average(weight=400.0))
     path = FOLDER / "fine.veil"
     save(path, solve(problem, window=1).policy, problem=problem, states=model.states, period_s=3600.0)
-    return collect(load(path), model.runs.sequences, Options(points=3, seconds=0.0, audit="none"))
+    artefact = load(path)
+    return collect(
+        artefact, Recorded.symbols(artefact, model.runs.sequences), ReportSpec(points=3, seconds=0.0, audit="none")
+    )

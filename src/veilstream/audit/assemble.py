@@ -4,106 +4,78 @@ methods at equal mean distortion, and the file's claim against what was found.""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from veilstream.artefact import Artefact
-from veilstream.audit.settings import Options, Progress, Subject, examine
-from veilstream.audit.source import LaterData, later_data, on_record, recorded_runs, strange
-from veilstream.audit.traces import Ints, release, sampled
+from veilstream.audit.settings import Subject, examine
+from veilstream.audit.source import Recorded
+from veilstream.audit.spec import AuditSpec
+from veilstream.audit.traces import release, sampled
 from veilstream.audit.verdict import Assessment, Audited, claim_of
 from veilstream.control.mechanism import check_fits
 from veilstream.control.policy import Policy
-from veilstream.control.replay import ReplayResult
 from veilstream.errors import InputError
 from veilstream.model.histories import TrueStates
 from veilstream.model.problem import Average
+from veilstream.shown import Progress, within
 from veilstream.solvers import solve
 from veilstream.solvers.solution import mean_distortion
-from veilstream.solvers.warnings import about_data, about_policy, limits_of
-
-if TYPE_CHECKING:
-    from veilstream.data.readings import Readings
-    from veilstream.data.recording import Recording
+from veilstream.solvers.warnings import about_data, about_policy
 
 MAX_CELLS = 30_000_000  # numbers in one array of beliefs
 
 
 def audit_artefact(
     artefact: Artefact,
-    readings: Readings | None = None,
-    recording: Recording | None = None,
+    data: Recorded | None = None,
+    options: AuditSpec | None = None,
     *,
-    sequences: Sequence[Ints] | None = None,
-    first: Sequence[int] | Ints | None = None,
-    record: ReplayResult | None = None,
-    later: LaterData | None = None,
     name: str | None = None,
-    against: Sequence[str] = (),
-    options: Options | None = None,
     progress: Progress | None = None,
 ) -> Assessment:
     """What adversaries learn from the releases of a policy file, and from those of other methods.
 
-    readings: recorded data, encoded as the file's own recording says unless another one is given.
-    sequences: instead of readings, symbols that are encoded already; first: the public numbers of their first steps;
-    record, later: what is known of their releases, on the data that was fitted and on what is later.
     name: what to call the policy; by default the method that made it.
     """
-    started, options = time.perf_counter(), options or Options()
+    started, options = time.perf_counter(), options or AuditSpec(quick=False)
     policy, problem = artefact.answer()
-    warnings = about_data(artefact.provenance)
-    if readings is not None:
-        runs = recorded_runs(readings, artefact, recording)
-        sequences, first, record = runs.sequences, runs.first, on_record(artefact, runs)
-        later = later_data(artefact, runs)
-        warnings = strange(artefact, runs) + warnings
-    later = later or later_data(artefact)
+    data = data or Recorded.nothing(artefact)
     claim = claim_of(artefact.provenance, problem, policy)
-    warnings = ([] if claim is None else about_policy(claim.leakage, problem.chain)) + warnings
+    warnings = [] if claim is None else about_policy(claim.leakage, problem.chain)
     check_fits(policy, problem)
-    what, parts = Subject(artefact), 1 + len(against)
-    if sequences is not None:
-        what = Subject.of(artefact, sequences, first, max(options.lookbacks))
+    what, parts = Subject(artefact), 1 + len(options.against)
+    if data.sequences is not None:
+        what = Subject.of(artefact, data.sequences, data.first, max(options.lookbacks))
     claimed = None if claim is None else claim.leakage
     own = under_audit(what, policy, name or method_of(artefact), claimed, options, within(progress, 0, 1 / parts))
     others = []
-    for i, method in enumerate(against, 1):
+    for i, method in enumerate(options.against, 1):
         bar = within(progress, i / parts, (i + 1) / parts, f"{method}: ")
         bar(0.0, f"solving at {own.distortion:.4g} {artefact.unit}")
         other = solve(problem.under(Average(limit=own.distortion)), method, seed=options.seed)
         others.append(under_audit(what, other.policy, method, other.leakage, replace(options, truth=False), bar))
-    limits = limits_of(artefact, None if later is None else later.figures)
-    seconds = time.perf_counter() - started
-    return Assessment(artefact, own, others, options, claim, tuple(warnings), record, later, limits, seconds)
-
-
-def within(progress: Progress | None, first: float, last: float, label: str = "") -> Progress:
-    """A part of the progress bar."""
-
-    def tell(done: float, what: str) -> None:
-        if progress:
-            progress(first + (last - first) * done, label + what)
-
-    return tell
+    lines = (*warnings, *data.warnings, *about_data(artefact.provenance))
+    return Assessment(artefact, own, others, options, claim, lines, data, time.perf_counter() - started)
 
 
 def under_audit(
-    what: Subject, policy: Policy, name: str, claimed: float | None, options: Options, progress: Progress
+    what: Subject, policy: Policy, name: str, claimed: float | None, options: AuditSpec, progress: Progress
 ) -> Audited:
     """One policy in every setting there is data for."""
     chain = what.problem.chain
     half = 1.0 if what.sequences is None else 0.5
-    data = sampled(chain, policy, options.steps, options.streams, options.seed)
-    if options.burn_in >= options.steps:
-        raise InputError(f"{options.steps} steps are too few to look back {max(options.lookbacks)}")
+    streams, steps, copies = options.sizes
+    data = sampled(chain, policy, steps, streams, options.seed)
+    if options.burn_in >= steps:
+        raise InputError(
+            f"`steps={steps}`: too few for a look-back of {max(options.lookbacks)}; give {options.burn_in + 1} or more"
+        )
     settings = [examine(what, policy, data, "chain", options.burn_in, options, within(progress, 0, half))]
     if what.sequences is not None:
         paths = list(map(TrueStates.of(chain).along, what.sequences))
-        copies = int(np.clip(MAX_CELLS // (sum(map(len, paths)) * len(chain)), 1, options.copies))
+        copies = int(np.clip(MAX_CELLS // (sum(map(len, paths)) * len(chain)), 1, copies))
         data = release(policy, paths, copies, options.seed + 1, what.first)
         start = max(options.lookbacks)
         settings.append(examine(what, policy, data, "traces", start, options, within(progress, half, 1)))

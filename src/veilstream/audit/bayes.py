@@ -30,7 +30,7 @@ CELLS = 20_000_000  # numbers held at once
 
 @dataclass(frozen=True, eq=False)
 class Beliefs:
-    """What the adversary thinks about the true symbols; what lies beyond a stream's end means nothing."""
+    """The adversary's beliefs about the true symbols; entries beyond a stream's end mean nothing."""
 
     predictor: Array  # streams x steps x symbols
     filter: Array

@@ -8,7 +8,7 @@ from what is left, so that over all seeds every trace is held out once. Interval
 A gap above 0 means that real traces are easier to guess than the chain believes: the promise was about a model.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array
 from veilstream.model.interval import Interval, ratio_interval
+from veilstream.shown import Progress, within
 
 if TYPE_CHECKING:
     from veilstream.audit.lstm import Lstm
@@ -123,7 +124,7 @@ def gap_to(bayes_loss: Array, learned: Learned) -> Interval:
 
 
 def gap_between(chain: Learned, learner: Learned) -> Interval:
-    """The same for a chain that was fitted to the training traces: neither has seen the traces it is scored on."""
+    """Model gap against a chain fitted to the training traces: neither has seen the traces it is scored on."""
     step = np.divide(chain.loss, chain.count, out=np.zeros_like(chain.loss), where=chain.count > 0)
     return ratio_interval(step * learner.count - learner.loss, learner.count)
 
@@ -142,7 +143,7 @@ def lstm(
     net: "Lstm | None" = None,
     name: str = "LSTM",
     hold_out: str = "trace",
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Learned:
     """The paper's adversary: guess x_t from the last `lookback` of `seen`, scored from step `start` on.
 
@@ -158,17 +159,13 @@ def lstm(
     parts = [(everything,) * 3] * seeds if hold_out == "none" else split(n, seeds, seed)
     for s, (learn, stop, score) in enumerate(parts):
         train_on, stop_by = (data.only(np.isin(unit, part)).table(n_symbols) for part in (learn, stop))
-        inner = _part(progress, s, seeds)
+        inner = within(progress, s / seeds, (s + 1) / seeds)
         net_s = train(train_on, stop_by, n_outputs, n_symbols, net, seed * seeds + s, inner)
         stopped += net_s.stopped
         test = data.only(np.isin(unit, score))
         distinct, row = np.unique(test.windows, axis=0, return_inverse=True)
         found.add(net_s.predict(distinct)[row.ravel()], test.x, test.trace)
     return replace(found.learned(name, lookback), stopped=stopped)
-
-
-def _part(progress: Callable[[float], None] | None, i: int, n: int) -> Callable[[float], None] | None:
-    return None if progress is None else lambda done: progress((i + done) / n)
 
 
 def chain_adversary(
@@ -180,14 +177,14 @@ def chain_adversary(
     mask: NDArray[np.bool_],
     seeds: int = 3,
     seed: int = 0,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Learned:
     """The exact predictor whose chain, of this order, was fitted to the training traces alone (no early stopping)."""
     x, found = chain.symbols[traces.z], Scores.of(traces)
     usable = np.unique(traces.origin[mask.any(1)])
     for s, (learn, stop, score) in enumerate(split(len(usable), seeds, seed)):
         if progress:
-            progress(s / seeds)
+            progress(s / seeds, "")
         known = [sequences[i] for i in usable[np.concatenate([learn, stop])]]
         own = MarkovChain.fit(known, chain.n_symbols, order)
         rows = np.isin(traces.origin, usable[score])

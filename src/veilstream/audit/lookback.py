@@ -47,7 +47,7 @@ class Examples:
         return Examples(self.windows[keep], self.x[keep], self.trace[keep], self.step[keep])
 
     def table(self, n_symbols: int) -> Windows:
-        """The same examples as counts."""
+        """Counts of these examples: each distinct window with how often each symbol followed."""
         distinct, row = np.unique(self.windows, axis=0, return_inverse=True)
         counts = np.bincount(row.ravel() * n_symbols + self.x, minlength=len(distinct) * n_symbols)
         return Windows(distinct, counts.reshape(-1, n_symbols).astype(float))

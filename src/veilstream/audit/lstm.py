@@ -9,7 +9,6 @@ N(window, x): the loss is the same, and a batch of windows, drawn by how often t
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -22,6 +21,7 @@ import optax
 from veilstream.audit.lookback import Windows
 from veilstream.audit.traces import Ints
 from veilstream.model.information import Array, normalised
+from veilstream.shown import Progress
 
 Params = dict[str, jax.Array]
 NOTHING = 1e-12  # weight of a row that only fills up a shape
@@ -170,7 +170,7 @@ def train(
     n_symbols: int,
     net: Lstm | None = None,
     seed: int = 0,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Trained:
     """Early stopping: the parameters of the round with the least loss on `held_out`."""
     net = Lstm() if net is None else net
@@ -188,7 +188,7 @@ def train(
         if loss < least:
             best, least = state.params, loss
         if progress:
-            progress((i + 1) / net.max_rounds)
+            progress((i + 1) / net.max_rounds, "")
         if len(history) - 1 - int(np.argmin(history)) >= net.patience:
             break
         stopped = time.process_time() - began > net.max_seconds and i + 1 < net.max_rounds

@@ -1,9 +1,11 @@
 """One body of data, every adversary: what each of them gets out of a policy's releases."""
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from veilstream.audit.bayes import Beliefs, infer
 from veilstream.audit.learned import Learned, against_best, chain_adversary, gap_between, gap_to, lstm
 from veilstream.audit.lookback import window_law
 from veilstream.audit.measures import NATS, Measure, anchor_places, measure, per_trace, surprise
+from veilstream.audit.spec import AuditSpec
 from veilstream.audit.traces import Ints, Traces
 from veilstream.control.controller import Controller
 from veilstream.control.policy import Policy
@@ -21,55 +24,17 @@ from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array, entropy
 from veilstream.model.interval import Interval, ratio_interval
 from veilstream.model.problem import Problem
+from veilstream.shown import Progress, within
 from veilstream.units import counted
 
-if TYPE_CHECKING:
-    from veilstream.audit.lstm import Lstm
-
-Progress = Callable[[float, str], None]
 FEW_TRACES = 12  # fewer are cut into pieces, so that some can be held out
 PIECES = 30
 WORK = 2e11  # steps x histories squared of following one chain: about a minute
 
 
-@dataclass(frozen=True)
-class Options:
-    """How much work to do. `quick` asks exact adversaries only, on less data, and needs no JAX."""
-
-    lookbacks: tuple[int, ...] = (1, 5)
-    current: bool = False  # the learner sees the current release too
-    orders: tuple[int, ...] = (1, 2, 3)
-    seeds: int = 3
-    streams: int = 240
-    steps: int = 300
-    copies: int = 40  # of each recorded trace, released anew
-    learn: bool = True
-    truth: bool = True  # also learn from the true past
-    seed: int = 0
-    net: "Lstm | None" = None
-
-    def __post_init__(self) -> None:
-        least = {"seeds": 2, "streams": 6, "steps": 3, "copies": 1}
-        for name, low in least.items():
-            if getattr(self, name) < low:
-                raise InputError(f"{name} must be at least {low}, found {getattr(self, name)}")
-        if not self.lookbacks or min(self.lookbacks) < 1:
-            raise InputError(f"a look-back must be at least 1, found {min(self.lookbacks, default=0)}")
-        if any(k < 1 for k in self.orders):
-            raise InputError(f"an order must be at least 1, found {min(self.orders)}")
-
-    @property
-    def burn_in(self) -> int:
-        """Steps of a stream drawn from the chain that are not scored."""
-        return max(self.steps // 3, *self.lookbacks)
-
-    def quick(self) -> "Options":
-        return replace(self, learn=False, orders=(), streams=120, steps=200, copies=min(self.copies, 10))
-
-
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What every adversary gets out of one body of data."""
+    """Figures of every adversary on one body of data."""
 
     name: str  # "chain": drawn from the fitted chain; "traces": recorded
     traces: int
@@ -155,7 +120,7 @@ class Subject:
 def check_symbols(data: Sequence[Ints], n: int) -> None:
     """Raises unless there are traces, of symbols 0..n-1."""
     if not data:
-        raise InputError("the data holds no traces")
+        raise InputError("the data holds no traces; at least one with two steps in a row is needed")
     if min(s.min() for s in data) < 0 or max(s.max() for s in data) >= n:
         raise InputError(
             f"the policy and the data have different state spaces: the policy's states are 0..{n - 1}, "
@@ -173,7 +138,7 @@ def in_pieces(runs: list[tuple[int, Ints]], lookback: int) -> list[tuple[int, In
 
 
 def examine(
-    what: Subject, policy: Policy, data: Traces, name: str, start: int, options: Options, tell: Progress
+    what: Subject, policy: Policy, data: Traces, name: str, start: int, options: AuditSpec, tell: Progress
 ) -> Setting:
     """All adversaries on one body of data, scored from step `start` on."""
     chain, problem = what.problem.chain, what.problem
@@ -196,7 +161,7 @@ def examine(
             x_d = chain.symbols[d.z]
             rows[who][case] = measure(getattr(b, who), x_d, d, what.distances, path, anchors, start)
     distortion = problem.distortion[data.z, data.y]
-    learned = learn(what, policy, data, beliefs, name, start, options, tell) if options.learn else []
+    learned = learn(what, policy, data, beliefs, name, start, options, tell) if not options.quick else []
     return Setting(
         name,
         data.n_traces,
@@ -220,7 +185,7 @@ def learn(
     beliefs: Beliefs,
     name: str,
     start: int,
-    options: Options,
+    options: AuditSpec,
     tell: Progress,
 ) -> list[Learned]:
     """LSTMs on releases and on the true past; on recorded traces also chains fitted to the training part."""
@@ -232,12 +197,12 @@ def learn(
     jobs = len(options.lookbacks) * (1 + options.truth) + len(orders)
     found: list[Learned] = []
 
-    def within(label: str) -> Callable[[float], None]:
-        return lambda done: tell((len(found) + done) / jobs, f"{label} on data from the {name}")
+    def part(label: str) -> Progress:
+        return within(tell, len(found) / jobs, (len(found) + 1) / jobs, f"{label} on data from the {name}")
 
     shared: dict[str, Any] = {"start": start, "seeds": options.seeds, "seed": options.seed, "net": options.net}
     for m in options.lookbacks:
-        bar = within(f"LSTM, look-back {m},")
+        bar = part(f"LSTM, look-back {m},")
         got = lstm(data, x, data.y, policy.n_outputs, n, m, current=options.current, progress=bar, **shared)
         law = window_law(chain, policy, m, options.current) if name == "chain" else None
         if law is not None:
@@ -247,20 +212,20 @@ def learn(
     one = data.first_copies()
     past = chain.symbols[one.z]
     for m in options.lookbacks if options.truth else ():
-        bar = within(f"LSTM on the true past, look-back {m},")
+        bar = part(f"LSTM on the true past, look-back {m},")
         found.append(lstm(one, past, past, n, n, m, name="LSTM, true past", progress=bar, **shared))
     for k, copies in orders.items():
-        some, bar = data.first_copies(copies), within(f"chain of order {k}")
+        some, bar = data.first_copies(copies), part(f"chain of order {k}")
         late = some.mask & (np.arange(x.shape[1]) >= start)
         own = chain_adversary(k, chain, policy, some, what.sequences or (), late, options.seeds, options.seed, bar)
         found.append(own if options.current else replace(own, gap=gap_between(own, best)))
     return found
 
 
-def followed(what: Subject, data: Traces, name: str, options: Options) -> dict[int, int]:
+def followed(what: Subject, data: Traces, name: str, options: AuditSpec) -> dict[int, int]:
     """Order -> copies of every trace on which its chain can be followed in about a minute; 0: not even one."""
     chain, known = what.problem.chain, what.sequences or ()
-    orders = [k for k in options.orders if options.learn and name == "traces" and k >= chain.order]
+    orders = [k for k in options.orders if not options.quick and name == "traces" and k >= chain.order]
     steps, copies = sum(map(len, known)), len(data.lengths) // data.n_traces
     return {k: min(copies, int(WORK / (steps * histories(known, k) ** 2))) for k in orders}
 
@@ -275,7 +240,7 @@ def histories(sequences: Sequence[Ints], order: int) -> int:
 
 
 def comparisons(chain: MarkovChain, data: Traces) -> dict[str, tuple[Policy, Traces]]:
-    """The same adversary when nothing is released, and when the true symbol is."""
+    """Policies and traces to compare with: nothing is released, or the true symbol is."""
     blind: Policy = Controller.of_table(np.ones((len(chain), 1)))
     open_: Policy = Controller.of_table(np.eye(chain.n_symbols)[chain.symbols])
     one = data.first_copies()

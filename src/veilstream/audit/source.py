@@ -3,7 +3,7 @@ on the steps that were fitted, and on later ones (does the promise hold there, i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,11 +18,11 @@ from veilstream.control.universal_bound import worst_rate
 from veilstream.data.crossval import losses
 from veilstream.data.encode import encode_steps
 from veilstream.data.hold_out import by_units, loss_of
-from veilstream.data.readings import Readings
+from veilstream.data.readings import Entry, Readings
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import to_steps
-from veilstream.data.trajectories import Runs
+from veilstream.data.trajectories import Ints, Runs
 from veilstream.errors import InputError
 from veilstream.model.data_card import DataCard
 from veilstream.solvers.solution import Level
@@ -33,7 +33,7 @@ FAR = 1.0  # data is elsewhere if half of it lies further from every state than 
 
 
 def recorded_runs(readings: Readings, policy: Artefact, recording: Recording | None = None) -> Runs:
-    """The traces as symbols 0..n-1, recorded as the policy's model was unless another way is told."""
+    """The traces as symbols 0..n-1, recorded as the policy's model was unless another recording is given."""
     states = policy.states
     check_kind(readings, states)
     readings, steps, recording = to_steps(readings, recording or policy.recording)
@@ -48,25 +48,6 @@ def fitted_until(policy: Artefact) -> float:
     """The last step that the model behind a policy was fitted to; infinite where its file does not say."""
     card = DataCard.of(policy.provenance)
     return np.inf if card is None or card.last_step is None else card.last_step
-
-
-def replay_of(policy: Artefact, runs: Runs) -> Replay | None:
-    """The recorded data, as a gateway would meet it: the steps that the model was fitted to, all where it says not.
-
-    None where nothing is that early, or the file knows no places or levels, so that there are no distances.
-    """
-    fitted = runs.source.step <= fitted_until(policy)
-    if policy.states is None or not fitted.any():
-        return None
-    return runs.source.take(fitted).recorded().replay(policy.cost, policy.chain)
-
-
-def on_record(policy: Artefact, runs: Runs) -> ReplayResult | None:
-    """Error and bits on the recorded data; what the policy's file says of it where none of it is given."""
-    replay = replay_of(policy, runs)
-    if replay is None or policy.policy is None:
-        return ReplayResult.of(policy.provenance.get("solution"))
-    return replay.whole(policy.policy, policy.chain)
 
 
 @dataclass(frozen=True)
@@ -91,7 +72,7 @@ class LaterData:
         ]
 
     def words(self, unit: str) -> str:
-        """What it revealed there, under no model."""
+        """A sentence about error and leakage on the later data, which rests on no model."""
         f, d = self.figures, self.drift
         most = (
             "" if self.worst is None else f"; no data whatever can make it more than {self.worst:.3f} ({Level.PROVED})"
@@ -125,6 +106,55 @@ def later_data(policy: Artefact, runs: Runs | None = None) -> LaterData | None:
     claimed = claimed_felt(policy.provenance)
     drift = Drift(loss, card.loss, figures.raw_distortion, claimed, figures.level == HELD_OUT)
     return LaterData(figures, worst_rate(policy.policy), drift)
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """Recorded data as a policy meets it, PRIVATE; where none is given, what the policy's file says of its own."""
+
+    record: ReplayResult | None  # error and bits on the steps that the model was fitted to
+    later: LaterData | None  # and what is later
+    sequences: Sequence[Ints] | None = None  # the symbols of its runs; None: no data was given
+    first: Sequence[int] | Ints | None = None  # the public number of the first step of each
+    replay: Replay | None = None  # the steps that were fitted, with their readings
+    traces: int = 0
+    readings: int = 0
+    account: Sequence[Entry] = ()  # of what was done to the readings
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def nothing(cls, policy: Artefact) -> Recorded:
+        """No data at all."""
+        return cls(ReplayResult.of(policy.provenance.get("solution")), later_data(policy))
+
+    @classmethod
+    def symbols(
+        cls, policy: Artefact, sequences: Sequence[Ints], first: Sequence[int] | Ints | None = None
+    ) -> Recorded:
+        """Data that is encoded already, without its readings."""
+        steps = sum(map(len, sequences))
+        return replace(cls.nothing(policy), sequences=sequences, first=first, traces=len(sequences), readings=steps)
+
+    @classmethod
+    def of(cls, policy: Artefact, readings: Readings, recording: Recording | None = None) -> Recorded:
+        """Readings, encoded as the policy's model was fitted unless another recording is given."""
+        runs, replay = recorded_runs(readings, policy, recording), None
+        fitted = runs.source.step <= fitted_until(policy)
+        if policy.states is not None and fitted.any():
+            replay = runs.source.take(fitted).recorded().replay(policy.cost, policy.chain)
+        own = cls.nothing(policy)
+        cut = policy.recording.gaps == "split"  # by time; else as the files have them
+        return cls(
+            own.record if replay is None or policy.policy is None else replay.whole(policy.policy, policy.chain),
+            later_data(policy, runs) or own.later,
+            runs.sequences,
+            runs.first,
+            replay,
+            len(np.unique(runs.source.columns["trace"])) if cut else readings.n_traces,
+            readings.frame.height,
+            readings.account.entries,
+            tuple(strange(policy, runs)),
+        )
 
 
 def strange(policy: Artefact, runs: Runs) -> list[str]:

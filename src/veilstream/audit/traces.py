@@ -82,7 +82,9 @@ def release(
     Under a schedule the streams start spread evenly over its round: short traces see all of it.
     """
     if not len(paths) or copies < 1:
-        raise InputError("an audit needs at least one trace and one copy of it")
+        raise InputError(
+            f"an audit needs at least one trace and one copy of each, found {len(paths)} traces, {copies} copies"
+        )
     rng = np.random.default_rng(seed)
     n = len(paths) * copies
     lengths = np.repeat([len(p) for p in paths], copies)

@@ -11,8 +11,9 @@ import numpy as np
 
 from veilstream.artefact import Artefact
 from veilstream.audit.measures import NATS
-from veilstream.audit.settings import Options, Setting
-from veilstream.audit.source import LaterData
+from veilstream.audit.settings import Setting
+from veilstream.audit.source import LaterData, Recorded
+from veilstream.audit.spec import AuditSpec
 from veilstream.control.feedback import Feedback
 from veilstream.control.limit_check import LimitCheck, Verdict, limits_json, weakest
 from veilstream.control.policy import Policy
@@ -24,6 +25,7 @@ from veilstream.model.interval import Z95, Interval
 from veilstream.model.problem import Problem
 from veilstream.shown import Rows, Shown
 from veilstream.solvers.solution import SURE, Level, Point
+from veilstream.solvers.warnings import limits_of
 from veilstream.units import noun, off
 
 SLACK = 0.005  # of the claim
@@ -31,7 +33,7 @@ SLACK = 0.005  # of the claim
 
 @dataclass(frozen=True)
 class Claim:
-    """What a policy file says of itself."""
+    """The figures that a policy file claims of itself."""
 
     leakage: float  # bits per step
     distortion: float | None
@@ -72,22 +74,30 @@ class Assessment(Shown):
     artefact: Artefact
     policy: Audited
     against: Sequence[Audited]
-    options: Options
+    options: AuditSpec
     claim: Claim | None
-    warnings: tuple[str, ...] = ()  # what must stand beside it
-    record: ReplayResult | None = None  # on the recorded streams as a gateway would release them
-    later: LaterData | None = None  # on those that the model was not fitted to
-    limits: Sequence[LimitCheck] = ()  # whether later data shows them kept
+    warnings: tuple[str, ...]  # what must stand beside it
+    data: Recorded  # and what became of it
     seconds: float = 0.0
 
     @property
+    def later(self) -> LaterData | None:
+        """On data that the model was not fitted to."""
+        return self.data.later
+
+    @cached_property
+    def limits(self) -> list[LimitCheck]:
+        """Whether later data shows them kept."""
+        return limits_of(self.artefact, None if self.later is None else self.later.figures)
+
+    @property
     def unit(self) -> str:
-        """Of distances between states."""
+        """Unit of the distances between states."""
         return "" if self.artefact.states is None else self.artefact.states.unit
 
     @property
     def cost_unit(self) -> str:
-        """Of the distortion."""
+        """Unit of the distortion."""
         return self.artefact.unit
 
     @cached_property
@@ -108,8 +118,9 @@ class Assessment(Shown):
     def words(self) -> str:
         told = [check.words for check in self.limits]
         told += [] if self.later is None else self.later.changed(self.cost_unit)
-        if self.record is not None and self.artefact.states is not None and self.artefact.policy is not None:
-            told.append(felt_words(self.record, self.cost_unit, self.artefact.policy.moves_by))
+        record = self.data.record
+        if record is not None and self.artefact.states is not None and self.artefact.policy is not None:
+            told.append(felt_words(record, self.cost_unit, self.artefact.policy.moves_by))
         told += [] if self.later is None else [self.later.words(self.cost_unit)]
         return "\n".join([*told, verdict(self)])
 
@@ -123,7 +134,7 @@ class Assessment(Shown):
 
     def to_json(self) -> dict[str, Any]:
         stands: dict[str, Any] = {"stands": self.stands, "contradictions": list(self.contradictions)}
-        felt = {} if self.record is None else self.record.to_json()
+        felt = {} if self.data.record is None else self.data.record.to_json()
         felt |= {} if self.later is None else self.later.to_json()
         felt |= limits_json(self.limits)
         stands["warnings"] = list(self.warnings)
@@ -167,7 +178,7 @@ def contradictions(audit: Assessment) -> tuple[str, ...]:
     claim, seen, found = audit.claim, audit.policy.settings[0], []
     if claim is None:
         return ()
-    allowed = claim.leakage + claim.startup_bits / audit.options.steps
+    allowed = claim.leakage + claim.startup_bits / audit.options.sizes[1]
     if _exceeds(seen.leakage, allowed, claim.leakage_se):
         found.append(
             f"measured leakage {_pm(seen.leakage)} bits per step, claimed {claim.leakage:.4f} "

@@ -1,4 +1,4 @@
-"""The model card: what there is to know about a fitted chain and the data behind it."""
+"""The model card: statistics of a fitted chain and of the data behind it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Sequences = Sequence[NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What there is to know about a chain and the data behind it."""
+    """Statistics of a fitted chain and of the data behind it."""
 
     entropy_rate: float  # of the chain, weighted by its stationary law, bits per step
     entropy_data: float  # H(next | now) of the counts themselves, weighted by visits, bits per step

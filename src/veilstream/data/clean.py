@@ -20,7 +20,7 @@ MAX_ROUNDS = 10
 
 
 def clean(readings: Readings, max_speed_kmh: float, trip_gap_s: float | None = None) -> Readings:
-    """Sorted, one reading per stream and time, no spikes; cut into `trips` where their gap is told."""
+    """Sorted, one reading per stream and time, no spikes; cut into `trips` where a gap is given."""
     readings = _in_order(readings)
     readings = readings if trip_gap_s is None else trips(readings, trip_gap_s)
     return _drop_spikes(readings, max_speed_kmh) if readings.kind == "position" else readings

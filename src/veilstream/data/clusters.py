@@ -74,7 +74,7 @@ def stop_places(points: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArr
 def stops_of(
     points: NDArray[np.float64], labels: NDArray[np.int64], eps_m: float, note: str, min_samples: int
 ) -> Stops:
-    """These stops as states, two at least."""
+    """A state space of these stops, two at least."""
     centres = stop_places(points, labels)
     n = len(centres)
     if n < 2:
@@ -169,9 +169,11 @@ def grid_cells(points: NDArray[np.float64], cell_m: float) -> StateSpace:
     """The visited cells of a square grid, at their centres."""
     cells = np.unique(lattice(points, cell_m), axis=0)
     if len(cells) > MAX_STATES:
-        raise InputError(f"`grid_m={cell_m:g}` gives {len(cells):,} cells; at most {MAX_STATES}: make them larger")
+        raise InputError(f"`grid_m={cell_m:g}` gives {len(cells):,} cells; at most {MAX_STATES}: make the cells larger")
     if len(cells) < 2:
-        raise InputError(f"`grid_m={cell_m:g}` puts everything into one cell; a chain needs 2: make them smaller")
+        raise InputError(
+            f"`grid_m={cell_m:g}` puts everything into one cell; a chain needs 2 states: make the cells smaller"
+        )
     names = tuple(f"cell {r} {c}" for r, c in cells - cells.min(0))
     return StateSpace("grid", lattice_centres(cells, cell_m), names, "km")
 

@@ -1,4 +1,4 @@
-"""Which column is what: guessed by name, or told. The standard library only: a gateway asks the same."""
+"""Which column is what: guessed by its name, or as the user says. The standard library only, as gateways use it too."""
 
 from __future__ import annotations
 
@@ -145,17 +145,19 @@ def form(text: str) -> str:
     return repr(re.sub(r"\d", "0", text[:LONGEST]))
 
 
-def parse_columns(text: str | None) -> dict[str, str]:
-    """ "time=ts,lat=y" -> {"time": "ts", "lat": "y"}."""
-    columns: dict[str, str] = {}
-    for part in (text or "").split(","):
-        if not part.strip():
-            continue
-        role, _, column = part.partition("=")
-        if role.strip() not in ROLES or not column.strip():
-            raise InputError(f"`columns` {part.strip()!r}: write role=column with a role of {', '.join(ROLES)}")
-        columns[role.strip()] = column.strip()
+def parse_columns(told: str | Mapping[str, str] | None) -> dict[str, str]:
+    """ "time=ts,lat=y" -> {"time": "ts", "lat": "y"}; a mapping as it is, its roles checked."""
+    pairs = told.items() if isinstance(told, Mapping) else map(_pair, filter(str.strip, (told or "").split(",")))
+    columns = {role.strip(): column.strip() for role, column in pairs}
+    for role, column in columns.items():
+        if role not in ROLES or not column:
+            raise InputError(f"`columns` {role}={column}: write role=column with a role of {', '.join(ROLES)}")
     return columns
+
+
+def _pair(text: str) -> tuple[str, str]:
+    role, _, column = text.partition("=")
+    return role, column
 
 
 def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> Layout:
@@ -231,7 +233,7 @@ def _wide_layout(header: list[str], found: Mapping[str, str], every: bool, where
 
 @dataclass(frozen=True)
 class Split:
-    """What a column that nobody named does to the readings: how many there are, and how many different."""
+    """How a column that nobody named divides the readings: counts of rows, and of different times and values."""
 
     column: str
     rows: int
@@ -282,7 +284,7 @@ def listing(header: list[str], most: int = 8) -> str:
 
 
 def _bare(column: str) -> str:
-    """The same without what stands in brackets behind it, or a unit: "Historic Glucose mg/dL" is historic_glucose."""
+    """The column's name without a unit or brackets at its end: "Historic Glucose mg/dL" is historic_glucose."""
     if len(column) > LONGEST_NAME:
         return ""
     bare = _ASIDE.sub("", column)

@@ -40,7 +40,9 @@ class Cost:
 
     def __post_init__(self) -> None:
         if self.measure not in (*MEASURES, TABLE, SIGNED) or (self.measure == TABLE) != (self.table is not None):
-            raise InputError(f"unknown kind of distortion {self.measure[:20]!r}")
+            raise InputError(
+                f"`distortion` must be {', '.join(MEASURES)} or a table of costs, found {self.measure[:20]!r}"
+            )
 
     @classmethod
     def of(cls, states: StateSpace, shown: StateSpace, measure: str) -> Cost:
@@ -52,7 +54,7 @@ class Cost:
 
     @property
     def unit(self) -> str:
-        """Of the costs; "" where they have none."""
+        """Unit of the costs; "" where they have none."""
         base = self.states.unit
         square = f"({base})²" if "/" in base else f"{base}²" if base else ""
         return {"squared": square, "zero-one": "%", TABLE: self.table_unit}.get(self.measure, self.states.unit)

@@ -83,7 +83,7 @@ def fold_of(blocks: Sequences, folds: int, seed: int) -> NDArray[np.int64]:
 
 
 def pseudo_counts(smoothing: Smoothing, fitted: Sequences) -> Pseudo:
-    """What is added to the counts of these runs; it may look at them, and at nothing else."""
+    """Pseudo-counts that are added to the counts of the runs being fitted; they may depend on these runs alone."""
     return smoothing(fitted) if callable(smoothing) else smoothing
 
 

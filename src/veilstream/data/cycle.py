@@ -142,7 +142,7 @@ def with_clock(
 
 
 def renewed(old: MarkovChain, weight: float, runs: Runs, name: str) -> MarkovChain:
-    """The same clock, its chain seen with new data: `weight` counts a row and phase of what it was."""
+    """A chain with the old clock on new data; the old one counts for `weight` transitions a row and phase."""
     clock, n = old.clock, len(old)
     kinds = clock.phases // clock.n
     data = Timed.of(runs, n, replace(clock, kind="week"), 0)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from textwrap import indent
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from veilstream.data.spec import READING, FitSpec
-from veilstream.errors import InputError
+from veilstream.data.spec import READING, DataSpec, FitSpec, documented, remembered
+from veilstream.errors import InputError, need
 from veilstream.shown import Progress, caution, watching
 
 if TYPE_CHECKING:
     from veilstream.data.model import FittedModel
+    from veilstream.data.readings import Readings
+
+T = TypeVar("T")
 
 
 def fit(
     data: Any,
     *,
-    stream: str | None = None,
     spec: FitSpec | None = None,
     progress: Progress | bool | None = None,
     **options: Any,
@@ -47,22 +49,14 @@ def fit(
     Returns a `FittedModel`: `.states`, `.chain`, `.account` (what was done to the data), `.notes`, `.plot()`,
     `.save("me.veil")`. It holds the readings and is as private as they are.
     """
-    try:
-        from veilstream.data.fitting import fit_model
-        from veilstream.data.frames import as_text, of_stream, readings_of
-    except ModuleNotFoundError as missing:
-        raise InputError(
-            f"reading data needs {missing.name}; install it with: pip install 'veilstream[data]'"
-        ) from None
+    need("polars", "data")
+    from veilstream.data.fitting import fit_model
+    from veilstream.data.frames import as_text, of_stream, readings_of
+
     spec = replace(spec or FitSpec(), **options)
     with watching("reading", progress) as tell:
-
-        def files(done: int, of: int) -> None:
-            if tell:
-                tell(done / of, f"file {done} of {of}")
-
-        readings = readings_of(data, files, **spec.reading)
-    readings = of_stream(readings, stream)
+        readings = readings_of(data, tell, **spec.reading)
+    readings = of_stream(readings, spec.stream)
     told = spec.reading | {"columns": as_text(spec.columns)}
     with watching("fitting", progress) as tell:
         model = fit_model(readings, spec, progress=tell or (lambda done, what: None))
@@ -70,4 +64,33 @@ def fit(
     return replace(model, reading={k: told[k] for k in READING if told[k]})
 
 
-fit.__doc__ = (fit.__doc__ or "").replace("    CHOICES", indent(FitSpec.described(), "    "))
+documented(fit, FitSpec)
+
+
+# --- for the other verbs ----------------------------------------------------------------------------------
+
+
+def read_as_fitted(provenance: Mapping[str, Any], data: Any, spec: DataSpec) -> Readings:
+    """Readings of the data, by the options that the file remembers unless the spec has others; by the defaults where
+    those do not fit."""
+    need("polars", "data")
+    from veilstream.data.frames import of_stream, readings_of
+
+    told = {"columns": spec.columns, "skip_bad": spec.skip_bad}
+    return of_stream(read_by(readings_of, data, provenance, told), spec.stream)
+
+
+def read_by(read: Callable[..., T], data: Any, provenance: Mapping[str, Any], told: Mapping[str, Any]) -> T:
+    """Apply any reader as `read_as_fitted` does."""
+    told = {k: v for k, v in told.items() if v}
+    try:
+        return read(data, **(remembered(provenance) | told))
+    except InputError as fault:
+        if not remembered(provenance).keys() - told.keys():
+            raise
+        try:
+            return read(data, **told)
+        except InputError:
+            if ": no column " in str(fault):  # another file, with names of its own: what is wrong with it is the second
+                raise
+            raise fault from None

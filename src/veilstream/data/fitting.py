@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.data.card import THIN_ROW, ModelCard, describe
+from veilstream.artefact import Artefact
+from veilstream.data.card import THIN_ROW, ModelCard, describe, newest_symbol_chain
 from veilstream.data.clusters import Stops, find_stops, fitting_bins, given_places, grid_cells, value_bins
 from veilstream.data.crossval import CrossValidation, Smoothing, blocks_of, cross_validate, pseudo_counts, select_order
 from veilstream.data.cycle import NONE, no_clock, renewed, with_clock
-from veilstream.data.dead_ends import link_dead_ends
-from veilstream.data.encode import encode_steps, make_runs
+from veilstream.data.encode import encode_steps, link_dead_ends, make_runs
 from veilstream.data.grid import stops_and_cells
 from veilstream.data.hold_out import Later, earlier, split
 from veilstream.data.model import Distances, FittedModel, GapChoice
@@ -26,7 +26,7 @@ from veilstream.data.steps import DEFAULT_MAX_GAP_S, to_steps
 from veilstream.data.trajectories import Runs
 from veilstream.errors import InputError
 from veilstream.model.chain import SMOOTHING, MarkovChain
-from veilstream.units import format_duration
+from veilstream.units import few, format_duration
 
 DEFAULT_BINS = 8
 OF_POSITIONS, OF_VALUES = ("grid_m", "places", "cells_m"), ("width", "edges")
@@ -115,7 +115,7 @@ def fit_model(
 
 
 def _cut_by(readings: Readings, recording: Recording) -> str:
-    """What makes a trace."""
+    """How the readings were cut into traces, for the account."""
     if readings.traced:
         return "as a column tells them apart"
     if readings.stepped or recording.gaps != "split":
@@ -218,7 +218,7 @@ def _fit_chain(
 
 
 def _gap_choices(runs: Runs, n: int, recording: Recording, smoothing: Smoothing) -> list[GapChoice]:
-    """The same states with gaps bridged, split at an hour, split at every missing step, and as chosen."""
+    """Chains on the same states with gaps bridged, split at an hour, split at every missing step, and as chosen."""
     steps, period_s = runs.source, recording.step_s
     chosen = (recording.gaps, recording.max_gap_s if recording.gaps == "split" else None)
     hour = max(DEFAULT_MAX_GAP_S, period_s)
@@ -243,10 +243,9 @@ def _merged(readings: Readings) -> list[str]:
     names = [readings.streams[i] for i in sorted(readings.frame["stream"].unique())]
     if len(names) < 2:
         return []
-    told = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
     return [
-        f"{len(names)} streams ({told}) make one model here, as if they were one person's; `out='{{stream}}.veil'` "
-        f"makes one each, `stream={names[0]!r}` takes one"
+        f"{len(names)} streams ({few(names, 4)}) make one model here, as if they were one person's; "
+        f"`out='{{stream}}.veil'` makes one each, `stream={names[0]!r}` takes one"
     ]
 
 
@@ -261,7 +260,7 @@ def _warnings(card: ModelCard, states: StateSpace, recording: Recording) -> list
         notes.append(f"study only ({reason}): no gateway can do this online, `veil serve` refuses the model")
     for what, which in (("left", card.never_left), ("entered", card.never_entered)):
         if which:
-            names = ", ".join(states.names[i] for i in which[:6]) + (", ..." if len(which) > 6 else "")
+            names = few([states.names[i] for i in which], 6)
             notes.append(f"never {what} in the data: {names}; smoothing alone speaks there")
     if card.thin_rows:
         notes.append(f"{card.thin_rows} of {len(card.row_counts)} rows rest on fewer than {THIN_ROW} transitions")
@@ -271,3 +270,34 @@ def _warnings(card: ModelCard, states: StateSpace, recording: Recording) -> list
             "gaps or few visits shape it; compare the ways with gaps"
         )
     return notes
+
+
+# --- anew, from new readings of the same person ----------------------------------------------------------
+#
+#     P(x' | x) = (C(x, x') + k P_old(x, x')) / (C(x) + k)        k: strength, chosen by held-out log-loss by folds
+#
+# so that much new data speaks for itself, and little is helped by what was known.
+
+LEAST = 5.0  # the strength for a row at one phase of a clock, where new counts are few
+STRENGTHS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # counts that the old chain is worth in a row
+
+
+@dataclass(frozen=True)
+class Refitted:
+    model: FittedModel
+    strength: float
+
+
+def refit_model(old: Artefact, readings: Readings, hold_out: float | None = None, seed: int = 0) -> Refitted:
+    """old: a model, or a policy with one; its states, recording, order and clock are kept."""
+    assert old.states is not None
+    before = newest_symbol_chain(old.chain)[1]
+    _, steps, recording = to_steps(replace(readings, account=Account()), old.recording)
+    fitted = encode_steps(split(steps, recording, hold_out).fitted, recording, old.states).sequences
+    order, strength = old.chain.order, STRENGTHS[-1]
+    if len(blocks_of(fitted)) > 1:
+        tried = [cross_validate(fitted, len(old.states), order, SMOOTHING + k * before, seed=seed) for k in STRENGTHS]
+        strength = STRENGTHS[min(range(len(tried)), key=lambda i: tried[i].loss)]
+    spec = FitSpec.of(old.recording, order=order, smoothing=SMOOTHING, hold_out=hold_out, cycle="none", seed=seed)
+    clocked = (old.chain, max(strength / old.chain.phases, LEAST)) if old.chain.phases > 1 else None
+    return Refitted(fit_model(readings, spec, old.states, strength * before, clocked), strength)

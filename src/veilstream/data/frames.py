@@ -22,8 +22,9 @@ from veilstream.data.readers.reader import ReadOptions
 from veilstream.data.readers.table import typed
 from veilstream.data.readers.times import TimeStyle, time_style
 from veilstream.data.readings import Readings
-from veilstream.data.sources import File, Progress, joined, read
+from veilstream.data.sources import File, joined, read
 from veilstream.errors import InputError
+from veilstream.shown import Progress
 
 NAME = "the DataFrame"
 STREAM = "stream"  # whose readings they are, where the table does not say
@@ -31,7 +32,7 @@ ISO_UTC = "%Y-%m-%dT%H:%M:%S%.fZ"
 
 
 def readings_of(data: Any, progress: Progress | None = None, **told: Any) -> Readings:
-    """Of a table, a path, several paths, or of what are readings already. told: fields of `ReadOptions`."""
+    """Readings of a table, of one path or several, or given as they are. told: fields of `ReadOptions`."""
     if isinstance(data, Readings):
         return data
     if is_table(data):
@@ -44,7 +45,7 @@ def readings_of(data: Any, progress: Progress | None = None, **told: Any) -> Rea
 
 
 def of_stream(readings: Readings, stream: str | None) -> Readings:
-    """One stream's; of a table that does not tell streams apart, which has no name of its own, under this name."""
+    """The readings of one stream; those of a table without a column of streams, under this name."""
     if stream is None:
         return readings
     if readings.files == (NAME,) and readings.streams == (STREAM,):

@@ -62,7 +62,7 @@ def stops_and_cells(
     n_cells = len(states) - len(places)
     stops, wide = counted(len(places), "stop"), counted(n_cells, "cell")
     if len(states) < 2:
-        raise InputError(f"{stops} and {wide} of {cells_m:g} m found; a chain needs 2 states: make `cells_m` smaller")
+        raise InputError(f"{stops} and {wide} of {cells_m:g} m found; a chain needs 2 states; make `cells_m` smaller")
     far = _away_m(points, states)
     note += (
         f"; {stops}, and {wide} for the {counted(len(away), 'reading')} farther than {beside.radius_m:g} m from every "

@@ -12,7 +12,7 @@ Quantity = str | float | None  # with a unit, or in the unit of the distortion
 
 
 def quantile_of(text: Quantity) -> tuple[Quantity, float]:
-    """A limit with the share of readings it is for: "500m@99%" is ("500m", 0.99); for all of them unless told."""
+    """A limit with the share of readings it is for: "500m@99%" is ("500m", 0.99); without a share for all of them."""
     if not isinstance(text, str) or "@" not in text:
         return text, 1.0
     limit, _, share = text.rpartition("@")
@@ -70,7 +70,7 @@ def quantity(text: str | float, unit: str, what: str) -> float:
 
 
 def _smaller(number: str, unit: str) -> str:
-    """What else a bare number may have meant."""
+    """The smaller unit that a bare number may have meant."""
     return f" or {number}{SMALLER[unit]}" if unit in SMALLER else ""
 
 
@@ -87,7 +87,9 @@ def limits(model: Utility, text: str | float, command: str = "") -> float | tupl
         by_name[name] = quantity(value, model.unit, f"`max` {name}")
     missing = [n for n in model.names if n not in by_name and "*" not in by_name]
     if missing:
-        raise InputError(f"`max` says nothing about {missing[0]!r}; add it, or *=LIMIT for the rest")
+        raise InputError(
+            f"`max` has no limit for the state {missing[0]!r}; add {missing[0]}=LIMIT, or *=LIMIT for all others"
+        )
     return tuple(by_name.get(n, by_name.get("*", 0.0)) for n in model.names)
 
 

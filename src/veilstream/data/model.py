@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from veilstream.data.readings import Account, Readings
 from veilstream.data.recording import Recording
 from veilstream.data.states import StateSpace
 from veilstream.data.trajectories import Runs, Trajectories
-from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.shown import Rows, Shown, picture
 from veilstream.units import counted, format_duration
@@ -61,7 +59,7 @@ class Distances:
 
 @dataclass(frozen=True)
 class GapChoice:
-    """What another way with gaps would have given, on the same states."""
+    """Statistics of the chain that another way with gaps would have given, on the same states."""
 
     name: str
     transitions: int
@@ -104,7 +102,7 @@ class FittedModel(Shown):
     cycle: CycleChoice = NONE
     seed: int = 0
     data_sha256: str = ""
-    reading: dict[str, str] = field(default_factory=dict)  # what was told of how to read the data
+    reading: dict[str, str] = field(default_factory=dict)  # options that the data was read with
 
     @property
     def period_s(self) -> float | None:
@@ -124,7 +122,7 @@ class FittedModel(Shown):
         return float((away * 1000 <= self.resolution_m).mean())
 
     def figures(self) -> dict[str, Any]:
-        """What there was to learn from, for the file: whoever solves, audits or reports can say how sure it is."""
+        """The data card of the model's file: how much data there was, and how well the chain predicts."""
         steps = len(self.runs.source) + self.account.count("no stop") * (self.recording.noise == "drop")
         return {
             "states": len(self.states),
@@ -172,7 +170,7 @@ class FittedModel(Shown):
     # --- as a file, a line, a picture --------------------------------------------------------------------
 
     def parts(self, command: str, **more: Any) -> dict[str, Any]:
-        """What its file holds, as `save` takes it; command: what made it."""
+        """The parts of the model's file, as `artefact.save` takes them; command: the line that made it."""
         told = {"card": self.figures()} | ({"reading": self.reading} if self.reading else {}) | more
         return {
             "chain": self.chain,
@@ -185,15 +183,11 @@ class FittedModel(Shown):
 
     @cached_property
     def artefact(self) -> Artefact:
-        """The same as its file holds it: what `solve`, `audit` and `report` go on with."""
+        """The model as its file holds it, which `solve`, `audit` and `report` go on with."""
         return dumps(None, **self.parts("veilstream.fit"))[0]
 
     def save(self, path: str | os.PathLike[str], command: str = "veilstream.fit", **more: Any) -> Artefact:
         """Write the model file, as `veil fit -o` does, and return what it holds; more: for its provenance."""
-        try:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise InputError(f"{path}: cannot be written ({problem.strerror})") from None
         return save(path, None, **self.parts(command, **more))
 
     def plot(self) -> Any:
@@ -207,7 +201,7 @@ class FittedModel(Shown):
         return line, [*self.facts(), *(("!", note) for note in self.notes)]
 
     def facts(self) -> Rows:
-        """What a terminal or a notebook says of it, in the order in which it is read."""
+        """Label and text of every figure of the fit, in the order in which a terminal or a notebook shows them."""
         card, d, held, later = self.card, self.distances, self.held_out, self.later
         unit, far = self.states.unit, f" {self.states.unit}".rstrip()
         meant = (

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.data.card import transition_counts
-from veilstream.data.crossval import FOLDS, Sequences, Smoothing, blocks_of, fold_of
+from veilstream.data.crossval import Sequences, Smoothing, blocks_of, cross_validate
 from veilstream.data.readings import Account
 from veilstream.data.states import StateSpace
 
@@ -102,38 +102,16 @@ def choose_moves(
     kind: 0 for stops, 1 for cells, which people stay at unlike; None: all alike.
     Every fold is predicted from the others alone: their counts, their stays, their entries.
     """
-    blocks, n = blocks_of(sequences), len(states)
-    if len(blocks) < 2 or n < 2:
+    n = len(states)
+    if len(blocks_of(sequences)) < 2 or n < 2:
         return None
-    kind = np.zeros(n, np.int64) if kind is None else kind
-    fold = fold_of(blocks, FOLDS, seed)
-    each = [transition_counts([b for b, f in zip(blocks, fold, strict=True) if f == k], n) for k in np.unique(fold)]
-    total, distance = np.sum(each, axis=0), _apart(states)
-    tests = [(total - test, np.nonzero(test), test[test > 0]) for test in each]
+    kind, distance = np.zeros(n, np.int64) if kind is None else kind, _apart(states)
     scale = float(np.median((distance + np.diag(np.full(n, np.inf))).min(1))) or 1.0
-    best: tuple[float, MoveKernel] | None = None
-    for length in (scale * k for k in LENGTHS):
-        near = _nearness(distance, length)
-        prior = [kernel(near, kind, train) for train, _, _ in tests]
-        for weight in WEIGHTS:
-            loss = sum(_bits(c, weight * s, at, k) for s, (c, at, k) in zip(prior, tests, strict=True)) / total.sum()
-            if best is None or loss < best[0]:
-                best = loss, MoveKernel(near, kind, length, weight)
-    assert best is not None
-    flat = np.full((n, n), smoothing)
-    return MoveChoice(best[1], best[0], sum(_bits(c, flat, at, k) for c, at, k in tests) / total.sum())
-
-
-def _bits(
-    counts: NDArray[np.float64],
-    pseudo: NDArray[np.float64],
-    at: tuple[NDArray[np.int64], ...],
-    times: NDArray[np.float64],
-) -> float:
-    """-sum log2 P over the moves `at`, each so many times."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        P = (counts[at] + pseudo[at]) / (counts.sum(1) + pseudo.sum(1))[at[0]]
-        return float(-(times * np.log2(P)).sum())
+    near = {length: _nearness(distance, length) for length in (scale * k for k in LENGTHS)}
+    kernels = [MoveKernel(near[length], kind, length, weight) for length in near for weight in WEIGHTS]
+    losses = [cross_validate(sequences, n, smoothing=one, seed=seed).loss for one in kernels]
+    uniform = cross_validate(sequences, n, smoothing=smoothing, seed=seed).loss
+    return MoveChoice(kernels[int(np.argmin(losses))], min(losses), uniform)
 
 
 def _apart(states: StateSpace) -> NDArray[np.float64]:

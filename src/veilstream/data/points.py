@@ -49,7 +49,7 @@ def points_of(states: StateSpace, show: str | None = None) -> StateSpace | None:
 
 
 def described(points: StateSpace | None) -> str:
-    """What releases are, in words."""
+    """A phrase for what is released: states, grid points or round levels."""
     if points is None:
         return "states, by their own centre"
     return "points of a public grid" if points.is_map else "round levels"
@@ -93,7 +93,7 @@ def _lines(at: float, step: float, most: float) -> list[int]:
 
 
 def _every(states: StateSpace, show: str) -> StateSpace:
-    """Multiples of a step that was told."""
+    """The multiples of a given step that are nearest to the levels."""
     step = parse_quantity(show, states.unit, "`show`")
     if step <= 0:
         raise InputError(f"`show` must be larger than zero, or {STATES}, found {show!r}")

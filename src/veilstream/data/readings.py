@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.errors import InputError
+from veilstream.units import few
 
 if TYPE_CHECKING:
     import polars as pl
@@ -96,8 +97,7 @@ class Readings:
         import polars as pl
 
         if stream not in self.streams:
-            names = ", ".join(self.streams[:8]) + (", ..." if len(self.streams) > 8 else "")
-            raise InputError(f"no stream {stream!r} in {self.where}; there are {names}")
+            raise InputError(f"no stream {stream!r} in {self.where}; there are {few(self.streams, 8)}")
         frame = self.frame.filter(pl.col("stream") == self.streams.index(stream))
         account = Account(list(self.account.entries))
         if len(self.streams) > 1:

@@ -85,7 +85,7 @@ class Recording:
 
     @property
     def study_only(self) -> tuple[str, ...]:
-        """What of it no gateway can do online, a reason each; empty if one can do it all."""
+        """Reasons why no gateway can record like this online; empty if one can."""
         reasons = {
             "`noise='drop'`: steps that are no stop were left out": self.noise == "drop",
             "`gaps='bridge'`: the trace was closed over gaps": self.gaps == "bridge",

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ from veilstream.data.readers.reader import Reader, ReadOptions, Table
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings, hash_files
 from veilstream.data.unpack import ending, parts_of
 from veilstream.errors import InputError
+from veilstream.shown import Progress
 from veilstream.units import counted
 
 STDIN = "stdin"
 LOOSE = {".json", ".xml", ".db", ".sqlite"}  # endings that much else has; a database is read when it is named
 HEAD = 8192  # bytes looked at to tell the format
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ def read(sources: Sequence[str], progress: Progress | None = None, **how: Any) -
                 files.append(File(part.name, stream, _read_one(reader, part.path, part.name, options)))
             shutil.rmtree(Path(folder) / "unpacked", ignore_errors=True)
             if progress:
-                progress(i + 1, len(found))
+                progress((i + 1) / len(found), f"file {i + 1} of {len(found)}")
         return joined(files, options.unit, hash_files([p for p, _ in found]))
 
 
 def expand(sources: Sequence[str], folder: Path) -> list[tuple[Path, str]]:
     """The files behind the sources, each once, with the name to show; stdin is spooled into `folder`."""
     if not sources:
-        raise InputError("no source given; name a file, a folder, a glob or - for standard input")
+        raise InputError("no SOURCE given; name a file, a folder, a glob, or - for standard input")
     found: dict[str, tuple[Path, str]] = {}
     for source in sources:
         for path, name in _expand_one(source, folder):
@@ -147,7 +147,7 @@ def _binary(name: str, head: bytes) -> str:
 
 
 def _read_one(reader: Reader, path: Path, name: str, options: ReadOptions) -> Table:
-    """What no reader should have to think of: what a library says of a bad file may quote it, and is not shown."""
+    """Read one file; a fault of a library becomes a line without the library's text, which may quote the file."""
     try:
         return reader.read(path, name, options)
     except UnicodeError:

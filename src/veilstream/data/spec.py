@@ -7,10 +7,10 @@ metres are meant), and words that stand for a value. So texts will do wherever a
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, replace
 from textwrap import indent, wrap
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from veilstream.data.recording import Recording
 from veilstream.errors import InputError
@@ -22,6 +22,7 @@ OWN_UNIT = "own"  # as a unit: that of the readings, known when they are read
 # remembered: that is for whoever releases to say.
 READING = ("columns", "tz", "time_format", "unit")
 RESOLUTION_M = 1000.0
+T = TypeVar("T")
 
 
 def option(
@@ -52,18 +53,48 @@ def parsed(f: Field[Any], value: Any) -> Any:
     return int(number) if "int" in str(f.type) and number == int(number) else number
 
 
-@dataclass(frozen=True, kw_only=True)
-class FitSpec:
-    """How data is read and recorded, what the states are, what the chain is. None: as the data asks for."""
+def described(spec: type) -> str:
+    """The fields of a spec and their help, for the documentation of whoever takes them."""
+    groups: dict[str, list[str]] = {}
+    for f in fields(spec):
+        if "help" in f.metadata and f.metadata["flag"] != "":
+            first, *rest = wrap(f.metadata["help"], 96)
+            own = [f"    {f.name:<15} {first}", *(indent(line, " " * 20) for line in rest)]
+            groups.setdefault(f.metadata["group"], []).extend(own)
+    return "\n\n".join("\n".join([group, *lines]) for group, lines in groups.items())
 
-    # how the data is read
+
+def documented(verb: Callable[..., T], spec: type) -> Callable[..., T]:
+    """The verb, with the fields of its spec in its documentation."""
+    verb.__doc__ = (verb.__doc__ or "").replace("    CHOICES", indent(described(spec), "    "))
+    return verb
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSpec:
+    """Whose readings, and how a table of them is read."""
+
+    stream: str | None = option(None, "Use this stream of the data only.", DATA)
     columns: str | Mapping[str, str] | None = option(
         None, "Which column is what, as in time=ts,lat=y,lon=x,stream=id.", DATA
     )
+    skip_bad: bool = option(False, "Drop and count rows that cannot be read.", DATA)
+
+
+def remembered(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """How the data behind a file was read; a file may say anything."""
+    said = provenance.get("reading")
+    known = said if isinstance(said, dict) else {}
+    return {k: known[k] for k in READING if isinstance(known.get(k), str) and known[k]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSpec(DataSpec):
+    """How data is read and recorded, what the states are, what the chain is. None: as the data asks for."""
+
     unit: str | None = option(None, "Unit of the values, as in kWh; guessed from the column's name.", DATA)
     tz: str | None = option(None, "Time zone of stamps that have none (default UTC); own: trust mixed offsets.", DATA)
     time_format: str | None = option(None, "Format of the stamps, as in '%d/%m/%Y %H:%M'.", DATA)
-    skip_bad: bool = option(False, "Drop and count rows that cannot be read.", DATA)
     # how readings become steps
     period_s: float | None = option(
         None, "Length of a step (default 5min; values: their median distance).", DATA, "period", "s"
@@ -89,9 +120,12 @@ class FitSpec:
         "nearest", "Points that are no stop: nearest, or drop (study only).", STATES
     )
     eps_m: float = option(200.0, "DBSCAN radius.", STATES, "eps", "m")
-    min_samples: int = option(8, "Steps that make a stop.", STATES)
+    min_samples: int = option(8, "Number of steps that make a stop.", STATES)
     n_states: int | None = option(
-        None, "Wanted number: the radius is searched; for values, bins of equal counts (default 8).", STATES, "states"
+        None,
+        "Number of states: the radius is searched for it; for values, bins of equal counts (default 8).",
+        STATES,
+        "states",
     )
     cells_m: float | None = option(
         None,
@@ -144,9 +178,9 @@ class FitSpec:
         CHAIN,
     )
     zone: str | None = option(
-        None, "Whose hours, as in Europe/London, summer time included (default: `tz`, else the record's clock).", CHAIN
+        None, "Time zone of these hours, as in Europe/London (default: `tz`, else the record's clock).", CHAIN
     )
-    seed: int = option(0, "Of the folds.", CHAIN)
+    seed: int = option(0, "Seed of the folds.", CHAIN)
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -164,18 +198,6 @@ class FitSpec:
     def of(cls, recording: Recording, **options: Any) -> FitSpec:
         """With steps as they were recorded before."""
         return cls(**asdict(recording), **options)
-
-    @classmethod
-    def described(cls) -> str:
-        """Its fields and their help, for the documentation of whoever takes them."""
-        lines = []
-        for group in (DATA, STATES, CHAIN):
-            lines.append(f"\n{group}")
-            for f in fields(cls):
-                if f.metadata["group"] == group and f.metadata["flag"] != "":
-                    first, *rest = wrap(f.metadata["help"], 96)
-                    lines += [f"    {f.name:<15} {first}", *(indent(line, " " * 20) for line in rest)]
-        return "\n".join(lines).lstrip("\n")
 
     def in_unit(self, unit: str) -> FitSpec:
         """With bins that were given as texts in the unit of the readings."""
@@ -208,7 +230,7 @@ class FitSpec:
 
     @property
     def clock_zone(self) -> str | None:
-        """Whose hours a clock goes by; None: the record's own."""
+        """Time zone of the clock's hours; None: that of the record."""
         return self.zone or (None if self.tz == "own" else self.tz)
 
     @property

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilstream.errors import InputError
 from veilstream.model.distortion import EARTH_RADIUS_KM, absolute, haversine
+from veilstream.units import few
 
 KINDS = ("stops", "stops and cells", "grid", "places", "bins", "names")
 FLAT = ("bins", "names")  # kinds of one coordinate, which are on no map
@@ -59,7 +60,7 @@ class StateSpace:
         if len(coordinates) > MAX_STATES:
             raise InputError(f"{len(coordinates)} states; at most {MAX_STATES}: make cells or bins larger")
         if not np.isfinite(coordinates).all():
-            raise InputError("a state has a coordinate that is not a finite number")
+            raise InputError("coordinates of states must be finite numbers; found nan or infinity")
         if width == 2 and (np.abs(coordinates) > [90, 180]).any():
             raise InputError("a state lies outside latitude -90..90 or longitude -180..180")
         object.__setattr__(self, "coordinates", coordinates)
@@ -76,11 +77,10 @@ class StateSpace:
         return len(self.coordinates)
 
     def renamed(self, names: Mapping[str, str]) -> StateSpace:
-        """The same states, some under another name."""
+        """These states, some under another name."""
         for name in names:
             if name not in self.names:
-                known = ", ".join(self.names[:12]) + (", ..." if len(self) > 12 else "")
-                raise InputError(f"`name`: no state is called {name[:MAX_NAME]!r}; states: {known}")
+                raise InputError(f"`name`: no state is called {name[:MAX_NAME]!r}; states: {few(self.names, 12)}")
         return replace(self, names=tuple(names.get(name, name) for name in self.names))
 
     @property
@@ -96,7 +96,7 @@ class StateSpace:
         width = 2 if self.is_map else 1
         points = points.reshape(-1, width)
         if not np.isfinite(points).all():
-            raise InputError("a reading is not a finite number")
+            raise InputError("readings must be finite numbers; found nan or infinity")
         if self.edges is not None:
             return np.searchsorted(self.edges, points[:, 0], side="right").astype(np.int64)
         out = np.empty(len(points), np.int64)

@@ -48,7 +48,7 @@ class Trajectories:
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Those that are there."""
+        """The columns that are present, by name."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "unit"}
         return {name: column for name, column in own.items() if column is not None}
 
@@ -68,7 +68,7 @@ class Trajectories:
         return len(np.unique(self.stream))
 
     def take(self, rows: NDArray[Any]) -> Trajectories:
-        """These rows alone."""
+        """A table of these rows alone."""
         return replace(self, **{name: column[rows] for name, column in self.columns.items()})
 
     # --- a record ----------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ class Trajectories:
         return rows.checked()
 
     def recorded(self) -> Trajectories:
-        """These rows as a record."""
+        """A record made of these rows."""
         return Trajectories.record(self.stream, self.step, self.points, self.states, self.units, self.unit)
 
     def checked(self) -> Trajectories:

@@ -13,6 +13,7 @@ from typing import IO
 
 from veilstream.data.readers import ENDINGS, READERS
 from veilstream.errors import InputError
+from veilstream.units import printable
 
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 SMALL, DENSEST = 64 << 20, 200  # bytes that may come out of anything; beyond, so many for one that is packed
@@ -29,7 +30,7 @@ class Part:
 
 
 def ending(path: Path) -> str:
-    """That of the file, or of what is packed in it."""
+    """The ending of the file's name, or of the name of the file packed in it."""
     return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
@@ -61,18 +62,14 @@ def _members(archive: zipfile.ZipFile, path: Path, name: str, folder: Path) -> l
         raise InputError(f"{name} line 1: a binary file; a zip in which nothing can be read: unpack it first")
     parts = []
     for number, info in enumerate(wanted):
-        shown, inner = f"{name}:{form_of(info.filename)}", folder / str(number)
+        shown = f"{name}:{printable(PurePosixPath(info.filename).name)[:80]}"
+        inner = folder / str(number)
         inner.mkdir(parents=True, exist_ok=True)
         with archive.open(info) as stream:
             own = path.with_suffix("") / (PurePosixPath(info.filename).name or "x")
             spooled = _spooled(stream, own, info.compress_size, shown, inner)
         parts += [Part(p.path, p.name, path if len(wanted) == 1 else own) for p in parts_of(spooled, shown, inner)]
     return parts
-
-
-def form_of(inner: str) -> str:
-    """The name of a file in a zip, as a line may show it."""
-    return "".join(c if c.isprintable() else "?" for c in PurePosixPath(inner).name)[:80]
 
 
 def _named(inner: str, globs: Sequence[str]) -> bool:

@@ -33,7 +33,7 @@ LEAST_STEPS = 50  # of a record that says how readings lie around their states; 
 
 
 def meaning(text: str) -> tuple[str, str]:
-    """What a distortion is about and what it is made of: "squared" is felt, squared."""
+    """Split the text of a distortion into its subject (felt, states) and its measure: "squared" is felt, squared."""
     about, measure = ABOUT[0], MEASURES[0]
     for word in [text] if Path(text).is_file() else text.split(","):
         word = word.strip()
@@ -100,7 +100,7 @@ class Utility:
         return Problem(self.chain, self.distortion, constraint, self.worst, never)
 
     def total(self) -> Total:
-        """What releases are to add up to: the readings of the record."""
+        """The total that releases must keep in the mean: the sum of the recorded readings."""
         if self.record is None or self.cost is None or self.cost.states.kind != "bins":
             raise InputError("`keep_total` is for values with their readings in the model, as `veil fit` writes it")
         errors = self.record.replay(replace(self.cost, measure=SIGNED, table=None), self.chain)
@@ -108,7 +108,7 @@ class Utility:
 
     @property
     def thing(self) -> str:
-        """What is hidden, in a word."""
+        """The noun for a state in sentences: place, level or state."""
         return noun("" if self.cost is None else self.cost.states.unit)
 
     @property
@@ -119,14 +119,14 @@ class Utility:
 
     @property
     def by_the_hour(self) -> float:
-        """The mean distance of releasing what is best for the hour, which tells nothing either."""
+        """The mean distance of releasing what is best for the hour, which leaks nothing either."""
         if self.replay is None or self.chain.phases == 1:
             return self.blind
         return self.replay.blind(self.chain)
 
     @property
     def blind(self) -> float:
-        """The mean distance of always releasing the one best thing, which tells nothing."""
+        """The mean distance of always releasing the one best thing, which leaks nothing."""
         if self.replay is not None:
             return self.replay.blind()
         return float((self.chain.stationary @ self.problem(Average(weight=0.0)).distortion).min())

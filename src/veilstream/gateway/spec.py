@@ -61,7 +61,7 @@ class StoreSpec:
         """columns: names of the fields of its messages (default: as the policy's data was fitted)."""
         from veilstream.artefact import load
         from veilstream.data.columns import parse_columns
-        from veilstream.data.reader_options import remembered
+        from veilstream.data.spec import remembered
         from veilstream.gateway.frame_space import space_of
 
         try:

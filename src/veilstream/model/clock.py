@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from veilstream.errors import InputError
 from veilstream.model.information import Array, Index
+from veilstream.units import printable
 
 KINDS = ("day", "week", "steps")
 DAY_S, QUARTER_S = 86400, 900  # clocks are put forward and back at quarters of an hour
@@ -132,7 +133,7 @@ def zone_of(name: str | None) -> tzinfo:
     try:
         return ZoneInfo(str(name))
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        shown = "".join(c if c.isprintable() else "?" for c in str(name)[:40])
+        shown = printable(str(name)[:40])
         raise InputError(f"unknown time zone {shown!r}; give one like Europe/London or UTC") from None
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilstream.apps.cli.meaning import Matters
-from veilstream.apps.cli.options import Answer
+from veilstream.apps.cli.options import Answer, Flags
 from veilstream.apps.cli.output import print_warnings
+from veilstream.apps.specs import Meaning
 from veilstream.shown import Progress
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Examples:
 
 def advise(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
-    meaning: Matters,
+    meaning: Annotated[Meaning, Flags("distortion", "show")],
     *,
     progress: Progress | None,
 ) -> Answer:

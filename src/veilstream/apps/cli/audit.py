@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilstream.apps.cli.options import Answer, Options, keywords
+from veilstream.apps.cli.options import Answer, Flags
 from veilstream.apps.cli.output import print_limits, print_warnings, print_whole, table
+from veilstream.audit.spec import AuditSpec
 from veilstream.shown import Progress
 
 if TYPE_CHECKING:
@@ -35,40 +36,29 @@ def audit(
     data: Annotated[
         list[str] | None, typer.Option("--data", help="Recorded traces: file, folder or glob; may be given twice.")
     ] = None,
-    against: Annotated[
-        str, typer.Option(help="Methods to compare at equal mean distortion, as in planar-laplace,myopic.")
-    ] = "",
-    quick: Annotated[bool, typer.Option("--quick", help="Exact adversaries only: seconds, no JAX.")] = False,
-    stream: Annotated[str | None, typer.Option(help="Audit this stream only.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop and count rows that cannot be read.")] = False,
-    option: Annotated[
-        Options,
-        typer.Option(help="How much work: lookbacks=1,5 orders=1,2,3 current=true seed seeds copies streams steps."),
-    ] = None,
     *,
+    spec: Annotated[
+        AuditSpec,
+        Flags(
+            *("against", "quick", "stream", "skip_bad"),
+            rest="lookbacks=1,5, orders=1,2,3, current=true, seed, seeds, copies, streams, steps, columns",
+            quick=False,
+        ),
+    ],
     progress: Progress | None,
 ) -> Answer:
     """Show what an adversary learns from the releases, on data from the chain and on recorded traces."""
     from veilstream.apps.verbs.audit import audit as run
 
-    found = run(
-        policy,
-        data or None,
-        against=[m.strip() for m in against.split(",") if m.strip()],
-        quick=quick,
-        stream=stream,
-        skip_bad=skip_bad,
-        progress=progress or False,
-        **keywords(option),
-    )
+    found = run(policy, data or None, spec=spec, progress=progress or False)
     told = {
         "file": policy,
         "claim": None if found.claim is None else found.claim.__dict__,
         **found.to_json(),
         "against": [other.to_json() for other in found.against],
         "unit": found.unit,
-        "quick": not found.options.learn,
-        "seeds": found.options.seeds,
+        "quick": spec.quick,
+        "seeds": spec.seeds,
         "seconds": round(found.seconds, 3),
     }
     return Answer(told, lambda: show(found), not found.fails)

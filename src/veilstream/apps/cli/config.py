@@ -20,6 +20,7 @@ from typing import Any
 import typer
 
 from veilstream.errors import InputError
+from veilstream.units import printable
 
 PREFIX = "VEIL_SERVE_"
 NOT_KEYS = ("config", "show_config", "json", "help")
@@ -91,8 +92,8 @@ def _defaults(path: Path, said: Mapping[str, Any], params: Mapping[str, Any], mo
 
 
 def _fault(name: str, value: Any, params: Mapping[str, Any], more: Iterable[str]) -> str:
-    """What is wrong with a key; "" where nothing is."""
-    shown = "".join(c if c.isprintable() else "?" for c in name[:40])
+    """The fault of a key of the file, in words; "" where there is none."""
+    shown = printable(name[:40])
     if isinstance(value, dict):
         return f"no tables here, found [{shown}]: every key stands at the top of the file"
     if name in SECRETS:

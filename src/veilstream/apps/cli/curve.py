@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilstream.apps.cli.meaning import Matters
-from veilstream.apps.cli.options import Answer
+from veilstream.apps.cli.options import Answer, Flags
 from veilstream.apps.cli.output import print_whole, table
-from veilstream.errors import InputError
+from veilstream.apps.specs import Meaning
+from veilstream.errors import InputError, need
 from veilstream.shown import Progress
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ Examples:
 
 def curve(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
-    meaning: Matters,
+    meaning: Annotated[Meaning, Flags("distortion", "show")],
     methods: Annotated[str, typer.Option(help="Separated by commas.")] = "causal-ba,myopic,planar-laplace",
     points: Annotated[int, typer.Option(help="Weights on the curve.", min=2, max=200)] = 24,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (.png, .svg or .pdf).")] = None,
@@ -43,7 +43,6 @@ def curve(
     progress: Progress | None,
 ) -> Answer:
     """Leakage against distortion, with what cannot be beaten."""
-    from veilstream.apps.verbs.extras import need
     from veilstream.model.problem import Average
     from veilstream.solvers import curve as run
     from veilstream.solvers import default_weights
@@ -52,7 +51,7 @@ def curve(
 
     asked = [m.strip() for m in methods.split(",") if m.strip()]
     if not asked:
-        raise InputError("--methods names none; give some, as in causal-ba,planar-laplace")
+        raise InputError("--methods is empty; name at least one, as in causal-ba,planar-laplace")
     source, _ = utility_of(model, meaning.distortion, 1.0, meaning.show)
     problem = source.problem(Average(weight=1.0))
     weights = default_weights(problem, points)

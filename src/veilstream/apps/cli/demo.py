@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veilstream.apps.cli.options import Answer
+from veilstream.apps.cli.output import print_whole, table
 from veilstream.shown import Progress
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from veilstream.audit.measures import Guess
     from veilstream.data.synthetic import Source
     from veilstream.model.chain import MarkovChain
     from veilstream.solvers.solution import Solution
@@ -38,15 +40,13 @@ SEED = 0  # of the invented commuter, and of the example day: a seed is for the 
 
 @dataclass(frozen=True)
 class Row:
-    """One accuracy: ours, bits by simulation and their error, planar Laplace, how often the adversary is right."""
+    """One accuracy: ours, bits by simulation and their error, planar Laplace, the adversary."""
 
     limit: float
     ours: Solution
     simulated: tuple[float, float]
     laplace: Solution
-    right: float
-    right_se: float
-    blind: float  # without any release
+    guess: Guess
 
     @property
     def file(self) -> str:
@@ -60,11 +60,12 @@ def demo(
     progress: Progress | None,
 ) -> Answer:
     """An invented commuter: model, policies at three accuracies, a week released, an audit, a report to open."""
-    from veilstream.apps.report.card import chain_card, data_card
-    from veilstream.apps.report.content import Options, collect
+    from veilstream.apps.report.content import collect
     from veilstream.apps.report.page import render
-    from veilstream.apps.verbs.report import check_writable, write
+    from veilstream.apps.specs import ReportSpec
     from veilstream.artefact import load
+    from veilstream.audit.source import Recorded
+    from veilstream.container import check_writable, write
     from veilstream.data.synthetic import city
     from veilstream.model.chain import MarkovChain
 
@@ -79,9 +80,8 @@ def demo(
     week = source.path[:WEEK_STEPS]
     shown = release_week(out, chosen, source, week)
     artefact = load(out / chosen.file)
-    card = [*data_card(artefact, 1, len(source.path), [source.path]), *chain_card(artefact)]
-    content = collect(artefact, [week], Options(seconds=seconds, seed=SEED), card, progress=progress)
-    write(report, render(content))
+    content = collect(artefact, Recorded.symbols(artefact, [week]), ReportSpec(seconds=seconds, seed=SEED), progress)
+    write(report, render(content).encode())
     if picture:
         from veilstream.apps.report.plots import demo_figure, save_figure
         from veilstream.solvers.baselines import Baseline
@@ -92,13 +92,13 @@ def demo(
         curves, period_h = {"causal-ba": content.solutions}, source.period_s / 3600
         figure = demo_figure(curves, families, content.problem, points, day, source.states.names, period_h)
         save_figure(figure, picture)
-    found = [{**row.ours.to_json(), "guessed": row.right, "guessed_se": row.right_se} for row in rows]
+    found = [{**row.ours.to_json(), "guessed": row.guess.right, "guessed_se": row.guess.right_se} for row in rows]
     told = {"picture": picture and str(picture), "report": str(report), "points": found}
     return Answer(told, lambda: show(chain, rows, out, report, picture))
 
 
 def row_at(limit: float, chain: MarkovChain, source: Source, progress: Progress | None) -> Row:
-    from veilstream.apps.report.points import guessed
+    from veilstream.audit.measures import Guess
     from veilstream.control.evaluate import evaluate
     from veilstream.model.problem import Average, Problem
     from veilstream.solvers import solve
@@ -107,7 +107,7 @@ def row_at(limit: float, chain: MarkovChain, source: Source, progress: Progress 
     ours = solve(problem, progress=progress, seed=SEED)
     seen = evaluate(problem, ours.policy, seed=SEED)
     laplace = solve(problem, method="planar-laplace", seed=SEED)
-    return Row(limit, ours, (seen.leakage, seen.leakage_se), laplace, *guessed(chain, ours.policy, SEED))
+    return Row(limit, ours, (seen.leakage, seen.leakage_se), laplace, Guess.of(chain, ours.policy, SEED))
 
 
 def store(out: Path, chain: MarkovChain, source: Source, rows: list[Row]) -> None:
@@ -139,29 +139,30 @@ def release_week(out: Path, row: Row, source: Source, week: NDArray[np.int64]) -
 def show(chain: MarkovChain, rows: list[Row], out: Path, report: Path, picture: Path | None) -> None:
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
     console = Console(highlight=False)
     console.print(
         f"[bold]An invented commuter with {chain.n_symbols} places, one step every 5 minutes.[/] "
         f"Sharing the truth reveals {chain.entropy_rate:.3f} bits a step."
     )
-    table = Table("error", "ours leaks", "simulated", "planar Laplace", "times more", "identified", box=None)
-    for row in rows:
-        bits, error = row.simulated
-        table.add_row(
+    cells = [
+        (
             f"{row.limit:g} km",
             f"{row.ours.leakage:.4f}",
-            f"{bits:.4f} ± {1.96 * error:.4f}",
+            f"{row.simulated[0]:.4f} ± {1.96 * row.simulated[1]:.4f}",
             f"{row.laplace.leakage:.4f} ± {1.96 * row.laplace.leakage_se:.4f}",
             f"{row.laplace.leakage / max(row.ours.leakage, 1e-9):.1f}",
-            f"{100 * row.right:.0f} ± {196 * row.right_se:.0f} %",
+            f"{100 * row.guess.right:.0f} ± {196 * row.guess.right_se:.0f} %",
         )
-    console.print(table)
+        for row in rows
+    ]
+    print_whole(
+        table(cells, ("error", "ours leaks", "simulated", "planar Laplace", "times more", "identified")), console
+    )
     console.print(
         "[dim]error: at most this many km on average; bits per step, ours computed exactly for the fitted chain; "
         "identified: how often an adversary who knows chain and policy identifies the place (without any release in "
-        f"{100 * rows[0].blind:.0f} %); estimates have 95 % intervals[/]"
+        f"{100 * rows[0].guess.blind:.0f} %); estimates have 95 % intervals[/]"
     )
     drawn = f"the picture is {picture}" if picture else "no picture: pip install 'veilstream[plot]'"
     console.print(

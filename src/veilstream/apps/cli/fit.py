@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,15 +10,13 @@ import typer
 import typer.core
 
 from veilstream.apps.cli.options import Answer, Flags
-from veilstream.apps.cli.output import command_line, print_warnings
+from veilstream.apps.cli.output import command_line, print_warnings, table
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.data.spec import FitSpec
-from veilstream.errors import InputError
-from veilstream.shown import Progress
+from veilstream.errors import InputError, need
+from veilstream.shown import Progress, within
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from veilstream.data.model import FittedModel
     from veilstream.data.readings import Readings
     from veilstream.data.synthetic import Source
@@ -49,14 +46,28 @@ Examples:
   veil fit synthetic:city -o city.veil                           invented, as is synthetic:household
 """
 FLAGS = Flags(
-    *("columns", "unit", "tz", "skip_bad", "period", "eps", "states", "resolution", "grid", "width", "edges", "places"),
+    *(
+        "stream",
+        "columns",
+        "unit",
+        "tz",
+        "skip_bad",
+        "period",
+        "eps",
+        "states",
+        "resolution",
+        "grid",
+        "width",
+        "edges",
+        "places",
+    ),
     *("name", "order", "hold_out", "cycle", "zone"),
     rest="bin, gaps, noise, cells, min_samples, time_format, max_gap, fill, max_speed, max_order, smoothing, seed",
 )
 
 
 class NamesFormats(typer.core.TyperCommand):
-    """Its help names the formats there are; to know them takes polars, so it asks only then."""
+    """A command whose help lists the formats that are read; this loads polars, so only the help does it."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         try:
@@ -85,7 +96,6 @@ def fit(
         str | None, typer.Option("-o", "--out", help="The model file to write; {stream} in it makes one per stream.")
     ] = None,
     plot: Annotated[str | None, typer.Option(help="Write a picture: map of states and flows, transitions.")] = None,
-    stream: Annotated[str | None, typer.Option(help="Fit this stream only.")] = None,
     *,
     spec: Annotated[FitSpec, FLAGS],
     progress: Progress | None,
@@ -94,15 +104,16 @@ def fit(
     readings, truth = _read(sources or [], spec, progress)
     if truth is not None and truth.states.edges is not None and spec.n_states is None and spec.edges is None:
         spec = replace(spec, edges=tuple(truth.states.edges))
-    if stream is not None:
-        readings = readings.only(stream)
+    if spec.stream is not None:
+        readings, spec = readings.only(spec.stream), replace(spec, stream=None)
     each = "{stream}" in f"{out or ''}{plot or ''}"
     jobs = [(readings.only(s), _in_name(out, s), _in_name(plot, s)) for s in readings.streams] if each else []
     found, fault = list[tuple["FittedModel", dict[str, Any]]](), None
     try:
         for i, (own, path, picture) in enumerate(jobs or [(readings, out, plot)]):
             name = own.streams[0] if len(own.streams) == 1 else ""
-            tell = _part(progress, i, max(len(jobs), 1), name)
+            many = max(len(jobs), 1)
+            tell = within(progress, i / many, (i + 1) / many, f"{name}, " if name else "")
             found.append(_one(own, spec, path, picture, truth, tell))
     except InputError as one:  # what was written is said, whatever became of the rest
         fault = one
@@ -123,18 +134,10 @@ def _read(sources: list[str], spec: FitSpec, progress: Progress | None) -> tuple
         raise InputError(f"{names[0]} stands alone: give no other source")
     if names:
         return _synthetic(names[0], spec.seed)
-    try:
-        from veilstream.data.sources import read
-    except ImportError as missing:
-        raise InputError(
-            f"reading data needs {missing.name}; install it with: pip install 'veilstream[data]'"
-        ) from None
+    need("polars", "data")
+    from veilstream.data.sources import read
 
-    def tell(done: int, files: int) -> None:
-        if progress:
-            progress(done / files, f"file {done} of {files}")
-
-    return read(sources, **spec.reading, progress=tell), None
+    return read(sources, progress, **spec.reading), None
 
 
 def _synthetic(text: str, seed: int) -> tuple[Readings, Source]:
@@ -147,16 +150,6 @@ def _synthetic(text: str, seed: int) -> tuple[Readings, Source]:
         raise InputError(f"{text}: steps are a whole number, as in synthetic:city:5000")
     source = synthetic(name, int(steps or 20_000), seed)
     return from_arrays(source.t_s, source.points, source.unit, f"synthetic {name}"), source
-
-
-def _part(progress: Progress | None, i: int, of: int, name: str) -> Progress:
-    """Progress of the i-th of these models, as that of all of them."""
-
-    def tell(done: float, what: str) -> None:
-        if progress:
-            progress((i + done) / of, f"{name}, {what}" if name else what)
-
-    return tell
 
 
 def _one(
@@ -186,7 +179,7 @@ def _one(
 
 
 def in_words(result: dict[str, Any]) -> dict[str, Any]:
-    """The same in the words of the command line."""
+    """The JSON of a fit with fields of the library said as flags."""
     said = {key: [in_flags(line) for line in result[key]] for key in ("study_only", "notes")}
     return result | said | {"account": [{**one, "note": in_flags(one["note"])} for one in result["account"]]}
 
@@ -226,8 +219,9 @@ def show(model: FittedModel, result: dict[str, Any]) -> None:
         error = f", largest error of a transition {truth['max_error']:.4f}" if "max_error" in truth else ""
         rows.append(("truth", f"{truth['states']} states, entropy rate {truth['entropy_rate']:.4f}{error}"))
     account = [(e["step"], f"{e['count']:,}", e["note"]) for e in result["account"]]
-    console.print(_table(f"What happened to the data: {model.chain.name}", ("step", "count", ""), account))
-    console.print(_table("The model", ("", ""), [(label, in_flags(text)) for label, text in rows]))
+    happened = f"What happened to the data: {model.chain.name}"
+    console.print(table(account, ("step", "count", ""), happened, long=True))
+    console.print(table([(label, in_flags(text)) for label, text in rows], ("", ""), "The model", long=True))
     print_warnings(console, result["notes"])
     if "model" in result:
         console.print(f"model written to [bold]{escape(str(result['model']))}[/]")
@@ -235,16 +229,3 @@ def show(model: FittedModel, result: dict[str, Any]) -> None:
         console.print("[dim]nothing written; -o model.veil keeps the model[/]")
     if "plot" in result:
         console.print(f"picture written to [bold]{escape(str(result['plot']))}[/]")
-
-
-def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """The last column may be long; what lies between it and the first are figures."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=escape(title), title_justify="left", box=None, show_header=any(heads))
-    for i, name in enumerate(heads):
-        table.add_column(name, justify="right" if 0 < i < len(heads) - 1 else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(escape, row), style=None)
-    return table

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilstream.apps.cli.options import Answer, Flags
-from veilstream.errors import InputError
+from veilstream.errors import InputError, need
 from veilstream.gateway.spec import ClusterSpec
 
 if TYPE_CHECKING:
@@ -85,7 +85,6 @@ def _in_store(path: Path, stream: str) -> tuple[str, list[Forgotten], Sequence[s
 
 
 def _in_cluster(cluster: ClusterSpec, stream: str) -> tuple[str, list[Forgotten], Sequence[str]]:
-    from veilstream.apps.verbs.extras import need
 
     if cluster.nats_key is None or not Path(cluster.nats_key).is_file():
         raise InputError("--nats-key FILE: the key of the workers is needed, POLICY.key unless they were given another")

@@ -148,7 +148,7 @@ def command(verb: Callable[..., Answer | None], prefix: str = "") -> Callable[..
     for n, p in own.items():
         if n in specs:
             spec, chosen = specs[n]
-            params += [_flag(*known(spec)[name], prefix, name == chosen.argument) for name in chosen.names]
+            params += [_flag(*known(spec)[name], chosen, prefix, name == chosen.argument) for name in chosen.names]
         elif n != "progress":
             params.append(p.replace(kind=p.KEYWORD_ONLY))
     if examples := ", ".join(chosen.rest for _, chosen in specs.values() if chosen.rest):
@@ -185,13 +185,13 @@ def command(verb: Callable[..., Answer | None], prefix: str = "") -> Callable[..
 
 
 def _name(f: Field[Any]) -> str:
-    """Of its parameter; `in` is no name in Python."""
+    """Name of the field's parameter; `in` is no name in Python."""
     return flag_of(f).replace("-", "_") + "_" * (flag_of(f) == "in")
 
 
-def _flag(f: Field[Any], kind: Any, prefix: str, argument: bool = False) -> inspect.Parameter:
+def _flag(f: Field[Any], kind: Any, chosen: Flags, prefix: str, argument: bool) -> inspect.Parameter:
     """A field as a parameter that typer makes a flag of."""
-    name, default = flag_of(f), f.default
+    name, default = flag_of(f), chosen.defaults.get(f.name, f.default)
     if kind is str and default is not None and f.metadata.get("unit"):
         default = f"{default:g}{f.metadata['unit']}"
     flag = f"--{name}/--no-{name}" if kind is bool and default is None else f"--{name}"

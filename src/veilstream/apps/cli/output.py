@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def print_json(value: object, to: TextIO | None = None) -> None:
-    """One JSON value on standard output, unless told where."""
+    """Print one JSON value, on standard output by default."""
     print(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain), file=to or sys.stdout)
 
 
@@ -48,17 +48,22 @@ def print_whole(table: "Table", console: "Console | None" = None) -> None:
 
 
 def table(
-    rows: Iterable[Sequence[str]], head: Sequence[str] = (), title: str | None = None, styles: Iterable[str] = ()
+    rows: Iterable[Sequence[str]],
+    head: Sequence[str] = (),
+    title: str | None = None,
+    styles: Iterable[str] = (),
+    long: bool = False,
 ) -> "Table":
-    """Cells as plain text; every column but the first to the right, as figures are."""
+    """Cells as plain text; every column but the first to the right, as figures are. long: the last may be folded."""
     from itertools import zip_longest
 
     from rich.markup import escape
     from rich.table import Table
 
-    out = Table(title=title and escape(title), title_justify="left", box=None, show_header=bool(head))
+    out = Table(title=title and escape(title), title_justify="left", box=None, show_header=any(head))
     for i, name in enumerate(head):
-        out.add_column(escape(name), justify="right" if i else "left", no_wrap=True)
+        last = long and i == len(head) - 1
+        out.add_column(escape(name), justify="right" if i and not last else "left", no_wrap=not long, overflow="fold")
     for cells, style in zip_longest(rows, styles):
         out.add_row(*map(escape, cells), style=style)
     return out

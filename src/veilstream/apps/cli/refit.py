@@ -11,7 +11,7 @@ import typer
 from veilstream.apps.cli.options import Answer, Flags
 from veilstream.apps.cli.output import command_line
 from veilstream.data.spec import FitSpec
-from veilstream.errors import InputError
+from veilstream.errors import InputError, need
 from veilstream.shown import Progress
 
 EXAMPLES = """
@@ -29,9 +29,8 @@ def refit(
     old: Annotated[str, typer.Argument(metavar="OLD", help="The model file (or policy file) to start from.")],
     sources: Annotated[list[str], typer.Argument(metavar="NEW...", help="New readings, as in veil fit.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
-    stream: Annotated[str | None, typer.Option(help="This stream only.")] = None,
     *,
-    spec: Annotated[FitSpec, Flags("hold_out", "skip_bad")],
+    spec: Annotated[FitSpec, Flags("stream", "hold_out", "skip_bad")],
     progress: Progress | None,
 ) -> Answer:
     """Make a model anew when its person has changed (veil audit says so): states, steps and names stay as they are.
@@ -39,14 +38,14 @@ def refit(
     The old chain counts for as many transitions a row as held-out log-loss says. A policy solved from it into the old
     policy's file goes on with that file's store: no step is drawn twice, the meter counts on.
     """
-    from veilstream.apps.verbs.extras import need
     from veilstream.artefact import load
-    from veilstream.data.reader_options import read_as_fitted, remembered
+    from veilstream.data.fit import read_as_fitted
+    from veilstream.data.spec import remembered
 
     need("polars", "data")
     from veilstream.apps.cli.fit import in_words, show
     from veilstream.audit.source import check_kind
-    from veilstream.data.refit import refit_model
+    from veilstream.data.fitting import refit_model
 
     if not Path(old).is_file():
         raise InputError(f"no model file {old!r}; make one with veil fit")
@@ -54,14 +53,11 @@ def refit(
     if before.states is None:
         before.answer()
         raise InputError(f"{old} has no states, so no reading can be assigned to one; make a model with veil fit")
-    unit = None if before.states.is_map else before.states.unit or None
-    readings = read_as_fitted(before.provenance, sources, unit=unit, skip_bad=spec.skip_bad)
-    readings = readings.only(stream) if stream else readings
+    readings = read_as_fitted(before.provenance, sources, spec)
     check_kind(readings, before.states)
     made = refit_model(before, readings, spec.hold_out)
     model = made.model
-    reading = remembered(before.provenance) | ({} if unit is None else {"unit": unit})
-    artefact = replace(model, reading=reading).save(out, command_line(), refit_of=before.sha256)
+    artefact = replace(model, reading=remembered(before.provenance)).save(out, command_line(), refit_of=before.sha256)
     result = in_words({"chain": model.chain.name, **model.to_json()})
     result |= {"strength": made.strength, "refit_of": before.sha256, "model": str(out), "sha256": artefact.sha256}
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from veilstream.apps.cli.options import Answer, Flags
+from veilstream.apps.specs import ReleaseSpec
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.data.columns import parse_columns
-from veilstream.data.reader_options import read_as_fitted
-from veilstream.data.spec import FitSpec, option
+from veilstream.data.fit import read_as_fitted
 from veilstream.errors import InputError
-from veilstream.gateway.spec import StoreSpec
 
 if TYPE_CHECKING:
     from veilstream.gateway.core import Core
@@ -39,15 +37,6 @@ The same step again gets the same release, also in a later run: the store beside
 """
 
 
-@dataclass(frozen=True)
-class Output:
-    """What is written, and how it is drawn."""
-
-    format: str = option("auto", "Of the output: csv, jsonl, or auto (as the input).", "Output")
-    per_reading: bool = option(False, "A line for every reading, not one a step.", "Output")
-    seed: int | None = option(None, "For tests only: draws that can be repeated protect nobody.", "Output")
-
-
 def release(
     policy: Annotated[Path, typer.Argument(help="The policy file (.veil).")],
     sources: Annotated[
@@ -55,9 +44,13 @@ def release(
         typer.Argument(metavar="[SOURCE...]", help="What veil fit reads; by default standard input, as it comes."),
     ] = None,
     *,
-    output: Annotated[Output, Flags("format", rest="per_reading, seed (for tests only)")],
-    reading: Annotated[FitSpec, Flags("columns", "skip_bad")],
-    spec: Annotated[StoreSpec, Flags("store", "no_store", "ceiling", "meter", "force", rest="max_ahead, idle")],
+    spec: Annotated[
+        ReleaseSpec,
+        Flags(
+            *("format", "columns", "skip_bad", "store", "no_store", "ceiling", "meter", "force"),
+            rest="per_reading, seed (for tests only), stream, max_ahead, idle",
+        ),
+    ],
 ) -> Answer:
     """Read true readings, write releases to standard output: one line a step, as CSV or JSON lines."""
     from veilstream.control.uniforms import uniforms
@@ -65,27 +58,25 @@ def release(
     from veilstream.gateway.core import Core
     from veilstream.gateway.scheduler import Serving
 
-    if output.format not in pipe.FORMATS:
-        raise InputError(f"unknown format {output.format!r}; known: {', '.join(pipe.FORMATS)}")
-    if reading.skip_bad and not sources:
+    if spec.skip_bad and not sources:
         raise InputError("--skip-bad needs a SOURCE; - reads standard input to its end first")
-    if output.seed is not None:
+    if spec.seed is not None:
         _say("warning: `seed` makes the noise repeatable; whoever knows it can remove it")
     space = spec.space_of(policy)
-    columns, readings = parse_columns(reading.reading["columns"]), None
+    columns, readings = parse_columns(spec.columns), None
     if sources:
-        readings = read_as_fitted(space.provenance, sources, columns=columns, skip_bad=reading.skip_bad)
+        readings = read_as_fitted(space.provenance, sources, spec)
         from veilstream.apps.verbs.release import batches, check_fits
 
         check_fits(readings, space)
-    opened, draws = spec.open_store(policy, {"": space}, _say), None if output.seed is None else uniforms(output.seed)
+    opened, draws = spec.open_store(policy, {"": space}, _say), None if spec.seed is None else uniforms(spec.seed)
     with closing(Core({"": space}, opened, Serving(max_ahead=spec.max_ahead), uniforms=draws)) as core:
-        out, form = sys.stdout.buffer, output.format
+        out, form = sys.stdout.buffer, spec.format
         if readings is None:
-            summary = pipe.run(core, sys.stdin.buffer, out, form, columns, output.per_reading)  # type: ignore[arg-type]
+            summary = pipe.run(core, sys.stdin.buffer, out, form, columns, spec.per_reading)  # type: ignore[arg-type]
         else:
             auto = "csv" if readings.iso else "jsonl"
-            sink = pipe.Sink(core, out, auto if form == "auto" else form, output.per_reading)  # type: ignore[arg-type]
+            sink = pipe.Sink(core, out, auto if form == "auto" else form, spec.per_reading)  # type: ignore[arg-type]
             for batch in batches(readings, space):
                 sink.release(batch)
             summary = sink.tally

@@ -8,6 +8,7 @@ import typer
 from veilstream.apps.cli.config import PREFIX as PREFIX
 from veilstream.apps.cli.config import Configured, read_config
 from veilstream.apps.cli.options import Flags, known
+from veilstream.errors import need
 from veilstream.gateway.spec import ServeSpec
 
 EXAMPLES = """
@@ -69,7 +70,6 @@ def serve(
     ] = False,
 ) -> None:
     """Run the gateway: only releases get out. MQTT, HTTP with a status page, or both; or a worker on NATS."""
-    from veilstream.apps.verbs.extras import need
     from veilstream.gateway.serve import serve as run
 
     for module, extra in spec.needs:

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilstream.apps.cli.meaning import Matters
-from veilstream.apps.cli.options import Answer, Options, keywords
+from veilstream.apps.cli.options import Answer, Flags, Options, keywords
 from veilstream.apps.cli.output import command_line, print_limits, print_warnings
+from veilstream.apps.specs import Meaning
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.errors import InputError
 from veilstream.shown import Progress
+from veilstream.units import off
 
 if TYPE_CHECKING:
-    from veilstream.apps.cli.headline import Guess
+    from veilstream.audit.measures import Guess
     from veilstream.solvers.solution import Solution
 
 EXAMPLES = """
@@ -51,12 +52,13 @@ LATER = (
     "later data was kept out of the fit; its bits are an upper bound on what releases reveal of such data, whatever "
     "its law: the chain is only a guess there (95 % intervals over whole traces or weeks)"
 )
+MOST_STATES = 512  # beyond, the adversary's beliefs take longer than the solution
 NO_LATER = "model only: the model file holds no later data, so nothing here is checked on later data"
 
 
 def solve(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
-    meaning: Matters,
+    meaning: Annotated[Meaning, Flags("distortion", "show")],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="The policy file to write.")] = None,
     avg: Annotated[
         str | None, typer.Option(help="Mean distortion at most, as in 2km, or 25%: of what revealing nothing costs.")
@@ -99,8 +101,8 @@ def solve(
     progress: Progress | None,
 ) -> Answer:
     """Find the release policy that leaks least for the utility asked for."""
-    from veilstream.apps.cli.headline import Guess
-    from veilstream.apps.verbs.report import check_writable
+    from veilstream.audit.measures import Guess
+    from veilstream.container import check_writable
     from veilstream.control.held_out import FIGURES
     from veilstream.solvers import Level
     from veilstream.solvers.api import solve as run
@@ -117,7 +119,9 @@ def solve(
     how = {"method": method, "window": window, "certify": certify, "certify_seconds": seconds, "progress": progress}
     solution = run(model, **limits, **about, **how, **more)  # type: ignore[arg-type]  # texts are read by their units
     solution = replace(solution, warnings=[in_flags(line) for line in solution.warnings])
-    guess = Guess.of(solution.problem.chain, solution.policy, int(more.get("seed", 0)))
+    chain, guess = solution.problem.chain, None
+    if len(chain) <= MOST_STATES:
+        guess = Guess.of(chain, solution.policy, int(more.get("seed", 0)))
     result = solution.asked.to_json(solution) | ({} if guess is None else guess.to_json())
     if solution.asked.model is not None:
         result.setdefault("held_out", {"traces": 0, "level": str(Level.MODEL_ONLY)} | dict.fromkeys(FIGURES))
@@ -133,15 +137,12 @@ def show(solution: Solution, guess: Guess | None, out: Path | None) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from veilstream.apps.cli.headline import bits_of, error_of, headline
-
     console = Console(highlight=False)
     asked, source = solution.asked, solution.asked.utility
     print_limits(console, solution.limits)
     said = solution.problem.constraint.told(source.unit)
     console.print(f"[bold]{escape(solution.problem.chain.name)}[/], {said}, {solution.method}")
-    where = "" if solution.record is None else "on your recorded data "
-    console.print(headline(guess, error_of(solution), bits_of(solution), source.unit, source.thing, where))
+    console.print(headline(solution, guess))
     table = Table(box=None, show_header=False, pad_edge=False)
     for column in ({"style": "bold"}, {"justify": "right"}, {"style": "dim"}):
         table.add_column(**column)  # type: ignore[arg-type]
@@ -162,3 +163,13 @@ def show(solution: Solution, guess: Guess | None, out: Path | None) -> None:
     print_warnings(console, solution.warnings)
     if out is not None:
         console.print(f"policy written to [bold]{escape(str(out))}[/]")
+
+
+def headline(solution: Solution, guess: Guess | None) -> str:
+    """One sentence for someone who has never heard of bits: on the recorded data where there is some."""
+    record, source = solution.record, solution.asked.utility
+    where = "" if record is None else "on your recorded data "
+    felt, bits = (solution.distortion, solution.leakage) if record is None else (record.error, record.bits)
+    said = f"{where}a release has {off(f'{felt:.3g}', source.unit)}, and reveals {max(bits, 0.0):.3f} bits per step."
+    who = "" if guess is None else f"Under the fitted chain {guess.words(source.thing)}; "
+    return (said[0].upper() + said[1:]) if not who else who + said

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilstream.apps.cli.options import Answer, Flags
-from veilstream.errors import InputError
+from veilstream.errors import InputError, need
 from veilstream.gateway.spec import ClusterSpec, StoreSpec
-from veilstream.units import counted
+from veilstream.units import counted, printable
 
 if TYPE_CHECKING:
     from veilstream.gateway.inspect import Claims, StreamStatus
@@ -63,7 +63,6 @@ def _in_store(file: Path) -> list[StreamStatus]:
 
 
 def _on_nats(policy: Path, cluster: ClusterSpec) -> tuple[list[StreamStatus], list[str]]:
-    from veilstream.apps.verbs.extras import need
     from veilstream.gateway.inspect import Claims
 
     need("nats", "nats")
@@ -79,6 +78,7 @@ def _on_nats(policy: Path, cluster: ClusterSpec) -> tuple[list[StreamStatus], li
 
 def _show(views: list[StreamStatus], refused: list[str]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
@@ -97,12 +97,13 @@ def _show(views: list[StreamStatus], refused: list[str]) -> None:
     for head in shown:
         table.add_column(head, no_wrap=head not in ("error", "drift"))
     for row in zip(*shown.values(), strict=True):
-        table.add_row(*map(_plain, row))
+        table.add_row(*(escape(printable(cell)) for cell in row))
     console.print(table if views else "no streams yet")
     for line in _to_do(views):
-        console.print(_plain(line), highlight=False)
+        console.print(escape(printable(line)), highlight=False)
     for name in refused:
-        console.print(_plain(f"{name}: what is kept is not sealed with this key; it is not shown, and not released"))
+        line = f"{name}: what is kept is not sealed with this key; it is not shown, and not released"
+        console.print(escape(printable(line)))
 
 
 def _bits(v: StreamStatus) -> str:
@@ -141,7 +142,7 @@ def _verdict(v: StreamStatus) -> str:
 
 
 def _lacks(about: Claims) -> str:
-    """What the policy's file does not say, so that it cannot be compared."""
+    """Figures that the policy's file lacks, so that drift cannot be judged by them."""
     missing = [
         *(["how well its chain foresaw later data"] if about.loss_fitted is None else []),
         *(["what error releases had"] if about.felt_claimed is None else []),
@@ -164,10 +165,3 @@ def _to_do(views: list[StreamStatus]) -> list[str]:
                 "refit MODEL NEW and solve again into the same policy file; the store goes on counting."
             )
     return lines
-
-
-def _plain(text: str) -> str:
-    """Names come from devices: no markup, nothing that moves the terminal."""
-    from rich.markup import escape
-
-    return escape("".join(c if c.isprintable() else "?" for c in text))

@@ -26,7 +26,7 @@ def colours(units: Sequence[str]) -> dict[str, str]:
 
 
 def shares(row: dict[str, Any]) -> NDArray[np.float64]:
-    """Her curve: the error as a share of revealing nothing, leakage as one of the truth, which is on it too."""
+    """One user's curve: error relative to revealing nothing, leakage relative to the truth."""
     most_d, most_l = row["blind_distortion"] or 1.0, row["entropy_rate"] or 1.0
     points = [((d if felt is None else felt) / most_d, leak / most_l) for d, leak, _, felt in row["curve"]]
     if row["may_hide_all"]:  # always the same release: no leakage at all
@@ -67,7 +67,7 @@ def against_limits(rows: Sequence[dict[str, Any]]) -> str:
     found = [
         (r["user"], c, Interval.read(c["later"]))
         for r in rows
-        for c in r.get("limits", ())[:1]
+        for c in (r.get("limits") or ())[:1]
         if c["later"] and c["limit"] > 0
     ]
     if not found:

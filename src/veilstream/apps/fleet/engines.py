@@ -19,8 +19,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
-from veilstream.apps.verbs.extras import need
-from veilstream.errors import InputError
+from veilstream.errors import InputError, need
 
 ENGINES = ("serial", "joblib", "dask")
 CONNECT_S = 5.0  # to reach a scheduler, and for it to have a worker
@@ -130,7 +129,7 @@ def attempt(
 
 
 def first_done(pool: Workers, going: Iterable[Future[Any]]) -> set[Future[Any]]:
-    """Those that ended, at least one; none if all workers are gone for too long."""
+    """Futures that have ended, at least one; none if all workers are gone for too long."""
     since = monotonic()
     while not (done := wait(going, LOOK_S, FIRST_COMPLETED).done):
         since = monotonic() if pool.alive() else since
@@ -140,7 +139,7 @@ def first_done(pool: Workers, going: Iterable[Future[Any]]) -> set[Future[Any]]:
 
 
 def outcome_of(pool: Workers, future: Future[Any]) -> Outcome | None:
-    """What became of it; None if its worker died."""
+    """The result or failure of a task; None if its worker died."""
     try:
         return future.result()
     except pool.killed:

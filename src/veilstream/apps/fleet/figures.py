@@ -42,9 +42,9 @@ def table(rows: Sequence[dict[str, Any]], only: Sequence[str] = ()) -> dict[str,
 
 
 def figures(r: dict[str, Any]) -> dict[str, Cell]:
-    """What there is to say of one user."""
+    """Every cell of one user's row, by column."""
     seen, pool, clock, verdict = named(r), r.get("pool"), r.get("cycle"), r.get("limit_verdict")
-    asked = "; ".join(f"{c['verdict']}: {c['asked']}" for c in r.get("limits", ()))
+    asked = "; ".join(f"{c['verdict']}: {c['asked']}" for c in r.get("limits") or ())
     audit = r.get("audit")
     return {
         "limit": (asked, None if verdict is None else list(Verdict).index(Verdict(verdict))),
@@ -84,7 +84,7 @@ def named(row: dict[str, Any]) -> dict[str, float]:
 
 
 def moves(row: dict[str, Any]) -> Cell:
-    """Of an adaptive controller on her record, and what is promised of its limit."""
+    """Moves of an adaptive controller on the user's record, and the promise about its limit."""
     climbed, unit = row.get("feedback"), row["unit"]
     if not climbed or not climbed["rungs"]:
         return EMPTY

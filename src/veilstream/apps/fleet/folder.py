@@ -65,13 +65,13 @@ def put(place: Path, result: Result, digest: str) -> None:
     try:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         (place / DONE).unlink(missing_ok=True)
-        for name, data in result.files.items():
-            write(place / name, data)
-        hashes = {name: hashlib.sha256(data).hexdigest() for name, data in result.files.items()}
-        mark = {"digest": digest, "files": hashes, "row": result.row}
-        write(place / DONE, json.dumps(mark, indent=1, ensure_ascii=False, allow_nan=False).encode())
     except OSError as fault:
         raise InputError(f"{place}: cannot be written ({fault.strerror})") from None
+    for name, data in result.files.items():
+        write(place / name, data)
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in result.files.items()}
+    mark = {"digest": digest, "files": hashes, "row": result.row}
+    write(place / DONE, json.dumps(mark, indent=1, ensure_ascii=False, allow_nan=False).encode())
 
 
 def kept(place: Path, digest: str) -> dict[str, Any] | None:

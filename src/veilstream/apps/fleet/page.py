@@ -19,7 +19,7 @@ from veilstream.apps.fleet.charts import (
 )
 from veilstream.apps.report import svg
 from veilstream.apps.report.content import number
-from veilstream.apps.report.page import asset, pairs, security_policy
+from veilstream.apps.report.page import asset, pairs, security_policy, table
 from veilstream.apps.report.words import LEVELS
 from veilstream.control.limit_check import Verdict
 from veilstream.units import counted, noun
@@ -158,36 +158,23 @@ def _spread(told: dict[str, Any]) -> str:
         for name, (label, show) in SPREAD.items():
             if name in spread:
                 who = label + (f" ({unit})" if name == "raw_distortion" and unit else "")
-                cells = "".join(f"<td>{show(v)}</td>" for v in spread[name].values())
-                group = f"{counted(spread['users'], 'user')}" + (f" in {escape(unit)}" if unit else "")
-                rows.append(f'<tr><th scope="row">{escape(who)}</th><td>{group}</td>{cells}</tr>')
+                group = f"{counted(spread['users'], 'user')}" + (f" in {unit}" if unit else "")
+                rows.append((who, group, *map(show, spread[name].values())))
     quantiles = next(iter(told["spread"].values()))["entropy_rate"]
-    heads = "".join(f'<th scope="col">{h}</th>' for h in ("figure", "of", *(q.replace("_", " ") for q in quantiles)))
-    table = f'<table class="figures"><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-    return f'<section><h2>Over all users</h2><div class="wide">{table}</div></section>'
+    drawn = table(("figure", "of", *(q.replace("_", " ") for q in quantiles)), rows, "figures")
+    return f"<section><h2>Over all users</h2>{drawn}</section>"
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
     """Most revealing first; `data-v` is what a click on the head sorts by."""
     shown = figures.table(rows)
-    body = ""
-    for i, row in enumerate(rows):
-        cells = "".join(
-            f'<td data-head="{escape(head)}"{_value(column[i][1])}>{escape(column[i][0])}</td>'
-            for head, column in shown.items()
-        )
-        body += f'<tr><th scope="row">{escape(row["user"])}</th>{cells}</tr>'
-    head = "".join(f'<th scope="col">{escape(h)}</th>' for h in ("user", *shown))
-    meant = " ".join(f"<em>{h}</em>: {figures.MEANINGS[h]}" for h in shown if h in figures.MEANINGS)
-    return (
-        f"<section><h2>User by user</h2><p>A click on a head sorts. {meant}</p>"
-        '<div class="wide"><table class="sortable stack">'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>"
+    drawn = table(
+        ("user", *shown),
+        [(row["user"], *(column[i] for column in shown.values())) for i, row in enumerate(rows)],
+        "sortable stack",
     )
-
-
-def _value(value: Any) -> str:
-    return "" if value is None else f' data-v="{value:.8g}"'
+    meant = " ".join(f"<em>{h}</em>: {figures.MEANINGS[h]}" for h in shown if h in figures.MEANINGS)
+    return f"<section><h2>User by user</h2><p>A click on a head sorts. {meant}</p>{drawn}</section>"
 
 
 def _about(told: dict[str, Any]) -> str:

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from veilstream.data.limits import constraint_of, quantity
+from veilstream.data.limits import mean_limit, quantity
 from veilstream.data.recording import Recording
 from veilstream.data.spec import FitSpec, option
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
-from veilstream.model.problem import Average, Constraint
 from veilstream.units import adds_up, parse_quantity
 
 WHERE, LIMITS, MODEL = "Where it runs", "What is asked", "Model"
@@ -24,7 +23,7 @@ class FleetSpec:
     """Limits may be given once per unit: "1km", "0.1kWh". 25% is of what revealing nothing costs her."""
 
     engine: str = option("serial", "serial, joblib (local processes) or dask.", WHERE)
-    workers: int | None = option(None, "Processes; as many as there are cores.", WHERE)
+    workers: int | None = option(None, "Number of worker processes (default: as many as cores).", WHERE)
     scheduler: str | None = option(None, "Address of a dask scheduler; without it a local cluster is started.", WHERE)
     avg: Sequence[str] = option(
         (),
@@ -43,14 +42,16 @@ class FleetSpec:
     keep_total: bool | None = option(
         None, "Releases add up to the readings in the mean (a bill); on for energy, kWh per step.", LIMITS
     )
-    show: Sequence[str] = option((), "Points to release, as in veil solve; once per unit.", LIMITS)
+    show: Sequence[str] = option(
+        (), "Release points of a public grid this far apart, as in veil solve; once per unit.", LIMITS
+    )
     method: str = option("causal-ba", "causal-ba, myopic, ...", LIMITS)
     window: int | None = option(None, "Releases a policy remembers; else what pays.", LIMITS)
-    points: int = option(12, "Weights on each curve.", LIMITS)
+    points: int = option(12, "Number of policies on each curve.", LIMITS)
     certify: float = option(5.0, "Seconds of proof per user; 0: none.", LIMITS)
     audit: str = option("quick", "quick (exact adversaries) or none.", LIMITS)
     pool: str = option("auto", "auto: users of one source help each other if they share states; off.", MODEL)
-    seed: int = option(0, "Each user's own seed follows from it and her name.", MODEL)
+    seed: int = option(0, "Seed; that of each user follows from it and the user's name.", MODEL)
     fit: FitSpec = field(default_factory=lambda: FitSpec(cycle="none"))
 
     def __post_init__(self) -> None:
@@ -86,7 +87,7 @@ class FleetSpec:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What the answer for one user depends on, her fit apart."""
+        """Choices that the result for one user depends on, beside those of the fit."""
         return {f.name: asdict(self)[f.name] for f in fields(self) if f.metadata.get("group") == LIMITS}
 
     def check_method(self) -> None:
@@ -106,25 +107,26 @@ class FleetSpec:
                 raise InputError(f"`show` {text}: no user has values in that unit ({', '.join(map(repr, units))})")
 
     def shown(self, unit: str) -> str | None:
-        """What of `show` is for users in this unit."""
+        """The entry of `show` that is for users in this unit."""
         return next((text for text in self.show if _says(text, unit)), None)
 
     def adds_up(self, unit: str) -> bool:
         """Whether releases of users in this unit are to add up to their readings."""
         return adds_up(unit) and self.feedback is None if self.keep_total is None else self.keep_total
 
-    def constraint(self, utility: Utility, unit: str, least: float) -> tuple[Constraint, bool]:
-        """For one user, and whether it was raised; least: mean distortion of any policy.
+    def limits(self, utility: Utility, unit: str, least: float) -> tuple[dict[str, Any], bool]:
+        """For one user, as `solve` takes them, and whether one was raised; least: mean distortion of any policy.
 
         A limit that nobody asked for is raised where it could not be kept: to that share of what lies between that and
         what revealing nothing costs.
         """
-        avg = DEFAULT_AVG if self.by_default else self.limit_of("avg", unit)
-        found = constraint_of(utility, avg, self.limit_of("at_most", unit), self.weight, self.budget)
-        if self.by_default and isinstance(found, Average) and found.limit is not None and found.limit < ROOM * least:
-            blind = utility.blind
-            return Average(limit=least + found.limit / blind * (blind - least)), True
-        return found, False
+        found: dict[str, Any] = {name: self.limit_of(name, unit) for name in ("avg", "at_most")}
+        found = {"avg": found["avg"], "max": found["at_most"], "weight": self.weight, "budget": self.budget}
+        if not self.by_default:
+            return found, False
+        limit, blind = mean_limit(utility, DEFAULT_AVG), utility.blind
+        raised = limit < ROOM * least
+        return {"avg": least + limit / blind * (blind - least) if raised else DEFAULT_AVG}, raised
 
     def limit_of(self, field: str, unit: str) -> str | None:
         """The first text of `avg` or `max` that can be read in this unit; a share if none can; None where none is
@@ -145,7 +147,7 @@ class FleetSpec:
             raise last
         example = f"0.1{unit}" if unit else "a bare number"
         raise InputError(
-            f"{what} {' '.join(texts)} says nothing for users in {unit or 'no unit'}; add {what} {example}"
+            f"{what} {' '.join(texts)} has no limit for users in {unit or 'no unit'}; add {what} {example}"
             + (" or 25%" if what == "`avg`" else "")
         )
 

@@ -12,7 +12,6 @@ import numpy as np
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.container import write
 from veilstream.control.limit_check import Verdict
-from veilstream.errors import InputError
 from veilstream.units import counted
 
 QUANTILES = {"least": 0.0, "quarter": 0.25, "median": 0.5, "three_quarters": 0.75, "most": 1.0}
@@ -101,8 +100,5 @@ def write_summary(folder: Path, summary: Summary) -> None:
     from veilstream.apps.fleet.page import page
 
     told = summary.to_json()
-    try:
-        write(folder / "fleet.json", (json.dumps(told, indent=1, ensure_ascii=False) + "\n").encode())
-        write(folder / "index.html", page(told).encode())
-    except OSError as fault:
-        raise InputError(f"{folder}: cannot be written ({fault.strerror})") from None
+    write(folder / "fleet.json", (json.dumps(told, indent=1, ensure_ascii=False) + "\n").encode())
+    write(folder / "index.html", page(told).encode())

@@ -10,6 +10,7 @@ import csv
 import hashlib
 import io
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
@@ -21,21 +22,20 @@ from numpy.typing import NDArray
 
 import veilstream
 from veilstream.apps.fleet.spec import DEFAULT_AVG, FleetSpec
-from veilstream.artefact import Artefact, dumps, provenance
-from veilstream.control.limit_check import check_limits, limits_json
+from veilstream.artefact import Artefact, dumps
 from veilstream.data.fitting import fit_model
 from veilstream.data.model import FittedModel
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
 from veilstream.data.spec import FitSpec
 from veilstream.data.states import StateSpace
 from veilstream.data.trajectories import Runs
-from veilstream.data.utility import Utility
+from veilstream.errors import Caution
 from veilstream.model.problem import Average
 
 if TYPE_CHECKING:
     from veilstream.solvers.solution import Solution
 
-WORK = 5  # raised whenever the same task gives other files
+WORK = 6  # raised whenever the same task gives other files
 TIMED = ("seconds", "lower_bound", "leakage_lower", "gap")  # of a solution: what depends on how fast the machine is
 LONGEST_AUDIT = 20_000  # recorded steps that are released anew; beyond, the first so many
 
@@ -58,7 +58,7 @@ class Task:
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Of her readings: trace, t, and lat, lon or value."""
+        """Columns of the user's readings: trace, t, and lat, lon or value."""
         frame = self.readings.frame
         return {n: frame[n].to_numpy() for n in ("trace", "t", *VALUE_COLUMNS[self.readings.kind])}
 
@@ -112,69 +112,60 @@ def work(task: Task) -> Result:
     """Everything for one user, on one thread: the same numbers whoever runs it on equal machines."""
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1):
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)  # they are notes of her row
         return _work(task)
 
 
 def _work(task: Task) -> Result:
     from veilstream.apps.report.points import curve_constraint
-    from veilstream.solvers import curve, default_weights, solve
-    from veilstream.solvers.totals import solve_total
-    from veilstream.solvers.warnings import honest
+    from veilstream.solvers import curve, default_weights
+    from veilstream.solvers.api import solve, utility_of
 
-    began, asked = perf_counter(), task.spec
+    began, asked, seed = perf_counter(), task.spec, task.options.seed
     account = Account(list(task.readings.account.entries))  # cleaning writes into it, and a task may run twice
     model = fit_model(replace(task.readings, account=account), task.options, task.space, task.prior)
-    later = None if model.later is None else model.later.record
-    utility = Utility.of(model.chain, model.states, model.record, held_out=later, show=asked.shown(task.unit))
+    pool = {} if task.pool is None else {"pool": task.pool}
+    known, model_file = dumps(**replace(model, data_sha256=task.data_sha256).parts("veil fleet", **pool))
+    show = asked.shown(task.unit)
+    utility, _ = utility_of(known, show=show)
     replay = utility.replay
     least = 0.0 if replay is None else replay.least(utility.problem(Average(weight=1.0)).allowed)
-    constraint, raised = asked.constraint(utility, task.unit, least)
-    problem, seed = utility.problem(constraint), task.options.seed
-    every = None if asked.feedback is None else model.recording.steps_in(asked.feedback, "`feedback`")
-    how: dict[str, Any] = {"method": asked.method, "window": asked.window, "seed": seed, "held_out": utility.held_out}
-    if replay is not None and asked.adds_up(task.unit):
-        solution = solve_total(problem, utility.total(), replay, **how)
-    else:
-        solution = solve(problem, **how, replay=replay, feedback=every)
-    open_ = problem.under(curve_constraint(problem.constraint))
+    limits, raised = asked.limits(utility, task.unit, least)
+    total = replay is not None and asked.adds_up(task.unit)
+    solution = solve(
+        known, asked.method, asked.window, **limits, seed=seed, progress=False, feedback=asked.feedback, show=show,
+        keep_total=total,
+    )  # fmt: skip
+    open_ = solution.problem.under(curve_constraint(solution.problem.constraint))
     found = curve(open_, default_weights(open_, asked.points), asked.method, seed=seed, window=asked.window)
     if asked.certify > 0:
         from veilstream.solvers.bounds import certify_curve
 
         solution, *found = certify_curve([solution, *found], asked.certify)
-    solution = honest(solution, {"card": model.figures()})
-    files, policy = _veil_files(task, model, solution, utility)
-    files["curve.csv"] = _csv(found)
+    policy, policy_file = dumps(**_parts(solution, pool))
     row = _row(task, model, solution, utility.blind) | {"limit_raised": raised}
-    if raised and isinstance(constraint, Average) and constraint.limit is not None:
+    if raised:
         row["notes"] += [
             f"the default limit, {DEFAULT_AVG} of what revealing nothing costs, cannot be kept with these states: "
-            f"{constraint.limit:.3g} {task.unit}, {constraint.limit / utility.blind:.0%} of it, was taken instead; "
+            f"{limits['avg']:.3g} {task.unit}, {limits['avg'] / utility.blind:.0%} of it, was taken instead; "
             "`avg` asks for another"
         ]
     row["curve"] = [
         [s.distortion, s.leakage, s.leakage_lower, None if replay is None else replay.error(s.policy)] for s in found
     ]
+    files = {"model.veil": model_file, "policy.veil": policy_file, "curve.csv": _csv(found)}
     if asked.audit == "quick":
-        row["audit"], files["audit.json"] = _audit(policy, model.runs, solution, seed)
+        row["audit"], files["audit.json"] = _audit(policy, model.runs, seed)
     row["seconds"] = round(perf_counter() - began, 3)
     return Result(task.name, files, row)
 
 
-def _veil_files(
-    task: Task, model: FittedModel, solution: Solution, utility: Utility
-) -> tuple[dict[str, bytes], Artefact]:
-    """Model and policy, equal bytes for equal tasks on equal machines; and what the policy's file holds."""
-    parts: dict[str, Any] = {"states": model.states, "recording": model.recording}
-    said = {k: v for k, v in solution.to_json().items() if k not in TIMED}
-    more = {} if task.pool is None else {"pool": task.pool}
-    made = provenance("veil fleet", task.options.seed, task.data_sha256, card=model.figures(), **more)
-    later = None if model.later is None else model.later.record
-    _, model_file = dumps(chain=model.chain, record=model.record, held_out=later, **parts, provenance=made)
-    parts |= {"problem": solution.problem, "points": utility.points, "name": "the policy"}
-    policy, policy_file = dumps(solution.policy, **parts, provenance=made | {"solution": said})
-    return {"model.veil": model_file, "policy.veil": policy_file}, policy
+def _parts(solution: Solution, pool: dict[str, Any]) -> dict[str, Any]:
+    """Parts of the policy's file, without timings: equal tasks give equal bytes on equal machines."""
+    parts = solution.parts("veil fleet")
+    said = {k: v for k, v in parts["provenance"]["solution"].items() if k not in TIMED}
+    return parts | {"provenance": parts["provenance"] | pool | {"solution": said}, "name": "the policy"}
 
 
 def _csv(solutions: Sequence[Solution]) -> bytes:
@@ -189,7 +180,8 @@ def _csv(solutions: Sequence[Solution]) -> bytes:
 
 def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> dict[str, Any]:
     chosen, record = solution.to_json(), solution.record
-    names = ("leakage", "leakage_lower", "gap", "distortion", "window", "constraint", "level", "status", "startup_bits")
+    names = ("leakage", "leakage_lower", "gap", "distortion", "window", "constraint", "level", "status", "startup_bits",
+             "raw_distortion", "held_out", "worst_leakage", "total", "limits", "limit_verdict")  # fmt: skip
     return {
         "user": task.name,
         "unit": task.unit,
@@ -200,16 +192,11 @@ def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> di
         "cycle": model.cycle.to_json(),
         "entropy_rate": model.chain.entropy_rate,
         "blind_distortion": blind,
-        "raw_distortion": None if record is None else record.error,
+        **{k: chosen.get(k) for k in names},
         "raw_leakage": None if record is None else record.bits,
         "raw_truth": None if record is None else record.truth,
-        "held_out": None if solution.held_out is None else solution.held_out.to_json(),
-        "worst_leakage": solution.worst_leakage,
         "feedback": None if solution.ladder is None else _climbed(solution),
-        "total": None if solution.total is None else solution.total.to_json(),
         "may_hide_all": bool(solution.problem.allowed.all()),
-        **{k: chosen[k] for k in names},
-        **limits_json(check_limits(solution.problem.constraint, solution.held_out, task.unit, record is None)),
         "pool": task.pool,
         "notes": [*model.notes, *solution.warnings],
     }
@@ -223,16 +210,17 @@ def _climbed(solution: Solution) -> dict[str, Any]:
     return {k: told[k] for k in kept} | {k: tried.get(k) for k in ("rungs", "moves", "charged")}
 
 
-def _audit(policy: Artefact, runs: Runs, solution: Solution, seed: int) -> tuple[dict[str, Any], bytes]:
+def _audit(policy: Artefact, runs: Runs, seed: int) -> tuple[dict[str, Any], bytes]:
     """Exact adversaries on data from the chain and on her own traces; no network is trained."""
     from veilstream.audit.assemble import audit_artefact
-    from veilstream.audit.settings import Options
+    from veilstream.audit.source import Recorded
+    from veilstream.audit.spec import AuditSpec
 
-    options = Options(seed=seed).quick()
+    options = AuditSpec(seed=seed)
     few = _first_steps(runs.sequences, LONGEST_AUDIT)
     long = [(f, s) for f, s in zip(runs.first.tolist(), few, strict=False) if len(s) > max(options.lookbacks)]
-    known: dict[str, Any] = {"sequences": [s for _, s in long] or None, "first": [f for f, _ in long] or None}
-    found = audit_artefact(policy, **known, record=solution.record, options=options)
+    data = Recorded.symbols(policy, [s for _, s in long], [f for f, _ in long]) if long else None
+    found = audit_artefact(policy, data, options)
     seen = {s.name: {who: s.adversaries["filter"][who].top1 for who in ("released", "nothing")} for s in
             found.policy.settings}  # fmt: skip
     told = found.to_json()

@@ -109,20 +109,30 @@ def _of(path: Path, reading: dict[str, Any]) -> Iterator[tuple[str, Readings] | 
         name = path.absolute().parent.name if path.name.lower() == TRAJECTORY else path.absolute().name
         try:
             yield name, read([str(path)], **reading)
-        except InputError as fault:
-            yield Broken(name, str(fault))
+        except InputError as own:
+            yield Broken(name, str(own))
         return
-    reading = _of_many(path, reading)
+    reading, layout, fault = _of_many(path, reading), None, ""
     try:
         layout = _layout(path, reading)
         readings = read([str(path)], **reading)
-    except InputError as fault:
-        yield from _apart(path, reading, str(fault))
+    except InputError as first:  # of a table, the users with a bad row or field fail, and no other
+        fault = str(first)
+        try:
+            readings = read([str(path)], **{**reading, "skip_bad": True})
+        except InputError:
+            readings = None
+    if readings is None or (fault and not readings.bad_streams):
+        yield Broken(path.stem, fault)
         return
+    bad = readings.bad_streams if fault else ()
     for stream in readings.streams:
-        yield stream, readings.only(stream)
+        if stream not in bad:
+            yield stream, readings.only(stream)
+    for stream in bad:
+        yield Broken(stream, f"some readings of {stream} cannot be read; the first bad one of all: {fault}")
     for column in layout.wide if layout else ():
-        if column not in readings.streams:
+        if column not in (*readings.streams, *bad):
             yield Broken(column, f"{path}: the column {column} holds no readings")
 
 
@@ -145,40 +155,3 @@ def _layout(path: Path, reading: dict[str, Any]) -> Layout | None:
     except InputError:  # packed; what is wrong with it, the reading tells
         return None
     return csv_table.layout_of(path, str(path), parse_columns(reading.get("columns")))
-
-
-def _apart(path: Path, reading: dict[str, Any], fault: str) -> Iterator[tuple[str, Readings] | Broken]:
-    """A table that cannot be read as a whole: the users whose fields are bad fail, or all if that cannot be told."""
-    try:
-        layout = _layout(path, reading)
-    except InputError:
-        layout = None
-    if layout is not None and layout.stream:
-        yield from _keys_apart(path, reading, fault)
-        return
-    if layout is None or not layout.wide:
-        yield Broken(path.stem, fault)
-        return
-    for column in layout.wide:
-        told = f"time={layout.time},value={column}" + (f",trace={layout.trace}" if layout.trace else "")
-        try:
-            readings = read([str(path)], **{**reading, "columns": told})
-            if not readings.frame.height:
-                raise InputError(f"{path}: the column {column} holds no readings")
-            yield column, replace(readings, streams=(column,))
-        except InputError as own:
-            yield Broken(column, str(own))
-
-
-def _keys_apart(path: Path, reading: dict[str, Any], fault: str) -> Iterator[tuple[str, Readings] | Broken]:
-    """A long table: users with a bad row fail, the others are read as if those rows were not there."""
-    try:
-        readings = read([str(path)], **{**reading, "skip_bad": True})
-    except InputError:
-        yield Broken(path.stem, fault)
-        return
-    for stream in readings.streams:
-        if stream not in readings.bad_streams:
-            yield stream, readings.only(stream)
-    for stream in readings.bad_streams:
-        yield Broken(stream, f"{path} has rows of {stream} that cannot be read (the first bad one: {fault})")

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
-
 from veilstream.artefact import Artefact
+from veilstream.audit.source import Recorded
 from veilstream.data.card import THIN_ROW, describe
 from veilstream.data.cost import TABLE
 from veilstream.data.points import described
@@ -20,18 +16,14 @@ MADE_OF = {
 }
 
 
-def data_card(
-    artefact: Artefact,
-    traces: int,
-    readings: int,
-    sequences: Sequence[NDArray[np.int64]],
-) -> list[tuple[str, str]]:
-    """The recorded data, seen through the policy's states."""
-    card = describe(artefact.chain, sequences)
-    steps = sum(map(len, sequences))
+def data_card(artefact: Artefact, data: Recorded) -> list[tuple[str, str]]:
+    """The recorded data, seen through the policy's states; nothing where none was given."""
+    if data.sequences is None:
+        return []
+    card, steps = describe(artefact.chain, data.sequences), sum(map(len, data.sequences))
     rows = [
-        ("recorded", f"{readings:,} readings in {counted(traces, 'trace')}"),
-        ("steps", f"{steps:,} in {counted(len(sequences), 'run')}; {card.moves:,} of them move"),
+        ("recorded", f"{data.readings:,} readings in {counted(data.traces, 'trace')}"),
+        ("steps", f"{steps:,} in {counted(len(data.sequences), 'run')}; {card.moves:,} of them move"),
         ("effective sample", f"{card.effective_sample:,.0f} independent visits"),
         ("stays put", f"{100 * card.self_transition:.0f} % of steps"),
         ("data against chain", f"{card.drift:.2f} total variation between visits and the chain's long-run law"),

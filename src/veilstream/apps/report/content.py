@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,11 +25,12 @@ from veilstream.apps.report.points import (
     slopes,
 )
 from veilstream.apps.report.rivals import Elsewhere, Rival
+from veilstream.apps.specs import ReportSpec
 from veilstream.artefact import Artefact
+from veilstream.audit.source import LaterData, Recorded
 from veilstream.control.feedback import Feedback
 from veilstream.control.limit_check import LimitCheck
-from veilstream.control.policy import Policy
-from veilstream.control.replay import DRAWS, Replay, ReplayResult
+from veilstream.control.replay import ReplayResult
 from veilstream.data.card import newest_symbol_chain
 from veilstream.errors import InputError
 from veilstream.model.histories import TrueStates
@@ -42,34 +44,11 @@ from veilstream.solvers.warnings import about_data, about_policy, honest_point, 
 from veilstream.units import format_duration, noun
 
 if TYPE_CHECKING:
-    from veilstream.audit.source import LaterData
     from veilstream.audit.verdict import Assessment
 
 MAX_CELLS = 1_500_000  # bytes of posteriors and channels in a page, over all operating points
 RECORD_STEPS = 4_000  # of recorded data up to which every point is released on it
 RECORD_DRAWS = 40_000
-
-
-DEPTHS = ("quick", "full", "none")
-
-
-@dataclass(frozen=True)
-class Options:
-    """As `report` takes them."""
-
-    shareable: bool = False
-    points: int = 16
-    seconds: float = 20.0
-    seed: int = 0
-    audit: str = "quick"
-
-    def __post_init__(self) -> None:
-        if self.audit not in DEPTHS:
-            raise InputError(f"`audit` must be one of {', '.join(DEPTHS)}, found {self.audit!r}")
-        if not (3 <= self.points <= 60 and self.seconds >= 0):
-            raise InputError(
-                f"`points` must be from 3 to 60 and `seconds` at least 0, found {self.points}, {self.seconds}"
-            )
 
 
 @dataclass(frozen=True)
@@ -95,7 +74,7 @@ class Content:
 
     artefact: Artefact
     problem: Problem
-    options: Options
+    spec: ReportSpec
     unit: str
     names: tuple[str, ...]
     path: NDArray[np.int64]  # true symbols of the example
@@ -104,26 +83,28 @@ class Content:
     solutions: list[Solution]
     family: list[Point]  # planar Laplace, for the picture
     audit: Assessment | str  # or why there is none
-    limits: Sequence[LimitCheck] = ()  # whether later data shows them kept
-    later: LaterData | None = None  # what they are checked on
-    card: list[tuple[str, str]] = field(default_factory=list)
-    account: list[dict[str, Any]] = field(default_factory=list)
+    given: Recorded  # the data, whether it is shown or not
+
+    @property
+    def later(self) -> LaterData | None:
+        """Figures of the policy on later data; they may be shared like the others."""
+        return self.given.later
+
+    @cached_property
+    def limits(self) -> list[LimitCheck]:
+        """Whether later data shows them kept."""
+        return limits_of(self.artefact, None if self.later is None else self.later.figures)
 
     @property
     def warnings(self) -> list[str]:
-        """What must stand beside the figures."""
+        """Warnings that must stand beside the figures."""
         own = self.own.point
         lines = [*about_policy(own.leakage, self.artefact.chain), *about_data(self.artefact.provenance)]
         return list(dict.fromkeys([*lines, *(() if isinstance(self.audit, str) else self.audit.warnings)]))
 
     @property
-    def blind(self) -> float:
-        """How often an adversary who sees no release is right."""
-        return self.own.example.blind
-
-    @property
     def thing(self) -> str:
-        """What a state is, in a word."""
+        """The noun for a state: place, level or state."""
         return noun("" if self.artefact.states is None else self.artefact.states.unit)
 
     @property
@@ -150,52 +131,47 @@ class Content:
         return "step" if not self.artefact.period_s else f"step of {format_duration(self.artefact.period_s)}"
 
 
-def collect(
-    artefact: Artefact,
-    sequences: Sequence[NDArray[np.int64]] | None,
-    options: Options,
-    card: Sequence[tuple[str, str]] = (),
-    account: Sequence[dict[str, Any]] = (),
-    progress: Progress | None = None,
-    replay: Replay | None = None,
-    first: Sequence[int] | NDArray[np.int64] | None = None,
-    later: LaterData | None = None,
-) -> Content:
-    """All the numbers. `sequences`: recorded symbols, from these `first` steps on, needed unless the report is
-    shareable; `replay`: the recorded data with its readings, for errors; `later`: what became of it on later data."""
+def collect(artefact: Artefact, given: Recorded, spec: ReportSpec, progress: Progress | None = None) -> Content:
+    """All the numbers. Data is needed unless the report is shareable; then none of it but `later` is used."""
     (policy, problem), chain = artefact.answer(), artefact.chain
-    recorded, replay = (None, None) if options.shareable else (sequences, replay)
-    if options.shareable:
-        sequences, first = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=options.seed)[0]]], None
+    data = replace(Recorded.nothing(artefact), later=given.later) if spec.shareable else given
+    sequences, replay = data.sequences, data.replay
+    if spec.shareable:
+        sequences = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=spec.seed)[0]]]
     if not sequences:
         raise InputError("the report shows recorded traces: give `data`, or `shareable` to draw them from the chain")
     free = problem.under(curve_constraint(problem.constraint))
     own = honest_point(Point.of(problem, policy), artefact.provenance)
-    solutions = _certified_curve(free, own, options, artefact, progress)
+    solutions = _certified_curve(free, own, spec, artefact, progress)
     others = [s for s in distinct(solutions) if not _same(s, own, solutions)]
     room = MAX_CELLS // (len(others) + 1) - chain.n_symbols * problem.n_outputs
     shown = int(np.clip(room // chain.n_symbols, FEW, example_steps(artefact.period_s)))
     which, at = liveliest(sequences, shown)
-    path, begin = np.asarray(sequences[which][at : at + shown]), at + (0 if first is None else int(first[which]))
+    path, begin = (
+        np.asarray(sequences[which][at : at + shown]),
+        at + (0 if data.first is None else int(data.first[which])),
+    )
     z = TrueStates.of(chain).along(path)
-    elsewhere = Elsewhere.of(problem, options.seed)
+    elsewhere = Elsewhere.of(problem, spec.seed)
 
     def spot(point: Point, weight: float | None) -> Spot:
         """A place on the slider; `weight` is None for the policy's own."""
         mine = weight is None
-        record = _record(artefact, point.policy, replay, mine)
+        record = data.record if mine else None
+        if not mine and replay is not None and replay.n_steps <= RECORD_STEPS:
+            record = replay.whole(point.policy, chain, RECORD_DRAWS)
         felt = record.error if record is not None else None if replay is None else replay.error(point.policy)
         return Spot(
             point,
             min(float(lower_curve(solutions, np.array([point.distortion]))[0]), point.leakage),
             mine,
-            example(chain, point.policy, z, options.seed, begin),
-            *mean_channel(chain, point.policy, options.seed),
+            example(chain, point.policy, z, spec.seed, begin),
+            *mean_channel(chain, point.policy, spec.seed),
             _less(point, record, chain.entropy_rate),
             felt,
             record,
             elsewhere.at(point, artefact.provenance, mine),
-            command_of(artefact, weight, options.shareable),
+            command_of(artefact, weight, spec.shareable),
         )
 
     points: list[tuple[Point, float | None]] = [(own, None)]
@@ -205,68 +181,48 @@ def collect(
         if progress:
             progress((len(spots) + 1) / len(points), "examples")
         spots.append(spot(point, weight))
-    record = next(s.record for s in spots if s.own)
     return Content(
         artefact,
         free,
-        options,
+        spec,
         artefact.unit,
         tuple(artefact.states.names) if artefact.states is not None else tuple(map(str, range(problem.n_outputs))),
         path,
         newest_symbol_chain(chain)[0],
         spots,
         solutions,
-        Baseline("planar-laplace", settings=16, seed=options.seed).family(problem.under(Average(weight=1.0)), progress),
-        audited(artefact, recorded, options, progress, record=record, first=first, later=later),
-        limits_of(artefact, None if later is None else later.figures),
-        later,
-        list(card),
-        list(account),
+        Baseline("planar-laplace", settings=16, seed=spec.seed).family(problem.under(Average(weight=1.0)), progress),
+        audited(artefact, data, spec, progress),
+        given,
     )
 
 
-def audited(
-    artefact: Artefact,
-    recorded: Sequence[NDArray[np.int64]] | None,
-    options: Options,
-    progress: Progress | None = None,
-    **known: Any,
-) -> Assessment | str:
+def audited(artefact: Artefact, data: Recorded, spec: ReportSpec, progress: Progress | None = None) -> Assessment | str:
     """By exact adversaries, or learned ones too; a line where there is none."""
-    if options.audit == "none":
+    if spec.audit == "none":
         return "No audit was asked for."
     from veilstream.audit.assemble import audit_artefact
-    from veilstream.audit.settings import Options as Work
+    from veilstream.audit.spec import AuditSpec
 
     assert artefact.problem is not None  # collect saw to it
-    work = Work(seed=options.seed)
-    against = ["planar-laplace"] if artefact.problem.allowed.all() else []
-    how: dict[str, Any] = {"options": work if options.audit == "full" else work.quick(), "progress": progress}
+    against = ("planar-laplace",) if artefact.problem.allowed.all() else ()
+    work = AuditSpec(quick=spec.audit != "full", against=against, seed=spec.seed)
     try:
-        return audit_artefact(artefact, sequences=recorded, name="this policy", against=against, **how, **known)
+        return audit_artefact(artefact, data, work, name="this policy", progress=progress)
     except InputError as error:
         return f"No audit was possible: {error}."
 
 
 def _certified_curve(
-    free: Problem, own: Point, options: Options, artefact: Artefact, progress: Progress | None
+    free: Problem, own: Point, spec: ReportSpec, artefact: Artefact, progress: Progress | None
 ) -> list[Solution]:
     """The curve by weight, with two more points beside the policy, so that the band is narrow where it lies."""
-    solutions = curve(free, default_weights(free, options.points), seed=options.seed, progress=progress)
+    solutions = curve(free, default_weights(free, spec.points), seed=spec.seed, progress=progress)
     near = [w for w in slopes(solutions, own.distortion) if w not in {s.weight for s in solutions}]
     if near:
-        solutions += curve(free, near, seed=options.seed)
-    solutions = certify_curve(sorted(solutions, key=lambda s: s.weight), options.seconds, progress)
+        solutions += curve(free, near, seed=spec.seed)
+    solutions = certify_curve(sorted(solutions, key=lambda s: s.weight), spec.seconds, progress)
     return [replace(s, level=level(s.level, artefact.provenance)) for s in solutions]
-
-
-def _record(artefact: Artefact, policy: Policy, replay: Replay | None, own: bool) -> ReplayResult | None:
-    """The point on the recorded data; without them what the file says of its own, nothing of another."""
-    if replay is None:
-        return ReplayResult.of(artefact.provenance.get("solution")) if own else None
-    if not own and replay.n_steps > RECORD_STEPS:
-        return None
-    return replay.whole(policy, artefact.chain, DRAWS if own else RECORD_DRAWS)
 
 
 def _less(point: Point, record: ReplayResult | None, rate: float) -> float:
@@ -314,12 +270,12 @@ def asked_words(said: Any) -> list[str]:
 
 
 def table_head(content: Content) -> list[str]:
-    """Of the table of rivals, in the long run of the chain."""
+    """Column heads of the table of rivals, in the long run of the chain."""
     return ["method", f"error ({content.unit})" if content.unit else "error", "bits per step", "times this", "level"]
 
 
 def table_rows(spot: Spot) -> list[list[str]]:
-    """Its cells, as text; a row of two says why there are no numbers."""
+    """Rows of the table of rivals, as text; a row of two cells says why there are no numbers."""
     own, rows = spot.point.leakage, []
     for b in spot.rivals:
         if b.leakage is None or b.distortion is None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
 
 from veilstream.apps.report import words
+from veilstream.apps.report.card import chain_card, data_card
 from veilstream.apps.report.content import Content, table_head, table_rows
 from veilstream.apps.report.day import day_part
 from veilstream.apps.report.payload import payload
+from veilstream.apps.verbs.flags import in_flags
 from veilstream.audit.tables import LEGEND, sheets
 from veilstream.audit.verdict import Assessment
 
@@ -31,6 +33,7 @@ PLAIN = {
     "data_sha256": "data sha-256",
 }  # of the provenance: said as names and values
 FLAG = "--shareable"  # stays on its line
+Cell = str | tuple[str, Any]  # what is shown, and what a click on the head sorts by
 HIDDEN = {"command", "data_sha256", "reading"}  # of the provenance, in a shareable page: they may name a person's files
 
 
@@ -38,7 +41,7 @@ def render(content: Content) -> str:
     """The page."""
     style, script = asset("page.css"), asset("page.js")
     headline, sentences = words.verdict(content)
-    shareable = content.options.shareable
+    shareable = content.spec.shareable
     name = content.artefact.chain.name
     parts = {
         "policy": security_policy(style, script),
@@ -59,9 +62,9 @@ def render(content: Content) -> str:
         "start": str(next(i for i, s in enumerate(content.spots) if s.own)),
         "example": escape(_example(content)),
         "day": day_part(content.problem, content.own.point.policy, content.unit),
-        "baselines": _baselines(content),
+        "baselines": table(table_head(content), table_rows(content.own), "stack"),  # the slider rewrites it
         "audit": _audit(content.audit),
-        "card": pairs(content.card) or "<p>No data was given.</p>",
+        "card": pairs([*data_card(content.artefact, content.given), *chain_card(content.artefact)]),
         "account": _account(content),
         "levels": pairs([(str(k), v) for k, v in words.LEVELS.items()]),
         "unsaid": "".join(f"<li>{escape(s)}</li>" for s in words.UNSAID),
@@ -105,26 +108,31 @@ def pairs(rows: Sequence[tuple[str, str]]) -> str:
     return f"<dl>{body}</dl>" if body else ""
 
 
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[Cell]], kind: str = "", caption: str = "", styles: Sequence[str] = ()
+) -> str:
+    """Rows of cells, the first of each its head; of a row of two the second fills the width. styles: its class."""
+    heads = "".join(f'<th scope="col">{escape(h)}</th>' for h in head)
+    body = ""
+    for i, (first, *rest) in enumerate(rows):
+        cells = ""
+        for name, cell in zip(head[1:], rest, strict=False):
+            text, value = cell if isinstance(cell, tuple) else (cell, None)
+            wide = f' colspan="{len(head) - 1}"' if len(rest) == 1 < len(head) - 1 else f' data-head="{escape(name)}"'
+            sort = "" if value is None else f' data-v="{value:.8g}"'
+            cells += f"<td{wide}{sort}>{escape(text)}</td>"
+        own = f' class="{styles[i]}"' if styles else ""
+        body += f'<tr{own}><th scope="row">{escape(str(first))}</th>{cells}</tr>'
+    said = f"<caption>{escape(caption)}</caption>" if caption else ""
+    inner = f"{said}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="wide"><table class="{kind}">{inner}</table></div>'
+
+
 def _example(content: Content) -> str:
     steps = len(content.path)
-    if content.options.shareable:
+    if content.spec.shareable:
         return f"The liveliest {steps} steps of a trace drawn from the chain; no recorded data."
     return f"The liveliest {steps} steps of the data given, released afresh at each operating point."
-
-
-def _baselines(content: Content) -> str:
-    """The table that the slider rewrites."""
-    names = table_head(content)
-    head = "".join(f'<th scope="col">{escape(h)}</th>' for h in names)
-    rows = []
-    for first, *rest in table_rows(content.own):
-        about = [f'data-head="{escape(h)}"' for h in names[1:]] if len(rest) > 1 else [f'colspan="{len(names) - 1}"']
-        cells = "".join(f"<td {a}>{escape(c)}</td>" for a, c in zip(about, rest, strict=True))
-        rows.append(f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>')
-    return (
-        f'<div class="wide"><table class="stack" id="rivals"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
 
 
 def _audit(found: Assessment | str) -> str:
@@ -134,37 +142,21 @@ def _audit(found: Assessment | str) -> str:
     first, *rest = escape(found.words).splitlines()
     out = ["<p>" + "</p><p>".join([first if found.stands else f"<strong>{first}</strong>", *rest]) + "</p>"]
     for sheet in sheets(found):
-        head = "".join(f'<th scope="col">{escape(h)}</th>' for h in sheet.head)
-        rows = "".join(
-            f'<tr class="{"own" if strong else "other"}"><th scope="row">{escape(first)}</th>'
-            + "".join(f"<td>{escape(c)}</td>" for c in rest)
-            + "</tr>"
-            for (first, *rest), strong in sheet.rows
-        )
-        out.append(
-            f'<div class="wide"><table class="figures"><caption>{escape(sheet.title)}</caption>'
-            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-        )
+        styles = ["own" if strong else "other" for _, strong in sheet.rows]
+        out.append(table(sheet.head, [cells for cells, _ in sheet.rows], "figures", sheet.title, styles))
     return "".join(out) + f'<p class="legend">{escape(LEGEND)}</p>'
 
 
 def _account(content: Content) -> str:
-    rows = "".join(
-        f'<tr><th scope="row">{escape(str(e["step"]))}</th><td>{int(e["count"]):,}</td>'
-        f"<td>{escape(str(e['note']))}</td></tr>"
-        for e in content.account
-    )
+    rows = [(e.step, f"{e.count:,}", in_flags(e.note)) for e in content.given.account]
     if not rows:
         return ""
-    head = '<th scope="col">step</th><th scope="col">count</th><th scope="col">what happened</th>'
-    return (
-        "<details><summary>From file to trace, step by step</summary>"
-        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>'
-    )
+    drawn = table(("step", "count", "what happened"), rows)
+    return f"<details><summary>From file to trace, step by step</summary>{drawn}</details>"
 
 
 def _provenance(content: Content) -> list[tuple[str, str]]:
-    artefact, hidden = content.artefact, HIDDEN if content.options.shareable else set()
+    artefact, hidden = content.artefact, HIDDEN if content.spec.shareable else set()
     rows = [("policy sha-256", artefact.sha256)]
     for key, value in artefact.provenance.items():
         if value not in (None, "", {}) and key != "card" and key not in hidden:

@@ -1,4 +1,4 @@
-"""What the page's script draws, as JSON."""
+"""The data that the page's script draws, as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def payload(content: Content) -> dict[str, Any]:
         "names": content.names,
         "thing": content.thing,
         "levels_in": "" if states is None else states.unit,
-        "blind": _r(content.blind),
+        "blind": _r(content.own.example.guess.blind),
         "truth": _r(content.artefact.chain.entropy_rate),
         "law": _r(content.law),
         "places": None if places is None else _r(places),
@@ -37,7 +37,7 @@ def payload(content: Content) -> dict[str, Any]:
         "shown": None if states is None or points is None else _shown(states, points),
         "true": content.path.tolist(),
         "record_level": str(content.record_level),
-        "sampled": content.options.shareable,
+        "sampled": content.spec.shareable,
         "curve": {"d": _r(D), "l": _r(L), "x": _r(grid), "low": _r(lower_curve(content.solutions, grid))},
         "laplace": [[_r(p.distortion), _r(p.leakage)] for p in content.family],
         "own": next(i for i, s in enumerate(content.spots) if s.own),
@@ -53,8 +53,8 @@ def payload(content: Content) -> dict[str, Any]:
                 "rivals": table_rows(s),
                 "low": _r(s.low),
                 "level": str(s.point.level),
-                "right": _r(s.example.right),
-                "right_se": _r(s.example.right_se),
+                "right": _r(s.example.guess.right),
+                "right_se": _r(s.example.guess.right_se),
                 "released": s.example.released.tolist(),
                 "posterior": _bytes(s.example.posterior),
                 "channel": _bytes(s.channel),
@@ -67,7 +67,7 @@ def payload(content: Content) -> dict[str, Any]:
 
 
 def _levels(states: StateSpace) -> Array:
-    """Of values; names have none, and stand one above the other."""
+    """Heights of the states in the trace: levels of values; names stand one above the other."""
     return np.arange(len(states), dtype=float) if states.kind == "names" else states.coordinates[:, 0]
 
 

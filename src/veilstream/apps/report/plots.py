@@ -99,11 +99,10 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
     """To a file whose ending says the format; the owner's alone, as it may show places."""
     drawn = BytesIO()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(drawn, dpi=dpi, format=path.suffix[1:] or "png")
-        write(path, drawn.getvalue())
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot write the picture {path}: {error}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: the picture cannot be written ({error}); use .png, .svg or .pdf") from None
+    write(path, drawn.getvalue())
 
 
 def demo_figure(

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.audit.bayes import infer
-from veilstream.audit.settings import Options
+from veilstream.audit.measures import Guess
 from veilstream.audit.traces import release, sampled
 from veilstream.control.policy import Policy
 from veilstream.control.stationary import long_run
-from veilstream.data.card import commonest
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array
 from veilstream.model.problem import Average, Both, Constraint, Instantaneous
@@ -30,9 +29,7 @@ class Example:
 
     released: Ints  # steps
     posterior: Array  # steps x symbols: P(true symbol | releases up to then), computed exactly
-    right: float  # share of steps at which the likeliest symbol is the true one, on data drawn from the chain
-    right_se: float
-    blind: float  # the same without any release
+    guess: Guess  # on data drawn from the chain
 
 
 def curve_constraint(constraint: Constraint) -> Constraint:
@@ -86,7 +83,7 @@ def stretch(sequences: Sequence[Ints], steps: int) -> Ints:
 
 
 def liveliest(sequences: Sequence[Ints], steps: int) -> tuple[int, int]:
-    """Of which sequence those are, and where in it they begin."""
+    """The number of the sequence with that stretch, and where in it the stretch begins."""
     best, at = (-1, 0), (0, 0)
     for i, sequence in enumerate(sequences):
         moves = np.concatenate([[0], np.cumsum(np.diff(sequence) != 0)])
@@ -102,22 +99,7 @@ def example(chain: MarkovChain, policy: Policy, path: Ints, seed: int, first: in
     """Release the path, from this public step on, and look at it with the eyes of the exact adversary."""
     traces = release(policy, [path], seed=seed, first=[first])
     seen = infer(chain, policy, traces, whole=False)
-    return Example(traces.y[0], seen.filter[0], *guessed(chain, policy, seed))
-
-
-def guessed(chain: MarkovChain, policy: Policy, seed: int) -> tuple[float, float, float]:
-    """Share of steps at which the exact adversary's likeliest symbol is the true one, with its standard error; and the
-    share without any release, by always naming the commonest.
-
-    On what `veil audit --quick` draws from the chain, so that both say one figure.
-    """
-    work = Options(seed=seed).quick()
-    drawn = sampled(chain, policy, work.steps, work.streams, work.seed)
-    guess = infer(chain, policy, drawn, whole=False).filter.argmax(-1)
-    x, usual = chain.symbols[drawn.z], commonest(chain)
-    step = np.arange(work.streams)[:, None] + np.arange(work.steps)  # of the clock: streams begin at every hour
-    hits, blind = ((g == x)[:, work.burn_in :].mean(1) for g in (guess, usual[step % len(usual)]))
-    return float(hits.mean()), float(hits.std(ddof=1) / np.sqrt(len(hits))), float(blind.mean())
+    return Example(traces.y[0], seen.filter[0], Guess.of(chain, policy, seed))
 
 
 def mean_channel(chain: MarkovChain, policy: Policy, seed: int = 0) -> tuple[Array, str]:

@@ -1,4 +1,4 @@
-"""What else there is at the same mean error in the long run: solved for at the policy, read off elsewhere."""
+"""Other methods at the same mean error in the long run: solved for at the policy, read off elsewhere."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Elsewhere:
         return cls(problem, seed, sorted((s.distortion, s.leakage) for s in found))
 
     def at(self, point: Point, provenance: Mapping[str, Any] | None = None, own: bool = False) -> list[Rival]:
-        """Of a thin model every figure is of the model only."""
+        """The point itself and every rival that is as accurate; where data is thin their level is `model only`."""
         first = Rival(
             f"this {'policy' if own else 'point'}", point.leakage, point.leakage_se, point.distortion, str(point.level)
         )

@@ -50,7 +50,7 @@ def verdict(content: Content) -> tuple[str, list[str]]:
 
 
 def headline(content: Content) -> str:
-    """What an adversary identifies, how far off releases are, and what they reveal of the truth."""
+    """The first sentence: how often an adversary is right, the error of releases, and their relative leakage."""
     own, point = content.own, content.own.point
     far = off(f"{point.distortion if own.felt is None else own.felt:.3g}", content.unit)
     where = "" if own.felt is None else "on your recorded data "
@@ -61,10 +61,7 @@ def headline(content: Content) -> str:
         share = f"{100 * own.less:.1f}" if own.less > 0.99 else f"{100 * own.less:.0f}"
         long = "" if there or own.felt is None else " in the long run"
         told = f"{where}releases have {far} and reveal {share} % less than the truth would{long}."
-    return (
-        f"An adversary who sees every release identifies the {content.thing} in {100 * own.example.right:.0f} % of "
-        f"steps under the fitted chain ({100 * content.blind:.0f} % without any release); {told}"
-    )
+    return f"Under the fitted chain {own.example.guess.words(content.thing)}; {told}"
 
 
 def _revealed(content: Content) -> list[str]:
@@ -97,7 +94,7 @@ def _feedback(content: Content) -> list[str]:
 
 def _against(content: Content) -> list[str]:
     """Against what is possible at all, against no release, against planar Laplace noise."""
-    own, point = content.own, content.own.point
+    own, point, guess = content.own, content.own.point, content.own.example.guess
     reveals = point.leakage > 5e-4 * max(content.artefact.chain.entropy_rate, 1e-9)
     found = []
     if own.low > 0:
@@ -109,9 +106,9 @@ def _against(content: Content) -> list[str]:
     elif reveals:
         found.append("No lower bound above zero was proved at this accuracy; a longer search may find one.")
     found.append(
-        f"The adversary knows your habits and this policy: right in {100 * own.example.right:.0f} ± "
-        f"{196 * own.example.right_se:.0f} % of steps drawn from the chain; without any release, by always guessing "
-        f"the commonest, in {100 * content.blind:.0f} % ({Level.ESTIMATED})."
+        f"The adversary knows your habits and this policy: right in {100 * guess.right:.0f} ± "
+        f"{196 * guess.right_se:.0f} % of steps drawn from the chain; without any release, by always guessing "
+        f"the commonest, in {100 * guess.blind:.0f} % ({Level.ESTIMATED})."
     )
     laplace = next((b for b in own.rivals if b.label.startswith("planar") and b.leakage), None)
     if laplace is not None and laplace.leakage and reveals:

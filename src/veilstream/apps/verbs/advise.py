@@ -91,7 +91,7 @@ def advise(
 def advised(
     model: Model, distortion: str = "felt", show: str | None = None, seed: int = 0, progress: Progress | None = None
 ) -> tuple[Utility, list[Advice], list[str]]:
-    """What limits of the model are about, the operating points, and what must stand beside them."""
+    """The model's distances (see `Utility`), the operating points, and the warnings that must stand beside them."""
     utility, artefact = utility_of(model, distortion, 1.0, show)
     known = {} if artefact is None else artefact.provenance
     words = asked_words({"distortion": distortion, "show": show})
@@ -154,7 +154,7 @@ def _walk(
 
 
 def _fewer(problem: Problem, replay: Replay | None, lost: float) -> tuple[Problem, Replay | None]:
-    """The same with fewer releases: those that lower the mean distance most, one by one, until little is lost."""
+    """Problem and record with fewer releases: those that lower the mean distance most, until little is lost."""
     d, chain = problem.distortion, problem.chain
     if problem.n_outputs <= FEW or problem.forbidden is not None:
         return problem, replay

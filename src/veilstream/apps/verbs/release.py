@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
+from veilstream.apps.specs import ReleaseSpec
 from veilstream.audit.source import check_kind
 from veilstream.control.uniforms import uniforms
 from veilstream.data.columns import Layout
+from veilstream.data.fit import read_as_fitted, read_by
 from veilstream.data.frames import NAME, FrameTemplate, is_table, of_stream, tabled
-from veilstream.data.reader_options import read_as_fitted, read_by
 from veilstream.data.readers.times import TimeStyle
 from veilstream.data.readings import MICROSECONDS, Readings
+from veilstream.data.spec import DataSpec, documented
 from veilstream.errors import InputError
 from veilstream.gateway import pipe
 from veilstream.gateway.core import Core
-from veilstream.gateway.database import MEMORY
 from veilstream.gateway.frame_space import space_of
 from veilstream.gateway.outcome import Outcome
 from veilstream.gateway.scheduler import Serving
 from veilstream.gateway.space import Space
-from veilstream.gateway.store import Store
 from veilstream.gateway.wire import Reading, Refusal, reading
 from veilstream.solvers.api import artefact_of
-
-if TYPE_CHECKING:
-    from veilstream.control.mechanism import MeterName
 
 BATCH = 4096
 AGAIN = (
@@ -38,20 +36,7 @@ AGAIN = (
 )
 
 
-def release(
-    policy: Any,
-    data: Any,
-    *,
-    store: str | os.PathLike[str] | bool | None = None,
-    stream: str | None = None,
-    columns: str | Mapping[str, str] | None = None,
-    skip_bad: bool = False,
-    ceiling: float | None = None,
-    meter: MeterName | None = None,
-    max_ahead: int | None = None,
-    force: bool = False,
-    seed: int | None = None,
-) -> Any:
+def release(policy: Any, data: Any, *, spec: ReleaseSpec | None = None, **options: Any) -> Any:
     """What may be shown instead of these readings: a DataFrame in, a DataFrame of the same make out.
 
     policy is a `Solution`, an `Artefact` or the path of a policy file, data what `fit` takes. One row comes out for
@@ -80,35 +65,45 @@ def release(
     know. A step is known by its stream and its number: give every copy of the data the same store and the same name (a
     table without a column of streams is called "stream" by default, a file by its own name).
 
-        stream      this stream of the table only; the name of a table that does not tell streams apart
-        columns, skip_bad    as `fit` takes them; all else of the reading is as that of the model
-        ceiling     bits per stream beyond which releases do not look at the data
-        meter       exact (the belief), or table (faster; window policies)
-        max_ahead   steps that a reading may lie ahead of the clock
-        force       release with a model that is marked study only
-        seed        for tests: draws that can be repeated protect nobody
+    spec holds the choices below, as a `ReleaseSpec`; those given by name win over it. All else of the reading is as
+    that of the model. A table that does not tell streams apart takes `stream` for its name. `format` and `per_reading`
+    are for the command line.
+
+    CHOICES
     """
     if is_table(policy):
         raise InputError("the policy comes first, then the data: release(solution, df)")
+    if options.get("store") is True:
+        raise InputError("`store` is the path of a file, or False")
+    silent = options.get("store") is False
+    spec = replace(spec or ReleaseSpec(), **options | ({"store": None, "no_store": True} if silent else {}))
     artefact = artefact_of(policy, "no policy file {!r}; make one with veil solve MODEL -o policy.veil")
-    space = space_of(artefact, ceiling, meter, force)
-    readings, shape = _read(data, space, {"columns": columns, "skip_bad": skip_bad})
-    readings = of_stream(readings, stream)
+    space = space_of(artefact, spec.ceiling, spec.meter, spec.force)
+    readings, shape = _read(data, space, spec)
     check_fits(readings, space)
-    if seed is not None:
+    if spec.seed is not None:
         warnings.warn("a seed makes the noise repeatable; whoever knows it can remove it", stacklevel=2)
-    opened = _store(store, policy, space)
-    draws = None if seed is None else uniforms(seed)
-    with closing(Core({"": space}, opened, Serving(max_ahead=max_ahead), uniforms=draws)) as core:
+    if spec.store is None and not spec.no_store and not isinstance(policy, str | os.PathLike):
+        warnings.warn(AGAIN, stacklevel=2)
+        spec, silent = replace(spec, no_store=True), True
+    say = partial(warnings.warn, stacklevel=3)
+    opened = spec.open_store(policy, {"": space}, (lambda line: None) if silent else say)
+    draws = None if spec.seed is None else uniforms(spec.seed)
+    with closing(Core({"": space}, opened, Serving(max_ahead=spec.max_ahead), uniforms=draws)) as core:
         found = releases(core, readings)
     _say_refused(found.refused)
     return shape.filled(*found.columns(space, shape.layout, found.steps))
 
 
-def _read(data: Any, space: Space, told: dict[str, Any]) -> tuple[Readings, FrameTemplate]:
+documented(release, ReleaseSpec)
+
+
+def _read(data: Any, space: Space, spec: DataSpec) -> tuple[Readings, FrameTemplate]:
     if is_table(data):
-        return read_by(tabled, data, space.provenance, told)
-    readings = read_as_fitted(space.provenance, data, **told)
+        told = {"columns": spec.columns, "skip_bad": spec.skip_bad}
+        readings, shape = read_by(tabled, data, space.provenance, told)
+        return of_stream(readings, spec.stream), shape
+    readings = read_as_fitted(space.provenance, data, spec)
     return readings, as_polars(readings)
 
 
@@ -123,22 +118,8 @@ def as_polars(readings: Readings) -> FrameTemplate:
     return FrameTemplate(pl.DataFrame, layout, None, style, dtype, readings.iso)
 
 
-def _store(store: str | os.PathLike[str] | bool | None, policy: Any, space: Space) -> Store:
-    """The store that was told, or that of the policy file; in memory where there is none."""
-    if store is True:
-        raise InputError("`store` is the path of a file, or False")
-    if store is None and isinstance(policy, str | os.PathLike):
-        store = f"{os.fspath(policy)}.db"
-    if store is None:
-        warnings.warn(AGAIN, stacklevel=3)
-    opened = Store(MEMORY if store is None or store is False else store, {"": space.binding})
-    if opened.changed:
-        warnings.warn("the policy changed since the last run; steps and the meter are kept", stacklevel=3)
-    return opened
-
-
 def check_fits(readings: Readings, space: Space) -> None:
-    """Raises unless the readings are what the policy is about."""
+    """Raises unless the readings are of the policy's kind and unit, and have times where it has."""
     check_kind(readings, space.states)
     if readings.stepped != (space.grid.period_s is None):
         own, other = ("step numbers", "times") if readings.stepped else ("times", "step numbers")
@@ -163,7 +144,7 @@ def batches(readings: Readings, space: Space) -> Iterator[list[Reading | Refusal
 
 @dataclass(frozen=True, eq=False)
 class Releases:
-    """What became of every reading, in order of time."""
+    """The outcome of every reading, in order of time."""
 
     told: list[tuple[Reading, Outcome]]  # with a release
     places: list[int]  # of these, among all readings

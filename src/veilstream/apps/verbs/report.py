@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from veilstream.apps.report.card import chain_card, data_card
-from veilstream.apps.report.content import Content, Options, collect
+from veilstream.apps.report.content import Content, collect
 from veilstream.apps.report.page import render
 from veilstream.apps.report.words import verdict
-from veilstream.apps.verbs.extras import need
-from veilstream.apps.verbs.flags import in_flags
-from veilstream.artefact import Artefact
-from veilstream.audit.source import LaterData, later_data
-from veilstream.container import write as write_bytes
+from veilstream.apps.specs import ReportSpec
+from veilstream.audit.source import Recorded
+from veilstream.container import check_writable, write
 from veilstream.control.limit_check import limits_json
-from veilstream.data.reader_options import read_as_fitted
-from veilstream.errors import InputError
+from veilstream.data.fit import read_as_fitted
+from veilstream.data.spec import documented
+from veilstream.errors import InputError, need
 from veilstream.shown import Progress, Rows, Shown, watching
 from veilstream.solvers.api import artefact_of
-
-if TYPE_CHECKING:
-    from numpy import int64
-    from numpy.typing import NDArray
-
-    from veilstream.control.replay import Replay
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,7 +37,6 @@ class Report(Shown):
     size: int  # bytes
     private: bool
     content: Content
-    later: LaterData | None = None
 
     @property
     def verdict(self) -> str:
@@ -64,7 +54,7 @@ class Report(Shown):
             "distortion": own.point.distortion,
             "leakage_lower": own.low,
             **({} if own.record is None else own.record.to_json()),
-            **({} if self.later is None else self.later.to_json()),
+            **({} if content.later is None else content.later.to_json()),
             **limits_json(content.limits),
             "level": str(own.point.level),
             "verdict": self.verdict,
@@ -83,15 +73,9 @@ def report(
     data: Any = None,
     out: str | os.PathLike[str] = "report.html",
     *,
-    shareable: bool = False,
-    stream: str | None = None,
-    columns: str | Mapping[str, str] | None = None,
-    skip_bad: bool = False,
-    points: int = 16,
-    seconds: float = 20.0,
-    audit: str = "quick",
-    seed: int = 0,
+    spec: ReportSpec | None = None,
     progress: Progress | bool | None = None,
+    **options: Any,
 ) -> Report:
     """Write one self-contained page: what the policy reveals, what it costs, and how sure that is.
 
@@ -105,78 +89,27 @@ def report(
         ...     page.path.read_text()[:15]
         '<!doctype html>'
 
-        stream, columns, skip_bad   as `fit` takes them; all else of the reading is as that of the model
-        points      weights on the curve
-        seconds     of work on its certificates, in all
-        audit       quick: exact adversaries; full: the learned one too, minutes (needs JAX); none
+    spec holds the choices below, as a `ReportSpec`; those given by name win over it.
+
+    CHOICES
     """
-    if data is None and not shareable:
+    spec = replace(spec or ReportSpec(), **options)
+    if data is None and not spec.shareable:
         raise InputError(
             "the report shows recorded traces: give `data='SOURCE'`, or `shareable=True` for traces of the chain"
         )
     artefact = artefact_of(policy, "no policy file {!r}; make one with veil solve MODEL --avg 1km -o FILE")
     path = Path(out)
-    check_writable(path)
-    options = Options(shareable, points, seconds, seed, audit)
-    for library in ("jax", "optax") if audit == "full" else ():
+    check_writable(path, "report.html")
+    for library in ("jax", "optax") if spec.audit == "full" else ():
         need(library, "deep", "; or `audit='quick'`, which trains no network")
-    reading = {"columns": columns, "skip_bad": skip_bad, "unit": unit_of(artefact)}
     with watching("report", progress) as tell:
-        sequences, first, card, account, replay, later = recorded(artefact, data, stream, reading)
-        content = collect(artefact, sequences, options, card, account, tell, replay, first, later)
-    return Report(path, write(path, render(content)), not shareable, content, later)
+        given = Recorded.nothing(artefact)
+        if data is not None:
+            given = Recorded.of(artefact, read_as_fitted(artefact.provenance, data, spec))
+        content = collect(artefact, given, spec, tell)
+    write(path, page := render(content).encode())
+    return Report(path, len(page), not spec.shareable, content)
 
 
-def unit_of(artefact: Artefact) -> str | None:
-    return artefact.states.unit if artefact.states is not None and not artefact.states.is_map else None
-
-
-def recorded(
-    artefact: Artefact, data: Any, stream: str | None, reading: dict[str, Any]
-) -> tuple[
-    list[NDArray[int64]] | None,
-    NDArray[int64] | None,
-    list[tuple[str, str]],
-    list[dict[str, Any]],
-    Replay | None,
-    LaterData | None,
-]:
-    """Recorded symbols and their first steps, the data card, the account of the cleaning, the streams with their
-    readings, and what became of them later."""
-    if data is None:
-        return None, None, chain_card(artefact), [], None, later_data(artefact)
-    readings = read_as_fitted(artefact.provenance, data, **reading)
-    from veilstream.audit.source import recorded_runs, replay_of
-    from veilstream.data.frames import of_stream
-
-    readings = of_stream(readings, stream)
-    runs = recorded_runs(readings, artefact)
-    sequences = runs.sequences
-    later = later_data(artefact, runs)  # numbers, which may be shared as the rest of them
-    cut = artefact.recording.gaps == "split"  # by time; else as the files have them
-    traces = len(set(runs.source.columns["trace"].tolist())) if cut else readings.n_traces
-    card = [*data_card(artefact, traces, readings.frame.height, sequences), *chain_card(artefact)]
-    account = [{**entry, "note": in_flags(entry["note"])} for entry in readings.account.to_json()]
-    return sequences, runs.first, card, account, replay_of(artefact, runs), later
-
-
-def check_writable(out: Path, name: str = "report.html") -> None:
-    """Say now, not after the work, that the page has nowhere to go."""
-    folder = out.parent
-    if out.is_dir():
-        raise InputError(f"{out} is a folder; name a file, as in {out / name}")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error.strerror})") from None
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"{out}: cannot be written (no permission in {folder})")
-
-
-def write(out: Path, page: str) -> int:
-    """The page in one move, readable by its owner only; returns its size in bytes."""
-    try:
-        write_bytes(out, page.encode())
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error.strerror})") from None
-    return out.stat().st_size
+documented(report, ReportSpec)

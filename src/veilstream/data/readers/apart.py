@@ -54,7 +54,7 @@ def _asked() -> subprocess.Popen[str] | None:
 
 
 def answer() -> None:
-    """What that process does, until nobody asks any more."""
+    """The loop of the process apart: read each file that is named on standard input, and answer whether that worked."""
     print(READY, flush=True)
     for line in sys.stdin:
         print(READ if _reads(Path(json.loads(line))) else NOT, flush=True)

@@ -42,7 +42,7 @@ def read_health(path: Path, name: str, options: ReadOptions) -> Table:
 
 
 def _attributes(path: Path, name: str) -> Iterator[dict[str, str]]:
-    """Of every record."""
+    """The attributes of every Record element."""
     for tag, attributes, *_ in events(path, name, "Apple Health"):
         if tag == "Record" and attributes is not None:
             yield attributes

@@ -79,7 +79,7 @@ def _place(where: Any) -> tuple[str | None, str | None]:
 
 
 def _one(known: Mapping[str, Any], told: str | None, names: tuple[str, ...]) -> Any:
-    """The property that was told, or the first of these names."""
+    """The property that was asked for, or the first that has one of these names."""
     if told is not None:
         return known.get(told)
     return next((value for name in names for key, value in known.items() if key.lower() == name.lower()), None)

@@ -39,7 +39,7 @@ def _record(row: list[str]) -> Record:
 
 
 def state(text: str | None) -> str | None:
-    """What an entity says, None where it says nothing."""
+    """The state of an entity; None where it is unknown or unavailable."""
     return None if text is None or text.strip() in NOTHING else text
 
 

@@ -103,7 +103,7 @@ def _array(text: _Text) -> Iterator[Any]:
 
 
 def at(found: Any, *keys: str) -> Any:
-    """What stands under the keys of nested objects; None where there is nothing."""
+    """The value under these keys of nested objects; None where one of them is absent."""
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
     return found

@@ -13,10 +13,9 @@ from typing import Any
 
 import polars as pl
 
-from veilstream.data.columns import ROLES, parse_columns
+from veilstream.data.columns import parse_columns
 from veilstream.data.readers.times import check_zone
 from veilstream.data.readings import Entry
-from veilstream.errors import InputError
 
 RANGES = {"lat": 90.0, "lon": 180.0}
 SKIP = "correct it, or drop and count such rows with `skip_bad=True`"
@@ -35,12 +34,8 @@ class ReadOptions:
     @classmethod
     def of(cls, columns: str | Mapping[str, str] | None = None, **how: Any) -> ReadOptions:
         """With columns as text too, "time=ts,lat=y"; roles and zone are checked."""
-        named = dict(columns) if isinstance(columns, Mapping) else parse_columns(columns)
-        for role in named:
-            if role not in ROLES:
-                raise InputError(f"`columns` {role!r}: a role must be one of {', '.join(ROLES)}")
         check_zone(how.get("tz"))
-        return cls(named, **how)
+        return cls(parse_columns(columns), **how)
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def stay(start: object, end: object, lat: str | None, lon: str | None) -> Iterat
 
 
 def chosen(found: Mapping[str, int], told: str | None, name: str, what: str, first: tuple[str, ...] = ()) -> str:
-    """The series that was told, or the only one; found: how many readings each has; first: named before others."""
+    """The series that was asked for, or the only one; found: how many readings each has; first: named before others."""
     order = sorted(found, key=lambda series: (series not in first, -found[series], series))
     if told is None and len(found) == 1:
         return order[0]

@@ -53,24 +53,20 @@ def typed(table: TextTable, options: ReadOptions) -> Table:
     """Text columns -> numbers and times, checked; in long form, missing readings counted and left out."""
     layout, style, names = table.layout, _style(table, options), _names(table)
     frame = table.rows.select("__row", *_expressions(layout, style, names)).collect(engine="streaming")
+    rows = frame.height
     if style.kind == "aware" and options.tz is None:
         _check_zones(frame, table)
-    bad = _bad_rows(frame, table, style, options.skip_bad)
+    frame, bad, whose = _without_bad(frame, table, style, options.skip_bad)
     aside = () if options.columns.get("stream") == NONE else _aside(table)
-    whose: tuple[str, ...] = ()
-    if bad.len():
-        is_bad = pl.col("__row").is_in(bad.implode())
-        if layout.stream:
-            whose = tuple(frame.filter(is_bad)["stream"].unique(maintain_order=True).cast(pl.String).to_list())
-        frame = frame.filter(~is_bad)
     naive = style.zone if style.kind == "naive" else None
     notes = table.notes + _beyond(frame, layout)
     if naive:
         frame, notes = set_back(frame, style, options.tz is None, notes)
-    long, missing = _long(frame, layout)
+    long = _long(frame, layout)
+    missing = rows * max(1, len(layout.wide)) - long.height - bad
     iso, kind = style.kind != "number", "name" if names else layout.kind
     codes = {code: name for name, code in names.items()}
-    told = style.stepped, naive, missing, bad.len(), whose, iso, layout.trace is not None
+    told = style.stepped, naive, missing, bad, whose, iso, layout.trace is not None
     return Table(long, kind, layout.unit, *told, aside, notes, codes)
 
 
@@ -157,7 +153,7 @@ def _expressions(layout: Layout, style: TimeStyle, names: dict[str, float]) -> l
 
 
 def _beyond(frame: pl.DataFrame, layout: Layout) -> tuple[Entry, ...]:
-    """What the account says of words that stand for a number."""
+    """The account's entry about words that stand for a number."""
     n = int(frame[BEYOND].sum()) if BEYOND in frame.columns else 0
     low, high = (f"{layout.words[word]:g}" for word in ("low", "high")) if n else ("", "")
     note = f"readings 'Low' or 'High', beyond what the sensor measures: read as {low} and {high} {layout.unit}"
@@ -168,14 +164,18 @@ def _codes(text: pl.Expr, names: dict[str, float]) -> pl.Expr:
     return text.replace_strict(list(names), list(names.values()), default=None, return_dtype=pl.Float64)
 
 
-def _bad_rows(frame: pl.DataFrame, table: TextTable, style: TimeStyle, skip: bool) -> pl.Series:
-    """Rows that cannot be read. Raises at the first one unless the user asked to skip them."""
-    faults = [(pl.col("t").is_null() & ~pl.col("t_missing"), table.layout.time, "time")]
-    for column, role in table.layout.numbers.items():
+def _without_bad(
+    frame: pl.DataFrame, table: TextTable, style: TimeStyle, skip: bool
+) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+    """Without the readings that cannot be read: how many, and whose where a key or a column tells. Raises at the first
+    one unless the user asked to skip them."""
+    layout, bad, whose = table.layout, [], list[str]()
+    faults = [(pl.col("t").is_null() & ~pl.col("t_missing"), layout.time, "time")]
+    for column, role in layout.numbers.items():
         faults.append((pl.col(f"bad:{column}"), column, "number"))
         if role in RANGES:
             faults.append((pl.col(f"n:{column}").abs() > RANGES[role], column, role))
-    rows = []
+    fields = 0  # of wide tables, one a reading
     for test, column, what in faults:
         found = frame.filter(test.fill_null(False))["__row"]
         if found.len() and not skip:
@@ -183,8 +183,22 @@ def _bad_rows(frame: pl.DataFrame, table: TextTable, style: TimeStyle, skip: boo
             text = table.field(row, column)
             advice = _advice(column, what, text, found.len(), frame.height)
             raise InputError(f"{table.name} {table.row} {table.line(row)}: {_fault(column, what, text, style, advice)}")
-        rows.append(found)
-    return pl.concat(rows).unique()
+        if not found.len():
+            continue
+        if layout.wide and what == "number":
+            is_bad, number = test.fill_null(False), f"n:{column}"
+            frame = frame.with_columns(pl.when(is_bad).then(None).otherwise(pl.col(number)).alias(number))
+            fields, whose = fields + found.len(), [*whose, column]
+        else:
+            bad.append(found)
+    if bad:
+        rows = pl.concat(bad).unique()
+        is_bad = pl.col("__row").is_in(rows.implode())
+        if layout.stream:
+            whose += frame.filter(is_bad)["stream"].unique(maintain_order=True).cast(pl.String).to_list()
+        fields, whose = fields + rows.len() * max(1, len(layout.wide)), [*whose, *layout.wide]
+        frame = frame.filter(~is_bad)
+    return frame, fields, tuple(dict.fromkeys(whose))
 
 
 def _advice(column: str, what: str, text: str, bad: int, rows: int) -> str:
@@ -226,16 +240,15 @@ def _check_zones(frame: pl.DataFrame, table: TextTable) -> None:
     )
 
 
-def _long(frame: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, int]:
-    """A row per reading, and how many had no value or time."""
+def _long(frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
+    """A row for every reading that has a value and a time."""
     keys = [c for c in ("stream", "trace") if c in frame.columns]
     frame = frame.select("t", *keys, *(pl.col(f"n:{c}").alias(role or c) for c, role in layout.numbers.items()))
     if layout.wide:
         frame = frame.unpivot(index=["t", *keys], variable_name="stream", value_name="value")
         keys = ["stream", *keys]
-    rows = frame.height
     frame = frame.drop_nulls([c for c in frame.columns if c not in keys])
-    return frame.with_columns(pl.col(k).cast(pl.String).cast(pl.Categorical) for k in keys), rows - frame.height
+    return frame.with_columns(pl.col(k).cast(pl.String).cast(pl.Categorical) for k in keys)
 
 
 def _given(column: str) -> pl.Expr:

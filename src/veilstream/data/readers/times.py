@@ -82,7 +82,7 @@ def day_or_month(sample: str) -> bool:
 
 
 def _day_first(sample: str) -> tuple[str, str]:
-    """Its format with the day first, and with the month first."""
+    """The format of a stamp with the day first, and with the month first."""
     match = _DAY_FIRST.fullmatch(sample.strip())
     assert match is not None
     half = match[8] is not None

@@ -315,7 +315,7 @@
 
   // --- the table of other ways, as the page was written ---------------------------------------------------
   function drawRivals(spot) {
-    const table = document.getElementById("rivals"), heads = [...table.tHead.rows[0].cells].map((c) => c.textContent);
+    const table = document.querySelector("#rivals table"), heads = [...table.tHead.rows[0].cells].map((c) => c.textContent);
     const body = table.tBodies[0];
     body.textContent = "";
     for (const cells of spot.rivals) {
@@ -350,8 +350,8 @@
       (spot.low > 0 ? `no policy this accurate reveals less than ${number(spot.low)} (proved). ` : "no lower bound above zero was proved. ") +
       `An adversary's best guess is right in ${(100 * spot.right).toFixed(0)} \u00b1 ${(196 * spot.right_se).toFixed(0)} % of steps (estimated).`;
     document.getElementById("headline").textContent = index === data.own ? headline :
-      `An adversary who sees every release identifies the ${data.thing} in ${(100 * spot.right).toFixed(0)} % of steps under the fitted chain ` +
-      `(${(100 * data.blind).toFixed(0)} % without any release); releases have ${both} and reveal ` +
+      `Under the fitted chain an adversary who sees every release identifies the ${data.thing} in ${(100 * spot.right).toFixed(0)}% of steps ` +
+      `(${(100 * data.blind).toFixed(0)}% without any release); releases have ${both} and reveal ` +
       (spot.less > 0.9995 ? "next to nothing." : `${(100 * spot.less).toFixed(spot.less > 0.99 ? 1 : 0)} % less than the truth would.`);
     document.getElementById("command").textContent = spot.command;
     for (const part of document.querySelectorAll(".own-only")) part.hidden = index === data.own;
