@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 from attack.__main__ import report, run, table
 from attack.drill import Drill
 from attack.drills import DRILLS
+from patience import wait_until
 from veilstream.gateway import store, wire
 from veilstream.gateway.place import Place
 from veilstream.gateway.scheduler import Scheduler
@@ -48,6 +50,15 @@ def test_the_promise_holds(drill):
     done = drill.run(SEED, 0, SIZES.get(drill.name, 0.2))
     assert done.finding is None, done.finding.where
     assert done.attacks > 0
+
+
+@pytest.mark.parametrize("crowd", [1, 4])
+def test_a_wait_is_longer_on_a_busy_machine_and_comes_to_its_end(crowd, monkeypatch):
+    monkeypatch.setattr("os.getloadavg", lambda: (crowd * os.cpu_count(), 0.0, 0.0))
+    start = time.monotonic()
+    with pytest.raises(AssertionError, match=r"the moon did not happen within 0\.2 s"):
+        wait_until(lambda: False, 0.2, "the moon")
+    assert 0.2 * crowd <= time.monotonic() - start
 
 
 def telling(space, points):

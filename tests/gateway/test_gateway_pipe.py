@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, levels, places, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, levels, places
 from mosquitto import Mosquitto, free_port
 from mqttkit import Client
+from patience import PATIENCE_S, wait_until
 from veilcli import VEIL
 from veilstream.apps.cli import main
 from veilstream.errors import InputError

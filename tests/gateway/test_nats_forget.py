@@ -10,10 +10,11 @@ import pytest
 pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
 
 from fakejetstream import FaultyLink, Server
-from gatewaykit import artefact, wait_until
+from gatewaykit import artefact
 from nats_drill import connected, everything
 from nats_server import NatsCluster
 from natskit import NEEDS_SERVER, SEAL, Running, key_file, message, session_on
+from patience import wait_until
 from veilcli import refused, veil
 from veilstream.errors import InputError
 from veilstream.gateway.nats.clock import Clock

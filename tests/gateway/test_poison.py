@@ -11,9 +11,10 @@ import pytest
 
 from attack.path import Told
 from fakebroker import NOT_THIS_VERSION, FakeBroker, Session, connack
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of
 from httpkit import Server
 from mqttkit import Client, serving
+from patience import wait_until
 from veilstream.gateway import pipe
 from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.inbox import Heard
