@@ -90,7 +90,8 @@ ENCODE, NUMBER = Space.encode, wire._number
 PLANTED = {
     "core": (Scheduler, "_closed", lambda self, s, r, last, find: None),  # steps are drawn again
     "store": (Store, "confirm", lambda self, ids: None),
-    "clock": (Scheduler, "_clocked", lambda self, S, s, step: 1 // (s.pending_step == step)),  # no reading, no release
+    # no reading, no release
+    "clock": (Scheduler, "_clocked", lambda self, S, s, step: 1 // (s.private.pending_step == step)),
     "messages": (wire, "_number", lambda json: float(bytes(json))),
     "same bytes": (Space, "encode", telling),
     "same time": (wire, "_number", slower),

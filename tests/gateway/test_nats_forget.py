@@ -57,7 +57,12 @@ def test_her_steps_stay_closed_and_her_bits_counted(art, faults, seed):
     if not faults:
         assert (gone.last_step, gone.leaked_bits, gone.releases) == (4, before.stream.total, len(before.log))
     assert (after.stream.last_step, after.stream.total) == (4, before.stream.total)
-    assert after.log == [] and after.stream.memory is None and after.stream.belief is None and after.stream.state == -1
+    assert (
+        after.log == []
+        and after.stream.memory is None
+        and after.stream.belief is None
+        and after.stream.private.state == -1
+    )
     drawn = {k: list(v) for k, v in server.published.items() if k.startswith("default.")}
     for g in (worker, session_on(art, FaultyLink(server, random.Random(0), 0))):  # one with a cache, one without
         asyncio.run(g.handle([reading(2, 9.0)]))

@@ -256,7 +256,7 @@ def test_what_fails_in_the_pipe_costs_its_line_alone(tmp_path, trap):
         pipe.run(core, io.BytesIO(b"\n".join(MESSAGES)), out)
         assert [json.loads(r)["t"] for r in out.getvalue().splitlines()] == [0, 1, 2]
         assert core.stats.refused["unhandled"] == 1
-        assert core.store.load("", "a").faults == 1
+        assert core.store.load("", "a").private.faults == 1
         digest = hashlib.sha256(MESSAGES[1]).hexdigest()
         assert ("ZeroDivisionError", len(MESSAGES[1]), digest) in kept(core)
         assert {row[2] for row in kept(core)} == {hashlib.sha256(m).hexdigest() for m in MESSAGES[1:3]}
