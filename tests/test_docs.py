@@ -20,7 +20,7 @@ import console
 import docs_site
 import veilstream as vs
 from browser import chromium
-from gatewaykit import wait_until
+from patience import wait_until
 from rooms import MODULES, ROOMS, ROOT
 from veilcli import veil
 from veilstream.apps.cli import app

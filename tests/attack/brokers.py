@@ -8,7 +8,6 @@ import contextlib
 import json
 import random
 import socket
-import time
 from collections.abc import Iterator
 
 from attack.drill import Trial
@@ -17,6 +16,7 @@ from attack.odd import served
 from attack.wire import payload
 from fakebroker import NOT_THIS_VERSION, connack, packet, puback, publish, suback
 from gatewaykit import artefact, core_of
+from patience import Patience, crowd
 from veilstream.gateway import packets
 
 PATIENCE_S = 20.0
@@ -61,7 +61,7 @@ class Garbling:
 
     def __init__(self) -> None:
         self.listening = socket.create_server(("127.0.0.1", 0))
-        self.listening.settimeout(PATIENCE_S)
+        self.listening.settimeout(PATIENCE_S * crowd())
         self.releases: list[dict] = []
 
     def __enter__(self) -> "Garbling":
@@ -97,8 +97,8 @@ class Garbling:
 
     def hear(self, sock: socket.socket, done, seconds: float) -> list[tuple[int, bytes]]:
         """Whole packets from the gateway, until done(packets) or the time is up; releases are kept."""
-        read, got, until = bytearray(), [], time.monotonic() + seconds
-        while time.monotonic() < until and not done(got):
+        read, got, patience = bytearray(), [], Patience(seconds)
+        while not patience.over and not done(got):
             try:
                 data = sock.recv(1 << 16)
             except TimeoutError:

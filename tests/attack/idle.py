@@ -9,6 +9,7 @@ import time
 from attack.drill import Trial
 from gatewaykit import artefact, core_of
 from httpkit import Server
+from patience import crowd
 from veilstream.gateway.guard import Guard
 
 TOKEN = "a token of decent length"
@@ -66,7 +67,7 @@ async def _answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, 
         body = json.dumps({"stream": "a", "t": step, "value": 3}).encode()
         head = f"POST /v1/release HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
         writer.write(f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-    async with asyncio.timeout(SOON_S):
+    async with asyncio.timeout(SOON_S * crowd()):
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 "), head[:60]
         length = next(line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))

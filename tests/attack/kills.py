@@ -19,9 +19,10 @@ from pathlib import Path
 
 from attack.drill import Trial
 from forked import Gateways
-from gatewaykit import artefact, wait_until
+from gatewaykit import artefact
 from mosquitto import Mosquitto, free_port
 from mqttkit import Client
+from patience import Patience, wait_until
 from veilstream.gateway.records import StoreError
 from veilstream.gateway.store import Store
 
@@ -128,13 +129,13 @@ def http(t: Trial) -> int:
     ended, wrong = threading.Event(), []
     bodies: list[bytes] = []
 
-    def post(body: bytes, patience_s: float = 60) -> None:
-        until = time.monotonic() + patience_s
+    def post(body: bytes) -> None:
+        patience = Patience()
         request = urllib.request.Request(
             f"http://127.0.0.1:{port}/v1/release", body, {"Content-Type": "application/json"}
         )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        while time.monotonic() < until:
+        while not patience.over:
             with contextlib.suppress(OSError, ValueError), opener.open(request, timeout=3) as answer:
                 one_release_each(json.load(answer), out)
                 return

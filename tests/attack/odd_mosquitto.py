@@ -12,9 +12,10 @@ from pathlib import Path
 from attack.drill import Trial
 from attack.kills import audit, one_release_each
 from forked import Gateways
-from gatewaykit import artefact, core_of, wait_until
+from gatewaykit import artefact, core_of
 from mosquitto import Mosquitto, _packet, _text
 from mqttkit import Client, serving
+from patience import wait_until
 
 DEVICE, GATE = "user device\ntopic readwrite #\n", "user gate\ntopic read in/#\ntopic readwrite veil/status\n"
 DENYING, MENDED = DEVICE + GATE, DEVICE + GATE + "topic write out/#\n"

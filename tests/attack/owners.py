@@ -12,9 +12,10 @@ from attack.drill import Trial
 from attack.killable import toy
 from attack.kills import Answers, audit, one_release_each
 from forked import Gateways
-from gatewaykit import artefact, core_of, wait_until
+from gatewaykit import artefact, core_of
 from mosquitto import free_port
 from mounts import bound, may_mount
+from patience import wait_until
 from veilstream.gateway.records import StoreError
 from veilstream.gateway.wire import Reading
 

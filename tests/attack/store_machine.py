@@ -34,11 +34,11 @@ class StoreMachine(Killable):
                 or Stream("", name)
             )
             s.last_step = max(step, -1 if s.last_step is None else s.last_step)
-            s.total, s.memory, s.state = s.total + 0.5, message, step % 7
+            s.total, s.memory, s.private.state = s.total + 0.5, message, step % 7
             if s not in batch.streams:
                 batch.streams.append(s)
             batch.releases.append((s, step, s.total, message))
-            after[name] = (s.last_step, s.total, s.memory, s.state)
+            after[name] = (s.last_step, s.total, s.memory, s.private.state)
         batch.outbox = [(name, f"out/{name}", message or b"-") for name, _, message in what]
         return batch, after
 
@@ -117,7 +117,7 @@ class StoreMachine(Killable):
 
     def compare(self) -> None:
         found = {s.name: s for s in self.store.streams()}
-        assert {n: (s.last_step, s.total, s.memory, s.state) for n, s in found.items()} == self.streams
+        assert {n: (s.last_step, s.total, s.memory, s.private.state) for n, s in found.items()} == self.streams
         for (name, step), message in self.releases.items():
             assert self.store.find(found[name], step) == (message,)
         for name, step in self.pruned - self.releases.keys():

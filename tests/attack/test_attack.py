@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 from attack.__main__ import report, run, table
 from attack.drill import Drill
 from attack.drills import DRILLS
+from patience import wait_until
 from veilstream.gateway import store, wire
 from veilstream.gateway.place import Place
 from veilstream.gateway.scheduler import Scheduler
@@ -50,6 +52,15 @@ def test_the_promise_holds(drill):
     assert done.attacks > 0
 
 
+@pytest.mark.parametrize("crowd", [1, 4])
+def test_a_wait_is_longer_on_a_busy_machine_and_comes_to_its_end(crowd, monkeypatch):
+    monkeypatch.setattr("os.getloadavg", lambda: (crowd * os.cpu_count(), 0.0, 0.0))
+    start = time.monotonic()
+    with pytest.raises(AssertionError, match=r"the moon did not happen within 0\.2 s"):
+        wait_until(lambda: False, 0.2, "the moon")
+    assert 0.2 * crowd <= time.monotonic() - start
+
+
 def telling(space, points):
     """A gateway that says so when it cannot read a value."""
     symbols = ENCODE(space, points)
@@ -79,7 +90,8 @@ ENCODE, NUMBER = Space.encode, wire._number
 PLANTED = {
     "core": (Scheduler, "_closed", lambda self, s, r, last, find: None),  # steps are drawn again
     "store": (Store, "confirm", lambda self, ids: None),
-    "clock": (Scheduler, "_clocked", lambda self, S, s, step: 1 // (s.pending_step == step)),  # no reading, no release
+    # no reading, no release
+    "clock": (Scheduler, "_clocked", lambda self, S, s, step: 1 // (s.private.pending_step == step)),
     "messages": (wire, "_number", lambda json: float(bytes(json))),
     "same bytes": (Space, "encode", telling),
     "same time": (wire, "_number", slower),

@@ -11,13 +11,14 @@ from unittest import mock
 
 from attack.drill import Trial
 from attack.files import bent
-from gatewaykit import artefact, core_of, wait_until
+from gatewaykit import artefact, core_of
 from httpkit import Server
 from mosquitto import Mosquitto
 from mqttkit import Client, serving
 from nats_drill import connected, everything, until
 from nats_server import NatsCluster
 from natskit import Running
+from patience import wait_until
 from veilstream.gateway.intake import Message, handle
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
 from veilstream.gateway.wire import Refusal, parse

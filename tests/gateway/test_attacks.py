@@ -14,11 +14,12 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of
 from httpkit import Server
 from mosquitto import Mosquitto
 from mounts import mounted
 from mqttkit import Client, serving
+from patience import PATIENCE_S, wait_until
 from veilstream.control.mechanism import MOST_CELLS
 from veilstream.gateway import service
 from veilstream.gateway.intake import AT_ONCE, Message, handle, taken

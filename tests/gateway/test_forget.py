@@ -9,7 +9,7 @@ import pytest
 from gatewaykit import artefact, core_of
 from veilcli import refused, veil
 from veilstream.gateway.forget import forget
-from veilstream.gateway.records import FORWARD, Batch, Binding, Stream
+from veilstream.gateway.records import FORWARD, Batch, Binding, Private, Stream
 from veilstream.gateway.store import Store
 from veilstream.gateway.wire import Reading, Refusal
 
@@ -28,10 +28,11 @@ CANARIES = [
 def filled(path, other="bob"):
     """Two streams with everything that can be kept of one; the first one's is all canaries."""
     store = Store(path, ONE)
-    ann = Stream("", "canary-name", None, 7, 2.5, b"canary-memory", b"canary-belief", 5, 8, 3, 1, 0.5, 0.25)
-    ann.pending_point = b"canary-point"
-    ann.drift = b"canary-drift"
-    bob = Stream("", other, None, 7, 1.5, b"m", b"b", 5)
+    private = Private(5, 8, 3, 1, 0.5, 0.25)
+    ann = Stream("", "canary-name", None, 7, 2.5, b"canary-memory", b"canary-belief", private)
+    ann.private.pending_point = b"canary-point"
+    ann.private.drift = b"canary-drift"
+    bob = Stream("", other, None, 7, 1.5, b"m", b"b", Private(5))
     mail = [(ann.name, "out/1", b"canary-mail"), (ann.name, FORWARD, b"canary-mail"), (other, "out/bob", b"bob-mail")]
     store.commit(Batch([ann, bob], [(ann, 7, 2.5, b"canary-release"), (bob, 7, 1.5, b"bob-release")], mail))
     for step in range(8, 200):  # pages that are freed, and a log

@@ -11,10 +11,11 @@ import time
 import pytest
 
 from forked import Gateways
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places
 from httpkit import Server, forwarding
 from mosquitto import Mosquitto
 from mqttkit import Client
+from patience import wait_until
 from veilcli import veil
 from veilstream.errors import InputError
 from veilstream.gateway.forward import ForwardSettings

@@ -20,7 +20,7 @@ from veilstream.control.uniforms import uniforms
 from veilstream.errors import InputError
 from veilstream.gateway import metrics
 from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.records import Stream
+from veilstream.gateway.records import Private, Stream
 from veilstream.gateway.scheduler import _bytes_of, _waiting
 from veilstream.gateway.service import Clock
 from veilstream.gateway.wire import Grid, Reading, Refusal
@@ -237,21 +237,21 @@ def test_the_clock_releases_whether_a_reading_came_or_not(tmp_path):
             Status.waiting
         ] * 2
         assert one(core, Reading("a", 100, 6000, 9.0))[0].status is Status.waiting
-        assert core.store.load("", "a").pending_symbol == 3  # the first decides
+        assert core.store.load("", "a").private.pending_symbol == 3  # the first decides
         assert one(core, Reading("a", 99, 5940, 3.0))[0].status is Refusal.late
         assert one(core, Reading("a", 101, 6060, 3.0))[0].status is Refusal.ahead
         ticked = core.tick("", 100).outcomes
         assert [o.release.stream for o in ticked] == ["a", "b"]
         assert core.tick("", 100).outcomes == []  # once
-        assert core.store.load("", "a").state == 3
+        assert core.store.load("", "a").private.state == 3
         moment[0] = 6060.0
         assert one(core, Reading("a", 100, 6000, 3.0))[0] == Outcome(
             Status.repeated, ticked[0].release, ticked[0].message
         )
         later = core.tick("", 101).outcomes  # nobody sent anything
         assert [(o.release.stream, o.release.t) for o in later] == [("a", 6060), ("b", 6060)]
-        assert (core.store.load("", "a").state, core.store.load("", "b").state) == (3, -1)
-        assert (core.store.load("", "a").faults, core.store.load("", "b").faults) == (0, 1)
+        assert (core.store.load("", "a").private.state, core.store.load("", "b").private.state) == (3, -1)
+        assert (core.store.load("", "a").private.faults, core.store.load("", "b").private.faults) == (0, 1)
 
 
 def test_the_clock_ticks_at_the_end_of_every_step(tmp_path):
@@ -306,15 +306,14 @@ def test_no_true_value_in_store_messages_metrics_or_logs(tmp_path, caplog):
             if clock:
                 outcomes = core.tick("", 100).outcomes
             public = repr(outcomes) + json.dumps(core.stats.status(None), default=str) + metrics.text(core.stats)
-            columns = core.store.file.db.execute("SELECT * FROM streams").description
             rows = core.store.file.db.execute("SELECT * FROM streams ORDER BY id").fetchall()
         blob = b"".join(f.read_bytes() for f in tmp_path.glob(f"clock {clock}.db*"))
         assert "912345" not in public + caplog.text
         assert b"912345" not in blob
         assert np.float64(CANARY).tobytes() not in blob
-        private = {c[0]: v for c, v in zip(columns, rows[0], strict=True) if c[0].startswith("private_")}
+        kept = Stream.of(rows[0])
         true_state = int(core.spaces[""].encode([(CANARY, 116.312345678)])[0])
-        assert private["private_state"] == (true_state if clock else -1)
+        assert kept.private.state == (true_state if clock else -1)
 
 
 def test_a_store_kept_with_another_meter_is_refused_before_any_reading(tmp_path):
@@ -345,10 +344,10 @@ def test_new_streams_of_one_batch_count_against_the_limit_one_by_one(plain):
 
 @pytest.mark.parametrize("point", [3.5, (39.9, 116.3), None, math.nan])
 def test_a_reading_that_waits_is_the_one_of_its_tick(point):
-    s = Stream("", "a", pending_step=7, pending_point=_bytes_of(point))
+    s = Private(pending_step=7, pending_point=_bytes_of(point))
     width = 2 if isinstance(point, tuple) else 1
     found = _waiting(s, 7, width)
     assert found == point or np.isnan(found).all()
-    for other in (_waiting(s, 8, width), _waiting(Stream("", "a", pending_step=7), 7, width), found):
+    for other in (_waiting(s, 8, width), _waiting(Private(pending_step=7), 7, width), found):
         assert isinstance(other, tuple) == isinstance(point, tuple)
         assert other is found or np.isnan(other).all()

@@ -14,8 +14,9 @@ from aiohttp.test_utils import make_mocked_request
 
 import axe
 from browser import chromium
-from gatewaykit import PATIENCE_S, artefact, core_of, places, wait_until
+from gatewaykit import artefact, core_of, places
 from httpkit import Server
+from patience import PATIENCE_S, wait_until
 from veilstream.errors import InputError
 from veilstream.gateway.guard import HEADERS, HttpSettings
 from veilstream.gateway.http import KEEP_ALIVE_S, HttpGateway

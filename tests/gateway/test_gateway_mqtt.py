@@ -14,9 +14,10 @@ from attack import kills
 from attack.drill import Drill
 from attack.kills import audit, one_release_each
 from forked import Gateways
-from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of
 from mosquitto import Mosquitto
 from mqttkit import Client, serving
+from patience import PATIENCE_S, wait_until
 from veilstream.errors import InputError
 from veilstream.gateway import mqtt, packets
 from veilstream.gateway.broker import BrokerLost, BrokerSettings, Connection

@@ -9,9 +9,10 @@ import time
 import pytest
 
 from benchmarks.nats import cluster_in, kill_drill, ready
-from gatewaykit import PATIENCE_S, artefact
+from gatewaykit import artefact
 from nats_drill import FAULTS, account, agrees, connected, everything, feed, until, worker
 from natskit import NEEDS_SERVER, SEAL, Running, key_file, session_on
+from patience import PATIENCE_S
 from veilcli import refused as refused_line
 from veilcli import veil
 from veilstream.artefact import dumps, load

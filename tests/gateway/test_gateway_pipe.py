@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, levels, places, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, levels, places
 from mosquitto import Mosquitto, free_port
 from mqttkit import Client
+from patience import PATIENCE_S, wait_until
 from veilcli import VEIL
 from veilstream.apps.cli import main
 from veilstream.errors import InputError
@@ -114,7 +115,7 @@ def test_csv_with_a_map_a_key_and_iso_times(tmp_path):
         assert [(r["stream"], r["t"]) for r in out] == [("ann", "2023-01-01T00:05:00Z"), ("b,ob", "1672531500")]
         assert list(out[0]) == ["stream", "t", "released", "lat", "lon", "leaked_bits"]
         assert (core.stats.refused["time"], core.stats.refused["unreadable"]) == (1, 1)
-        assert core.store.load("", "b,ob").faults == 1
+        assert core.store.load("", "b,ob").private.faults == 1
 
 
 @pytest.mark.parametrize("header", [b"39.912345678,116.3,5\n", b"stream,t\n", b"a,b,c\n1,2,3\n", b"\xff\xfe,t\n"])
@@ -151,7 +152,7 @@ def test_a_wide_table_has_a_stream_in_every_column(tmp_path):
     with core_of(artefact(tmp_path / "p.veil")) as core:
         rows = list(csv.DictReader(io.StringIO(run(core, b"t,m1,m2\n0,1,2\n1,3,\n").decode())))
         assert [(r["stream"], r["t"]) for r in rows] == [(f"m{k}", t) for t in "01" for k in (1, 2)]
-        assert core.store.load("", "m2").faults == 1
+        assert core.store.load("", "m2").private.faults == 1
 
 
 def test_a_sensors_words_for_beyond_its_range_are_numbers(tmp_path):
@@ -162,7 +163,7 @@ def test_a_sensors_words_for_beyond_its_range_are_numbers(tmp_path):
     with core_of(art) as core:
         run(core, table.encode())
         run(core, lines)
-        assert core.stats.released == 4 and core.store.load("", "stream").faults == 1
+        assert core.stats.released == 4 and core.store.load("", "stream").private.faults == 1
 
 
 def test_people_are_never_merged_without_a_word(tmp_path):

@@ -57,7 +57,7 @@ def test_a_fault_of_value_is_released_like_any_other(plain, value):
             assert outcome.status is Status.released
             assert 0 <= outcome.release.released < 16
         assert sum(core.stats.refused.values()) == 0
-        faults = core.store.load("", "a").faults
+        faults = core.store.load("", "a").private.faults
     assert faults == (0 if value in (b"-5", b"1e300", b"16", b"999999") else 3)  # the last four have a nearest state
 
 

@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, levels, places, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, levels, places
 from httpkit import Server
 from mqttkit import Client, serving
+from patience import PATIENCE_S, wait_until
 from veilcli import veil
 from veilstream.errors import InputError
 from veilstream.gateway.home import Home

@@ -6,11 +6,12 @@ from contextlib import closing
 
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, levels, places, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, levels, places
 from homekit import SECRET, HomeAssistant
 from httpkit import Server, forwarding
 from mosquitto import Mosquitto, free_port
 from mqttkit import Client, serving
+from patience import PATIENCE_S, wait_until
 from veilstream.gateway.core import Core
 from veilstream.gateway.home import Home
 from veilstream.gateway.owntracks import sealer

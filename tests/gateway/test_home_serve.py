@@ -9,10 +9,11 @@ import time
 
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, places, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, places
 from httpkit import post
 from mosquitto import Mosquitto, free_port
 from mqttkit import Client
+from patience import PATIENCE_S, wait_until
 from veilcli import VEIL
 
 

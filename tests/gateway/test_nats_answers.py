@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from gatewaykit import PATIENCE_S, artefact
+from gatewaykit import artefact
 from natskit import ANN, META, NEEDS_SERVER, SEAL, VEIL, Running, released, send, stored
+from patience import PATIENCE_S
 
 import nats  # isort: skip
 

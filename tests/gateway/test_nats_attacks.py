@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from fakejetstream import FaultyLink, Server
-from gatewaykit import PATIENCE_S, artefact, wait_until
+from gatewaykit import artefact
 from nats_drill import connected, everything, until
 from natskit import NEEDS_SERVER, SEAL, Running, message, released, send, session_on
+from patience import PATIENCE_S, wait_until
 from veilstream.control.uniforms import uniforms
 from veilstream.gateway.nats.client import Rejected
 from veilstream.gateway.nats.clock import Clock

@@ -18,7 +18,7 @@ from veilstream.gateway.nats.clock import Clock
 from veilstream.gateway.nats.layout import binding_of
 from veilstream.gateway.nats.ledger import SCHEMA, Record, decode, encode
 from veilstream.gateway.nats.names import DEFAULT_SPACE
-from veilstream.gateway.records import Binding, Stream, state_of
+from veilstream.gateway.records import Binding, Private, Stream
 from veilstream.gateway.space import Space
 
 CANARY = 7.25  # a true value that must not be seen anywhere
@@ -152,21 +152,21 @@ def test_what_is_refused_is_counted_and_done(art):
 
 def test_another_policy_keeps_steps_meter_and_log_but_not_the_memory():
     old, new, other = Binding("p", "c"), Binding("q", "c"), Binding("q", "d")
-    stream = Stream("default", "a", 4, 7, 1.5, b"m", b"b", 3, None, -1, 2)
+    stream = Stream("default", "a", 4, 7, 1.5, b"m", b"b", Private(3, None, -1, 2))
     record = Record(stream, 4, [(7, b"{}")], old)
     value = encode(record)
     assert decode(stream.key, 4, value, old) == record
     changed, moved = (decode(stream.key, 4, value, binding) for binding in (new, other))
-    assert (changed.stream.memory, changed.stream.belief, changed.stream.state) == (None, b"b", 3)
-    assert (moved.stream.memory, moved.stream.belief, moved.stream.state) == (None, None, -1)
+    assert (changed.stream.memory, changed.stream.belief, changed.stream.private.state) == (None, b"b", 3)
+    assert (moved.stream.memory, moved.stream.belief, moved.stream.private.state) == (None, None, -1)
     for r in (changed, moved):
-        assert (r.stream.last_step, r.stream.total, r.log, r.stream.faults) == (7, 1.5, record.log, 2)
+        assert (r.stream.last_step, r.stream.total, r.log, r.stream.private.faults) == (7, 1.5, record.log, 2)
     assert decode(("default", "a"), 9, b"nonsense", old) is None
 
 
 def test_a_record_of_another_version_is_not_read():
     binding, stream = Binding("p", "c"), Stream("s", "a", 7, last_step=3, total=1.0, memory=b"m", belief=b"b")
-    old = msgspec.msgpack.encode((3, "p", "c", state_of(stream), [(3, b"{}")]))
+    old = msgspec.msgpack.encode((3, "p", "c", stream.row(0), [(3, b"{}")]))
     assert decode(("s", "a"), 7, old, binding) is None
     assert decode(("s", "a"), 7, msgspec.msgpack.encode((3, "p", "c", stream, [])), binding) is None
     now = msgspec.msgpack.encode((SCHEMA, "p", "c", stream, []))

@@ -9,9 +9,10 @@ import time
 import pytest
 
 from fakejetstream import FaultyLink, Server
-from gatewaykit import PATIENCE_S, artefact
+from gatewaykit import artefact
 from nats_drill import connected, until
 from natskit import ANN, NEEDS_SERVER, SEAL, VEIL, Running, key_file, message, released, send, session_on, stored
+from patience import PATIENCE_S
 from veilstream.errors import InputError
 from veilstream.gateway.nats.client import Rejected
 from veilstream.gateway.nats.clock import Clock

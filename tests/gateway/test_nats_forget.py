@@ -10,10 +10,11 @@ import pytest
 pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
 
 from fakejetstream import FaultyLink, Server
-from gatewaykit import artefact, wait_until
+from gatewaykit import artefact
 from nats_drill import connected, everything
 from nats_server import NatsCluster
 from natskit import NEEDS_SERVER, SEAL, Running, key_file, message, session_on
+from patience import wait_until
 from veilcli import refused, veil
 from veilstream.errors import InputError
 from veilstream.gateway.nats.clock import Clock
@@ -56,7 +57,12 @@ def test_her_steps_stay_closed_and_her_bits_counted(art, faults, seed):
     if not faults:
         assert (gone.last_step, gone.leaked_bits, gone.releases) == (4, before.stream.total, len(before.log))
     assert (after.stream.last_step, after.stream.total) == (4, before.stream.total)
-    assert after.log == [] and after.stream.memory is None and after.stream.belief is None and after.stream.state == -1
+    assert (
+        after.log == []
+        and after.stream.memory is None
+        and after.stream.belief is None
+        and after.stream.private.state == -1
+    )
     drawn = {k: list(v) for k, v in server.published.items() if k.startswith("default.")}
     for g in (worker, session_on(art, FaultyLink(server, random.Random(0), 0))):  # one with a cache, one without
         asyncio.run(g.handle([reading(2, 9.0)]))

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gatewaykit import PATIENCE_S, artefact, wait_until
+from gatewaykit import artefact
 from natskit import NEEDS_SERVER, Running, key_file
+from patience import PATIENCE_S, wait_until
 
 import nats  # isort: skip
 

@@ -10,11 +10,12 @@ from attack import odd_mosquitto
 from attack.drill import Trial
 from attack.odd import ODD, Silent, endured, served
 from fakebroker import FakeBroker, Session
-from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, artefact, core_of, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of
 from httpkit import Server
 from mosquitto import free_port
 from mqttkit import Client, serving
 from nats_server import nats_command
+from patience import PATIENCE_S, wait_until
 from veilstream.gateway.refused import FIRST_S, FROM_THE_BEGINNING, LAST_S, RefusedTopics
 
 READINGS = [(b"in/s%d" % s, b'{"t":%d,"value":3}' % t) for t in range(10) for s in range(4)]

@@ -10,10 +10,11 @@ from contextlib import closing
 
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, places
 from httpkit import Receiver, Server, forwarding
 from mosquitto import Mosquitto
 from mqttkit import Client, serving
+from patience import wait_until
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
 from veilstream.gateway.owntracks import opener, sealer

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import mosquitto
 from fakebroker import FakeBroker, Session, connack, packet, puback, publish, suback
-from gatewaykit import PATIENCE_S, wait_until
+from patience import PATIENCE_S, wait_until
 from veilstream.gateway import packets
 from veilstream.gateway.broker import AT_ONCE_BYTES, BrokerLost, BrokerSettings, Connection, Unanswered
 from veilstream.gateway.inbox import OVERHEAD, Heard, Inbox

@@ -11,9 +11,10 @@ import pytest
 
 from attack.path import Told
 from fakebroker import NOT_THIS_VERSION, FakeBroker, Session, connack
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of
 from httpkit import Server
 from mqttkit import Client, serving
+from patience import wait_until
 from veilstream.gateway import pipe
 from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.inbox import Heard
@@ -255,7 +256,7 @@ def test_what_fails_in_the_pipe_costs_its_line_alone(tmp_path, trap):
         pipe.run(core, io.BytesIO(b"\n".join(MESSAGES)), out)
         assert [json.loads(r)["t"] for r in out.getvalue().splitlines()] == [0, 1, 2]
         assert core.stats.refused["unhandled"] == 1
-        assert core.store.load("", "a").faults == 1
+        assert core.store.load("", "a").private.faults == 1
         digest = hashlib.sha256(MESSAGES[1]).hexdigest()
         assert ("ZeroDivisionError", len(MESSAGES[1]), digest) in kept(core)
         assert {row[2] for row in kept(core)} == {hashlib.sha256(m).hexdigest() for m in MESSAGES[1:3]}

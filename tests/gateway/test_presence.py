@@ -8,10 +8,11 @@ import time
 import numpy as np
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of
 from httpkit import Server
 from mosquitto import Mosquitto
 from mqttkit import Client, serving
+from patience import wait_until
 from veilstream.gateway import metrics
 from veilstream.gateway.intake import Message, handle
 from veilstream.gateway.store import StoreError

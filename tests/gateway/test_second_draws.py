@@ -230,7 +230,7 @@ def test_a_row_that_was_changed_is_not_believed(tmp_path):
         "UPDATE streams SET last_step = 1",
         "UPDATE streams SET total = 0",
         "UPDATE streams SET belief = NULL",
-        "UPDATE streams SET private_faults = 'x'",
+        "UPDATE streams SET private = x'90'",
         "UPDATE releases SET message = NULL",
         "UPDATE releases SET message = 7",
         "UPDATE outbox SET topic = 'in/a'",

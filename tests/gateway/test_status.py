@@ -19,6 +19,7 @@ from veilstream.control.drift import Drift, Same, Sums, span
 from veilstream.data.crossval import losses
 from veilstream.data.recording import Recording
 from veilstream.gateway.drift import Watch, Watched
+from veilstream.gateway.records import STREAM, Stream
 from veilstream.gateway.store import Store, StoreError
 from veilstream.gateway.wire import Reading
 from veilstream.model.chain import MarkovChain
@@ -87,7 +88,9 @@ def test_the_loss_is_that_of_the_runs_that_a_fit_would_make(kind, holds):
 
 def drift_of(path) -> dict[str, Watched]:
     with sqlite3.connect(path) as db:
-        return {name: Watched.of(data) for name, data in db.execute("SELECT name, private_drift FROM streams")}
+        return {
+            s.name: Watched.of(s.private.drift) for s in map(Stream.of, db.execute(f"SELECT {STREAM} FROM streams"))
+        }
 
 
 def test_felt_is_the_distance_from_the_reading_itself(tmp_path):
@@ -221,7 +224,7 @@ def test_a_store_of_another_version_is_refused_by_gateway_and_owner(tmp_path):
         db.execute("UPDATE meta SET value = 4 WHERE key = 'schema'")
     db.close()
     refused("status", tmp_path / "s.db", says="another version (schema 4")
-    with pytest.raises(StoreError, match="has schema 4, this version reads 6"):
+    with pytest.raises(StoreError, match="has schema 4, this version reads 7"):
         Store(tmp_path / "s.db", {})
 
 
@@ -259,7 +262,7 @@ def test_the_owner_sees_streams_bits_felt_and_drift_while_the_gateway_runs(tmp_p
         assert (a["last_step"], a["ceiling_bits"], a["limit"]) == (599, 40.0, 2.5)
         assert (a["units"], a["drift_unit"]) == (12, "weeks")
         assert a["leaked_bits"] == core.store.load("", "a").total and a["rung"] is None and a["t"] == 599 * period
-        kept = Watched.of(core.store.load("", "a").drift)
+        kept = Watched.of(core.store.load("", "a").private.drift)
         rule = Drift(kept.loss.interval, Interval(3.0, 2.9, 3.1), kept.felt.interval, 2.0, True)
         assert a["drift"] == rule.to_json() and a["drift"]["loss"]["value"] > 3.5 * spread
         assert b["drift"] is None and b["felt"]["value"] >= 0

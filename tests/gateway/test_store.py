@@ -12,7 +12,7 @@ import pytest
 
 from gatewaykit import artefact, core_of
 from veilstream.gateway.place import Count
-from veilstream.gateway.records import Batch, Binding, StoreError, Stream, checksum, state_of
+from veilstream.gateway.records import Batch, Binding, Private, StoreError, Stream, checksum
 from veilstream.gateway.store import MEMORY, Store
 from veilstream.gateway.wire import Reading, Refusal
 
@@ -20,7 +20,7 @@ ONE = {"": Binding("policy 1", "chain 1")}
 
 
 def stream(name="a", **more) -> Stream:
-    return Stream("", name, **{"last_step": 3, "total": 1.5, "memory": b"m", "belief": b"b", "state": 7, **more})
+    return Stream("", name, None, 3, 1.5, b"m", b"b", Private(**{"state": 7, **more}))
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -81,7 +81,13 @@ def test_a_changed_policy_keeps_steps_and_meter(tmp_path, new, belief, state):
     store = Store(path, {"": new})
     found = store.load("", "a")
     assert store.changed == {""}
-    assert (found.last_step, found.total, found.memory, found.belief, found.state) == (3, 1.5, None, belief, state)
+    assert (found.last_step, found.total, found.memory, found.belief, found.private.state) == (
+        3,
+        1.5,
+        None,
+        belief,
+        state,
+    )
     assert store.find(found, 3) == (b"old",)
     store.close()
 
@@ -250,13 +256,19 @@ def test_every_stream_of_a_changed_policy_is_bound_anew_also_beyond_a_page(tmp_p
     both = {**ONE, "other": Binding("policy 9", "chain 9")}
     store = Store(tmp_path / "s.db", both)
     store.commit(Batch([stream(name) for name in "abcde"]))
-    store.commit(Batch([Stream("other", "x", last_step=1, total=0.5, memory=b"m", belief=b"b", state=2)]))
+    store.commit(Batch([Stream("other", "x", last_step=1, total=0.5, memory=b"m", belief=b"b", private=Private(2))]))
     store.close()
     store = Store(tmp_path / "s.db", {**both, "": Binding("policy 2", "chain 2")})
     assert store.changed == {""}
     for name in "abcde":
         found = store.load("", name)
-        assert (found.memory, found.belief, found.state, found.total, found.last_step) == (None, None, -1, 1.5, 3)
+        assert (found.memory, found.belief, found.private.state, found.total, found.last_step) == (
+            None,
+            None,
+            -1,
+            1.5,
+            3,
+        )
     assert store.load("other", "x").memory == b"m" and store.count_streams() == 6
     assert store.total_bits() == pytest.approx(8.0)
     assert store.latest(3) == []
@@ -286,10 +298,9 @@ def test_a_log_that_goes_before_the_first_commit_is_noticed(tmp_path):
 
 
 def test_a_checksum_is_the_crc_of_the_row_as_a_message():
-    for s in (
-        Stream("", "a", 1),
-        Stream("x", "é", 2, 7, 1.5, b"m", b"belief", 3, 8, 4, 5, 0.25, -1.0, b"point", b"drift"),
-    ):
-        row = [s.space, s.name, s.id, *state_of(s)]
-        assert checksum(s, 77) == zlib.crc32(msgspec.msgpack.encode([row, 77]))
+    private = Private(3, 8, 4, 5, 0.25, -1.0, b"point", b"drift")
+    for s in (Stream("", "a", 1), Stream("x", "é", 2, 7, 1.5, b"m", b"belief", private)):
+        row = s.row(77)
+        assert checksum(*row) == zlib.crc32(msgspec.msgpack.encode(row)) and row[-1] == 77
+        assert Stream.of(row) == s
     assert checksum(3, 1, 0.5, None) != checksum(3, 1, 0.5, b"") != checksum(1, 3, 0.5, b"")

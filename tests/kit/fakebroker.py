@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from gatewaykit import PATIENCE_S
 from mosquitto import _packet as packet
+from patience import PATIENCE_S
 from veilstream.gateway.packets import head, span
 
 CONNECT, PUBLISH, PUBACK, SUBSCRIBE, PING, DISCONNECT = 0x10, 0x30, 0x40, 0x82, 0xC0, 0xE0

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from gatewaykit import PATIENCE_S
+from patience import PATIENCE_S
 from veilcli import VEIL
 
 

@@ -22,7 +22,6 @@ from veilstream.model.chain import MarkovChain
 from veilstream.model.problem import Average, Problem
 
 NEEDS_MOSQUITTO = pytest.mark.service("mosquitto")
-PATIENCE_S = 60  # until what should happen at once counts as not happening: machines may be busy
 
 
 def problem_of(name: str = "grid4x4-q2", constraint=None) -> Problem:
@@ -74,10 +73,3 @@ def core_of(
         yield core
     finally:
         core.close()
-
-
-def wait_until(done, seconds: float = PATIENCE_S, what: str = "it") -> None:
-    until = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < until, f"{what} did not happen within {seconds} s"
-        time.sleep(0.02)

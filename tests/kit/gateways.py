@@ -17,13 +17,14 @@ import pytest
 
 from fakejetstream import FaultyLink
 from fakejetstream import Server as FakeJetStream
-from gatewaykit import NEEDS_MOSQUITTO, PATIENCE_S, core_of, wait_until
+from gatewaykit import NEEDS_MOSQUITTO, core_of
 from httpkit import Server as HttpServer
 from mosquitto import Mosquitto
 from mqttkit import Client, serving
 from nats_drill import connected, everything, until
 from nats_server import NatsCluster
 from natskit import NEEDS_SERVER, Running, message, session_on
+from patience import PATIENCE_S, wait_until
 from veilstream.gateway import pipe
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
 from veilstream.gateway.scheduler import Serving

@@ -6,7 +6,7 @@ import subprocess
 import threading
 from pathlib import Path
 
-from gatewaykit import wait_until
+from patience import wait_until
 
 HOOK, SECRET = "veilhook", "correct horse"  # as home_server.py has them
 START_S = 120

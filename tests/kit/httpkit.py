@@ -7,7 +7,7 @@ import threading
 import urllib.error
 import urllib.request
 
-from gatewaykit import PATIENCE_S
+from patience import PATIENCE_S
 from veilstream.gateway.forward import Forwarder, ForwardSettings
 from veilstream.gateway.guard import HttpSettings
 from veilstream.gateway.http import HttpGateway

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from patience import Patience, crowd
 from veilstream.errors import InputError
 
 WINDOW = 1000  # messages sent and not yet acknowledged
@@ -54,9 +55,9 @@ class Mosquitto:
             raise InputError("mosquitto is not installed: apt-get install mosquitto")
         with self.log.open("ab") as log:
             self.process = subprocess.Popen([command, "-c", str(self._conf)], stdout=log, stderr=log)
-        until = time.monotonic() + 10
+        patience = Patience(10)
         while not self._listening():
-            if time.monotonic() > until or self.process.poll() is not None:
+            if patience.over or self.process.poll() is not None:
                 raise InputError(f"mosquitto does not start: {self.log.read_text()[-200:]}")
             time.sleep(0.02)
 
@@ -72,7 +73,7 @@ class Mosquitto:
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(10)
+            self.process.wait(10 * crowd())
 
 
 class RawClient:
@@ -119,6 +120,7 @@ class RawClient:
 
     def run(self, packets: Sequence[bytes], expect: int, timeout_s: float = 60) -> float:
         """Send everything, QoS 1, and wait for `expect` messages; seconds taken."""
+        patience = Patience(timeout_s)
         start, sent, acked, heard = time.perf_counter(), 0, self.acknowledged, self.received
         while self.received - heard < expect or self.acknowledged - acked < len(packets):
             room = min(WINDOW - (sent - (self.acknowledged - acked)), len(packets) - sent)
@@ -126,7 +128,7 @@ class RawClient:
                 self.sock.sendall(b"".join(packets[sent : sent + room]))
                 sent += room
             self._take(0.05)
-            if time.perf_counter() - start > timeout_s:
+            if patience.over:
                 raise InputError(f"only {self.received - heard} of {expect} messages came back in {timeout_s} s")
         return time.perf_counter() - start
 

@@ -4,7 +4,7 @@ import contextlib
 import json
 import threading
 
-from gatewaykit import PATIENCE_S, wait_until
+from patience import PATIENCE_S, wait_until
 from veilstream.gateway.broker import BrokerSettings, Connection
 from veilstream.gateway.mqtt import MqttGateway
 from veilstream.gateway.topics import Route

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from patience import Patience
 from veilstream.artefact import Artefact
 from veilstream.gateway.nats.client import Link, LinkSettings, Rejected, Request, Unavailable
 from veilstream.gateway.nats.integrity import Seal
@@ -83,9 +84,8 @@ async def count(link: Link, stream: str) -> int:
 
 async def until(link: Link, stream: str, messages: int, timeout_s: float) -> int:
     """Wait for a number of messages; how many there are then."""
-    for _ in range(int(timeout_s / 0.1)):
-        if (n := await count(link, stream)) == messages:
-            break
+    patience = Patience(timeout_s)
+    while (n := await count(link, stream)) != messages and not patience.over:
         await asyncio.sleep(0.1)
     return n
 

@@ -11,6 +11,7 @@ import urllib.request
 from pathlib import Path
 
 from mosquitto import free_port
+from patience import Patience, crowd
 from veilstream.errors import InputError
 
 
@@ -68,7 +69,7 @@ class Node:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(10)
+                self.process.wait(10 * crowd())
             except subprocess.TimeoutExpired:
                 self.kill()
 
@@ -82,9 +83,9 @@ class NatsCluster:
         self.nodes = [Node(folder, f"n{i}", routes, p, *lines, jetstream=jetstream) for i, p in enumerate(ports)]
         for node in self.nodes:
             node.start()
-        until = time.monotonic() + 30
+        patience = Patience(30)
         while not all(node.healthy() for node in self.nodes):
-            if time.monotonic() > until or any(node.process.poll() is not None for node in self.nodes):
+            if patience.over or any(node.process.poll() is not None for node in self.nodes):
                 self.stop()
                 raise InputError(f"nats-server does not start: {self.nodes[0].log.read_text()[-300:]}")
             time.sleep(0.05)

@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("nats", reason="needs nats-py: pip install 'veilstream[nats]'")
 
 from benchmarks.nats import ready
-from gatewaykit import PATIENCE_S, wait_until
 from nats_drill import connected, everything, until, worker
+from patience import PATIENCE_S, wait_until
 from veilstream.errors import InputError
 from veilstream.gateway.nats.client import LinkSettings
 from veilstream.gateway.nats.integrity import Seal

@@ -38,7 +38,8 @@ class Forgotten:
 
     @classmethod
     def of(cls, s: Stream, releases: int, unsent: int, before: bool) -> "Forgotten":
-        private = s.state != -1 or s.pending_step is not None or s.pending_point is not None or bool(s.faults)
+        mine = s.private
+        private = mine.state != -1 or mine.pending_step is not None or mine.pending_point is not None or mine.faults > 0
         return cls(s.space, s.last_step, s.total, releases, unsent, private, before)
 
     def to_json(self) -> dict[str, Any]:

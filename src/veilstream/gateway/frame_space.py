@@ -12,7 +12,7 @@ from veilstream.data.states import apart_km
 from veilstream.errors import InputError
 from veilstream.gateway.drift import Watch
 from veilstream.gateway.owntracks import Seals, round_up
-from veilstream.gateway.space import Job, Space
+from veilstream.gateway.space import Job, Shown, Space
 from veilstream.gateway.wire import Point, Release
 from veilstream.model.chain import MarkovChain
 from veilstream.model.histories import BLIND, TrueStates
@@ -60,11 +60,10 @@ class FrameSpace(Space):
     def limit(self) -> float | None:
         return None if np.isinf(self.frame.average) else self.frame.average
 
-    def show(self, y: int) -> tuple[int | float | str, float | None, float | None]:
-        place = [
-            float(f"{x:.9g}") for x in self.lattice.decode([y])[0].tolist()
-        ]  # as fine as the lattice, no digits more
-        return (y, *place) if self.lattice.is_map else (place[0], None, None)  # type: ignore[return-value]
+    def show(self, y: NDArray[np.int64]) -> list[Shown]:
+        """As fine as the lattice, no digits more."""
+        at = [[float(f"{v:.9g}") for v in place] for place in self.lattice.decode(np.maximum(y, 0)).tolist()]
+        return [(i, *p) if self.lattice.is_map else (p[0], None, None) for i, p in zip(y.tolist(), at, strict=True)]
 
     def encode(self, points: Sequence[Point]) -> NDArray[np.int64]:
         xy, readable = self._coordinates(points)

@@ -77,7 +77,7 @@ class StreamStatus:
 
     @property
     def kept(self) -> Watched:
-        return Watched.of(self.stream.drift)
+        return Watched.of(self.stream.private.drift)
 
     @property
     def drift(self) -> Drift | None:
@@ -137,7 +137,7 @@ class StreamStatus:
             "limit_verdict": None if self.limit is None else self.limit.verdict,
             "outside_map": self.outside,
             "unit": "" if about is None else about.unit,
-            "unreadable": s.faults,
+            "unreadable": s.private.faults,
             "transitions": kept.loss.steps,
             "units": kept.loss.of,
             "drift_unit": None if about is None else about.drift_unit,

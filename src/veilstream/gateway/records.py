@@ -1,8 +1,9 @@
 """What is kept of a stream, whatever keeps it, what one commit changes, and the tables of a store on a disk."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -17,6 +18,25 @@ class StoreError(InputError):
     """The store cannot be read or written; nothing was released."""
 
 
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Private(msgspec.Struct, array_like=True):
+    """What is kept of true data."""
+
+    state: int = -1  # the last true one, for order m > 1 or a clock; -1 for none
+    pending_step: int | None = None  # a reading that waits for its tick
+    pending_symbol: int = -1
+    faults: int = 0  # readings that were no numbers
+    excess: float = 0.0  # error over the limit so far, where feedback keeps it
+    mark: float = 0.0  # the same at the last boundary
+    pending_point: bytes | None = None  # the waiting reading itself, where feedback needs it
+    drift: bytes | None = None  # how its readings go with the model, as `drift.Watched` packs it
+
+
+_private = msgspec.msgpack.Decoder(Private).decode
+
+
 class Stream(msgspec.Struct, array_like=True):
     """One stream as the store keeps it. `memory` and `belief` are array bytes; None: as at the start."""
 
@@ -27,25 +47,29 @@ class Stream(msgspec.Struct, array_like=True):
     total: float = 0.0
     memory: bytes | None = None
     belief: bytes | None = None
-    state: int = -1  # private: the last true state, -1 for none
-    pending_step: int | None = None  # private: a reading that waits for its tick
-    pending_symbol: int = -1
-    faults: int = 0  # private: readings that were no numbers
-    excess: float = 0.0  # private: error over the limit so far, where feedback keeps it
-    mark: float = 0.0  # private: the same at the last boundary
-    pending_point: bytes | None = None  # private: the waiting reading itself, where feedback needs it
-    drift: bytes | None = None  # private: how its readings go with the model, as `drift.Watched` packs it
+    private: Private = msgspec.field(default_factory=Private)
 
     @property
     def key(self) -> Key:
         return self.space, self.name
 
+    def row(self, serial: int) -> tuple[object, ...]:
+        """As a store on a disk has it, but for the checksum."""
+        state = self.last_step, self.total, self.memory, self.belief, _encode(self.private)
+        return self.id, self.space, self.name, *state, serial
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> "Stream":
+        id, space, name, last_step, total, memory, belief, private, *_ = row
+        return cls(space, name, id, last_step, total, memory, belief, _private(private))
+
     def rebind(self, old: "Binding", new: "Binding") -> None:
         """Go on under another policy: steps and meter stay, memory starts afresh, beliefs too if the chain changed."""
+        mine = self.private
         if old.policy != new.policy:
-            self.memory, self.excess, self.mark, self.drift = None, 0.0, 0.0, None
+            self.memory, mine.excess, mine.mark, mine.drift = None, 0.0, 0.0, None
         if old.chain != new.chain:
-            self.belief, self.state, self.pending_step, self.pending_symbol = None, -1, None, -1
+            self.belief, mine.state, mine.pending_step, mine.pending_symbol = None, -1, None, -1
 
 
 @dataclass
@@ -68,29 +92,15 @@ class Binding:
 
 # --- on a disk --------------------------------------------------------------------------------------------------
 
-SCHEMA = 6
-_COLUMNS = {  # of a stream's state, in the order of its fields; what is private is called so
-    "last_step": "INTEGER",
-    "total": "REAL NOT NULL DEFAULT 0",
-    "memory": "BLOB",
-    "belief": "BLOB",
-    "private_state": "INTEGER NOT NULL DEFAULT -1",
-    "private_pending_step": "INTEGER",
-    "private_pending_symbol": "INTEGER NOT NULL DEFAULT -1",
-    "private_faults": "INTEGER NOT NULL DEFAULT 0",
-    "private_excess": "REAL NOT NULL DEFAULT 0",
-    "private_mark": "REAL NOT NULL DEFAULT 0",
-    "private_pending_point": "BLOB",
-    "private_drift": "BLOB",
-}
-state_of = attrgetter(*(column.removeprefix("private_") for column in _COLUMNS))
-TABLES = f"""
+SCHEMA = 7
+STREAM = "id, space, name, last_step, total, memory, belief, private, serial, checksum"
+TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE spaces (name TEXT PRIMARY KEY, policy TEXT NOT NULL, chain TEXT NOT NULL,
                      checksum INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE streams (id INTEGER PRIMARY KEY, space TEXT NOT NULL, name TEXT NOT NULL,
-                      {", ".join(f"{column} {kind}" for column, kind in _COLUMNS.items())},
-                      serial INTEGER NOT NULL DEFAULT 0, checksum INTEGER, UNIQUE (space, name));
+CREATE TABLE streams (id INTEGER PRIMARY KEY, space TEXT NOT NULL, name TEXT NOT NULL, last_step INTEGER,
+                      total REAL NOT NULL, memory BLOB, belief BLOB, private BLOB NOT NULL,
+                      serial INTEGER NOT NULL, checksum INTEGER NOT NULL, UNIQUE (space, name));
 CREATE TABLE releases (step INTEGER NOT NULL, stream INTEGER NOT NULL, total REAL NOT NULL, message BLOB,
                        checksum INTEGER NOT NULL, PRIMARY KEY (step, stream)) WITHOUT ROWID;
 CREATE TABLE outbox (id INTEGER PRIMARY KEY, stream TEXT NOT NULL, topic TEXT NOT NULL, payload BLOB NOT NULL,
@@ -100,10 +110,10 @@ CREATE TABLE private_unhandled (id INTEGER PRIMARY KEY, reason TEXT NOT NULL, le
 CREATE TABLE private_counts (reason TEXT PRIMARY KEY, n INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE probe (filling BLOB)
 """
-SELECT_STREAM = f"SELECT space, name, id, {', '.join(_COLUMNS)}, serial, checksum FROM streams "
-UPDATE_STREAM = f"UPDATE streams SET {' = ?, '.join(_COLUMNS)} = ?, serial = ?, checksum = ? WHERE id = ?"
 KNOWN = "substr(name, 1, 1) <> char(1)"  # not forgotten: see `tomb`
-_encode = msgspec.msgpack.Encoder().encode
+WRITE_STREAM = "INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET " + ", ".join(
+    f"{k} = excluded.{k}" for k in STREAM.split(", ")[1:]
+)
 
 
 def checksum(*row: object) -> int:

@@ -16,7 +16,7 @@ from veilstream.control.accountant import TableMeter
 from veilstream.control.uniforms import SecureUniforms, Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.records import Batch, Key, Stream
+from veilstream.gateway.records import Batch, Key, Private, Stream
 from veilstream.gateway.space import Job, Space
 from veilstream.gateway.wire import MAX_BYTES, Opens, Point, Reading, Refusal, decode, parse
 from veilstream.model.histories import BLIND
@@ -69,63 +69,54 @@ class Scheduler:
         self, readings: Sequence[Reading | Refusal], stream_of: Callable[[Key], Stream], find: Find, room: int
     ) -> tuple[list[Outcome], Batch]:
         """One outcome per reading, and what must be committed before they hold. At most `room` new streams."""
-        outcomes: list[Outcome] = [Outcome(r) if isinstance(r, Refusal) else None for r in readings]  # type: ignore[misc]
-        queues: dict[Key, list[int]] = {}
-        for i, r in enumerate(readings):
-            if isinstance(r, Reading):
-                queues.setdefault((r.space, r.stream), []).append(i)
-        symbols = self._encode(readings, queues)
-        batch = Batch()
-        jobs: dict[str, list[Job]] = {name: [] for name in self.spaces}
+        outcomes: list[Outcome] = [None] * len(readings)  # type: ignore[list-item]
+        batch, clock, jobs = Batch(), self.serving.clock, dict[Key, Job]()
         repeats: list[tuple[int, int]] = []  # a reading, and the one before it that decides the same step
-        for key, waiting in queues.items():
-            s = stream_of(key)
-            job, last, held = Job(s, [], [], []), s.last_step, False
-            decided: dict[int, int] = {}  # step -> which reading decides it
-            for i in waiting:
-                r = readings[i]
-                assert isinstance(r, Reading)
-                if r.step in decided:
-                    repeats.append((i, decided[r.step]))
-                elif (done := self._closed(s, r, last, find)) is not None:
-                    outcomes[i] = done
-                elif s.id is None and room <= 0:
-                    outcomes[i] = Outcome(Refusal.too_many_streams)
-                elif self.serving.clock:
-                    outcomes[i], held = self._hold(s, r, int(symbols[i])), True
-                else:
-                    decided[r.step] = i
-                    job.places.append(i)
-                    job.times.append((r.step, r.t))
-                    job.points.append(r.point)
-                    last = r.step
-            if job.places or held:
-                room -= s.id is None
-                batch.streams.append(s)
+        for i, r in enumerate(readings):
+            if isinstance(r, Refusal):
+                outcomes[i] = Outcome(r)
+                continue
+            key = r.space, r.stream
+            job = jobs.get(key)
+            if job is None:
+                s = stream_of(key)
+                job = jobs[key] = Job(s, s.last_step)
+            if job.times and not clock and (first := job.decides(r.step)) is not None:
+                repeats.append((i, first))
+            elif (done := self._closed(job.stream, r, job.last, find)) is not None:
+                outcomes[i] = done
+            elif job.stream.id is None and not job.places and room <= 0:
+                outcomes[i] = Outcome(Refusal.too_many_streams)
+            else:
+                room -= job.stream.id is None and not job.places
+                job.places.append(i)
+                job.times.append((r.step, r.t))
+                job.points.append(r.point)
+                if not clock:
+                    job.last = r.step
+        of_space: dict[str, list[Job]] = {}
+        for (space, _), job in jobs.items():
             if job.places:
-                jobs[key[0]].append(job)
-        for name, of_space in jobs.items():
-            self._draw(name, of_space, symbols, outcomes, batch)
+                batch.streams.append(job.stream)
+                of_space.setdefault(space, []).append(job)
+        for name, those in of_space.items():
+            those.sort(key=Job.length)
+            symbols = self.spaces[name].encode([point for job in those for point in job.points])
+            if clock:
+                self._hold(self.spaces[name], those, symbols.tolist(), outcomes)
+            else:
+                self._draw(self.spaces[name], those, symbols, outcomes, batch)
         for i, first in repeats:
             outcomes[i] = Outcome(Status.repeated, outcomes[first].release, outcomes[first].message)
         return outcomes, batch
 
     def _draw(
-        self, space: str, jobs: list[Job], symbols: NDArray[np.int64], outcomes: list[Outcome], batch: Batch
+        self, space: Space, jobs: list[Job], symbols: NDArray[np.int64], outcomes: list[Outcome], batch: Batch
     ) -> None:
-        if jobs:
-            for place, outcome, row in self.spaces[space].advance(jobs, symbols, self._uniforms, self.serving.clock):
-                outcomes[place] = outcome
-                batch.releases.append(row)
-
-    def _encode(self, readings: Sequence[Reading | Refusal], queues: dict[Key, list[int]]) -> NDArray[np.int64]:
-        """The true symbol of every reading; BLIND where there is none."""
-        symbols = np.full(len(readings), BLIND)
-        for name, space in self.spaces.items():
-            where = [i for key, waiting in queues.items() if key[0] == name for i in waiting]
-            if where:
-                symbols[where] = space.encode([readings[i].point for i in where])  # type: ignore[union-attr]
-        return symbols
+        released, rows = space.advance(jobs, symbols, self._uniforms, self.serving.clock)
+        batch.releases += rows
+        for place, outcome in zip([place for job in jobs for place in job.places], released, strict=True):
+            outcomes[place] = outcome
 
     def _closed(self, s: Stream, r: Reading, last: int | None, find: Find) -> Outcome | None:
         """The outcome of a reading whose step needs no draw: released before, closed, or too far ahead."""
@@ -153,13 +144,18 @@ class Scheduler:
 
     # --- the clock -------------------------------------------------------------------------------------
 
-    def _hold(self, s: Stream, r: Reading, symbol: int) -> Outcome:
+    def _hold(self, space: Space, jobs: list[Job], symbols: list[int], outcomes: list[Outcome]) -> None:
         """Under a clock the first reading of a step waits for its tick."""
-        if s.pending_step != r.step:
-            s.pending_step, s.pending_symbol = r.step, symbol
-            s.pending_point = None if self.spaces[r.space].rule is None else _bytes_of(r.point)
-            s.faults += symbol == BLIND
-        return Outcome(Status.waiting)
+        left = iter(symbols)
+        for job in jobs:
+            mine = job.stream.private
+            for place, (step, _), point in zip(job.places, job.times, job.points, strict=True):
+                symbol = next(left)
+                if mine.pending_step != step:
+                    mine.pending_step, mine.pending_symbol = step, symbol
+                    mine.pending_point = None if space.rule is None else _bytes_of(point)
+                    mine.faults += symbol == BLIND
+                outcomes[place] = Outcome(Status.waiting)
 
     def tick(self, space: str, step: int, streams: list[Stream]) -> tuple[list[Outcome], Batch]:
         """The draws of `step` for these streams of the space, whether a reading came or not."""
@@ -169,25 +165,28 @@ class Scheduler:
         batch = Batch(streams=streams)
         at, jobs = (step, S.grid.time(step)), []
         for i, s in enumerate(streams):
-            points = [] if S.rule is None else [_waiting(s, step, S.width)]
-            jobs.append(Job(s, [i], [at], points, [(BLIND, s.pending_symbol)[s.pending_step == step]]))
-        self._draw(space, jobs, symbols, outcomes, batch)
+            points = [] if S.rule is None else [_waiting(s.private, step, S.width)]
+            read = (BLIND, s.private.pending_symbol)[s.private.pending_step == step]
+            jobs.append(Job(s, s.last_step, [i], [at], points, read))
+        if jobs:
+            self._draw(S, jobs, symbols, outcomes, batch)
         return outcomes, batch
 
     def _clocked(self, S: Space, s: Stream, step: int) -> int:
         """The symbol to release for: the reading that waits, else the last known one, else none."""
-        last = (S.symbol_of(s.state), BLIND)[s.state == BLIND]
-        return (last, s.pending_symbol)[s.pending_step == step]
+        mine = s.private
+        last = (S.symbol_of(mine.state), BLIND)[mine.state == BLIND]
+        return (last, mine.pending_symbol)[mine.pending_step == step]
 
 
 def _bytes_of(point: Point) -> bytes:
     return np.atleast_1d(np.array(np.nan if point is None else point, float)).tobytes()
 
 
-def _waiting(s: Stream, step: int, width: int) -> Point:
+def _waiting(mine: Private, step: int, width: int) -> Point:
     """The reading that waits for this tick, or one that cannot be read: no branch tells which."""
     none = width * _bytes_of(None)
-    kept = (none, s.pending_point)[(s.pending_step == step) & (s.pending_point is not None)]
+    kept = (none, mine.pending_point)[(mine.pending_step == step) & (mine.pending_point is not None)]
     assert kept is not None
     found = np.frombuffer(kept).tolist()
     return (found[0], found[1]) if len(found) == 2 else found[0]

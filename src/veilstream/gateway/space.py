@@ -1,12 +1,14 @@
 """One policy at work: its mechanism, its map from readings to true symbols, and what each release looks like."""
 
 import hashlib
+import math
 import time
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,19 +30,32 @@ from veilstream.model.problem import Average
 if TYPE_CHECKING:
     from veilstream.artefact import Artefact
 
+NOWHERE = math.nan, math.nan
 WILD = 10  # times the farthest that the policy knows: a reading beyond it counts no more than that
 Time = tuple[int, int | float | str]  # a step and the t it is released with
+Shown = tuple[int | float | str, float | None, float | None]  # released, lat, lon
 LogRow = tuple[Stream, int, float, bytes | None]  # as a Batch takes it: step, total, message
 
 
-class Job(NamedTuple):
+class Job(msgspec.Struct, gc=False):
     """What is to be released of one stream: for which steps, and the places of the readings that decide them."""
 
     stream: Stream
-    places: list[int]
-    times: list[Time]
-    points: list[Point]  # of these readings; empty where none are kept
-    read: list[int] | None = None  # under a clock: the symbols that were read, BLIND where none was
+    last: int | None  # step, this batch included
+    places: list[int] = []
+    times: list[Time] = []
+    points: list[Point] = []  # of these readings; empty where none are kept
+    read: int | None = None  # under a clock: the symbol that was read, BLIND where none was
+
+    def length(self) -> int:
+        """Longest first."""
+        return -len(self.places)
+
+    def decides(self, step: int) -> int | None:
+        """The place of the reading of this batch that decides the step."""
+        if self.last is None or step > self.last:
+            return None
+        return next((place for place, at in zip(self.places, self.times, strict=True) if at[0] == step), None)
 
 
 class Space:
@@ -98,12 +113,11 @@ class Space:
         average = self.problem.average
         return self.rule.limit if self.rule is not None else average.limit if isinstance(average, Average) else None
 
-    def show(self, y: int) -> tuple[int | float | str, float | None, float | None]:
-        """released, lat, lon"""
-        return self.shown[y]
+    def show(self, y: NDArray[np.int64]) -> list[Shown]:
+        """Of SILENT anything."""
+        return [self.shown[i] for i in y.tolist()]
 
-    def _show(self, y: int) -> tuple[int | float | str, float | None, float | None]:
-        """released, lat, lon"""
+    def _show(self, y: int) -> Shown:
         if self.points is None:
             return y, None, None
         place = self.points.decode(y)
@@ -152,13 +166,11 @@ class Space:
 
     def _coordinates(self, points: Sequence[Point]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """The points as rows of numbers, and which of them can be read; the others are 0."""
-        xy = np.full((len(points), self.width), np.nan)
-        for i, p in enumerate(points):
-            if isinstance(p, tuple):
-                if self.width == 2:
-                    xy[i] = p
-            elif p is not None and self.width == 1:
-                xy[i, 0] = p
+        if self.width == 2:
+            rows: list[Point] = [p if isinstance(p, tuple) else NOWHERE for p in points]
+        else:
+            rows = [math.nan if p is None or isinstance(p, tuple) else p for p in points]
+        xy = np.array(rows, float).reshape(-1, self.width)
         readable = np.isfinite(xy).all(1)
         return np.where(readable[:, None], xy, 0), readable
 
@@ -232,37 +244,33 @@ class Space:
     # --- draws ---------------------------------------------------------------------------------------------
 
     def advance(
-        self, jobs: list[Job], symbols: NDArray[np.int64], uniforms: Uniforms, clock: bool
-    ) -> list[tuple[int, Outcome, LogRow]]:
-        """Everything these jobs release: the place of each reading, its outcome, and what the log keeps."""
-        jobs.sort(key=lambda job: -len(job.places))  # so that every round is a slice
-        x = symbols[[place for job in jobs for place in job.places]]
+        self, jobs: list[Job], x: NDArray[np.int64], uniforms: Uniforms, clock: bool
+    ) -> tuple[list[Outcome], list[LogRow]]:
+        """Outcomes of jobs, longest first, in the order of their places, and what the log keeps; x: symbols."""
         y, totals, rungs, blind, last = self._rounds(jobs, x, uniforms)
-        out: list[tuple[int, Outcome, LogRow]] = []
-        first = 0
-        readable, shown_by, total_by, rung_by = (x != BLIND).tolist(), y.tolist(), totals.tolist(), rungs.tolist()
-        blind_by = blind.tolist()
-        read = x if jobs[0].read is None else np.array([symbol for job in jobs for symbol in job.read or ()])
-        read_by, off_by = self.watched(read).tolist(), self._off(jobs, read, y)
-        for (s, places, times, *_), z in zip(jobs, last.tolist(), strict=True):
-            end = first + len(places)
-            s.last_step = times[-1][0]
-            s.state = z if self.keeps_state or clock else BLIND
-            s.drift = self.watch.follow(s.drift, read_by[first:end], [at for at, _ in times], off_by[first:end])
-            s.faults += 0 if clock else len(places) - sum(readable[first:end])  # under a clock: when they come in
-            here = slice(first, end)
-            for place, (step, t), shown, total, rung, unseen in zip(
-                places, times, shown_by[here], total_by[here], rung_by[here], blind_by[here], strict=True
-            ):
+        read = x if jobs[0].read is None else np.array([job.read for job in jobs])
+        far, seen, watched = self._off(jobs, read, y), (x != BLIND).tolist(), self.watched(read).tolist()
+        columns = y.tolist(), self.show(y), totals.tolist(), totals.round(6).tolist(), rungs.tolist(), blind.tolist()
+        each = zip(*columns, strict=True)
+        outcomes: list[Outcome] = []
+        rows: list[LogRow] = []
+        first, status, laddered = 0, Status.released, self.rule is not None
+        for job, z in zip(jobs, last.tolist(), strict=True):
+            s, steps, end = job.stream, [at for at, _ in job.times], first + len(job.times)
+            s.last_step, mine = steps[-1], s.private
+            mine.state = z if self.keeps_state or clock else BLIND
+            mine.drift = self.watch.follow(mine.drift, watched[first:end], steps, far[first:end])
+            mine.faults += 0 if clock else len(steps) - sum(seen[first:end])  # under a clock: when they come in
+            for step, t in job.times:
+                symbol, (released, lat, lon), total, bits, rung, unseen = next(each)
                 release = message = None
-                if shown != SILENT:
-                    released, lat, lon = self.show(shown)
-                    at_rung = rung if self.rule is not None else None
-                    release = Release(s.name, t, released, lat, lon, round(total, 6), at_rung)
+                if symbol != SILENT:
+                    release = Release(s.name, t, released, lat, lon, bits, rung if laddered else None)
                     message = encode(release)
-                out.append((place, Outcome(Status.released, release, message, unseen), (s, step, total, message)))
+                outcomes.append(Outcome(status, release, message, unseen))
+                rows.append((s, step, total, message))
             first = end
-        return out
+        return outcomes, rows
 
     def symbol_of(self, state: int) -> int:
         """The symbol of a true state that a stream keeps."""
@@ -284,7 +292,7 @@ class Space:
         starts = np.array([0, *accumulate(lengths[:-1])])
         gaps = np.array(_gaps(jobs))
         first = [job.times[0][0] if job.stream.last_step is None else job.stream.last_step + 1 for job in jobs]
-        now, last = self.unpack(streams, np.array(first)), np.array([s.state for s in streams])
+        now, last = self.unpack(streams, np.array(first)), np.array([s.private.state for s in streams])
         y, totals, rungs, blind = np.empty_like(x), np.empty(x.shape), np.zeros_like(x), np.zeros(x.shape, bool)
         account, far = self._account(jobs)
         n = len(jobs)
@@ -313,7 +321,7 @@ class Space:
         self.pack(streams, now)
         if account is not None:
             for s, excess, mark in zip(streams, account.excess.tolist(), account.mark.tolist(), strict=True):
-                s.excess, s.mark = excess, mark
+                s.private.excess, s.private.mark = excess, mark
         return y, totals, rungs, blind, last
 
     def _account(self, jobs: list[Job]) -> tuple[Excess | None, NDArray[np.float64]]:
@@ -321,7 +329,7 @@ class Space:
         if self.rule is None:
             return None, np.empty((0, 0))
         last = [job.times[0][0] if job.stream.last_step is None else job.stream.last_step for job in jobs]
-        excess, mark = (np.array([getattr(job.stream, k) for job in jobs]) for k in ("excess", "mark"))
+        excess, mark = (np.array([getattr(job.stream.private, k) for job in jobs]) for k in ("excess", "mark"))
         account = Excess(self.rule, excess, mark, np.array(last))
         return account, self.felt([p for job in jobs for p in job.points])
 
@@ -329,9 +337,9 @@ class Space:
 def _gaps(jobs: list[Job]) -> list[int]:
     """Steps that were skipped before each one."""
     gaps = []
-    for stream, _, times, *_ in jobs:
-        last = times[0][0] - 1 if stream.last_step is None else stream.last_step
-        for step, _ in times:
+    for job in jobs:
+        last = job.times[0][0] - 1 if job.stream.last_step is None else job.stream.last_step
+        for step, _ in job.times:
             gaps.append(step - last - 1)
             last = step
     return gaps

@@ -7,11 +7,8 @@ release, durably (`database.py`). One process at a time writes it (`place.py`); 
 What is read back is what was written, or it is refused (every row has a checksum): a stream that cannot be read is
 never taken for a new one.
 
-The only true data is in the columns `private_*` of `streams`: the last true state (kept for order m > 1 or a clock
-only, else -1), a reading that waits for its tick, how many readings were no numbers, and under feedback how far the
-felt distance is over its limit, and how its readings go with the model (`drift.py`: sums, and the last true state); and
-in the tables `private_*`: what could not be handled, as reason, length and hash, and under a clock what became of
-readings.
+The only true data is in the column `private` of `streams` (`records.Private`), and in the tables `private_*`: what
+could not be handled, as reason, length and hash, and under a clock what became of readings.
 """
 
 import hashlib
@@ -20,18 +17,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+import msgspec
+
 from veilstream.gateway.database import MEMORY, Database
 from veilstream.gateway.records import (
     FORWARD,
     KNOWN,
-    SELECT_STREAM,
-    UPDATE_STREAM,
+    STREAM,
+    WRITE_STREAM,
     Batch,
     Binding,
     StoreError,
     Stream,
     checksum,
-    state_of,
     tomb,
 )
 from veilstream.units import counted
@@ -56,12 +54,10 @@ class Rows:
         return [row[:-1] for row in found]
 
     def select_streams(self, query: str, values: Sequence[object] = ()) -> list[Stream]:
-        found = []
-        for *state, serial, check in self.read(SELECT_STREAM + query, values):
-            found.append(Stream(*state))
-            if checksum(found[-1], serial) != check:
-                raise self.damaged("streams")
-        return found
+        try:
+            return [Stream.of(row) for row in self.rows("streams", f"SELECT {STREAM} FROM streams {query}", values)]
+        except msgspec.MsgspecError:
+            raise self.damaged("streams") from None
 
     def find(self, stream: Stream, step: int | None) -> tuple[bytes | None] | None:
         """The release of a step as a 1-tuple (None inside: silent), or None if the log has none."""
@@ -85,13 +81,15 @@ class Store(Rows):
         self.file = Database(path)
         super().__init__(self.file.read, self.file.damaged)
         self.id, self.has_forgotten = self.file.id, "forgotten" in self.file.meta
-        self._back = False  # whether readings have come again for a forgotten stream
         try:
             with self.file.commit(counted=False) as serial:
                 self._check_served(bindings, idle)
                 # spaces whose policy is not the one of the last run
                 self.changed = {name for name, binding in bindings.items() if self._bind(name, binding, serial)}
-                self._next_id = 1 + (self.file.db.execute("SELECT max(id) FROM outbox").fetchone()[0] or 0)
+                self._next_id, self._next_stream = (
+                    1 + (self.file.db.execute(f"SELECT max(id) FROM {table}").fetchone()[0] or 0)
+                    for table in ("outbox", "streams")
+                )
         except BaseException:
             self.file.close()
             raise
@@ -125,7 +123,7 @@ class Store(Rows):
             changed = [s for s in found if s.space == space]
             for s in changed:
                 s.rebind(old, new)
-            self._update(changed, serial)
+            self._write(changed, serial)
         return True
 
     # --- reading -------------------------------------------------------------------------------------
@@ -138,7 +136,7 @@ class Store(Rows):
         if found is None and self.has_forgotten:  # it goes on from where it was: steps stay closed, bits count on
             found = self.named(space, tomb(self.id, space, name))
             if found is not None:
-                found.name, self._back = name, True
+                found.name = name
         return found
 
     def named(self, space: str, name: str) -> Stream | None:
@@ -174,15 +172,13 @@ class Store(Rows):
     def commit(self, batch: Batch) -> list[int]:
         """All of it, durably, or none; ids of the outbox entries. New streams get their id."""
         new = [s for s in batch.streams if s.id is None]
+        for i, s in enumerate(new, self._next_stream):
+            s.id = i
         ids = range(self._next_id, self._next_id + len(batch.outbox))
         db = self.file.db
         try:  # rows of streams carry the number; mail alone would not be missed
             with self.file.commit(counted=bool(batch.streams)) as serial:
-                for s in new:
-                    s.id = db.execute("INSERT INTO streams (space, name) VALUES (?, ?)", s.key).lastrowid
-                for s in batch.streams if self._back else ():
-                    db.execute("UPDATE streams SET name = ? WHERE id = ? AND name <> ?", (s.name, s.id, s.name))
-                self._update(batch.streams, serial)
+                self._write(batch.streams, serial)
                 rows = [(step, s.id, total, message) for s, step, total, message in batch.releases]
                 rows.sort(key=itemgetter(0, 1))
                 # a second release of a step breaks the primary key: the whole transaction falls
@@ -196,12 +192,11 @@ class Store(Rows):
             for s in new:
                 s.id = None
             raise
-        self._next_id = ids.stop
+        self._next_id, self._next_stream = ids.stop, self._next_stream + len(new)
         return list(ids)
 
-    def _update(self, streams: Sequence[Stream], serial: int) -> None:
-        rows = [(*state_of(s), serial, checksum(s, serial), s.id) for s in streams]
-        self.file.db.executemany(UPDATE_STREAM, rows)
+    def _write(self, streams: Sequence[Stream], serial: int) -> None:
+        self.file.db.executemany(WRITE_STREAM, [(*row, checksum(*row)) for s in streams for row in [s.row(serial)]])
 
     def _add_counts(self, counts: Mapping[str, int]) -> None:
         query = "INSERT INTO private_counts VALUES (?, ?) ON CONFLICT (reason) DO UPDATE SET n = n + excluded.n"
@@ -248,8 +243,7 @@ class Store(Rows):
         grave = Stream(s.space, tomb(self.id, s.space, s.name), s.id, s.last_step, s.total)
         with self.file.commit() as serial:
             db = self.file.db
-            db.execute("UPDATE streams SET name = ? WHERE id = ?", (grave.name, s.id))
-            self._update([grave], serial)
+            self._write([grave], serial)
             gone = db.execute("DELETE FROM releases WHERE stream = ?", (s.id,)).rowcount
             unsent = db.execute("DELETE FROM outbox WHERE stream = ?", (s.name,)).rowcount
             db.execute("DELETE FROM private_unhandled")  # nobody knows whose they are; a hash of little can be guessed

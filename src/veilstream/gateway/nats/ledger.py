@@ -32,7 +32,7 @@ from veilstream.gateway.nats.names import Names
 from veilstream.gateway.records import Batch, Binding, Key, Stream
 
 log = logging.getLogger("veilstream.nats")
-SCHEMA = 4
+SCHEMA = 5
 NONE = Binding("", "")
 KEEP = 32  # releases of a stream that the log keeps
 MOST = 256  # releases of a stream in one commit
@@ -87,7 +87,7 @@ class Loan:
 
     def forgotten(self, stream: Stream) -> bool:
         """Whether nothing but its last step and its bits is there: a clock does not tick for it."""
-        empty = stream.memory is None and stream.pending_step is None and not self.records[stream.key].log
+        empty = stream.memory is None and stream.private.pending_step is None and not self.records[stream.key].log
         return empty and stream.last_step is not None
 
     def find(self, stream: Stream, step: int) -> tuple[bytes | None] | None:
