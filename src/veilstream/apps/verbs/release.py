@@ -83,7 +83,7 @@ def release(
         stream      this stream of the table only; the name of a table that does not tell streams apart
         columns, skip_bad    as `fit` takes them; all else of the reading is as that of the model
         ceiling     bits per stream beyond which releases do not look at the data
-        meter       exact (the belief), or table (faster; window policies)
+        meter       exact (the belief), or capacity (the worst case, whatever the data is)
         max_ahead   steps that a reading may lie ahead of the clock
         force       release with a model that is marked study only
         seed        for tests: draws that can be repeated protect nobody
