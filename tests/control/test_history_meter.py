@@ -92,13 +92,6 @@ def test_a_belief_policys_own_belief_is_that_of_the_channel_used():
         assert s.memory[0] == pytest.approx(s.belief[0, :-1])
 
 
-def test_the_table_meter_refuses_a_chain_with_histories():
-    chain = CHAINS["xor"]
-    problem = vs.Problem(chain, 1 - np.eye(2), vs.Average(weight=1.0))
-    with pytest.raises(vs.InputError, match="order 1"):
-        Mechanism(windowed(chain), problem, meter="table")
-
-
 @pytest.mark.parametrize("k", [1, 2, 3, 17, 10**6, 8 * 10**15])
 def test_a_law_stays_a_law_after_any_number_of_steps(k):
     rng = np.random.default_rng(0)

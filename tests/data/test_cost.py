@@ -175,8 +175,6 @@ def test_where_no_release_is_open_to_every_state_the_stream_is_silent():
     assert after.belief[0] == pytest.approx(s.belief[0] @ P)  # silence tells nothing of the truth
     alone, _ = mechanism.step(mechanism.start(1), np.array([1]), np.array([0.2]))
     assert after.belief[1] == recomputed(alone.belief[0]) and after.total[1] == recomputed(alone.total[0])
-    with pytest.raises(InputError, match=r"table meter is for .* policies that forbid no"):
-        Mechanism(mechanism.policy, problem, meter="table")
 
 
 def test_a_clock_cannot_keep_it_and_is_refused(hypo, tmp_path):

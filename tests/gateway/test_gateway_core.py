@@ -323,12 +323,10 @@ def test_a_store_kept_with_another_meter_is_refused_before_any_reading(tmp_path)
         with core_of(art, tmp_path / "s.db", meter="exact", **clocked) as core:
             core.process([Reading("a", 100, 6000, 3.0)])
             assert core.tick("", step).outcomes[0].release is not None
-    with pytest.raises(InputError, match="another `meter`"), core_of(art, tmp_path / "s.db", meter="table", **clocked):
-        pass
-
-
-def test_the_table_meter_is_refused_where_gaps_can_come(tmp_path):
-    with pytest.raises(InputError, match="without gaps"), core_of(artefact(tmp_path / "p.veil"), meter="table"):
+    with (
+        pytest.raises(InputError, match="another `meter`"),
+        core_of(art, tmp_path / "s.db", meter="capacity", **clocked),
+    ):
         pass
 
 

@@ -78,7 +78,6 @@ def test_bad_input_gives_one_clear_line(art, tmp_path, server, monkeypatch):
     with Running(art, server.urls, "bound", partitions=2):
         refused(artefact(tmp_path / "q.veil", seed=3), server.urls, "bound to another policy", "bound")
         refused(art, server.urls, "bound to another policy, ceiling", "bound", ceiling=3.0)
-        refused(art, server.urls, "is for streams without gaps", "bound", meter="table")
         refused(art, server.urls, "has 2 partitions", "bound", partitions=3)
         refused(art, server.urls, "too small for `replicas=3`", "big", replicas=3)
 

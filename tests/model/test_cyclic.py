@@ -234,9 +234,3 @@ def test_sampled_streams_follow_the_hour():
         assert (z[:, t] == 0).mean() == pytest.approx(chain.law_by_phase[(1 + t) % 3][0], abs=0.01)
     stay = (z[:, 1] == 1) & (z[:, 2] == 1)
     assert stay.sum() / (z[:, 1] == 1).sum() == pytest.approx(chain.cycle[2][1, 1], abs=0.01)
-
-
-def test_the_table_meter_refuses_a_clock():
-    chain = cyclic()
-    with pytest.raises(InputError, match="without a clock"):
-        Mechanism(clock_policy(chain), problem_on(chain), meter="table")

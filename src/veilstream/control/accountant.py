@@ -2,9 +2,6 @@
 
 *exact*     L(b, a) at the service provider's exact belief, a the channel really used: the sum is the information its
             releases carry, for chains of every order, starts and gaps included
-*table*     L(mu_s, a_s) per memory s of a policy with few of them, mu_s the stationary law of the state given s: one
-            look-up per step. Its mean is I(Z_t; Y_t | S_t), an upper bound on the rate; start-up bits are not in it,
-            and after a gap it is no bound: for streams without gaps alone
 *capacity*  max over all priors of L(., a_s): an upper bound for every chain, used where the chain is not known, or only
             guessed
 *potential* an adaptive policy's: what holds in spite of what its moves reveal (`charge`)
@@ -12,22 +9,19 @@
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from veilstream.control.controller import Controller
 from veilstream.control.feedback import MOVE_BITS
+from veilstream.control.lookup import LEAST, Lookup
 from veilstream.control.policy import Memory, Policy
-from veilstream.control.stationary import long_run
 from veilstream.model.chain import MarkovChain
 from veilstream.model.histories import TrueStates
-from veilstream.model.information import Array, Index, dot, entropy, rows_times
+from veilstream.model.information import Array, Index, dot
 from veilstream.model.problem import capacity, leakage, output_law, posterior, posterior_of
 
-LEAST = 1e-300  # p log2 p is 0 there
-FEW = 8  # streams a memory below which they are not worth sorting
 CLOSE, LEAST_LAW = 1e-3, 1e-9  # of the capacity of one channel: bits above the best, and of every release in its law
 KEPT = 1 << 25  # numbers of laws that are kept
 
@@ -85,63 +79,6 @@ class Accountant:
 
 
 @dataclass(frozen=True, eq=False)
-class Channels:
-    """What can be looked up by memory, of a policy that is a table."""
-
-    table: Array  # a_s(y|z), S x |Z| x |Y|
-
-    @cached_property
-    def positive(self) -> bool:
-        """Whether every release is possible whatever the belief is."""
-        return bool((self.table > 0).all())
-
-    @cached_property
-    def noise(self) -> Array:
-        """H(a_s(.|z)), S x |Z|."""
-        return entropy(self.table)
-
-    @cached_property
-    def _by_release(self) -> Array:
-        """a_s(y|.), S x |Y| x |Z|."""
-        return np.ascontiguousarray(np.swapaxes(self.table, 1, 2))
-
-    def rows(self, memory: Memory, z: Index) -> Array:
-        """a_s(.|z), n x |Y|."""
-        return np.asarray(self.table[memory, z])
-
-    def columns(self, memory: Memory, y: Index) -> Array:
-        """a_s(y|.), n x |Z|."""
-        S, Y, Z = self._by_release.shape
-        found: Array = self._by_release.reshape(S * Y, Z).take(memory * Y + y, 0)
-        return found
-
-    def output_law(self, b: Array, memory: Memory) -> Array:
-        """sum_z b(z) a_s(y|z): many streams together by memory, one product each; few of them one by one."""
-        S = len(self.table)
-        if len(b) < FEW * S:
-            return output_law(b, self.table[memory])
-        order = np.argsort(memory.astype(np.uint16 if S <= 1 << 16 else np.int64), kind="stable")
-        p, at, end = np.empty((len(b), self.table.shape[2])), b.take(order, 0), 0
-        for a, n in zip(self.table, np.bincount(memory, minlength=S).tolist(), strict=True):
-            start, end = end, end + n
-            rows_times(at[start:end], a, out=p[start:end])
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return p.take(back, 0)
-
-    def cumulative(self, law: Array) -> Array:
-        """Cumulative a_s(.|z) with the output law as one more row, where z = BLIND finds it:  S x (|Z| + 1) x |Y|.
-
-        From the last possible symbol on they are infinite, so that no uniform below 1 falls off the end.
-        """
-        rows = np.where(law[:, None, :] > 0, self.table, 0)  # nothing the model calls impossible
-        rows = np.where(rows.any(-1, keepdims=True), rows, law[:, None, :])
-        sums = np.cumsum(np.concatenate([rows, law[:, None, :]], 1), -1)
-        whole = np.where(sums >= sums[..., -1:], np.inf, sums / sums[..., -1:])
-        return np.ascontiguousarray(whole)  # looked up by row
-
-
-@dataclass(frozen=True, eq=False)
 class BeliefFilter(Accountant):
     """L(b, a) at the belief b' = m(.,y)/p(y) P of whoever knows the chain and sees the releases.
 
@@ -152,18 +89,17 @@ class BeliefFilter(Accountant):
 
     chain: MarkovChain
     view: Index | None = None  # which state of the policy each state of the chain is; None: they are the same
-    lookup: Channels | Controller | None = None  # where rows and columns of channels can be looked up
+    lookup: Lookup | Controller | None = None  # where rows and columns of channels can be looked up
     charges: bool = True  # False: for whoever reckons the bits of a release himself, and for adversaries
     after_gap: Index | None = None  # (m - 1) x |Z|: phi_1, ..., phi_{m-1}; None for order 1
 
     @classmethod
-    def of(
-        cls, chain: MarkovChain, lookup: Channels | Controller | None = None, charges: bool = True
-    ) -> "BeliefFilter":
+    def of(cls, chain: MarkovChain, policy: Policy, charges: bool = True) -> "BeliefFilter":
         """Of the releases of a mechanism made for this chain."""
-        if chain.order == 1:
-            return cls(chain, None, lookup, charges)
-        return cls(chain, charges=charges, after_gap=TrueStates.of(chain).after_gap(chain))
+        if chain.order > 1:
+            return cls(chain, charges=charges, after_gap=TrueStates.of(chain).after_gap(chain))
+        large = policy if isinstance(policy, Controller) and not charges else None
+        return cls(chain, None, policy.lookup or large, charges)
 
     def law(self, belief: Array) -> Array:
         """b, of what is kept."""
@@ -194,7 +130,7 @@ class BeliefFilter(Accountant):
         b, free = self.law(s.belief), np.zeros(len(s.step))
         if not self.charges:
             return free, None if a is None else output_law(b, self.seen(a))
-        if not isinstance(self.lookup, Channels):
+        if not isinstance(self.lookup, Lookup):
             return leakage(b, self.seen(a)), output_law(b, self.seen(a))
         p = self.lookup.output_law(b, s.memory) if a is None else output_law(b, self.seen(a))
         given = dot(b, self.lookup.noise.take(s.memory, 0))
@@ -214,26 +150,6 @@ class BeliefFilter(Accountant):
     def silent(self, s: Streams) -> tuple[Array, Array]:
         later = self.chain.later(self.law(s.belief), 1, s.step)
         return np.zeros(len(s.step)), self._with(later, s.belief)
-
-
-@dataclass(frozen=True, eq=False)
-class TableMeter(Accountant):
-    """Bits and output law looked up by the memory."""
-
-    bits: Array  # S
-    law: Array  # S x |Y|
-
-    @classmethod
-    def of(cls, table: Array, chain: MarkovChain, policy: Policy) -> "TableMeter":
-        found = long_run(chain, policy)
-        assert found is not None
-        [mu] = found.laws
-        mass = mu.sum(1, keepdims=True)
-        b = np.where(mass > 0, mu / np.where(mass > 0, mass, 1), chain.initial)  # a memory that never occurs
-        return cls(leakage(b, table), output_law(b, table))
-
-    def charge(self, s: Streams, a: Array | None) -> tuple[Array, Array]:
-        return self.bits.take(s.memory), self.law.take(s.memory, 0)
 
 
 @dataclass(frozen=True, eq=False)

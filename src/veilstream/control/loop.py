@@ -70,7 +70,7 @@ def replay(
     """
     n, steps = z.shape
     first, lengths = np.broadcast_to(first, n), np.full(n, steps) if lengths is None else lengths
-    shown, total, policy = np.zeros(z.shape, np.int64), np.zeros(n), mechanism.policy
+    shown, total, policy = np.zeros(z.shape, np.int64, order="F"), np.zeros(n), mechanism.policy
     most = max(1, MOST_CELLS // (policy.n_states * policy.n_outputs)) if at_once is None else at_once
     now = [mechanism.start(len(part), part) for part in np.split(first, range(most, n, most))]
     accounts = [None if policy.moves_by is None else Excess.new(policy.moves_by, s.step) for s in now]

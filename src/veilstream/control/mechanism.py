@@ -21,21 +21,22 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilstream.control.accountant import Accountant, BeliefFilter, Capacity, Channels, Streams, TableMeter
+from veilstream.control.accountant import Accountant, BeliefFilter, Capacity, Streams
 from veilstream.control.adaptive import Ladder
 from veilstream.control.controller import Controller
 from veilstream.control.feedback import BOTTOM, DOWN, HALF, STAY, UP, WAYS, Excess
+from veilstream.control.lookup import Lookup
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain, draw
 from veilstream.model.histories import BLIND, TrueStates
 from veilstream.model.information import Array, Index, dot
-from veilstream.model.problem import Problem, capacity
+from veilstream.model.problem import Problem
 
 MOST_CELLS = 1 << 24  # channel entries held at once
 SILENT = -1  # as a release: nothing was released at this step
 
-MeterName = Literal["exact", "table", "capacity"]
+MeterName = Literal["exact", "capacity"]
 
 
 class Moving(Protocol):
@@ -69,31 +70,21 @@ class Mechanism:
         """sighted: no true state will be BLIND, so that its row is all there is to draw from; for many streams."""
         check_asked(policy, problem, ceiling)
         self.policy, self.ceiling = policy, ceiling
-        self.table = policy.table()
-        self.meter = accountant(policy, problem, meter, self.table) if isinstance(meter, str) else meter
-        # with every entry positive no release is impossible, and that need not be looked after
+        self.meter = accountant(policy, problem, meter) if isinstance(meter, str) else meter
         chain = policy.chain if problem is None else problem.chain
-        possible = chain is not None and every_state_possible(chain)
-        self.positive = possible and self.table is not None and bool((self.table > 0).all())
+        # with every state possible no release is impossible, and that need not be looked after
+        self.possible = chain is not None and every_state_possible(chain)
         self.safe = None if problem is None or problem.forbidden is None else problem.open  # without looking
-        self.drawn: Array | None = None  # cumulative rows by memory
-        self.lookup: Channels | Controller | None = None  # then nobody asks for a channel of every stream
-        if self.safe is None:
-            self.drawn, self.lookup = self._look_ups(sighted, possible)
+        self.table = policy.table()
+        self.lookup = self._lookup() if sighted and self.safe is None else None  # nobody asks for a channel of each
         self.true_states = TrueStates.plain(policy.n_states) if chain is None else TrueStates.of(chain)
         self.open = np.ones(policy.n_outputs, bool) if problem is None else problem.allowed.all(0)
 
-    def _look_ups(self, sighted: bool, possible: bool) -> tuple[Array | None, Channels | Controller | None]:
-        """Cumulative rows by memory, and columns of channels, where these do instead of a channel of every stream."""
-        if self.table is not None and isinstance(self.meter, TableMeter):
-            return Channels(self.table).cumulative(self.meter.law), None
-        if sighted and isinstance(self.meter, BeliefFilter):
-            found = self.meter.lookup
-            if isinstance(found, Channels) and self.positive:
-                return found.cumulative(found.table[:, 0]), found
-            return None, found if isinstance(found, Controller) and possible else None
-        plain = sighted and type(self.meter) is Accountant
-        return None, self.policy if plain and isinstance(self.policy, Controller) else None
+    def _lookup(self) -> Lookup | Controller | None:
+        """What gives rows and columns of channels by memory, where these do instead of a channel of every stream."""
+        if type(self.meter) is Accountant:
+            return self.policy if isinstance(self.policy, Controller) else None
+        return self.meter.lookup if self.possible and isinstance(self.meter, BeliefFilter) else None
 
     def start(self, n: int, step: ArrayLike = 0) -> Streams:
         """n streams that begin at these public steps."""
@@ -114,7 +105,7 @@ class Mechanism:
     def step(self, s: Streams, z: Index, u: Array) -> tuple[Streams, Index]:
         """One step of every stream: true states z (BLIND: do not look), uniforms u -> new state, releases y."""
         most = max(1, MOST_CELLS // (self.policy.n_states * self.policy.n_outputs))
-        if self.drawn is not None or len(z) <= most:
+        if self.lookup is not None or len(z) <= most:
             view = self.look(s)
             y = self.draw(s, view, z, u)
             return self.after(s, view, y), y
@@ -124,7 +115,7 @@ class Mechanism:
 
     def look(self, s: Streams) -> View:
         a = None
-        if self.drawn is None and self.lookup is None:
+        if self.lookup is None:
             a = self.table[s.memory] if self.table is not None else self.policy.channel(s.memory)
         used = self.meter.used(s.belief, a)
         bits, law = self.meter.charge(s, used)
@@ -151,11 +142,8 @@ class Mechanism:
         return np.where(view.over, np.where(silent, SILENT, draw(view.law, u)), y)
 
     def _drawn(self, s: Streams, view: View, z: Index, u: Array) -> Index:
-        if self.drawn is not None:  # channel, law and bits depend on the memory alone: one look-up each
-            S, rows, Y = self.drawn.shape
-            row = self.drawn.reshape(S * rows, Y).take(s.memory * rows + z % rows, 0)
-            passed = (row <= u[:, None]).astype(np.float32)  # counted by a product: a sum takes four times as long
-            return np.asarray(passed @ np.ones(Y, np.float32), np.int64)
+        if isinstance(self.lookup, Lookup):
+            return self.lookup.draw(s.memory, z, u)
         if self.lookup is not None:
             return draw(self.lookup.rows(s.memory, z), u)
         assert view.channel is not None
@@ -163,7 +151,7 @@ class Mechanism:
         if view.law is None:
             return draw(seen, u)
         blind = z == BLIND
-        if not self.positive:
+        if not self.possible:
             seen = np.where(view.law > 0, seen, 0)  # nothing the model calls impossible
             blind |= ~seen.any(-1)
         law = view.law if self.safe is None else np.where(self.safe, view.law, 0)
@@ -265,26 +253,13 @@ def check_fits(policy: Policy, problem: Problem) -> None:
         )
 
 
-def accountant(policy: Policy, problem: Problem | None, meter: str, table: Array | None) -> Accountant:
+def accountant(policy: Policy, problem: Problem | None, meter: str) -> Accountant:
     """The meter of that name."""
     if meter not in get_args(MeterName):
         raise InputError(f"unknown meter {meter!r}; known: {', '.join(get_args(MeterName))}")
-    if meter == "capacity":
-        return Capacity(policy)
     chain = policy.chain if problem is None else problem.chain
-    if meter == "table":
-        if table is None or problem is None:
-            raise InputError("the table meter needs a window policy of moderate size and its problem")
-        if problem.chain.order > 1 or problem.chain.phases > 1 or problem.forbidden is not None:
-            raise InputError(
-                "the table meter is for chains of order 1 without a clock and policies that forbid no confusions; use "
-                "the exact one"
-            )
-        return TableMeter.of(table, problem.chain, policy)
+    if meter == "capacity" or (chain is None and policy.n_memories is not None):
+        return Capacity(policy)
     if chain is None:
-        if table is None:
-            raise InputError("the meter needs the chain: pass problem=...")
-        return TableMeter(*capacity(table))
-    if isinstance(policy, Ladder):
-        return policy.own_meter(chain)
-    return BeliefFilter.of(chain, None if table is None else Channels(table))
+        raise InputError("the meter needs the chain: pass problem=...")
+    return policy.own_meter(chain) if isinstance(policy, Ladder) else BeliefFilter.of(chain, policy)

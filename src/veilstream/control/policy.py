@@ -16,12 +16,14 @@ default.
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilstream.control.feedback import Feedback
+from veilstream.control.lookup import Lookup
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array, Index
@@ -123,6 +125,12 @@ class Policy(ABC):
     def n_memories(self) -> int | None:
         """Its memories are the numbers below this; None where they are not numbers, or too many."""
         return None
+
+    @cached_property
+    def lookup(self) -> Lookup | None:
+        """Its table, to look up what streams need of it."""
+        table = self.table()
+        return None if table is None else Lookup(table)
 
     def table(self, most: float = MAX_TABLE) -> Array | None:
         """a_s(y|z) of every memory s, S x |Z| x |Y|; None if there is none or it has more than `most` entries."""

@@ -106,7 +106,7 @@ def release_many(
     if x.ndim != 2:
         raise InputError(f"x must be streams x steps, found {x.ndim} axes")
     x = _checked_symbols(x, len(mechanism.true_states.first), 0)
-    z = np.full(x.shape, BLIND)
+    z = np.full(x.shape, BLIND, order="F")  # a step of all streams in one piece
     for t in range(x.shape[1]):
         z[:, t] = mechanism.true_states(z[:, t - 1] if t else z[:, t], x[:, t])
 

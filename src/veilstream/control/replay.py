@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.control.accountant import Accountant, BeliefFilter, Channels
-from veilstream.control.controller import Controller, controller_of
+from veilstream.control.accountant import Accountant, BeliefFilter
+from veilstream.control.controller import controller_of
 from veilstream.control.loop import Loop, Seen, replay
 from veilstream.control.mechanism import Mechanism
 from veilstream.control.policy import Policy
@@ -247,8 +247,7 @@ class Replay:
         Of a ladder each move costs what it can reveal; what its meter charges, which believes the chain, is beside it.
         """
         policy = policy.made_for(chain)
-        table, parts = policy.table(), policy if isinstance(policy, Controller) else None
-        meter = BeliefFilter.of(chain, parts if table is None else Channels(table), charges=False)
+        meter = BeliefFilter.of(chain, policy, charges=False)
         found = self.run(Mechanism(policy, meter=meter, sighted=True), draws=draws, beside=beside, least=least)
         charged = None if policy.moves_by is None else self.run(Mechanism(policy), draws=draws).charged
         return replace(found, charged=charged)

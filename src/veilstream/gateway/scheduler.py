@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.control.accountant import TableMeter
 from veilstream.control.uniforms import SecureUniforms, Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.outcome import Outcome, Status
@@ -52,9 +51,6 @@ class Scheduler:
                 "`clock` cannot keep what the policy forbids: a missing reading is shown as the last known state, and "
                 "the truth may have moved on since; serve it without a clock"
             )
-        meters = [S.mechanism.meter for S in spaces.values()]
-        if not serving.clock and any(isinstance(m, TableMeter) for m in meters):
-            raise InputError("`meter='table'` is for streams without gaps, as with `clock`; use `meter='exact'`")
         self.spaces, self.serving, self.now = dict(spaces), serving, now
         self._uniforms = uniforms or SecureUniforms()
 

@@ -47,10 +47,9 @@ class StoreSpec:
     store: File | None = _option(None, "Where releases are remembered (default: POLICY.db).", RELEASE)  # noqa: RUF009
     no_store: bool = _option(False, "Remember nothing after this run.", RELEASE)
     ceiling: float | None = _option(None, "Bits per stream beyond which releases do not look.", RELEASE)
-    meter: Literal["exact", "table", "capacity"] | None = _option(
+    meter: Literal["exact", "capacity"] | None = _option(
         None,
-        "exact (belief), table (faster; window policies), or capacity (worst case, whatever the data is). "
-        "[default: exact]",
+        "exact (belief), or capacity (worst case, whatever the data is). [default: exact]",
         RELEASE,
     )
     max_ahead: int | None = _option(None, "Steps a reading may lie ahead.", RELEASE)
