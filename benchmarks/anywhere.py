@@ -1,8 +1,10 @@
-"""Beyond the map: the last third of four people's traces, by a fitted map and by a policy without history.
+"""Where nobody has been: the last third of four people's traces, and households from half-year to half-year.
 
-fitted        made from the first two thirds, as `veil fit` and `veil solve --avg` do
-frame         `veil start --avg`, of which nobody's data is known; `--max` beside it
-speed         releases one by one of a frame against those of a policy on a map
+map            made from the first two thirds, as `veil fit` and `veil solve --avg` do; planar Laplace beside it
+frame          `veil start --avg`, of which nobody's data is known; `--max` beside it
+places         `veil start MODEL --avg`: the frame with the places of the first two thirds
+with feedback  the same, corrected by public moves
+speed          releases one by one of a frame, and many at once
 """
 
 import time
@@ -10,69 +12,75 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.records import NONE, people
-from veilstream.control.frame import Frame, FrameMechanism, chosen
+from benchmarks.records import NONE, households, people
+from veilstream.control.frame import Frame
+from veilstream.control.frame_mechanism import FrameMechanism
 from veilstream.data.fitting import fit_model
 from veilstream.data.spec import FitSpec
-from veilstream.data.states import apart_km
 from veilstream.errors import InputError
 from veilstream.solvers.api import solve
-from veilstream.solvers.start import start
+from veilstream.solvers.start import Started, on_later, start
 
 if TYPE_CHECKING:
-    from veilstream.data.trajectories import Trajectories
-    from veilstream.model.information import Array
+    from veilstream.control.held_out import HeldOut
+    from veilstream.data.model import FittedModel
 
 LIMITS_KM = 0.25, 0.5, 1.0, 3.0
-COPIES, RELEASES = 20, 500
+LIMIT_KWH = 0.1
+EVERY = {"km": "day", "kWh": "day"}
+RELEASES = 500
 Row = dict[str, float | str]
 
 
-def replayed(frame: Frame, record: "Trajectories", seed: int = 0) -> "tuple[Array, Array, Array]":
-    """Errors, bits whatever the law, and bits charged, of all steps but the first: steps x copies."""
-    rng, lattice, x = np.random.default_rng(seed), frame.lattice, frame.lattice.encode(record.points)
-    anchor, each = np.zeros((COPIES, lattice.axes), np.int64), np.arange(COPIES)
-    waited = np.diff(record.step, prepend=record.step[0] - 1000) - 1
-    found = []
-    for t in range(len(x)):
-        group, there = frame.group(np.full(COPIES, waited[t])), np.full(COPIES, x[t])
-        mass, moves = frame.weights(group, *lattice.seen(anchor, there))
-        which = chosen(mass, rng.random(COPIES))
-        v, a = moves[each, which], mass[each, which] / mass.sum(1)
-        anchor = lattice.moved(anchor, v)
-        error = apart_km(np.tile(record.points[t], (COPIES, 1)), lattice.places(anchor))
-        found.append((error, np.log2(a / frame.law(group, v)), frame.charge(group, v)))
-    error, bits, charged = np.array(found[1:]).transpose(1, 0, 2)
-    return error, bits, charged
+def figures(name: str, found: "HeldOut | None", limit: float) -> Row:
+    if found is None:
+        return {}
+    return {f"{name} error/limit": found.raw_distortion.value / limit, f"{name} bits": found.leakage.value}
 
 
-def later(readings: Any, limit: float) -> Row:
+def on_map(model: "FittedModel", limit: float) -> Row:
+    """A map of stops and cells, and planar Laplace on it."""
+    try:
+        row = figures("map", solve(model, avg=limit, progress=False).held_out, limit)
+        return row | figures("Laplace", solve(model, "planar-laplace", avg=limit, progress=False).held_out, limit)
+    except InputError as line:
+        return {"map": str(line)[:60]}
+
+
+def started(name: str, made: Started, limit: float) -> Row:
+    return {**figures(name, made.later, limit), f"{name} meter": made.trial.charged}
+
+
+def person(readings: Any, limit: float) -> Row:
     spec = FitSpec(hold_out=1 / 3, cycle="none", resolution_m=min(1000.0, 1000 * limit))
     model = fit_model(readings, spec)
     assert model.later is not None
-    record = model.later.record
-    row: Row = {}
-    try:
-        held = solve(model, avg=limit, progress=False).held_out
-    except InputError as line:
-        row["fitted"] = str(line)[:60]
-    else:
-        assert held is not None
-        row |= {"fitted error/limit": held.raw_distortion.value / limit, "fitted bits": held.leakage.value}
-    frame = start(avg=limit, progress=False).policy
-    error, bits, charged = replayed(frame, record)
-    row |= {"frame error/limit": error.mean() / limit, "frame bits": bits.mean(), "frame charged": charged.mean()}
-    error, bits, charged = replayed(start(max=limit, progress=False).policy, record)
-    row |= {"max: farthest/limit": error.max() / limit, "max: bits": bits.mean(), "max: charged": charged.mean()}
-    return row
+    row, record = on_map(model, limit), model.later.record
+    row |= figures("frame", on_later(start(limit, progress=False).policy, record), limit)
+    row |= started("places", start(limit, model=model, progress=False), limit)
+    row |= started("with feedback", start(limit, model=model, feedback=EVERY["km"], progress=False), limit)
+    most = start(max=limit, progress=False)
+    found = on_later(most.policy, record, limit)
+    assert found.beyond is not None
+    return row | {"max: beyond": found.beyond.value, "max: bits": found.leakage.value, "max: meter": most.trial.charged}
+
+
+def household(readings: Any) -> Row:
+    """Half a year to the next."""
+    model = fit_model(readings, FitSpec(hold_out=1 / 2, cycle="none"))
+    row = started("places", start(LIMIT_KWH, model=model, progress=False), LIMIT_KWH)
+    made = start(LIMIT_KWH, model=model, feedback=EVERY["kWh"], progress=False)
+    return row | started("with feedback", made, LIMIT_KWH)
 
 
 def bench_releases() -> Row:
     """One by one, and many streams at once."""
     began = time.process_time()
     policy = start(avg=1.0, progress=False).policy
-    solved = time.process_time() - began
-    mechanism, rng, row = FrameMechanism(policy), np.random.default_rng(0), dict[str, float | str]()
+    row: Row = {"solve_cpu_seconds": time.process_time() - began}
+    assert isinstance(policy, Frame)
+    row["offsets"] = len(policy.offsets)
+    mechanism, rng = FrameMechanism(policy), np.random.default_rng(0)
     for n in (1, 100):
         x = policy.lattice.encode([[48.1, 11.5]] * n)
         s, _ = mechanism.step(mechanism.start(n), x, rng.random(n))
@@ -80,9 +88,10 @@ def bench_releases() -> Row:
         for _ in range(RELEASES // n):
             s, _ = mechanism.step(s, x, rng.random(n))
         row[f"releases_per_s_{n}_at_once"] = RELEASES // n * n / (time.process_time() - began)
-    return {"solve_cpu_seconds": solved, **row}
+    return row
 
 
 def run() -> dict[str, Row]:
-    rows = {f"{name} {limit:g} km": later(readings, limit) for name, readings in people() for limit in LIMITS_KM}
+    rows = {f"{name} {limit:g} km": person(readings, limit) for name, readings in people() for limit in LIMITS_KM}
+    rows |= {f"{name} {LIMIT_KWH:g} kWh": household(readings) for name, readings in households()}
     return {"speed": bench_releases(), **(rows or NONE)}

@@ -25,6 +25,7 @@ from veilstream.control import adaptive as _ladder  # noqa: F401
 from veilstream.control import belief as _belief  # noqa: F401  (every kind of policy a file may hold)
 from veilstream.control import controller as _controller  # noqa: F401
 from veilstream.control.frame import Frame
+from veilstream.control.frame_ladder import FrameLadder
 from veilstream.control.policy import Policy, restore
 from veilstream.data.cost import MEASURES, MOST_LETTERS, TABLE, Cost
 from veilstream.data.recording import Recording
@@ -103,7 +104,7 @@ class Artefact(Shown):
 
     def answer(self) -> tuple[Policy, Problem]:
         """Its policy with the problem behind it, for whoever must know the person's chain."""
-        if isinstance(self.policy, Frame):
+        if isinstance(self.policy, Frame | FrameLadder):
             raise InputError(NO_DATA)
         if self.policy is None or self.problem is None:
             raise InputError("this file is a model without a policy; make one with veil solve MODEL -o policy.veil")

@@ -1,14 +1,15 @@
 """The release loop of frames: what `Mechanism` is for policies that have a table."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilstream.control.accountant import Accountant, Streams
 from veilstream.control.feedback import Excess
-from veilstream.control.frame import LEAST, Frame, FrameLadder
+from veilstream.control.frame import LEAST, Frame
+from veilstream.control.frame_ladder import Framed, FrameLadder
 from veilstream.control.mechanism import SILENT, moved
 from veilstream.control.policy import Memory
 from veilstream.errors import InputError
@@ -27,7 +28,7 @@ class FrameMechanism:
 
     safe: Array | None
 
-    def __init__(self, policy: Frame | FrameLadder, ceiling: float | None = None) -> None:
+    def __init__(self, policy: Framed, ceiling: float | None = None) -> None:
         if ceiling is not None and not ceiling >= 0:
             raise InputError(f"ceiling must be a number of bits >= 0, found {ceiling}")
         self.policy, self.ceiling = policy, ceiling
@@ -89,7 +90,7 @@ class FrameMechanism:
         unseen = (x == BLIND) | (y == SILENT) | view.over
         return np.where(unseen, 0.0, np.log2(np.maximum(a, LEAST) / np.maximum(q, LEAST)))
 
-    def _by_rung(self, memory: Memory, of: Callable[[Frame, Index | slice], Array]) -> Array:
+    def _by_rung(self, memory: Memory, of: Callable[[Frame, Any], NDArray[Any]]) -> NDArray[Any]:
         """What each stream's frame says."""
         if len(self.frames) == 1:
             return of(self.frames[0], slice(None))

@@ -1,7 +1,7 @@
 """Offsets on a lattice, seen from the last release: near ones one by one, farther ones as rings.
 
-Offsets of at most R cells either way are *near*; ring k holds those out to R 2^k. What is known of an offset is a number
-for each near one and for each ring, whose cells are all alike.
+Offsets of at most R cells either way are *near*; ring k holds those out to R 2^k. What is known of an offset is a
+number for each near one and for each ring, whose cells are all alike.
 """
 
 from dataclasses import dataclass

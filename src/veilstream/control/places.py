@@ -50,7 +50,9 @@ class Places:
             raise InputError("a frame needs shares between 0 and 1 of leaving its places and of coming back")
         if not np.isfinite(self.worth).all() or not np.isfinite(self.points).all():
             raise InputError("a frame's places and what they are worth must be finite")
-        law = self.law / np.maximum(self.law.sum(-1, keepdims=True), 1)  # at most 1, so that bits bound what they should
+        law = self.law / np.maximum(
+            self.law.sum(-1, keepdims=True), 1
+        )  # at most 1, so that bits bound what they should
         object.__setattr__(self, "law", law)
         object.__setattr__(self, "common", self.common / max(self.common.sum(), 1))
 
@@ -91,8 +93,9 @@ class Places:
 
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        own = {k: np.asarray(arrays[k], float) for k in ("points", "law", "worth", "common")}
-        return cls(**own, **{k: float(meta[k]) for k in ("leave", "back", "fee", "far")})
+        tables = [np.asarray(arrays[k], float) for k in ("points", "law", "worth", "common")]
+        numbers = [float(meta[k]) for k in ("leave", "back", "fee", "far")]
+        return cls(*tables, *numbers)  # type: ignore[arg-type]  # in the order of its fields
 
 
 def index_of(packed: Index, y: Index) -> Index:

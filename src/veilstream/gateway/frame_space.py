@@ -1,12 +1,13 @@
 """A frame at work (`control.frame`): readings anywhere on earth or of any size, releases wherever it has travelled."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.control.frame import Frame, FrameMechanism
+from veilstream.control.frame_ladder import Framed
+from veilstream.control.frame_mechanism import FrameMechanism
 from veilstream.control.mechanism import SILENT, MeterName
 from veilstream.data.states import apart_km
 from veilstream.errors import InputError
@@ -16,6 +17,7 @@ from veilstream.gateway.space import Job, Shown, Space
 from veilstream.gateway.wire import Point, Release
 from veilstream.model.chain import MarkovChain
 from veilstream.model.histories import BLIND, TrueStates
+from veilstream.model.information import Array, Index
 
 if TYPE_CHECKING:
     from veilstream.artefact import Artefact
@@ -31,7 +33,7 @@ def space_of(
     seals: Seals | None = None,
 ) -> Space:
     """The space of a policy, whatever its kind."""
-    kind = FrameSpace if isinstance(artefact.policy, Frame) else Space
+    kind = FrameSpace if isinstance(artefact.policy, Framed) else Space
     return kind(artefact, ceiling, meter, force, seals)
 
 
@@ -45,12 +47,12 @@ class FrameSpace(Space):
         seals: Seals | None = None,
     ) -> None:
         policy = artefact.policy
-        assert isinstance(policy, Frame)
+        assert isinstance(policy, Framed)
         if meter is not None:
             raise InputError(f"a policy of veil start has a meter of its own; leave out `meter={meter!r}`")
         self.frame, self.lattice = policy, policy.lattice
         self.states = self.points = self.lattice  # type: ignore[assignment]
-        self.unit, self.rule, self.cost, self.keeps_state = self.lattice.unit, None, None, False
+        self.unit, self.rule, self.cost, self.keeps_state = self.lattice.unit, policy.moves_by, None, False
         self.farthest = np.inf
         self.mechanism = FrameMechanism(policy, ceiling)  # type: ignore[assignment]
         self.watch = Watch(ONE, artefact.recording, TrueStates.plain(1))
@@ -69,11 +71,18 @@ class FrameSpace(Space):
         xy, readable = self._coordinates(points)
         return np.where(readable, self.lattice.encode(xy), BLIND)
 
-    def _off(self, jobs: list[Job], x: NDArray[np.int64], y: NDArray[np.int64]) -> list[float]:
+    def _far(self, x: Index, y: Index) -> Array:
+        """NaN where nothing was read or shown."""
         a, b = (self.lattice.decode(np.maximum(v, 0)) for v in (x, y))
         far = apart_km(a, b) if self.lattice.is_map else np.abs(a - b)[:, 0]
-        found: list[float] = np.where((x != BLIND) & (y != SILENT), far, np.nan).tolist()
+        return np.where((x != BLIND) & (y != SILENT), far, np.nan)
+
+    def _off(self, jobs: list[Job], x: Index, y: Index) -> list[float]:
+        found: list[float] = self._far(x, y).tolist()
         return found
+
+    def _errors(self, jobs: list[Job], x: Index) -> Callable[[Index, Index], Array]:
+        return lambda at, y: self._far(x[at], y)
 
     def symbol_of(self, state: int) -> int:
         return state

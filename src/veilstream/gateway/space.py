@@ -3,7 +3,7 @@
 import hashlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.control.accountant import Streams
-from veilstream.control.adaptive import Ladder
 from veilstream.control.feedback import Excess
 from veilstream.control.mechanism import SILENT, Mechanism, MeterName
 from veilstream.control.uniforms import Uniforms
@@ -25,6 +24,7 @@ from veilstream.gateway.records import Binding, Stream
 from veilstream.gateway.wire import Columns, Grid, Point, Release, encode
 from veilstream.model.chain import MarkovChain
 from veilstream.model.histories import BLIND
+from veilstream.model.information import Array, Index
 from veilstream.model.problem import Average
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ class Space:
         first = [job.times[0][0] if job.stream.last_step is None else job.stream.last_step + 1 for job in jobs]
         now, last = self.unpack(streams, np.array(first)), np.array([s.private.state for s in streams])
         y, totals, rungs, blind = np.empty_like(x), np.empty(x.shape), np.zeros_like(x), np.zeros(x.shape, bool)
-        account, far = self._account(jobs)
+        account, error = self._account(jobs), self._errors(jobs, x)
         n = len(jobs)
         for j in range(lengths[0]):
             while lengths[n - 1] <= j:
@@ -307,12 +307,11 @@ class Space:
             z = self.mechanism.true_states(np.where(gap > 0, BLIND, last[:n]), x[at])
             if account is not None:
                 now.put(slice(n), self.mechanism.move(now[:n], account[:n]))
-                assert isinstance(self.mechanism.policy, Ladder)
-                rungs[at] = self.mechanism.policy.rung(now.memory[:n])
+                rungs[at] = self.mechanism.policy.rung(now.memory[:n])  # type: ignore[attr-defined]  # a ladder
             step, before = now.step[:n].copy(), now.total[:n].copy()
             new, y[at] = self.mechanism.step(now[:n], z, uniforms(n))
             if account is not None:
-                account[:n].count(np.where(y[at] == SILENT, np.nan, far[at, y[at]]), step)
+                account[:n].count(np.where(y[at] == SILENT, np.nan, error(at, y[at])), step)
             now.put(slice(n), new)
             last[:n] = z
             totals[at] = new.total
@@ -324,14 +323,18 @@ class Space:
                 s.private.excess, s.private.mark = excess, mark
         return y, totals, rungs, blind, last
 
-    def _account(self, jobs: list[Job]) -> tuple[Excess | None, NDArray[np.float64]]:
-        """What feedback keeps of these streams, and the distance from each of their readings to every release."""
+    def _account(self, jobs: list[Job]) -> Excess | None:
+        """What feedback keeps of these streams."""
         if self.rule is None:
-            return None, np.empty((0, 0))
+            return None
         last = [job.times[0][0] if job.stream.last_step is None else job.stream.last_step for job in jobs]
         excess, mark = (np.array([getattr(job.stream.private, k) for job in jobs]) for k in ("excess", "mark"))
-        account = Excess(self.rule, excess, mark, np.array(last))
-        return account, self.felt([p for job in jobs for p in job.points])
+        return Excess(self.rule, excess, mark, np.array(last))
+
+    def _errors(self, jobs: list[Job], x: NDArray[np.int64]) -> Callable[[Index, Index], Array]:
+        """For feedback: from some of these readings, by their places in x, to releases; NaN where nothing was read."""
+        far = np.empty((0, 0)) if self.rule is None else self.felt([p for job in jobs for p in job.points])
+        return lambda at, y: np.asarray(far[at, y])
 
 
 def _gaps(jobs: list[Job]) -> list[int]:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from veilstream.control.feedback import Feedback
-from veilstream.control.frame import Frame, FrameLadder
+from veilstream.control.frame import Frame
+from veilstream.control.frame_ladder import FrameLadder
 from veilstream.errors import Infeasible, InputError
 from veilstream.model.information import Array, Index
 from veilstream.model.lattice import Lattice
@@ -90,7 +91,7 @@ def solve_frame(
 
 
 def solve_ladder(asked: Asked, average: float, every: int, tell: Tell | None = None) -> tuple[FrameLadder, list[Trial]]:
-    """Frames around the one for a mean error of `average`, and one that never errs by more; a move each `every` steps."""
+    """Frames around the one for a mean error of `average`, and one that never errs by more."""
     finder = asked.finder(_spacing(asked, average, None), np.inf)
     middle, warm = _met(finder, average, tell)
     bottom = asked.finder(_spacing(asked, average, None), average).at(0.0)[0]

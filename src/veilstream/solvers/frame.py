@@ -4,8 +4,8 @@
     mu_g(u')   = share_g sum_w nu(w) K_g(u'|w)                           r_g(v) = sum_u mu_g(u) a_g(v|u)
 
 K_g moves what is left over g steps. Sums over w are convolutions. A far truth is its ring: it stays there, or returns
-(`Kernel.back`), or is jumped to, which costs the bits of one cell of the ring. All of it is a guess at how anyone moves;
-no promise rests on it.
+(`Kernel.back`), or is jumped to, which costs the bits of one cell of the ring. All of it is a guess at how anyone
+moves; no promise rests on it.
 """
 
 from dataclasses import dataclass, replace
@@ -133,17 +133,20 @@ class FrameSweep:
                 jumped, stayed = mu[g, n:] * jump / far, mu[g, n:] * stay / far
                 nu[:n] += left + jumped.sum() * e / landing
                 nu[n:] += stayed
-                moves = np.bincount(window.ravel(), q.ravel(), n + o.rings)
-                moves[n // 2] += stayed.sum()
-                moves[n:] += jumped
+                shown = np.bincount(window.ravel(), q.ravel(), n + o.rings)
+                shown[n // 2] += stayed.sum()
+                shown[n:] += jumped
                 figures += (
-                    -left @ spent - mu[g, :n] @ np.log2(N) - jumped.sum() * (e @ spent) / landing
-                    - mu[g, n:] @ np.log2(far) - stayed @ -np.log2(np.maximum(stays, LEAST)),
+                    -left @ spent
+                    - mu[g, :n] @ np.log2(N)
+                    - jumped.sum() * (e @ spent) / landing
+                    - mu[g, n:] @ np.log2(far)
+                    - stayed @ -np.log2(np.maximum(stays, LEAST)),
                     left @ d + jumped.sum() * (e @ d) / landing + stayed @ far_d,
-                    -moves @ np.log2(rates),
+                    -shown @ np.log2(rates),
                 )
-                moves = moves / moves.sum() + np.repeat([FLOOR[0] / n, FLOOR[1]], [n, o.rings])
-                r[g], rho[g] = np.split(moves / moves.sum(), [n])
+                shown = shown / shown.sum() + np.repeat([FLOOR[0] / n, FLOOR[1]], [n, o.rings])
+                r[g], rho[g] = np.split(shown / shown.sum(), [n])
             values = sum(s * K @ a for s, K, a in zip(share, self.kernels, alpha, strict=True))
             beta = values - values[n // 2]
             mu = np.stack([s * (nu @ K) for s, K in zip(share, self.kernels, strict=True)])
@@ -151,8 +154,8 @@ class FrameSweep:
             if abs(now - last) <= ENOUGH * max(abs(now), 1e-3):
                 break
             last = now
-        laws = [np.concatenate([own, np.repeat(own[:1], LAWS - groups, 0)]) for own in (r, rho)]
-        return Found(Frame(self.lattice, o, weight, beta, *laws, self.limit), *figures.tolist())
+        moves, jumps = (np.concatenate([own, np.repeat(own[:1], LAWS - groups, 0)]) for own in (r, rho))
+        return Found(Frame(self.lattice, o, weight, beta, moves, jumps, self.limit), *figures.tolist())
 
     def _first(self, weight: float) -> Frame:
         n, rings = len(self.offsets), self.offsets.rings

@@ -134,7 +134,7 @@ class Spread:
         shells = np.geomspace(o.radii[:-1] + 1, o.radii[1:], 64, axis=1)  # rings x 64
         around = 8 * shells * 1.12 if o.axes == 2 else 2 * np.ones_like(shells)
         rings = np.trapezoid(around * (shells * (1.12 if o.axes == 2 else 1) + self.d0) ** power, shells, axis=1)
-        return near, rings
+        return np.asarray(near), np.asarray(rings)
 
     @cached_property
     def tables(self) -> tuple[Array, Array]:
@@ -215,7 +215,7 @@ class PlaceSweep:
             prior = near if g == 0 else 0.6 * np.eye(n) + 0.25 * near + 0.15 * common
             kernels.append((counts + KAPPA * prior) / (counts.sum(1, keepdims=True) + KAPPA))
             shares.append(here.sum() + 1.0)
-        return kernels, np.array(shares) / sum(shares)
+        return kernels, np.asarray(shares, float) / float(sum(shares))
 
     def solve(self, weight: float, warm: Frame | None = None) -> Frame:
         """The frame for this weight, with how she leaves and comes back as `warm` has it."""
@@ -290,14 +290,16 @@ class PlaceSweep:
                 errors.append(self.error(np.tile(h.points[t], (COPIES, 1)), y))
                 bits.append(mechanism.density(s, view, x, y))
                 was, now = part.at_memory(s.memory), part.at_memory(after.memory)
-                seen.append((was.place != NOWHERE, now.place != NOWHERE, now.move, was.move * (was.waited == 0)[:, None]))
+                seen.append(
+                    (was.place != NOWHERE, now.place != NOWHERE, now.move, was.move * (was.waited == 0)[:, None])
+                )
                 s = after
             memory, charged = s.memory, charged + float(s.total.mean())
-        inside, there, move, last = (np.concatenate(column) for column in zip(*seen, strict=True))
+        inside, there, moves, lasts = (np.concatenate(column) for column in zip(*seen, strict=True))
         means, counts = np.mean(errors, 1), np.array([o.stop - o.start for o in h.outings])
         off = np.add.reduceat(means - means.mean(), [o.start - h.outings[0].start for o in h.outings])
         se = float(np.sqrt((off**2).sum() * len(counts) / max(len(counts) - 1, 1)) / counts.sum())
-        learned = self._learned(frame, inside, there, move, last)
+        learned = self._learned(frame, inside, there, moves, lasts)
         figures = float(means.mean()), se, float(np.mean(bits)), charged / len(means)
         return Run(*figures, float(np.quantile(errors, NEARLY_ALL)), learned)
 

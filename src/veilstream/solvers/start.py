@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from veilstream.artefact import Artefact, dumps, provenance, save
-from veilstream.control.frame import Frame, FrameLadder
+from veilstream.control.frame import Frame
+from veilstream.control.frame_ladder import Framed
 from veilstream.control.frame_mechanism import FrameMechanism
 from veilstream.control.held_out import HeldOut
 from veilstream.control.limit_check import LimitCheck, check_limits, limits_json
@@ -26,6 +27,7 @@ from veilstream.data.limits import Quantity
 from veilstream.data.recording import Recording
 from veilstream.data.trajectories import Trajectories
 from veilstream.errors import InputError
+from veilstream.model.information import Array, Index
 from veilstream.model.problem import Average, Both, Constraint, Instantaneous
 from veilstream.shown import Progress, Rows, Shown, watching
 from veilstream.solvers.anywhere import Asked, Trial, solve_frame, solve_ladder
@@ -51,7 +53,7 @@ class Started(Shown):
     <Started at most 0.5 km at every step, anywhere: 0.6 bits for a step that stays, 44 at most for a new place>
     """
 
-    policy: Frame | FrameLadder
+    policy: Framed
     trial: Trial  # of the frame that streams start with
     average: float | None
     every: float | None
@@ -201,12 +203,14 @@ def start(
     if jump is not None:
         far = parse_quantity(jump, unit, "`jump`")
     else:
-        far = SPEED_KMH * recording.step_s / 3600 if axes == 2 else MOVES * min(x for x in (mean, every) if x is not None)
+        far = (
+            SPEED_KMH * recording.step_s / 3600 if axes == 2 else MOVES * min(x for x in (mean, every) if x is not None)
+        )
     stays = 1 - recording.step_s / np.maximum(parse_duration(stay, "`stay`"), 1.05 * recording.step_s)
     kernel = Kernel(stay=float(stays), jump=far, wander=0.02 if axes == 2 else 0.0)
-    record = None if known is None else (known.record.points, known.record.step, known.record.stream)
+    record = None if known is None else (known.record.points, *_whole(known.record))
     asked = Asked(axes, unit, kernel, record)
-    policy: Frame | FrameLadder
+    policy: Framed
     with watching("solving", progress) as tell:
         if feedback is not None and mean is not None:
             steps = recording.steps_in(feedback, "`feedback`") if isinstance(feedback, str) else feedback
@@ -229,6 +233,11 @@ class _Known:
     unit: str
 
 
+def _whole(record: Trajectories) -> tuple[Index, Index]:
+    """Steps and streams."""
+    return np.asarray(record.step, np.int64), np.asarray(record.stream, np.int64)
+
+
 def _known(model: Model, unit: str | None, period: str | float | None) -> _Known:
     for name, told in (("unit", unit), ("period", period)):
         if told is not None:
@@ -241,15 +250,17 @@ def _known(model: Model, unit: str | None, period: str | float | None) -> _Known
     return _Known(artefact.record, artefact.held_out, artefact.recording, artefact.states.unit)
 
 
-def on_later(policy: Frame | FrameLadder, later: Trajectories, every: float | None = None) -> HeldOut:
+def on_later(policy: Framed, later: Trajectories, every: float | None = None) -> HeldOut:
     """The policy along readings that it was not made from, and how many of them it keeps within the limit."""
     lattice = policy.lattice
-    columns = np.asarray(later.stream), np.asarray(later.step), lattice.encode(later.points)
+    step, stream = _whole(later)
 
-    def cost(points: Any, y: Any) -> Any:
+    def cost(points: Array, y: Index) -> Array:
         return errors_of(lattice, points, y)
 
-    replay = Replay(*columns, units=later.units, unit=later.unit, points=later.points, cost=cost)
+    replay = Replay(
+        stream, step, lattice.encode(later.points), units=later.units, unit=later.unit, points=later.points, cost=cost
+    )
     found = replay.run(FrameMechanism(policy), draws=DRAWS)
     assert found.each is not None
     beyond = None
@@ -257,7 +268,8 @@ def on_later(policy: Frame | FrameLadder, later: Trajectories, every: float | No
         far = replace(replay, cost=lambda points, y: (cost(points, y) > every * (1 + 1e-9)).astype(float))
         drawn = far.run(FrameMechanism(policy), draws=DRAWS).each
         beyond = None if drawn is None else drawn[0]
-    return HeldOut.of_steps(replay, *found.each, beyond=beyond)
+    error, bits = found.each
+    return HeldOut.of_steps(replay, error, bits, beyond=beyond)
 
 
 def _positive(limit: str | float, unit: str, name: str) -> float:
