@@ -50,7 +50,7 @@ def test_what_it_says_and_writes(made, tmp_path):
 
 def test_a_file_gives_back_the_policy(made):
     policy, same = load(made / "me.veil").policy, vs.start(max="2km", progress=False).policy
-    for name in ("values", "moves", "jumps", "charges"):
+    for name in ("values", "moves", "jumps", "rates"):
         np.testing.assert_allclose(getattr(policy, name), getattr(same, name), rtol=1e-9)
     assert (policy.lattice, policy.limit, policy.average) == (
         same.lattice,

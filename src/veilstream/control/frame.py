@@ -132,7 +132,8 @@ class Frame(Policy, kind="frame"):
 
     def place_of(self, memory: Memory) -> Index:
         """Which place of its own the last release was, where places have changed."""
-        return index_of(self.packed, self.landing(memory, np.zeros((len(memory), self.lattice.axes), np.int64)))
+        at = self.at_memory(memory)
+        return index_of(self.packed, self.landing(at, 0 * at.anchor))
 
     def channel(self, memory: Memory) -> Array:
         raise InputError("this policy's releases have no end (veil start), so there is no table of them to look at")
@@ -142,10 +143,7 @@ class Frame(Policy, kind="frame"):
 
     def update(self, memory: Memory, y: ArrayLike, channel: Array | None = None) -> Memory:
         flat, y = memory.reshape(-1, memory.shape[-1]), np.asarray(y, np.int64).reshape(-1)
-        at, zero = self.at_memory(flat), np.zeros((len(y), 1), np.int64)
-        move, place = self.lattice.offset(at.anchor, y), index_of(self.packed, y)
-        parts = [self.lattice.nearest(y), zero, move, place[:, None], at.rung[:, None]]
-        return np.concatenate(parts, 1).reshape(memory.shape)
+        return self.follow(flat, y)[0].reshape(memory.shape)
 
     def skip(self, memory: Memory, k: int = 1) -> Memory:
         later = memory.copy()
@@ -164,9 +162,10 @@ class Frame(Policy, kind="frame"):
         column where a release changes bands."""
         return self.spacing * (0.5 if self.lattice.axes == 1 else 1.25)
 
-    def cost(self, left: Index, stretch: Array | float = 1.0) -> Array:
-        """lam d(w) + beta(w) in bits, infinite beyond the limit; w in cells, ... x axes."""
-        bits = self.weight * distance(left, self.spacing, stretch) + self.values[self.offsets.index(left)]
+    def cost(self, left: Index, stretch: Array | float = 1.0, at: Index | None = None) -> Array:
+        """lam d(w) + beta(w) in bits, infinite beyond the limit; w in cells, ... x axes. at: its index, where known."""
+        values = self.values[self.offsets.index(left) if at is None else at]
+        bits = self.weight * distance(left, self.spacing, stretch) + values
         if np.isinf(self.limit):
             return np.asarray(bits)
         farthest = length(left, stretch) * self.spacing * (1 + WIDTH) + self.slack
@@ -176,6 +175,10 @@ class Frame(Policy, kind="frame"):
     def group(waited: Index) -> Index:
         """Which output model is used after so many steps without a release."""
         return np.searchsorted(np.array(WAITS), waited, side="right")
+
+    @cached_property
+    def _here(self) -> Index:
+        return np.arange(len(self.offsets))
 
     @cached_property
     def _laws(self) -> Array:
@@ -220,7 +223,7 @@ class Frame(Policy, kind="frame"):
         u, stretch = self.lattice.seen(at.anchor, x)
         v, far = u[:, None] - near, self.offsets.ring(u) > 0
         width = np.where(far, stretch, 1.0)[:, None]
-        mass = self.free(at, v) * np.exp2(-self.cost(near[None], width))
+        mass = self.free(at, v) * np.exp2(-self.cost(near[None], width, self._here))
         stay = self.free(at, np.zeros_like(u)[:, None])[:, 0] * np.exp2(-self.cost(u, stretch)) * far
         fee = 0.0 if self.places is None else self.places.fee
         free = np.concatenate([mass, stay[:, None]], 1) * 2**-fee
@@ -241,37 +244,39 @@ class Frame(Policy, kind="frame"):
         bits = self.weight * distance(left, self.spacing) + worth
         return np.where(far * self.spacing * (1 + WIDTH) > self.limit, np.inf, bits)
 
-    def draw(self, memory: Memory, x: Index, uniform: Array) -> Index:
-        """The releases of k streams for these readings, packed."""
-        parts, most, n = [], max(1, MOST_CELLS // len(self.offsets)), len(self.packed)
+    def draw(self, memory: Memory, x: Index, unseen: NDArray[np.bool_], uniform: Array) -> Index:
+        """The releases of k streams for these readings, packed; from the output law where they are not to be seen."""
+        parts, most = [], max(1, MOST_CELLS // len(self.offsets))
         for i in range(0, len(x), most):
             here = slice(i, i + most)
+            at, blind = self.at_memory(memory[here]), unseen[here]
             mass, moves = self.weights(memory[here], x[here])
-            which, each = chosen(mass, uniform[here]), np.arange(len(mass))
-            there = self.landing(memory[here], moves[each, np.maximum(which - n, 0)])
-            parts.append(np.where(which < n, self.packed[np.minimum(which, n - 1)], there) if n else there)
+            which, each, n = chosen(mass, uniform[here]), np.arange(len(mass)), len(self.packed)
+            v, place = self._blind(at, uniform[here])
+            v = np.where(blind[:, None], v, moves[each, np.maximum(which - n, 0)])
+            y = self.landing(at, v)
+            if n:
+                place = np.where(blind, place, np.where(which < n, which, NOWHERE))
+                y = np.where(place == NOWHERE, y, self.packed[place])
+            parts.append(y)
         return np.concatenate(parts)
 
-    def landing(self, memory: Memory, v: Index) -> Index:
+    def landing(self, at: At, v: Index) -> Index:
         """The release that such a move leads to."""
-        return self.lattice.encode(self.lattice.places(self.lattice.moved(self.at_memory(memory).anchor, v)))
+        return self.lattice.encode(self.lattice.places(self.lattice.moved(at.anchor, v)))
 
-    def blind(self, memory: Memory, uniform: Array) -> Index:
-        """Releases from the output law, without a look at the truth."""
-        at, n = self.at_memory(memory), len(self.packed)
+    def _blind(self, at: At, uniform: Array) -> tuple[Index, Index]:
+        """Moves, and places instead where one is named, from the output law, without a look at the truth."""
         named = np.cumsum(self.among(at), 1)
-        share = named[:, -1] if n else np.zeros(len(at.place))
-        rest = np.clip((uniform - share) / (1 - share), 0, 1 - 1e-12)
+        share = named[:, -1] if self.places is not None else np.zeros(len(uniform))
+        rest = np.minimum(np.maximum((uniform - share) / (1 - share), 0), 1 - 1e-12)
         which = self._law_of(at)
         ahead = np.where(which == MOVING, self.steer, 0.0)
         straight = rest < ahead
         rest = np.where(straight, rest / np.where(ahead > 0, ahead, 1), (rest - ahead) / (1 - ahead))
-        v = self._move(np.where(straight, AHEAD, which), np.clip(rest, 0, 1 - 1e-12))
-        there = self.landing(memory, v + np.where(straight[:, None], at.move, 0))
-        if not n:
-            return there
-        which = np.minimum((named <= uniform[:, None]).sum(1), n - 1)
-        return np.where(uniform < share, self.packed[which], there)
+        v = self._move(np.where(straight, AHEAD, which), rest) + np.where(straight[:, None], at.move, 0)
+        place = np.minimum((named <= uniform[:, None]).sum(1), named.shape[1] - 1)
+        return v, np.where(uniform < share, place, NOWHERE)
 
     def _move(self, law: Index, uniform: Array) -> Index:
         """A move from each of these laws."""
@@ -285,20 +290,25 @@ class Frame(Policy, kind="frame"):
 
     # --- what is revealed ------------------------------------------------------------------------------------
 
-    def law(self, memory: Memory, y: Index) -> Array:
-        """q(y) of the next release, given those before: what it sums to over all releases is at most 1."""
-        at = self.at_memory(memory)
-        v = self.lattice.offset(at.anchor, y)
+    def follow(self, memory: Memory, y: Index) -> tuple[Memory, Array]:
+        """The memories after these releases; and q(y) of each, given those before. What q sums to over all releases is
+        at most 1."""
+        at, zero = self.at_memory(memory), np.zeros((len(y), 1), np.int64)
+        v, there, place = self.lattice.offset(at.anchor, y), self.lattice.nearest(y), index_of(self.packed, y)
         q = self.free(at, v[:, None])[:, 0] / self.lattice.shared(at.anchor, v)
-        place = index_of(self.packed, y)
         if self.places is not None:
-            q = q + np.where(place == NOWHERE, 0, self.among(at)[np.arange(len(y)), np.maximum(place, 0)])
-        return np.asarray(q)
+            named = self.among(at)[np.arange(len(y)), np.maximum(place, 0)]
+            q = q + np.where(place == NOWHERE, 0, named)
+        return np.concatenate([there, zero, v, place[:, None], at.rung[:, None]], 1), np.asarray(q)
+
+    def law(self, memory: Memory, y: Index) -> Array:
+        """q(y) of the next release."""
+        return self.follow(memory, y)[1]
 
     def chance(self, memory: Memory, x: Index, y: Index) -> Array:
         """a(y|x) of these releases."""
         mass, moves = self.weights(memory, x)
-        every = np.repeat(memory, moves.shape[1], 0)
+        every = self.at_memory(np.repeat(memory, moves.shape[1], 0))
         there = self.landing(every, moves.reshape(-1, self.lattice.axes)).reshape(moves.shape[:2])
         same = np.concatenate([y[:, None] == self.packed, there == y[:, None]], 1)
         return np.asarray((mass * same).sum(1) / mass.sum(1))
@@ -317,13 +327,8 @@ class Frame(Policy, kind="frame"):
         o = self.offsets
         finite = {k: None if np.isinf(v) else v for k, v in (("limit", self.limit), ("average", self.average))}
         meta: dict[str, Any] = {"kind": self.kind, "reach": o.reach, "axes": o.axes, "rings": o.rings}
-        meta |= {
-            "spacing": self.spacing,
-            "unit": self.lattice.unit,
-            "weight": self.weight,
-            "steer": self.steer,
-            **finite,
-        }
+        meta |= {"spacing": self.spacing, "unit": self.lattice.unit, **finite}
+        meta |= {"weight": self.weight, "steer": self.steer}
         arrays = {"values": self.values, "moves": self.moves, "jumps": self.jumps}
         if self.places is not None:
             meta["places"], own = self.places.export()

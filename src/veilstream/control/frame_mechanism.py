@@ -64,15 +64,16 @@ class FrameMechanism:
         """Packed releases for packed readings (BLIND: do not look). Where a rung has a limit at every step, a stream
         that does not look is silent."""
         unseen, at = (x == BLIND) | view.over, np.maximum(x, 0)
-        y = self._by_rung(s.memory, lambda frame, rows: frame.draw(s.memory[rows], at[rows], u[rows]))
-        blind = self._by_rung(s.memory, lambda frame, rows: frame.blind(s.memory[rows], u[rows]))
-        return np.where(unseen, SILENT if self.silent else blind, y)
+        y = self._by_rung(s.memory, lambda f, rows: f.draw(s.memory[rows], at[rows], unseen[rows], u[rows]))
+        return np.where(unseen & self.silent, SILENT, y)
 
     def after(self, s: Streams, view: FrameView, y: Index) -> Streams:
         """The state after these releases. Beyond the ceiling nothing is counted, since nobody looked."""
         silent, there = y == SILENT, np.maximum(y, 0)
-        q = self._by_rung(s.memory, lambda frame, rows: frame.law(s.memory[rows], there[rows]))
-        memory = np.where(silent[:, None], self.policy.skip(s.memory), self.policy.update(s.memory, there))
+        memory, q = self.frames[0].follow(s.memory, there)  # memories go on alike on every rung
+        if len(self.frames) > 1:
+            q = self._by_rung(s.memory, lambda frame, rows: frame.law(s.memory[rows], there[rows]))
+        memory = np.where(silent[:, None], self.policy.skip(s.memory), memory)
         bits = np.where(view.over | silent, 0.0, -np.log2(np.maximum(q, LEAST)))
         return Streams(memory, s.belief, s.total + bits, s.step + 1)
 

@@ -78,6 +78,13 @@ class Finder:
         run = self.places.unseen(self.places.solve(weight, frame))
         return Trial(run.frame, run.error, run.error_se, run.bits, run.charged, run.largest), run.frame
 
+    def figures(self, trial: Trial) -> Trial:
+        """With its bits."""
+        if self.places is None:
+            return trial
+        run = self.places.unseen(trial.frame, density=True)
+        return trial._replace(error=run.error, error_se=run.error_se, bits=run.bits, charged=run.charged)
+
 
 def solve_frame(
     asked: Asked, average: float | None = None, every: float | None = None, tell: Tell | None = None
@@ -87,11 +94,11 @@ def solve_frame(
         raise InputError("a frame needs a limit: `avg` or `max`")
     spacing = _spacing(asked, average, every)
     finder = asked.finder(spacing, np.inf if every is None else every)
-    return finder.at(0.0)[0] if average is None else _met(finder, average, tell)[0]
+    return finder.figures(finder.at(0.0)[0] if average is None else _met(finder, average, tell)[0])
 
 
-def solve_ladder(asked: Asked, average: float, every: int, tell: Tell | None = None) -> tuple[FrameLadder, list[Trial]]:
-    """Frames around the one for a mean error of `average`, and one that never errs by more."""
+def solve_ladder(asked: Asked, average: float, every: int, tell: Tell | None = None) -> tuple[FrameLadder, Trial]:
+    """Frames around the one for a mean error of `average`, and one that never errs by more; what the first one does."""
     finder = asked.finder(_spacing(asked, average, None), np.inf)
     middle, warm = _met(finder, average, tell)
     bottom = asked.finder(_spacing(asked, average, None), average).at(0.0)[0]
@@ -108,7 +115,8 @@ def solve_ladder(asked: Asked, average: float, every: int, tell: Tell | None = N
     usual = None if finder.places is None else _usual(finder.places.history, every)
     rule = Feedback(every, average, most, errors, usual)
     frames = [replace(t.frame, average=average) for t in trials]
-    return FrameLadder(frames, rule, max(kept, default=0)), trials
+    ladder = FrameLadder(frames, rule, max(kept, default=0))
+    return ladder, finder.figures(trials[ladder.first])
 
 
 def _usual(history: History, every: int) -> float:

@@ -267,9 +267,10 @@ class PlaceSweep:
             rows.append((counts[g] + SMOOTH * usual) / (counts[g].sum(1, keepdims=True) + SMOOTH))
         return np.stack(rows), common
 
-    def unseen(self, frame: Frame, seed: int = 0) -> Run:
-        """The frame along every outing, without the places that only that outing knows; and what to learn from it."""
-        h, rng, places = self.history, np.random.default_rng(seed), frame.places
+    def unseen(self, frame: Frame, density: bool = False) -> Run:
+        """The frame along every outing, without the places that only that outing knows; and what to learn from it.
+        density: its bits too, which takes as long again."""
+        h, rng, places = self.history, np.random.default_rng(0), frame.places
         assert places is not None
         memory, errors, bits, seen, charged = frame.start(COPIES), [], [], [], 0.0
         for outing in h.outings:
@@ -288,7 +289,7 @@ class PlaceSweep:
                 y = mechanism.draw(s, view, x, rng.random(COPIES))
                 after = mechanism.after(s, view, y)
                 errors.append(self.error(np.tile(h.points[t], (COPIES, 1)), y))
-                bits.append(mechanism.density(s, view, x, y))
+                bits.append(mechanism.density(s, view, x, y) if density else np.zeros(COPIES))
                 was, now = part.at_memory(s.memory), part.at_memory(after.memory)
                 seen.append(
                     (was.place != NOWHERE, now.place != NOWHERE, now.move, was.move * (was.waited == 0)[:, None])
