@@ -15,7 +15,7 @@ from veilstream.control.places import Places
 from veilstream.data.states import apart_km
 from veilstream.errors import InputError
 from veilstream.model.lattice import Lattice
-from veilstream.solvers.anywhere import Asked, solve_frame
+from veilstream.solvers.anywhere import Basis, solve_frame
 from veilstream.solvers.frame import FrameSweep, Kernel
 
 RINGS = {1: 29, 2: 15}  # that reach every place, with one or two cells near
@@ -208,7 +208,7 @@ def test_under_its_kernel_it_does_what_its_solver_says():
 
 def test_a_limit_at_every_step_holds_anywhere_on_earth():
     """By car, train and plane, over a pole's edge and the date line: every reading, every draw."""
-    frame = solve_frame(Asked(2, "km", Kernel()), every=0.5).frame
+    frame = solve_frame(Basis(2, "km", Kernel()), every=0.5).frame
     legs = [
         (48.1, 11.6),
         (48.14, 11.7),
@@ -232,7 +232,7 @@ def test_a_limit_at_every_step_holds_anywhere_on_earth():
 
 
 def test_bits_of_staying_are_few_and_of_a_new_place_many():
-    frame = solve_frame(Asked(2, "km", Kernel()), 1.0).frame
+    frame = solve_frame(Basis(2, "km", Kernel()), 1.0).frame
     stay = -np.log2(frame.rates[0, len(frame.offsets) // 2])
     assert stay < 0.5 < 20 < frame.dearest < 60
 

@@ -70,7 +70,8 @@ def under_audit(
     data = sampled(chain, policy, steps, streams, options.seed)
     if options.burn_in >= steps:
         raise InputError(
-            f"`steps={steps}`: too few for a look-back of {max(options.lookbacks)}; give {options.burn_in + 1} or more"
+            f"streams of {steps} steps are too short for a look-back of {max(options.lookbacks)}; give steps="
+            f"{options.burn_in + 1} or more"
         )
     settings = [examine(what, policy, data, "chain", options.burn_in, options, within(progress, 0, half))]
     if what.sequences is not None:

@@ -47,7 +47,7 @@ class Trial(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Asked:
+class Basis:
     """Where frames are looked for: a kernel, and a record if there is one."""
 
     axes: int
@@ -87,21 +87,21 @@ class Finder:
 
 
 def solve_frame(
-    asked: Asked, average: float | None = None, every: float | None = None, tell: Tell | None = None
+    basis: Basis, average: float | None = None, every: float | None = None, tell: Tell | None = None
 ) -> Trial:
     """The frame with a mean error of at most `average`, and at most `every` at every step."""
     if average is None and every is None:
         raise InputError("a frame needs a limit: `avg` or `max`")
-    spacing = _spacing(asked, average, every)
-    finder = asked.finder(spacing, np.inf if every is None else every)
+    spacing = _spacing(basis, average, every)
+    finder = basis.finder(spacing, np.inf if every is None else every)
     return finder.figures(finder.at(0.0)[0] if average is None else _met(finder, average, tell)[0])
 
 
-def solve_ladder(asked: Asked, average: float, every: int, tell: Tell | None = None) -> tuple[FrameLadder, Trial]:
+def solve_ladder(basis: Basis, average: float, every: int, tell: Tell | None = None) -> tuple[FrameLadder, Trial]:
     """Frames around the one for a mean error of `average`, and one that never errs by more; what the first one does."""
-    finder = asked.finder(_spacing(asked, average, None), np.inf)
+    finder = basis.finder(_spacing(basis, average, None), np.inf)
     middle, warm = _met(finder, average, tell)
-    bottom = asked.finder(_spacing(asked, average, None), average).at(0.0)[0]
+    bottom = basis.finder(_spacing(basis, average, None), average).at(0.0)[0]
     trials = [bottom]
     for k, factor in enumerate(RUNGS[::-1]):
         trial, warm = finder.at(float(factor) * middle.frame.weight, warm)
@@ -125,12 +125,12 @@ def _usual(history: History, every: int) -> float:
     return float(np.median(np.unique(step // every, return_counts=True)[1]))
 
 
-def _spacing(asked: Asked, average: float | None, every: float | None) -> float:
+def _spacing(basis: Basis, average: float | None, every: float | None) -> float:
     spacing = min(limit / cells for limit, cells in zip((average, every), FINENESS, strict=True) if limit is not None)
-    if asked.axes == 2 and spacing < FINEST_KM:
+    if basis.axes == 2 and spacing < FINEST_KM:
         least = FINEST_KM * 1000 * (FINENESS[0] if every is None else FINENESS[1])
         raise Infeasible("a phone does not know its place as finely as that", f"ask for {least:g} m or more")
-    if every is not None and asked.axes == 2 and spacing * REACH[2] > MOST_REACH_KM:
+    if every is not None and basis.axes == 2 and spacing * REACH[2] > MOST_REACH_KM:
         raise Infeasible(
             f"a limit of {every:g} km at every step is too wide for one public lattice",
             f"ask for at most {MOST_REACH_KM * FINENESS[1] / REACH[2]:.3g} km, or for a mean",

@@ -174,7 +174,7 @@ def fit_ahead(free: Spread, moves: Index, last: Index) -> tuple[Spread, float, S
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class Rehearsal:
     """What a frame does on outings of which it knows no place."""
 
     error: float
@@ -267,7 +267,7 @@ class PlaceSweep:
             rows.append((counts[g] + SMOOTH * usual) / (counts[g].sum(1, keepdims=True) + SMOOTH))
         return np.stack(rows), common
 
-    def unseen(self, frame: Frame, density: bool = False) -> Run:
+    def unseen(self, frame: Frame, density: bool = False) -> Rehearsal:
         """The frame along every outing, without the places that only that outing knows; and what to learn from it.
         density: its bits too, which takes as long again."""
         h, rng, places = self.history, np.random.default_rng(0), frame.places
@@ -302,7 +302,7 @@ class PlaceSweep:
         se = float(np.sqrt((off**2).sum() * len(counts) / max(len(counts) - 1, 1)) / counts.sum())
         learned = self._learned(frame, inside, there, moves, lasts)
         figures = float(means.mean()), se, float(np.mean(bits)), charged / len(means)
-        return Run(*figures, float(np.quantile(errors, NEARLY_ALL)), learned)
+        return Rehearsal(*figures, float(np.quantile(errors, NEARLY_ALL)), learned)
 
     def error(self, points: Array, y: Index) -> Array:
         """From readings to releases, in the lattice's unit."""

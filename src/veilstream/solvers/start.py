@@ -30,7 +30,7 @@ from veilstream.errors import InputError
 from veilstream.model.information import Array, Index
 from veilstream.model.problem import Average, Both, Constraint, Instantaneous
 from veilstream.shown import Progress, Rows, Shown, watching
-from veilstream.solvers.anywhere import Asked, Trial, solve_frame, solve_ladder
+from veilstream.solvers.anywhere import Basis, Trial, solve_frame, solve_ladder
 from veilstream.solvers.api import Model, artefact_of
 from veilstream.solvers.frame import Kernel
 from veilstream.solvers.places import errors_of
@@ -209,14 +209,14 @@ def start(
     stays = 1 - recording.step_s / np.maximum(parse_duration(stay, "`stay`"), 1.05 * recording.step_s)
     kernel = Kernel(stay=float(stays), jump=far, wander=0.02 if axes == 2 else 0.0)
     record = None if known is None else (known.record.points, *_whole(known.record))
-    asked = Asked(axes, unit, kernel, record)
+    basis = Basis(axes, unit, kernel, record)
     policy: Framed
     with watching("solving", progress) as tell:
         if feedback is not None and mean is not None:
             steps = recording.steps_in(feedback, "`feedback`") if isinstance(feedback, str) else feedback
-            policy, trial = solve_ladder(asked, mean, steps, tell)
+            policy, trial = solve_ladder(basis, mean, steps, tell)
         else:
-            trial = solve_frame(asked, mean, every, tell)
+            trial = solve_frame(basis, mean, every, tell)
             policy = replace(trial.frame, average=np.inf if mean is None else mean)
     later = None if known is None or known.held_out is None else on_later(policy, known.held_out, every)
     return Started(policy, trial, mean, every, kernel, recording, 0 if known is None else len(known.record), later)
