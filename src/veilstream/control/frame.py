@@ -39,6 +39,7 @@ WAITS = 1, 12  # steps without a release from which on another output model is u
 LAWS = len(WAITS) + 4  # of moves: after each wait; after a move, and around the same move again; away from the places
 MOVING, AHEAD, LEAVING = LAWS - 3, LAWS - 2, LAWS - 1
 NOWHERE = -1  # as a place
+_WAITS = np.array(WAITS)
 LEAST = 1e-300
 MOST_CELLS = 1 << 22  # weights held at once
 ANYWHERE = MarkovChain(np.ones((1, 1)), name="anywhere")  # no chain is believed
@@ -52,6 +53,7 @@ class At(NamedTuple):
     move: Index  # k x axes: that the last release made
     place: Index  # k: which place that is, or NOWHERE
     rung: Index  # k: of a ladder
+    law: Index  # k: of the next move; of MOVING a share is AHEAD
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +129,9 @@ class Frame(Policy, kind="frame"):
 
     def at_memory(self, memory: Memory) -> At:
         axes = self.lattice.axes
-        waited, place, rung = memory[:, axes], memory[:, -2], memory[:, -1]
-        return At(memory[:, :axes], waited, memory[:, axes + 1 : 2 * axes + 1], place, rung)
+        waited, move, place = memory[:, axes], memory[:, axes + 1 : 2 * axes + 1], memory[:, -2]
+        after = np.where((waited == 0) & (move != 0).any(1), MOVING, self.group(waited))
+        return At(memory[:, :axes], waited, move, place, memory[:, -1], np.where(place == NOWHERE, after, LEAVING))
 
     def place_of(self, memory: Memory) -> Index:
         """Which place of its own the last release was, where places have changed."""
@@ -174,7 +177,7 @@ class Frame(Policy, kind="frame"):
     @staticmethod
     def group(waited: Index) -> Index:
         """Which output model is used after so many steps without a release."""
-        return np.searchsorted(np.array(WAITS), waited, side="right")
+        return _WAITS.searchsorted(waited, side="right")
 
     @cached_property
     def _here(self) -> Index:
@@ -190,14 +193,9 @@ class Frame(Policy, kind="frame"):
         """r(v) by index of v: LAWS x (n + rings)."""
         return np.concatenate([self.moves, self.jumps / self.offsets.cells], 1)
 
-    def _law_of(self, at: At) -> Index:
-        """Which law the next move has, k; of MOVING a share is AHEAD."""
-        after = np.where((at.waited == 0) & (at.move != 0).any(1), MOVING, self.group(at.waited))
-        return np.where(at.place == NOWHERE, after, LEAVING)
-
     def free(self, at: At, v: Index) -> Array:
         """r(v) of moves that name no place, k x m; v: k x m x axes."""
-        which = self._law_of(at)[:, None]
+        which = at.law[:, None]
         law = self.rates[which, self.offsets.index(v)]
         if self.steer:
             again = self.rates[AHEAD, self.offsets.index(v - at.move[:, None])]
@@ -215,26 +213,24 @@ class Frame(Policy, kind="frame"):
         own = (1 - p.leave) * p.law[self.group(at.waited), np.maximum(at.place, 0)]
         return np.where((at.place == NOWHERE)[:, None], p.coming(cells, self.spacing), own)
 
-    def weights(self, memory: Memory, x: Index) -> tuple[Array, Index]:
+    def weights(self, at: At, x: Index) -> tuple[Array, Index]:
         """r 2^-cost of everything that may be released for these readings, and where a move leads, k x m and k x m x
         axes: to her places, near the truth, to where the last release was. Columns are `stretch` times as wide as rows
         at a far truth."""
-        at, near = self.at_memory(memory), self.offsets.near
         u, stretch = self.lattice.seen(at.anchor, x)
-        v, far = u[:, None] - near, self.offsets.ring(u) > 0
+        far = self.offsets.ring(u) > 0
         width = np.where(far, stretch, 1.0)[:, None]
-        mass = self.free(at, v) * np.exp2(-self.cost(near[None], width, self._here))
-        stay = self.free(at, np.zeros_like(u)[:, None])[:, 0] * np.exp2(-self.cost(u, stretch)) * far
-        fee = 0.0 if self.places is None else self.places.fee
-        free = np.concatenate([mass, stay[:, None]], 1) * 2**-fee
-        moves = np.concatenate([v, np.zeros_like(u)[:, None]], 1)
-        return np.concatenate([self.among(at) * np.exp2(-self._to_places(x)), free], 1), moves
+        near = np.exp2(-self.cost(self.offsets.near[None], width, self._here))
+        stay = np.exp2(-self.cost(u, stretch)) * far
+        moves = np.concatenate([u[:, None] - self.offsets.near, np.zeros_like(u)[:, None]], 1)
+        free = self.free(at, moves) * np.concatenate([np.broadcast_to(near, (len(u), near.shape[1])), stay[:, None]], 1)
+        if self.places is None:
+            return free, moves
+        named = self.among(at) * np.exp2(-self._to_places(self.places, x))
+        return np.concatenate([named, free * 2**-self.places.fee], 1), moves
 
-    def _to_places(self, x: Index) -> Array:
+    def _to_places(self, p: Places, x: Index) -> Array:
         """lam d + worth of her places for these readings, k x n; one that is near none is left over as anywhere."""
-        p = self.places
-        if p is None:
-            return np.zeros((len(x), 0))
         left = p.offsets(self.lattice, self.lattice.decode(x))
         far = length(left)
         nearest = np.argmin(far, 1)
@@ -250,7 +246,7 @@ class Frame(Policy, kind="frame"):
         for i in range(0, len(x), most):
             here = slice(i, i + most)
             at, blind = self.at_memory(memory[here]), unseen[here]
-            mass, moves = self.weights(memory[here], x[here])
+            mass, moves = self.weights(at, x[here])
             which, each, n = chosen(mass, uniform[here]), np.arange(len(mass)), len(self.packed)
             v, place = self._blind(at, uniform[here])
             v = np.where(blind[:, None], v, moves[each, np.maximum(which - n, 0)])
@@ -270,11 +266,10 @@ class Frame(Policy, kind="frame"):
         named = np.cumsum(self.among(at), 1)
         share = named[:, -1] if self.places is not None else np.zeros(len(uniform))
         rest = np.minimum(np.maximum((uniform - share) / (1 - share), 0), 1 - 1e-12)
-        which = self._law_of(at)
-        ahead = np.where(which == MOVING, self.steer, 0.0)
+        ahead = np.where(at.law == MOVING, self.steer, 0.0)
         straight = rest < ahead
         rest = np.where(straight, rest / np.where(ahead > 0, ahead, 1), (rest - ahead) / (1 - ahead))
-        v = self._move(np.where(straight, AHEAD, which), rest) + np.where(straight[:, None], at.move, 0)
+        v = self._move(np.where(straight, AHEAD, at.law), rest) + np.where(straight[:, None], at.move, 0)
         place = np.minimum((named <= uniform[:, None]).sum(1), named.shape[1] - 1)
         return v, np.where(uniform < share, place, NOWHERE)
 
@@ -307,7 +302,7 @@ class Frame(Policy, kind="frame"):
 
     def chance(self, memory: Memory, x: Index, y: Index) -> Array:
         """a(y|x) of these releases."""
-        mass, moves = self.weights(memory, x)
+        mass, moves = self.weights(self.at_memory(memory), x)
         every = self.at_memory(np.repeat(memory, moves.shape[1], 0))
         there = self.landing(every, moves.reshape(-1, self.lattice.axes)).reshape(moves.shape[:2])
         same = np.concatenate([y[:, None] == self.packed, there == y[:, None]], 1)

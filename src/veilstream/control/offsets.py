@@ -77,7 +77,7 @@ class Offsets:
         k, l = np.divmod(np.maximum(at - 2 * band * (2 * outer + 1), 0), 2 * band)
         whole = i < 2 * band
         row = np.where(i < band, i - outer, np.where(whole, inner + 1 + i - band, k - inner))
-        return np.stack([row, np.where(whole, j - outer, np.where(l < band, l - outer, inner + 1 + l - band))], 1)
+        return np.array((row, np.where(whole, j - outer, np.where(l < band, l - outer, inner + 1 + l - band)))).T
 
 
 def length(left: Array | Index, stretch: Array | float = 1.0) -> Array:

@@ -9,6 +9,7 @@ in the whole band; far from it columns are of another width (`seen`).
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +20,7 @@ from veilstream.model.information import Array, Index
 
 KM_PER_DEGREE = np.pi / 180 * EARTH_RADIUS_KM
 BAND = 0.5  # degrees
+BANDS = 181  # from the equator to a pole, and one more
 POLE = 85.0  # beyond it bands are as this one
 WIDTH = 0.05
 FINE = 1e6  # a packed place is in millionths of a degree
@@ -66,10 +68,15 @@ class Lattice:
 
     def width(self, row: Index) -> Array:
         """Of the columns seen from an anchor in this row, in degrees."""
-        band = (np.floor(row * self.height / BAND) + 0.5) * BAND
-        return np.asarray(
-            360 / np.maximum(np.rint(360 * np.cos(np.radians(np.minimum(np.abs(band), POLE))) / self.height), 1)
-        )
+        band = np.floor(row * (self.height / BAND)).astype(np.int64) + BANDS
+        return self._widths.take(band, mode="clip")
+
+    @cached_property
+    def _widths(self) -> Array:
+        """Of every band, and of one beyond either pole for rows that round to there."""
+        middle = np.abs(np.arange(-BANDS, BANDS + 1) + 0.5) * BAND
+        columns = np.rint(360 * np.cos(np.radians(np.minimum(middle, POLE))) / self.height)
+        return np.asarray(360 / np.maximum(columns, 1))
 
     def encode(self, points: ArrayLike) -> Index:
         """Readings or releases as one whole number each, which no anchor is needed to read; none is below 0."""
@@ -87,7 +94,7 @@ class Lattice:
         packed = np.asarray(packed, np.int64)
         if self.axes == 1:
             return np.asarray((packed - HALF) * self.spacing)[..., None]
-        return np.stack([(packed >> 32) / FINE - 90, (packed & 0xFFFFFFFF) / FINE - 180], -1)
+        return np.array(((packed >> 32) / FINE - 90, (packed & 0xFFFFFFFF) / FINE - 180)).T
 
     def nearest(self, packed: Index) -> Index:
         """The anchor nearest to each, n x axes."""
@@ -95,7 +102,7 @@ class Lattice:
             return np.asarray(packed)[:, None] - HALF
         lat, lon = self.decode(packed).T
         row = np.rint(lat / self.height).astype(np.int64)
-        return np.stack([row, np.rint(lon / self.width(row)).astype(np.int64)], 1)
+        return np.array((row, np.rint(lon / self.width(row)).astype(np.int64))).T
 
     def offset(self, anchor: Index, packed: Index) -> Index:
         """Cells from each anchor to each of these, n x axes, the short way around the earth."""
@@ -111,7 +118,7 @@ class Lattice:
         around = np.rint(360 / width).astype(np.int64)
         columns = (columns + around // 2) % around - around // 2
         rows = np.rint(lat / self.height).astype(np.int64) - anchor[:, 0]
-        return np.stack([rows, columns], 1), np.asarray(width * np.cos(np.radians(lat)) / self.height)
+        return np.array((rows, columns)).T, np.asarray(width * np.cos(np.radians(lat)) / self.height)
 
     def moved(self, anchor: Index, offset: Index) -> Index:
         """The anchor nearest to the cell that lies so far from each anchor."""
@@ -121,7 +128,7 @@ class Lattice:
         last = int(np.floor(90 / self.height))
         row = np.minimum(np.maximum(row, -last), last)
         lon = ((anchor[:, 1] + offset[:, 1]) * self.width(anchor[:, 0]) + 180) % 360 - 180
-        return np.stack([row, np.rint(lon / self.width(row)).astype(np.int64)], 1)
+        return np.array((row, np.rint(lon / self.width(row)).astype(np.int64))).T
 
     def shared(self, anchor: Index, offset: Index) -> Array:
         """How many cells may lie at this offset from the anchor: more than one where columns are narrower there."""
@@ -140,4 +147,4 @@ class Lattice:
         if self.axes == 1:
             return np.asarray(anchor * self.spacing, np.float64)
         lon = (anchor[:, 1] * self.width(anchor[:, 0]) + 180) % 360 - 180
-        return np.stack([np.minimum(np.maximum(anchor[:, 0] * self.height, -90), 90), lon], 1)
+        return np.array((np.minimum(np.maximum(anchor[:, 0] * self.height, -90), 90), lon)).T
