@@ -76,6 +76,7 @@ class Frame(Policy, kind="frame"):
     limit: float = np.inf  # of the distance from a reading to its release, at every step
     average: float = np.inf  # the mean error that was asked for
     steer: float = 0.0
+    fade: float = 1.0  # share of beta that counts after a release that moves: who moves on leaves it behind
     places: Places | None = None
     chain: MarkovChain | None = ANYWHERE
 
@@ -165,10 +166,13 @@ class Frame(Policy, kind="frame"):
         column where a release changes bands."""
         return self.spacing * (0.5 if self.lattice.axes == 1 else 1.25)
 
-    def cost(self, left: Index, stretch: Array | float = 1.0, at: Index | None = None) -> Array:
-        """lam d(w) + beta(w) in bits, infinite beyond the limit; w in cells, ... x axes. at: its index, where known."""
+    def cost(
+        self, left: Index, stretch: Array | float = 1.0, at: Index | None = None, share: Array | float = 1.0
+    ) -> Array:
+        """lam d(w) + share beta(w) in bits, infinite beyond the limit; w in cells, ... x axes. at: its index, where
+        known."""
         values = self.values[self.offsets.index(left) if at is None else at]
-        bits = self.weight * distance(left, self.spacing, stretch) + values
+        bits = self.weight * distance(left, self.spacing, stretch) + share * values
         if np.isinf(self.limit):
             return np.asarray(bits)
         farthest = length(left, stretch) * self.spacing * (1 + WIDTH) + self.slack
@@ -220,10 +224,11 @@ class Frame(Policy, kind="frame"):
         u, stretch = self.lattice.seen(at.anchor, x)
         far = self.offsets.ring(u) > 0
         width = np.where(far, stretch, 1.0)[:, None]
-        near = np.exp2(-self.cost(self.offsets.near[None], width, self._here))
-        stay = np.exp2(-self.cost(u, stretch)) * far
         moves = np.concatenate([u[:, None] - self.offsets.near, np.zeros_like(u)[:, None]], 1)
-        free = self.free(at, moves) * np.concatenate([np.broadcast_to(near, (len(u), near.shape[1])), stay[:, None]], 1)
+        share = np.where((moves[:, :-1] != 0).any(-1), self.fade, 1.0)
+        near = np.exp2(-self.cost(self.offsets.near[None], width, self._here, share))
+        stay = np.exp2(-self.cost(u, stretch)) * far
+        free = self.free(at, moves) * np.concatenate([near, stay[:, None]], 1)
         if self.places is None:
             return free, moves
         named = self.among(at) * np.exp2(-self._to_places(self.places, x))
@@ -323,7 +328,7 @@ class Frame(Policy, kind="frame"):
         finite = {k: None if np.isinf(v) else v for k, v in (("limit", self.limit), ("average", self.average))}
         meta: dict[str, Any] = {"kind": self.kind, "reach": o.reach, "axes": o.axes, "rings": o.rings}
         meta |= {"spacing": self.spacing, "unit": self.lattice.unit, **finite}
-        meta |= {"weight": self.weight, "steer": self.steer}
+        meta |= {"weight": self.weight, "steer": self.steer, "fade": self.fade}
         arrays = {"values": self.values, "moves": self.moves, "jumps": self.jumps}
         if self.places is not None:
             meta["places"], own = self.places.export()
@@ -338,5 +343,5 @@ class Frame(Policy, kind="frame"):
         lattice = Lattice(float(meta["spacing"]), offsets.axes, str(meta["unit"]))
         own = {k.removeprefix("places."): v for k, v in arrays.items() if k.startswith("places.")}
         places = Places.restore(meta["places"], own) if "places" in meta else None
-        weight, steer = float(meta["weight"]), float(meta["steer"])
-        return cls(lattice, offsets, weight, values, moves, jumps, limit, average, steer, places, chain)
+        weight, steer, fade = (float(meta[k]) for k in ("weight", "steer", "fade"))
+        return cls(lattice, offsets, weight, values, moves, jumps, limit, average, steer, fade, places, chain)

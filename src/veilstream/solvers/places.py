@@ -27,6 +27,7 @@ from veilstream.model.lattice import WIDTH, Lattice
 from veilstream.solvers.frame import FrameSweep, Kernel
 
 FEE = 5.0  # bits of a release elsewhere: those of coming back
+FADE = 0.25  # of 1, 1/2, 1/4 and 1/10 the least bits + weight x error on the records of four people, 1 km
 SMOOTH, KAPPA = 0.5, 1.0  # releases and moves that every row is given, of what comes back and of what is near
 FIRST_SWEEPS, SWEEPS = 20, 8
 OUTING = 12  # steps without a reading before a new one
@@ -221,7 +222,7 @@ class PlaceSweep:
         """The frame for this weight, with how she leaves and comes back as `warm` has it."""
         h, (kernels, share) = self.history, self._kernels
         n, limit = len(h.visits), self.sweep.limit
-        base = self.sweep.solve(weight).frame
+        base = replace(self.sweep.solve(weight).frame, fade=FADE)
         d = distance(h.apart, h.lattice.spacing)
         allowed = length(h.apart) * h.lattice.spacing * (1 + WIDTH) <= limit
         common = h.visits / h.visits.sum()
