@@ -1,9 +1,13 @@
 """What every transport and every store promises (docs/gateway.md), put to each of them in turn."""
 
+import numpy as np
 import pytest
 
+import veilstream as vs
 from gatewaykit import artefact, places
 from gateways import PLACES
+from veilstream.data.states import apart_km
+from veilstream.data.synthetic import city
 
 PLAIN = {"stream", "t", "released", "lat", "lon", "leaked_bits"}
 OWNTRACKS = {"_type", "lat", "lon", "acc", "tst", "tid"}
@@ -159,3 +163,38 @@ def test_another_policy_answers_old_steps_as_before(place, art, tmp_path):
     assert [place.release("a", t) for t in range(3)] == before
     after = place.release("a", 3)
     assert 0 <= after["released"] < 6 and after["leaked_bits"] > before[-1]["leaked_bits"]
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory):
+    """As `veil start` makes them: from a limit alone; with the places of a month and a public move a day."""
+    person = city(400)  # steps of five minutes
+    lat, lon = person.points.T
+    model = vs.fit({"time": person.t_s, "lat": lat, "lon": lon})
+    folder = tmp_path_factory.mktemp("frames")
+    known = vs.start("1km", model=model, feedback="day", progress=False)
+    made = [vs.start("1km", progress=False).save(folder / "anybody.veil"), known.save(folder / "known.veil")]
+    return [made, person.points[0].tolist()]
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_policy_whose_releases_have_no_end_keeps_the_same_promises(place, frames, history):
+    art, home, far = frames[0][history], frames[1], [52.5, 13.4]
+    route, first = [home] * 4 + [far] * 6, 5_000_000
+
+    def say(k: int, where: list[float]) -> None:
+        place.say("a", {"t": (first + k) * 300, "lat": where[0], "lon": where[1]})
+
+    with place.open(art):
+        for k, where in enumerate(route[:8]):
+            say(k, where)
+        before = [place.release("a", (first + k) * 300) for k in range(8)]
+        say(7, [-30.0, 100.0])  # the first reading of a step decides
+    with place.open(art):
+        for k, where in enumerate(route[7:], 7):
+            say(k, where)
+    shown = [place.release("a", (first + k) * 300) for k in range(10)]
+    assert shown[:8] == before
+    bits = [r["leaked_bits"] for r in shown]
+    assert bits == sorted(bits) and max(np.diff(bits)) > 10  # what a new place costs
+    assert apart_km(np.array([far]), np.array([[shown[-1]["lat"], shown[-1]["lon"]]]))[0] < 50

@@ -69,7 +69,7 @@ class Lattice:
     def width(self, row: Index) -> Array:
         """Of the columns seen from an anchor in this row, in degrees."""
         band = np.floor(row * (self.height / BAND)).astype(np.int64) + BANDS
-        return self._widths.take(band, mode="clip")
+        return np.asarray(self._widths.take(band, mode="clip"))
 
     @cached_property
     def _widths(self) -> Array:
