@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from veilstream.data.model import FittedModel
 
 LIMITS_KM = 0.25, 0.5, 1.0, 3.0
-LIMIT_KWH = 0.1
-EVERY = {"km": "day", "kWh": "day"}
+SHARE = 0.25  # of what it costs to release always the same value: the limit of a household
 RELEASES = 500
 Row = dict[str, float | str]
 
@@ -58,7 +57,7 @@ def person(readings: Any, limit: float) -> Row:
     row, record = on_map(model, limit), model.later.record
     row |= figures("frame", on_later(start(limit, progress=False).policy, record), limit)
     row |= started("places", start(limit, model=model, progress=False), limit)
-    row |= started("with feedback", start(limit, model=model, feedback=EVERY["km"], progress=False), limit)
+    row |= started("with feedback", start(limit, model=model, feedback="day", progress=False), limit)
     most = start(max=limit, progress=False)
     found = on_later(most.policy, record, limit)
     assert found.beyond is not None
@@ -66,11 +65,13 @@ def person(readings: Any, limit: float) -> Row:
 
 
 def household(readings: Any) -> Row:
-    """Half a year to the next."""
+    """Half a year to the next, a move a week."""
     model = fit_model(readings, FitSpec(hold_out=1 / 2, cycle="none"))
-    row = started("places", start(LIMIT_KWH, model=model, progress=False), LIMIT_KWH)
-    made = start(LIMIT_KWH, model=model, feedback=EVERY["kWh"], progress=False)
-    return row | started("with feedback", made, LIMIT_KWH)
+    values = model.record.points[:, 0]
+    limit = SHARE * float(np.abs(values - np.median(values)).mean())
+    row: Row = {"limit kWh": limit}
+    row |= started("places", start(limit, model=model, progress=False), limit)
+    return row | started("with feedback", start(limit, model=model, feedback="week", progress=False), limit)
 
 
 def bench_releases() -> Row:
@@ -93,5 +94,5 @@ def bench_releases() -> Row:
 
 def run() -> dict[str, Row]:
     rows = {f"{name} {limit:g} km": person(readings, limit) for name, readings in people() for limit in LIMITS_KM}
-    rows |= {f"{name} {LIMIT_KWH:g} kWh": household(readings) for name, readings in households()}
+    rows |= {name: household(readings) for name, readings in households()}
     return {"speed": bench_releases(), **(rows or NONE)}
