@@ -1,0 +1,54 @@
+"""Frames with the history of a record: what they keep where it ends."""
+
+import numpy as np
+import pytest
+
+import veilstream as vs
+from veilstream.data.states import apart_km
+from veilstream.data.synthetic import city
+from veilstream.solvers.places import FADE
+
+HALF_HOURS, WEEK = 48, 336
+LIMIT = 0.1
+
+
+def household(rng, steps, low, high):
+    """Two levels, and something of its own at every step."""
+    on = np.repeat(rng.random(steps // 6) < 0.3, 6)
+    return np.where(on, high, low) * rng.lognormal(0, 0.25, steps)
+
+
+@pytest.mark.slow
+def test_a_household_that_leaves_its_range_both_ways_keeps_its_limit_by_feedback():
+    """Two weeks between 0.2 and 0.6 kWh are fitted; then a week of nearly nothing, and one of ten times as much."""
+    rng = np.random.default_rng(1)
+    spans = (2 * WEEK, 0.2, 0.6), (WEEK - WEEK % 6, 0.02, 0.05), (WEEK - WEEK % 6, 1.5, 3.0)
+    kwh = np.concatenate([household(rng, *span) for span in spans])
+    t = 1.6e9 + 1800 * np.arange(len(kwh))
+    model = vs.fit({"time": t, "kwh": kwh}, columns="value=kwh", unit="kWh", hold_out=0.5)
+    alone = vs.start(LIMIT, model=model, progress=False)
+    assert alone.later.raw_distortion.value > 1.5 * LIMIT  # the record knows nothing of such weeks
+    kept = vs.start(LIMIT, model=model, feedback="day", progress=False)
+    assert kept.later.raw_distortion.value <= 1.05 * LIMIT
+    assert kept.policy.average == LIMIT and kept.policy.feedback.limit <= LIMIT
+
+
+def test_who_moves_on_leaves_behind_what_a_release_missed():
+    """On a drive away from every place a release that moves may miss more than one that stays."""
+    person = city(300)
+    lat, lon = person.points.T
+    frame = vs.start("1km", model=vs.fit({"time": person.t_s, "lat": lat, "lon": lon}), progress=False).frame
+    assert frame.fade == FADE < 1
+    lattice, memory = frame.lattice, frame.start(1)
+    nowhere = lattice.encode(np.array([[40.0, 5.0]]))
+    memory = frame.update(memory, nowhere)
+    at, x = frame.at_memory(memory), lattice.encode(np.array([[40.03, 5.0]]))
+    mass, moves = frame.weights(at, x)
+    y = frame.landing(frame.at_memory(np.repeat(memory, moves.shape[1], 0)), moves[0])
+    free = mass[0, -len(y) :]
+    left = apart_km(np.repeat(lattice.decode(x), len(y), 0), lattice.decode(y))
+    ratio = np.log2(free / frame.free(at, moves)[0]) + frame.weight * left  # -(fee + share beta), nearly
+    stays, near = (moves[0] == 0).all(1), left < 2 * frame.spacing
+    values = frame.values[frame.offsets.index(lattice.seen(at.anchor, x)[0][0] - moves[0])]
+    own = -(ratio + frame.places.fee)
+    np.testing.assert_allclose(own[near & ~stays], FADE * values[near & ~stays], atol=0.3)
