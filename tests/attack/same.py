@@ -18,7 +18,7 @@ from scipy.stats import mannwhitneyu
 from attack.drill import Trial
 from gatewaykit import artefact, core_of, places
 from httpkit import Server
-from veilstream.gateway.logs import JsonLine
+from veilstream.gateway.service import JsonLine
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import parse
 

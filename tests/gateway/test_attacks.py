@@ -274,7 +274,7 @@ def ended(made: socket.socket) -> bytes:
 def slots(monkeypatch):
     """Few of them, short times, and one address of this machine counts as one of elsewhere."""
     for name, value in {"MOST_FAR": 20, "MOST_NEAR": 3, "MOST_KNOWN": 4, "UNKNOWN_S": 0.5}.items():
-        monkeypatch.setattr(f"veilstream.gateway.slots.{name}", value)
+        monkeypatch.setattr(f"veilstream.gateway.guard.{name}", value)
     monkeypatch.setattr("veilstream.gateway.http.KEEP_ALIVE_S", 1)
     monkeypatch.setattr("veilstream.gateway.guard.Guard.is_near", lambda self, address: address != "127.0.0.9")
 
@@ -318,7 +318,7 @@ def test_who_has_shown_no_token_gets_one_answer_and_who_has_stays(tmp_path, slot
 
 
 def test_the_oldest_unknown_one_makes_room_and_known_ones_do_not(tmp_path, slots, monkeypatch):
-    monkeypatch.setattr("veilstream.gateway.slots.UNKNOWN_S", PATIENCE_S)
+    monkeypatch.setattr("veilstream.gateway.guard.UNKNOWN_S", PATIENCE_S)
     monkeypatch.setattr("veilstream.gateway.http.KEEP_ALIVE_S", PATIENCE_S)
     with gateway(tmp_path, token=TOKEN) as server, contextlib.ExitStack() as held:
         known = []
@@ -386,7 +386,7 @@ def test_a_token_that_is_no_text_is_a_wrong_one(tmp_path):
 def test_a_gateway_that_fails_says_so_and_ends_with_code_1(tmp_path):
     """As people run it: one line of log, no traceback, nothing quoted."""
     code = (
-        "from veilstream.gateway import logs, service\nfrom veilstream.gateway.stats import Stats\nlogs.configure()\n"
+        "from veilstream.gateway import service\nfrom veilstream.gateway.stats import Stats\nservice.configure()\n"
         "def part(stop): raise ValueError('39.9123')\nservice.run({'part': part}, Stats(0, []))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -8,7 +8,7 @@ import pytest
 
 from gatewaykit import artefact, core_of
 from veilcli import refused, veil
-from veilstream.gateway.forget import forget
+from veilstream.gateway.owner import forget
 from veilstream.gateway.records import FORWARD, Batch, Binding, Private, Stream
 from veilstream.gateway.store import Store
 from veilstream.gateway.wire import Reading, Refusal

@@ -18,7 +18,6 @@ from veilstream.control.evaluate import evaluate
 from veilstream.control.release import Releaser
 from veilstream.control.uniforms import uniforms
 from veilstream.errors import InputError
-from veilstream.gateway import metrics
 from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.records import Private, Stream
 from veilstream.gateway.scheduler import _bytes_of, _waiting
@@ -134,7 +133,7 @@ def test_looking_while_counting(plain):
             try:
                 while not ended.is_set():
                     core.stats.status(None)
-                    metrics.text(core.stats)
+                    core.stats.metrics()
             except (RuntimeError, IndexError) as error:
                 failures.append(error)
 
@@ -305,7 +304,7 @@ def test_no_true_value_in_store_messages_metrics_or_logs(tmp_path, caplog):
             outcomes = core.process(readings).outcomes
             if clock:
                 outcomes = core.tick("", 100).outcomes
-            public = repr(outcomes) + json.dumps(core.stats.status(None), default=str) + metrics.text(core.stats)
+            public = repr(outcomes) + json.dumps(core.stats.status(None), default=str) + core.stats.metrics()
             rows = core.store.file.db.execute("SELECT * FROM streams ORDER BY id").fetchall()
         blob = b"".join(f.read_bytes() for f in tmp_path.glob(f"clock {clock}.db*"))
         assert "912345" not in public + caplog.text

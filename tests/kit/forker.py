@@ -10,7 +10,7 @@ import os
 import sys
 
 from veilstream.artefact import load
-from veilstream.gateway import logs, pipe, service
+from veilstream.gateway import pipe, service
 from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.core import Core
 from veilstream.gateway.forward import Forwarder, ForwardSettings
@@ -23,7 +23,7 @@ from veilstream.gateway.topics import Route
 
 
 def child(policy: str, store: str, transport: str, where: str, word: str) -> None:
-    logs.configure()
+    service.configure()
     space = Space(load(policy))
     opened = Store(store, {"": space.binding})
     core = Core({"": space}, opened)
