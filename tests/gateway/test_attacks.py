@@ -22,7 +22,7 @@ from mqttkit import Client, serving
 from patience import PATIENCE_S, wait_until
 from veilstream.control.mechanism import MOST_CELLS
 from veilstream.gateway import service
-from veilstream.gateway.intake import AT_ONCE, Message, handle, taken
+from veilstream.gateway.intake import AT_ONCE, Message, handle, transactions
 from veilstream.gateway.outcome import Status
 from veilstream.gateway.records import StoreError
 from veilstream.gateway.stats import Stats
@@ -90,7 +90,7 @@ def test_a_message_may_hold_so_many_readings_and_a_transaction_so_many_messages(
         messages = [Message(b"", [Reading(f"s{i}", t, t, 1.0) for t in range(600)]) for i in range(10)]
         sizes = []
         handle(core, messages, lambda part: sizes.append(sum(len(p.found) for p in part)))
-        assert AT_ONCE == 2000 and sizes == [1800, 1800, 1800, 600]
+        assert AT_ONCE == 2000 and sizes == [2400, 2400, 1200]
 
 
 def test_messages_that_one_transaction_does_not_take_are_not_read_yet():
@@ -101,9 +101,10 @@ def test_messages_that_one_transaction_does_not_take_are_not_read_yet():
             looked.append(n)
             yield Message(b"", Refusal.time if n == 0 else [Reading("a", t, t, 1.0) for t in range(n)])
 
-    assert [len(p.readings) for p in taken(messages([600, 0, 600, 900, 600, 600]))] == [600, 1, 600, 900]
+    assert [len(p.readings) for p in next(transactions(messages([600, 0, 600, 900, 600, 600])))] == [600, 1, 600, 900]
     assert looked == [600, 0, 600, 900]  # a refusal counts as one
-    assert [len(p.readings) for p in taken(messages([9000, 1]))] == [9000] and taken([]) == []
+    assert [len(p.readings) for p in next(transactions(messages([9000, 1])))] == [9000]
+    assert list(transactions([])) == []
 
 
 # --- silence -----------------------------------------------------------------------------------------------

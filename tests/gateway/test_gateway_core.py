@@ -190,7 +190,7 @@ def test_the_meter_shows_the_same_for_two_truths_with_the_same_releases(plain):
                 memory = plain.policy.start() if s is None else np.frombuffer(s.memory, np.int64)[0]
                 belief = plain.chain.initial if s is None else np.frombuffer(s.belief)
                 a = plain.policy.channel(memory)
-                symbol = S.encode([value])[0]
+                symbol = S.encoder.encode([value])[0]
                 row = np.cumsum(a[symbol] if symbol >= 0 else belief @ a)
                 core.scheduler._uniforms = lambda n, u=((row[y - 1] if y else 0) + row[y]) / 2: np.array([u])
                 messages.append(one(core, Reading("a", t, t, value))[0])
@@ -311,7 +311,7 @@ def test_no_true_value_in_store_messages_metrics_or_logs(tmp_path, caplog):
         assert b"912345" not in blob
         assert np.float64(CANARY).tobytes() not in blob
         kept = Stream.of(rows[0])
-        true_state = int(core.spaces[""].encode([(CANARY, 116.312345678)])[0])
+        true_state = int(core.spaces[""].encoder.encode([(CANARY, 116.312345678)])[0])
         assert kept.private.state == (true_state if clock else -1)
 
 

@@ -76,7 +76,7 @@ class Home:
         bits = {"leaked_bits": release.leaked_bits, "ceiling_bits": space.ceiling}
         if release.lat is None:
             return {"value": release.released, "bits": bits}
-        place = {"latitude": release.lat, "longitude": release.lon, "gps_accuracy": space.accuracy(release)}
+        place = {"latitude": release.lat, "longitude": release.lon, "gps_accuracy": space.encoder.accuracy(release)}
         return {"place": place, "bits": bits}
 
     def announcement(self, key: Key) -> list[Outgoing]:

@@ -19,7 +19,7 @@ from veilstream.gateway.records import StoreError
 from veilstream.gateway.wire import Reading, Refusal
 
 log = logging.getLogger("veilstream.intake")
-AT_ONCE = 2_000  # readings in one transaction, unless a single message has more
+AT_ONCE = 2_000  # readings after which a transaction takes no further message
 Found = list[Reading | Refusal] | Refusal
 
 
@@ -48,16 +48,17 @@ class Message(msgspec.Struct):
             return cls(data, Refusal.unhandled, note)
 
 
-def taken(messages: Iterable[Message]) -> list[Message]:
-    """The first of them, as many as one transaction takes: those after them need not be in memory yet."""
-    out: list[Message] = []
-    n = 0
+def transactions(messages: Iterable[Message]) -> Iterator[list[Message]]:
+    """As many as one transaction takes: those after them need not be in memory yet."""
+    part, n = list[Message](), 0
     for message in messages:
-        out.append(message)
+        part.append(message)
         n += len(message.readings)
         if n >= AT_ONCE:
-            break
-    return out
+            yield part
+            part, n = [], 0
+    if part:
+        yield part
 
 
 def process(core: Core, messages: Sequence[Message], compose: Compose | None = None) -> Receipt:
@@ -71,7 +72,7 @@ def process(core: Core, messages: Sequence[Message], compose: Compose | None = N
 
 def handle(core: Core, messages: Sequence[Message], work: Callable[[Sequence[Message]], object] | None = None) -> None:
     """`work` (by default `process`) on all of them; messages that cannot be handled have no outcomes in the end."""
-    for part in _parts(messages):
+    for part in transactions(messages):
         _handle(core, part, work or partial(process, core))
 
 
@@ -115,18 +116,6 @@ def _refuse(core: Core, error: Exception) -> None:
 
 def _tell(error: Exception) -> None:
     log.error("message_unhandled", extra={"reason": type(error).__name__, "at": place_of(error)})
-
-
-def _parts(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """Runs of them with at most AT_ONCE readings, or one."""
-    start = n = 0
-    for i, message in enumerate(messages):
-        if i > start and n + len(message.readings) > AT_ONCE:
-            yield messages[start:i]
-            start, n = i, 0
-        n += len(message.readings)
-    if messages:
-        yield messages[start:]
 
 
 def place_of(error: BaseException) -> str:

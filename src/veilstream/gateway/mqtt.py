@@ -10,9 +10,8 @@ all is given up with the connection, and sent again over the next.
 
 When the store cannot be written the gateway goes offline; the broker keeps the readings.
 
-A broker of MQTT 3.1.1 drops the connection at a message larger than it takes, and does not say how large that is. When
-it breaks at one larger than any that has arrived, messages are made half as large from then on, also those in the
-outbox.
+Releases of one message go out together as far as the broker's packets carry them. One of MQTT 3.1.1 hangs up at a
+packet larger than it takes, and does not say how large that is: to it every release goes alone.
 """
 
 import logging
@@ -29,7 +28,7 @@ from veilstream.gateway.broker import WINDOW, BrokerLost, BrokerSettings, Connec
 from veilstream.gateway.core import Compose, Core
 from veilstream.gateway.home import Home
 from veilstream.gateway.inbox import Heard
-from veilstream.gateway.intake import Found, Message, handle, process, taken
+from veilstream.gateway.intake import Found, Message, handle, process, transactions
 from veilstream.gateway.outcome import Outcome, OutFormat, Outgoing, Status, joined, parted
 from veilstream.gateway.records import StoreError
 from veilstream.gateway.refused import RefusedTopics
@@ -55,23 +54,13 @@ class Where(NamedTuple):
     read: Callable[[bytes | bytearray], Found]
     stream: str = ""
     target: str = ""
-    length: int = 0  # of that, in bytes
     form: OutFormat = "plain"
-
-
-class Origin(NamedTuple):
-    """Where a message came from, and where its releases go."""
-
-    message: Heard
-    where: Where
-    limit: int  # bytes of a message with releases, however long the reading's was
 
 
 class OnItsWay(NamedTuple):
     """A release on its way."""
 
     id: int  # in the outbox
-    size: int  # bytes
     topic: str
     whole: bool = True  # no: another part of it follows
 
@@ -110,7 +99,7 @@ class MqttGateway:
         self._sent_up_to = 0  # outbox id
         self._behind = threading.Event()  # the outbox may hold something not sent in this session
         self._arrived = 0  # the last outbox id that has ever arrived
-        self._carried, self._packet = 0, SMALL_PACKET  # bytes that have arrived in one message; that we trust to arrive
+        self._packet = 0  # bytes of topic and payload in which releases may go together
         self._took = self._delivered = False  # this session took readings; learned of releases what it did not know
         self._careful = False  # the last session broke with releases on their way: what about one of them, maybe
         self._resumed = 0.0  # when, after a flood
@@ -139,11 +128,12 @@ class MqttGateway:
     def _session(self, connection: Connection, stop: threading.Event) -> bool:
         """Until it breaks, or `stop`; whether it got anything done."""
         stats, version = self.core.stats, connection.version
+        five = version == packets.FIVE.version
         log.info("broker_connected", extra={"denied": connection.denied or None})
-        if version != packets.FIVE.version and stats.protocol != version:
+        if not five and stats.protocol != version:
             log.warning("broker_speaks_mqtt_3", extra={"reason": "it cannot say that it refuses a release"})
         stats.connected, stats.protocol = True, version
-        self._packet = min(self._packet, connection.max_packet - packets.NUMBERS)
+        self._packet = min(SMALL_PACKET, connection.max_packet - packets.NUMBERS) if five else 0
         self._in_flight.clear()
         self._batch.clear()
         self._confirmed.clear()
@@ -166,7 +156,7 @@ class MqttGateway:
             connection.close()
         except BrokerLost as error:
             self._take_answers(connection)  # what it said before it hung up
-            log.warning("broker_lost", extra={"reason": str(error), "unconfirmed_bytes": self._learn()})
+            log.warning("broker_lost", extra={"reason": str(error)})
             connection.drop()
             self._careful, self._overdue = bool(self._in_flight), isinstance(error, Unanswered)
         except StoreError:
@@ -184,13 +174,6 @@ class MqttGateway:
         if flood is not None and now > max(flood + CALM_S, self._resumed + RESUME_S) and not self.core.serving.clock:
             self._resumed = now
             raise BrokerLost("the session is resumed after a flood of QoS 0")
-
-    def _learn(self) -> int | None:
-        """Bytes of the first message without an answer, which the broker may have found too large."""
-        first = next((sent.size for sent in self._in_flight.values()), None)
-        if first is not None and first > self._carried and not self._refused:
-            self._packet = min(self._packet, first) // 2
-        return first
 
     def _tell(self, connection: Connection) -> None:
         """What is wrong with the broker, if anything, to whoever asks, and once to the log. No stream is named."""
@@ -243,10 +226,10 @@ class MqttGateway:
                 if topic not in self._refused:
                     connection.publish(topic, payload, self.retain)
 
-        messages = taken(self._message(m) for m in self._batch)
+        messages = next(transactions(self._message(m) for m in self._batch))
         handle(self.core, messages, work)
-        for message in messages:
-            connection.ack(message.note.message)
+        for m in self._batch[: len(messages)]:
+            connection.ack(m)
         del self._batch[: len(messages)]
         self._took = True
 
@@ -257,19 +240,19 @@ class MqttGateway:
         out: list[Outgoing] = []
         left = iter(outcomes)
         for message in messages:
-            where, limit = message.note.where, message.note.limit
+            where: Where = message.note
             bodies = [
                 self.core.spaces[r.space].body(o, where.form, r.owntracks)
                 for r, o in zip(message.readings, left, strict=False)
                 if isinstance(r, Reading) and o.status is wanted and o.release is not None
             ]
+            limit = self._packet - len(where.target.encode())
             out += [(where.stream, where.target, payload) for payload in joined(bodies, limit)]
         return out
 
     def _message(self, m: Heard) -> Message:
         where = self._where(m.topic)
-        origin = Origin(m, where, max(self._carried, self._packet) - where.length)
-        return Message.of(self.core, m.payload, where.read, origin)
+        return Message.of(self.core, m.payload, where.read, where)
 
     def _routed(self, topic: str) -> Where:
         """What is to be known of a topic; one that names no stream that we could release is refused."""
@@ -278,7 +261,7 @@ class MqttGateway:
             if stream is not None and route.carries(stream):
                 target = route.output(stream)
                 read = partial(self.core.scheduler.read, space=route.space, stream=stream)
-                return Where(read, stream, target, len(target.encode()), route.form)
+                return Where(read, stream, target, route.form)
         return Where(lambda _: Refusal.stream)
 
     # --- releases out ----------------------------------------------------------------------------------
@@ -298,15 +281,13 @@ class MqttGateway:
 
     def _send(self, connection: Connection, i: int, topic: str, payload: bytes) -> None:
         """The last of its parts stands for all, unless one is refused."""
-        length, parts = len(topic.encode()), [payload]
-        if self._packet < SMALL_PACKET:
-            parts = parted(payload, max(self._packet, self._carried) - length)
+        parts = parted(payload, self._packet - len(topic.encode()))
         at_home = self.home is not None and self.home.owns(topic)
         for part in parts[:-1]:
             mid = connection.publish(topic, part, self.retain or at_home)
-            self._in_flight[mid] = OnItsWay(i, length + len(part), topic, False)
+            self._in_flight[mid] = OnItsWay(i, topic, False)
         mid = connection.publish(topic, parts[-1], self.retain or at_home)
-        self._in_flight[mid] = OnItsWay(i, length + len(max(parts, key=len)), topic)
+        self._in_flight[mid] = OnItsWay(i, topic)
         if at_home:
             self._states.add(i)
 
@@ -351,7 +332,6 @@ class MqttGateway:
             if sent is not None and sent.whole:
                 i = sent.id
                 (replaced if i in self._states else self._confirmed).append(i)
-                self._carried = max(self._carried, sent.size)
                 self._delivered |= i > self._arrived
                 self._arrived = max(self._arrived, i)
                 self._overdue = False

@@ -55,14 +55,14 @@ class Claims(msgspec.Struct, frozen=True):
         rule, card = space.rule, DataCard.of(space.provenance)
         return cls(
             grid=space.grid,
-            unit=space.unit,
+            unit=space.encoder.unit,
             drift_unit=space.watch.unit,
             ceiling=space.ceiling,
-            limit=space.limit,
+            limit=space.encoder.limit,
             rungs=None if rule is None else rule.rungs,
             felt_claimed=claimed_felt(space.provenance),
             loss_fitted=None if card is None else card.loss,
-            farthest=space.farthest,
+            farthest=space.encoder.farthest,
         )
 
     @classmethod
@@ -99,7 +99,7 @@ class StreamStatus:
     def outside(self) -> bool:
         """Whether readings must lie outside the map: releases are farther off, ever or this week, than inside it.
 
-        A reading far outside counts no farther than `space.WILD` times the map, so that its error is at least that.
+        A reading far outside counts no farther than `encoder.WILD` times the map, so that its error is at least that.
         """
         felt, most = self.kept.felt, None if self.about is None else self.about.farthest
         so_far = felt.interval

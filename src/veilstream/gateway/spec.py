@@ -61,10 +61,10 @@ class StoreSpec:
         from veilstream.artefact import load
         from veilstream.data.columns import parse_columns
         from veilstream.data.spec import remembered
-        from veilstream.gateway.frame_space import space_of
+        from veilstream.gateway.space import Space
 
         try:
-            space = space_of(load(policy), self.ceiling, self.meter, self.force, seals)
+            space = Space(load(policy), self.ceiling, self.meter, self.force, seals)
         except InputError as error:
             raise InputError(str(error) if str(policy) in str(error) else f"{policy}: {error}") from None
         space.columns = parse_columns(columns)
