@@ -23,8 +23,7 @@ from patience import PATIENCE_S, wait_until
 from veilstream.control.mechanism import MOST_CELLS
 from veilstream.gateway import service
 from veilstream.gateway.intake import AT_ONCE, Message, handle, transactions
-from veilstream.gateway.outcome import Status
-from veilstream.gateway.records import StoreError
+from veilstream.gateway.records import Status, StoreError
 from veilstream.gateway.stats import Stats
 from veilstream.gateway.wire import MAX_READINGS, Grid, Reading, Refusal, parse
 

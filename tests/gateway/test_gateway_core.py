@@ -18,8 +18,7 @@ from veilstream.control.evaluate import evaluate
 from veilstream.control.release import Releaser
 from veilstream.control.uniforms import uniforms
 from veilstream.errors import InputError
-from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.records import Private, Stream
+from veilstream.gateway.records import Outcome, Private, Status, Stream
 from veilstream.gateway.scheduler import _bytes_of, _waiting
 from veilstream.gateway.service import Clock
 from veilstream.gateway.wire import Grid, Reading, Refusal

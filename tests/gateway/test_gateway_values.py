@@ -9,7 +9,7 @@ from gatewaykit import artefact, core_of, places, window_policy
 from veilstream.artefact import save
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
-from veilstream.gateway.outcome import Status
+from veilstream.gateway.records import Status
 from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Grid, Reading, Refusal, parse
 from veilstream.model.chain import MarkovChain

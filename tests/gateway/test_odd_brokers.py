@@ -16,7 +16,7 @@ from mosquitto import free_port
 from mqttkit import Client, serving
 from nats_server import nats_command
 from patience import PATIENCE_S, wait_until
-from veilstream.gateway.refused import FIRST_S, FROM_THE_BEGINNING, LAST_S, RefusedTopics
+from veilstream.gateway.topics import FIRST_S, FROM_THE_BEGINNING, LAST_S, RefusedTopics
 
 READINGS = [(b"in/s%d" % s, b'{"t":%d,"value":3}' % t) for t in range(10) for s in range(4)]
 

@@ -19,7 +19,7 @@ from veilstream.gateway import pipe
 from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.inbox import Heard
 from veilstream.gateway.mqtt import MqttGateway
-from veilstream.gateway.outcome import Status
+from veilstream.gateway.records import Status
 from veilstream.gateway.scheduler import Scheduler
 from veilstream.gateway.service import Clock
 from veilstream.gateway.topics import Route

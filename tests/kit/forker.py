@@ -28,8 +28,8 @@ def child(policy: str, store: str, transport: str, where: str, word: str) -> Non
     opened = Store(store, {"": space.binding})
     core = Core({"": space}, opened)
     if transport == "mqtt":
-        settings = BrokerSettings("127.0.0.1", int(where), f"veil-{opened.id}")
-        gateway = MqttGateway(core, [Route("in/+", "out/+")], settings, republish=200)
+        settings = BrokerSettings("127.0.0.1", int(where), f"veil-{opened.id}", republish=200)
+        gateway = MqttGateway(core, [Route("in/+", "out/+")], settings)
         parts = {"mqtt": gateway.run}
         if word:
             core.outlets.append(onwards := Forwarder(core, ForwardSettings(word)))

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from veilstream.control.uniforms import Uniforms
-from veilstream.gateway.outcome import Outcome, Outgoing, Receipt
 from veilstream.gateway.owner import CLAIMS, Claims
-from veilstream.gateway.records import Batch, Key, StoreError, Stream
+from veilstream.gateway.records import Batch, Key, Outcome, Outgoing, Receipt, StoreError, Stream
 from veilstream.gateway.scheduler import Scheduler, Serving
 from veilstream.gateway.space import LogRow, Space
 from veilstream.gateway.stats import Stats

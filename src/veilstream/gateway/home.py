@@ -15,8 +15,7 @@ from typing import Any
 
 import veilstream
 from veilstream.errors import InputError
-from veilstream.gateway.outcome import Outgoing
-from veilstream.gateway.records import Key
+from veilstream.gateway.records import Key, Outgoing
 from veilstream.gateway.space import LogRow, Space
 from veilstream.gateway.wire import Release, decode, encode
 

@@ -23,9 +23,8 @@ from veilstream.gateway.core import Core
 from veilstream.gateway.guard import HEADERS, Guard, HttpConnection, HttpSettings, Slots
 from veilstream.gateway.intake import Found, Message, handle, place_of
 from veilstream.gateway.openapi import document
-from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.owntracks import phone_of
-from veilstream.gateway.records import StoreError
+from veilstream.gateway.records import Outcome, Status, StoreError
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Reading, Refusal
 

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from veilstream.gateway.core import Compose, Core
-from veilstream.gateway.outcome import Outcome, Receipt
-from veilstream.gateway.records import StoreError
+from veilstream.gateway.records import Outcome, Receipt, StoreError
 from veilstream.gateway.wire import Reading, Refusal
 
 log = logging.getLogger("veilstream.intake")

@@ -5,8 +5,8 @@ When the connection breaks, or this process dies, the broker sends again what wa
 release) and we send again what is in the outbox. The last `republish` confirmed releases stay in it: a broker that is
 killed forgets messages it has confirmed. Whoever reads the output drops repeats by (stream, t).
 
-A release that the broker refuses stays in the outbox until it does not (`refused.py`). One that it does not answer at
-all is given up with the connection, and sent again over the next.
+A release that the broker refuses stays in the outbox until it does not (`topics.RefusedTopics`). One that it does not
+answer at all is given up with the connection, and sent again over the next.
 
 When the store cannot be written the gateway goes offline; the broker keeps the readings.
 
@@ -29,10 +29,8 @@ from veilstream.gateway.core import Compose, Core
 from veilstream.gateway.home import Home
 from veilstream.gateway.inbox import Heard
 from veilstream.gateway.intake import Found, Message, handle, process, transactions
-from veilstream.gateway.outcome import Outcome, OutFormat, Outgoing, Status, joined, parted
-from veilstream.gateway.records import StoreError
-from veilstream.gateway.refused import RefusedTopics
-from veilstream.gateway.topics import Route
+from veilstream.gateway.records import Outcome, OutFormat, Outgoing, Status, StoreError
+from veilstream.gateway.topics import RefusedTopics, Route, joined, parted
 from veilstream.gateway.wire import Reading, Refusal
 
 log = logging.getLogger("veilstream.mqtt")
@@ -66,18 +64,8 @@ class OnItsWay(NamedTuple):
 
 
 class MqttGateway:
-    def __init__(
-        self,
-        core: Core,
-        routes: Sequence[Route],
-        settings: BrokerSettings,
-        *,
-        republish: int = 1000,
-        retain: bool = False,
-        home: Home | None = None,
-    ) -> None:
-        self.core, self.routes, self.settings = core, list(routes), settings
-        self.republish, self.retain, self.home = republish, retain, home
+    def __init__(self, core: Core, routes: Sequence[Route], settings: BrokerSettings, home: Home | None = None) -> None:
+        self.core, self.routes, self.settings, self.home = core, list(routes), settings, home
         others = [settings.status_topic] if settings.status_topic else []
         topics.check(self.routes, *others, *([f"{home.prefix}/#"] if home is not None else []))
         if home is not None:
@@ -91,21 +79,25 @@ class MqttGateway:
                     "give them other names, and their steps would be drawn a second time: keep the filter, or take "
                     "another `store`"
                 )
-        self._in_flight: dict[int, OnItsWay] = {}  # by message id, in order
         self._refused = RefusedTopics()
-        self._batch: list[Heard] = []  # taken out of the inbox, and not yet handled
-        self._confirmed: deque[int] = deque()  # outbox ids that have arrived, oldest first
-        self._states: set[int] = set()  # outbox ids in flight of what is not sent again: a newer one replaces it
-        self._sent_up_to = 0  # outbox id
         self._behind = threading.Event()  # the outbox may hold something not sent in this session
         self._arrived = 0  # the last outbox id that has ever arrived
         self._packet = 0  # bytes of topic and payload in which releases may go together
-        self._took = self._delivered = False  # this session took readings; learned of releases what it did not know
         self._careful = False  # the last session broke with releases on their way: what about one of them, maybe
         self._resumed = 0.0  # when, after a flood
         self._overdue = False  # it broke because nothing was acknowledged
         self._where = lru_cache(TOPICS)(self._routed)
+        self._begin()
         self._largest = core.serving.max_bytes + packets.LONGEST_TEXT + packets.NUMBERS  # more is refused anyway
+
+    def _begin(self) -> None:
+        """What belongs to one session."""
+        self._in_flight: dict[int, OnItsWay] = {}  # by message id, in order
+        self._batch: list[Heard] = []  # taken out of the inbox, and not yet handled
+        self._confirmed: deque[int] = deque()  # outbox ids that have arrived, oldest first
+        self._states: set[int] = set()  # outbox ids in flight of what is not sent again: a newer one replaces it
+        self._sent_up_to = 0  # outbox id
+        self._took = self._delivered = False  # it took readings; learned of releases what was not known
 
     def run(self, stop: threading.Event) -> None:
         """Serve until `stop`, through every break."""
@@ -134,14 +126,9 @@ class MqttGateway:
             log.warning("broker_speaks_mqtt_3", extra={"reason": "it cannot say that it refuses a release"})
         stats.connected, stats.protocol = True, version
         self._packet = min(SMALL_PACKET, connection.max_packet - packets.NUMBERS) if five else 0
-        self._in_flight.clear()
-        self._batch.clear()
-        self._confirmed.clear()
-        self._states.clear()
+        self._begin()
         if self.home is not None:
             self.home.forget()
-        self._took = self._delivered = False
-        self._sent_up_to = 0
         self._behind.set()
         try:
             while not stop.is_set():
@@ -224,7 +211,7 @@ class MqttGateway:
             again = not self.core.serving.clock and any(o.status is Status.repeated for o in receipt.outcomes)
             for _, topic, payload in compose(receipt.outcomes, Status.repeated) if again else ():
                 if topic not in self._refused:
-                    connection.publish(topic, payload, self.retain)
+                    connection.publish(topic, payload, self.settings.retain)
 
         messages = next(transactions(self._message(m) for m in self._batch))
         handle(self.core, messages, work)
@@ -284,9 +271,9 @@ class MqttGateway:
         parts = parted(payload, self._packet - len(topic.encode()))
         at_home = self.home is not None and self.home.owns(topic)
         for part in parts[:-1]:
-            mid = connection.publish(topic, part, self.retain or at_home)
+            mid = connection.publish(topic, part, self.settings.retain or at_home)
             self._in_flight[mid] = OnItsWay(i, topic, False)
-        mid = connection.publish(topic, parts[-1], self.retain or at_home)
+        mid = connection.publish(topic, parts[-1], self.settings.retain or at_home)
         self._in_flight[mid] = OnItsWay(i, topic)
         if at_home:
             self._states.add(i)
@@ -346,7 +333,7 @@ class MqttGateway:
         self.core.stats.outbox = len(self._in_flight)
         self.core.stats.dropped += connection.inbox.dropped
         connection.inbox.dropped = 0
-        excess = len(self._confirmed) - (0 if all_of_them else self.republish)
+        excess = len(self._confirmed) - (0 if all_of_them else self.settings.republish)
         if excess >= CONFIRM_AT_ONCE or (all_of_them and excess > 0):
             self.core.confirm([self._confirmed.popleft() for _ in range(excess)])
 

@@ -18,7 +18,7 @@ from veilstream.data.states import apart_km, name_code
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
 from veilstream.gateway.intake import Found, Message, handle
-from veilstream.gateway.outcome import Outcome, Status
+from veilstream.gateway.records import Outcome, Status
 from veilstream.gateway.wire import (
     LAST_SECOND,
     LONGEST_INTEGER,

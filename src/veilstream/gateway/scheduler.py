@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from veilstream.control.uniforms import SecureUniforms, Uniforms
 from veilstream.errors import InputError
-from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.records import Batch, Key, Private, Stream
+from veilstream.gateway.records import Batch, Key, Outcome, Private, Status, Stream
 from veilstream.gateway.space import Job, Space
 from veilstream.gateway.wire import MAX_BYTES, Opens, Point, Reading, Refusal, decode, parse
 from veilstream.model.histories import BLIND

@@ -50,7 +50,7 @@ def _serve(spec: ServeSpec) -> None:
             to, home = spec.broker(store.id), None
             if spec.homeassistant:
                 home = Home(spaces, spec.status_topic, spec.discovery_prefix)
-            gateway = MqttGateway(core, topics, to, republish=spec.republish, retain=spec.retain, home=home)
+            gateway = MqttGateway(core, topics, to, home)
             parts["mqtt"] = gateway.run
             publish = {name: (gateway.composer(name), gateway.wake) for name in spaces}
         if http is not None:

@@ -16,9 +16,8 @@ from veilstream.control.uniforms import Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.drift import Watch
 from veilstream.gateway.encoder import Error, encoder_of
-from veilstream.gateway.outcome import Outcome, OutFormat, Status
 from veilstream.gateway.owntracks import Seals, as_owntracks
-from veilstream.gateway.records import Binding, Stream
+from veilstream.gateway.records import Binding, Outcome, OutFormat, Status, Stream
 from veilstream.gateway.wire import Columns, Grid, Point, Release, encode
 from veilstream.model.histories import BLIND
 
@@ -62,11 +61,11 @@ class Space:
         seals: Seals | None = None,
     ) -> None:
         """meter: exact unless told. seals: encrypts OwnTracks that goes out."""
+        self.encoder = e = encoder_of(artefact)
         if artefact.study_only and not force:
             raise InputError(
                 f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
             )
-        self.encoder = e = encoder_of(artefact)
         self.states, self.points, self.rule = e.states, e.points, e.rule
         self.mechanism = e.mechanism(ceiling, meter)
         self.watch = Watch(e.chain, artefact.recording, e.true_states)

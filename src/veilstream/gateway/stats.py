@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from veilstream.gateway.outcome import Outcome, Status
+from veilstream.gateway.records import Outcome, Status
 from veilstream.gateway.wire import Refusal, Release
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from veilstream.data.spec import DataSpec, documented
 from veilstream.errors import InputError
 from veilstream.gateway import pipe
 from veilstream.gateway.core import Core
-from veilstream.gateway.outcome import Outcome
+from veilstream.gateway.records import Outcome
 from veilstream.gateway.scheduler import Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Reading, Refusal, reading

@@ -15,8 +15,7 @@ from veilstream.gateway.nats.layout import DUPLICATES_S
 from veilstream.gateway.nats.membership import GONE_S
 from veilstream.gateway.nats.names import Names, partition_of, text
 from veilstream.gateway.nats.session import Mail, Session
-from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.records import Key
+from veilstream.gateway.records import Key, Outcome, Status
 from veilstream.gateway.wire import decode
 
 log = logging.getLogger("veilstream.nats")

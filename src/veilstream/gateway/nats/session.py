@@ -26,8 +26,7 @@ from veilstream.gateway.nats.layout import Layout
 from veilstream.gateway.nats.ledger import MOST, Ledger
 from veilstream.gateway.nats.membership import Members
 from veilstream.gateway.nats.names import token
-from veilstream.gateway.outcome import Outcome, OutFormat
-from veilstream.gateway.records import Key
+from veilstream.gateway.records import Key, Outcome, OutFormat
 from veilstream.gateway.scheduler import Scheduler
 from veilstream.gateway.stats import Stats
 from veilstream.gateway.wire import Reading, Refusal
