@@ -22,7 +22,7 @@ from mqttkit import Client, serving
 from patience import PATIENCE_S, wait_until
 from veilstream.control.mechanism import MOST_CELLS
 from veilstream.gateway import service
-from veilstream.gateway.intake import AT_ONCE, Message, handle, transactions
+from veilstream.gateway.core import AT_ONCE, Message, handle, transactions
 from veilstream.gateway.records import Status, StoreError
 from veilstream.gateway.stats import Stats
 from veilstream.gateway.wire import MAX_READINGS, Grid, Reading, Refusal, parse

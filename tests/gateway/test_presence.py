@@ -13,7 +13,7 @@ from httpkit import Server
 from mosquitto import Mosquitto
 from mqttkit import Client, serving
 from patience import wait_until
-from veilstream.gateway.intake import Message, handle
+from veilstream.gateway.core import Message, handle
 from veilstream.gateway.store import StoreError
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Reading, parse

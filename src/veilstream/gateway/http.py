@@ -19,9 +19,8 @@ import msgspec
 from aiohttp import web
 
 from veilstream.errors import InputError
-from veilstream.gateway.core import Core
+from veilstream.gateway.core import Core, Found, Message, handle, place_of
 from veilstream.gateway.guard import HEADERS, Guard, HttpConnection, HttpSettings, Slots
-from veilstream.gateway.intake import Found, Message, handle, place_of
 from veilstream.gateway.openapi import document
 from veilstream.gateway.owntracks import phone_of
 from veilstream.gateway.records import Outcome, Status, StoreError

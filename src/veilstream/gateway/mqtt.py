@@ -25,10 +25,9 @@ from typing import NamedTuple
 from veilstream.errors import InputError
 from veilstream.gateway import packets, topics
 from veilstream.gateway.broker import WINDOW, BrokerLost, BrokerSettings, Connection, Unanswered
-from veilstream.gateway.core import Compose, Core
+from veilstream.gateway.core import Compose, Core, Found, Message, handle, process, transactions
 from veilstream.gateway.home import Home
 from veilstream.gateway.inbox import Heard
-from veilstream.gateway.intake import Found, Message, handle, process, transactions
 from veilstream.gateway.records import Outcome, OutFormat, Outgoing, Status, StoreError
 from veilstream.gateway.topics import RefusedTopics, Route, joined, parted
 from veilstream.gateway.wire import Reading, Refusal

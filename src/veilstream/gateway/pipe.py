@@ -16,8 +16,7 @@ import numpy as np
 from veilstream.data.columns import NONE, Layout, Split, check_one_person, guess_layout
 from veilstream.data.states import apart_km, name_code
 from veilstream.errors import InputError
-from veilstream.gateway.core import Core
-from veilstream.gateway.intake import Found, Message, handle
+from veilstream.gateway.core import Core, Found, Message, handle
 from veilstream.gateway.records import Outcome, Status
 from veilstream.gateway.wire import (
     LAST_SECOND,

@@ -15,8 +15,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 from veilstream.errors import InputError
-from veilstream.gateway.core import Compose, Core
-from veilstream.gateway.intake import place_of
+from veilstream.gateway.core import Compose, Core, place_of
 from veilstream.gateway.records import StoreError
 from veilstream.gateway.spec import ServeSpec
 from veilstream.gateway.stats import Stats

@@ -1,7 +1,7 @@
 """One worker of the gateway on JetStream: its connection, and the tasks that work on it.
 
 Partitions that are ours are pulled and acknowledged (`partition.py`), under a clock every space is ticked
-(`clock.py`); both release through the session.
+(`session.Clock`); both release through the session.
 """
 
 import asyncio
@@ -14,12 +14,11 @@ from nats.aio.msg import Msg
 
 from veilstream.errors import InputError
 from veilstream.gateway.nats.client import Link, Rejected, Unavailable
-from veilstream.gateway.nats.clock import Clock
 from veilstream.gateway.nats.layout import Foreign, Layout, NatsSettings, binding_of, bound, prepare, promises_of
 from veilstream.gateway.nats.ledger import KEEP, MOST, Ledger
 from veilstream.gateway.nats.membership import Members
 from veilstream.gateway.nats.partition import Partition
-from veilstream.gateway.nats.session import Session
+from veilstream.gateway.nats.session import Clock, Session
 from veilstream.gateway.scheduler import Scheduler, Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.stats import Stats
