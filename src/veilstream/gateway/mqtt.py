@@ -284,12 +284,14 @@ class MqttGateway:
             rows = self.core.unsent(self._sent_up_to)
             sent = {*(sent.id for sent in self._in_flight.values()), *self._confirmed} if rows else set()
             for i, topic, payload in rows:
+                if len(self._in_flight) >= MAX_IN_FLIGHT:  # a row may be many messages
+                    break
+                self._sent_up_to = i
                 if i not in sent and not self._refused.holds(topic):
                     self._send(connection, i, topic, payload)
                     at_home = i in self._states
                     self.core.stats.republished += not (self.core.serving.clock or at_home)
             if rows:
-                self._sent_up_to = rows[-1][0]
                 self._behind.set()
             else:
                 self._refused.looked()
