@@ -27,7 +27,7 @@ from veilstream.gateway.records import Batch, Key, Outcome, Outgoing, Receipt, S
 from veilstream.gateway.scheduler import Scheduler, Serving
 from veilstream.gateway.space import LogRow, Space
 from veilstream.gateway.stats import Stats
-from veilstream.gateway.store import Store
+from veilstream.gateway.store import MAIL, Store
 from veilstream.gateway.wire import Reading, Refusal, decode, encode
 
 log = logging.getLogger("veilstream.intake")
@@ -155,9 +155,9 @@ class Core:
                 self.store.prune(self.keep)
                 self._since_prune = 0
 
-    def unsent(self, after: int = 0, forward: bool = False) -> list[tuple[int, str, bytes]]:
+    def unsent(self, after: int = 0, forward: bool = False, limit: int = MAIL) -> list[tuple[int, str, bytes]]:
         with self._lock:
-            return self.store.unsent(after, forward=forward)
+            return self.store.unsent(after, limit, forward)
 
     def confirm(self, ids: Sequence[int]) -> None:
         with self._lock:

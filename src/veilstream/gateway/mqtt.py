@@ -202,9 +202,8 @@ class MqttGateway:
         def work(messages: Sequence[Message]) -> None:
             compose = partial(self._compose, messages)
             receipt = process(self.core, messages, compose)
-            refusing = len(self._refused) > 0
             for i, (_, topic, payload) in receipt.outbox:
-                if not refusing or not self._refused.holds(topic):
+                if topic not in self._refused:
                     self._send(connection, i, topic, payload)
             # under a clock a repeat would reveal that a reading came
             again = not self.core.serving.clock and any(o.status is Status.repeated for o in receipt.outcomes)
@@ -287,29 +286,25 @@ class MqttGateway:
                 if len(self._in_flight) >= MAX_IN_FLIGHT:  # a row may be many messages
                     break
                 self._sent_up_to = i
-                if i not in sent and not self._refused.holds(topic):
+                if i not in sent and topic not in self._refused:
                     self._send(connection, i, topic, payload)
                     at_home = i in self._states
                     self.core.stats.republished += not (self.core.serving.clock or at_home)
             if rows:
                 self._behind.set()
-            else:
-                self._refused.looked()
 
     def _try_again(self, connection: Connection) -> None:
-        """A release that the broker refused before."""
-        if (due := self._refused.due()) is None:
-            return
-        first, topic = due
-        if topic is None:
-            self._sent_up_to = first
+        """Releases that the broker refused before."""
+        trials, go_on = self._refused.due()
+        for topic, first in trials:
+            row = next(iter(self.core.unsent(first - 1, limit=1)), None)
+            if row is not None and row[:2] == (first, topic):
+                self._send(connection, *row)
+            else:
+                self._refused.remove(topic)
+        if go_on:
+            self._sent_up_to = 0
             self._behind.set()
-            return
-        row = next(iter(self.core.unsent(first - 1)), None)
-        if row is not None and row[0] == first and not self._refused.holds(topic):
-            self._send(connection, *row)
-        else:
-            self._refused.remove(topic)
 
     def _take_answers(self, connection: Connection, all_of_them: bool = False) -> None:
         """Take confirmed releases out of the outbox, all but the last `republish`."""

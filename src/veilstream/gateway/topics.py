@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import msgspec
 
@@ -18,7 +19,7 @@ from veilstream.errors import InputError
 from veilstream.gateway.records import OutFormat
 
 FIRST_S, LAST_S = 1.0, 20.0  # between trials of a topic that is refused
-FROM_THE_BEGINNING = 0
+MOST_TRIED = 1000  # at once
 _bodies = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -141,8 +142,7 @@ class RefusedTopics:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.reason = ""  # the last one given
         self._first = OrderedDict[str, int]()  # topic -> its first release that waits; whose turn is next first
-        self._may: set[str] = set()  # topics of which one release may be tried
-        self._tried: set[str] = set()  # and that wait for its answer
+        self._tried: set[str] = set()  # that wait for the answer to a trial
         self._worked = False
         self._now, self._delay, self._due = now, FIRST_S, 0.0
 
@@ -170,35 +170,17 @@ class RefusedTopics:
     def remove(self, topic: str) -> None:
         """A release of it arrived, or none waits."""
         if self._first.pop(topic, None) is not None:
-            self._may.discard(topic)
             self._tried.discard(topic)
             self._worked, self._delay = True, FIRST_S
 
-    def holds(self, topic: str) -> bool:
-        """Whether a release must stay in the outbox; the first that need not is on its way with this."""
-        if topic in self._may:
-            self._may.discard(topic)
-            self._tried.add(topic)
-            return False
-        return topic in self._first
-
-    def due(self) -> tuple[int, str | None] | None:
-        """What to try now: from which release in the outbox on, and of this topic only."""
-        if self._may or self._tried:
-            return None
-        if self._worked:
-            self._worked, self._may = False, set(self._first)
-            return FROM_THE_BEGINNING, None
-        if self._first and self._now() >= self._due:
-            topic, i = next(iter(self._first.items()))
-            self._may = {topic}
-            return i, topic
-        return None
-
-    def looked(self) -> None:
-        """The whole outbox was gone through: topics of which nothing was found have nothing that waits."""
-        for topic in list(self._may):
-            self.remove(topic)
+    def due(self) -> tuple[list[tuple[str, int]], bool]:
+        """Topics to be tried now, each with its first release; whether what waited of others may go on."""
+        if self._tried:
+            return [], False
+        worked, self._worked = self._worked, False
+        trials = list(islice(self._first.items(), MOST_TRIED if worked else int(self._now() >= self._due)))
+        self._tried = {topic for topic, _ in trials}
+        return trials, worked
 
     def lost(self) -> None:
         """The connection is: what was tried has no answer."""
@@ -206,4 +188,4 @@ class RefusedTopics:
             self._wait()
         for topic in self._tried:
             self._first.move_to_end(topic)
-        self._may, self._tried = set(), set()
+        self._tried = set()
