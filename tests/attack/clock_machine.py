@@ -59,7 +59,7 @@ class ClockMachine(Killable):
     @rule()
     def tick(self) -> None:
         counted["rules"] += 1
-        for o in self.core.tick("", self.now).outcomes:
+        for o in self.core.tick("", self.now):
             assert self.seen.setdefault((o.release.stream, self.now), o.message) == o.message, "a second draw"
         self._ticked()
         self.now += 1

@@ -38,7 +38,7 @@ def said(core, *messages: dict, stream: str = "jane/phone", form="auto") -> list
     space = core.spaces[""]
     found = [r for m in messages for r in parse(json.dumps(m).encode(), space.grid, stream)]
     outcomes = core.process(found).outcomes
-    return [json.loads(space.body(o, form, r.owntracks)) for r, o in zip(found, outcomes, strict=True)]
+    return [json.loads(space.body(o.message, form, r.owntracks)) for r, o in zip(found, outcomes, strict=True)]
 
 
 def test_a_location_goes_out_as_its_allow_list(tmp_path):

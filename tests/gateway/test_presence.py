@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of
+from gatewaykit import NEEDS_MOSQUITTO, Outbox, artefact, core_of
 from httpkit import Server
 from mosquitto import Mosquitto
 from mqttkit import Client, serving
@@ -45,6 +45,7 @@ def shown(tmp_path, name: str, said: list[bytes], fails: bool = False) -> list[b
     draws = np.random.default_rng(5)
     with core_of(art, tmp_path / name, now=lambda: moment[0], clock=True, uniforms=draws.random) as core:
         server = Server(core, routes=[Route("in/+", "out/+")])
+        core.outlets.append(Outbox())
         try:
             for step in range(100, 104):
                 moment[0] = 60.0 * step
@@ -55,8 +56,7 @@ def shown(tmp_path, name: str, said: list[bytes], fails: bool = False) -> list[b
                     server.ask("/v1/release", body)
                     core.store.file.db.execute("PRAGMA query_only = OFF")
                 out.append(public(server))  # before the tick
-                ticked = core.tick("", step, lambda outcomes: [(o.release.stream, "out", o.message) for o in outcomes])
-                out += [repr(ticked).encode(), public(server)]
+                out += [repr((core.tick("", step), core.unsent())).encode(), public(server)]
         finally:
             server.end()
     return out
@@ -119,7 +119,7 @@ def test_a_reading_of_a_step_that_was_ticked_is_not_answered_on_the_output(tmp_p
         with core_of(art, tmp_path / "s.db", **clocked) as core, serving(core, broker.port) as gateway:
             client.say("in/a", {"t": 6000, "value": 3})
             wait_until(lambda: core.stats.waiting == 1)
-            core.tick("", 100, gateway.composer(""))
+            core.tick("", 100)
             gateway.wake()
             wait_until(lambda: len(client.heard) == 1)
             client.say("in/a", {"t": 6001, "value": 3})

@@ -73,3 +73,13 @@ def core_of(
         yield core
     finally:
         core.close()
+
+
+class Outbox:
+    """An outlet: every release goes out on one topic, and nobody sends it."""
+
+    def compose(self, releases):
+        return [(s.name, "out", message) for s, _, _, message in releases if message is not None]
+
+    def wake(self) -> None:
+        pass

@@ -97,9 +97,9 @@ class Core:
         s = self._cache.get(key)
         return s if s is not None else self.store.load(*key) or Stream(*key)
 
-    def tick(self, space: str, step: int, compose: Compose | None = None) -> Receipt:
+    def tick(self, space: str, step: int) -> list[Outcome]:
         """Under a clock: the release of `step` for every stream of the space, whether a reading came or not."""
-        after, done = 0, Receipt([], [])
+        after, done = 0, list[Outcome]()
         while True:
             with self._transaction():
                 found = self.store.streams(after)
@@ -107,10 +107,8 @@ class Core:
                 due = [s for s in streams if s.last_step is None or s.last_step < step]
                 outcomes, batch = self.scheduler.tick(space, step, due)
                 batch.counts = self.stats.take_private() if due else {}
-                receipt = self._commit(outcomes, batch, compose)
+                done += self._commit(outcomes, batch, None).outcomes
                 self.stats.streams = self.streams
-            done.outcomes.extend(receipt.outcomes)
-            done.outbox.extend(receipt.outbox)
             if not found:
                 return done
             after = found[-1].id or 0

@@ -19,7 +19,6 @@ from veilstream.gateway.core import Core
 from veilstream.gateway.owntracks import user_and_device
 from veilstream.gateway.records import FORWARD, OutFormat, Outgoing, StoreError
 from veilstream.gateway.space import LogRow
-from veilstream.gateway.wire import decode
 
 log = logging.getLogger("veilstream.forward")
 AT_ONCE = 8  # streams
@@ -55,13 +54,11 @@ class Forwarder:
         self._there = threading.Event()
 
     def compose(self, releases: Sequence[LogRow]) -> list[Outgoing]:
-        return [(s.name, FORWARD, self._body(s.space, message)) for s, _, _, message in releases if message is not None]
-
-    def _body(self, space: str, message: bytes) -> bytes:
-        release = decode(message)
-        if release.lat is None or self.settings.form == "plain":
-            return message
-        return self.core.spaces[space].as_owntracks(release, topic=True)
+        spaces, form = self.core.spaces, self.settings.form
+        told = [(s, message) for s, _, _, message in releases if message is not None]
+        return [
+            (s.name, FORWARD, spaces[s.space].body(message, form, owntracks=True, topic=True)) for s, message in told
+        ]
 
     def wake(self) -> None:
         self._there.set()

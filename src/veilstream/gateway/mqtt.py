@@ -25,10 +25,11 @@ from typing import NamedTuple
 from veilstream.errors import InputError
 from veilstream.gateway import packets, topics
 from veilstream.gateway.broker import WINDOW, BrokerLost, BrokerSettings, Connection, Unanswered
-from veilstream.gateway.core import Compose, Core, Found, Message, handle, process, transactions
+from veilstream.gateway.core import Core, Found, Message, handle, process, transactions
 from veilstream.gateway.home import Home
 from veilstream.gateway.inbox import Heard
 from veilstream.gateway.records import Outcome, OutFormat, Outgoing, Status, StoreError
+from veilstream.gateway.space import LogRow
 from veilstream.gateway.topics import RefusedTopics, Route, joined, parted
 from veilstream.gateway.wire import Reading, Refusal
 
@@ -67,6 +68,8 @@ class MqttGateway:
         self.core, self.routes, self.settings, self.home = core, list(routes), settings, home
         others = [settings.status_topic] if settings.status_topic else []
         topics.check(self.routes, *others, *([f"{home.prefix}/#"] if home is not None else []))
+        if core.serving.clock:
+            core.outlets.append(self)
         if home is not None:
             home.sends = self.wake
             core.outlets.append(home)
@@ -227,9 +230,9 @@ class MqttGateway:
         for message in messages:
             where: Where = message.note
             bodies = [
-                self.core.spaces[r.space].body(o, where.form, r.owntracks)
+                self.core.spaces[r.space].body(o.message, where.form, r.owntracks)
                 for r, o in zip(message.readings, left, strict=False)
-                if isinstance(r, Reading) and o.status is wanted and o.release is not None
+                if isinstance(r, Reading) and o.status is wanted and o.message is not None
             ]
             limit = self._packet - len(where.target.encode())
             out += [(where.stream, where.target, payload) for payload in joined(bodies, limit)]
@@ -251,14 +254,15 @@ class MqttGateway:
 
     # --- releases out ----------------------------------------------------------------------------------
 
-    def composer(self, space: str) -> Compose:
-        """For the clock: the messages of its releases."""
-        route, body = next(r for r in self.routes if r.space == space), self.core.spaces[space].body
-        return lambda outcomes: [
-            (o.release.stream, route.output(o.release.stream), body(o, route.form))
-            for o in outcomes
-            if o.release is not None and route.carries(o.release.stream)
-        ]
+    def compose(self, releases: Sequence[LogRow]) -> list[Outgoing]:
+        """As an outlet, under a clock: whatever is released, on the topics of the first route of its space."""
+        out: list[Outgoing] = []
+        for s, _, _, message in releases:
+            route = next(r for r in self.routes if r.space == s.space)
+            if message is not None and route.carries(s.name):
+                body = self.core.spaces[s.space].body(message, route.form)
+                out.append((s.name, route.output(s.name), body))
+        return out
 
     def wake(self) -> None:
         """Something was put into the outbox by another thread."""

@@ -15,7 +15,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 from veilstream.errors import InputError
-from veilstream.gateway.core import Compose, Core, place_of
+from veilstream.gateway.core import Core, place_of
 from veilstream.gateway.records import StoreError
 from veilstream.gateway.spec import ServeSpec
 from veilstream.gateway.stats import Stats
@@ -41,7 +41,6 @@ def _serve(spec: ServeSpec) -> None:
     store = spec.open_store(spec.policy, spaces, logging.getLogger("veilstream.gateway.store").warning)
     with closing(Core(spaces, store, serving)) as core:
         parts: dict[str, Run] = {}
-        publish = dict[str, tuple[Compose, Callable[[], None]]]()  # what a tick releases goes to a broker, if any
         if spec.mqtt is not None:
             from veilstream.gateway.home import Home
             from veilstream.gateway.mqtt import MqttGateway
@@ -51,7 +50,6 @@ def _serve(spec: ServeSpec) -> None:
                 home = Home(spaces, spec.status_topic, spec.discovery_prefix)
             gateway = MqttGateway(core, topics, to, home)
             parts["mqtt"] = gateway.run
-            publish = {name: (gateway.composer(name), gateway.wake) for name in spaces}
         if http is not None:
             from veilstream.gateway.http import HttpGateway
 
@@ -63,7 +61,7 @@ def _serve(spec: ServeSpec) -> None:
             core.outlets.append(onwards)
             parts["forward"] = onwards.run
         for name in spaces if spec.clock else ():
-            parts[f"clock {name}".strip()] = Clock(core, name, *publish.get(name, ())).run
+            parts[f"clock {name}".strip()] = Clock(core, name).run
         run(parts, core.stats)
 
 
@@ -82,20 +80,17 @@ def _work(spec: ServeSpec) -> None:
 class Clock:
     """At the end of every step, one release for every stream, whether a reading came or not."""
 
-    def __init__(
-        self, core: Core, space: str, compose: Compose | None = None, done: Callable[[], None] = lambda: None
-    ) -> None:
-        self.core, self.space, self.compose, self.done = core, space, compose, done
+    def __init__(self, core: Core, space: str) -> None:
+        self.core, self.space = core, space
 
     def run(self, stop: threading.Event) -> None:
         grid, scheduler = self.core.spaces[self.space].grid, self.core.scheduler
         step = scheduler.current_step(self.space)
         while not stop.wait(max(0.0, float(grid.time(step + 1)) - scheduler.now())):
             try:
-                self.core.tick(self.space, step, self.compose)
+                self.core.tick(self.space, step)
             except StoreError:
                 log.error("tick_failed", extra={"step": step})  # this step is skipped for all streams alike
-            self.done()
             step = max(step + 1, scheduler.current_step(self.space))
 
 

@@ -18,7 +18,7 @@ from veilstream.gateway.drift import Watch
 from veilstream.gateway.encoder import Error, encoder_of
 from veilstream.gateway.owntracks import Seals, as_owntracks
 from veilstream.gateway.records import Binding, Outcome, OutFormat, Status, Stream
-from veilstream.gateway.wire import Columns, Grid, Point, Release, encode
+from veilstream.gateway.wire import Columns, Grid, Point, Release, decode, encode
 from veilstream.model.histories import BLIND
 
 if TYPE_CHECKING:
@@ -82,20 +82,17 @@ class Space:
         self._start = one.memory.tobytes(), one.belief.tobytes()
         self.state_bytes = len(self._start[0]) + len(self._start[1])
 
-    # --- what is said ------------------------------------------------------------------------------------
+    def body(self, message: bytes, form: OutFormat, owntracks: bool = False, topic: bool = False) -> bytes:
+        """A release as it is sent, as OwnTracks if that is the form of it or of its reading and there is a place.
 
-    def body(self, outcome: Outcome, form: OutFormat, owntracks: bool = False) -> bytes:
-        """The release as it is sent; `owntracks`: that is what its reading was."""
-        release, message = outcome.release, outcome.message
-        assert release is not None and message is not None
-        if release.lat is not None and (form == "owntracks" or (form == "auto" and owntracks)):
-            return self.as_owntracks(release)
+        topic: with its name inside, for whoever gets it by no topic.
+        """
+        if form == "owntracks" or (form == "auto" and owntracks):
+            release = decode(message)
+            if release.lat is not None:
+                sent = as_owntracks(release, self.encoder.accuracy(release), topic)
+                return sent if self.seals is None else self.seals(sent)
         return message
-
-    def as_owntracks(self, release: Release, topic: bool = False) -> bytes:
-        """topic: with its name inside, for whoever gets it by no topic."""
-        message = as_owntracks(release, self.encoder.accuracy(release), topic)
-        return message if self.seals is None else self.seals(message)
 
     # --- what is kept ------------------------------------------------------------------------------------
 

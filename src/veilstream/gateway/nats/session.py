@@ -125,9 +125,9 @@ class Session:
         """Publish what was committed; those of which we do not know that they arrived."""
         requests: dict[T, Request] = {}
         for i, (key, step, outcome, owntracks) in mail.items():
-            if outcome.release is not None:  # not silent, refused, or waiting for the clock
+            if outcome.message is not None:  # not silent, refused, or waiting for the clock
                 number = ".".join([*map(token, key), str(step)])
-                body = self.scheduler.spaces[key[0]].body(outcome, self.form, owntracks)
+                body = self.scheduler.spaces[key[0]].body(outcome.message, self.form, owntracks)
                 requests[i] = self.layout.names.release(*key), body, {"Nats-Msg-Id": number}
         unsent = set()
         for i, answer in zip(requests, await self.link.ask(list(requests.values())), strict=True):
