@@ -86,13 +86,13 @@ async def _rate(folder: Path, cluster: NatsCluster, name: str, bare: bool, strea
     """Releases/s from the first to the last, by the server's clock; all readings are there before."""
     from nats_accounts import as_user
     from nats_drill import feed, until
-    from veilstream.gateway.nats.layout import prepare, promises_of
+    from veilstream.gateway.nats.layout import NatsSettings, prepare, promises_of
     from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
     from veilstream.gateway.space import Space
 
     names, link, device = Names(), await as_user(cluster.urls, "gate"), await as_user(cluster.urls, "device")
     promises = promises_of({DEFAULT_SPACE: Space(load(folder / "policy.veil"))})
-    await prepare(link, names, promises, str(folder / "policy.veil.key"))
+    await prepare(link, NatsSettings(str(folder / "policy.veil.key"), names=names), promises)
     await feed(device, names, streams, range(steps))
     with _running(folder, cluster, WORKERS, bare):
         n = await until(link, names.releases, streams * steps, 120)

@@ -11,7 +11,7 @@ from veilcli import refused, veil
 from veilstream.artefact import load
 from veilstream.control.frame import Frame
 from veilstream.data.states import apart_km
-from veilstream.gateway.frame_space import FrameSpace
+from veilstream.gateway.encoder import LatticeEncoder
 from veilstream.gateway.wire import Reading
 
 HOME, OFFICE, FAR = (48.137, 11.575), (48.20, 11.60), (-33.868, 151.209)
@@ -62,7 +62,7 @@ def test_a_file_gives_back_the_policy(made):
 def test_a_trip_around_the_world_keeps_the_limit_and_is_drawn_once(made, tmp_path):
     places = [*[HOME] * 5, OFFICE, *[HOME] * 3, *[FAR] * 4, HOME]
     with core_of(load(made / "me.veil"), tmp_path / "s.db") as core:
-        assert isinstance(core.spaces[""], FrameSpace)
+        assert isinstance(core.spaces[""].encoder, LatticeEncoder)
         first = [o.release for o in core.process(readings(places)).outcomes]
         again = [o.release for o in core.process(readings(places[::-1])).outcomes]
     assert again == first

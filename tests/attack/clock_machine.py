@@ -8,7 +8,7 @@ from hypothesis.stateful import precondition, rule
 from attack.drill import Trial
 from attack.killable import STATEMENTS, STREAMS, VALUES, Killable, counted, run, toy
 from veilstream.gateway.core import Core
-from veilstream.gateway.outcome import Status
+from veilstream.gateway.records import Status
 from veilstream.gateway.scheduler import Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store
@@ -59,7 +59,7 @@ class ClockMachine(Killable):
     @rule()
     def tick(self) -> None:
         counted["rules"] += 1
-        for o in self.core.tick("", self.now).outcomes:
+        for o in self.core.tick("", self.now):
             assert self.seen.setdefault((o.release.stream, self.now), o.message) == o.message, "a second draw"
         self._ticked()
         self.now += 1

@@ -10,7 +10,7 @@ from hypothesis.stateful import initialize, rule
 from attack.drill import Trial
 from attack.killable import STATEMENTS, STREAMS, VALUES, Killable, counted, run, toy
 from veilstream.gateway.core import Core
-from veilstream.gateway.outcome import Status
+from veilstream.gateway.records import Status
 from veilstream.gateway.scheduler import Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store

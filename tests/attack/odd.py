@@ -261,8 +261,8 @@ ODD = [
 def served(core: Core, port: int, **more) -> Iterator[list[BaseException]]:
     """The gateway, at that broker and in a hurry; what ended it, if anything did."""
     stop, ended = threading.Event(), []
-    settings = BrokerSettings("127.0.0.1", port, "me", **{"timeout_s": 0.5, "keepalive_s": 1, **more})
-    gateway = MqttGateway(core, [Route("in/+", "out/+")], settings, republish=0)
+    settings = BrokerSettings("127.0.0.1", port, "me", **{"timeout_s": 0.5, "keepalive_s": 1, "republish": 0, **more})
+    gateway = MqttGateway(core, [Route("in/+", "out/+")], settings)
 
     def run() -> None:
         try:
@@ -274,8 +274,8 @@ def served(core: Core, port: int, **more) -> Iterator[list[BaseException]]:
         "mqtt.CONFIRM_AT_ONCE": 1,
         "mqtt.FIRST_DELAY_S": 0.01,
         "mqtt.LAST_DELAY_S": 0.02,
-        "refused.FIRST_S": 0.02,
-        "refused.LAST_S": 0.1,
+        "topics.FIRST_S": 0.02,
+        "topics.LAST_S": 0.1,
         "broker.ASK_AGAIN_S": 0.01,
         "mqtt.CALM_S": 0.1,
         "mqtt.DRAIN_S": 1.0,

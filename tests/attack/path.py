@@ -181,7 +181,7 @@ class Told:
     def tick(self, step: int) -> None:
         self.path.clear()
         with followed(self.path):
-            self.core.tick("", step, self.gateway.composer(""))
+            self.core.tick("", step)
 
 
 def path(t: Trial) -> int:

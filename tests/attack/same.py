@@ -16,9 +16,9 @@ import numpy as np
 from scipy.stats import mannwhitneyu
 
 from attack.drill import Trial
-from gatewaykit import artefact, core_of, places
+from gatewaykit import Outbox, artefact, core_of, places
 from httpkit import Server
-from veilstream.gateway.logs import JsonLine
+from veilstream.gateway.service import JsonLine
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import parse
 
@@ -92,6 +92,7 @@ def shown(folder: Path, art, said: list[list[bytes]], ys: list[int], ceiling: fl
     core_is = core_of(art, folder / "s.db", ceiling, uniforms=draws.random, now=lambda: moment[0], clock=clock)
     with logged() as lines, core_is as core:
         force(core, ys)
+        core.outlets += [Outbox()] if clock else []
         server = Server(core, routes=[Route("in/+", "out/+")])
         try:
             for step, bodies in enumerate(said, 100):
@@ -100,8 +101,7 @@ def shown(folder: Path, art, said: list[list[bytes]], ys: list[int], ceiling: fl
                     code, answer, headers = server.ask("/v1/release", body)
                     out.append(repr((code, answer, sorted(headers.items()))).encode())
                 if clock:
-                    done = core.tick("", step, lambda done: [("s", "out", o.message) for o in done if o.message])
-                    out.append(repr(done).encode())
+                    out.append(repr((core.tick("", step), core.unsent())).encode())
                 out += [repr(server.ask(path)[:2]).encode() for path in ("/v1/status", "/metrics", "/healthz")]
         finally:
             server.end()

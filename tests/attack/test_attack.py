@@ -16,9 +16,9 @@ from attack.drill import Drill
 from attack.drills import DRILLS
 from patience import wait_until
 from veilstream.gateway import store, wire
+from veilstream.gateway.encoder import StateEncoder
 from veilstream.gateway.place import Place
 from veilstream.gateway.scheduler import Scheduler
-from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store
 
 SEED = "make test"
@@ -86,14 +86,14 @@ def raising(json):
         return math.nan
 
 
-ENCODE, NUMBER = Space.encode, wire._number
+ENCODE, NUMBER = StateEncoder.encode, wire._number
 PLANTED = {
     "core": (Scheduler, "_closed", lambda self, s, r, last, find: None),  # steps are drawn again
     "store": (Store, "confirm", lambda self, ids: None),
     # no reading, no release
     "clock": (Scheduler, "_clocked", lambda self, S, s, step: 1 // (s.private.pending_step == step)),
     "messages": (wire, "_number", lambda json: float(bytes(json))),
-    "same bytes": (Space, "encode", telling),
+    "same bytes": (StateEncoder, "encode", telling),
     "same time": (wire, "_number", slower),
     "same path": (wire, "_number", raising),
     "written over": (Place, "mark", lambda self: (1, 1)),

@@ -19,7 +19,7 @@ from nats_drill import connected, everything, until
 from nats_server import NatsCluster
 from natskit import Running
 from patience import wait_until
-from veilstream.gateway.intake import Message, handle
+from veilstream.gateway.core import Message, handle
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
 from veilstream.gateway.wire import Refusal, parse
 

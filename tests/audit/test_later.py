@@ -18,8 +18,8 @@ from veilstream.data.readings import from_arrays
 from veilstream.data.spec import DataSpec
 from veilstream.data.synthetic import household
 from veilstream.errors import InputError
-from veilstream.gateway.inspect import look
-from veilstream.gateway.outcome import Status
+from veilstream.gateway.owner import look
+from veilstream.gateway.records import Status
 from veilstream.gateway.wire import Reading, reading
 from veilstream.model.interval import Interval
 

@@ -141,7 +141,7 @@ def test_a_policy_on_points_goes_through_its_file_and_a_gateway(tmp_path):
     art = load(path)
     assert art.shown.names == utility.points.names
     sent = [reading("ann", 300 * i, tuple(p), Grid(300.0, 0.0)) for i, p in enumerate(source.points.tolist())]
-    far = Space(art).felt([tuple(p) for p in source.points[:9].tolist()])  # what a ladder counts
+    far = Space(art).encoder.felt([tuple(p) for p in source.points[:9].tolist()])  # what a ladder counts
     assert far == pytest.approx(utility.points.distances_from(source.points[:9]))
     with core_of(art) as core:
         out = [o.release for o in core.process(sent).outcomes]

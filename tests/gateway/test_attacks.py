@@ -22,9 +22,8 @@ from mqttkit import Client, serving
 from patience import PATIENCE_S, wait_until
 from veilstream.control.mechanism import MOST_CELLS
 from veilstream.gateway import service
-from veilstream.gateway.intake import AT_ONCE, Message, handle, taken
-from veilstream.gateway.outcome import Status
-from veilstream.gateway.records import StoreError
+from veilstream.gateway.core import AT_ONCE, Message, handle, transactions
+from veilstream.gateway.records import Status, StoreError
 from veilstream.gateway.stats import Stats
 from veilstream.gateway.wire import MAX_READINGS, Grid, Reading, Refusal, parse
 
@@ -90,7 +89,7 @@ def test_a_message_may_hold_so_many_readings_and_a_transaction_so_many_messages(
         messages = [Message(b"", [Reading(f"s{i}", t, t, 1.0) for t in range(600)]) for i in range(10)]
         sizes = []
         handle(core, messages, lambda part: sizes.append(sum(len(p.found) for p in part)))
-        assert AT_ONCE == 2000 and sizes == [1800, 1800, 1800, 600]
+        assert AT_ONCE == 2000 and sizes == [2400, 2400, 1200]
 
 
 def test_messages_that_one_transaction_does_not_take_are_not_read_yet():
@@ -101,9 +100,10 @@ def test_messages_that_one_transaction_does_not_take_are_not_read_yet():
             looked.append(n)
             yield Message(b"", Refusal.time if n == 0 else [Reading("a", t, t, 1.0) for t in range(n)])
 
-    assert [len(p.readings) for p in taken(messages([600, 0, 600, 900, 600, 600]))] == [600, 1, 600, 900]
+    assert [len(p.readings) for p in next(transactions(messages([600, 0, 600, 900, 600, 600])))] == [600, 1, 600, 900]
     assert looked == [600, 0, 600, 900]  # a refusal counts as one
-    assert [len(p.readings) for p in taken(messages([9000, 1]))] == [9000] and taken([]) == []
+    assert [len(p.readings) for p in next(transactions(messages([9000, 1])))] == [9000]
+    assert list(transactions([])) == []
 
 
 # --- silence -----------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def ended(made: socket.socket) -> bytes:
 def slots(monkeypatch):
     """Few of them, short times, and one address of this machine counts as one of elsewhere."""
     for name, value in {"MOST_FAR": 20, "MOST_NEAR": 3, "MOST_KNOWN": 4, "UNKNOWN_S": 0.5}.items():
-        monkeypatch.setattr(f"veilstream.gateway.slots.{name}", value)
+        monkeypatch.setattr(f"veilstream.gateway.guard.{name}", value)
     monkeypatch.setattr("veilstream.gateway.http.KEEP_ALIVE_S", 1)
     monkeypatch.setattr("veilstream.gateway.guard.Guard.is_near", lambda self, address: address != "127.0.0.9")
 
@@ -318,7 +318,7 @@ def test_who_has_shown_no_token_gets_one_answer_and_who_has_stays(tmp_path, slot
 
 
 def test_the_oldest_unknown_one_makes_room_and_known_ones_do_not(tmp_path, slots, monkeypatch):
-    monkeypatch.setattr("veilstream.gateway.slots.UNKNOWN_S", PATIENCE_S)
+    monkeypatch.setattr("veilstream.gateway.guard.UNKNOWN_S", PATIENCE_S)
     monkeypatch.setattr("veilstream.gateway.http.KEEP_ALIVE_S", PATIENCE_S)
     with gateway(tmp_path, token=TOKEN) as server, contextlib.ExitStack() as held:
         known = []
@@ -386,7 +386,7 @@ def test_a_token_that_is_no_text_is_a_wrong_one(tmp_path):
 def test_a_gateway_that_fails_says_so_and_ends_with_code_1(tmp_path):
     """As people run it: one line of log, no traceback, nothing quoted."""
     code = (
-        "from veilstream.gateway import logs, service\nfrom veilstream.gateway.stats import Stats\nlogs.configure()\n"
+        "from veilstream.gateway import service\nfrom veilstream.gateway.stats import Stats\nservice.configure()\n"
         "def part(stop): raise ValueError('39.9123')\nservice.run({'part': part}, Stats(0, []))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -127,7 +127,7 @@ def test_a_restart_at_every_step_changes_nothing(tmp_path, clock):
             core.scheduler.now = lambda at=at: at
             outcomes = core.process([r]).outcomes
             if clock and r.step % 7 != 3:  # a tick without a reading now and then
-                outcomes = core.tick("", r.step).outcomes
+                outcomes = core.tick("", r.step)
             out += [o.message for o in outcomes if o.message is not None]
             if restart:
                 manager.__exit__(None, None, None)
@@ -169,7 +169,7 @@ def test_under_a_clock_a_move_comes_at_every_boundary_reading_or_not(tmp_path):
             now[0] = step * 60.0 + 1
             if step < EVERY:
                 core.process([Reading("ann", step, 0, (39.8, 116.2), space="")])
-            [outcome] = core.tick("", step).outcomes
+            [outcome] = core.tick("", step)
             rungs.append(outcome.release.rung)
     assert rungs[:5] == [1] * 5 and rungs[5:] == [0] * 35  # a bad period, one move; then nothing was read
 

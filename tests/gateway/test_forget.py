@@ -8,7 +8,7 @@ import pytest
 
 from gatewaykit import artefact, core_of
 from veilcli import refused, veil
-from veilstream.gateway.forget import forget
+from veilstream.gateway.owner import forget
 from veilstream.gateway.records import FORWARD, Batch, Binding, Private, Stream
 from veilstream.gateway.store import Store
 from veilstream.gateway.wire import Reading, Refusal
@@ -120,12 +120,12 @@ def test_a_clock_does_not_tick_for_her(tmp_path):
     art, path = artefact(tmp_path / "p.veil", period_s=60.0), tmp_path / "s.db"
     with core_of(art, path, now=lambda: 600.0, clock=True) as core:
         core.process([Reading("ann", 10, 600, 3.0), Reading("bob", 10, 600, 3.0)])
-        assert len(core.tick("", 10).outcomes) == 2
+        assert len(core.tick("", 10)) == 2
     store = Store(path, {}, idle=None)
     forget(store, "ann")
     store.close()
     with core_of(art, path, now=lambda: 660.0, clock=True) as core:
-        assert [o.release.stream for o in core.tick("", 11).outcomes] == ["bob"]
+        assert [o.release.stream for o in core.tick("", 11)] == ["bob"]
 
 
 def test_a_changed_policy_keeps_her_steps_closed(tmp_path):

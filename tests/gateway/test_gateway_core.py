@@ -18,9 +18,7 @@ from veilstream.control.evaluate import evaluate
 from veilstream.control.release import Releaser
 from veilstream.control.uniforms import uniforms
 from veilstream.errors import InputError
-from veilstream.gateway import metrics
-from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.records import Private, Stream
+from veilstream.gateway.records import Outcome, Private, Status, Stream
 from veilstream.gateway.scheduler import _bytes_of, _waiting
 from veilstream.gateway.service import Clock
 from veilstream.gateway.wire import Grid, Reading, Refusal
@@ -134,7 +132,7 @@ def test_looking_while_counting(plain):
             try:
                 while not ended.is_set():
                     core.stats.status(None)
-                    metrics.text(core.stats)
+                    core.stats.metrics()
             except (RuntimeError, IndexError) as error:
                 failures.append(error)
 
@@ -191,7 +189,7 @@ def test_the_meter_shows_the_same_for_two_truths_with_the_same_releases(plain):
                 memory = plain.policy.start() if s is None else np.frombuffer(s.memory, np.int64)[0]
                 belief = plain.chain.initial if s is None else np.frombuffer(s.belief)
                 a = plain.policy.channel(memory)
-                symbol = S.encode([value])[0]
+                symbol = S.encoder.encode([value])[0]
                 row = np.cumsum(a[symbol] if symbol >= 0 else belief @ a)
                 core.scheduler._uniforms = lambda n, u=((row[y - 1] if y else 0) + row[y]) / 2: np.array([u])
                 messages.append(one(core, Reading("a", t, t, value))[0])
@@ -240,15 +238,15 @@ def test_the_clock_releases_whether_a_reading_came_or_not(tmp_path):
         assert core.store.load("", "a").private.pending_symbol == 3  # the first decides
         assert one(core, Reading("a", 99, 5940, 3.0))[0].status is Refusal.late
         assert one(core, Reading("a", 101, 6060, 3.0))[0].status is Refusal.ahead
-        ticked = core.tick("", 100).outcomes
+        ticked = core.tick("", 100)
         assert [o.release.stream for o in ticked] == ["a", "b"]
-        assert core.tick("", 100).outcomes == []  # once
+        assert core.tick("", 100) == []  # once
         assert core.store.load("", "a").private.state == 3
         moment[0] = 6060.0
         assert one(core, Reading("a", 100, 6000, 3.0))[0] == Outcome(
             Status.repeated, ticked[0].release, ticked[0].message
         )
-        later = core.tick("", 101).outcomes  # nobody sent anything
+        later = core.tick("", 101)  # nobody sent anything
         assert [(o.release.stream, o.release.t) for o in later] == [("a", 6060), ("b", 6060)]
         assert (core.store.load("", "a").private.state, core.store.load("", "b").private.state) == (3, -1)
         assert (core.store.load("", "a").private.faults, core.store.load("", "b").private.faults) == (0, 1)
@@ -304,15 +302,15 @@ def test_no_true_value_in_store_messages_metrics_or_logs(tmp_path, caplog):
             readings = [Reading("a", 100, 6000, (CANARY, 116.312345678)), Reading("b", 100, 6000, (CANARY, math.inf))]
             outcomes = core.process(readings).outcomes
             if clock:
-                outcomes = core.tick("", 100).outcomes
-            public = repr(outcomes) + json.dumps(core.stats.status(None), default=str) + metrics.text(core.stats)
+                outcomes = core.tick("", 100)
+            public = repr(outcomes) + json.dumps(core.stats.status(None), default=str) + core.stats.metrics()
             rows = core.store.file.db.execute("SELECT * FROM streams ORDER BY id").fetchall()
         blob = b"".join(f.read_bytes() for f in tmp_path.glob(f"clock {clock}.db*"))
         assert "912345" not in public + caplog.text
         assert b"912345" not in blob
         assert np.float64(CANARY).tobytes() not in blob
         kept = Stream.of(rows[0])
-        true_state = int(core.spaces[""].encode([(CANARY, 116.312345678)])[0])
+        true_state = int(core.spaces[""].encoder.encode([(CANARY, 116.312345678)])[0])
         assert kept.private.state == (true_state if clock else -1)
 
 
@@ -322,7 +320,7 @@ def test_a_store_kept_with_another_meter_is_refused_before_any_reading(tmp_path)
     for step in (100, 101):
         with core_of(art, tmp_path / "s.db", meter="exact", **clocked) as core:
             core.process([Reading("a", 100, 6000, 3.0)])
-            assert core.tick("", step).outcomes[0].release is not None
+            assert core.tick("", step)[0].release is not None
     with (
         pytest.raises(InputError, match="another `meter`"),
         core_of(art, tmp_path / "s.db", meter="capacity", **clocked),

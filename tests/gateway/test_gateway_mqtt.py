@@ -165,11 +165,9 @@ def test_topics_have_their_own_policies_and_a_clock_publishes_for_all(tmp_path, 
     spaces = {"": Space(artefact(tmp_path / "p.veil", period_s=0.5)), "cars": Space(small)}
     core = Core(spaces, Store(tmp_path / "s.db", {k: s.binding for k, s in spaces.items()}), Serving(clock=True))
     routes = [Route("in/+", "out/+"), Route("cars/+", "out/cars/+", "cars")]
-    with serving(core, broker.port, *routes) as gateway:
+    with serving(core, broker.port, *routes):
         stop = threading.Event()
-        clocks = [
-            threading.Thread(target=Clock(core, s, gateway.composer(s), gateway.wake).run, args=(stop,)) for s in spaces
-        ]
+        clocks = [threading.Thread(target=Clock(core, s).run, args=(stop,)) for s in spaces]
         for c in clocks:
             c.start()
         wait_until(lambda: (client.say("in/a", {"t": time.time(), "value": 3}), core.stats.waiting > 0)[1])

@@ -19,7 +19,7 @@ from veilstream.artefact import dumps, load
 from veilstream.gateway.nats import layout as layout_module
 from veilstream.gateway.nats.client import Puller
 from veilstream.gateway.nats.integrity import Seal
-from veilstream.gateway.nats.layout import binding_of, consumer, prepare, promises_of
+from veilstream.gateway.nats.layout import NatsSettings, binding_of, consumer, prepare, promises_of
 from veilstream.gateway.nats.ledger import Ledger
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names, partition_of, token
 from veilstream.gateway.nats.partition import Partition
@@ -87,7 +87,9 @@ def test_what_a_dead_worker_holds_comes_first(art, server, monkeypatch):
 
     async def drive():
         link = await connected(server.urls)
-        await prepare(link, names, promises_of({DEFAULT_SPACE: Space(art)}), key_file(), partitions=1)
+        await prepare(
+            link, NatsSettings(key_file(), names=names, partitions=1), promises_of({DEFAULT_SPACE: Space(art)})
+        )
         await feed(link, names, 3, range(4))
         dead = await Puller.open(link, names.readings, consumer(0))
         await pulled(dead, 6)  # steps 0 and 1, never acknowledged
@@ -112,7 +114,9 @@ def test_a_sleeper_drops_what_others_did_and_waits_for_what_they_hold(art, serve
 
     async def drive():
         link = await connected(server.urls)
-        await prepare(link, names, promises_of({DEFAULT_SPACE: Space(art)}), key_file(), partitions=1)
+        await prepare(
+            link, NatsSettings(key_file(), names=names, partitions=1), promises_of({DEFAULT_SPACE: Space(art)})
+        )
         await feed(link, names, 3, range(2))
         sleeper = await Partition.open(session_on(art, link, names), 0, threading.Event())
         other = await Puller.open(link, names.readings, consumer(0))
@@ -203,7 +207,7 @@ def test_we_know_the_servers_partitions(server):
 
     async def drive():
         link = await connected(server.urls)
-        await prepare(link, names, {}, key_file(), partitions=7)
+        await prepare(link, NatsSettings(key_file(), names=names, partitions=7), {})
         subjects = [names.reading(f"space {i % 3}", f"s{i}/é") for i in range(40)]
         await link.ask([(s, b"{}", None) for s in subjects])
         found = [m["subject"] for m in await everything(link, names.readings)]

@@ -9,7 +9,7 @@ from gatewaykit import artefact, core_of, places, window_policy
 from veilstream.artefact import save
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
-from veilstream.gateway.outcome import Status
+from veilstream.gateway.records import Status
 from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Grid, Reading, Refusal, parse
 from veilstream.model.chain import MarkovChain
@@ -128,10 +128,12 @@ def test_a_bad_item_does_not_spoil_its_batch():
 def test_out_of_area_takes_the_nearest_place(tmp_path):
     art = artefact(tmp_path / "p.veil", states=places())
     space = Space(art)
-    assert space.encode([(39.9, 116.3), (39.0, 116.3), (0.0, 116.0), (math.nan, 1.0), None, 3.0]).tolist()[:2] == [0, 0]
-    assert space.encode([(math.nan, 1.0), None, 3.0]).tolist() == [-1, -1, -1]
-    assert 0 <= space.encode([(91.0, 500.0)])[0] < 16
-    assert 0 <= space.encode([(1e300, -1e300)])[0] < 16
+    assert space.encoder.encode([(39.9, 116.3), (39.0, 116.3), (0.0, 116.0), (math.nan, 1.0), None, 3.0]).tolist()[
+        :2
+    ] == [0, 0]
+    assert space.encoder.encode([(math.nan, 1.0), None, 3.0]).tolist() == [-1, -1, -1]
+    assert 0 <= space.encoder.encode([(91.0, 500.0)])[0] < 16
+    assert 0 <= space.encoder.encode([(1e300, -1e300)])[0] < 16
     with core_of(art) as core:
         release = one(core, Reading("a", 0, 0, (39.93, 116.33)))[0].release
     assert (release.lat, release.lon) == tuple(art.states.coordinates[release.released])

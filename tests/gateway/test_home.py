@@ -12,7 +12,6 @@ from patience import PATIENCE_S, wait_until
 from veilcli import veil
 from veilstream.errors import InputError
 from veilstream.gateway.home import Home
-from veilstream.gateway.service import Clock
 from veilstream.gateway.space import Space
 from veilstream.gateway.topics import Route
 
@@ -152,11 +151,10 @@ def test_releases_of_http_and_of_a_clock_are_shown_too(tmp_path, art, broker):
         core_of(art, tmp_path / "c.db", now=lambda: moment[0], clock=True) as core,
         serving(core, broker.port, ROUTE, home=home_of(core)) as gateway,
     ):
-        clock = Clock(core, "", gateway.composer(""), gateway.wake)
         client.say("owntracks/bob", location(100))
         wait_until(lambda: core.stats.waiting == 1)
         for step in (100, 101, 102):
-            core.tick("", step, clock.compose)
+            core.tick("", step)
         gateway.wake()
         wait_until(lambda: len(client.heard) == 6)
         time.sleep(0.3)

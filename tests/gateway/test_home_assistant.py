@@ -88,7 +88,10 @@ def test_its_webhook_takes_forwarded_releases_and_what_waited_while_it_was_away(
             wait_until(lambda: core.unsent(forward=True) == [])
             assert forwarder.sent == 5
             wait_until(
-                lambda: home.place("device_tracker.bob_watch") == [last.lat, last.lon, core.spaces[""].accuracy(last)],
+                lambda: (
+                    home.place("device_tracker.bob_watch")
+                    == [last.lat, last.lon, core.spaces[""].encoder.accuracy(last)]
+                ),
                 PATIENCE_S,
             )
         finally:
@@ -101,7 +104,7 @@ def test_it_reads_what_we_encrypt(tmp_path, art, home):
     with closing(core), forwarding(core, home.hook):
         core.process(parse(json.dumps(location()).encode(), space.grid, "dora/phone"))
         last = core.stats.recent["dora/phone"]
-        at = [last.lat, last.lon, space.accuracy(last)]
+        at = [last.lat, last.lon, space.encoder.accuracy(last)]
         wait_until(lambda: home.place("device_tracker.dora_phone") == at)
 
 

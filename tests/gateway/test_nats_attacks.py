@@ -20,11 +20,11 @@ from natskit import NEEDS_SERVER, SEAL, Running, message, released, send, sessio
 from patience import PATIENCE_S, wait_until
 from veilstream.control.uniforms import uniforms
 from veilstream.gateway.nats.client import Rejected
-from veilstream.gateway.nats.clock import Clock
 from veilstream.gateway.nats.integrity import Seal
 from veilstream.gateway.nats.membership import Members
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
 from veilstream.gateway.nats.partition import Partition
+from veilstream.gateway.nats.session import Clock
 from veilstream.gateway.nats.worker import _status
 
 

@@ -14,10 +14,10 @@ from gatewaykit import artefact
 from nats_drill import agrees
 from natskit import message, session_on
 from veilstream.gateway.nats import ledger as ledger_module
-from veilstream.gateway.nats.clock import Clock
 from veilstream.gateway.nats.layout import binding_of
 from veilstream.gateway.nats.ledger import SCHEMA, Record, decode, encode
 from veilstream.gateway.nats.names import DEFAULT_SPACE
+from veilstream.gateway.nats.session import Clock
 from veilstream.gateway.records import Binding, Private, Stream
 from veilstream.gateway.space import Space
 

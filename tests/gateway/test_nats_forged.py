@@ -15,9 +15,9 @@ from natskit import ANN, NEEDS_SERVER, SEAL, VEIL, Running, key_file, message, r
 from patience import PATIENCE_S
 from veilstream.errors import InputError
 from veilstream.gateway.nats.client import Rejected
-from veilstream.gateway.nats.clock import Clock
 from veilstream.gateway.nats.integrity import FOLLOWS, Seal
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
+from veilstream.gateway.nats.session import Clock
 
 
 @pytest.fixture(scope="module")

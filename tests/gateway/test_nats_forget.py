@@ -17,11 +17,11 @@ from natskit import NEEDS_SERVER, SEAL, Running, key_file, message, session_on
 from patience import wait_until
 from veilcli import refused, veil
 from veilstream.errors import InputError
-from veilstream.gateway.nats.clock import Clock
 from veilstream.gateway.nats.integrity import Seal
 from veilstream.gateway.nats.ledger import Ledger, decode
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
 from veilstream.gateway.nats.owner import forget_key
+from veilstream.gateway.nats.session import Clock
 
 NAMES, KEY = Names(), (DEFAULT_SPACE, "ann")
 

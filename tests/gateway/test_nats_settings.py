@@ -21,9 +21,9 @@ from veilstream.apps.cli import main
 from veilstream.errors import InputError
 from veilstream.gateway.nats import layout as layout_module
 from veilstream.gateway.nats.client import Link, LinkSettings
-from veilstream.gateway.nats.layout import prepare, promises_of
+from veilstream.gateway.nats.layout import NatsSettings, prepare, promises_of
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
-from veilstream.gateway.nats.worker import NatsGateway, NatsSettings
+from veilstream.gateway.nats.worker import NatsGateway
 from veilstream.gateway.space import Space
 from veilstream.gateway.tls import Tls
 
@@ -202,7 +202,7 @@ def test_a_bucket_that_forgets_is_refused_and_a_rebound_one_ends_the_others(art,
         await link.api(f"STREAM.CREATE.{names.memory}", **config)
         try:
             with pytest.raises(InputError, match="a memory that is lost is a second draw"):
-                await prepare(link, names, promises, key_file())
+                await prepare(link, NatsSettings(key_file(), names=names), promises)
         finally:
             await link.close()
 

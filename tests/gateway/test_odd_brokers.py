@@ -16,7 +16,7 @@ from mosquitto import free_port
 from mqttkit import Client, serving
 from nats_server import nats_command
 from patience import PATIENCE_S, wait_until
-from veilstream.gateway.refused import FIRST_S, FROM_THE_BEGINNING, LAST_S, RefusedTopics
+from veilstream.gateway.topics import FIRST_S, LAST_S, RefusedTopics
 
 READINGS = [(b"in/s%d" % s, b'{"t":%d,"value":3}' % t) for t in range(10) for s in range(4)]
 
@@ -104,25 +104,24 @@ def test_refused_topics_are_tried_one_at_a_time_less_and_less_often_and_all_when
     for i, topic in enumerate(["a", "b", "c"], 1):
         refused.add(topic, i, "Not authorized")
         refused.add(topic, 10 + i, "Not authorized")
-    assert len(refused) == 3 and refused.due() is None
+    assert len(refused) == 3 and refused.due() == ([], False)
     tried, waits = [], []
     while len(tried) < 8:
         before = now[0]
-        while (due := refused.due()) is None:
+        while not (due := refused.due()[0]):
             now[0] += 0.25
         waits.append(now[0] - before)
-        tried.append(due)
-        assert not refused.holds(due[1]) and refused.holds(due[1]) and refused.due() is None
-        refused.add(due[1], due[0], "Not authorized")
-    assert tried == [(1, "a"), (2, "b"), (3, "c")] * 2 + [(1, "a"), (2, "b")]
+        tried += due
+        assert due[0][0] in refused and refused.due() == ([], False)
+        refused.add(*due[0], "Not authorized")
+    assert tried == [("a", 1), ("b", 2), ("c", 3)] * 2 + [("a", 1), ("b", 2)]
     assert waits[0] == FIRST_S and waits == sorted(waits) and waits[-1] == LAST_S
     now[0] += LAST_S
-    assert refused.due() == (3, "c") and not refused.holds("c")
+    assert refused.due() == ([("c", 3)], False)
     refused.remove("c")
-    assert refused.due() == (FROM_THE_BEGINNING, None)  # at once
-    assert [refused.holds(t) for t in "aabbc"] == [False, True, False, True, False]
+    assert refused.due() == ([("a", 1), ("b", 2)], True)  # at once
     refused.lost()
-    assert refused.due() is None and len(refused) == 2
+    assert refused.due() == ([], False) and len(refused) == 2
 
 
 def test_a_topic_of_which_nothing_waits_any_more_is_forgotten():
@@ -131,9 +130,9 @@ def test_a_topic_of_which_nothing_waits_any_more_is_forgotten():
     for i, topic in enumerate("ab", 1):
         refused.add(topic, i, "Quota exceeded")
     refused.remove("a")
-    assert refused.due() == (FROM_THE_BEGINNING, None)
-    refused.looked()  # none of b was in the outbox
-    assert "b" not in refused and len(refused) == 0
+    assert refused.due() == ([("b", 2)], True)
+    refused.remove("b")  # it was not in the outbox
+    assert "b" not in refused and len(refused) == 0 and refused.due() == ([], True)
 
 
 # --- a real broker of 3.1.1 --------------------------------------------------------------------------------

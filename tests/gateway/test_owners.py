@@ -15,7 +15,7 @@ from attack.drill import Drill
 from gatewaykit import artefact, core_of
 from mounts import bound
 from veilcli import refused
-from veilstream.gateway.inspect import look
+from veilstream.gateway.owner import look
 from veilstream.gateway.place import Place
 from veilstream.gateway.records import Batch, Binding, StoreError, Stream
 from veilstream.gateway.store import Store

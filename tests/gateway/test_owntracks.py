@@ -38,7 +38,7 @@ def said(core, *messages: dict, stream: str = "jane/phone", form="auto") -> list
     space = core.spaces[""]
     found = [r for m in messages for r in parse(json.dumps(m).encode(), space.grid, stream)]
     outcomes = core.process(found).outcomes
-    return [json.loads(space.body(o, form, r.owntracks)) for r, o in zip(found, outcomes, strict=True)]
+    return [json.loads(space.body(o.message, form, r.owntracks)) for r, o in zip(found, outcomes, strict=True)]
 
 
 def test_a_location_goes_out_as_its_allow_list(tmp_path):
@@ -121,14 +121,14 @@ def test_what_the_policy_counts_need_not_be_metres(tmp_path):
     for i, (made, measure) in enumerate(((plain, "absolute"), (counted, "zero-one"))):
         art = save(tmp_path / f"{i}.veil", policy, problem=made, states=states, measure=measure)
         space = Space(art)
-        found.append([space.accuracy(Release("a", 0, y, *space.shown[y][1:])) for y in range(16)])
+        found.append([space.encoder.accuracy(Release("a", 0, y, *space.encoder.shown[y][1:])) for y in range(16)])
     assert found[0] == found[1]
 
 
 def test_a_place_of_an_earlier_policy_gets_the_largest_acc(tmp_path):
     space = Space(artefact(tmp_path / "p.veil", states=places()))
-    known = [space.accuracy(Release("a", 0, y, *space.shown[y][1:])) for y in range(16)]
-    assert space.accuracy(Release("a", 0, 3, 1.0, 2.0)) == max(known)
+    known = [space.encoder.accuracy(Release("a", 0, y, *space.encoder.shown[y][1:])) for y in range(16)]
+    assert space.encoder.accuracy(Release("a", 0, 3, 1.0, 2.0)) == max(known)
 
 
 def test_plain_releases_are_as_before(tmp_path):

@@ -185,12 +185,12 @@ def test_releases_go_out_under_another_key(tmp_path):
         [outcome] = core.process(found).outcomes
         wait_until(lambda: core.unsent(forward=True) == [])
     receiver.end()
-    for body in (json.loads(space.body(outcome, "auto", True)), receiver.bodies()[0]):
+    for body in (json.loads(space.body(outcome.message, "auto", True)), receiver.bodies()[0]):
         assert set(body) == {"_type", "data"} and body["_type"] == "encrypted"
         assert opener([SECRET])(body["data"]) is None
         plain = json.loads(opener(["for the service"])(body["data"]))
         assert set(plain) >= ALLOWED and plain["lat"] == outcome.release.lat
-    assert json.loads(space.body(outcome, "plain"))["released"] == outcome.release.released
+    assert json.loads(space.body(outcome.message, "plain"))["released"] == outcome.release.released
 
 
 @pytest.mark.parametrize("secrets", [[], [""], ["x" * 33], ["good", ""]])

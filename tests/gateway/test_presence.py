@@ -8,13 +8,12 @@ import time
 import numpy as np
 import pytest
 
-from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of
+from gatewaykit import NEEDS_MOSQUITTO, Outbox, artefact, core_of
 from httpkit import Server
 from mosquitto import Mosquitto
 from mqttkit import Client, serving
 from patience import wait_until
-from veilstream.gateway import metrics
-from veilstream.gateway.intake import Message, handle
+from veilstream.gateway.core import Message, handle
 from veilstream.gateway.store import StoreError
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Reading, parse
@@ -46,6 +45,7 @@ def shown(tmp_path, name: str, said: list[bytes], fails: bool = False) -> list[b
     draws = np.random.default_rng(5)
     with core_of(art, tmp_path / name, now=lambda: moment[0], clock=True, uniforms=draws.random) as core:
         server = Server(core, routes=[Route("in/+", "out/+")])
+        core.outlets.append(Outbox())
         try:
             for step in range(100, 104):
                 moment[0] = 60.0 * step
@@ -56,8 +56,7 @@ def shown(tmp_path, name: str, said: list[bytes], fails: bool = False) -> list[b
                     server.ask("/v1/release", body)
                     core.store.file.db.execute("PRAGMA query_only = OFF")
                 out.append(public(server))  # before the tick
-                ticked = core.tick("", step, lambda outcomes: [(o.release.stream, "out", o.message) for o in outcomes])
-                out += [repr(ticked).encode(), public(server)]
+                out += [repr((core.tick("", step), core.unsent())).encode(), public(server)]
         finally:
             server.end()
     return out
@@ -120,7 +119,7 @@ def test_a_reading_of_a_step_that_was_ticked_is_not_answered_on_the_output(tmp_p
         with core_of(art, tmp_path / "s.db", **clocked) as core, serving(core, broker.port) as gateway:
             client.say("in/a", {"t": 6000, "value": 3})
             wait_until(lambda: core.stats.waiting == 1)
-            core.tick("", 100, gateway.composer(""))
+            core.tick("", 100)
             gateway.wake()
             wait_until(lambda: len(client.heard) == 1)
             client.say("in/a", {"t": 6001, "value": 3})
@@ -142,12 +141,12 @@ def test_a_reading_of_a_step_that_was_ticked_is_not_answered_on_the_output(tmp_p
 def test_without_a_clock_what_is_no_location_is_counted_for_the_owner_alone(tmp_path, message, reason):
     """It comes when someone crosses the border of a region; what cannot be opened may be such."""
     with core_of(artefact(tmp_path / "p.veil")) as core:
-        before = metrics.text(core.stats), core.stats.status(None)["refused"]
+        before = core.stats.metrics(), core.stats.status(None)["refused"]
         message = Message(b"", parse(message, core.spaces[""].grid, "a"))
         handle(core, [message], lambda parts: core.process([r for p in parts for r in p.readings]) and None)
         assert core.stats.refused[reason] == 1
         assert core.stats.status(None)["refused"] == before[1]
-        assert metrics.text(core.stats) == before[0]
+        assert core.stats.metrics() == before[0]
 
 
 @pytest.mark.parametrize("trigger", ["c", "u", "t", "p", "b", 7, "2020-01-01T00:00:00Z"])
@@ -176,9 +175,9 @@ LATENCIES = ["veil_commit_latency_seconds", "veil_request_latency_seconds"]
 def test_the_names_of_the_metrics_are_pinned_and_each_is_explained(tmp_path):
     """As dashboards know them; the number of series does not grow with streams."""
     with core_of(artefact(tmp_path / "p.veil")) as core:
-        before = metrics.text(core.stats)
+        before = core.stats.metrics()
         core.process([Reading(f"stream {i}", 0, 0, 1.0) for i in range(50)])
-        after = metrics.text(core.stats)
+        after = core.stats.metrics()
     kinds = dict(re.findall(r"^# TYPE (\S+) (\w+)$", after, re.M))
     assert list(kinds) == PINNED + LATENCIES
     assert {name for name in kinds if kinds[name] == "histogram"} == set(LATENCIES)
@@ -192,4 +191,4 @@ def test_under_a_clock_there_are_no_latencies(tmp_path):
     with core_of(art, clock=True, now=lambda: 6000.0) as core:
         core.process([Reading("a", 100, 6000, 3.0)])
         core.tick("", 100)
-        assert "veil_releases_total 1.0" in metrics.text(core.stats) and "latency" not in metrics.text(core.stats)
+        assert "veil_releases_total 1.0" in core.stats.metrics() and "latency" not in core.stats.metrics()

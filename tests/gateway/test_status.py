@@ -323,7 +323,7 @@ import re
 from pathlib import Path
 from veilstream.apps.cli.status import _in_store
 from veilstream.errors import InputError
-import veilstream.gateway.inspect
+import veilstream.gateway.owner
 os.setuid(65534)
 try:
     print(_in_store(Path({str(tmp_path / "s.db")!r})))
@@ -336,7 +336,7 @@ except InputError as error:
 
 def test_a_look_in_the_middle_leaves_no_trace_and_stops_no_commit(tmp_path):
     """A reader's snapshot while the gateway commits: both see what they should."""
-    from veilstream.gateway.inspect import look
+    from veilstream.gateway.owner import look
 
     with core_of(artefact(tmp_path / "p.veil"), tmp_path / "s.db") as core:
         for name in "ab":

@@ -69,7 +69,8 @@ class FaultyLink:
 
     def _one(self, request):
         if self._rng.random() >= self._faults:
-            return SimpleNamespace(data=self.server.answer(*request, stale=self._rng.random() < self._faults))
+            data = self.server.answer(*request, stale=self._rng.random() < self._faults)
+            return SimpleNamespace(data=data, headers=None)
         what = self._rng.choice(["before", "after", "later"])
         if what == "after":
             self.server.answer(*request)

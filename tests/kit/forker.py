@@ -10,7 +10,7 @@ import os
 import sys
 
 from veilstream.artefact import load
-from veilstream.gateway import logs, pipe, service
+from veilstream.gateway import pipe, service
 from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.core import Core
 from veilstream.gateway.forward import Forwarder, ForwardSettings
@@ -23,13 +23,13 @@ from veilstream.gateway.topics import Route
 
 
 def child(policy: str, store: str, transport: str, where: str, word: str) -> None:
-    logs.configure()
+    service.configure()
     space = Space(load(policy))
     opened = Store(store, {"": space.binding})
     core = Core({"": space}, opened)
     if transport == "mqtt":
-        settings = BrokerSettings("127.0.0.1", int(where), f"veil-{opened.id}")
-        gateway = MqttGateway(core, [Route("in/+", "out/+")], settings, republish=200)
+        settings = BrokerSettings("127.0.0.1", int(where), f"veil-{opened.id}", republish=200)
+        gateway = MqttGateway(core, [Route("in/+", "out/+")], settings)
         parts = {"mqtt": gateway.run}
         if word:
             core.outlets.append(onwards := Forwarder(core, ForwardSettings(word)))

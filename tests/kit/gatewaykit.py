@@ -14,8 +14,8 @@ from veilstream.control.controller import Controller, schedule
 from veilstream.control.policy import Policy
 from veilstream.data.states import StateSpace
 from veilstream.gateway.core import Core
-from veilstream.gateway.frame_space import space_of
 from veilstream.gateway.scheduler import Serving
+from veilstream.gateway.space import Space
 from veilstream.gateway.store import MEMORY, Store
 from veilstream.model.builtin import builtin_problem
 from veilstream.model.chain import MarkovChain
@@ -67,9 +67,19 @@ def levels(path: Path, unit: str) -> Artefact:
 def core_of(
     art: Artefact, store: str | Path = MEMORY, ceiling=None, meter=None, uniforms=None, now=time.time, **serving
 ) -> Iterator[Core]:
-    space = space_of(art, ceiling, meter)
+    space = Space(art, ceiling, meter)
     core = Core({"": space}, Store(store, {"": space.binding}), Serving(**serving), uniforms=uniforms, now=now)
     try:
         yield core
     finally:
         core.close()
+
+
+class Outbox:
+    """An outlet: every release goes out on one topic, and nobody sends it."""
+
+    def compose(self, releases):
+        return [(s.name, "out", message) for s, _, _, message in releases if message is not None]
+
+    def wake(self) -> None:
+        pass

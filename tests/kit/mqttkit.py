@@ -71,8 +71,8 @@ class Client(threading.Thread):
 @contextlib.contextmanager
 def serving(core, port, *routes: Route, republish: int = 100, home=None, **settings):
     stop = threading.Event()
-    settings = BrokerSettings("127.0.0.1", port, "gateway", **settings)
-    gateway = MqttGateway(core, list(routes) or [Route("in/+", "out/+")], settings, republish=republish, home=home)
+    settings = BrokerSettings("127.0.0.1", port, "gateway", republish=republish, **settings)
+    gateway = MqttGateway(core, list(routes) or [Route("in/+", "out/+")], settings, home)
     thread = threading.Thread(target=gateway.run, args=(stop,))
     thread.start()
     try:

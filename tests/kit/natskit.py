@@ -18,11 +18,11 @@ from patience import PATIENCE_S, wait_until
 from veilstream.errors import InputError
 from veilstream.gateway.nats.client import LinkSettings
 from veilstream.gateway.nats.integrity import Seal
-from veilstream.gateway.nats.layout import Layout, binding_of
+from veilstream.gateway.nats.layout import Layout, NatsSettings, binding_of
 from veilstream.gateway.nats.ledger import Ledger
 from veilstream.gateway.nats.names import DEFAULT_SPACE, Names
 from veilstream.gateway.nats.session import Session
-from veilstream.gateway.nats.worker import NatsGateway, NatsSettings
+from veilstream.gateway.nats.worker import NatsGateway
 from veilstream.gateway.scheduler import Scheduler, Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.stats import Stats

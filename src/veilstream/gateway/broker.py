@@ -62,6 +62,8 @@ class BrokerSettings:
     status_topic: str = "veil/status"
     keepalive_s: int = 30
     timeout_s: float = 10.0  # for an answer
+    republish: int = 1000  # confirmed releases that are sent again after a break
+    retain: bool = False  # releases are published retained
 
 
 class Connection:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -17,11 +16,9 @@ from yarl import URL
 
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
-from veilstream.gateway.outcome import OutFormat, Outgoing
 from veilstream.gateway.owntracks import user_and_device
-from veilstream.gateway.records import FORWARD, StoreError
+from veilstream.gateway.records import FORWARD, OutFormat, Outgoing, StoreError
 from veilstream.gateway.space import LogRow
-from veilstream.gateway.wire import decode
 
 log = logging.getLogger("veilstream.forward")
 AT_ONCE = 8  # streams
@@ -54,30 +51,23 @@ class Forwarder:
     def __init__(self, core: Core, settings: ForwardSettings) -> None:
         self.core, self.settings = core, settings
         self.sent = self.wrong = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._there = asyncio.Event()
+        self._there = threading.Event()
 
     def compose(self, releases: Sequence[LogRow]) -> list[Outgoing]:
-        return [(s.name, FORWARD, self._body(s.space, message)) for s, _, _, message in releases if message is not None]
-
-    def _body(self, space: str, message: bytes) -> bytes:
-        release = decode(message)
-        if release.lat is None or self.settings.form == "plain":
-            return message
-        return self.core.spaces[space].as_owntracks(release, topic=True)
+        spaces, form = self.core.spaces, self.settings.form
+        told = [(s, message) for s, _, _, message in releases if message is not None]
+        return [
+            (s.name, FORWARD, spaces[s.space].body(message, form, owntracks=True, topic=True)) for s, message in told
+        ]
 
     def wake(self) -> None:
-        loop = self._loop
-        if loop is not None:
-            with suppress(RuntimeError):  # it has ended
-                loop.call_soon_threadsafe(self._there.set)
+        self._there.set()
 
     def run(self, stop: threading.Event) -> None:
         """Send until `stop`; what is left then goes at the next start."""
         asyncio.run(self._serve(stop))
 
     async def _serve(self, stop: threading.Event) -> None:
-        self._loop = asyncio.get_running_loop()
         delay = FIRST_DELAY_S
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
@@ -90,24 +80,12 @@ class Forwarder:
                     trouble = "store"
                 if trouble is None:
                     delay = FIRST_DELAY_S
-                    if not mail:
-                        await self._pause(stop, None)
+                    while not (mail or stop.is_set() or await asyncio.to_thread(self._there.wait, IDLE_S)):
+                        pass
                     continue
                 log.warning("forward_waits", extra={"reason": trouble, "retry_s": delay})
-                await self._pause(stop, delay)
+                await asyncio.to_thread(stop.wait, delay)
                 delay = min(2 * delay, LAST_DELAY_S)
-
-    async def _pause(self, stop: threading.Event, seconds: float | None) -> None:
-        """That long; None: until something is there."""
-        loop = asyncio.get_running_loop()
-        until = None if seconds is None else loop.time() + seconds
-        while not stop.is_set() and (until is None or loop.time() < until):
-            if until is not None:
-                await asyncio.sleep(min(IDLE_S, max(0.0, until - loop.time())))
-                continue
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._there.wait(), IDLE_S)
-                return
 
     async def _send(self, session: aiohttp.ClientSession, mail: Sequence[Mail]) -> str | None:
         """Several streams at once, each in order; why some of it must wait, or None."""

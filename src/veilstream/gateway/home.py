@@ -15,8 +15,7 @@ from typing import Any
 
 import veilstream
 from veilstream.errors import InputError
-from veilstream.gateway.outcome import Outgoing
-from veilstream.gateway.records import Key
+from veilstream.gateway.records import Key, Outgoing
 from veilstream.gateway.space import LogRow, Space
 from veilstream.gateway.wire import Release, decode, encode
 
@@ -76,7 +75,7 @@ class Home:
         bits = {"leaked_bits": release.leaked_bits, "ceiling_bits": space.ceiling}
         if release.lat is None:
             return {"value": release.released, "bits": bits}
-        place = {"latitude": release.lat, "longitude": release.lon, "gps_accuracy": space.accuracy(release)}
+        place = {"latitude": release.lat, "longitude": release.lon, "gps_accuracy": space.encoder.accuracy(release)}
         return {"place": place, "bits": bits}
 
     def announcement(self, key: Key) -> list[Outgoing]:

@@ -19,14 +19,11 @@ import msgspec
 from aiohttp import web
 
 from veilstream.errors import InputError
-from veilstream.gateway.core import Core
-from veilstream.gateway.guard import HEADERS, Guard, HttpSettings
-from veilstream.gateway.intake import Found, Message, handle, place_of
+from veilstream.gateway.core import Core, Found, Message, handle, place_of
+from veilstream.gateway.guard import HEADERS, Guard, HttpConnection, HttpSettings, Slots
 from veilstream.gateway.openapi import document
-from veilstream.gateway.outcome import Outcome, Status
 from veilstream.gateway.owntracks import phone_of
-from veilstream.gateway.records import StoreError
-from veilstream.gateway.slots import HttpConnection, Slots
+from veilstream.gateway.records import Outcome, Status, StoreError
 from veilstream.gateway.topics import Route
 from veilstream.gateway.wire import Reading, Refusal
 
@@ -270,9 +267,7 @@ class HttpGateway:
         return response
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        from veilstream.gateway.metrics import text  # nobody may ever ask
-
-        return web.Response(text=text(self.core.stats), content_type="text/plain", charset="utf-8")
+        return web.Response(text=self.core.stats.metrics(), content_type="text/plain", charset="utf-8")
 
     async def _health(self, request: web.Request) -> web.Response:
         """503 while the store cannot be written. Whoever has the token makes us try; others are told what is known."""

@@ -5,14 +5,13 @@ When the connection breaks, or this process dies, the broker sends again what wa
 release) and we send again what is in the outbox. The last `republish` confirmed releases stay in it: a broker that is
 killed forgets messages it has confirmed. Whoever reads the output drops repeats by (stream, t).
 
-A release that the broker refuses stays in the outbox until it does not (`refused.py`). One that it does not answer at
-all is given up with the connection, and sent again over the next.
+A release that the broker refuses stays in the outbox until it does not (`topics.RefusedTopics`). One that it does not
+answer at all is given up with the connection, and sent again over the next.
 
 When the store cannot be written the gateway goes offline; the broker keeps the readings.
 
-A broker of MQTT 3.1.1 drops the connection at a message larger than it takes, and does not say how large that is. When
-it breaks at one larger than any that has arrived, messages are made half as large from then on, also those in the
-outbox.
+Releases of one message go out together as far as the broker's packets carry them. One of MQTT 3.1.1 hangs up at a
+packet larger than it takes, and does not say how large that is: to it every release goes alone.
 """
 
 import logging
@@ -26,14 +25,12 @@ from typing import NamedTuple
 from veilstream.errors import InputError
 from veilstream.gateway import packets, topics
 from veilstream.gateway.broker import WINDOW, BrokerLost, BrokerSettings, Connection, Unanswered
-from veilstream.gateway.core import Compose, Core
+from veilstream.gateway.core import Core, Found, Message, handle, process, transactions
 from veilstream.gateway.home import Home
 from veilstream.gateway.inbox import Heard
-from veilstream.gateway.intake import Found, Message, handle, process, taken
-from veilstream.gateway.outcome import Outcome, OutFormat, Outgoing, Status, joined, parted
-from veilstream.gateway.records import StoreError
-from veilstream.gateway.refused import RefusedTopics
-from veilstream.gateway.topics import Route
+from veilstream.gateway.records import Outcome, OutFormat, Outgoing, Status, StoreError
+from veilstream.gateway.space import LogRow
+from veilstream.gateway.topics import RefusedTopics, Route, joined, parted
 from veilstream.gateway.wire import Reading, Refusal
 
 log = logging.getLogger("veilstream.mqtt")
@@ -55,42 +52,24 @@ class Where(NamedTuple):
     read: Callable[[bytes | bytearray], Found]
     stream: str = ""
     target: str = ""
-    length: int = 0  # of that, in bytes
     form: OutFormat = "plain"
-
-
-class Origin(NamedTuple):
-    """Where a message came from, and where its releases go."""
-
-    message: Heard
-    where: Where
-    limit: int  # bytes of a message with releases, however long the reading's was
 
 
 class OnItsWay(NamedTuple):
     """A release on its way."""
 
     id: int  # in the outbox
-    size: int  # bytes
     topic: str
     whole: bool = True  # no: another part of it follows
 
 
 class MqttGateway:
-    def __init__(
-        self,
-        core: Core,
-        routes: Sequence[Route],
-        settings: BrokerSettings,
-        *,
-        republish: int = 1000,
-        retain: bool = False,
-        home: Home | None = None,
-    ) -> None:
-        self.core, self.routes, self.settings = core, list(routes), settings
-        self.republish, self.retain, self.home = republish, retain, home
+    def __init__(self, core: Core, routes: Sequence[Route], settings: BrokerSettings, home: Home | None = None) -> None:
+        self.core, self.routes, self.settings, self.home = core, list(routes), settings, home
         others = [settings.status_topic] if settings.status_topic else []
         topics.check(self.routes, *others, *([f"{home.prefix}/#"] if home is not None else []))
+        if core.serving.clock:
+            core.outlets.append(self)
         if home is not None:
             home.sends = self.wake
             core.outlets.append(home)
@@ -102,21 +81,25 @@ class MqttGateway:
                     "give them other names, and their steps would be drawn a second time: keep the filter, or take "
                     "another `store`"
                 )
-        self._in_flight: dict[int, OnItsWay] = {}  # by message id, in order
         self._refused = RefusedTopics()
-        self._batch: list[Heard] = []  # taken out of the inbox, and not yet handled
-        self._confirmed: deque[int] = deque()  # outbox ids that have arrived, oldest first
-        self._states: set[int] = set()  # outbox ids in flight of what is not sent again: a newer one replaces it
-        self._sent_up_to = 0  # outbox id
         self._behind = threading.Event()  # the outbox may hold something not sent in this session
         self._arrived = 0  # the last outbox id that has ever arrived
-        self._carried, self._packet = 0, SMALL_PACKET  # bytes that have arrived in one message; that we trust to arrive
-        self._took = self._delivered = False  # this session took readings; learned of releases what it did not know
+        self._packet = 0  # bytes of topic and payload in which releases may go together
         self._careful = False  # the last session broke with releases on their way: what about one of them, maybe
         self._resumed = 0.0  # when, after a flood
         self._overdue = False  # it broke because nothing was acknowledged
         self._where = lru_cache(TOPICS)(self._routed)
+        self._begin()
         self._largest = core.serving.max_bytes + packets.LONGEST_TEXT + packets.NUMBERS  # more is refused anyway
+
+    def _begin(self) -> None:
+        """What belongs to one session."""
+        self._in_flight: dict[int, OnItsWay] = {}  # by message id, in order
+        self._batch: list[Heard] = []  # taken out of the inbox, and not yet handled
+        self._confirmed: deque[int] = deque()  # outbox ids that have arrived, oldest first
+        self._states: set[int] = set()  # outbox ids in flight of what is not sent again: a newer one replaces it
+        self._sent_up_to = 0  # outbox id
+        self._took = self._delivered = False  # it took readings; learned of releases what was not known
 
     def run(self, stop: threading.Event) -> None:
         """Serve until `stop`, through every break."""
@@ -139,19 +122,15 @@ class MqttGateway:
     def _session(self, connection: Connection, stop: threading.Event) -> bool:
         """Until it breaks, or `stop`; whether it got anything done."""
         stats, version = self.core.stats, connection.version
+        five = version == packets.FIVE.version
         log.info("broker_connected", extra={"denied": connection.denied or None})
-        if version != packets.FIVE.version and stats.protocol != version:
+        if not five and stats.protocol != version:
             log.warning("broker_speaks_mqtt_3", extra={"reason": "it cannot say that it refuses a release"})
         stats.connected, stats.protocol = True, version
-        self._packet = min(self._packet, connection.max_packet - packets.NUMBERS)
-        self._in_flight.clear()
-        self._batch.clear()
-        self._confirmed.clear()
-        self._states.clear()
+        self._packet = min(SMALL_PACKET, connection.max_packet - packets.NUMBERS) if five else 0
+        self._begin()
         if self.home is not None:
             self.home.forget()
-        self._took = self._delivered = False
-        self._sent_up_to = 0
         self._behind.set()
         try:
             while not stop.is_set():
@@ -166,7 +145,7 @@ class MqttGateway:
             connection.close()
         except BrokerLost as error:
             self._take_answers(connection)  # what it said before it hung up
-            log.warning("broker_lost", extra={"reason": str(error), "unconfirmed_bytes": self._learn()})
+            log.warning("broker_lost", extra={"reason": str(error)})
             connection.drop()
             self._careful, self._overdue = bool(self._in_flight), isinstance(error, Unanswered)
         except StoreError:
@@ -184,13 +163,6 @@ class MqttGateway:
         if flood is not None and now > max(flood + CALM_S, self._resumed + RESUME_S) and not self.core.serving.clock:
             self._resumed = now
             raise BrokerLost("the session is resumed after a flood of QoS 0")
-
-    def _learn(self) -> int | None:
-        """Bytes of the first message without an answer, which the broker may have found too large."""
-        first = next((sent.size for sent in self._in_flight.values()), None)
-        if first is not None and first > self._carried and not self._refused:
-            self._packet = min(self._packet, first) // 2
-        return first
 
     def _tell(self, connection: Connection) -> None:
         """What is wrong with the broker, if anything, to whoever asks, and once to the log. No stream is named."""
@@ -233,20 +205,19 @@ class MqttGateway:
         def work(messages: Sequence[Message]) -> None:
             compose = partial(self._compose, messages)
             receipt = process(self.core, messages, compose)
-            refusing = len(self._refused) > 0
             for i, (_, topic, payload) in receipt.outbox:
-                if not refusing or not self._refused.holds(topic):
+                if topic not in self._refused:
                     self._send(connection, i, topic, payload)
             # under a clock a repeat would reveal that a reading came
             again = not self.core.serving.clock and any(o.status is Status.repeated for o in receipt.outcomes)
             for _, topic, payload in compose(receipt.outcomes, Status.repeated) if again else ():
                 if topic not in self._refused:
-                    connection.publish(topic, payload, self.retain)
+                    connection.publish(topic, payload, self.settings.retain)
 
-        messages = taken(self._message(m) for m in self._batch)
+        messages = next(transactions(self._message(m) for m in self._batch))
         handle(self.core, messages, work)
-        for message in messages:
-            connection.ack(message.note.message)
+        for m in self._batch[: len(messages)]:
+            connection.ack(m)
         del self._batch[: len(messages)]
         self._took = True
 
@@ -257,19 +228,19 @@ class MqttGateway:
         out: list[Outgoing] = []
         left = iter(outcomes)
         for message in messages:
-            where, limit = message.note.where, message.note.limit
+            where: Where = message.note
             bodies = [
-                self.core.spaces[r.space].body(o, where.form, r.owntracks)
+                self.core.spaces[r.space].body(o.message, where.form, r.owntracks)
                 for r, o in zip(message.readings, left, strict=False)
-                if isinstance(r, Reading) and o.status is wanted and o.release is not None
+                if isinstance(r, Reading) and o.status is wanted and o.message is not None
             ]
+            limit = self._packet - len(where.target.encode())
             out += [(where.stream, where.target, payload) for payload in joined(bodies, limit)]
         return out
 
     def _message(self, m: Heard) -> Message:
         where = self._where(m.topic)
-        origin = Origin(m, where, max(self._carried, self._packet) - where.length)
-        return Message.of(self.core, m.payload, where.read, origin)
+        return Message.of(self.core, m.payload, where.read, where)
 
     def _routed(self, topic: str) -> Where:
         """What is to be known of a topic; one that names no stream that we could release is refused."""
@@ -278,19 +249,20 @@ class MqttGateway:
             if stream is not None and route.carries(stream):
                 target = route.output(stream)
                 read = partial(self.core.scheduler.read, space=route.space, stream=stream)
-                return Where(read, stream, target, len(target.encode()), route.form)
+                return Where(read, stream, target, route.form)
         return Where(lambda _: Refusal.stream)
 
     # --- releases out ----------------------------------------------------------------------------------
 
-    def composer(self, space: str) -> Compose:
-        """For the clock: the messages of its releases."""
-        route, body = next(r for r in self.routes if r.space == space), self.core.spaces[space].body
-        return lambda outcomes: [
-            (o.release.stream, route.output(o.release.stream), body(o, route.form))
-            for o in outcomes
-            if o.release is not None and route.carries(o.release.stream)
-        ]
+    def compose(self, releases: Sequence[LogRow]) -> list[Outgoing]:
+        """As an outlet, under a clock: whatever is released, on the topics of the first route of its space."""
+        out: list[Outgoing] = []
+        for s, _, _, message in releases:
+            route = next(r for r in self.routes if r.space == s.space)
+            if message is not None and route.carries(s.name):
+                body = self.core.spaces[s.space].body(message, route.form)
+                out.append((s.name, route.output(s.name), body))
+        return out
 
     def wake(self) -> None:
         """Something was put into the outbox by another thread."""
@@ -298,15 +270,13 @@ class MqttGateway:
 
     def _send(self, connection: Connection, i: int, topic: str, payload: bytes) -> None:
         """The last of its parts stands for all, unless one is refused."""
-        length, parts = len(topic.encode()), [payload]
-        if self._packet < SMALL_PACKET:
-            parts = parted(payload, max(self._packet, self._carried) - length)
+        parts = parted(payload, self._packet - len(topic.encode()))
         at_home = self.home is not None and self.home.owns(topic)
         for part in parts[:-1]:
-            mid = connection.publish(topic, part, self.retain or at_home)
-            self._in_flight[mid] = OnItsWay(i, length + len(part), topic, False)
-        mid = connection.publish(topic, parts[-1], self.retain or at_home)
-        self._in_flight[mid] = OnItsWay(i, length + len(max(parts, key=len)), topic)
+            mid = connection.publish(topic, part, self.settings.retain or at_home)
+            self._in_flight[mid] = OnItsWay(i, topic, False)
+        mid = connection.publish(topic, parts[-1], self.settings.retain or at_home)
+        self._in_flight[mid] = OnItsWay(i, topic)
         if at_home:
             self._states.add(i)
 
@@ -317,30 +287,28 @@ class MqttGateway:
             rows = self.core.unsent(self._sent_up_to)
             sent = {*(sent.id for sent in self._in_flight.values()), *self._confirmed} if rows else set()
             for i, topic, payload in rows:
-                if i not in sent and not self._refused.holds(topic):
+                if len(self._in_flight) >= MAX_IN_FLIGHT:  # a row may be many messages
+                    break
+                self._sent_up_to = i
+                if i not in sent and topic not in self._refused:
                     self._send(connection, i, topic, payload)
                     at_home = i in self._states
                     self.core.stats.republished += not (self.core.serving.clock or at_home)
             if rows:
-                self._sent_up_to = rows[-1][0]
                 self._behind.set()
-            else:
-                self._refused.looked()
 
     def _try_again(self, connection: Connection) -> None:
-        """A release that the broker refused before."""
-        if (due := self._refused.due()) is None:
-            return
-        first, topic = due
-        if topic is None:
-            self._sent_up_to = first
+        """Releases that the broker refused before."""
+        trials, go_on = self._refused.due()
+        for topic, first in trials:
+            row = next(iter(self.core.unsent(first - 1, limit=1)), None)
+            if row is not None and row[:2] == (first, topic):
+                self._send(connection, *row)
+            else:
+                self._refused.remove(topic)
+        if go_on:
+            self._sent_up_to = 0
             self._behind.set()
-            return
-        row = next(iter(self.core.unsent(first - 1)), None)
-        if row is not None and row[0] == first and not self._refused.holds(topic):
-            self._send(connection, *row)
-        else:
-            self._refused.remove(topic)
 
     def _take_answers(self, connection: Connection, all_of_them: bool = False) -> None:
         """Take confirmed releases out of the outbox, all but the last `republish`."""
@@ -351,7 +319,6 @@ class MqttGateway:
             if sent is not None and sent.whole:
                 i = sent.id
                 (replaced if i in self._states else self._confirmed).append(i)
-                self._carried = max(self._carried, sent.size)
                 self._delivered |= i > self._arrived
                 self._arrived = max(self._arrived, i)
                 self._overdue = False
@@ -366,7 +333,7 @@ class MqttGateway:
         self.core.stats.outbox = len(self._in_flight)
         self.core.stats.dropped += connection.inbox.dropped
         connection.inbox.dropped = 0
-        excess = len(self._confirmed) - (0 if all_of_them else self.republish)
+        excess = len(self._confirmed) - (0 if all_of_them else self.settings.republish)
         if excess >= CONFIRM_AT_ONCE or (all_of_them and excess > 0):
             self.core.confirm([self._confirmed.popleft() for _ in range(excess)])
 

@@ -11,19 +11,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, BinaryIO, Literal
 
+import numpy as np
+
 from veilstream.data.columns import NONE, Layout, Split, check_one_person, guess_layout
+from veilstream.data.states import apart_km, name_code
 from veilstream.errors import InputError
-from veilstream.gateway.core import Core
-from veilstream.gateway.intake import Found, Message, handle
-from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.summary import Summary
+from veilstream.gateway.core import Core, Found, Message, handle
+from veilstream.gateway.records import Outcome, Status
 from veilstream.gateway.wire import (
     LAST_SECOND,
     LONGEST_INTEGER,
     MAX_BYTES,
     Grid,
+    Point,
     Reading,
     Refusal,
+    Release,
     number,
     parse,
     point,
@@ -35,8 +38,7 @@ BOM = b"\xef\xbb\xbf"
 REMEMBERED = 1 << 16  # streams written to, and steps of earlier runs written again
 DEFAULT_STREAM = "stream"  # for input that tells no streams apart
 PLAIN = {"stream", "t", "tst", "value", "lat", "lon", "_type"}  # names of the gateway's own messages
-FORMATS = ("auto", "csv", "jsonl")
-Format = Literal["auto", "csv", "jsonl"]
+Format = Literal["csv", "jsonl"]
 Read = Callable[[bytes | bytearray], Found]  # the readings of a line
 
 
@@ -63,8 +65,6 @@ def of_table(header: bytes, rest: Sequence[bytes | None], grid: Grid, columns: M
     """A header, then one reading per line (no line breaks inside quotes)."""
     names = _fields(header) or []
     layout = guess_layout(names, columns, "the CSV header")
-    roles = (layout.time, layout.value, layout.lat, layout.lon, layout.stream)
-    places = [None if name is None else names.index(name) for name in roles]
     if not (layout.stream or layout.wide or columns.get("stream") == NONE):
         rows = [cells for line in rest if line and (cells := _fields(line)) and len(cells) == len(names)]
         check_one_person(_splits(names, layout, rows), "the CSV header")
@@ -73,11 +73,8 @@ def of_table(header: bytes, rest: Sequence[bytes | None], grid: Grid, columns: M
         cells = _fields(line)
         if cells is None or len(cells) != len(names):
             return [Refusal.unreadable]
-        if layout.wide:
-            return _readings(dict(zip(names, cells, strict=True)), layout, grid)
-        t, value, lat, lon, name = [None if i is None else cells[i] for i in places]
-        whose = DEFAULT_STREAM if places[4] is None else name
-        return [_reading(t, layout.meant(value), lat, lon, whose, grid)]
+        row = dict(zip(reversed(names), reversed(cells), strict=True))  # of two columns of one name the first
+        return _readings(row, layout, grid)
 
     return read
 
@@ -169,22 +166,33 @@ def guess(line: bytes, rest: Sequence[bytes | None], grid: Grid, columns: Mappin
 
 
 class Sink:
-    """Releases as lines: one a step, or one a reading."""
+    """Releases as lines, one a step or one a reading, and what they came to. PRIVATE: the error is about true readings.
 
-    def __init__(self, core: Core, out: BinaryIO, form: Format, per_reading: bool = False) -> None:
-        self.core, self.out, self.form, self.per_reading = core, out, form, per_reading
-        states, self.climbs = core.spaces[""].states, core.spaces[""].rule is not None
-        self.map = states is not None and states.is_map
-        self.tally = Summary(states, core.store.total_bits())
+    `begin` says how lines are written.
+    """
+
+    form: Format
+
+    def __init__(self, core: Core, out: BinaryIO, per_reading: bool = False) -> None:
+        self.core, self.out, self.per_reading = core, out, per_reading
+        self.states, self.climbs = core.spaces[""].states, core.spaces[""].rule is not None
+        self.map = self.states is not None and self.states.is_map
+        self.bits_before = core.store.total_bits()  # of all streams, when the run began
+        self.steps = 0  # written, each once
+        self._far, self._measured = 0.0, 0  # from readings to releases, in all
         self._since: dict[str, int] = {}  # first step of each stream drawn in this run, all of these are written
         self._earlier: dict[tuple[str, int], None] = {}  # steps of earlier runs that are written
+
+    def begin(self, form: Format) -> None:
+        self.form = form
         if form == "csv":
             place = "lat,lon," if self.map else ""
-            out.write(f"stream,t,released,{place}leaked_bits{',rung' * self.climbs}\n".encode())
+            self.out.write(f"stream,t,released,{place}leaked_bits{',rung' * self.climbs}\n".encode())
 
-    def release(self, readings: list[Reading | Refusal]) -> None:
-        """One batch that came from no message."""
-        self.write([settled(self.core, readings)])
+    @property
+    def felt(self) -> float | None:
+        """Mean distance from reading to release, in the states' unit; None where no reading has one."""
+        return self._far / self._measured if self._measured else None
 
     def write(self, messages: Sequence[Message]) -> None:
         """What became of one batch, which is committed."""
@@ -201,9 +209,26 @@ class Sink:
                     new.append((given.point, release))
                 if first or self.per_reading:
                     told.append(outcome)
-        self.tally.count(new)
+        self._count(new)
         self.out.write(self._lines(told))
         self.out.flush()
+
+    def _count(self, steps: Sequence[tuple[Point, Release]]) -> None:
+        """Steps, each by the reading that decided it; one that cannot be read has no distance."""
+        self.steps += len(steps)
+        if self.states is None:
+            return
+        if self.map:
+            pairs = [(*p, r.lat, r.lon) for p, r in steps if isinstance(p, tuple)]
+            at = np.array(pairs, dtype=float).reshape(-1, 4)
+            far = apart_km(at[:, :2], at[:, 2:])
+        else:
+            values = [(p, _level(r.released)) for p, r in steps if isinstance(p, float)]
+            far = np.abs(np.subtract(*np.array(values, dtype=float).reshape(-1, 2).T))
+            far = np.minimum(far, 1.0) if self.states.kind == "names" else far
+        far = far[np.isfinite(far)]
+        self._far += float(far.sum())
+        self._measured += len(far)
 
     def _is_new(self, given: Reading, drawn: bool) -> bool:
         """Whether its step was not written yet: it was just drawn, or an earlier run drew it and nobody asked since.
@@ -243,18 +268,21 @@ def no_formula(name: str) -> str:
     return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
 
 
+def _level(released: int | float | str | None) -> float:
+    """What was released as the number that a reading is; names have one too."""
+    return name_code(released) if isinstance(released, str) else np.nan if released is None else released
+
+
 def run(
     core: Core,
     source: BinaryIO,
-    sink: BinaryIO,
-    form: Format = "auto",
+    out: BinaryIO,
+    form: Literal["auto"] | Format = "auto",
     columns: Mapping[str, str] | None = None,
     per_reading: bool = False,
-) -> Summary:
+) -> Sink:
     """Release everything in `source`. Counts are in `core.stats`."""
-    grid = core.spaces[""].grid
-    found: Format | None = None
-    out: Sink | None = None
+    sink, read = Sink(core, out, per_reading), None
     for lines in lines_of(source):
         messages: list[Message] = []
         for i, line in enumerate(lines):
@@ -264,20 +292,19 @@ def run(
             line = line.rstrip(b"\r")
             if not line or line.isspace():
                 continue
-            if found is None:
+            if read is None:
                 if not (is_json(line) or b"," in line):
                     messages.append(Message(line, Refusal.unreadable))  # neither header nor JSON: it costs itself alone
                     continue
-                found, read = guess(line, lines[i + 1 :], grid, columns or {})
+                found, read = guess(line, lines[i + 1 :], core.spaces[""].grid, columns or {})
+                sink.begin(found if form == "auto" else form)
                 if found == "csv":
                     continue
             messages.append(Message.of(core, line, read, None))
-        if out is None and found is not None:
-            out = Sink(core, sink, found if form == "auto" else form, per_reading)
         handle(core, messages)
-        if out is not None:
-            out.write(messages)
-    return Summary(core.spaces[""].states, core.store.total_bits()) if out is None else out.tally
+        if read is not None:
+            sink.write(messages)
+    return sink
 
 
 def settled(core: Core, readings: list[Reading | Refusal]) -> Message:

@@ -1,22 +1,53 @@
-"""What is kept of a stream, whatever keeps it, what one commit changes, and the tables of a store on a disk."""
+"""What became of a reading, what is kept of a stream, what one commit changes, and the tables of a store on a disk."""
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import Enum
+from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
 import msgspec
 
 from veilstream.errors import InputError
+from veilstream.gateway.wire import Refusal, Release
 
 Key = tuple[str, str]  # space, stream
+Outgoing = tuple[str, str, bytes]  # the name of its stream, topic, payload
+OutFormat = Literal["auto", "plain", "owntracks"]  # auto: OwnTracks for OwnTracks
 FORWARD = "#"  # the topic of what is not for a broker: nobody can publish to it
 
 
 class StoreError(InputError):
     """The store cannot be read or written; nothing was released."""
 
+
+# --- what became of a reading -----------------------------------------------------------------------------------
+
+
+class Status(Enum):
+    released = "released"
+    repeated = "the same release again"
+    waiting = "accepted; the release comes with the clock"
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """`release` is None when the step is silent or still waits for the clock; `message` is the release as JSON."""
+
+    status: Status | Refusal
+    release: Release | None = None
+    message: bytes | None = None
+    blind: bool = False  # drawn without looking at the reading: the stream is at its ceiling
+
+
+class Receipt(NamedTuple):
+    """What one transaction made durable."""
+
+    outcomes: list[Outcome]
+    outbox: list[tuple[int, Outgoing]]  # ids of what waits to be published
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -78,7 +109,7 @@ class Batch:
 
     streams: list[Stream] = field(default_factory=list)
     releases: list[tuple[Stream, int, float, bytes | None]] = field(default_factory=list)  # step, total, message
-    outbox: list[tuple[str, str, bytes]] = field(default_factory=list)  # name of its stream, topic, payload
+    outbox: list[Outgoing] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)  # private: what became of readings, by reason
 
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from veilstream.control.uniforms import SecureUniforms, Uniforms
 from veilstream.errors import InputError
-from veilstream.gateway.outcome import Outcome, Status
-from veilstream.gateway.records import Batch, Key, Private, Stream
+from veilstream.gateway.records import Batch, Key, Outcome, Private, Status, Stream
 from veilstream.gateway.space import Job, Space
 from veilstream.gateway.wire import MAX_BYTES, Opens, Point, Reading, Refusal, decode, parse
 from veilstream.model.histories import BLIND
@@ -97,7 +96,7 @@ class Scheduler:
                 of_space.setdefault(space, []).append(job)
         for name, those in of_space.items():
             those.sort(key=Job.length)
-            symbols = self.spaces[name].encode([point for job in those for point in job.points])
+            symbols = self.spaces[name].encoder.encode([point for job in those for point in job.points])
             if clock:
                 self._hold(self.spaces[name], those, symbols.tolist(), outcomes)
             else:
@@ -161,7 +160,7 @@ class Scheduler:
         batch = Batch(streams=streams)
         at, jobs = (step, S.grid.time(step)), []
         for i, s in enumerate(streams):
-            points = [] if S.rule is None else [_waiting(s.private, step, S.width)]
+            points = [] if S.rule is None else [_waiting(s.private, step, S.encoder.width)]
             read = (BLIND, s.private.pending_symbol)[s.private.pending_step == step]
             jobs.append(Job(s, s.last_step, [i], [at], points, read))
         if jobs:
@@ -171,7 +170,7 @@ class Scheduler:
     def _clocked(self, S: Space, s: Stream, step: int) -> int:
         """The symbol to release for: the reading that waits, else the last known one, else none."""
         mine = s.private
-        last = (S.symbol_of(mine.state), BLIND)[mine.state == BLIND]
+        last = (S.encoder.symbol_of(mine.state), BLIND)[mine.state == BLIND]
         return (last, mine.pending_symbol)[mine.pending_step == step]
 
 

@@ -1,10 +1,7 @@
-"""One policy at work: its mechanism, its map from readings to true symbols, and what each release looks like."""
+"""One policy at work: jobs of many streams are advanced together, and their releases are said."""
 
-import hashlib
-import math
 import time
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -13,27 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.control.accountant import Streams
-from veilstream.control.feedback import Excess
-from veilstream.control.mechanism import SILENT, Mechanism, MeterName
+from veilstream.control.feedback import Excess, Feedback
+from veilstream.control.mechanism import SILENT, MeterName
 from veilstream.control.uniforms import Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.drift import Watch
-from veilstream.gateway.outcome import Outcome, OutFormat, Status
-from veilstream.gateway.owntracks import Seals, as_owntracks, metres_off
-from veilstream.gateway.records import Binding, Stream
-from veilstream.gateway.wire import Columns, Grid, Point, Release, encode
-from veilstream.model.chain import MarkovChain
+from veilstream.gateway.encoder import Error, encoder_of
+from veilstream.gateway.owntracks import Seals, as_owntracks
+from veilstream.gateway.records import Binding, Outcome, OutFormat, Status, Stream
+from veilstream.gateway.wire import Columns, Grid, Point, Release, decode, encode
 from veilstream.model.histories import BLIND
-from veilstream.model.information import Array, Index
-from veilstream.model.problem import Average
 
 if TYPE_CHECKING:
     from veilstream.artefact import Artefact
 
-NOWHERE = math.nan, math.nan
-WILD = 10  # times the farthest that the policy knows: a reading beyond it counts no more than that
 Time = tuple[int, int | float | str]  # a step and the t it is released with
-Shown = tuple[int | float | str, float | None, float | None]  # released, lat, lon
 LogRow = tuple[Stream, int, float, bytes | None]  # as a Batch takes it: step, total, message
 
 
@@ -59,6 +50,8 @@ class Job(msgspec.Struct, gc=False):
 
 
 class Space:
+    """A mechanism and what its readings and releases are, on a public grid of time."""
+
     def __init__(
         self,
         artefact: "Artefact",
@@ -68,142 +61,38 @@ class Space:
         seals: Seals | None = None,
     ) -> None:
         """meter: exact unless told. seals: encrypts OwnTracks that goes out."""
-        policy, problem = artefact.answer()
+        self.encoder = e = encoder_of(artefact)
         if artefact.study_only and not force:
             raise InputError(
                 f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
             )
-        self.states = artefact.states
-        self.points, self.problem = artefact.shown, problem
-        self.cost = None if self.states is None else artefact.cost
-        self.unit = artefact.unit  # of distances
-        self._in_km = artefact.measure == "absolute" and artefact.unit == "km"  # the distortion
-        if self.points is not None and len(self.points) < policy.n_outputs:
-            raise InputError(
-                f"the policy releases {policy.n_outputs} symbols but the file describes {len(self.points)}"
-            )
-        self.mechanism = Mechanism(policy, problem, ceiling, meter or "exact")
-        self.symbols = problem.chain.symbols
-        self.n_symbols = problem.chain.n_symbols
-        self.rule, self.distances = policy.moves_by, problem.distortion
-        self.farthest = float(problem.distortion.max())
-        self.watch = Watch(problem.chain, artefact.recording, self.mechanism.true_states)
-        self.keeps_state = self.mechanism.true_states.following is not None
-        self.shown = [self._show(y) for y in range(policy.n_outputs)]
-        self._begin(artefact, ceiling, seals, self._chain_hash(problem.chain, artefact))
-
-    def _begin(self, artefact: "Artefact", ceiling: float | None, seals: Seals | None, chain: str) -> None:
-        """What does not depend on the kind of policy."""
+        self.states, self.points, self.rule = e.states, e.points, e.rule
+        self.mechanism = e.mechanism(ceiling, meter)
+        self.watch = Watch(e.chain, artefact.recording, e.true_states)
+        self.keeps_state = e.true_states.following is not None
         names = self.states is not None and self.states.kind == "names"
         self.grid = Grid(artefact.period_s, artefact.epoch_s, names)
         if artefact.period_s is not None and self.grid.step(time.time()) is None:
             raise InputError("the file's period and epoch count no steps of our time; fit it again")
-        self.width = 2 if self.states is not None and self.states.is_map else 1  # of a reading
         self.ceiling, self.seals, self.provenance = ceiling, seals, artefact.provenance
         self.columns: Columns = {}  # names of the fields of its messages, where they are not ours
-        self.binding = Binding(artefact.sha256, chain)
+        self.binding = Binding(artefact.sha256, e.identity)
         one = self.mechanism.start(1)
         self._memory, self._belief = one.memory, one.belief  # what a new stream starts from
         self._start = one.memory.tobytes(), one.belief.tobytes()
         self.state_bytes = len(self._start[0]) + len(self._start[1])
 
-    @property
-    def limit(self) -> float | None:
-        """On the mean error."""
-        average = self.problem.average
-        return self.rule.limit if self.rule is not None else average.limit if isinstance(average, Average) else None
+    def body(self, message: bytes, form: OutFormat, owntracks: bool = False, topic: bool = False) -> bytes:
+        """A release as it is sent, as OwnTracks if that is the form of it or of its reading and there is a place.
 
-    def show(self, y: NDArray[np.int64]) -> list[Shown]:
-        """Of SILENT anything."""
-        return [self.shown[i] for i in y.tolist()]
-
-    def _show(self, y: int) -> Shown:
-        if self.points is None:
-            return y, None, None
-        place = self.points.decode(y)
-        if self.points.kind == "names":
-            return self.points.names[y], None, None
-        if self.points.is_map:
-            return y, float(place[0]), float(place[1])
-        return float(place[0]), None, None
-
-    def _chain_hash(self, chain: MarkovChain, artefact: "Artefact") -> str:
-        digest = hashlib.sha256(np.ascontiguousarray(chain.transition).tobytes())
-        if chain.phases > 1:
-            digest.update(np.ascontiguousarray(chain.cycle).tobytes() + str(chain.clock).encode())
-        if artefact.states is not None:
-            digest.update(artefact.states.coordinates.tobytes())
-        return digest.hexdigest()
-
-    def encode(self, points: Sequence[Point]) -> NDArray[np.int64]:
-        """The true symbol of every point: the nearest state, or BLIND where nothing can be read. Total."""
-        xy, readable = self._coordinates(points)
-        if self.states is None:
-            symbols = np.clip(np.rint(xy[:, 0]), 0, self.n_symbols - 1).astype(np.int64)
-        else:
-            symbols = self.states.encode(xy)
-        return np.where(readable, symbols, BLIND)
-
-    def felt(self, points: Sequence[Point]) -> NDArray[np.float64]:
-        """From every point to every release, n x |Y|; NaN where nothing can be read."""
-        xy, readable = self._coordinates(points)
-        far = self.distances[self.encode(points)] if self.cost is None else self.cost.distances_from(xy)
-        return np.where(readable[:, None], far, np.nan)
-
-    def _off(self, jobs: list[Job], x: NDArray[np.int64], y: NDArray[np.int64]) -> list[float]:
-        """How far each reading is from its release; NaN where nothing was read or shown.
-
-        By the state where the reading itself is not kept until its release.
+        topic: with its name inside, for whoever gets it by no topic.
         """
-        if self.cost is None or not jobs[0].points:
-            far, readable = self.distances[self.mechanism.true_states.first[x], y], x != BLIND
-        else:
-            xy, readable = self._coordinates([p for job in jobs for p in job.points])
-            with np.errstate(over="ignore"):
-                far = np.minimum(self.cost.distance_to(xy, y), WILD * self.farthest)
-        found: list[float] = np.where(readable & (y != SILENT), far, np.nan).tolist()
-        return found
-
-    def _coordinates(self, points: Sequence[Point]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """The points as rows of numbers, and which of them can be read; the others are 0."""
-        if self.width == 2:
-            rows: list[Point] = [p if isinstance(p, tuple) else NOWHERE for p in points]
-        else:
-            rows = [math.nan if p is None or isinstance(p, tuple) else p for p in points]
-        xy = np.array(rows, float).reshape(-1, self.width)
-        readable = np.isfinite(xy).all(1)
-        return np.where(readable[:, None], xy, 0), readable
-
-    # --- what is said ------------------------------------------------------------------------------------
-
-    def body(self, outcome: Outcome, form: OutFormat, owntracks: bool = False) -> bytes:
-        """The release as it is sent; `owntracks`: that is what its reading was."""
-        release, message = outcome.release, outcome.message
-        assert release is not None and message is not None
-        if release.lat is not None and (form == "owntracks" or (form == "auto" and owntracks)):
-            return self.as_owntracks(release)
+        if form == "owntracks" or (form == "auto" and owntracks):
+            release = decode(message)
+            if release.lat is not None:
+                sent = as_owntracks(release, self.encoder.accuracy(release), topic)
+                return sent if self.seals is None else self.seals(sent)
         return message
-
-    def as_owntracks(self, release: Release, topic: bool = False) -> bytes:
-        """topic: with its name inside, for whoever gets it by no topic."""
-        message = as_owntracks(release, self.accuracy(release), topic)
-        return message if self.seals is None else self.seals(message)
-
-    def accuracy(self, release: Release) -> int:
-        """How far off a released place is said to be, in metres; of one that an earlier policy knew, the most."""
-        return self._metres.get((release.lat, release.lon), self._metres[None, None])
-
-    @cached_property
-    def _metres(self) -> dict[tuple[float | None, float | None], int]:
-        assert self.states is not None and self.points is not None
-        far, policy = self.problem.distortion, self.mechanism.policy
-        if not self._in_km:
-            far = self.points.distances_from(self.states.decode(self.symbols))[:, : policy.n_outputs]
-        off = metres_off(policy, self.problem.chain, 1000 * far)
-        found: dict[tuple[float | None, float | None], int] = {(None, None): max(off)}
-        for (_, lat, lon), metres in zip(self.shown, off, strict=True):
-            found[lat, lon] = max(metres, found.get((lat, lon), 1))  # states may share a place
-        return found
 
     # --- what is kept ------------------------------------------------------------------------------------
 
@@ -247,11 +136,14 @@ class Space:
         self, jobs: list[Job], x: NDArray[np.int64], uniforms: Uniforms, clock: bool
     ) -> tuple[list[Outcome], list[LogRow]]:
         """Outcomes of jobs, longest first, in the order of their places, and what the log keeps; x: symbols."""
-        y, totals, rungs, blind, last = self._rounds(jobs, x, uniforms)
         read = x if jobs[0].read is None else np.array([job.read for job in jobs])
-        far, seen, watched = self._off(jobs, read, y), (x != BLIND).tolist(), self.watched(read).tolist()
-        columns = y.tolist(), self.show(y), totals.tolist(), totals.round(6).tolist(), rungs.tolist(), blind.tolist()
-        each = zip(*columns, strict=True)
+        points = [p for job in jobs for p in job.points]
+        feedback = None if self.rule is None else (self._account(self.rule, jobs), self.encoder.errors(points, read))
+        y, totals, rungs, blind, last = self._rounds(jobs, x, uniforms, feedback)
+        far, seen = self.encoder.off(points, read, y).tolist(), (x != BLIND).tolist()
+        watched = self.encoder.watched(read).tolist()
+        figures = totals.tolist(), totals.round(6).tolist(), rungs.tolist(), blind.tolist()
+        each = zip(y.tolist(), self.encoder.show(y), *figures, strict=True)
         outcomes: list[Outcome] = []
         rows: list[LogRow] = []
         first, status, laddered = 0, Status.released, self.rule is not None
@@ -272,16 +164,8 @@ class Space:
             first = end
         return outcomes, rows
 
-    def symbol_of(self, state: int) -> int:
-        """The symbol of a true state that a stream keeps."""
-        return int(self.symbols[state])
-
-    def watched(self, x: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The symbols that the drift of a stream is told by."""
-        return x
-
     def _rounds(
-        self, jobs: list[Job], x: NDArray[np.int64], uniforms: Uniforms
+        self, jobs: list[Job], x: NDArray[np.int64], uniforms: Uniforms, feedback: tuple[Excess, Error] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
         """One numpy step per round: releases, the meter after each, the rung, whether it was blind; last true states.
 
@@ -290,11 +174,12 @@ class Space:
         streams = [job.stream for job in jobs]
         lengths = [len(job.places) for job in jobs]
         starts = np.array([0, *accumulate(lengths[:-1])])
-        gaps = np.array(_gaps(jobs))
+        steps = np.array([step for job in jobs for step, _ in job.times])
         first = [job.times[0][0] if job.stream.last_step is None else job.stream.last_step + 1 for job in jobs]
+        gaps = np.diff(steps, prepend=0) - 1  # steps that were skipped before each one
+        gaps[starts] = steps[starts] - first
         now, last = self.unpack(streams, np.array(first)), np.array([s.private.state for s in streams])
         y, totals, rungs, blind = np.empty_like(x), np.empty(x.shape), np.zeros_like(x), np.zeros(x.shape, bool)
-        account, error = self._account(jobs), self._errors(jobs, x)
         n = len(jobs)
         for j in range(lengths[0]):
             while lengths[n - 1] <= j:
@@ -305,44 +190,26 @@ class Space:
                 which = np.flatnonzero(gap == k)
                 now.put(which, self.mechanism.skip(now[which], k))
             z = self.mechanism.true_states(np.where(gap > 0, BLIND, last[:n]), x[at])
-            if account is not None:
-                now.put(slice(n), self.mechanism.move(now[:n], account[:n]))
+            if feedback is not None:
+                now.put(slice(n), self.mechanism.move(now[:n], feedback[0][:n]))
                 rungs[at] = self.mechanism.policy.rung(now.memory[:n])  # type: ignore[attr-defined]  # a ladder
             step, before = now.step[:n].copy(), now.total[:n].copy()
             new, y[at] = self.mechanism.step(now[:n], z, uniforms(n))
-            if account is not None:
-                account[:n].count(np.where(y[at] == SILENT, np.nan, error(at, y[at])), step)
+            if feedback is not None:
+                feedback[0][:n].count(feedback[1](at, y[at]), step)
             now.put(slice(n), new)
             last[:n] = z
             totals[at] = new.total
             if self.ceiling is not None:  # beyond it nothing is added
                 blind[at] = (new.total == before) | (new.total >= self.ceiling)
         self.pack(streams, now)
-        if account is not None:
-            for s, excess, mark in zip(streams, account.excess.tolist(), account.mark.tolist(), strict=True):
+        if feedback is not None:
+            for s, excess, mark in zip(streams, feedback[0].excess.tolist(), feedback[0].mark.tolist(), strict=True):
                 s.private.excess, s.private.mark = excess, mark
         return y, totals, rungs, blind, last
 
-    def _account(self, jobs: list[Job]) -> Excess | None:
+    def _account(self, rule: Feedback, jobs: list[Job]) -> Excess:
         """What feedback keeps of these streams."""
-        if self.rule is None:
-            return None
         last = [job.times[0][0] if job.stream.last_step is None else job.stream.last_step for job in jobs]
         excess, mark = (np.array([getattr(job.stream.private, k) for job in jobs]) for k in ("excess", "mark"))
-        return Excess(self.rule, excess, mark, np.array(last))
-
-    def _errors(self, jobs: list[Job], x: NDArray[np.int64]) -> Callable[[Index, Index], Array]:
-        """For feedback: from some of these readings, by their places in x, to releases; NaN where nothing was read."""
-        far = np.empty((0, 0)) if self.rule is None else self.felt([p for job in jobs for p in job.points])
-        return lambda at, y: np.asarray(far[at, y])
-
-
-def _gaps(jobs: list[Job]) -> list[int]:
-    """Steps that were skipped before each one."""
-    gaps = []
-    for job in jobs:
-        last = job.times[0][0] - 1 if job.stream.last_step is None else job.stream.last_step
-        for step, _ in job.times:
-            gaps.append(step - last - 1)
-            last = step
-    return gaps
+        return Excess(rule, excess, mark, np.array(last))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from veilstream.gateway.broker import BrokerSettings
     from veilstream.gateway.forward import ForwardSettings
     from veilstream.gateway.guard import HttpSettings
-    from veilstream.gateway.nats.worker import NatsSettings
+    from veilstream.gateway.nats.layout import NatsSettings
     from veilstream.gateway.owntracks import Seals
     from veilstream.gateway.scheduler import Serving
     from veilstream.gateway.space import Space
@@ -61,10 +61,10 @@ class StoreSpec:
         from veilstream.artefact import load
         from veilstream.data.columns import parse_columns
         from veilstream.data.spec import remembered
-        from veilstream.gateway.frame_space import space_of
+        from veilstream.gateway.space import Space
 
         try:
-            space = space_of(load(policy), self.ceiling, self.meter, self.force, seals)
+            space = Space(load(policy), self.ceiling, self.meter, self.force, seals)
         except InputError as error:
             raise InputError(str(error) if str(policy) in str(error) else f"{policy}: {error}") from None
         space.columns = parse_columns(columns)
@@ -133,8 +133,8 @@ class ClusterSpec:
     def worker(self, policy: File, **more: Any) -> NatsSettings:
         """more: of `NatsSettings`."""
         from veilstream.gateway.nats.client import LinkSettings
+        from veilstream.gateway.nats.layout import NatsSettings
         from veilstream.gateway.nats.names import Names
-        from veilstream.gateway.nats.worker import NatsSettings
 
         urls = tuple(part.strip() for part in (self.nats or "").split(",") if part.strip())
         creds = None if self.nats_creds is None else os.fspath(self.nats_creds)
@@ -277,7 +277,8 @@ class ServeSpec(StoreSpec, ClusterSpec):
         tls, user = self.tls(url.scheme == "mqtts"), user_of(self.mqtt or "")
         port, name = url.port or PORTS["mqtt" if tls is None else "mqtts"], self.client_id or f"veil-{store_id}"
         password = secret("VEIL_MQTT_PASSWORD", self.password_file)
-        return BrokerSettings(url.hostname, port, name, user, password, tls, self.status_topic)
+        status, republish, retain = self.status_topic, self.republish, self.retain
+        return BrokerSettings(url.hostname, port, name, user, password, tls, status, republish=republish, retain=retain)
 
     def listener(self) -> HttpSettings | None:
         if self.http is None:

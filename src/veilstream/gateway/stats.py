@@ -1,6 +1,8 @@
-"""What may be known of a running gateway: counts and the last releases. Released data only.
+"""What may be known of a running gateway: counts and the last releases, for its page, for programs, for Prometheus.
 
-One thread at a time counts (the core holds a lock); any thread may look.
+Released data only; no stream is named in a metric, so the number of series is fixed. Latencies are of what releases
+something, whatever the values are; under a clock there are none, since how long a tick takes could tell whether
+readings came before it. One thread at a time counts (the core holds a lock); any thread may look.
 """
 
 import time
@@ -8,10 +10,14 @@ from bisect import bisect_left
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
-from veilstream.gateway.outcome import Outcome, Status
+from veilstream.gateway.records import Outcome, Status
 from veilstream.gateway.wire import Refusal, Release
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 RATE_WINDOW_S = 10
 PRIVATE = {Refusal.not_a_location.name, Refusal.sealed.name}  # a phone sends more of them at a border
@@ -126,3 +132,58 @@ class Stats:
             "unit": unit,
             "recent": list(self.recent.values())[::-1],
         }
+
+    def metrics(self) -> str:
+        """What GET /metrics answers."""
+        from prometheus_client import CollectorRegistry  # nobody may ever ask
+        from prometheus_client.exposition import generate_latest
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        return generate_latest(registry).decode()
+
+    def collect(self) -> "Iterator[Metric]":
+        """For a registry of Prometheus: the counts as they are now, nothing is counted twice."""
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        counters: list[tuple[str, str, float]] = [
+            ("releases", "Releases that were committed.", self.released),
+            ("silent_steps", "Steps at which a stream was silent.", self.silent),
+            ("blind_releases", "Releases beyond a ceiling: they look at no data.", self.blind),
+        ]
+        gauges = [
+            ("broker_trouble", "Whether something is wrong with the broker.", self.trouble is not None),
+            ("streams", "Streams in the store.", self.streams),
+            ("outbox", "Releases on their way to the broker.", self.outbox),
+            ("broker_connected", "Whether the broker is connected.", bool(self.connected)),
+        ]
+        latencies: list[tuple[str, str, Latency]] = []
+        if not self.clock:
+            counters += [
+                ("repeats", "Readings of a step that was released before.", self.repeated),
+                ("store_errors", "Commits that failed; nothing was released.", self.store_errors),
+                ("republished", "Releases sent again after a break.", self.republished),
+                ("dropped", "Messages of QoS 0 that found no room.", self.dropped),
+                ("commits", "Transactions that released something.", self.commit.n),
+                ("commit_seconds", "Time in these transactions.", self.commit.seconds),
+            ]
+            latencies = [
+                ("commit", "From a batch of readings to its durable commit.", self.commit),
+                ("request", "From an HTTP body to its releases.", self.request),
+            ]
+        by_reason = [
+            ("refused", "Readings that were refused, by reason.", self.shown_refusals),
+            ("broker_refused", "Releases the broker refused, by its reason.", self.broker_refused),
+        ]
+        for name, what, n in counters:
+            yield CounterMetricFamily(f"veil_{name}", what, n)
+        for name, what, reasons in by_reason:
+            family = CounterMetricFamily(f"veil_{name}", what, labels=["reason"])
+            for reason, n in sorted(reasons.items()):
+                family.add_metric([reason], n)
+            yield family
+        for name, what, value in gauges:
+            yield GaugeMetricFamily(f"veil_{name}", what, int(value))
+        for name, what, latency in latencies:
+            buckets = list(zip((*map(str, latency.EDGES), "+Inf"), accumulate(latency.counts), strict=True))
+            yield HistogramMetricFamily(f"veil_{name}_latency_seconds", what, buckets, latency.seconds)

@@ -2,7 +2,7 @@
 
 One transaction commits the new state of the streams, their releases and what is to be published, before anyone sees a
 release, durably (`database.py`). One process at a time writes it (`place.py`); its owner may look meanwhile
-(`inspect.py`), nobody else (mode 0600).
+(`owner.py`), nobody else (mode 0600).
 
 What is read back is what was written, or it is refused (every row has a checksum): a stream that cannot be read is
 never taken for a new one.

@@ -13,7 +13,7 @@ from veilstream.errors import InputError, need
 from veilstream.gateway.spec import ClusterSpec
 
 if TYPE_CHECKING:
-    from veilstream.gateway.forget import Forgotten
+    from veilstream.gateway.owner import Forgotten
 
 EXAMPLES = """
 Examples:
@@ -68,7 +68,7 @@ def forget(
 def _in_store(path: Path, stream: str) -> tuple[str, list[Forgotten], Sequence[str]]:
     from contextlib import closing
 
-    from veilstream.gateway.forget import REMAINS, forget
+    from veilstream.gateway.owner import REMAINS, forget
     from veilstream.gateway.records import StoreError
     from veilstream.gateway.store import Store
 

@@ -19,7 +19,7 @@ from veilstream.errors import InputError
 
 if TYPE_CHECKING:
     from veilstream.gateway.core import Core
-    from veilstream.gateway.summary import Summary
+    from veilstream.gateway.pipe import Sink
 
 EXAMPLES = """
 Examples:
@@ -73,14 +73,14 @@ def release(
     with closing(Core({"": space}, opened, Serving(max_ahead=spec.max_ahead), uniforms=draws)) as core:
         out, form = sys.stdout.buffer, spec.format
         if readings is None:
-            summary = pipe.run(core, sys.stdin.buffer, out, form, columns, spec.per_reading)  # type: ignore[arg-type]
+            sink = pipe.run(core, sys.stdin.buffer, out, form, columns, spec.per_reading)  # type: ignore[arg-type]
         else:
             auto = "csv" if readings.iso else "jsonl"
-            sink = pipe.Sink(core, out, auto if form == "auto" else form, spec.per_reading)  # type: ignore[arg-type]
+            sink = pipe.Sink(core, out, spec.per_reading)
+            sink.begin(auto if form == "auto" else form)  # type: ignore[arg-type]
             for batch in batches(readings, space):
-                sink.release(batch)
-            summary = sink.tally
-        found = account(core, summary)
+                sink.write([pipe.settled(core, batch)])
+        found = account(core, sink)
 
     def show() -> None:
         for line in in_words(found):
@@ -93,7 +93,7 @@ def _say(line: str) -> None:
     print(in_flags(line), file=sys.stderr)
 
 
-def account(core: Core, summary: Summary) -> dict[str, Any]:
+def account(core: Core, sink: Sink) -> dict[str, Any]:
     """Counts, bits and the mean error, for the owner."""
     stats, states = core.stats, core.spaces[""].states
     total = core.store.total_bits()
@@ -104,11 +104,11 @@ def account(core: Core, summary: Summary) -> dict[str, Any]:
         "blind": stats.blind,
         "ceiling_bits": core.spaces[""].ceiling,
         "refused": {k: n for k, n in stats.refused.items() if n},
-        "steps": summary.steps,
+        "steps": sink.steps,
         "streams": stats.streams,
-        "felt": summary.felt,
+        "felt": sink.felt,
         "unit": "" if states is None else states.unit,
-        "leaked_bits": total - summary.bits_before,
+        "leaked_bits": total - sink.bits_before,
         "leaked_bits_total": total,
     }
 

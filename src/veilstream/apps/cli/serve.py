@@ -70,7 +70,7 @@ def serve(
     ] = False,
 ) -> None:
     """Run the gateway: only releases get out. MQTT, HTTP with a status page, or both; or a worker on NATS."""
-    from veilstream.gateway.serve import serve as run
+    from veilstream.gateway.service import serve as run
 
     for module, extra in spec.needs:
         need(module, extra)

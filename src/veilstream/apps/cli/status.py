@@ -13,7 +13,7 @@ from veilstream.gateway.spec import ClusterSpec, StoreSpec
 from veilstream.units import counted, printable
 
 if TYPE_CHECKING:
-    from veilstream.gateway.inspect import Claims, StreamStatus
+    from veilstream.gateway.owner import Claims, StreamStatus
 
 EXAMPLES = """
 Examples:
@@ -50,7 +50,7 @@ def status(
 
 
 def _in_store(file: Path) -> list[StreamStatus]:
-    from veilstream.gateway.inspect import is_store, look
+    from veilstream.gateway.owner import is_store, look
 
     if not file.exists():
         raise InputError(f"no store or policy {str(file)!r}")
@@ -63,7 +63,7 @@ def _in_store(file: Path) -> list[StreamStatus]:
 
 
 def _on_nats(policy: Path, cluster: ClusterSpec) -> tuple[list[StreamStatus], list[str]]:
-    from veilstream.gateway.inspect import Claims
+    from veilstream.gateway.owner import Claims
 
     need("nats", "nats")
     from veilstream.gateway.nats.owner import look

@@ -22,8 +22,7 @@ from veilstream.data.spec import DataSpec, documented
 from veilstream.errors import InputError
 from veilstream.gateway import pipe
 from veilstream.gateway.core import Core
-from veilstream.gateway.frame_space import space_of
-from veilstream.gateway.outcome import Outcome
+from veilstream.gateway.records import Outcome
 from veilstream.gateway.scheduler import Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Reading, Refusal, reading
@@ -78,7 +77,7 @@ def release(policy: Any, data: Any, *, spec: ReleaseSpec | None = None, **option
     silent = options.get("store") is False
     spec = replace(spec or ReleaseSpec(), **options | ({"store": None, "no_store": True} if silent else {}))
     artefact = artefact_of(policy, "no policy file {!r}; make one with veil solve MODEL -o policy.veil")
-    space = space_of(artefact, spec.ceiling, spec.meter, spec.force)
+    space = Space(artefact, spec.ceiling, spec.meter, spec.force)
     readings, shape = _read(data, space, spec)
     check_fits(readings, space)
     if spec.seed is not None:

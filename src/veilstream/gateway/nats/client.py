@@ -111,22 +111,6 @@ class _Client(Client):
             await super()._process_msg(sid, subject, reply, data, b"")
 
 
-@dataclass
-class _Round:
-    """Requests that are asked together, and what was answered."""
-
-    answers: list[Msg | None]
-    left: int
-    done: asyncio.Future[None]
-
-    def answer(self, i: int, msg: Msg) -> None:
-        if not (msg.headers and msg.headers.get("Status") == str(NOBODY_THERE)):
-            self.answers[i] = msg
-        self.left -= 1
-        if not self.left and not self.done.done():
-            self.done.set_result(None)
-
-
 class Link:
     """Made by `open`."""
 
@@ -137,7 +121,7 @@ class Link:
         self.pullers: list[Puller] = []
         self._errors: deque[Exception] = deque(maxlen=ERRORS_KEPT)
         self._inbox = _inbox(settings)
-        self._open: dict[str, tuple[_Round, int]] = {}  # request number -> its round and its place there
+        self._open: dict[str, asyncio.Future[Msg]] = {}  # by the request's number
 
     @classmethod
     async def open(cls, settings: LinkSettings) -> "Link":
@@ -210,28 +194,24 @@ class Link:
         """The answer to each, in one go."""
         if not requests:
             return []
-        asked = _Round([None] * len(requests), len(requests), asyncio.get_running_loop().create_future())
-        numbers = []
-        first = os.urandom(8).hex()  # releases carry it: a count would tell how much else was asked
+        first, loop = os.urandom(8).hex(), asyncio.get_running_loop()  # a count would tell how much else was asked
+        asked: dict[str, asyncio.Future[Msg]] = {f"{first}-{i}": loop.create_future() for i in range(len(requests))}
+        self._open |= asked
         try:
-            for i, (subject, payload, headers) in enumerate(requests):
-                number = f"{first}-{i}"
-                self._open[number] = (asked, i)
-                numbers.append(number)
+            for number, (subject, payload, headers) in zip(asked, requests, strict=True):
                 await self.nc.publish(subject, payload, f"{self._inbox}.{number}", headers)
-            await asyncio.wait_for(asked.done, timeout_s)
-        except (TimeoutError, Error):
-            pass  # what is missing stays None
+            await asyncio.wait(asked.values(), timeout=timeout_s)
+        except Error:
+            pass  # what is missing has no answer
         finally:
-            for number in numbers:
-                self._open.pop(number, None)
-        return [read(msg) for msg in asked.answers]
+            for number in asked:
+                del self._open[number]
+        return [read(answer.result() if answer.done() else None) for answer in asked.values()]
 
     async def _answered(self, msg: Msg) -> None:
-        found = self._open.pop(msg.subject.rpartition(".")[2], None)
-        if found is not None:
-            asked, i = found
-            asked.answer(i, msg)
+        answer = self._open.get(msg.subject.rpartition(".")[2])
+        if answer is not None and not answer.done():
+            answer.set_result(msg)
 
     async def api(self, call: str, timeout_s: float = TIMEOUT_S, **body: Any) -> dict[str, Any]:
         """A JetStream API call."""
@@ -261,7 +241,7 @@ class Link:
 
 def read(msg: Msg | None) -> Answer:
     """JetStream's answer as an object."""
-    if msg is None:
+    if msg is None or (msg.headers and msg.headers.get("Status") == str(NOBODY_THERE)):
         return Unavailable("no answer in time")
     try:
         found: dict[str, Any] = msgspec.json.decode(msg.data)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from veilstream.errors import InputError
-from veilstream.gateway.nats.client import NANOSECONDS, Link, Rejected, Unavailable
+from veilstream.gateway.nats.client import NANOSECONDS, Link, LinkSettings, Rejected, Unavailable
 from veilstream.gateway.nats.integrity import Seal
 from veilstream.gateway.nats.names import Names
-from veilstream.gateway.records import Binding
+from veilstream.gateway.records import Binding, OutFormat
 from veilstream.gateway.space import Space
 
 log = logging.getLogger("veilstream.nats")
@@ -36,6 +36,17 @@ Promises = dict[str, list[Any]]  # of every space: policy, chain and meter, ceil
 
 
 @dataclass(frozen=True)
+class NatsSettings:
+    key_file: str  # seals what workers write for each other; the same for all
+    link: LinkSettings = LinkSettings()  # noqa: RUF009  # frozen
+    names: Names = Names()  # noqa: RUF009  # frozen
+    partitions: int | None = None  # None: as they are, or the default
+    replicas: int | None = None
+    rebind: bool = False  # the memory belongs to this policy from now on
+    form: OutFormat = "auto"
+
+
+@dataclass(frozen=True)
 class Layout:
     names: Names
     partitions: int
@@ -54,28 +65,19 @@ class Foreign(InputError):
         self.revision = revision
 
 
-async def prepare(
-    link: Link,
-    names: Names,
-    promises: Promises,
-    key_file: str,
-    *,
-    partitions: int | None = None,
-    replicas: int | None = None,
-    rebind: bool = False,
-) -> Layout:
+async def prepare(link: Link, s: NatsSettings, promises: Promises) -> Layout:
     """Everything a worker needs, found or made."""
-    if partitions is not None and not 1 <= partitions <= MOST_PARTITIONS:
-        raise InputError(f"`partitions` must be from 1 to {MOST_PARTITIONS}, found {partitions}")
-    if replicas not in (None, *REPLICAS):
-        raise InputError(f"`replicas` must be 1, 3 or 5, found {replicas}")
+    if s.partitions is not None and not 1 <= s.partitions <= MOST_PARTITIONS:
+        raise InputError(f"`partitions` must be from 1 to {MOST_PARTITIONS}, found {s.partitions}")
+    if s.replicas not in (None, *REPLICAS):
+        raise InputError(f"`replicas` must be 1, 3 or 5, found {s.replicas}")
     where = link.settings.shown
     for attempt in range(ATTEMPTS):  # several workers may be at it, and a young cluster elects its leaders
         try:
-            n, kept = await _streams(link, names, partitions, replicas)
-            layout = Layout(names, n, kept, await _seal(link, names, key_file))
+            n, kept = await _streams(link, s.names, s.partitions, s.replicas)
+            layout = Layout(s.names, n, kept, await _seal(link, s.names, s.key_file))
             await _consumers(link, layout)
-            await bind(link, layout, promises, rebind)
+            await bind(link, layout, promises, s.rebind)
             return layout
         except Rejected as error:
             if error.err_code in NO_JETSTREAM:

@@ -16,15 +16,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from veilstream.errors import InputError
-from veilstream.gateway.forget import Forgotten
-from veilstream.gateway.inspect import Claims, StreamStatus
 from veilstream.gateway.nats.client import Link, Rejected, Request, Unavailable
-from veilstream.gateway.nats.clock import AT_ONCE, keys_of
 from veilstream.gateway.nats.integrity import Seal
-from veilstream.gateway.nats.layout import Layout, bound
+from veilstream.gateway.nats.layout import Layout, NatsSettings, bound
 from veilstream.gateway.nats.ledger import Ledger
 from veilstream.gateway.nats.names import Names, text, token
-from veilstream.gateway.nats.worker import NatsSettings
+from veilstream.gateway.nats.session import AT_ONCE, keys_of
+from veilstream.gateway.owner import Claims, Forgotten, StreamStatus
 from veilstream.gateway.records import Batch, Key, Stream
 from veilstream.gateway.wire import decode
 

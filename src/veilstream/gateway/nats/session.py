@@ -4,36 +4,46 @@
 
 A release is published after it is committed, and a reading may be acknowledged after its release is published. A
 worker that dies between two of these leaves its readings to another, which finds their releases in the log and
-publishes the same ones with the same ids; the server drops what it has already. Under a clock releases are published
-by the ticks alone.
+publishes the same ones with the same ids; the server drops what it has already.
+
+Under a clock releases are published by the ticks alone: at the end of every step one release of every stream, by
+whoever owns its partition, committed to the stream's key before it is published, as for readings. A worker that takes a
+partition over does the ticks of the last seconds for it again: streams that have one get the same release published
+once more under the same message id, the others get it now. Steps that pass while no worker runs are skipped for all
+alike.
 """
 
 import asyncio
 import hashlib
 import logging
+import math
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import msgspec
 from nats.aio.msg import Msg
 
-from veilstream.gateway.intake import Found, place_of
-from veilstream.gateway.nats.client import Link, Request
-from veilstream.gateway.nats.layout import Layout
+from veilstream.gateway.core import Found, place_of
+from veilstream.gateway.nats.client import Link, Rejected, Request, Unavailable
+from veilstream.gateway.nats.layout import DUPLICATES_S, Layout
 from veilstream.gateway.nats.ledger import MOST, Ledger
-from veilstream.gateway.nats.membership import Members
-from veilstream.gateway.nats.names import token
-from veilstream.gateway.outcome import Outcome, OutFormat
-from veilstream.gateway.records import Key
+from veilstream.gateway.nats.membership import GONE_S, Members
+from veilstream.gateway.nats.names import Names, partition_of, text, token
+from veilstream.gateway.records import Key, Outcome, OutFormat, Status
 from veilstream.gateway.scheduler import Scheduler
 from veilstream.gateway.stats import Stats
-from veilstream.gateway.wire import Reading, Refusal
+from veilstream.gateway.wire import Reading, Refusal, decode
 
 log = logging.getLogger("veilstream.nats")
 ATTEMPTS, FIRST_PAUSE_S, GROWTH = 4, 0.02, 4  # to commit a stream; pauses are random, up to these
+AT_ONCE = 512
+TAKE_OVER_S = GONE_S + 2
+TRY_S, AGAIN_S = 15.0, 0.1  # at least: an election must not cost a step; before the next try
+LOOK_S = 0.5  # between looks at which partitions are ours
+LIST_S = 10.0  # for a page of a bucket's keys
 T = TypeVar("T")
 
 
@@ -115,9 +125,9 @@ class Session:
         """Publish what was committed; those of which we do not know that they arrived."""
         requests: dict[T, Request] = {}
         for i, (key, step, outcome, owntracks) in mail.items():
-            if outcome.release is not None:  # not silent, refused, or waiting for the clock
+            if outcome.message is not None:  # not silent, refused, or waiting for the clock
                 number = ".".join([*map(token, key), str(step)])
-                body = self.scheduler.spaces[key[0]].body(outcome, self.form, owntracks)
+                body = self.scheduler.spaces[key[0]].body(outcome.message, self.form, owntracks)
                 requests[i] = self.layout.names.release(*key), body, {"Nats-Msg-Id": number}
         unsent = set()
         for i, answer in zip(requests, await self.link.ask(list(requests.values())), strict=True):
@@ -160,3 +170,93 @@ def _parts(readings: Sequence[Reading | Refusal]) -> list[list[int]]:
             parts.append([])
         parts[n].append(i)
     return parts
+
+
+# --- the clock ---------------------------------------------------------------------------------------------
+
+
+class Clock:
+    def __init__(self, session: Session, space: str) -> None:
+        self._session, self._space = session, space
+        self._grid = session.scheduler.spaces[space].grid
+        assert self._grid.period_s is not None
+        self._back = math.ceil(TAKE_OVER_S / self._grid.period_s)  # steps that may pass until a death is noticed
+
+    async def run(self) -> None:
+        scheduler = self._session.scheduler
+        step, served = scheduler.current_step(self._space), frozenset[int]()
+        while True:
+            mine = self._session.members.mine
+            for missed in range(step - self._back, step) if mine - served else ():
+                await self.tick(missed, mine - served)
+            served = mine
+            wait = self._ends(step) - scheduler.now()
+            if wait > 0:
+                await asyncio.sleep(min(wait, LOOK_S))
+                continue
+            await self.tick(step, mine)
+            step = max(step + 1, scheduler.current_step(self._space) - self._back)
+
+    def _ends(self, step: int) -> float:
+        return float(self._grid.time(step + 1))
+
+    async def tick(self, step: int, partitions: Collection[int]) -> None:
+        """The release of `step` for every stream of these partitions.
+
+        Tried until the next one is due; but what is committed is published, however long that takes.
+        """
+        now = self._session.scheduler.now
+        if now() - self._ends(step) > DUPLICATES_S / 2:
+            return  # long ago: nobody could tell a repeat any more
+        until = max(self._ends(step + 1), now() + TRY_S)
+        undone: list[Key] | None = None
+        unsent: list[Key] = []
+        while undone is None or undone or unsent:
+            try:
+                undone = await self._keys(partitions) if undone is None else undone
+                keys = [*undone, *unsent]
+                parts = [keys[i : i + AT_ONCE] for i in range(0, len(keys), AT_ONCE)]
+                done = [await self._tick(step, part) for part in parts]
+                undone, unsent = [k for d in done for k in d[0]], [k for d in done for k in d[1]]
+            except (Unavailable, Rejected) as error:
+                log.warning("tick_delayed", extra={"step": step, "reason": str(error)})
+            if now() > until and (undone is None or undone):
+                log.error("tick_failed", extra={"step": step, "streams": None if undone is None else len(undone)})
+                undone = []
+            if undone is None or undone or unsent:
+                await asyncio.sleep(AGAIN_S)
+
+    async def _keys(self, partitions: Collection[int]) -> list[Key]:
+        layout = self._session.layout
+        keys = await keys_of(self._session.link, layout.names, self._space)
+        return [key for key in keys if partition_of(*key, layout.partitions) in partitions]
+
+    async def _tick(self, step: int, keys: Sequence[Key]) -> tuple[list[Key], list[Key]]:
+        """The streams that could not be committed, and those that were and may not be published."""
+        session = self._session
+        loan = await session.ledger.lend(keys)
+        streams = [loan.stream(key) for key in loan.records]
+        due = [s for s in streams if (s.last_step is None or s.last_step < step) and not loan.forgotten(s)]
+        outcomes, batch = session.scheduler.tick(self._space, step, due)
+        failed = await session.ledger.commit(loan, batch)
+        done = {s.key: o for s, o in zip(due, outcomes, strict=True) if s.key not in failed}
+        session.stats.count(list(done.values()))
+        for s in streams:
+            if s.key not in done and s.key not in failed:  # ticked by another, who may not have published it
+                (message,) = loan.find(s, step) or (None,)
+                if message is not None:
+                    done[s.key] = Outcome(Status.repeated, decode(message), message)
+        unsent = await session.send({key: Mail(key, step, o) for key, o in done.items()})
+        unread = [k for k in keys if k not in loan.records and k not in loan.refused]
+        return [*unread, *failed], list(unsent)
+
+
+async def keys_of(link: Link, names: Names, space: str) -> list[Key]:
+    """Every stream of the space that the bucket has."""
+    keys, call, subjects = list[Key](), f"STREAM.INFO.{names.memory}", names.key(space, "") + "*"
+    while True:
+        info = await link.api(call, LIST_S, subjects_filter=subjects, offset=len(keys))
+        found = [text(s.rpartition(".")[2]) for s in info["state"].get("subjects") or {}]
+        keys += [(space, name) for name in found if name is not None]
+        if not found or len(keys) >= info.get("total", 0):
+            return keys

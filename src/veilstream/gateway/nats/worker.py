@@ -1,28 +1,24 @@
 """One worker of the gateway on JetStream: its connection, and the tasks that work on it.
 
 Partitions that are ours are pulled and acknowledged (`partition.py`), under a clock every space is ticked
-(`clock.py`); both release through the session.
+(`session.Clock`); both release through the session.
 """
 
 import asyncio
 import logging
 import threading
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
 
 import msgspec
 from nats.aio.msg import Msg
 
 from veilstream.errors import InputError
-from veilstream.gateway.nats.client import Link, LinkSettings, Rejected, Unavailable
-from veilstream.gateway.nats.clock import Clock
-from veilstream.gateway.nats.layout import Foreign, Layout, binding_of, bound, prepare, promises_of
+from veilstream.gateway.nats.client import Link, Rejected, Unavailable
+from veilstream.gateway.nats.layout import Foreign, Layout, NatsSettings, binding_of, bound, prepare, promises_of
 from veilstream.gateway.nats.ledger import KEEP, MOST, Ledger
 from veilstream.gateway.nats.membership import Members
-from veilstream.gateway.nats.names import Names
 from veilstream.gateway.nats.partition import Partition
-from veilstream.gateway.nats.session import Session
-from veilstream.gateway.outcome import OutFormat
+from veilstream.gateway.nats.session import Clock, Session
 from veilstream.gateway.scheduler import Scheduler, Serving
 from veilstream.gateway.space import Space
 from veilstream.gateway.stats import Stats
@@ -33,17 +29,6 @@ STOP_S = 0.05  # between looks at whether to stop
 DRAIN_S = 10.0
 LOG_ROW, USUAL_ROW = 1000, 100  # bytes that a release takes in a stream's key, at most and mostly
 OWN_KEYS = 2  # of the bucket: policy and probe
-
-
-@dataclass(frozen=True)
-class NatsSettings:
-    key_file: str  # seals what workers write for each other; the same for all
-    link: LinkSettings = LinkSettings()  # noqa: RUF009  # frozen
-    names: Names = Names()  # noqa: RUF009  # frozen
-    partitions: int | None = None  # None: as they are, or the default
-    replicas: int | None = None
-    rebind: bool = False  # the memory belongs to this policy from now on
-    form: OutFormat = "auto"
 
 
 class NatsGateway:
@@ -65,8 +50,7 @@ class NatsGateway:
         s = self.settings
         link = await Link.open(s.link)
         try:
-            shape = {"partitions": s.partitions, "replicas": s.replicas}
-            layout = await prepare(link, s.names, self._promises, s.key_file, **shape, rebind=s.rebind)
+            layout = await prepare(link, s, self._promises)
             if stop is not None:
                 await self._serve(await self._open(link, layout), stop)
         finally:

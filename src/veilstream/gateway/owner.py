@@ -1,7 +1,13 @@
-"""The owner's look at the streams of a store, also while a gateway writes it. PRIVATE: not to be passed on.
+"""What the owner of a store may do: look at its streams, PRIVATE, and forget a person.
 
-It reads and never writes: another reader of SQLite's log, in a snapshot of its own. Whoever may not read the file is
-refused by the system.
+A look reads and never writes, also while a gateway does: another reader of SQLite's log, in a snapshot of its own.
+Whoever may not read the file is refused by the system.
+
+Of a stream that is forgotten a row stays, under a hash of its name: the number of its last step and its bits. Without
+these a step that was released would be drawn a second time, and the meter would start from nothing: both tell more, not
+less. A reading of a later step, should one come, goes on from there, with a fresh memory. Deleted rows are overwritten
+(secure_delete), the file is written anew (VACUUM) and its log emptied, so that no byte of what was there is left in the
+files. What the disk beneath still holds is the disk's.
 """
 
 import sqlite3
@@ -18,9 +24,9 @@ from veilstream.control.held_out import LEAST_UNITS
 from veilstream.control.limit_check import LimitCheck
 from veilstream.gateway.drift import Watched
 from veilstream.gateway.place import check_private, is_owned
-from veilstream.gateway.records import SCHEMA, StoreError, Stream
+from veilstream.gateway.records import SCHEMA, StoreError, Stream, tomb
 from veilstream.gateway.space import Space
-from veilstream.gateway.store import Rows
+from veilstream.gateway.store import Rows, Store
 from veilstream.gateway.wire import Grid, Release, decode
 from veilstream.model.data_card import DataCard
 from veilstream.model.interval import Interval
@@ -49,14 +55,14 @@ class Claims(msgspec.Struct, frozen=True):
         rule, card = space.rule, DataCard.of(space.provenance)
         return cls(
             grid=space.grid,
-            unit=space.unit,
+            unit=space.encoder.unit,
             drift_unit=space.watch.unit,
             ceiling=space.ceiling,
-            limit=space.limit,
+            limit=space.encoder.limit,
             rungs=None if rule is None else rule.rungs,
             felt_claimed=claimed_felt(space.provenance),
             loss_fitted=None if card is None else card.loss,
-            farthest=space.farthest,
+            farthest=space.encoder.farthest,
         )
 
     @classmethod
@@ -93,7 +99,7 @@ class StreamStatus:
     def outside(self) -> bool:
         """Whether readings must lie outside the map: releases are farther off, ever or this week, than inside it.
 
-        A reading far outside counts no farther than `space.WILD` times the map, so that its error is at least that.
+        A reading far outside counts no farther than `encoder.WILD` times the map, so that its error is at least that.
         """
         felt, most = self.kept.felt, None if self.about is None else self.about.farthest
         so_far = felt.interval
@@ -182,3 +188,53 @@ def _views(rows: Rows, path: Path) -> Iterator[StreamStatus]:
         (message,) = rows.find(stream, stream.last_step) or (None,)
         last = None if message is None else decode(message)
         yield StreamStatus(stream, claims.get(f"{CLAIMS} {stream.space}"), last)
+
+
+# --- forgetting ---------------------------------------------------------------------------------------------
+
+REMAINS = (
+    "what was released before is with whoever received it: nobody can take it back",
+    "a hash of the name, its last step and its bits stay in the store, so that no step is drawn a second time and the "
+    "meter is not reset; whoever has the store can try whether a name was in it",
+    "a reading for a later step would go on from there: stop the device, or its stream begins again",
+    "copies and backups of the store, what a broker retains, and files made of her readings (models, policies, "
+    "reports) are not touched: delete them",
+)
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What was there of one stream; counts alone."""
+
+    space: str
+    last_step: int | None
+    leaked_bits: float
+    releases: int  # in the log
+    unsent: int  # in the outbox
+    private: bool  # whether a true state or reading was kept
+    before: bool  # it had been forgotten already
+
+    @classmethod
+    def of(cls, s: Stream, releases: int, unsent: int, before: bool) -> "Forgotten":
+        mine = s.private
+        private = mine.state != -1 or mine.pending_step is not None or mine.pending_point is not None or mine.faults > 0
+        return cls(s.space, s.last_step, s.total, releases, unsent, private, before)
+
+    def to_json(self) -> dict[str, Any]:
+        return {k: getattr(self, k) for k in self.__dataclass_fields__}
+
+
+def forget(store: Store, name: str) -> list[Forgotten]:
+    """The stream of this name is forgotten in every space of the store, which must be open for nobody else."""
+    found = [gone for space in store.spaces() if (gone := _forget(store, space, name)) is not None]
+    if found and store.durable:
+        store.file.rewrite()
+    return found
+
+
+def _forget(store: Store, space: str, name: str) -> Forgotten | None:
+    s = store.named(space, name)
+    if s is None:
+        old = store.named(space, tomb(store.id, space, name))
+        return None if old is None else Forgotten.of(old, 0, 0, True)
+    return Forgotten.of(s, *store.bury(s), False)
