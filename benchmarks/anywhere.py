@@ -67,6 +67,7 @@ def person(readings: Any, limit: float) -> Row:
 def household(readings: Any) -> Row:
     """Half a year to the next, a move a week."""
     model = fit_model(readings, FitSpec(hold_out=1 / 2, cycle="none"))
+    assert model.record is not None
     values = model.record.points[:, 0]
     limit = SHARE * float(np.abs(values - np.median(values)).mean())
     row: Row = {"limit kWh": limit}

@@ -190,11 +190,14 @@ def test_a_policy_whose_releases_have_no_end_keeps_the_same_promises(place, fram
             say(k, where)
         before = [place.release("a", (first + k) * 300) for k in range(8)]
         say(7, [-30.0, 100.0])  # the first reading of a step decides
+    assert place.release("a", (first + 7) * 300) == before[7]
+    bits = [r["leaked_bits"] for r in before]
+    assert bits == sorted(bits) and max(np.diff(bits)) > 10  # what a new place costs
+    if not place.lasting:
+        return
     with place.open(art):
         for k, where in enumerate(route[7:], 7):
             say(k, where)
-    shown = [place.release("a", (first + k) * 300) for k in range(10)]
-    assert shown[:8] == before
-    bits = [r["leaked_bits"] for r in shown]
-    assert bits == sorted(bits) and max(np.diff(bits)) > 10  # what a new place costs
+    shown = [place.release("a", (first + k) * 300) for k in range(7, 10)]
+    assert shown[0] == before[7] and shown[-1]["leaked_bits"] > bits[-1]
     assert apart_km(np.array([far]), np.array([[shown[-1]["lat"], shown[-1]["lon"]]]))[0] < 50
