@@ -14,9 +14,8 @@ from veilstream.artefact import load
 from veilstream.data.fitting import fit_model, refit_model
 from veilstream.data.hold_out import by_units, split
 from veilstream.data.readings import Account, Readings, from_arrays
-from veilstream.data.recording import Recording
 from veilstream.data.sources import read
-from veilstream.data.spec import FitSpec
+from veilstream.data.spec import FitSpec, Recording
 from veilstream.data.steps import to_steps
 from veilstream.data.synthetic import household
 from veilstream.data.trajectories import Trajectories

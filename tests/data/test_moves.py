@@ -4,9 +4,18 @@ import numpy as np
 import pytest
 
 from veilstream.data.card import transition_counts
-from veilstream.data.crossval import FOLDS, blocks_of, cross_validate, fold_of, held_out_losses, losses
+from veilstream.data.crossval import (
+    FOLDS,
+    MoveKernel,
+    blocks_of,
+    choose_moves,
+    cross_validate,
+    fold_of,
+    held_out_losses,
+    kernel,
+    losses,
+)
 from veilstream.data.fitting import fit_model
-from veilstream.data.moves import MoveKernel, choose_moves, kernel
 from veilstream.data.readings import from_arrays
 from veilstream.data.spec import FitSpec
 from veilstream.data.states import StateSpace

@@ -6,61 +6,127 @@ from what is left, so that over all seeds every trace is held out once. Interval
     model gap = cross-entropy of the chain's own Bayes predictor - cross-entropy of the learner,   same steps
 
 A gap above 0 means that real traces are easier to guess than the chain believes: the promise was about a model.
+
+Windows of the last m releases: examples of them for a learner, and the best anyone can do who sees no more.
+
+For a window policy the joint law of (last m releases, z_t) follows from the stationary law of its own window by m - w
+more steps that forget nothing:
+
+    J(s.y, z') = sum_z J(s, z) a(y | z, last w of s) P(z, z')
+
+The least cross-entropy with look-back m is then H(X_t | last m releases), and that of any other predictor q is
+sum J log 1/q: an LSTM can approach the first and never pass it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.audit.bayes import infer
-from veilstream.audit.lookback import examples, least_cross_entropy
-from veilstream.audit.measures import NATS, surprise
+from veilstream.audit.bayes import by_symbol, infer
+from veilstream.audit.measures import Learned, surprise
 from veilstream.audit.traces import Ints, Traces
+from veilstream.control.controller import controller_of
 from veilstream.control.policy import Policy
+from veilstream.control.stationary import LongRun
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
-from veilstream.model.information import Array
+from veilstream.model.information import Array, Index, entropy
 from veilstream.model.interval import Interval, ratio_interval
 from veilstream.shown import Progress, within
 
 if TYPE_CHECKING:
     from veilstream.audit.lstm import Lstm
 
-HELD_FOR_STOPPING = 0.2
-MIN_TRACES = 2  # per seed
+MAX_CELLS = 1 << 24  # (window, state) pairs held at once
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
-    """One learner: its cross-entropy on held-out traces (bits, interval over traces), and each seed's."""
+class Examples:
+    """Every scored step of some traces, copies included."""
 
-    name: str
-    lookback: int | None  # releases it looks at; None: all
-    cross_entropy: Interval
-    per_seed: tuple[float, ...]
-    top1: float
-    least: float | None = None  # bits: the best possible with this look-back, exactly, on data from the chain
-    excess: Interval | None = None  # bits above that best predictor, scored on the same steps
-    gap: Interval | None = None  # bits
-    stopped: int = 0  # trainings that the clock ended
-    loss: Array = field(default_factory=lambda: np.zeros(0), repr=False)  # per trace, bits summed
-    count: Array = field(default_factory=lambda: np.zeros(0), repr=False)
+    windows: Ints  # N x m
+    x: Ints  # N
+    trace: Ints  # N
+    step: Ints  # N: a number for each step of each trace; the same in all copies
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "lookback": self.lookback,
-            "cross_entropy_bits": self.cross_entropy.to_json(),
-            "cross_entropy_nats": self.cross_entropy.scaled(NATS).to_json(),
-            "per_seed_nats": [v * NATS for v in self.per_seed],
-            "top1": self.top1,
-            "least_nats": None if self.least is None else self.least * NATS,
-            "excess_nats": None if self.excess is None else self.excess.scaled(NATS).to_json(),
-            "model_gap_nats": None if self.gap is None else self.gap.scaled(NATS).to_json(),
-        }
+    def only(self, keep: NDArray[np.bool_]) -> "Examples":
+        return Examples(self.windows[keep], self.x[keep], self.trace[keep], self.step[keep])
+
+    def table(self, n_symbols: int) -> tuple[Ints, Array]:
+        """Distinct windows, oldest release first, and N(window, x): how often each symbol was the truth after it."""
+        distinct, row = np.unique(self.windows, axis=0, return_inverse=True)
+        counts = np.bincount(row.ravel() * n_symbols + self.x, minlength=len(distinct) * n_symbols)
+        return distinct, counts.reshape(-1, n_symbols).astype(float)
+
+
+def examples(traces: Traces, x: Ints, seen: Ints, lookback: int, start: int, current: bool = False) -> Examples:
+    """Windows of `seen` (releases, or the truth itself) before each step t >= start, with the truth x_t.
+
+    current: the window ends with the release of step t itself, else with that of step t - 1.
+    """
+    if lookback < 1:
+        raise InputError(f"look-back must be at least 1, found {lookback}")
+    first = lookback - current
+    if start < first:
+        raise InputError(f"scoring from step {start} leaves no {lookback} releases to look back on")
+    longest = int(traces.lengths.max())
+    if longest <= start:
+        raise InputError(
+            f"every trace is too short to look back {lookback} steps: the longest has {longest}, "
+            f"at least {start + 1} are needed"
+        )
+    t = np.arange(start, x.shape[1])
+    windows = np.stack([seen[:, t - lookback + k + current] for k in range(lookback)], -1)  # streams x steps x m
+    mask = traces.mask[:, t]
+    step = traces.origin[:, None] * x.shape[1] + t
+    return Examples(windows[mask], x[:, t][mask], np.repeat(traces.origin, mask.sum(1)), step[mask])
+
+
+def window_law(chain: MarkovChain, policy: Policy, lookback: int, current: bool = False) -> Array | None:
+    """P(last `lookback` releases, x_t), |Y|^m x symbols, oldest release first in base |Y|; None if too large to list,
+    or where a public clock says more than releases do.
+
+    current: the window ends with y_t, the release of the very step that is guessed; else with y_{t-1}.
+    """
+    found, Y = controller_of(policy), policy.n_outputs
+    if found is None or chain.phases > 1 or found.places > 1:
+        return None
+    S = found.n_memories
+    if S * Y**lookback * len(chain) > MAX_CELLS:
+        return None
+    [law] = LongRun(chain, found).laws  # of (own memory, state); then of (own memory and releases since, state)
+    memory, releases = np.arange(S), np.zeros(S, dtype=np.int64)
+    for k in range(lookback):
+        joint = law[:, None] * found.channel(memory).swapaxes(1, 2)  # with the release that follows
+        law = (joint if current and k == lookback - 1 else joint @ chain.transition).reshape(-1, len(chain))
+        y = np.tile(np.arange(Y), len(memory))
+        memory, releases = found.update(np.repeat(memory, Y), y), np.repeat(releases, Y) * Y + y
+        alike, which = np.unique(memory * Y**lookback + releases, return_inverse=True)
+        memory, releases = np.divmod(alike, Y**lookback)
+        law = summed(law, which, len(alike))
+    return by_symbol(chain, summed(law, releases, Y**lookback))
+
+
+def summed(law: Array, groups: Index, n: int) -> Array:
+    """Rows added up by group, n of them."""
+    found = np.zeros((n, law.shape[1]))
+    np.add.at(found, groups, law)
+    return found
+
+
+def least_cross_entropy(law: Array) -> float:
+    """H(X_t | window) in bits."""
+    return float(entropy(law.ravel()) - entropy(law.sum(1)))
+
+
+# --- windows -------------------------------------------------------------------------------------------
+
+
+HELD_FOR_STOPPING = 0.2
+MIN_TRACES = 2  # per seed
 
 
 @dataclass(eq=False)

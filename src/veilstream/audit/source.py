@@ -16,12 +16,11 @@ from veilstream.control.held_out import HELD_OUT, LEAST_UNITS, HeldOut
 from veilstream.control.replay import Replay, ReplayResult
 from veilstream.control.universal_bound import worst_rate
 from veilstream.data.crossval import losses
-from veilstream.data.encode import encode_steps
 from veilstream.data.hold_out import by_units, loss_of
 from veilstream.data.readings import Entry, Readings
-from veilstream.data.recording import Recording
+from veilstream.data.spec import Recording
 from veilstream.data.states import StateSpace
-from veilstream.data.steps import to_steps
+from veilstream.data.steps import encode_steps, to_steps
 from veilstream.data.trajectories import Ints, Runs
 from veilstream.errors import InputError
 from veilstream.model.data_card import DataCard

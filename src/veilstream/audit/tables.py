@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from veilstream.audit.measures import NATS, Measure
-from veilstream.audit.settings import Setting
+from veilstream.audit.measures import NATS, Measure, Setting
 from veilstream.audit.verdict import Assessment
 from veilstream.model.interval import Interval
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from veilstream.artefact import Artefact
-from veilstream.audit.measures import NATS
-from veilstream.audit.settings import Setting
+from veilstream.audit.measures import NATS, Setting
 from veilstream.audit.source import LaterData, Recorded
 from veilstream.audit.spec import AuditSpec
 from veilstream.control.feedback import Feedback

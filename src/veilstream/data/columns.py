@@ -13,73 +13,35 @@ LONGEST_NAME = 200  # of a column that is looked at
 EVERY = "*"  # as a value: every column that is nothing else is one, of a stream of its own
 NONE = "-"  # as a column: there is none, whatever the names look like
 
-ROLES: dict[str, tuple[str, ...]] = {
-    "time": (
-        "time",
-        "t",
-        "timestamp",
-        "datetime",
-        "date_time",
-        "date/time",
-        "ts",
-        "tst",
-        "date",
-        "tstp",
-        "utc",
-        "time_utc",
-        "device_timestamp",
-        "device_time",
-        "reading_time",
-        "local_time",
-        "hour_start",
-        "read_at",
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+# the names that columns of each role go by
+ROLES = {
+    "time": _words(
+        """
+        time t timestamp datetime date_time date/time ts tst date tstp utc time_utc device_timestamp
+        device_time reading_time local_time hour_start read_at
+        """
     ),
-    "lat": ("lat", "latitude", "y"),
-    "lon": ("lon", "lng", "long", "longitude", "x"),
-    "value": (
-        "value",
-        "val",
-        "reading",
-        "v",
-        "energy",
-        "power",
-        "consumption",
-        "usage",
-        "glucose",
-        "glucose_value",
-        "sensor_glucose",
-        "historic_glucose",
-        "sgv",
+    "lat": _words("lat latitude y"),
+    "lon": _words("lon lng long longitude x"),
+    "value": _words(
+        """
+        value val reading v energy power consumption usage glucose glucose_value sensor_glucose
+        historic_glucose sgv
+        """
     ),
-    "stream": (
-        "stream",
-        "user",
-        "user_id",
-        "userid",
-        "id",
-        "device",
-        "device_id",
-        "meter",
-        "household",
-        "lclid",
-        "tid",
-        "person",
-        "who",
-        "patient",
-        "patient_id",
-        "subject",
-        "subject_id",
-        "participant",
-        "participant_id",
-        "uid",
-        "username",
-        "meter_id",
-        "household_id",
-        "vehicle",
-        "vehicle_id",
-        "imei",
+    "stream": _words(
+        """
+        stream user user_id userid id device device_id meter household lclid tid person who patient
+        patient_id subject subject_id participant participant_id uid username meter_id household_id vehicle
+        vehicle_id imei
+        """
     ),
-    "trace": ("trace", "trip", "track", "trajectory", "trip_id", "track_id", "trace_id", "trajectory_id", "segment"),
+    "trace": _words("trace trip track trajectory trip_id track_id trace_id trajectory_id segment"),
 }
 NAMED = ("zone", "place", "room", "activity", "state")  # columns whose values are names, where there are no numbers
 _UNIT = re.compile(

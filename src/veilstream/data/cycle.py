@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from veilstream.data.card import transition_counts
 from veilstream.data.crossval import FOLDS, CrossValidation, Smoothing, fold_of, pseudo_counts
-from veilstream.data.recording import Recording
+from veilstream.data.spec import Recording
 from veilstream.data.trajectories import Runs
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain

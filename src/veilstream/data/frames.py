@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from veilstream.data.columns import Layout, has_time
-from veilstream.data.readers.frame import text_of_frame
+from veilstream.data.readers.columnar import text_of_frame
 from veilstream.data.readers.reader import ReadOptions
 from veilstream.data.readers.table import typed
 from veilstream.data.readers.times import TimeStyle, time_style

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from veilstream.control.held_out import LEAST_UNITS
 from veilstream.data.crossval import losses
 from veilstream.data.readings import MICROSECONDS, Readings
-from veilstream.data.recording import Recording
+from veilstream.data.spec import Recording
 from veilstream.data.trajectories import Runs, Trajectories
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain

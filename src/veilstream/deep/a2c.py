@@ -61,6 +61,7 @@ class A2C(Learner):
     discount: float = 1.0  # gamma; 1: the mean cost g is taken off, as in the paper's Bellman equation
     anneal: float = 1.0  # factor of the weight at the start; it falls to 1 by half of the updates
     learning_rate: float = 3e-3
+    reach: float = 1.0
     critic_rate: float = 0.15
     follow: float = 0.1  # step of the slow copy of the critic that the targets use
     deploy: str = "mean"  # or "sample": the action drawn at every step
@@ -230,6 +231,7 @@ def update(model: Model, options: A2C, state: State, _: None = None) -> tuple[St
     # actor: down the score of the rows, each times its advantage
     gradient = jax.grad(partial(actor_loss, model, options))(state.actor, b, log_a, kappa, slope)
     change, actor_memory = step_actor.update(gradient, state.optimisers[0])
+    change = change._replace(lookahead=options.reach * change.lookahead, directions=change.directions)
     actor = optax.apply_updates(state.actor, change)
 
     # critic: towards Q - g and its plane

@@ -61,10 +61,6 @@ class Table:
     names: Mapping[float, str] = field(default_factory=dict)  # of kind name: what stands behind each number
 
 
-def own_name(path: Path, alone: bool) -> str:
-    return path.stem
-
-
 @dataclass(frozen=True)
 class Reader:
     """One format.
@@ -80,8 +76,8 @@ class Reader:
     name: str
     endings: tuple[str, ...]
     read: Callable[[Path, str, ReadOptions], Table]
-    takes: Callable[[str], bool]
-    stream: Callable[[Path, bool], str] = own_name
+    takes: Callable[[str], bool] = lambda text: False
+    stream: Callable[[Path, bool], str] = lambda path, alone: path.stem
     rank: int = 0
     magic: tuple[bytes, ...] = ()
     inside: tuple[str, ...] = ()
