@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.audit.bayes import by_symbol, infer
+from veilstream.audit.bayes import infer
 from veilstream.audit.measures import Learned, surprise
 from veilstream.audit.traces import Ints, Traces
 from veilstream.control.controller import controller_of
 from veilstream.control.policy import Policy
 from veilstream.control.stationary import LongRun
+from veilstream.data.card import by_symbol
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array, Index, entropy

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
+from veilstream.data.bins import fitting_bins, value_bins
 from veilstream.data.card import THIN_ROW, ModelCard, describe, newest_symbol_chain
-from veilstream.data.clusters import Stops, find_stops, fitting_bins, given_places, grid_cells, value_bins
+from veilstream.data.clusters import Stops, find_stops, given_places, grid_cells
 from veilstream.data.crossval import (
     CrossValidation,
     Smoothing,
@@ -21,7 +22,6 @@ from veilstream.data.crossval import (
     smoothing_of,
 )
 from veilstream.data.cycle import NONE, no_clock, renewed, with_clock
-from veilstream.data.grid import stops_and_cells
 from veilstream.data.hold_out import Later, earlier, split
 from veilstream.data.model import Distances, FittedModel, GapChoice
 from veilstream.data.readings import Account, Readings
@@ -157,10 +157,7 @@ def find_states(
         return given_places(spec.places), None, f"given places of {spec.places}"
     if spec.grid_m is not None:
         return grid_cells(points, spec.grid_m), None, f"visited cells of {spec.grid_m:g} m"
-    if spec.covering is None:
-        stops = find_stops(points, spec.eps_m, spec.min_samples, spec.n_states)
-    else:
-        stops = stops_and_cells(points, *spec.covering, spec.eps_m, spec.min_samples, spec.n_states)
+    stops = find_stops(points, spec.eps_m, spec.min_samples, spec.n_states, spec.covering)
     note = f"stops, radius {stops.eps_m:.4g} m, at least {spec.min_samples} points; {stops.note}"
     return stops.states, stops, note
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from importlib.util import find_spec
 
 import numpy as np
 
+from veilstream.data.bins import value_bins
+from veilstream.data.clusters import find_stops
 from veilstream.data.cost import Cost
 from veilstream.data.points import points_of
 from veilstream.data.spec import STATES, FitSpec, Recording
@@ -160,10 +163,7 @@ def _finer(
     record: Trajectories, recording: Recording, old: StateSpace, limit: float
 ) -> Iterator[tuple[str, str, StateSpace]]:
     """Fields of a fit, the coarsest states first: 1, 1.5, 2, ... times powers of ten."""
-    try:
-        from veilstream.data.clusters import value_bins
-        from veilstream.data.grid import stops_and_cells
-    except ImportError:
+    if find_spec("sklearn") is None:
         return
     top = int(np.floor(np.log10(FIRST * limit)))
     for size in (float(f"{m}e{top - k}") for k in range(4) for m in ROUND):
@@ -171,7 +171,7 @@ def _finer(
             continue
         if old.is_map:
             metres = 1000 * size
-            found = stops_and_cells(record.points, metres, metres, recording.eps_m, recording.min_samples)
+            found = find_stops(record.points, recording.eps_m, recording.min_samples, covering=(metres, metres))
             yield "resolution_m", f"{metres:g}m", found.states
         elif float(np.ptp(record.points)) / size <= MOST_LEVELS:
             yield "width", f"{size:g}{old.unit}", value_bins(record.points, width=size, unit=old.unit)[0]

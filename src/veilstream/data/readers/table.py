@@ -11,10 +11,8 @@ from veilstream.data.readers.reader import RANGES, SKIP, ReadOptions, Table, out
 from veilstream.data.readers.times import (
     OWN,
     TimeStyle,
-    day_first_format,
-    day_or_month,
+    day_month_formats,
     has_zone,
-    lacks_zone,
     offsets_fit_one_place,
     set_back,
     time_expr,
@@ -117,17 +115,23 @@ def _style(table: TextTable, options: ReadOptions) -> TimeStyle:
     if first.height == 0:
         raise InputError(f"{table.name}: no rows of data under the header; it needs at least two readings")
     where = f"{table.name} {table.row} {table.first_line}"
-    told = options.time_format or (None if not day_or_month(str(first.item())) else _day_or_month(table))
-    return time_style(str(first.item()), options.tz, told, where)
+    sample = str(first.item())
+    told = options.time_format or _day_or_month(table, sample)
+    return time_style(sample, options.tz, told, where)
 
 
-def _day_or_month(table: TextTable) -> str | None:
-    """The format of stamps like 13/01/2024 10:00 where one of them tells day from month."""
-    parts = pl.col(table.layout.time).str.strip_chars().str.extract_groups(r"^(\d{1,2})[-/.](\d{1,2})[-/.]")
-    most = [parts.struct.field(k).cast(pl.Int64).max().alias(k) for k in ("1", "2")]
-    first, second = table.rows.select(most).collect(engine="streaming").row(0)
-    sample = str(table.rows.select(table.layout.time).filter(_given(table.layout.time)).head(1).collect().item())
-    return day_first_format(sample, first or 0, second or 0)
+def _day_or_month(table: TextTable, sample: str) -> str | None:
+    """The format of stamps like 13/01/2024 10:00: that which more of them have; None where there is no telling.
+
+    With dots between them the day is first everywhere.
+    """
+    formats = day_month_formats(sample)
+    if formats is None:
+        return None
+    text = pl.col(table.layout.time).str.strip_chars()
+    read = [text.str.to_datetime(f, strict=False).count().alias(f) for f in formats]
+    day, month = table.rows.select(read).collect(engine="streaming").row(0)
+    return formats[0] if day > month or "." in sample.split()[0] else formats[1] if month > day else None
 
 
 def _expressions(layout: Layout, style: TimeStyle, names: dict[str, float]) -> list[pl.Expr]:
@@ -217,9 +221,9 @@ def _fault(column: str, what: str, text: str, style: TimeStyle, advice: str) -> 
     if what in RANGES:
         return f"{outside(what)}; {advice}"
     stamp = form(text)
-    if style.kind == "naive" and has_zone(text):
+    if style.kind == "naive" and has_zone(text) is True:
         return f"mixed time zones: {stamp} has one, earlier stamps have none; write all in one form"
-    if style.kind == "aware" and lacks_zone(text):
+    if style.kind == "aware" and has_zone(text) is False:
         return f"mixed time zones: {stamp} has none, earlier stamps have one; write all in one form"
     return f"the time {stamp} is not like the first one (or does not exist in {style.zone}); {advice}"
 

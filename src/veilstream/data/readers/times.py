@@ -64,8 +64,8 @@ def time_style(sample: str, tz: str | None, time_format: str | None, where: str)
         return TimeStyle("aware", pattern + gap + "%#z") if aware else TimeStyle("naive", pattern, zone=str(zone))
     if _DATE.fullmatch(text):
         return TimeStyle("naive", "%Y-%m-%d", zone=str(zone))
-    if day_or_month(text):
-        first, second = _day_first(text)
+    if formats := day_month_formats(text):
+        first, second = formats
         raise InputError(
             f"{where}: cannot tell day from month in {form(sample)}; say `time_format='{first}'`, or "
             f"`time_format='{second}'`"
@@ -76,29 +76,14 @@ def time_style(sample: str, tz: str | None, time_format: str | None, where: str)
     )
 
 
-def day_or_month(sample: str) -> bool:
-    """Whether a stamp is one like 03/04/2024 10:00."""
-    return _DAY_FIRST.fullmatch(sample.strip()) is not None
-
-
-def _day_first(sample: str) -> tuple[str, str]:
-    """The format of a stamp with the day first, and with the month first."""
+def day_month_formats(sample: str) -> tuple[str, str] | None:
+    """The format of a stamp like 03/04/2024 10:00 with the day first, and with the month first; None for others."""
     match = _DAY_FIRST.fullmatch(sample.strip())
-    assert match is not None
-    half = match[8] is not None
-    mark, clock = match[2], ("%I" if half else "%H") + ":%M" + (":%S" if match[7] else "") + (" %p" if half else "")
+    if match is None:
+        return None
+    half, mark = match[8] is not None, match[2]
+    clock = ("%I" if half else "%H") + ":%M" + (":%S" if match[7] else "") + (" %p" if half else "")
     return f"%d{mark}%m{mark}%Y{match[5]}{clock}", f"%m{mark}%d{mark}%Y{match[5]}{clock}"
-
-
-def day_first_format(sample: str, first: int, second: int) -> str | None:
-    """The format of stamps in which these are the largest numbers in the first and second place; None: either may be.
-
-    With dots between them the day is first everywhere.
-    """
-    day, month = _day_first(sample)
-    if first > 12 or "." in sample.split()[0]:
-        return day
-    return month if second > 12 else None
 
 
 def _number_style(size: float) -> TimeStyle:
@@ -134,12 +119,10 @@ def zone_expr(column: str) -> pl.Expr:
     return pl.col(column).str.strip_chars().str.extract(_ZONE, 1)
 
 
-def has_zone(text: str) -> bool:
-    return _DATED.match(text.strip()) is not None and re.search(_ZONE, text.strip()) is not None
-
-
-def lacks_zone(text: str) -> bool:
-    return _DATED.fullmatch(text.strip()) is not None
+def has_zone(text: str) -> bool | None:
+    """Whether a stamp has an offset; None where it is no stamp like 2024-01-01 10:00."""
+    body = re.sub(_ZONE, "", text.strip())
+    return body != text.strip() if _DATED.fullmatch(body.rstrip()) else None
 
 
 def offset_minutes(zone: str) -> int:
