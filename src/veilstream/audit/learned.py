@@ -18,8 +18,8 @@ The least cross-entropy with look-back m is then H(X_t | last m releases), and t
 sum J log 1/q: an LSTM can approach the first and never pass it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -130,31 +130,21 @@ HELD_FOR_STOPPING = 0.2
 MIN_TRACES = 2  # per seed
 
 
-@dataclass(eq=False)
-class Scores:
-    """How a learner did on what each of its seeds held out."""
-
-    loss: Array  # per trace, bits summed
-    count: Array  # per trace, steps
-    right: float = 0.0  # steps at which the first guess was the truth
-    per_seed: list[float] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, traces: Traces) -> "Scores":
-        return cls(*np.zeros((2, traces.n_traces)))
-
-    def add(self, law: Array, x: Ints, trace: Ints) -> None:
-        """The steps that one seed held out: P(x | what is seen), steps x symbols, the truth, and whose step it is."""
+def learned_of(
+    name: str, traces: Traces, parts: Iterable[tuple[Array, Ints, Ints]], lookback: int | None = None
+) -> Learned:
+    """How a learner did on what each of its seeds held out; parts: for each P(x | what is seen), steps x symbols, the
+    truth, and whose step it is."""
+    loss, count = np.zeros((2, traces.n_traces))
+    right, per_seed = 0, list[float]()
+    for law, x, trace in parts:
         bits = surprise(law, x)
-        self.loss += np.bincount(trace, bits, len(self.loss))
-        self.count += np.bincount(trace, minlength=len(self.count))
-        self.right += float((law.argmax(1) == x).sum())
-        self.per_seed.append(float(bits.mean()))
-
-    def learned(self, name: str, lookback: int | None = None) -> Learned:
-        top1, seeds = float(self.right / self.count.sum()), tuple(self.per_seed)
-        found = ratio_interval(self.loss, self.count)
-        return Learned(name, lookback, found, seeds, top1, loss=self.loss, count=self.count)
+        loss += np.bincount(trace, bits, len(loss))
+        count += np.bincount(trace, minlength=len(count))
+        right += int((law.argmax(1) == x).sum())
+        per_seed.append(float(bits.mean()))
+    found = ratio_interval(loss, count)
+    return Learned(name, lookback, found, tuple(per_seed), right / float(count.sum()), loss=loss, count=count)
 
 
 def split(n_traces: int, seeds: int, seed: int = 0) -> list[tuple[Ints, Ints, Ints]]:
@@ -221,7 +211,7 @@ def lstm(
 
     data = examples(traces, x, seen, lookback, start, current)
     _, unit = np.unique(data.trace if hold_out == "trace" else data.step, return_inverse=True)
-    found, stopped = Scores.of(traces), 0
+    found, stopped = [], 0
     n, everything = int(unit.max()) + 1, np.arange(unit.max() + 1)
     parts = [(everything,) * 3] * seeds if hold_out == "none" else split(n, seeds, seed)
     for s, (learn, stop, score) in enumerate(parts):
@@ -231,8 +221,8 @@ def lstm(
         stopped += net_s.stopped
         test = data.only(np.isin(unit, score))
         distinct, row = np.unique(test.windows, axis=0, return_inverse=True)
-        found.add(net_s.predict(distinct)[row.ravel()], test.x, test.trace)
-    return replace(found.learned(name, lookback), stopped=stopped)
+        found.append((net_s.predict(distinct)[row.ravel()], test.x, test.trace))
+    return replace(learned_of(name, traces, found, lookback), stopped=stopped)
 
 
 def chain_adversary(
@@ -247,7 +237,7 @@ def chain_adversary(
     progress: Progress | None = None,
 ) -> Learned:
     """The exact predictor whose chain, of this order, was fitted to the training traces alone (no early stopping)."""
-    x, found = chain.symbols[traces.z], Scores.of(traces)
+    x, found = chain.symbols[traces.z], []
     usable = np.unique(traces.origin[mask.any(1)])
     for s, (learn, stop, score) in enumerate(split(len(usable), seeds, seed)):
         if progress:
@@ -257,8 +247,8 @@ def chain_adversary(
         rows = np.isin(traces.origin, usable[score])
         belief = infer(own, policy, traces.only(usable[score]), view_of(own, chain), whole=False).predictor
         scored = mask[rows]
-        found.add(belief[scored], x[rows][scored], np.repeat(traces.origin[rows], scored.sum(1)))
-    return found.learned(f"chain of order {order}")
+        found.append((belief[scored], x[rows][scored], np.repeat(traces.origin[rows], scored.sum(1))))
+    return learned_of(f"chain of order {order}", traces, found)
 
 
 def view_of(own: MarkovChain, policy_chain: MarkovChain) -> Ints:

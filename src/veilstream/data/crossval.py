@@ -202,25 +202,19 @@ class MoveKernel:
     """The kernel for these states; called with runs it gives the pseudo-counts that these runs alone speak for."""
 
     nearness: NDArray[np.float64]  # n x n: exp(-distance/length) up to a factor a row, 0 for the state itself
-    kind: NDArray[np.int64]  # n: 0 or 1
+    kind: NDArray[np.int64]  # n: 0 for stops, 1 for cells, which people stay at unlike
     length: float
     weight: float
 
     def __call__(self, sequences: Sequences) -> NDArray[np.float64]:
-        return self.weight * kernel(self.nearness, self.kind, transition_counts(sequences, len(self.nearness)))
-
-
-@dataclass(frozen=True, eq=False)
-class MoveChoice:
-    """The best kernel, and its held-out log-loss beside that of uniform smoothing, bits per step."""
-
-    kernel: MoveKernel
-    loss: float
-    uniform: float
-
-    @property
-    def gains(self) -> bool:
-        return self.uniform - self.loss > GAIN
+        counts, n = transition_counts(sequences, len(self.kind)), len(self.kind)
+        stays, steps = counts.diagonal(), counts.sum(1)
+        alike = np.bincount(self.kind, stays) / np.maximum(np.bincount(self.kind, steps), 1.0)
+        stay = (stays + ALIKE * alike[self.kind]) / (steps + ALIKE)
+        K = self.nearness * (counts.sum(0) - stays + UNSEEN)
+        K *= ((1 - stay) / K.sum(1))[:, None]
+        K[np.arange(n), np.arange(n)] = stay
+        return np.asarray(self.weight * ((1 - UNIFORM) * K + UNIFORM / n))
 
 
 def smoothing_of(
@@ -238,56 +232,34 @@ def smoothing_of(
     """
     if moves is False or (moves is None and states.kind in ("stops", "places", "names")):
         return uniform
-    choice = choose_moves(sequences, states, uniform, seed, (np.arange(len(states)) >= stops).astype(np.int64))
-    if choice is None or not (moves or choice.gains):
+    if len(blocks_of(sequences)) < 2 or len(states) < 2:
+        return uniform  # nothing can be held out
+    found, loss = choose_moves(sequences, states, stops, seed)
+    plain = cross_validate(sequences, len(states), smoothing=uniform, seed=seed).loss
+    if not (moves or plain - loss > GAIN):
         return uniform
-    found, unit = choice.kernel, states.unit if states.is_map else "levels"
+    unit = states.unit if states.is_map else "levels"
     account.add(
         "unseen moves",
         int((transition_counts(sequences, len(states)) == 0).sum()),
         f"smoothed by distance: {found.weight:g} pseudo-counts a row, length {found.length:.2g} {unit}, by held-out "
-        f"log-loss ({choice.loss:.2f} bits per step; {choice.uniform:.2f} with {uniform:g} for each)",
+        f"log-loss ({loss:.2f} bits per step; {plain:.2f} with {uniform:g} for each)",
     )
     return found
 
 
-def kernel(nearness: NDArray[np.float64], kind: NDArray[np.int64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(1 - u) K + u/n from the transitions that were seen."""
-    n, stays, steps = len(counts), counts.diagonal(), counts.sum(1)
-    alike = np.bincount(kind, stays) / np.maximum(np.bincount(kind, steps), 1.0)
-    stay = (stays + ALIKE * alike[kind]) / (steps + ALIKE)
-    K = nearness * (counts.sum(0) - stays + UNSEEN)
-    K *= ((1 - stay) / K.sum(1))[:, None]
-    K[np.arange(n), np.arange(n)] = stay
-    return np.asarray((1 - UNIFORM) * K + UNIFORM / n)
+def choose_moves(sequences: Sequences, states: StateSpace, stops: int, seed: int = 0) -> tuple[MoveKernel, float]:
+    """The kernel with the least held-out log-loss of order 1, and that, bits per step.
 
-
-def choose_moves(
-    sequences: Sequences, states: StateSpace, smoothing: float, seed: int = 0, kind: NDArray[np.int64] | None = None
-) -> MoveChoice | None:
-    """Weight and length by held-out log-loss of order 1; None where nothing can be held out.
-
-    kind: 0 for stops, 1 for cells, which people stay at unlike; None: all alike.
     Every fold is predicted from the others alone: their counts, their stays, their entries.
     """
-    n = len(states)
-    if len(blocks_of(sequences)) < 2 or n < 2:
-        return None
-    kind, distance = np.zeros(n, np.int64) if kind is None else kind, _apart(states)
-    scale = float(np.median((distance + np.diag(np.full(n, np.inf))).min(1))) or 1.0
-    near = {length: _nearness(distance, length) for length in (scale * k for k in LENGTHS)}
-    kernels = [MoveKernel(near[length], kind, length, weight) for length in near for weight in WEIGHTS]
+    level, n = np.arange(len(states)), len(states)
+    distance = states.distances() if states.is_map else np.abs(level[:, None] - level).astype(float)
+    others, kind = distance + np.diag(np.full(n, np.inf)), (level >= stops).astype(np.int64)
+    nearest = others.min(1, keepdims=True)  # of which the nearness is 1, so that a row far from all has a law
+    kernels = []
+    for length in (k * (float(np.median(nearest)) or 1.0) for k in LENGTHS):
+        near = np.exp((nearest - others) / length)
+        kernels += [MoveKernel(near, kind, length, weight) for weight in WEIGHTS]
     losses = [cross_validate(sequences, n, smoothing=one, seed=seed).loss for one in kernels]
-    uniform = cross_validate(sequences, n, smoothing=smoothing, seed=seed).loss
-    return MoveChoice(kernels[int(np.argmin(losses))], min(losses), uniform)
-
-
-def _apart(states: StateSpace) -> NDArray[np.float64]:
-    level = np.arange(len(states))
-    return states.distances() if states.is_map else np.abs(level[:, None] - level).astype(float)
-
-
-def _nearness(distance: NDArray[np.float64], length: float) -> NDArray[np.float64]:
-    """exp(-distance/length), the nearest other state being 1; 0 for the state itself."""
-    others = distance + np.diag(np.full(len(distance), np.inf))
-    return np.asarray(np.exp((others.min(1, keepdims=True) - others) / length))
+    return kernels[int(np.argmin(losses))], min(losses)
