@@ -16,7 +16,7 @@ from veilstream.artefact import Artefact
 from veilstream.audit.bayes import Beliefs, infer
 from veilstream.audit.learned import against_best, chain_adversary, gap_between, gap_to, lstm, window_law
 from veilstream.audit.measures import Learned, Measure, Setting, anchor_places, measure, per_trace, surprise
-from veilstream.audit.source import Recorded
+from veilstream.audit.source import Recorded, other_states
 from veilstream.audit.spec import AuditSpec
 from veilstream.audit.traces import Ints, Traces, release, sampled
 from veilstream.audit.verdict import Assessment, Audited, claim_of
@@ -155,10 +155,7 @@ def check_symbols(data: Sequence[Ints], n: int) -> None:
     if not data:
         raise InputError("the data holds no traces; at least one with two steps in a row is needed")
     if min(s.min() for s in data) < 0 or max(s.max() for s in data) >= n:
-        raise InputError(
-            f"the policy and the data have different state spaces: the policy's states are 0..{n - 1}, "
-            f"the data goes up to {max(int(s.max()) for s in data)}"
-        )
+        raise other_states(f"the policy's states are 0..{n - 1}, the data goes up to {max(int(s.max()) for s in data)}")
 
 
 def in_pieces(runs: list[tuple[int, Ints]], lookback: int) -> list[tuple[int, Ints]]:

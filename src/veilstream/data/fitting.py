@@ -22,7 +22,7 @@ from veilstream.data.crossval import (
     smoothing_of,
 )
 from veilstream.data.cycle import NONE, no_clock, renewed, with_clock
-from veilstream.data.hold_out import Later, earlier, split
+from veilstream.data.hold_out import Later, earlier, loss_of, split
 from veilstream.data.model import Distances, FittedModel, GapChoice
 from veilstream.data.readings import Account, Readings
 from veilstream.data.spec import RESOLUTION_M, FitSpec, Recording
@@ -95,7 +95,10 @@ def fit_model(
         )
     progress(0.95, "figures")
     card = describe(chain, sequences)
-    later = Later.of(encode_steps(cut.later, recording, states), cut, chain) if cut.n_later else None
+    later = None
+    if cut.n_later:
+        after = encode_steps(cut.later, recording, states)
+        later = Later(after.source.recorded(), cut.n_later, loss_of(after, chain))
     return FittedModel(
         states,
         chain,

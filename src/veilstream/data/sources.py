@@ -184,15 +184,21 @@ def joined(files: Sequence[File], unit: str | None, sha256: str) -> Readings:
         raise InputError(f"the files are in different units ({', '.join(sorted(units))}); convert them, or say `unit`")
     unit = "km" if kind == "position" else (unit if unit is not None else next(iter(units), ""))
     frame, streams = _coded(files, kind)
-    bad = tuple(dict.fromkeys(s for file in files for s in file.table.bad_streams))
-    names = tuple(file.name for file in files)
-    iso = files[0].table.iso
-    known = tuple(dict.fromkeys(n for file in files for n in file.table.names.values()))
-    traced = all(file.table.traced for file in files)
-    stepped = files[0].table.stepped
-    readings = Readings(frame, streams, kind, unit, Account(), stepped, names, sha256, bad, iso, traced, known)
-    _account(readings, [file.table for file in files])
-    return readings
+    tables = [file.table for file in files]
+    return Readings(
+        frame,
+        streams,
+        kind,
+        unit,
+        _account(tables, frame.height, len(streams)),
+        tables[0].stepped,
+        tuple(file.name for file in files),
+        sha256,
+        tuple(dict.fromkeys(s for table in tables for s in table.bad_streams)),
+        tables[0].iso,
+        all(table.traced for table in tables),
+        tuple(dict.fromkeys(n for table in tables for n in table.names.values())),
+    )
 
 
 def _one_kind(files: Sequence[File]) -> str:
@@ -238,30 +244,25 @@ def _coded(files: Sequence[File], kind: str) -> tuple[pl.DataFrame, tuple[str, .
     return coded.select(pl.col("code").alias("stream"), "trace", "t", *VALUE_COLUMNS[kind]), tuple(names)
 
 
-def _account(readings: Readings, tables: list[Table]) -> None:
-    missing, bad = sum(t.missing for t in tables), sum(t.bad for t in tables)
-    account = readings.account
-    total = readings.frame.height + missing + bad
-    sizes = {"file": len(tables), "stream": len(readings.streams)}
-    found = ", ".join(counted(n, what) for what, n in sizes.items())
-    account.add("read", total, f"readings in {found}")
+def _account(tables: list[Table], rows: int, streams: int) -> Account:
+    missing, bad, account = sum(t.missing for t in tables), sum(t.bad for t in tables), Account()
+    found = f"{counted(len(tables), 'file')}, {counted(streams, 'stream')}"
+    account.add("read", rows + missing + bad, f"readings in {found}")
     if bad:
         account.add("unreadable", bad, "rows that cannot be read, dropped as asked")
     if missing:
         account.add("missing", missing, "readings with an empty value or time left out")
-    said: dict[tuple[str, str], int] = {}
-    for entry in (entry for t in tables for entry in t.notes):
-        said[entry.step, entry.note] = said.get((entry.step, entry.note), 0) + entry.count
-    for (step, note), count in said.items():
-        account.add(step, count, note)
+    notes = [entry for t in tables for entry in t.notes]
+    for step, note in dict.fromkeys((entry.step, entry.note) for entry in notes):
+        account.add(step, sum(entry.count for entry in notes if (entry.step, entry.note) == (step, note)), note)
     aside = dict.fromkeys(c for t in tables for c in t.aside)
     if aside:
         note = f"left aside: {', '.join(aside)}; if one tells people apart, say `columns='stream={next(iter(aside))}'`"
         account.add("other columns", len(aside), note)
     zones = {t.naive_zone for t in tables if t.naive_zone}
     if zones:
-        note = f"stamps without a zone were read as {zones.pop()} (`tz` changes it)"
-        account.add("time zone", readings.frame.height, note)
+        account.add("time zone", rows, f"stamps without a zone were read as {zones.pop()} (`tz` changes it)")
+    return account
 
 
 # --- packed files: .gz of anything that is read, and zips as exports come in ---------------------------
@@ -308,7 +309,8 @@ def parts_of(path: Path, name: str, folder: Path) -> list[Part]:
 def _members(archive: zipfile.ZipFile, path: Path, name: str, folder: Path) -> list[Part]:
     """Where a format says what of its zips is read, that; else everything that may be."""
     files = [info for info in archive.infolist() if not info.is_dir()]
-    wanted = [info for info in files if _named(info.filename, [glob for r in READERS for glob in r.inside])]
+    globs = [glob.lower() for reader in READERS for glob in reader.inside]
+    wanted = [info for info in files if any(fnmatch(info.filename.lower(), glob) for glob in globs)]
     wanted = wanted or [info for info in files if ending(Path(info.filename)) in ENDINGS]
     if not wanted:
         raise InputError(f"{name} line 1: a binary file; a zip in which nothing can be read: unpack it first")
@@ -322,10 +324,6 @@ def _members(archive: zipfile.ZipFile, path: Path, name: str, folder: Path) -> l
             spooled = _spooled(stream, own, info.compress_size, shown, inner)
         parts += [Part(p.path, p.name, path if len(wanted) == 1 else own) for p in parts_of(spooled, shown, inner)]
     return parts
-
-
-def _named(inner: str, globs: Sequence[str]) -> bool:
-    return any(fnmatch(inner.lower(), glob.lower()) for glob in globs)
 
 
 def _spooled(stream: IO[bytes] | gzip.GzipFile, own: Path, packed: int, name: str, folder: Path) -> Path:

@@ -154,8 +154,12 @@ def set_back(
     by half an hour or more, or (hourly readings) where one comes again. guessed: nobody told the zone, and it is UTC.
     """
     own = ["stream"] if "stream" in frame.columns else []
+    back = pl.col("t").shift() - pl.col("t")
     if not style.repeats:
-        again = frame.filter(_goes_back(own) & _autumn_night()).height if guessed else 0
+        gone = back.is_between(_HALF_HOUR, _HOUR) | (back == 0)
+        stamp = pl.from_epoch("t", time_unit="us")
+        autumn_night = stamp.dt.month().is_in([10, 11]) & (stamp.dt.weekday() == 7) & (stamp.dt.hour() < 3)
+        again = frame.filter((gone.over(own) if own else gone) & autumn_night).height if guessed else 0
         said = "stamps that come again on a night when clocks are set back; if a local clock wrote them, say its `tz`"
         return frame, (*notes, Entry("clock change", again, said)) if again else notes
     twice = frame.filter(pl.col("t") != pl.col("t_late"))
@@ -165,7 +169,6 @@ def set_back(
     newest_first = steps < 0
     night = [*own, "night"]
     twice = (twice.reverse() if newest_first else twice).with_columns((pl.col("t") // _DAY).alias("night"))
-    back = pl.col("t").shift() - pl.col("t")
     begins = (back >= _HALF_HOUR) | ((back == 0) & (pl.col("t").n_unique() == 1))
     twice = twice.with_columns(begins.fill_null(False).cast(pl.Int8).cum_max().over(night).alias("second"))
     whole = twice.with_columns(pl.col("second").max().over(night).alias("told"))
@@ -179,15 +182,3 @@ def set_back(
         notes = (*notes, Entry("clock change", untold, said))
     is_late = pl.col("__row").is_in(late.implode())
     return frame.with_columns(pl.when(is_late).then("t_late").otherwise("t").alias("t")).drop("t_late"), notes
-
-
-def _goes_back(own: list[str]) -> pl.Expr:
-    back = pl.col("t").shift() - pl.col("t")
-    gone = back.is_between(_HALF_HOUR, _HOUR) | (back == 0)
-    return (gone.over(own) if own else gone).fill_null(False)
-
-
-def _autumn_night() -> pl.Expr:
-    """The first hours of a Sunday in October or November."""
-    stamp = pl.from_epoch("t", time_unit="us")
-    return stamp.dt.month().is_in([10, 11]) & (stamp.dt.weekday() == 7) & (stamp.dt.hour() < 3)
