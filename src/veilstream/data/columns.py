@@ -109,17 +109,13 @@ def form(text: str) -> str:
 
 def parse_columns(told: str | Mapping[str, str] | None) -> dict[str, str]:
     """ "time=ts,lat=y" -> {"time": "ts", "lat": "y"}; a mapping as it is, its roles checked."""
-    pairs = told.items() if isinstance(told, Mapping) else map(_pair, filter(str.strip, (told or "").split(",")))
-    columns = {role.strip(): column.strip() for role, column in pairs}
+    if not isinstance(told, Mapping):
+        told = dict(text.partition("=")[::2] for text in (told or "").split(",") if text.strip())
+    columns = {role.strip(): column.strip() for role, column in told.items()}
     for role, column in columns.items():
         if role not in ROLES or not column:
             raise InputError(f"`columns` {role}={column}: write role=column with a role of {', '.join(ROLES)}")
     return columns
-
-
-def _pair(text: str) -> tuple[str, str]:
-    role, _, column = text.partition("=")
-    return role, column
 
 
 def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> Layout:
@@ -137,7 +133,9 @@ def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> L
     if every:
         found.pop("value", None)
     elif "value" not in found:
-        found |= _value_of(free)
+        # one column with a unit in its name, or the only one, of a name that names are under
+        likely = [c for c in free if guess_unit(c)] or [c for c in free if len(free) == 1 and _plain(c) in NAMED]
+        found |= {"value": likely[0]} if len(likely) == 1 else {}
     if "value" in found:
         value, stream, trace = found["value"], found.get("stream"), found.get("trace")
         return Layout(found["time"], value=value, stream=stream, trace=trace, unit=guess_unit(value))
@@ -160,13 +158,6 @@ def _by_name(header: list[str], columns: Mapping[str, str], where: str) -> tuple
     if "time" not in found:
         raise InputError(f"{where}: no time column among {listing(header)}; name it with `columns='time=COLUMN'`")
     return found, free
-
-
-def _value_of(free: list[str]) -> dict[str, str]:
-    """The value, where one column has a unit in its name, or is the only one and has a name that names are under."""
-    united = [c for c in free if guess_unit(c)]
-    likely = united or [c for c in free if len(free) == 1 and _plain(c) in NAMED]
-    return {"value": likely[0]} if len(likely) == 1 else {}
 
 
 def _wide_layout(header: list[str], found: Mapping[str, str], every: bool, where: str) -> Layout:

@@ -78,7 +78,8 @@ def tabled(data: Any, **how: Any) -> tuple[Readings, FrameTemplate]:
     readings = joined([File(NAME, STREAM, found)], options.unit, digest)
     stamps = text.rows.select(layout.time).filter(pl.col(layout.time).str.strip_chars() != "").head(1).collect()
     style = time_style(str(stamps.item()), options.tz, options.time_format, NAME)
-    return readings, FrameTemplate(type(data), layout, index, style, _dtype(given[layout.time]), readings.iso)
+    dtype = getattr(given[layout.time], "dtype", None)
+    return readings, FrameTemplate(type(data), layout, index, style, dtype, readings.iso)
 
 
 def _with_index(data: Any, named: Mapping[str, str]) -> tuple[Any, str | None]:
@@ -114,10 +115,6 @@ def _series(column: Any) -> pl.Series:
     if values.dtype.kind not in "OUS":
         return pl.Series(values)
     return pl.Series([None if v is None or v != v else str(v) for v in values.tolist()], dtype=pl.String)
-
-
-def _dtype(column: Any) -> Any:
-    return getattr(column, "dtype", None)
 
 
 @dataclass(frozen=True)

@@ -81,13 +81,9 @@ def mean_limit(model: Utility, text: str | float) -> float:
 def quantity(text: str | float, unit: str, what: str) -> float:
     """A number in this unit: a text says which it has, where there is one."""
     if isinstance(text, str) and unit and (bare := text.strip()) and not bare[-1].isalpha() and bare[-1] not in "²%":
-        raise InputError(f"{what} {bare!r} has no unit; write {bare}{unit}{_smaller(bare, unit)}")
+        smaller = f" or {bare}{SMALLER[unit]}" if unit in SMALLER else ""  # what a bare number may have meant
+        raise InputError(f"{what} {bare!r} has no unit; write {bare}{unit}{smaller}")
     return parse_quantity(text, unit, what)
-
-
-def _smaller(number: str, unit: str) -> str:
-    """The smaller unit that a bare number may have meant."""
-    return f" or {number}{SMALLER[unit]}" if unit in SMALLER else ""
 
 
 def limits(model: Utility, text: str | float, command: str = "") -> float | tuple[float, ...]:

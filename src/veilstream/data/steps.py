@@ -46,12 +46,7 @@ def _in_order(readings: Readings) -> Readings:
     backward = frame.select((same_trace & (pl.col("t") < pl.col("t").shift())).sum()).item()
     if backward:
         account.add("backward time", backward, "readings earlier than the one before them, put back in order")
-    keys = ["stream", "trace", "t"]
-    in_order = frame.select(
-        ((pl.struct(keys[:2]) == pl.struct(keys[:2]).shift()) & (pl.col("t") >= pl.col("t").shift())).sum()
-    ).item()
-    if in_order < frame.height - readings.n_traces or backward:
-        frame = frame.sort(keys, maintain_order=True)
+    frame = frame.sort("stream", "trace", "t", maintain_order=True)
     unique = frame.unique(subset=["stream", "t"], keep="first", maintain_order=True)
     if unique.height < frame.height:
         account.add(
@@ -119,7 +114,7 @@ def _fast(frame: pl.DataFrame, max_speed_kmh: float) -> tuple[NDArray[np.bool_],
     return fast, joined
 
 
-# --- cleaning ------------------------------------------------------------------------------------------
+# --- steps -----------------------------------------------------------------------------------------------
 
 
 DEFAULT_PERIOD_S = 300.0  # positions; values take the median distance of their readings

@@ -81,7 +81,3 @@ class Reader:
     rank: int = 0
     magic: tuple[bytes, ...] = ()
     inside: tuple[str, ...] = ()
-
-
-def outside(role: str) -> str:
-    return f"{role} is outside -{RANGES[role]:g}..{RANGES[role]:g} degrees"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from veilstream.data.columns import LIKE_A_READING, NONE, Layout, Split, check_one_person, form, listing
-from veilstream.data.readers.reader import RANGES, SKIP, ReadOptions, Table, outside
+from veilstream.data.readers.reader import RANGES, SKIP, ReadOptions, Table
 from veilstream.data.readers.times import (
     OWN,
     TimeStyle,
@@ -219,7 +219,7 @@ def _fault(column: str, what: str, text: str, style: TimeStyle, advice: str) -> 
     if what == "number":
         return f"column {listing([column])!r} must be a number, found {form(text)}; {advice}"
     if what in RANGES:
-        return f"{outside(what)}; {advice}"
+        return f"{what} is outside -{RANGES[what]:g}..{RANGES[what]:g} degrees; {advice}"
     stamp = form(text)
     if style.kind == "naive" and has_zone(text) is True:
         return f"mixed time zones: {stamp} has one, earlier stamps have none; write all in one form"
