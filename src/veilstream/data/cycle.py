@@ -57,7 +57,6 @@ class CycleChoice:
     clock: Clock | None
     held_out: CrossValidation | None
     plain: float | None
-    gain: float = 0.0
     gain_se: float = 0.0
     shapes: tuple[Shape, ...] = ()  # of the day, and of the week
 
@@ -201,7 +200,7 @@ def choose(
             worth = worth or _pays(best, plain, plain)
     kind = "day" if len(shapes) == 1 else "week"
     clock = Clock(kind, day.n, fine.period_s, fine.epoch_s, fine.zone) if worth else None
-    choice = CycleChoice(clock, best, plain.loss, *best.gain_over(plain), tuple(shapes))
+    choice = CycleChoice(clock, best, plain.loss, best.gain_over(plain)[1], tuple(shapes))
     return choice, data.counts(np.ones(len(data.x), bool))
 
 

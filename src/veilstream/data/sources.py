@@ -191,11 +191,11 @@ def joined(files: Sequence[File], unit: str | None, sha256: str) -> Readings:
         kind,
         unit,
         _account(tables, frame.height, len(streams)),
-        tables[0].stepped,
+        tables[0].style.stepped,
         tuple(file.name for file in files),
         sha256,
         tuple(dict.fromkeys(s for table in tables for s in table.bad_streams)),
-        tables[0].iso,
+        tables[0].style.kind != "number",
         all(table.traced for table in tables),
         tuple(dict.fromkeys(n for table in tables for n in table.names.values())),
     )
@@ -208,8 +208,8 @@ def _one_kind(files: Sequence[File]) -> str:
         if file.table.kind != first.table.kind:
             kinds = f"{first.name} holds {first.table.kind}s, this one {file.table.kind}s"
             raise InputError(f"{file.name}: {kinds}; fit them apart")
-    if len({file.table.stepped for file in files}) > 1:
-        odd = next(file.name for file in files if file.table.stepped)
+    if len({file.table.style.stepped for file in files}) > 1:
+        odd = next(file.name for file in files if file.table.style.stepped)
         raise InputError(f"{odd}: its times are step numbers, those of the other files are dates; fit them apart")
     return first.table.kind
 
@@ -259,7 +259,7 @@ def _account(tables: list[Table], rows: int, streams: int) -> Account:
     if aside:
         note = f"left aside: {', '.join(aside)}; if one tells people apart, say `columns='stream={next(iter(aside))}'`"
         account.add("other columns", len(aside), note)
-    zones = {t.naive_zone for t in tables if t.naive_zone}
+    zones = {t.style.zone for t in tables if t.style.kind == "naive"}
     if zones:
         account.add("time zone", rows, f"stamps without a zone were read as {zones.pop()} (`tz` changes it)")
     return account

@@ -53,7 +53,9 @@ def table_of(
         raise InputError(f"{name}: {none}")
     frame = pl.concat(frames)
     text = TextTable((frame if numbered else frame.with_row_index("__row")).lazy(), layout, name, 1, row)
-    return replace(typed(text, options), iso=True, traced=False)  # no column: the format itself tells traces apart
+    table = typed(text, options)
+    style = replace(table.style, kind="aware") if table.style.kind == "number" else table.style  # programs mean dates
+    return replace(table, style=style, traced=False)  # no column: the format itself tells traces apart
 
 
 def reads(

@@ -56,16 +56,13 @@ def typed(table: TextTable, options: ReadOptions) -> Table:
         _check_zones(frame, table)
     frame, bad, whose = _without_bad(frame, table, style, options.skip_bad)
     aside = () if options.columns.get("stream") == NONE else _aside(table)
-    naive = style.zone if style.kind == "naive" else None
     notes = table.notes + _beyond(frame, layout)
-    if naive:
+    if style.kind == "naive":
         frame, notes = set_back(frame, style, options.tz is None, notes)
-    long = _long(frame, layout)
+    long, traced = _long(frame, layout), layout.trace is not None
     missing = rows * max(1, len(layout.wide)) - long.height - bad
-    iso, kind = style.kind != "number", "name" if names else layout.kind
-    codes = {code: name for name, code in names.items()}
-    told = style.stepped, naive, missing, bad, whose, iso, layout.trace is not None
-    return Table(long, kind, layout.unit, *told, aside, notes, codes)
+    kind, codes = "name" if names else layout.kind, {code: name for name, code in names.items()}
+    return Table(long, kind, style, layout.unit, missing, bad, whose, traced, aside, notes, codes)
 
 
 def _names(table: TextTable) -> dict[str, float]:
