@@ -221,22 +221,20 @@ def smoothing_of(
     sequences: Sequences,
     states: StateSpace,
     stops: int,
-    uniform: float,
-    moves: bool | None,
+    asked: float | str | None,
     seed: int,
     account: Account,
 ) -> Smoothing:
-    """`uniform` pseudo-counts, or the move kernel where it was asked for or gains, with a line in the account.
-
-    stops: so many states, the first, are where people stay. moves: asked for, refused, or (None) cells and bins only.
-    """
-    if moves is False or (moves is None and states.kind in ("stops", "places", "names")):
+    """The pseudo-counts that were asked for, or the move kernel where it was ("moves") or gains (None, of cells and
+    bins), with a line in the account. stops: so many states, the first, are where people stay."""
+    uniform = asked if isinstance(asked, float | int) else SMOOTHING
+    if asked == uniform or (asked is None and states.kind in ("stops", "places", "names")):
         return uniform
     if len(blocks_of(sequences)) < 2 or len(states) < 2:
         return uniform  # nothing can be held out
     found, loss = choose_moves(sequences, states, stops, seed)
     plain = cross_validate(sequences, len(states), smoothing=uniform, seed=seed).loss
-    if not (moves or plain - loss > GAIN):
+    if not (asked or plain - loss > GAIN):
         return uniform
     unit = states.unit if states.is_map else "levels"
     account.add(

@@ -82,7 +82,7 @@ def fit_model(
     smoothing: Smoothing = uniform
     if prior is None:
         stay = len(states) if stops is None else stops.number
-        smoothing = smoothing_of(sequences, states, stay, uniform, spec.moves, spec.seed, account)
+        smoothing = smoothing_of(sequences, states, stay, spec.smoothing, spec.seed, account)
     chain, held_out, orders = _fit_chain(sequences, len(states), spec, smoothing, prior, _name(readings))
     cycle, without = NONE, ""
     progress(0.6, "hour of the day")
@@ -90,9 +90,7 @@ def fit_model(
         chain = renewed(*clocked, runs, chain.name)
     elif prior is None or not (without := no_clock(chain, runs, recording, spec.cycle)):
         known = smoothing if prior is None else uniform + prior
-        chain, held_out, cycle = with_clock(
-            chain, held_out, runs, recording, known, spec.cycle, spec.clock_zone, spec.seed
-        )
+        chain, held_out, cycle = with_clock(chain, held_out, runs, recording, known, spec)
     progress(0.95, "figures")
     card = describe(chain, sequences)
     later = None

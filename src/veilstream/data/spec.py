@@ -324,16 +324,6 @@ class FitSpec(Recording, DataSpec):
         return dict(self.names) if isinstance(self.names, Mapping) else dict(map(_renaming, self.names))
 
     @property
-    def moves(self) -> bool | None:
-        """Whether to smooth by the distance of a move; None: where it gains."""
-        return None if self.smoothing is None else self.smoothing == "moves"
-
-    @property
-    def clock_zone(self) -> str | None:
-        """Time zone of the clock's hours; None: that of the record."""
-        return self.zone or (None if self.tz == "own" else self.tz)
-
-    @property
     def covering(self) -> tuple[float, float] | None:
         """Resolution and width of cells beside stops, in metres; None where stops are alone."""
         alone = self.noise == "drop" or self.n_states is not None
