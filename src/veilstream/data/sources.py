@@ -230,18 +230,14 @@ def _coded(files: Sequence[File], kind: str) -> tuple[pl.DataFrame, tuple[str, .
                 *VALUE_COLUMNS[kind],
             )
         )
-    frame = pl.concat(frames)
-    names = frame["stream"].unique(maintain_order=True).cast(pl.String).to_list()
-    keys = frame.select("stream", "file", "part").unique(maintain_order=True)
-    keys = keys.with_columns(
-        pl.col("stream").cast(pl.String).replace_strict(names, range(len(names)), return_dtype=pl.UInt32).alias("code"),
-        pl.int_range(pl.len(), dtype=pl.UInt32).alias("trace"),
-    )
-    if len(keys) == 1:
-        coded = frame.with_columns(pl.lit(0, dtype=pl.UInt32).alias("code"), pl.lit(0, dtype=pl.UInt32).alias("trace"))
-    else:
-        coded = frame.join(keys, on=["stream", "file", "part"], how="left", maintain_order="left")
-    return coded.select(pl.col("code").alias("stream"), "trace", "t", *VALUE_COLUMNS[kind]), tuple(names)
+    frame, keys = pl.concat(frames), ["stream", "file", "part"]
+    traces = frame.select(keys).unique(maintain_order=True).with_row_index("trace")
+    streams = traces.select("stream").unique(maintain_order=True).with_row_index("code")
+    codes = traces.join(streams, on="stream")
+    one = len(codes) == 1  # as of most files: many rows need not be looked up
+    coded = frame.join(codes, how="cross") if one else frame.join(codes, on=keys, how="left", maintain_order="left")
+    names = tuple(streams["stream"].cast(pl.String).to_list())
+    return coded.select(pl.col("code").alias("stream"), "trace", "t", *VALUE_COLUMNS[kind]), names
 
 
 def _account(tables: list[Table], rows: int, streams: int) -> Account:

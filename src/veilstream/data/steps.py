@@ -46,7 +46,9 @@ def _in_order(readings: Readings) -> Readings:
     backward = frame.select((same_trace & (pl.col("t") < pl.col("t").shift())).sum()).item()
     if backward:
         account.add("backward time", backward, "readings earlier than the one before them, put back in order")
-    frame = frame.sort("stream", "trace", "t", maintain_order=True)
+    in_order = frame.select((same_trace & (pl.col("t") >= pl.col("t").shift())).sum()).item()
+    if in_order < frame.height - readings.n_traces:  # or traces are mixed
+        frame = frame.sort("stream", "trace", "t", maintain_order=True)
     unique = frame.unique(subset=["stream", "t"], keep="first", maintain_order=True)
     if unique.height < frame.height:
         account.add(
