@@ -34,6 +34,7 @@ from veilstream.control.stationary import LongRun
 from veilstream.data.card import by_symbol
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
+from veilstream.model.histories import TrueStates
 from veilstream.model.information import Array, Index, entropy
 from veilstream.model.interval import Interval, ratio_interval
 from veilstream.shown import Progress, within
@@ -255,13 +256,5 @@ def view_of(own: MarkovChain, policy_chain: MarkovChain) -> Ints:
     """Which state of the policy's chain each state of another, of no lower order, is."""
     if own.order < policy_chain.order:
         raise InputError(f"an adversary of order {own.order} cannot follow a policy of order {policy_chain.order}")
-    if policy_chain.histories is None:
-        return own.symbols
-    index = {h: i for i, h in enumerate(policy_chain.histories)}
-    found = []
-    for history in own.histories or [(x,) for x in range(len(own))]:
-        context = history[: policy_chain.order]
-        while context not in index:
-            context = context[:-1]
-        found.append(index[context])
-    return np.array(found)
+    states, histories = TrueStates.of(policy_chain), own.histories or [(x,) for x in range(len(own))]
+    return np.array([states.along(np.array(history[::-1]))[-1] for history in histories])

@@ -115,14 +115,14 @@ class Recording:
     fill: Literal["hold", "close"] | None = option(
         None, "Missing steps inside a run: hold the last state, or close over (study only).", DATA
     )
-    max_speed_kmh: float = option(
-        1000.0, "A point faster than this from both neighbours is dropped.", DATA, "max-speed", "km/h"
-    )
     noise: Literal["nearest", "drop"] = option(
         "nearest", "Points that are no stop: nearest, or drop (study only).", STATES
     )
     eps_m: float = option(200.0, "DBSCAN radius.", STATES, "eps", "m")
     min_samples: int = option(8, "Number of steps that make a stop.", STATES)
+    max_speed_kmh: float = option(
+        1000.0, "A point faster than this from both neighbours is dropped.", DATA, "max-speed", "km/h"
+    )
 
     def __post_init__(self) -> None:
         for f in fields(Recording):
