@@ -135,10 +135,9 @@ class Recording:
                 if not isinstance(value, int) or value < 1:
                     raise InputError(f"`min_samples` must be at least 1, found {str(value)[:20]}")
             elif value is not None or f.default is not None:
-                positive = f.name != "epoch_s"
+                positive, name = (True, f"`{f.name}`") if f.name != "epoch_s" else (False, f.name)  # which has no flag
                 if not isinstance(value, int | float) or not math.isfinite(value) or (positive and value <= 0):
-                    what = f"a {'positive ' * positive}number"
-                    raise InputError(f"`{f.name}` must be {what}, found {str(value)[:20]!r}")
+                    raise InputError(f"{name} must be a {'positive ' * positive}number, found {str(value)[:20]!r}")
                 value = float(value)
             object.__setattr__(self, f.name, value)
 
