@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.records import NONE, everybody
-from veilstream.data.encode import encode
 from veilstream.data.fitting import fit_model
 from veilstream.data.hold_out import WEEK_S, by_units
 from veilstream.data.model import FittedModel
 from veilstream.data.readings import MICROSECONDS, Account
 from veilstream.data.spec import FitSpec
+from veilstream.data.steps import encode
 from veilstream.data.trajectories import Trajectories
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError

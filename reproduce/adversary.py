@@ -20,7 +20,7 @@ from reproduce.geolife import model
 from reproduce.item import Desk
 from reproduce.learned import AS_PUBLISHED, MEAN, available
 from reproduce.points import key_of, within
-from veilstream.audit.lookback import least_cross_entropy, window_law
+from veilstream.audit.learned import least_cross_entropy, window_law
 from veilstream.audit.measures import NATS
 from veilstream.audit.traces import Ints, release
 from veilstream.control.controller import Controller, controller_of

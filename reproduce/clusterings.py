@@ -19,11 +19,10 @@ import polars as pl
 from reproduce.geolife import folder_of
 from reproduce.item import Desk
 from veilstream.audit.traces import Ints
-from veilstream.data.clean import clean
 from veilstream.data.clusters import stop_labels, stop_places
-from veilstream.data.recording import Recording
 from veilstream.data.sources import read
-from veilstream.data.steps import resample
+from veilstream.data.spec import Recording
+from veilstream.data.steps import clean, resample
 from veilstream.data.trajectories import Trajectories
 from veilstream.model.chain import MarkovChain
 from veilstream.model.distortion import haversine
@@ -95,7 +94,7 @@ def steps_of(geolife: Path, minutes: int, bin: str, origin: str) -> Trajectories
     if origin == "file":
         begins = pl.col("t") - pl.col("t").min().over("trace")
         readings = readings.with_frame(readings.frame.with_columns(begins.alias("t")))
-    return resample(readings, Recording(period_s=60.0 * minutes, bin=bin))
+    return resample(readings, Recording(period_s=60.0 * minutes, bin="mean" if bin == "mean" else "first"))
 
 
 def setting(geolife: Path, way: Way) -> Joined:

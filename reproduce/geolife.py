@@ -48,9 +48,8 @@ def model(geolife: Path, order: int = 1) -> FittedModel:
 @lru_cache(maxsize=8)
 def model_of(user: Path, order: int = 1) -> FittedModel:
     from veilstream.data.fitting import fit_model
-    from veilstream.data.recording import Recording
     from veilstream.data.sources import read
-    from veilstream.data.spec import FitSpec
+    from veilstream.data.spec import FitSpec, Recording
 
     way = Recording(period_s=300.0, bin="mean", gaps="bridge", noise="drop", eps_m=200.0, min_samples=8)
     return fit_model(read([str(user)]), FitSpec.of(way, order=order, hold_out=0.0, cycle="none"))

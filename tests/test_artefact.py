@@ -20,7 +20,7 @@ from veilstream.control import controller
 from veilstream.control.automaton import window
 from veilstream.control.belief import BeliefPolicy, GreedyRule
 from veilstream.control.controller import Controller, schedule
-from veilstream.data.recording import Recording
+from veilstream.data.spec import Recording
 from veilstream.data.synthetic import city, household
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain

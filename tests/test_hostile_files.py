@@ -104,10 +104,10 @@ def test_a_file_name_with_brackets_is_shown_as_it_is(tmp_path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes")
 def test_a_document_type_is_refused_wherever_it_stands(tmp_path):
-    from veilstream.data.readers.gpx import read_gpx
+    from veilstream.data.readers.gpx import READER
     from veilstream.data.readers.reader import ReadOptions
 
     file = tmp_path / "x.gpx"
     file.write_text("<?xml version='1.0'?><!--" + "x" * 5000 + "--><!DOCTYPE gpx [<!ENTITY a 'b'>]><gpx></gpx>")
     with pytest.raises(InputError, match="document type"):
-        read_gpx(file, "x.gpx", ReadOptions())
+        READER.read(file, "x.gpx", ReadOptions())

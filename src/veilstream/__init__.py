@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # for those who read types; a test holds it against the table
     from veilstream.control.release import release_many as release_many
     from veilstream.data.fit import fit as fit
     from veilstream.data.model import FittedModel as FittedModel
-    from veilstream.data.recording import Recording as Recording
+    from veilstream.data.spec import Recording as Recording
     from veilstream.data.states import StateSpace as StateSpace
     from veilstream.errors import ImpossibleObservation as ImpossibleObservation
     from veilstream.errors import InputError as InputError
@@ -76,7 +76,7 @@ _HOMES = {
     "veilstream.model.problem": ["Average", "Both", "Budget", "Instantaneous", "Problem"],
     "veilstream.data.fit": ["fit"],
     "veilstream.data.model": ["FittedModel"],
-    "veilstream.data.recording": ["Recording"],
+    "veilstream.data.spec": ["Recording"],
     "veilstream.data.states": ["StateSpace"],
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
     "veilstream.control.release": ["Releaser", "release_many"],

@@ -28,7 +28,7 @@ from veilstream.control.frame import Frame
 from veilstream.control.frame_ladder import FrameLadder
 from veilstream.control.policy import Policy, restore
 from veilstream.data.cost import MEASURES, MOST_LETTERS, TABLE, Cost
-from veilstream.data.recording import Recording
+from veilstream.data.spec import Recording
 from veilstream.data.states import StateSpace
 from veilstream.data.trajectories import Trajectories
 from veilstream.errors import InputError

@@ -34,16 +34,12 @@ class Shown(ABC):
     def _repr_html_(self) -> str:
         """Every text escaped: names come from data."""
         line, rows = self.about()
-        return table(f"{type(self).__name__} {line}", rows)
-
-
-def table(title: str, rows: Rows) -> str:
-    cells = "".join(
-        f'<tr><th style="text-align:left;vertical-align:top">{escape(word)}</th>'
-        f'<td style="text-align:left">{escape(text)}</td></tr>'
-        for word, text in rows
-    )
-    return f"<div><p><b>{escape(title)}</b></p><table>{cells}</table></div>"
+        cells = "".join(
+            f'<tr><th style="text-align:left;vertical-align:top">{escape(word)}</th>'
+            f'<td style="text-align:left">{escape(text)}</td></tr>'
+            for word, text in rows
+        )
+        return f"<div><p><b>{type(self).__name__} {escape(line)}</b></p><table>{cells}</table></div>"
 
 
 def picture(name: str, *what: Any, **how: Any) -> Any:

@@ -290,7 +290,7 @@ def felt_town(town):
     rng = np.random.default_rng(3)
     step = np.arange(600) + 50 * (np.arange(600) // 20)
     points = source.states.coordinates[source.path[:600]] + rng.normal(0, 0.003, (600, 2))
-    record = Trajectories.record(np.zeros(600, int), step, points, source.path[:600])
+    record = Trajectories(np.zeros(600, int), step, points, source.path[:600]).recorded()
     replay = record.replay(source.states, artefact.chain)
     data = Recorded.symbols(artefact, [source.path[:600]])
     data = replace(data, replay=replay, record=replay.whole(artefact.policy, artefact.chain))

@@ -25,7 +25,7 @@ from veilstream.artefact import Artefact, save
 from veilstream.control.adaptive import Ladder
 from veilstream.control.controller import cycle
 from veilstream.control.feedback import Feedback
-from veilstream.data.recording import Recording
+from veilstream.data.spec import Recording
 from veilstream.data.states import named
 from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.inbox import Heard, Inbox

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import veilstream as vs
 from oracles import joint_law, random_chain, sequence_information
 from veilstream.audit.bayes import infer
-from veilstream.audit.learned import view_of
-from veilstream.audit.lookback import least_cross_entropy, window_law
+from veilstream.audit.learned import least_cross_entropy, view_of, window_law
 from veilstream.audit.measures import measure, surprise
 from veilstream.audit.traces import Traces, release, sampled
 from veilstream.control.belief import BeliefPolicy, GreedyRule

@@ -11,10 +11,8 @@ import pytest
 import veilstream as vs
 from real_data import GEOLIFE, needs_geolife
 from veilcli import veil
-from veilstream.audit import settings
-from veilstream.audit.learned import Learned
-from veilstream.audit.measures import Measure
-from veilstream.audit.settings import Setting
+from veilstream.audit import assemble as settings
+from veilstream.audit.measures import Learned, Measure, Setting
 from veilstream.audit.spec import AuditSpec
 from veilstream.audit.tables import sheets
 from veilstream.audit.traces import release
@@ -156,7 +154,7 @@ def test_bad_input_is_one_clear_line(folder, policy, args, says, monkeypatch):
 def test_the_data_of_another_city_is_not_this_policys(tmp_path):
     from veilstream.audit.source import recorded_runs
     from veilstream.data.readings import from_arrays
-    from veilstream.data.recording import Recording
+    from veilstream.data.spec import Recording
     from veilstream.data.states import StateSpace
     from veilstream.data.synthetic import city
 
@@ -199,9 +197,8 @@ def test_geolife_is_encoded_as_it_was_fitted(tmp_path):
     from veilstream.audit.assemble import audit_artefact
     from veilstream.audit.source import Recorded, recorded_runs
     from veilstream.data.fitting import fit_model
-    from veilstream.data.recording import Recording
     from veilstream.data.sources import read
-    from veilstream.data.spec import FitSpec
+    from veilstream.data.spec import FitSpec, Recording
 
     recording = Recording(period_s=300.0, bin="mean", gaps="bridge", noise="drop", eps_m=200.0, min_samples=8)
     model = fit_model(read([str(GEOLIFE / "016")]), FitSpec.of(recording, cycle="none"))
@@ -251,12 +248,13 @@ def test_a_chain_with_too_many_histories_is_followed_on_fewer_copies_or_not_at_a
     for order in (1, 2, 3):
         states = len(vs.MarkovChain.fit(paths, 6, order))
         assert states <= settings.histories(paths, order) <= 1.1 * states
-    what = settings.Subject(vs.solve(vs.builtin_problem("grid2x3-toy", vs.Average(weight=2.0))).artefact, tuple(paths))
+    artefact = vs.solve(vs.builtin_problem("grid2x3-toy", vs.Average(weight=2.0))).artefact
+    what = settings.Subject(artefact, artefact.problem, AuditSpec(quick=False), tuple(paths))
     data = release(what.artefact.policy, paths, copies=8)
     monkeypatch.setattr(settings, "WORK", 3.0 * 900 * settings.histories(paths, 2) ** 2)
-    copies = settings.followed(what, data, "traces", AuditSpec(quick=False))
+    copies = what.followed(data, "traces")
     assert copies == {1: 8, 2: 3, 3: 0}
-    assert settings.followed(what, data, "chain", AuditSpec(quick=False)) == {}
+    assert what.followed(data, "chain") == {}
 
 
 def test_nothing_has_no_sign():

@@ -5,9 +5,17 @@ import pytest
 
 import veilstream as vs
 from veilstream.audit.bayes import infer
-from veilstream.audit.learned import against_best, chain_adversary, gap_between, gap_to, split
+from veilstream.audit.learned import (
+    against_best,
+    chain_adversary,
+    examples,
+    gap_between,
+    gap_to,
+    least_cross_entropy,
+    split,
+    window_law,
+)
 from veilstream.audit.learned import lstm as learn
-from veilstream.audit.lookback import examples, least_cross_entropy, window_law
 from veilstream.audit.measures import NATS, per_trace, surprise
 from veilstream.audit.traces import release, sampled
 from veilstream.control.controller import Controller

@@ -8,7 +8,7 @@ import pytest
 
 import veilstream as vs
 from oracles import joint_law, random_chain, some_memory
-from veilstream.audit.lookback import window_law
+from veilstream.audit.learned import window_law
 from veilstream.control.automaton import Automaton, product, window
 from veilstream.control.controller import Controller, aligned, cycle, schedule
 from veilstream.control.kernel import ByGroup, ByMemory, kernel_of

@@ -7,11 +7,11 @@ import pytest
 
 from attack.files import packed, read_or_refused
 from samples import SAMPLES
-from veilstream.data.readers import apart, feather, parquet
+from veilstream.data.readers import columnar as apart
 from veilstream.data.sources import read
 from veilstream.errors import InputError
 
-TYPED = pytest.mark.parametrize("reader", [feather.READER, parquet.READER], ids=lambda r: r.name)
+TYPED = pytest.mark.parametrize("reader", apart.READERS, ids=lambda r: r.name)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_where_no_process_can_be_asked_files_are_read(reader, file, another, pro
 
 def test_what_lies_in_the_working_folder_is_not_imported(tmp_path, monkeypatch):
     (tmp_path / "polars.py").write_text("raise SystemExit")
-    (tmp_path / "x.parquet").write_bytes(packed(SAMPLES["Parquet"], parquet.READER))
+    (tmp_path / "x.parquet").write_bytes(packed(SAMPLES["Parquet"], apart.READERS[0]))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(apart, "_apart", {})
     assert apart.survives(tmp_path / "x.parquet")

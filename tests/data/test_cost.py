@@ -33,7 +33,7 @@ def record(n=600, seed=0):
     z = vs.MarkovChain(P).sample(n, seed=rng)[0]
     low, high = np.array([45.0, 75, 185])[z], np.array([69.0, 175, 320])[z]
     values = np.round(rng.uniform(low, high), 1)[:, None]
-    return Trajectories.record(np.zeros(n, int), np.arange(n), values, GLUCOSE.encode(values))
+    return Trajectories(np.zeros(n, int), np.arange(n), values, GLUCOSE.encode(values)).recorded()
 
 
 @pytest.fixture

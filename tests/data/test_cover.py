@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from oracles import recomputed
-from veilstream.data import grid as cover
-from veilstream.data.clusters import METRES_PER_DEGREE, find_stops
+from veilstream.data import clusters as cover
+from veilstream.data.clusters import METRES_PER_DEGREE, cells, find_stops
 from veilstream.data.fitting import fit_model
-from veilstream.data.grid import cells, stops_and_cells
 from veilstream.data.readings import from_arrays
 from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError
@@ -35,7 +34,7 @@ def away_km(points, states):
 def test_a_traveller_is_near_her_states_on_the_road_too():
     points = traveller()
     alone = find_stops(points, 200, 8)
-    found = stops_and_cells(points, 1000, 1000, 200, 8)
+    found = find_stops(points, 200, 8, covering=(1000, 1000))
     names = found.states.names
     assert len(alone.states) == 2
     assert found.states.kind == "stops and cells"
@@ -50,7 +49,7 @@ def test_a_traveller_is_near_her_states_on_the_road_too():
 
 def test_a_coarser_resolution_gives_fewer_states():
     points = traveller()
-    sizes = [len(stops_and_cells(points, r, r, 200, 8).states) for r in (500.0, 1000.0, 2000.0, 5000.0)]
+    sizes = [len(find_stops(points, 200, 8, covering=(r, r)).states) for r in (500.0, 1000.0, 2000.0, 5000.0)]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > sizes[-1]
 
@@ -78,7 +77,7 @@ def test_the_grid_has_a_public_origin():
 def test_no_reading_far_from_a_stop_gives_stops_alone():
     points = traveller()
     at_home = points[find_stops(points, 200, 8).labels >= 0]
-    found = stops_and_cells(at_home, 1000, 1000, 200, 8)
+    found = find_stops(at_home, 200, 8, covering=(1000, 1000))
     assert found.states.kind == "stops"
     assert "every reading within 1000 m of a stop" in found.note
 
@@ -86,19 +85,19 @@ def test_no_reading_far_from_a_stop_gives_stops_alone():
 def test_without_any_stop_cells_cover_alone_and_one_state_is_none():
     rng = np.random.default_rng(0)
     wander = np.cumsum(rng.normal(scale=KM, size=(300, 2)), axis=0)
-    found = stops_and_cells(wander, 1000, 1000, 50, 50)
+    found = find_stops(wander, 50, 50, covering=(1000, 1000))
     assert set(found.labels) == {-1}
     assert found.states.names[0] == "cell 0"
     assert (away_km(wander, found.states) <= 1).mean() >= 0.95
     with pytest.raises(InputError, match="a chain needs 2 states"):
-        stops_and_cells(np.tile([[10.0, 20.0]], (9, 1)), 1000, 1000, 50, 50)
+        find_stops(np.tile([[10.0, 20.0]], (9, 1)), 50, 50, covering=(1000, 1000))
 
 
 def test_states_are_never_more_than_can_be_solved(monkeypatch):
     monkeypatch.setattr(cover, "MOST", 40)
     rng = np.random.default_rng(0)
     wander = rng.uniform(-0.5, 0.5, (3_000, 2))
-    assert len(stops_and_cells(wander, 1000, 1000, 50, 50).states) <= 40
+    assert len(find_stops(wander, 50, 50, covering=(1000, 1000)).states) <= 40
 
 
 def test_who_asks_for_stops_gets_stops():

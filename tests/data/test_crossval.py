@@ -5,7 +5,7 @@ import pytest
 
 from veilstream.data.card import describe, newest_symbol_chain, transition_counts
 from veilstream.data.crossval import blocks_of, cross_validate, held_out_losses, losses, select_order
-from veilstream.data.encode import link_dead_ends
+from veilstream.data.steps import link_dead_ends
 from veilstream.data.synthetic import city, household, synthetic
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain

@@ -6,11 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from veilstream.data.clean import clean
-from veilstream.data.encode import make_runs
 from veilstream.data.readings import Account, Readings, from_arrays
-from veilstream.data.recording import Recording
-from veilstream.data.steps import default_period_s, resample
+from veilstream.data.spec import Recording
+from veilstream.data.steps import clean, default_period_s, make_runs, resample
 from veilstream.data.trajectories import Trajectories
 from veilstream.errors import InputError
 

@@ -8,8 +8,8 @@ import pytest
 import veilstream as vs
 from oracles import recomputed
 from veilcli import veil
-from veilstream.data.clean import clean
 from veilstream.data.readings import Account, Readings
+from veilstream.data.steps import clean
 from veilstream.errors import Caution
 
 GPX = '<gpx version="1.1" creator="x" xmlns="http://www.topografix.com/GPX/1/1"><trk><trkseg>{}</trkseg></trk></gpx>'

@@ -7,7 +7,7 @@ import pytest
 
 import veilstream as vs
 from veilcli import veil
-from veilstream.data.finer import again
+from veilstream.data.limits import again
 from veilstream.data.readings import from_arrays
 
 KM = 1 / 111.2  # degrees of latitude

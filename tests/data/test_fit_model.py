@@ -8,12 +8,11 @@ import pytest
 
 from benchmarks.data import write_large_csv
 from real_data import GEOLIFE, METER, needs_geolife, needs_meter
-from veilstream.data.encode import encode
 from veilstream.data.fitting import fit_model
 from veilstream.data.readings import from_arrays
-from veilstream.data.recording import Recording
 from veilstream.data.sources import read
-from veilstream.data.spec import FitSpec
+from veilstream.data.spec import FitSpec, Recording
+from veilstream.data.steps import encode
 from veilstream.data.synthetic import city, household
 from veilstream.errors import InputError
 

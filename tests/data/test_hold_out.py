@@ -14,9 +14,8 @@ from veilstream.artefact import load
 from veilstream.data.fitting import fit_model, refit_model
 from veilstream.data.hold_out import by_units, split
 from veilstream.data.readings import Account, Readings, from_arrays
-from veilstream.data.recording import Recording
 from veilstream.data.sources import read
-from veilstream.data.spec import FitSpec
+from veilstream.data.spec import FitSpec, Recording
 from veilstream.data.steps import to_steps
 from veilstream.data.synthetic import household
 from veilstream.data.trajectories import Trajectories
@@ -137,7 +136,7 @@ def test_a_short_record_is_fitted_whole_and_says_so():
         with pytest.raises(InputError, match=says):
             fit_model(traces(1, 900, stepped=True)[0], FitSpec(n_states=3, hold_out=share, cycle="none"))
     dropped = Trajectories(np.zeros(99, int), np.arange(99) * 100, np.zeros((99, 2)), trace=np.arange(99))
-    assert "other stops" in split(dropped, Recording(period_s=300, noise="drop")).note
+    assert "other stops" in split(dropped, Recording(period_s=300, noise="drop")).words
 
 
 def test_units_are_what_there_are_more_of():

@@ -4,9 +4,17 @@ import numpy as np
 import pytest
 
 from veilstream.data.card import transition_counts
-from veilstream.data.crossval import FOLDS, blocks_of, cross_validate, fold_of, held_out_losses, losses
+from veilstream.data.crossval import (
+    FOLDS,
+    MoveKernel,
+    blocks_of,
+    choose_moves,
+    cross_validate,
+    fold_of,
+    held_out_losses,
+    losses,
+)
 from veilstream.data.fitting import fit_model
-from veilstream.data.moves import MoveKernel, choose_moves, kernel
 from veilstream.data.readings import from_arrays
 from veilstream.data.spec import FitSpec
 from veilstream.data.states import StateSpace
@@ -39,45 +47,43 @@ def by_hand(distance, kind, C, length, weight):
 def test_the_kernel_is_its_formula():
     states, walk = street(8, 60)
     distance, kind = states.distances(), np.array([0, 0, 0, 1, 1, 1, 1, 1])
-    choice = choose_moves([walk], states, 1e-3, kind=kind)
-    S = choice.kernel([walk])
-    expected = by_hand(distance, kind, transition_counts([walk], 8), choice.kernel.length, choice.kernel.weight)
+    found, _ = choose_moves([walk], states, 3)
+    S = found([walk])
+    expected = by_hand(distance, kind, transition_counts([walk], 8), found.length, found.weight)
     np.testing.assert_allclose(S, expected, rtol=1e-9)
-    np.testing.assert_allclose(S.sum(1), choice.kernel.weight)
+    np.testing.assert_allclose(S.sum(1), found.weight)
 
 
 def test_states_a_world_apart_still_have_a_law():
     """exp(-distance/length) is 0 in floating point; the nearest of the others is what counts."""
     near = np.exp([[-np.inf, 0.0, -1e5], [0.0, -np.inf, -1e5], [0.0, -50.0, -np.inf]])
-    S = kernel(near, np.zeros(3, np.int64), np.zeros((3, 3)))
+    S = MoveKernel(near, np.zeros(3, np.int64), 1.0, 1.0)([])
     np.testing.assert_allclose(S.sum(1), 1)
     assert (S > 0).all()
     states = StateSpace("places", [[0, 0], [0, 0.001], [80, 170]], ("a", "b", "c"), "km")
-    choice = choose_moves([np.array([0, 1] * 40 + [2] * 9)], states, 1e-3)
-    assert np.isfinite(choice.loss)
-    assert (choice.kernel([np.array([0, 1])]) > 0).all()
+    found, loss = choose_moves([np.array([0, 1] * 40 + [2] * 9)], states, 3)
+    assert np.isfinite(loss)
+    assert (found([np.array([0, 1])]) > 0).all()
 
 
 def test_it_learns_a_street_from_little():
     states, walk = street()
-    choice = choose_moves([walk], states, 1e-3)
-    assert choice.gains
-    assert choice.loss < choice.uniform - 0.2
+    _, loss = choose_moves([walk], states, len(states))
+    assert loss < cross_validate([walk], len(states), smoothing=1e-3).loss - 0.2
     truth = np.where(np.diff(walk) == 0, np.log2(5 / 3), np.log2(5)).mean()  # of the law that made the walk
-    assert abs(choice.loss - truth) < 0.1
+    assert abs(loss - truth) < 0.1
 
 
 def test_its_loss_is_that_of_cross_validation():
     states, walk = street()
-    choice = choose_moves([walk], states, 1e-3)
-    assert cross_validate([walk], len(states), smoothing=choice.kernel).loss == pytest.approx(choice.loss)
-    assert cross_validate([walk], len(states), smoothing=1e-3).loss == pytest.approx(choice.uniform)
+    found, loss = choose_moves([walk], states, len(states))
+    assert cross_validate([walk], len(states), smoothing=found).loss == pytest.approx(loss)
 
 
 def test_no_fold_is_looked_at_before_it_is_predicted():
     """Whatever is put in place of a fold's data, the chain that predicts it is the same."""
     states, walk = street(12)
-    near = choose_moves([walk], states, 1e-3).kernel
+    near, _ = choose_moves([walk], states, len(states))
     blocks, seen = blocks_of([walk]), []
     cross_validate([walk], 12, smoothing=lambda train: (seen.append(train), near(train))[1])
     fold = fold_of(blocks, FOLDS, 0)

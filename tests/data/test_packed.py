@@ -48,7 +48,7 @@ def test_what_else_lies_in_a_folder_is_left_alone(put, tmp_path):
 
 
 def test_what_unpacks_without_end_is_refused(put, monkeypatch):
-    monkeypatch.setattr("veilstream.data.unpack.SMALL", 1000)
+    monkeypatch.setattr("veilstream.data.sources.SMALL", 1000)
     with pytest.raises(InputError, match="unpacks to more than 200 times its size"):
         read([put("x.csv.gz", gzip.compress(b"time,value\n" + b"0" * 10_000_000))])
     with pytest.raises(InputError, match="damaged or locked"):

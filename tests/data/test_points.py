@@ -108,7 +108,7 @@ def test_what_is_no_distance_is_said_in_one_line(show):
 def test_felt_distances_are_from_readings_to_points():
     source = city(400)
     symbols = source.states.encode(source.points)
-    record = Trajectories.record(np.zeros(400, int), np.arange(400), source.points, symbols)
+    record = Trajectories(np.zeros(400, int), np.arange(400), source.points, symbols).recorded()
     felt = Utility.of(source.chain, source.states, record, show="500m")
     for x in np.unique(symbols):
         own = source.points[symbols == x]
@@ -157,7 +157,9 @@ def test_a_policy_on_points_goes_through_its_file_and_a_gateway(tmp_path):
 
 def test_a_limit_at_every_step_names_states_and_is_about_points():
     source = city(400)
-    record = Trajectories.record(np.zeros(400, int), np.arange(400), source.points, source.states.encode(source.points))
+    record = Trajectories(
+        np.zeros(400, int), np.arange(400), source.points, source.states.encode(source.points)
+    ).recorded()
     felt = Utility.of(source.chain, source.states, record, show="250m")
     assert felt.names == source.states.names
     allowed = felt.problem(Instantaneous(3.0)).allowed

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from attack.files import packed, read_or_refused, values_in
 from samples import SAMPLES, packed_bytes
-from veilstream.data.clean import clean
 from veilstream.data.readers import READERS
 from veilstream.data.sources import HEAD, read
+from veilstream.data.steps import clean
 from veilstream.errors import InputError
 
 every_reader = pytest.mark.parametrize("reader", READERS, ids=lambda r: r.name)

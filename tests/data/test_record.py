@@ -12,7 +12,7 @@ from veilstream.model.problem import Average, Instantaneous
 
 STATES = StateSpace("bins", [[1.0], [3.0], [9.0]], ("low", "middle", "high"), "kWh", [2.0, 5.0])
 VALUES = np.array([0.0, 1.5, 4.0, 2.5, 1.0, 4.5])  # nobody is ever high
-RECORD = Trajectories.record(np.zeros(6, int), [0, 1, 2, 5, 6, 7], VALUES[:, None], STATES.encode(VALUES))
+RECORD = Trajectories(np.zeros(6, int), np.array([0, 1, 2, 5, 6, 7]), VALUES[:, None], STATES.encode(VALUES)).recorded()
 
 
 def test_distances_are_of_the_readings_and_of_the_state_where_there_are_none():
@@ -27,7 +27,7 @@ def test_distances_are_of_the_readings_and_of_the_state_where_there_are_none():
 def test_the_first_reading_of_a_step_is_kept_and_the_latest_steps(monkeypatch):
     monkeypatch.setattr("veilstream.data.trajectories.MOST_STEPS", 3)
     points = np.arange(5.0)[:, None]
-    record = Trajectories.record([1, 0, 0, 0, 1], [7, 3, 3, 4, 9], points, np.zeros(5, int))
+    record = Trajectories(np.array([1, 0, 0, 0, 1]), np.array([7, 3, 3, 4, 9]), points, np.zeros(5, int)).recorded()
     assert record.points[:, 0].tolist() == [3.0, 0.0, 4.0]
     assert record.stream.tolist() == [0, 1, 1] and record.step.tolist() == [4, 7, 9]
 
@@ -68,6 +68,11 @@ def test_it_goes_through_a_model_file_and_not_into_a_policys(tmp_path):
     for name in ("stream", "step", "points", "symbols"):
         assert (getattr(again, name) == getattr(RECORD, name)).all()
     with pytest.raises(InputError, match="does not fit"):
-        vs.save(tmp_path / "x.veil", chain=chain, states=STATES, record=Trajectories.record([0], [0], [[1.0]], [7]))
+        vs.save(
+            tmp_path / "x.veil",
+            chain=chain,
+            states=STATES,
+            record=Trajectories(np.array([0]), np.array([0]), np.array([[1.0]]), np.array([7])).recorded(),
+        )
     with pytest.raises(InputError, match="not in order"):
         Trajectories(np.array([0, 0]), np.array([2, 1]), np.zeros((2, 1)), np.zeros(2, np.int64)).checked()

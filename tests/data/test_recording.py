@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 import veilstream as vs
 from veilstream.artefact import dumps
 from veilstream.audit.source import recorded_runs
-from veilstream.data.encode import encode
 from veilstream.data.fitting import fit_model
 from veilstream.data.readings import Account, from_arrays
-from veilstream.data.recording import BINS, FILLS, GAPS, NOISES, Recording
-from veilstream.data.spec import FitSpec
+from veilstream.data.spec import CHOICES, FitSpec, Recording
+from veilstream.data.steps import encode
 from veilstream.data.synthetic import city, household
 from veilstream.errors import InputError
 from veilstream.gateway.wire import Grid
+
+BINS, GAPS, FILLS, NOISES = (CHOICES[name] for name in ("bin", "gaps", "fill", "noise"))
 
 
 def broken_up(source, seed):
@@ -62,10 +63,10 @@ def assert_equal_runs(one, other):
 
 
 COMBINATIONS = [
-    *(("stops", *c) for c in product(("first", "mean"), GAPS, (None, *FILLS), NOISES)),
-    *(("stops and cells", *c) for c in product(("first", "mean"), GAPS, (None, *FILLS), ("nearest",))),
-    *(("grid", *c) for c in product(("first", "mean"), GAPS, (None, *FILLS), ("nearest",))),
-    *(("bins", *c) for c in product(BINS, GAPS, (None, *FILLS), ("nearest",))),
+    *(("stops", *c) for c in product(("first", "mean"), GAPS, FILLS, NOISES)),
+    *(("stops and cells", *c) for c in product(("first", "mean"), GAPS, FILLS, ("nearest",))),
+    *(("grid", *c) for c in product(("first", "mean"), GAPS, FILLS, ("nearest",))),
+    *(("bins", *c) for c in product(BINS, GAPS, FILLS, ("nearest",))),
 ]
 
 
@@ -94,7 +95,7 @@ def test_fit_and_audit_of_the_same_data_give_the_same_symbols(kind, bin, gaps, f
         bin=st.sampled_from(BINS),
         gaps=st.sampled_from(GAPS),
         max_gap_s=st.sampled_from([None, 300.0, 7200.0]),
-        fill=st.sampled_from([None, *FILLS]),
+        fill=st.sampled_from(FILLS),
         noise=st.sampled_from(NOISES),
         eps_m=st.floats(50, 500),
         min_samples=st.integers(2, 12),

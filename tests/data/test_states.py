@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilstream.data import clusters as state_search
-from veilstream.data.clusters import find_stops, given_places, grid_cells, value_bins
+from veilstream.data.bins import value_bins
+from veilstream.data.clusters import find_stops, given_places, grid_cells
 from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 from veilstream.model.distortion import haversine

@@ -17,7 +17,7 @@ from veilcli import refused, veil
 from veilstream.artefact import save
 from veilstream.control.drift import Drift, Same, Sums, span
 from veilstream.data.crossval import losses
-from veilstream.data.recording import Recording
+from veilstream.data.spec import Recording
 from veilstream.gateway.drift import Watch, Watched
 from veilstream.gateway.records import STREAM, Stream
 from veilstream.gateway.store import Store, StoreError

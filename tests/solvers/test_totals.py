@@ -27,7 +27,7 @@ def meter(distortion="felt"):
     z = vs.MarkovChain(P).sample(N, seed=rng)[0]
     values = (np.array([0.05, 0.25, 0.9])[z] + rng.uniform(0, [0.15, 0.4, 1.2], (N, 3))[np.arange(N), z])[:, None]
     steps = np.arange(N) + (np.arange(N) > 400) * 50  # with a gap
-    record = Trajectories.record(np.zeros(N, int), steps, values, METER.encode(values))
+    record = Trajectories(np.zeros(N, int), steps, values, METER.encode(values)).recorded()
     return Utility.of(vs.MarkovChain.fit([record.symbols], 3), METER, record, distortion), values[:, 0]
 
 
@@ -120,7 +120,9 @@ def test_it_is_for_values_with_their_readings():
     from veilstream.data.synthetic import city
 
     source = city(300)
-    record = Trajectories.record(np.zeros(300, int), np.arange(300), source.points, source.states.encode(source.points))
+    record = Trajectories(
+        np.zeros(300, int), np.arange(300), source.points, source.states.encode(source.points)
+    ).recorded()
     for utility in (
         Utility.of(source.chain, source.states, record),
         Utility.of(vs.MarkovChain(P), METER),

@@ -21,6 +21,7 @@ from veilstream.control.controller import Controller
 from veilstream.control.loop import Seen, replay
 from veilstream.control.mechanism import Mechanism
 from veilstream.control.policy import Policy
+from veilstream.data.card import by_symbol
 from veilstream.errors import ImpossibleObservation
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array
@@ -76,15 +77,6 @@ def _infer(chain: MarkovChain, policy: Policy, traces: Traces, view: Ints | None
         smooth = by_symbol(chain, _smooth(chain, traces, prior, post))
         path = chain.symbols[_viterbi(chain, traces, likelihood)]
     return by_symbol(chain, prior), by_symbol(chain, post), smooth, path, density
-
-
-def by_symbol(chain: MarkovChain, belief: Array) -> Array:
-    """Beliefs about histories z, added up to beliefs about their newest symbol x."""
-    if chain.histories is None:
-        return belief
-    member = np.zeros((len(chain), chain.n_symbols))
-    member[np.arange(len(chain)), chain.symbols] = 1
-    return belief @ member
 
 
 def _smooth(chain: MarkovChain, traces: Traces, prior: Array, post: Array) -> Array:

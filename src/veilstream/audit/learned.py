@@ -6,88 +6,146 @@ from what is left, so that over all seeds every trace is held out once. Interval
     model gap = cross-entropy of the chain's own Bayes predictor - cross-entropy of the learner,   same steps
 
 A gap above 0 means that real traces are easier to guess than the chain believes: the promise was about a model.
+
+Windows of the last m releases: examples of them for a learner, and the best anyone can do who sees no more.
+
+For a window policy the joint law of (last m releases, z_t) follows from the stationary law of its own window by m - w
+more steps that forget nothing:
+
+    J(s.y, z') = sum_z J(s, z) a(y | z, last w of s) P(z, z')
+
+The least cross-entropy with look-back m is then H(X_t | last m releases), and that of any other predictor q is
+sum J log 1/q: an LSTM can approach the first and never pass it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.audit.bayes import infer
-from veilstream.audit.lookback import examples, least_cross_entropy
-from veilstream.audit.measures import NATS, surprise
+from veilstream.audit.measures import Learned, surprise
 from veilstream.audit.traces import Ints, Traces
+from veilstream.control.controller import controller_of
 from veilstream.control.policy import Policy
+from veilstream.control.stationary import LongRun
+from veilstream.data.card import by_symbol
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
-from veilstream.model.information import Array
+from veilstream.model.histories import TrueStates
+from veilstream.model.information import Array, Index, entropy
 from veilstream.model.interval import Interval, ratio_interval
 from veilstream.shown import Progress, within
 
 if TYPE_CHECKING:
     from veilstream.audit.lstm import Lstm
 
+MAX_CELLS = 1 << 24  # (window, state) pairs held at once
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Every scored step of some traces, copies included."""
+
+    windows: Ints  # N x m
+    x: Ints  # N
+    trace: Ints  # N
+    step: Ints  # N: a number for each step of each trace; the same in all copies
+
+    def only(self, keep: NDArray[np.bool_]) -> "Examples":
+        return Examples(self.windows[keep], self.x[keep], self.trace[keep], self.step[keep])
+
+    def table(self, n_symbols: int) -> tuple[Ints, Array]:
+        """Distinct windows, oldest release first, and N(window, x): how often each symbol was the truth after it."""
+        distinct, row = np.unique(self.windows, axis=0, return_inverse=True)
+        counts = np.bincount(row.ravel() * n_symbols + self.x, minlength=len(distinct) * n_symbols)
+        return distinct, counts.reshape(-1, n_symbols).astype(float)
+
+
+def examples(traces: Traces, x: Ints, seen: Ints, lookback: int, start: int, current: bool = False) -> Examples:
+    """Windows of `seen` (releases, or the truth itself) before each step t >= start, with the truth x_t.
+
+    current: the window ends with the release of step t itself, else with that of step t - 1.
+    """
+    if lookback < 1:
+        raise InputError(f"look-back must be at least 1, found {lookback}")
+    first = lookback - current
+    if start < first:
+        raise InputError(f"scoring from step {start} leaves no {lookback} releases to look back on")
+    longest = int(traces.lengths.max())
+    if longest <= start:
+        raise InputError(
+            f"every trace is too short to look back {lookback} steps: the longest has {longest}, "
+            f"at least {start + 1} are needed"
+        )
+    t = np.arange(start, x.shape[1])
+    windows = np.stack([seen[:, t - lookback + k + current] for k in range(lookback)], -1)  # streams x steps x m
+    mask = traces.mask[:, t]
+    step = traces.origin[:, None] * x.shape[1] + t
+    return Examples(windows[mask], x[:, t][mask], np.repeat(traces.origin, mask.sum(1)), step[mask])
+
+
+def window_law(chain: MarkovChain, policy: Policy, lookback: int, current: bool = False) -> Array | None:
+    """P(last `lookback` releases, x_t), |Y|^m x symbols, oldest release first in base |Y|; None if too large to list,
+    or where a public clock says more than releases do.
+
+    current: the window ends with y_t, the release of the very step that is guessed; else with y_{t-1}.
+    """
+    found, Y = controller_of(policy), policy.n_outputs
+    if found is None or chain.phases > 1 or found.places > 1:
+        return None
+    S = found.n_memories
+    if S * Y**lookback * len(chain) > MAX_CELLS:
+        return None
+    [law] = LongRun(chain, found).laws  # of (own memory, state); then of (own memory and releases since, state)
+    memory, releases = np.arange(S), np.zeros(S, dtype=np.int64)
+    for k in range(lookback):
+        joint = law[:, None] * found.channel(memory).swapaxes(1, 2)  # with the release that follows
+        law = (joint if current and k == lookback - 1 else joint @ chain.transition).reshape(-1, len(chain))
+        y = np.tile(np.arange(Y), len(memory))
+        memory, releases = found.update(np.repeat(memory, Y), y), np.repeat(releases, Y) * Y + y
+        alike, which = np.unique(memory * Y**lookback + releases, return_inverse=True)
+        memory, releases = np.divmod(alike, Y**lookback)
+        law = summed(law, which, len(alike))
+    return by_symbol(chain, summed(law, releases, Y**lookback))
+
+
+def summed(law: Array, groups: Index, n: int) -> Array:
+    """Rows added up by group, n of them."""
+    found = np.zeros((n, law.shape[1]))
+    np.add.at(found, groups, law)
+    return found
+
+
+def least_cross_entropy(law: Array) -> float:
+    """H(X_t | window) in bits."""
+    return float(entropy(law.ravel()) - entropy(law.sum(1)))
+
+
+# --- learners --------------------------------------------------------------------------------------------
+
+
 HELD_FOR_STOPPING = 0.2
 MIN_TRACES = 2  # per seed
 
 
-@dataclass(frozen=True, eq=False)
-class Learned:
-    """One learner: its cross-entropy on held-out traces (bits, interval over traces), and each seed's."""
-
-    name: str
-    lookback: int | None  # releases it looks at; None: all
-    cross_entropy: Interval
-    per_seed: tuple[float, ...]
-    top1: float
-    least: float | None = None  # bits: the best possible with this look-back, exactly, on data from the chain
-    excess: Interval | None = None  # bits above that best predictor, scored on the same steps
-    gap: Interval | None = None  # bits
-    stopped: int = 0  # trainings that the clock ended
-    loss: Array = field(default_factory=lambda: np.zeros(0), repr=False)  # per trace, bits summed
-    count: Array = field(default_factory=lambda: np.zeros(0), repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "lookback": self.lookback,
-            "cross_entropy_bits": self.cross_entropy.to_json(),
-            "cross_entropy_nats": self.cross_entropy.scaled(NATS).to_json(),
-            "per_seed_nats": [v * NATS for v in self.per_seed],
-            "top1": self.top1,
-            "least_nats": None if self.least is None else self.least * NATS,
-            "excess_nats": None if self.excess is None else self.excess.scaled(NATS).to_json(),
-            "model_gap_nats": None if self.gap is None else self.gap.scaled(NATS).to_json(),
-        }
-
-
-@dataclass(eq=False)
-class Scores:
-    """How a learner did on what each of its seeds held out."""
-
-    loss: Array  # per trace, bits summed
-    count: Array  # per trace, steps
-    right: float = 0.0  # steps at which the first guess was the truth
-    per_seed: list[float] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, traces: Traces) -> "Scores":
-        return cls(*np.zeros((2, traces.n_traces)))
-
-    def add(self, law: Array, x: Ints, trace: Ints) -> None:
-        """The steps that one seed held out: P(x | what is seen), steps x symbols, the truth, and whose step it is."""
+def learned_of(
+    name: str, traces: Traces, parts: Iterable[tuple[Array, Ints, Ints]], lookback: int | None = None
+) -> Learned:
+    """How a learner did on what each of its seeds held out; parts: for each P(x | what is seen), steps x symbols, the
+    truth, and whose step it is."""
+    loss, count = np.zeros((2, traces.n_traces))
+    right, per_seed = 0, list[float]()
+    for law, x, trace in parts:
         bits = surprise(law, x)
-        self.loss += np.bincount(trace, bits, len(self.loss))
-        self.count += np.bincount(trace, minlength=len(self.count))
-        self.right += float((law.argmax(1) == x).sum())
-        self.per_seed.append(float(bits.mean()))
-
-    def learned(self, name: str, lookback: int | None = None) -> Learned:
-        top1, seeds = float(self.right / self.count.sum()), tuple(self.per_seed)
-        found = ratio_interval(self.loss, self.count)
-        return Learned(name, lookback, found, seeds, top1, loss=self.loss, count=self.count)
+        loss += np.bincount(trace, bits, len(loss))
+        count += np.bincount(trace, minlength=len(count))
+        right += int((law.argmax(1) == x).sum())
+        per_seed.append(float(bits.mean()))
+    found = ratio_interval(loss, count)
+    return Learned(name, lookback, found, tuple(per_seed), right / float(count.sum()), loss=loss, count=count)
 
 
 def split(n_traces: int, seeds: int, seed: int = 0) -> list[tuple[Ints, Ints, Ints]]:
@@ -154,7 +212,7 @@ def lstm(
 
     data = examples(traces, x, seen, lookback, start, current)
     _, unit = np.unique(data.trace if hold_out == "trace" else data.step, return_inverse=True)
-    found, stopped = Scores.of(traces), 0
+    found, stopped = [], 0
     n, everything = int(unit.max()) + 1, np.arange(unit.max() + 1)
     parts = [(everything,) * 3] * seeds if hold_out == "none" else split(n, seeds, seed)
     for s, (learn, stop, score) in enumerate(parts):
@@ -164,8 +222,8 @@ def lstm(
         stopped += net_s.stopped
         test = data.only(np.isin(unit, score))
         distinct, row = np.unique(test.windows, axis=0, return_inverse=True)
-        found.add(net_s.predict(distinct)[row.ravel()], test.x, test.trace)
-    return replace(found.learned(name, lookback), stopped=stopped)
+        found.append((net_s.predict(distinct)[row.ravel()], test.x, test.trace))
+    return replace(learned_of(name, traces, found, lookback), stopped=stopped)
 
 
 def chain_adversary(
@@ -180,7 +238,7 @@ def chain_adversary(
     progress: Progress | None = None,
 ) -> Learned:
     """The exact predictor whose chain, of this order, was fitted to the training traces alone (no early stopping)."""
-    x, found = chain.symbols[traces.z], Scores.of(traces)
+    x, found = chain.symbols[traces.z], []
     usable = np.unique(traces.origin[mask.any(1)])
     for s, (learn, stop, score) in enumerate(split(len(usable), seeds, seed)):
         if progress:
@@ -190,21 +248,13 @@ def chain_adversary(
         rows = np.isin(traces.origin, usable[score])
         belief = infer(own, policy, traces.only(usable[score]), view_of(own, chain), whole=False).predictor
         scored = mask[rows]
-        found.add(belief[scored], x[rows][scored], np.repeat(traces.origin[rows], scored.sum(1)))
-    return found.learned(f"chain of order {order}")
+        found.append((belief[scored], x[rows][scored], np.repeat(traces.origin[rows], scored.sum(1))))
+    return learned_of(f"chain of order {order}", traces, found)
 
 
 def view_of(own: MarkovChain, policy_chain: MarkovChain) -> Ints:
     """Which state of the policy's chain each state of another, of no lower order, is."""
     if own.order < policy_chain.order:
         raise InputError(f"an adversary of order {own.order} cannot follow a policy of order {policy_chain.order}")
-    if policy_chain.histories is None:
-        return own.symbols
-    index = {h: i for i, h in enumerate(policy_chain.histories)}
-    found = []
-    for history in own.histories or [(x,) for x in range(len(own))]:
-        context = history[: policy_chain.order]
-        while context not in index:
-            context = context[:-1]
-        found.append(index[context])
-    return np.array(found)
+    states, histories = TrueStates.of(policy_chain), own.histories or [(x,) for x in range(len(own))]
+    return np.array([states.along(np.array(history[::-1]))[-1] for history in histories])

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from veilstream.audit.lookback import Windows
 from veilstream.audit.traces import Ints
 from veilstream.model.information import Array, normalised
 from veilstream.shown import Progress
@@ -62,15 +61,15 @@ class Table(NamedTuple):
     cumulative: jax.Array  # K, of how often each window occurs
 
     @classmethod
-    def of(cls, data: Windows, n_symbols: int, doublings: int = 2) -> "Table":
-        rows = padded(len(data.counts), doublings)
-        windows = np.zeros((rows, data.windows.shape[1]), np.int32)
-        counts = np.zeros((rows, n_symbols))
-        windows[: len(data.windows)], counts[: len(data.counts)] = data.windows, data.counts
+    def of(cls, windows: Ints, counts: Array, doublings: int = 2) -> "Table":
+        more = (0, padded(len(counts), doublings) - len(counts)), (0, 0)
+        counts = np.pad(counts, more)
         weight = counts.sum(1)
         follow = counts / np.maximum(weight, NOTHING)[:, None]
         return cls(
-            jnp.asarray(windows), jnp.asarray(follow, jnp.float32), jnp.asarray(np.cumsum(weight) / weight.sum())
+            jnp.asarray(np.pad(windows, more), jnp.int32),
+            jnp.asarray(follow, jnp.float32),
+            jnp.asarray(np.cumsum(weight) / weight.sum()),
         )
 
 
@@ -164,18 +163,18 @@ class Trained:
 
 
 def train(
-    training: Windows,
-    held_out: Windows,
+    training: tuple[Ints, Array],
+    held_out: tuple[Ints, Array],
     n_outputs: int,
     n_symbols: int,
     net: Lstm | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Trained:
-    """Early stopping: the parameters of the round with the least loss on `held_out`."""
+    """Early stopping: the parameters of the round with the least loss on `held_out`; both as `Examples.table` gives."""
     net = Lstm() if net is None else net
     compiled = replace(net, max_seconds=math.inf)
-    table, check = Table.of(training, n_symbols), Table.of(held_out, n_symbols, doublings=1)  # read whole every round
+    table, check = Table.of(*training), Table.of(*held_out, doublings=1)  # read whole every round
     k_init, k_run = jax.random.split(jax.random.key(seed))
     params = initial(k_init, n_outputs, n_symbols, net)
     state = State(params, optax.adam(net.learning_rate).init(params), k_run)

@@ -10,7 +10,7 @@ Intervals are over traces: steps of one trace are not independent.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from veilstream.data.card import commonest
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array
 from veilstream.model.interval import Interval, ratio_interval
+from veilstream.units import counted
 
 NATS = float(np.log(2))  # nats in a bit
 
@@ -45,6 +46,80 @@ class Measure:
         bits = self.cross_entropy.to_json()
         nats = self.cross_entropy.scaled(NATS).to_json()
         return {"cross_entropy_bits": bits, "cross_entropy_nats": nats, **own}
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """One learner: its cross-entropy on held-out traces (bits, interval over traces), and each seed's."""
+
+    name: str
+    lookback: int | None  # releases it looks at; None: all
+    cross_entropy: Interval
+    per_seed: tuple[float, ...]
+    top1: float
+    least: float | None = None  # bits: the best possible with this look-back, exactly, on data from the chain
+    excess: Interval | None = None  # bits above that best predictor, scored on the same steps
+    gap: Interval | None = None  # bits
+    stopped: int = 0  # trainings that the clock ended
+    loss: Array = field(default_factory=lambda: np.zeros(0), repr=False)  # per trace, bits summed
+    count: Array = field(default_factory=lambda: np.zeros(0), repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "lookback": self.lookback,
+            "cross_entropy_bits": self.cross_entropy.to_json(),
+            "cross_entropy_nats": self.cross_entropy.scaled(NATS).to_json(),
+            "per_seed_nats": [v * NATS for v in self.per_seed],
+            "top1": self.top1,
+            "least_nats": None if self.least is None else self.least * NATS,
+            "excess_nats": None if self.excess is None else self.excess.scaled(NATS).to_json(),
+            "model_gap_nats": None if self.gap is None else self.gap.scaled(NATS).to_json(),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Figures of every adversary on one body of data."""
+
+    name: str  # "chain": drawn from the fitted chain; "traces": recorded
+    traces: int
+    steps: int
+    leakage: Interval  # bits per step: mean of log2 a(y|z)/p(y), from the first step on
+    distortion: Interval
+    broken: int  # releases that a limit at every step forbids
+    adversaries: dict[str, dict[str, Measure]]  # adversary -> released | nothing | truth
+    expected: float  # bits: H(X_t | y^{t-1}) as the chain expects it, on these releases
+    learned: list[Learned] = field(default_factory=list)
+    copies: int = 1  # times that each trace was released anew; `steps` counts them all
+    untried: tuple[int, ...] = ()  # orders whose chains have too many histories to be followed
+    cut_from: int | None = None  # runs that were cut into these traces, where they were
+
+    @property
+    def size(self) -> str:
+        """Streams drawn from the chain; runs of recorded data, or the pieces that a few of them were cut into."""
+        each = f", each released {self.copies} times" if self.copies > 1 else ""
+        what = "stream" if self.name == "chain" else "run" if self.cut_from is None else "piece"
+        runs = "" if self.cut_from is None else f" of {counted(self.cut_from, 'run')}"
+        return f"{counted(self.traces, what)}{runs}, {self.steps // self.copies:,} steps scored{each}"
+
+    @property
+    def on_releases(self) -> list[Learned]:
+        """The networks that learned from releases."""
+        return [one for one in self.learned if one.name == "LSTM"]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "data": self.name,
+            "traces": self.traces,
+            "steps": self.steps,
+            "leakage": self.leakage.to_json(),
+            "distortion": self.distortion.to_json(),
+            "broken": self.broken,
+            "adversaries": {a: {k: m.to_json() for k, m in row.items()} for a, row in self.adversaries.items()},
+            "expected_cross_entropy_nats": self.expected * NATS,
+            "learned": [one.to_json() for one in self.learned],
+        }
 
 
 def surprise(belief: Array, x: Ints) -> Array:

@@ -16,12 +16,11 @@ from veilstream.control.held_out import HELD_OUT, LEAST_UNITS, HeldOut
 from veilstream.control.replay import Replay, ReplayResult
 from veilstream.control.universal_bound import worst_rate
 from veilstream.data.crossval import losses
-from veilstream.data.encode import encode_steps
 from veilstream.data.hold_out import by_units, loss_of
 from veilstream.data.readings import Entry, Readings
-from veilstream.data.recording import Recording
+from veilstream.data.spec import Recording
 from veilstream.data.states import StateSpace
-from veilstream.data.steps import to_steps
+from veilstream.data.steps import encode_steps, to_steps
 from veilstream.data.trajectories import Ints, Runs
 from veilstream.errors import InputError
 from veilstream.model.data_card import DataCard
@@ -165,7 +164,7 @@ def strange(policy: Artefact, runs: Runs) -> list[str]:
         return []
     states, away = policy.states, None
     if states is not None and len(runs.source):
-        away = float(np.median(states.distance_to(runs.source.points, states.encode(runs.source.points))))
+        away = _typically_away(runs.source.points, states)
     return about_stranger(float(bits.mean()), away, chain, policy.provenance)
 
 
@@ -173,35 +172,30 @@ def check_kind(readings: Readings, states: StateSpace | None) -> None:
     """Raises unless the data is of the policy's kind and unit."""
     of_policy = "value" if states is None else {"bins": "value", "names": "name"}.get(states.kind, "position")
     if readings.kind != of_policy:
-        raise InputError(
-            f"the policy and the data have different state spaces: the policy is about {of_policy}s, "
-            f"{readings.where} holds {readings.kind}s"
-        )
+        raise other_states(f"the policy is about {of_policy}s, {readings.where} holds {readings.kind}s")
     if states is not None and not states.is_map and readings.unit and states.unit and readings.unit != states.unit:
-        raise InputError(
-            f"the policy and the data have different state spaces: the policy's values are in {states.unit}, "
-            f"those of {readings.where} in {readings.unit}"
-        )
+        raise other_states(f"the policy's values are in {states.unit}, those of {readings.where} in {readings.unit}")
 
 
 def _whole_numbers(points: NDArray[np.float64], n: int, where: str) -> StateSpace:
     """States that are numbers 0..n-1, for data that holds nothing else."""
-    values = points[:, 0]
-    bad = (values != np.round(values)) | (values < 0) | (values >= n)
-    if bad.any():
-        raise InputError(
-            f"the policy and the data have different state spaces: the policy's states are 0..{n - 1}, "
-            f"{where} holds other numbers"
-        )
-    numbers = np.arange(float(n))
+    values, numbers = points[:, 0], np.arange(float(n))
+    if not np.isin(values, numbers).all():
+        raise other_states(f"the policy's states are 0..{n - 1}, {where} holds other numbers")
     return StateSpace("bins", numbers[:, None], tuple(map(str, range(n))), "", numbers[1:] - 0.5)
 
 
 def _check_place(points: NDArray[np.float64], states: StateSpace, where: str) -> None:
-    away = float(np.median(states.distance_to(points, states.encode(points))))
-    width = max(float(states.distances().max()), 1.0)
+    away, width = _typically_away(points, states), max(float(states.distances().max()), 1.0)
     if away > FAR * width:
-        raise InputError(
-            f"the policy and the data have different state spaces: half of {where} lies more than {away:.0f} km "
-            f"from every place of the policy, which spans {width:.0f} km"
+        raise other_states(
+            f"half of {where} lies more than {away:.0f} km from every place of the policy, which spans {width:.0f} km"
         )
+
+
+def _typically_away(points: NDArray[np.float64], states: StateSpace) -> float:
+    return float(np.median(states.distance_to(points, states.encode(points))))
+
+
+def other_states(found: str) -> InputError:
+    return InputError(f"the policy and the data have different state spaces: {found}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from veilstream.audit.measures import NATS, Measure
-from veilstream.audit.settings import Setting
+from veilstream.audit.measures import NATS, Measure, Setting
 from veilstream.audit.verdict import Assessment
 from veilstream.model.interval import Interval
 
@@ -52,15 +51,9 @@ def _exact(setting: Setting, unit: str) -> Sheet:
 
 
 def _figures(m: Measure) -> list[str]:
-    bits = m.cross_entropy.value
-    shares = [m.top1, m.top3]
-    return [
-        f"{bits * NATS:.3f}",
-        f"{bits:.3f}",
-        *(f"{v:.0%}" for v in shares),
-        "" if m.error is None else f"{m.error:.3g}",
-        *("" if v is None else f"{v:.0%}" for v in (m.recovered, m.home, m.work)),
-    ]
+    bits, error = m.cross_entropy.value, "" if m.error is None else f"{m.error:.3g}"
+    found = ["" if v is None else f"{v:.0%}" for v in (m.top1, m.top3, m.recovered, m.home, m.work)]
+    return [f"{bits * NATS:.3f}", f"{bits:.3f}", *found[:2], error, *found[2:]]
 
 
 def _span(v: Interval | None) -> str:

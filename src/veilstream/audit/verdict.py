@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from veilstream.artefact import Artefact
-from veilstream.audit.measures import NATS
-from veilstream.audit.settings import Setting
+from veilstream.audit.measures import NATS, Setting
 from veilstream.audit.source import LaterData, Recorded
 from veilstream.audit.spec import AuditSpec
 from veilstream.control.feedback import Feedback
@@ -102,8 +101,21 @@ class Assessment(Shown):
 
     @cached_property
     def contradictions(self) -> tuple[str, ...]:
-        """Each way in which data drawn from the chain contradicts the claim; none: it stands."""
-        return contradictions(self)
+        """Each way in which data drawn from the chain, where the model is the truth, contradicts the claim."""
+        claim, seen, found = self.claim, self.policy.settings[0], []
+        if claim is None:
+            return ()
+        allowed = claim.leakage + claim.startup_bits / self.options.sizes[1]
+        if _exceeds(seen.leakage, allowed, claim.leakage_se):
+            found.append(
+                f"measured leakage {_pm(seen.leakage)} bits per step, claimed {claim.leakage:.4f} "
+                f"(+ {claim.startup_bits:.2f} once)"
+            )
+        if claim.distortion is not None and _exceeds(seen.distortion, claim.distortion * (1 + SLACK), 0.0):
+            found.append(f"measured distortion {_pm(seen.distortion)}, claimed {claim.distortion:.4f}")
+        if seen.broken:
+            found.append(f"{seen.broken} releases break the limit at every step")
+        return tuple(found)
 
     @property
     def stands(self) -> bool:
@@ -143,25 +155,21 @@ class Assessment(Shown):
 
 def claim_of(provenance: Mapping[str, Any], problem: Problem, policy: Policy) -> Claim | None:
     """The file's own figures; without any, the policy's steady state where that can be computed."""
-    most = float(entropy(problem.chain.initial))
     said = provenance.get("solution")
-    if isinstance(said, Mapping) and "leakage" in said:
-        startup = _number(said, "startup_bits")
-        told = str(said.get("level", Level.ESTIMATED))[:40]
-        return Claim(
-            _number(said, "leakage") or 0.0,
-            _number(said, "distortion"),
-            max(most if startup is None else startup, 0.0),
-            told,
-            _number(said, "leakage_se") or 0.0,
-            told != Level.ESTIMATED and not holds_all(problem.chain, policy),
-        )
-    if long_run(problem.chain, policy) is None:
-        return None
-    own = Point.of(problem, policy)
-    once = most if own.startup_bits is None else own.startup_bits
-    bound = own.level is not Level.ESTIMATED and not holds_all(problem.chain, policy)
-    return Claim(own.leakage, own.distortion, max(once, 0.0), str(own.level), own.leakage_se or 0.0, bound)
+    if not (isinstance(said, Mapping) and "leakage" in said):
+        if long_run(problem.chain, policy) is None:
+            return None
+        own = Point.of(problem, policy)
+        said = {k: getattr(own, k) for k in ("leakage", "distortion", "startup_bits", "leakage_se", "level")}
+    startup, level = _number(said, "startup_bits"), str(said.get("level", Level.ESTIMATED))[:40]
+    return Claim(
+        _number(said, "leakage") or 0.0,
+        _number(said, "distortion"),
+        max(float(entropy(problem.chain.initial)) if startup is None else startup, 0.0),
+        level,
+        _number(said, "leakage_se") or 0.0,
+        level != Level.ESTIMATED and not holds_all(problem.chain, policy),
+    )
 
 
 def _number(said: Mapping[str, Any], key: str) -> float | None:
@@ -171,24 +179,6 @@ def _number(said: Mapping[str, Any], key: str) -> float | None:
     if not isinstance(value, int | float) or not np.isfinite(value):
         raise InputError(f"the policy file's claim is not readable: {key} is {str(value)[:20]!r}")
     return float(value)
-
-
-def contradictions(audit: Assessment) -> tuple[str, ...]:
-    """On data sampled from the chain the model is the truth, so the claim must hold there: each way in which not."""
-    claim, seen, found = audit.claim, audit.policy.settings[0], []
-    if claim is None:
-        return ()
-    allowed = claim.leakage + claim.startup_bits / audit.options.sizes[1]
-    if _exceeds(seen.leakage, allowed, claim.leakage_se):
-        found.append(
-            f"measured leakage {_pm(seen.leakage)} bits per step, claimed {claim.leakage:.4f} "
-            f"(+ {claim.startup_bits:.2f} once)"
-        )
-    if claim.distortion is not None and _exceeds(seen.distortion, claim.distortion * (1 + SLACK), 0.0):
-        found.append(f"measured distortion {_pm(seen.distortion)}, claimed {claim.distortion:.4f}")
-    if seen.broken:
-        found.append(f"{seen.broken} releases break the limit at every step")
-    return tuple(found)
 
 
 def _exceeds(seen: Interval, allowed: float, se: float) -> bool:

@@ -41,7 +41,7 @@ def describe(chain: MarkovChain, sequences: Sequences) -> ModelCard:
         P = np.where(rows[:, None] > 0, C / rows[:, None], 0.0)
     off = C - np.diag(np.diag(C))
     visits = np.bincount(np.concatenate([np.asarray(s) for s in sequences]), minlength=n).astype(float)
-    law = np.bincount(chain.symbols, chain.stationary, minlength=n)
+    law = by_symbol(chain, chain.stationary)
     slow = np.sort(np.abs(np.linalg.eigvals((C + SMOOTHING) / (C + SMOOTHING).sum(1, keepdims=True))))
     second = min(float(slow[-2]), 1.0) if n > 1 else 0.0
     counts = rows if chain.counts is None else np.asarray(chain.counts).sum(1)
@@ -68,12 +68,8 @@ def transition_counts(sequences: Sequences, n: int) -> NDArray[np.float64]:
 
 def newest_symbol_chain(chain: MarkovChain) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Share of time per symbol, and P(next symbol | symbol) in the long run, whatever the order."""
-    n = chain.n_symbols
-    member = np.zeros((len(chain), n))
-    member[np.arange(len(chain)), chain.symbols] = 1
-    law = chain.stationary @ member
-    flow = (chain.stationary[:, None] * member).T @ chain.transition @ member
-    return law, flow / np.maximum(flow.sum(1, keepdims=True), 1e-300)
+    flow = by_symbol(chain, by_symbol(chain, chain.stationary[:, None] * chain.transition).T).T  # x x x'
+    return by_symbol(chain, chain.stationary), flow / np.maximum(flow.sum(1, keepdims=True), 1e-300)
 
 
 def commonest(chain: MarkovChain) -> NDArray[np.int64]:
@@ -83,7 +79,12 @@ def commonest(chain: MarkovChain) -> NDArray[np.int64]:
 
 def symbol_laws(chain: MarkovChain) -> NDArray[np.float64]:
     """How often each symbol is met: over all steps, or at each step of a round of a public clock; rows are laws."""
-    member = np.zeros((len(chain), chain.n_symbols))
-    member[np.arange(len(chain)), chain.symbols] = 1
     laws = [chain.stationary] if chain.phases == 1 else [chain.at(phase).initial for phase in chain.around]
-    return np.array([law @ member for law in laws])
+    return by_symbol(chain, np.array(laws))
+
+
+def by_symbol(chain: MarkovChain, belief: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Beliefs about histories z (last axis), added up to beliefs about their newest symbol x."""
+    if chain.histories is None:
+        return belief
+    return belief @ np.eye(chain.n_symbols)[chain.symbols]

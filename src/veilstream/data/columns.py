@@ -13,73 +13,35 @@ LONGEST_NAME = 200  # of a column that is looked at
 EVERY = "*"  # as a value: every column that is nothing else is one, of a stream of its own
 NONE = "-"  # as a column: there is none, whatever the names look like
 
-ROLES: dict[str, tuple[str, ...]] = {
-    "time": (
-        "time",
-        "t",
-        "timestamp",
-        "datetime",
-        "date_time",
-        "date/time",
-        "ts",
-        "tst",
-        "date",
-        "tstp",
-        "utc",
-        "time_utc",
-        "device_timestamp",
-        "device_time",
-        "reading_time",
-        "local_time",
-        "hour_start",
-        "read_at",
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+# the names that columns of each role go by
+ROLES = {
+    "time": _words(
+        """
+        time t timestamp datetime date_time date/time ts tst date tstp utc time_utc device_timestamp
+        device_time reading_time local_time hour_start read_at
+        """
     ),
-    "lat": ("lat", "latitude", "y"),
-    "lon": ("lon", "lng", "long", "longitude", "x"),
-    "value": (
-        "value",
-        "val",
-        "reading",
-        "v",
-        "energy",
-        "power",
-        "consumption",
-        "usage",
-        "glucose",
-        "glucose_value",
-        "sensor_glucose",
-        "historic_glucose",
-        "sgv",
+    "lat": _words("lat latitude y"),
+    "lon": _words("lon lng long longitude x"),
+    "value": _words(
+        """
+        value val reading v energy power consumption usage glucose glucose_value sensor_glucose
+        historic_glucose sgv
+        """
     ),
-    "stream": (
-        "stream",
-        "user",
-        "user_id",
-        "userid",
-        "id",
-        "device",
-        "device_id",
-        "meter",
-        "household",
-        "lclid",
-        "tid",
-        "person",
-        "who",
-        "patient",
-        "patient_id",
-        "subject",
-        "subject_id",
-        "participant",
-        "participant_id",
-        "uid",
-        "username",
-        "meter_id",
-        "household_id",
-        "vehicle",
-        "vehicle_id",
-        "imei",
+    "stream": _words(
+        """
+        stream user user_id userid id device device_id meter household lclid tid person who patient
+        patient_id subject subject_id participant participant_id uid username meter_id household_id vehicle
+        vehicle_id imei
+        """
     ),
-    "trace": ("trace", "trip", "track", "trajectory", "trip_id", "track_id", "trace_id", "trajectory_id", "segment"),
+    "trace": _words("trace trip track trajectory trip_id track_id trace_id trajectory_id segment"),
 }
 NAMED = ("zone", "place", "room", "activity", "state")  # columns whose values are names, where there are no numbers
 _UNIT = re.compile(
@@ -147,17 +109,13 @@ def form(text: str) -> str:
 
 def parse_columns(told: str | Mapping[str, str] | None) -> dict[str, str]:
     """ "time=ts,lat=y" -> {"time": "ts", "lat": "y"}; a mapping as it is, its roles checked."""
-    pairs = told.items() if isinstance(told, Mapping) else map(_pair, filter(str.strip, (told or "").split(",")))
-    columns = {role.strip(): column.strip() for role, column in pairs}
+    if not isinstance(told, Mapping):
+        told = dict(text.partition("=")[::2] for text in (told or "").split(",") if text.strip())
+    columns = {role.strip(): column.strip() for role, column in told.items()}
     for role, column in columns.items():
         if role not in ROLES or not column:
             raise InputError(f"`columns` {role}={column}: write role=column with a role of {', '.join(ROLES)}")
     return columns
-
-
-def _pair(text: str) -> tuple[str, str]:
-    role, _, column = text.partition("=")
-    return role, column
 
 
 def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> Layout:
@@ -175,7 +133,9 @@ def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> L
     if every:
         found.pop("value", None)
     elif "value" not in found:
-        found |= _value_of(free)
+        # one column with a unit in its name, or the only one, of a name that names are under
+        likely = [c for c in free if guess_unit(c)] or [c for c in free if len(free) == 1 and _plain(c) in NAMED]
+        found |= {"value": likely[0]} if len(likely) == 1 else {}
     if "value" in found:
         value, stream, trace = found["value"], found.get("stream"), found.get("trace")
         return Layout(found["time"], value=value, stream=stream, trace=trace, unit=guess_unit(value))
@@ -198,13 +158,6 @@ def _by_name(header: list[str], columns: Mapping[str, str], where: str) -> tuple
     if "time" not in found:
         raise InputError(f"{where}: no time column among {listing(header)}; name it with `columns='time=COLUMN'`")
     return found, free
-
-
-def _value_of(free: list[str]) -> dict[str, str]:
-    """The value, where one column has a unit in its name, or is the only one and has a name that names are under."""
-    united = [c for c in free if guess_unit(c)]
-    likely = united or [c for c in free if len(free) == 1 and _plain(c) in NAMED]
-    return {"value": likely[0]} if len(likely) == 1 else {}
 
 
 def _wide_layout(header: list[str], found: Mapping[str, str], every: bool, where: str) -> Layout:

@@ -111,17 +111,14 @@ def read_table(path: str | Path, names: tuple[str, ...]) -> tuple[Array, str]:
     table = np.empty((len(names), len(names)))
     for row in rows[1:]:
         for name, text in zip(across, row[1:], strict=True):
-            table[names.index(row[0]), names.index(name)] = _number(text, f"{path}: {row[0]!r} shown as {name!r}")
+            try:
+                value = float(text)
+            except ValueError:
+                value = np.nan
+            if not value >= 0:
+                costs = f"{row[0]!r} shown as {name!r} costs {text[:20]!r}"
+                raise InputError(f"{path}: {costs}; it must be a number >= 0, or inf for never")
+            table[names.index(row[0]), names.index(name)] = value
     if len(rows[0][0]) > MOST_LETTERS or not rows[0][0].isprintable():
         raise InputError(f"{path}: the corner of the table is its unit, at most {MOST_LETTERS} letters")
     return table, rows[0][0]
-
-
-def _number(text: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = np.nan
-    if not value >= 0:
-        raise InputError(f"{where} costs {text[:20]!r}; it must be a number >= 0, or inf for never")
-    return value

@@ -1,4 +1,4 @@
-"""Cross-validation: held-out log-loss of a fitted chain, and the choice of its order.
+"""Cross-validation: held-out log-loss of a fitted chain, and what is chosen by it: its order, and how it is smoothed.
 
     loss = - (1/N) sum_t log2 P(x_{t+1} | history),  on data the chain was not fitted to
 
@@ -13,6 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.data.card import transition_counts
+from veilstream.data.readings import Account
+from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
 from veilstream.model.chain import SMOOTHING, MarkovChain
 from veilstream.model.histories import TrueStates
@@ -171,3 +174,90 @@ def select_order(
         if gain <= se:
             return cv.order, tried
     return best.order, tried
+
+
+# --- the move kernel -----------------------------------------------------------------------------------
+#
+# What is thought of a move before it is seen, by how far it goes and how often its target is entered.
+#
+#     s(x,x') = weight ((1 - u) K(x,x') + u/n)                                  pseudo-counts, each row sums to `weight`
+#     K(x,x)  = (stays(x) + 10 q) / (steps(x) + 10)               q the share of steps that stay in states of its kind
+#     K(x,x') ~ exp(-distance(x,x')/length) (entries(x') + 0.3)   for x' != x
+#
+# Where states are many and visits few, most of a row is what was thought before; thought of as uniform, it is noise.
+# Weight and length are those with the least held-out log-loss. The distance between two levels of a value is the number
+# of levels from one to the other.
+
+
+UNIFORM = 0.03  # u
+ALIKE = 10.0  # steps that the stays of a state's kind are worth
+UNSEEN = 0.3  # entries that a state never entered is taken to have
+WEIGHTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # more gains little and pulls the long-run law away from the visits
+LENGTHS = (0.5, 0.7, 1.0, 1.5, 2.5, 4.0)  # times the median distance from a state to the next one
+GAIN = 0.01  # bits a step below which uniform smoothing stays
+
+
+@dataclass(frozen=True, eq=False)
+class MoveKernel:
+    """The kernel for these states; called with runs it gives the pseudo-counts that these runs alone speak for."""
+
+    nearness: NDArray[np.float64]  # n x n: exp(-distance/length) up to a factor a row, 0 for the state itself
+    kind: NDArray[np.int64]  # n: 0 for stops, 1 for cells, which people stay at unlike
+    length: float
+    weight: float
+
+    def __call__(self, sequences: Sequences) -> NDArray[np.float64]:
+        counts, n = transition_counts(sequences, len(self.kind)), len(self.kind)
+        stays, steps = counts.diagonal(), counts.sum(1)
+        alike = np.bincount(self.kind, stays) / np.maximum(np.bincount(self.kind, steps), 1.0)
+        stay = (stays + ALIKE * alike[self.kind]) / (steps + ALIKE)
+        K = self.nearness * (counts.sum(0) - stays + UNSEEN)
+        K *= ((1 - stay) / K.sum(1))[:, None]
+        K[np.arange(n), np.arange(n)] = stay
+        return np.asarray(self.weight * ((1 - UNIFORM) * K + UNIFORM / n))
+
+
+def smoothing_of(
+    sequences: Sequences,
+    states: StateSpace,
+    stops: int,
+    asked: float | str | None,
+    seed: int,
+    account: Account,
+) -> Smoothing:
+    """The pseudo-counts that were asked for, or the move kernel where it was ("moves") or gains (None, of cells and
+    bins), with a line in the account. stops: so many states, the first, are where people stay."""
+    uniform = asked if isinstance(asked, float | int) else SMOOTHING
+    if asked == uniform or (asked is None and states.kind in ("stops", "places", "names")):
+        return uniform
+    if len(blocks_of(sequences)) < 2 or len(states) < 2:
+        return uniform  # nothing can be held out
+    found, loss = choose_moves(sequences, states, stops, seed)
+    plain = cross_validate(sequences, len(states), smoothing=uniform, seed=seed).loss
+    if not (asked or plain - loss > GAIN):
+        return uniform
+    unit = states.unit if states.is_map else "levels"
+    account.add(
+        "unseen moves",
+        int((transition_counts(sequences, len(states)) == 0).sum()),
+        f"smoothed by distance: {found.weight:g} pseudo-counts a row, length {found.length:.2g} {unit}, by held-out "
+        f"log-loss ({loss:.2f} bits per step; {plain:.2f} with {uniform:g} for each)",
+    )
+    return found
+
+
+def choose_moves(sequences: Sequences, states: StateSpace, stops: int, seed: int = 0) -> tuple[MoveKernel, float]:
+    """The kernel with the least held-out log-loss of order 1, and that, bits per step.
+
+    Every fold is predicted from the others alone: their counts, their stays, their entries.
+    """
+    level, n = np.arange(len(states)), len(states)
+    distance = states.distances() if states.is_map else np.abs(level[:, None] - level).astype(float)
+    others, kind = distance + np.diag(np.full(n, np.inf)), (level >= stops).astype(np.int64)
+    nearest = others.min(1, keepdims=True)  # of which the nearness is 1, so that a row far from all has a law
+    kernels = []
+    for length in (k * (float(np.median(nearest)) or 1.0) for k in LENGTHS):
+        near = np.exp((nearest - others) / length)
+        kernels += [MoveKernel(near, kind, length, weight) for weight in WEIGHTS]
+    losses = [cross_validate(sequences, n, smoothing=one, seed=seed).loss for one in kernels]
+    return kernels[int(np.argmin(losses))], min(losses)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from veilstream.data.card import transition_counts
 from veilstream.data.crossval import FOLDS, CrossValidation, Smoothing, fold_of, pseudo_counts
-from veilstream.data.recording import Recording
+from veilstream.data.spec import FitSpec, Recording
 from veilstream.data.trajectories import Runs
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
@@ -57,7 +57,6 @@ class CycleChoice:
     clock: Clock | None
     held_out: CrossValidation | None
     plain: float | None
-    gain: float = 0.0
     gain_se: float = 0.0
     shapes: tuple[Shape, ...] = ()  # of the day, and of the week
 
@@ -107,11 +106,15 @@ class Timed:
         weekend, slot = np.divmod(fine.phase(step[at]), fine.n)
         return cls(at, flat[at], flat[at + 1], slot, weekend > 0, block, fold[block], n, fine.n)
 
-    def counts(self, which: NDArray[np.bool_]) -> Floats:
+    def counts(self) -> Floats:
         """Transitions by day type (weekday, weekend) and phase, 2 x phases x n x n."""
-        key = ((self.weekend * self.fine + self.slot) * self.n + self.x) * self.n + self.y
-        size = 2 * self.fine * self.n**2
-        return np.bincount(key[which], minlength=size).reshape(2, self.fine, self.n, self.n).astype(float)
+        every = np.arange(len(self.x))
+        return self.counted(every, self.x * self.n + self.y, self.n**2).reshape(2, self.fine, self.n, self.n)
+
+    def counted(self, which: Ints, what: Ints, most: int) -> Floats:
+        """How often some transitions were of each kind, by day type and phase, 2 x phases x most."""
+        day = (self.weekend * self.fine + self.slot)[which]
+        return np.bincount(day * most + what, minlength=2 * self.fine * most).reshape(2, self.fine, most).astype(float)
 
 
 def with_clock(
@@ -120,21 +123,20 @@ def with_clock(
     runs: Runs,
     recording: Recording,
     smoothing: Smoothing,
-    cycle: str,
-    zone: str | None,
-    seed: int,
+    spec: FitSpec,
 ) -> tuple[MarkovChain, CrossValidation | None, CycleChoice]:
     """The chain as it was, or with the clock that was asked for or pays."""
-    why_not = no_clock(chain, runs, recording, cycle)
-    if cycle == "none" or (why_not and cycle == "auto"):
+    why_not = no_clock(chain, runs, recording, spec.cycle)
+    if spec.cycle == "none" or (why_not and spec.cycle == "auto"):
         return chain, held_out, NONE
     if why_not:
-        raise InputError(f"`cycle={cycle!r}`: {why_not}")
+        raise InputError(f"`cycle={spec.cycle!r}`: {why_not}")
     steps = steps_a_day(recording.period_s)
     assert steps is not None
     numbers = [k for k in divided(steps) if k * len(chain) ** 2 <= LARGEST] or divided(steps)[-1:]
+    zone = spec.zone or (None if spec.tz == "own" else spec.tz)  # None: that of the record
     fine = Clock("week", math.lcm(*numbers), recording.period_s, recording.epoch_s, zone)  # what each can be made of
-    choice, counts = choose(Timed.of(runs, len(chain), fine, seed), numbers, fine, smoothing, cycle)
+    choice, counts = choose(Timed.of(runs, len(chain), fine, spec.seed), numbers, fine, smoothing, spec.cycle)
     if choice.clock is None:
         return chain, held_out, choice
     P = cycle_of(counts, chain.transition, choice.shapes)
@@ -146,10 +148,10 @@ def renewed(old: MarkovChain, weight: float, runs: Runs, name: str) -> MarkovCha
     clock, n = old.clock, len(old)
     kinds = clock.phases // clock.n
     data = Timed.of(runs, n, replace(clock, kind="week"), 0)
-    seen = pooled(data.counts(np.ones(len(data.x), bool)), clock.n, RENEWED_WIDTH, kinds > 1).reshape(-1, n, n)
+    counts = data.counts()
+    seen = pooled(counts, clock.n, RENEWED_WIDTH, kinds > 1).reshape(-1, n, n)
     P = (seen + weight * old.cycle) / (seen.sum(-1, keepdims=True) + weight)
-    counts = data.counts(np.ones(len(data.x), bool)).sum((0, 1))
-    return MarkovChain(P, name=name, counts=counts, clock=clock)
+    return MarkovChain(P, name=name, counts=counts.sum((0, 1)), clock=clock)
 
 
 def no_clock(chain: MarkovChain, runs: Runs, recording: Recording, cycle: str) -> str:
@@ -201,8 +203,8 @@ def choose(
             worth = worth or _pays(best, plain, plain)
     kind = "day" if len(shapes) == 1 else "week"
     clock = Clock(kind, day.n, fine.period_s, fine.epoch_s, fine.zone) if worth else None
-    choice = CycleChoice(clock, best, plain.loss, *best.gain_over(plain), tuple(shapes))
-    return choice, data.counts(np.ones(len(data.x), bool))
+    choice = CycleChoice(clock, best, plain.loss, best.gain_over(plain)[1], tuple(shapes))
+    return choice, data.counts()
 
 
 def _pays(new: CrossValidation, old: CrossValidation, plain: CrossValidation) -> bool:
@@ -230,13 +232,9 @@ class _Fold:
         pairs, self.pair = np.unique(pair[self.test], return_inverse=True)
         self.slot, self.weekend = data.slot[self.test], data.weekend[self.test].astype(int)
         self.x, self.fine = data.x[self.test], fine
-        day = data.weekend[train] * fine + data.slot[train]
-        self.rows = np.bincount(day * n + data.x[train], minlength=2 * fine * n).reshape(2, fine, n).astype(float)
-        at = np.searchsorted(pairs, pair[train])
-        hit = (at < len(pairs)) & (pairs[np.minimum(at, len(pairs) - 1)] == pair[train])
-        size = 2 * fine * len(pairs)
-        key = day[hit] * len(pairs) + at[hit]
-        self.pairs = np.bincount(key, minlength=size).reshape(2, fine, len(pairs)).astype(float)
+        self.rows = data.counted(train, data.x[train], n)
+        asked = train[np.isin(pair[train], pairs)]
+        self.pairs = data.counted(asked, np.searchsorted(pairs, pair[asked]), len(pairs))
         self.prior = P[data.x[self.test], data.y[self.test]]
 
     def predicted(self, n: int, width: int, strengths: Sequence[float], prior: Floats, by_week: bool) -> list[Floats]:

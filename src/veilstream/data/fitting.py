@@ -9,20 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
+from veilstream.data.bins import fitting_bins, value_bins
 from veilstream.data.card import THIN_ROW, ModelCard, describe, newest_symbol_chain
-from veilstream.data.clusters import Stops, find_stops, fitting_bins, given_places, grid_cells, value_bins
-from veilstream.data.crossval import CrossValidation, Smoothing, blocks_of, cross_validate, pseudo_counts, select_order
+from veilstream.data.clusters import Stops, find_stops, given_places, grid_cells
+from veilstream.data.crossval import (
+    CrossValidation,
+    Smoothing,
+    blocks_of,
+    cross_validate,
+    pseudo_counts,
+    select_order,
+    smoothing_of,
+)
 from veilstream.data.cycle import NONE, no_clock, renewed, with_clock
-from veilstream.data.encode import encode_steps, link_dead_ends, make_runs
-from veilstream.data.grid import stops_and_cells
-from veilstream.data.hold_out import Later, earlier, split
+from veilstream.data.hold_out import Later, earlier, loss_of, split
 from veilstream.data.model import Distances, FittedModel, GapChoice
-from veilstream.data.moves import smoothing_of
 from veilstream.data.readings import Account, Readings
-from veilstream.data.recording import Recording
-from veilstream.data.spec import RESOLUTION_M, FitSpec
+from veilstream.data.spec import RESOLUTION_M, FitSpec, Recording
 from veilstream.data.states import StateSpace, named
-from veilstream.data.steps import DEFAULT_MAX_GAP_S, to_steps
+from veilstream.data.steps import DEFAULT_MAX_GAP_S, encode_steps, link_dead_ends, make_runs, to_steps
 from veilstream.data.trajectories import Runs
 from veilstream.errors import InputError
 from veilstream.model.chain import SMOOTHING, MarkovChain
@@ -77,7 +82,7 @@ def fit_model(
     smoothing: Smoothing = uniform
     if prior is None:
         stay = len(states) if stops is None else stops.number
-        smoothing = smoothing_of(sequences, states, stay, uniform, spec.moves, spec.seed, account)
+        smoothing = smoothing_of(sequences, states, stay, spec.smoothing, spec.seed, account)
     chain, held_out, orders = _fit_chain(sequences, len(states), spec, smoothing, prior, _name(readings))
     cycle, without = NONE, ""
     progress(0.6, "hour of the day")
@@ -85,12 +90,13 @@ def fit_model(
         chain = renewed(*clocked, runs, chain.name)
     elif prior is None or not (without := no_clock(chain, runs, recording, spec.cycle)):
         known = smoothing if prior is None else uniform + prior
-        chain, held_out, cycle = with_clock(
-            chain, held_out, runs, recording, known, spec.cycle, spec.clock_zone, spec.seed
-        )
+        chain, held_out, cycle = with_clock(chain, held_out, runs, recording, known, spec)
     progress(0.95, "figures")
     card = describe(chain, sequences)
-    later = Later.of(encode_steps(cut.later, recording, states), cut, chain) if cut.n_later else None
+    later = None
+    if cut.n_later:
+        after = encode_steps(cut.later, recording, states)
+        later = Later(after.source.recorded(), cut.n_later, loss_of(after, chain))
     return FittedModel(
         states,
         chain,
@@ -106,7 +112,7 @@ def fit_model(
         points,
         streams,
         spec.resolution_m or spec.cells_m or RESOLUTION_M,
-        [*_merged(readings), *_clockless(without, spec.cycle), *_warnings(card, states, recording)],
+        _notes(readings, card, states, recording, without, spec.cycle),
         later,
         cycle,
         spec.seed,
@@ -152,10 +158,7 @@ def find_states(
         return given_places(spec.places), None, f"given places of {spec.places}"
     if spec.grid_m is not None:
         return grid_cells(points, spec.grid_m), None, f"visited cells of {spec.grid_m:g} m"
-    if spec.covering is None:
-        stops = find_stops(points, spec.eps_m, spec.min_samples, spec.n_states)
-    else:
-        stops = stops_and_cells(points, *spec.covering, spec.eps_m, spec.min_samples, spec.n_states)
+    stops = find_stops(points, spec.eps_m, spec.min_samples, spec.n_states, spec.covering)
     note = f"stops, radius {stops.eps_m:.4g} m, at least {spec.min_samples} points; {stops.note}"
     return stops.states, stops, note
 
@@ -219,49 +222,43 @@ def _fit_chain(
 
 def _gap_choices(runs: Runs, n: int, recording: Recording, smoothing: Smoothing) -> list[GapChoice]:
     """Chains on the same states with gaps bridged, split at an hour, split at every missing step, and as chosen."""
-    steps, period_s = runs.source, recording.step_s
-    chosen = (recording.gaps, recording.max_gap_s if recording.gaps == "split" else None)
-    hour = max(DEFAULT_MAX_GAP_S, period_s)
-    choices = dict.fromkeys([("bridge", None), ("split", hour), ("split", period_s), chosen])
-    found = []
+    steps, hour = runs.source, max(DEFAULT_MAX_GAP_S, recording.step_s)
     assert steps.trace is not None
-    whole = not (np.diff(steps.step)[steps.trace[1:] == steps.trace[:-1]] > 1).any()
-    for gaps, gap_s in [] if whole else choices:  # without gaps there is nothing to choose
-        other = make_runs(steps, replace(recording, gaps=gaps, max_gap_s=gap_s))
+    if not (np.diff(steps.step)[steps.trace[1:] == steps.trace[:-1]] > 1).any():
+        return []  # without gaps there is nothing to choose
+    split_at = (replace(recording, gaps="split", max_gap_s=seconds) for seconds in (hour, recording.step_s))
+    found = []
+    for way in dict.fromkeys([replace(recording, gaps="bridge"), *split_at, recording]):
+        other = make_runs(steps, way)
         if not other.transitions:
             continue
-        linked = _with_links(other, n, gaps)
+        linked = _with_links(other, n, way.gaps)
         chain = MarkovChain.fit(linked, n, smoothing=pseudo_counts(smoothing, linked))
         card = describe(chain, other.sequences)
-        name = "bridge" if gap_s is None else f"split at {format_duration(gap_s)}, {recording.fill}"
-        found.append(GapChoice(name, other.transitions, card.entropy_data, card.entropy_rate, (gaps, gap_s) == chosen))
+        name = f"split at {format_duration(way.max_gap_s or 0)}, {way.fill}" if way.gaps == "split" else "bridge"
+        found.append(GapChoice(name, other.transitions, card.entropy_data, card.entropy_rate, way == recording))
     return found
 
 
-def _merged(readings: Readings) -> list[str]:
-    """Several streams in one model are never merged without a word."""
-    names = [readings.streams[i] for i in sorted(readings.frame["stream"].unique())]
-    if len(names) < 2:
-        return []
-    return [
-        f"{len(names)} streams ({few(names, 4)}) make one model here, as if they were one person's; "
-        f"`out='{{stream}}.veil'` makes one each, `stream={names[0]!r}` takes one"
-    ]
-
-
-def _clockless(why: str, cycle: str) -> list[str]:
-    """Where others help somebody whose own record is too short for the clock that was asked for."""
-    return [f"without a clock, though `cycle={cycle!r}`: {why}"] if why and cycle in ("day", "week") else []
-
-
-def _warnings(card: ModelCard, states: StateSpace, recording: Recording) -> list[str]:
+def _notes(
+    readings: Readings, card: ModelCard, states: StateSpace, recording: Recording, without: str, cycle: str
+) -> list[str]:
+    """What must stand beside the model; without: why it has no clock, where others' counts help it."""
     notes = []
+    names = [readings.streams[i] for i in sorted(readings.frame["stream"].unique())]
+    if len(names) > 1:  # never merged without a word
+        notes.append(
+            f"{len(names)} streams ({few(names, 4)}) make one model here, as if they were one person's; "
+            f"`out='{{stream}}.veil'` makes one each, `stream={names[0]!r}` takes one"
+        )
+    if without and cycle in ("day", "week"):
+        notes.append(f"without a clock, though `cycle={cycle!r}`: {without}")
     for reason in recording.study_only:
         notes.append(f"study only ({reason}): no gateway can do this online, `veil serve` refuses the model")
     for what, which in (("left", card.never_left), ("entered", card.never_entered)):
         if which:
-            names = few([states.names[i] for i in which], 6)
-            notes.append(f"never {what} in the data: {names}; smoothing alone speaks there")
+            never = few([states.names[i] for i in which], 6)
+            notes.append(f"never {what} in the data: {never}; smoothing alone speaks there")
     if card.thin_rows:
         notes.append(f"{card.thin_rows} of {len(card.row_counts)} rows rest on fewer than {THIN_ROW} transitions")
     if card.drift > DRIFT:

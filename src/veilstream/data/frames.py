@@ -17,10 +17,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from veilstream.data.columns import Layout, has_time
-from veilstream.data.readers.frame import text_of_frame
+from veilstream.data.readers.columnar import text_of_frame
 from veilstream.data.readers.reader import ReadOptions
 from veilstream.data.readers.table import typed
-from veilstream.data.readers.times import TimeStyle, time_style
+from veilstream.data.readers.times import TimeStyle
 from veilstream.data.readings import Readings
 from veilstream.data.sources import File, joined, read
 from veilstream.errors import InputError
@@ -76,9 +76,8 @@ def tabled(data: Any, **how: Any) -> tuple[Readings, FrameTemplate]:
     found, layout = typed(text, options), text.layout
     digest = hashlib.sha256(found.frame.write_csv().encode()).hexdigest()
     readings = joined([File(NAME, STREAM, found)], options.unit, digest)
-    stamps = text.rows.select(layout.time).filter(pl.col(layout.time).str.strip_chars() != "").head(1).collect()
-    style = time_style(str(stamps.item()), options.tz, options.time_format, NAME)
-    return readings, FrameTemplate(type(data), layout, index, style, _dtype(given[layout.time]), readings.iso)
+    dtype = getattr(given[layout.time], "dtype", None)
+    return readings, FrameTemplate(type(data), layout, index, found.style, dtype)
 
 
 def _with_index(data: Any, named: Mapping[str, str]) -> tuple[Any, str | None]:
@@ -116,10 +115,6 @@ def _series(column: Any) -> pl.Series:
     return pl.Series([None if v is None or v != v else str(v) for v in values.tolist()], dtype=pl.String)
 
 
-def _dtype(column: Any) -> Any:
-    return getattr(column, "dtype", None)
-
-
 @dataclass(frozen=True)
 class FrameTemplate:
     """How a table was made: the type of it, its columns, where its times stand and how they are written."""
@@ -129,7 +124,6 @@ class FrameTemplate:
     index: str | None  # the name of the index that holds the times
     style: TimeStyle
     dtype: Any  # of the column of times
-    iso: bool
 
     def filled(self, stream: Sequence[str], t_us: NDArray[np.int64], columns: Mapping[str, Any]) -> Any:
         """A table of the same make: times and streams as they were called, and these columns."""

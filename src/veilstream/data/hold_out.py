@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from veilstream.control.held_out import LEAST_UNITS
 from veilstream.data.crossval import losses
 from veilstream.data.readings import MICROSECONDS, Readings
-from veilstream.data.recording import Recording
+from veilstream.data.spec import Recording
 from veilstream.data.trajectories import Runs, Trajectories
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
@@ -47,29 +46,10 @@ def by_units(steps: Trajectories, recording: Recording) -> Trajectories:
 class Cut:
     """Steps of which the latest units are kept out of the fit, and what to say of it."""
 
-    steps: Trajectories  # with their units
+    fitted: Trajectories  # with their units
+    later: Trajectories
     n_later: int  # units kept out
-    note: str  # why nothing is, where nothing is
-
-    @property
-    def _late(self) -> NDArray[np.bool_]:
-        assert self.steps.units is not None
-        return self.steps.units >= self.steps.n_units - self.n_later
-
-    @property
-    def fitted(self) -> Trajectories:
-        return self.steps.take(~self._late)
-
-    @property
-    def later(self) -> Trajectories:
-        return self.steps.take(self._late)
-
-    @property
-    def words(self) -> str:
-        if not self.n_later:
-            return f"nothing is held out: {self.note}; `veil solve` then speaks of the model only"
-        of = f"{self.n_later} of {self.steps.n_units} {self.steps.unit}"
-        return f"steps of the latest {of}, kept in the file to check promises on"
+    words: str
 
 
 def split(steps: Trajectories, recording: Recording, share: float | None = None) -> Cut:
@@ -90,7 +70,13 @@ def split(steps: Trajectories, recording: Recording, share: float | None = None)
         why = f"a third of {n} {steps.unit} is fewer than the {LEAST_UNITS} that say something"
     if why and share and share > 0:
         raise InputError(f"nothing can be held out: {why}; leave out `hold_out`")
-    return Cut(steps, 0 if why else min(held, n - 1), why)
+    held = 0 if why else min(held, n - 1)
+    words = f"steps of the latest {held} of {n} {steps.unit}, kept in the file to check promises on"
+    if why:
+        words = f"nothing is held out: {why}; `veil solve` then speaks of the model only"
+    assert steps.units is not None
+    late = steps.units >= n - held
+    return Cut(steps.take(~late), steps.take(late), held, words)
 
 
 def earlier(readings: Readings, cut: Cut, recording: Recording) -> Readings:
@@ -116,10 +102,6 @@ class Later:
     record: Trajectories
     units: int
     loss: Interval  # bits per step
-
-    @classmethod
-    def of(cls, runs: Runs, cut: Cut, chain: MarkovChain) -> Later:
-        return cls(runs.source.recorded(), cut.n_later, loss_of(runs, chain))
 
     def to_json(self) -> dict[str, Any]:
         return {"traces": self.units, "unit": self.record.unit, "steps": len(self.record), "bits": self.loss.to_json()}

@@ -1,8 +1,24 @@
-"""Limits as people say them: "500m", "25%" of what revealing nothing costs, "home=5km,*=500m", "500m@99%"."""
+"""Limits as people say them: "500m", "25%" of what revealing nothing costs, "home=5km,*=500m", "500m@99%".
+
+Which `veil fit` makes a limit feasible that the states of a model are too coarse for: tried on its own readings.
+"""
 
 from __future__ import annotations
 
-from veilstream.data.finer import unknown_state
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from importlib.util import find_spec
+
+import numpy as np
+
+from veilstream.data.bins import value_bins
+from veilstream.data.clusters import find_stops
+from veilstream.data.cost import Cost
+from veilstream.data.points import points_of
+from veilstream.data.spec import STATES, FitSpec, Recording
+from veilstream.data.states import StateSpace
+from veilstream.data.trajectories import Trajectories
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.model.problem import Average, Both, Budget, Constraint, Instantaneous
@@ -65,13 +81,9 @@ def mean_limit(model: Utility, text: str | float) -> float:
 def quantity(text: str | float, unit: str, what: str) -> float:
     """A number in this unit: a text says which it has, where there is one."""
     if isinstance(text, str) and unit and (bare := text.strip()) and not bare[-1].isalpha() and bare[-1] not in "²%":
-        raise InputError(f"{what} {bare!r} has no unit; write {bare}{unit}{_smaller(bare, unit)}")
+        smaller = f" or {bare}{SMALLER[unit]}" if unit in SMALLER else ""  # what a bare number may have meant
+        raise InputError(f"{what} {bare!r} has no unit; write {bare}{unit}{smaller}")
     return parse_quantity(text, unit, what)
-
-
-def _smaller(number: str, unit: str) -> str:
-    """The smaller unit that a bare number may have meant."""
-    return f" or {number}{SMALLER[unit]}" if unit in SMALLER else ""
 
 
 def limits(model: Utility, text: str | float, command: str = "") -> float | tuple[float, ...]:
@@ -97,3 +109,88 @@ def _as_shown(name: str, names: tuple[str, ...]) -> str:
     """A state by the number that plots show for it: 4 is "stop 4", where no state is called 4."""
     meant = [n for n in names if n in (f"stop {name}", f"cell {name}")]
     return meant[0] if name not in names and len(meant) == 1 else name
+
+
+# --- what to do about a limit that no release keeps ----------------------------------------------------
+
+
+FLAGS = {f.name: f"--{f.metadata['flag'] or f.name.replace('_', '-')}" for f in fields(FitSpec)}
+REPLACED = {FLAGS[f.name] for f in fields(FitSpec) if f.metadata["group"] == STATES} - {"--eps", "--min-samples"}
+ROUND = (7.5, 5.0, 4.0, 3.0, 2.5, 2.0, 1.5, 1.0)
+FIRST, FINEST = 2.0, 0.05  # of the limit: the coarsest states tried, and the finest
+ROOM = 0.9  # of the limit: what the least error may be, so that something is left to hide behind
+MOST_LEVELS = 256
+GENERAL = "allow more, or make a model with finer states"
+
+
+def again(command: str, field: str, value: str, instead: bool = True) -> str:
+    """The fit that made a model, with this field: instead of those about its states (but stops keep their names), or
+    besides."""
+    if command.split()[:2] != ["veil", "fit"]:  # made in Python
+        return f"vs.fit(..., {field}={[value] if field == 'names' else value!r})"
+    words, kept = iter(shlex.split(command)), list[str]()
+    for word in words:
+        flag, equals, text = word.partition("=") if word.startswith("--") else (word, "", "")
+        pair = [word] if equals or flag not in REPLACED else [word, next(words, "")]
+        stop = flag == FLAGS["names"] and (text or pair[-1]).startswith("stop ")
+        kept += pair if not instead or stop or flag not in REPLACED else []
+    return shlex.join([*kept, FLAGS[field], value])
+
+
+def finer_fit(
+    utility: Utility, recording: Recording, command: str, limit: float, show: str | None, quantile: float | None = None
+) -> str:
+    """What to do about a limit that no release keeps: the command, tried here, that makes it feasible.
+
+    quantile: of the readings of each state that a limit at every step is for; None: it is one on the mean.
+    """
+    record, cost = utility.record, utility.cost
+    if record is None or cost is None or cost.measure != "absolute" or limit <= 0:
+        return GENERAL
+    for field, value, states in _finer(record, recording, cost.states, limit):
+        for shown in (show, value) if show is None and states.is_map else (show,):
+            if _least(record, states, shown, quantile) <= ROOM * limit:
+                then = "" if shown == show else f", then solve with `show='{shown}'`"
+                return f"allow more, or fit finer states: {again(command, field, value)}{then}"
+    return GENERAL
+
+
+def _finer(
+    record: Trajectories, recording: Recording, old: StateSpace, limit: float
+) -> Iterator[tuple[str, str, StateSpace]]:
+    """Fields of a fit, the coarsest states first: 1, 1.5, 2, ... times powers of ten."""
+    if find_spec("sklearn") is None:
+        return
+    top = int(np.floor(np.log10(FIRST * limit)))
+    for size in (float(f"{m}e{top - k}") for k in range(4) for m in ROUND):
+        if not FINEST * limit <= size <= FIRST * limit:
+            continue
+        if old.is_map:
+            metres = 1000 * size
+            found = find_stops(record.points, recording.eps_m, recording.min_samples, covering=(metres, metres))
+            yield "resolution_m", f"{metres:g}m", found.states
+        elif float(np.ptp(record.points)) / size <= MOST_LEVELS:
+            yield "width", f"{size:g}{old.unit}", value_bins(record.points, width=size, unit=old.unit)[0]
+
+
+def _least(record: Trajectories, states: StateSpace, show: str | None, quantile: float | None) -> float:
+    """The least mean error there can be with these states, or the least that is kept at every step."""
+    own = replace(record, symbols=states.encode(record.points))
+    mean, most = own.felt(states, quantile or 1.0, Cost(states, points_of(states, show) or states))
+    if quantile is not None:
+        return float(most.min(1).max())
+    return float(np.bincount(own.states, minlength=len(states)) @ mean.min(1) / len(own))
+
+
+def unknown_state(name: str, utility: Utility, command: str) -> InputError:
+    """A limit for a state that there is not: which there are, most visited first, and how one gets a name."""
+    names = utility.names
+    if utility.replay is None or len(names) != utility.chain.n_symbols:
+        return InputError(f"`max` names the unknown state {name!r}; states: {', '.join(names[:8])}, ..., or *")
+    visits = np.bincount(utility.chain.symbols[utility.replay.states], minlength=len(names))
+    first = np.argsort(-visits, kind="stable")[:4]
+    often = ", ".join(f"{names[x]} ({visits[x] / visits.sum():.0%} of steps)" for x in first)
+    return InputError(
+        f"`max` names the unknown state {name!r}; the most visited of {len(names)} are {often}; to give one that name: "
+        f"{again(command, 'names', f'{names[first[0]]}={name}', instead=False)}"
+    )

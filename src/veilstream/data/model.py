@@ -15,7 +15,7 @@ from veilstream.data.crossval import CrossValidation
 from veilstream.data.cycle import NONE, CycleChoice
 from veilstream.data.hold_out import Later
 from veilstream.data.readings import Account, Readings
-from veilstream.data.recording import Recording
+from veilstream.data.spec import Recording
 from veilstream.data.states import StateSpace
 from veilstream.data.trajectories import Runs, Trajectories
 from veilstream.model.chain import MarkovChain

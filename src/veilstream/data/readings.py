@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,7 @@ class Account:
         return sum(e.count for e in self.entries if e.step == step)
 
     def to_json(self) -> list[dict[str, Any]]:
-        return [{"step": e.step, "count": e.count, "note": e.note} for e in self.entries]
+        return [asdict(e) for e in self.entries]
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,33 @@
-"""SOURCE... -> Readings: a file, a glob, a folder or "-"; the format by ending, then by content."""
+"""SOURCE... -> Readings: a file, a glob, a folder or "-"; the format by ending, then by content.
+
+Packed files: `.gz` of anything that is read, and zips as exports come in. Unpacked into a folder that goes again.
+"""
 
 from __future__ import annotations
 
 import csv
 import glob
+import gzip
 import os
 import shutil
 import sys
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
 
 import polars as pl
 
 from veilstream.data.readers import ENDINGS, READERS
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings, hash_files
-from veilstream.data.unpack import ending, parts_of
 from veilstream.errors import InputError
 from veilstream.shown import Progress
-from veilstream.units import counted
+from veilstream.units import counted, printable
 
 STDIN = "stdin"
 LOOSE = {".json", ".xml", ".db", ".sqlite"}  # endings that much else has; a database is read when it is named
@@ -178,15 +184,21 @@ def joined(files: Sequence[File], unit: str | None, sha256: str) -> Readings:
         raise InputError(f"the files are in different units ({', '.join(sorted(units))}); convert them, or say `unit`")
     unit = "km" if kind == "position" else (unit if unit is not None else next(iter(units), ""))
     frame, streams = _coded(files, kind)
-    bad = tuple(dict.fromkeys(s for file in files for s in file.table.bad_streams))
-    names = tuple(file.name for file in files)
-    iso = files[0].table.iso
-    known = tuple(dict.fromkeys(n for file in files for n in file.table.names.values()))
-    traced = all(file.table.traced for file in files)
-    stepped = files[0].table.stepped
-    readings = Readings(frame, streams, kind, unit, Account(), stepped, names, sha256, bad, iso, traced, known)
-    _account(readings, [file.table for file in files])
-    return readings
+    tables = [file.table for file in files]
+    return Readings(
+        frame,
+        streams,
+        kind,
+        unit,
+        _account(tables, frame.height, len(streams)),
+        tables[0].style.stepped,
+        tuple(file.name for file in files),
+        sha256,
+        tuple(dict.fromkeys(s for table in tables for s in table.bad_streams)),
+        tables[0].style.kind != "number",
+        all(table.traced for table in tables),
+        tuple(dict.fromkeys(n for table in tables for n in table.names.values())),
+    )
 
 
 def _one_kind(files: Sequence[File]) -> str:
@@ -196,8 +208,8 @@ def _one_kind(files: Sequence[File]) -> str:
         if file.table.kind != first.table.kind:
             kinds = f"{first.name} holds {first.table.kind}s, this one {file.table.kind}s"
             raise InputError(f"{file.name}: {kinds}; fit them apart")
-    if len({file.table.stepped for file in files}) > 1:
-        odd = next(file.name for file in files if file.table.stepped)
+    if len({file.table.style.stepped for file in files}) > 1:
+        odd = next(file.name for file in files if file.table.style.stepped)
         raise InputError(f"{odd}: its times are step numbers, those of the other files are dates; fit them apart")
     return first.table.kind
 
@@ -218,41 +230,104 @@ def _coded(files: Sequence[File], kind: str) -> tuple[pl.DataFrame, tuple[str, .
                 *VALUE_COLUMNS[kind],
             )
         )
-    frame = pl.concat(frames)
-    names = frame["stream"].unique(maintain_order=True).cast(pl.String).to_list()
-    keys = frame.select("stream", "file", "part").unique(maintain_order=True)
-    keys = keys.with_columns(
-        pl.col("stream").cast(pl.String).replace_strict(names, range(len(names)), return_dtype=pl.UInt32).alias("code"),
-        pl.int_range(pl.len(), dtype=pl.UInt32).alias("trace"),
-    )
-    if len(keys) == 1:
-        coded = frame.with_columns(pl.lit(0, dtype=pl.UInt32).alias("code"), pl.lit(0, dtype=pl.UInt32).alias("trace"))
-    else:
-        coded = frame.join(keys, on=["stream", "file", "part"], how="left", maintain_order="left")
-    return coded.select(pl.col("code").alias("stream"), "trace", "t", *VALUE_COLUMNS[kind]), tuple(names)
+    frame, keys = pl.concat(frames), ["stream", "file", "part"]
+    traces = frame.select(keys).unique(maintain_order=True).with_row_index("trace")
+    streams = traces.select("stream").unique(maintain_order=True).with_row_index("code")
+    codes = traces.join(streams, on="stream")
+    one = len(codes) == 1  # as of most files: many rows need not be looked up
+    coded = frame.join(codes, how="cross") if one else frame.join(codes, on=keys, how="left", maintain_order="left")
+    names = tuple(streams["stream"].cast(pl.String).to_list())
+    return coded.select(pl.col("code").alias("stream"), "trace", "t", *VALUE_COLUMNS[kind]), names
 
 
-def _account(readings: Readings, tables: list[Table]) -> None:
-    missing, bad = sum(t.missing for t in tables), sum(t.bad for t in tables)
-    account = readings.account
-    total = readings.frame.height + missing + bad
-    sizes = {"file": len(tables), "stream": len(readings.streams)}
-    found = ", ".join(counted(n, what) for what, n in sizes.items())
-    account.add("read", total, f"readings in {found}")
+def _account(tables: list[Table], rows: int, streams: int) -> Account:
+    missing, bad, account = sum(t.missing for t in tables), sum(t.bad for t in tables), Account()
+    found = f"{counted(len(tables), 'file')}, {counted(streams, 'stream')}"
+    account.add("read", rows + missing + bad, f"readings in {found}")
     if bad:
         account.add("unreadable", bad, "rows that cannot be read, dropped as asked")
     if missing:
         account.add("missing", missing, "readings with an empty value or time left out")
-    said: dict[tuple[str, str], int] = {}
-    for entry in (entry for t in tables for entry in t.notes):
-        said[entry.step, entry.note] = said.get((entry.step, entry.note), 0) + entry.count
-    for (step, note), count in said.items():
-        account.add(step, count, note)
+    notes = [entry for t in tables for entry in t.notes]
+    for step, note in dict.fromkeys((entry.step, entry.note) for entry in notes):
+        account.add(step, sum(entry.count for entry in notes if (entry.step, entry.note) == (step, note)), note)
     aside = dict.fromkeys(c for t in tables for c in t.aside)
     if aside:
         note = f"left aside: {', '.join(aside)}; if one tells people apart, say `columns='stream={next(iter(aside))}'`"
         account.add("other columns", len(aside), note)
-    zones = {t.naive_zone for t in tables if t.naive_zone}
+    zones = {t.style.zone for t in tables if t.style.kind == "naive"}
     if zones:
-        note = f"stamps without a zone were read as {zones.pop()} (`tz` changes it)"
-        account.add("time zone", readings.frame.height, note)
+        account.add("time zone", rows, f"stamps without a zone were read as {zones.pop()} (`tz` changes it)")
+    return account
+
+
+# --- packed files: .gz of anything that is read, and zips as exports come in ---------------------------
+
+
+GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
+SMALL, DENSEST = 64 << 20, 200  # bytes that may come out of anything; beyond, so many for one that is packed
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file to read, the name to show, and the file whose name says whose it is."""
+
+    path: Path
+    name: str
+    called: Path
+
+
+def ending(path: Path) -> str:
+    """The ending of the file's name, or of the name of the file packed in it."""
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+
+
+def parts_of(path: Path, name: str, folder: Path) -> list[Part]:
+    """The file itself, or what is packed in it."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(4)
+        if head.startswith(GZIP):
+            own = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+            with gzip.open(path) as stream:
+                return [Part(_spooled(stream, own, path.stat().st_size, name, folder), name, own)]
+        if head == ZIP:
+            with zipfile.ZipFile(path) as archive:
+                return _members(archive, path, name, folder)
+    except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError):
+        raise InputError(f"{name} line 1: a binary file; packed, and damaged or locked: unpack it first") from None
+    except OSError as problem:
+        raise InputError(f"{name}: cannot be read ({problem.strerror})") from None
+    return [Part(path, name, path)]
+
+
+def _members(archive: zipfile.ZipFile, path: Path, name: str, folder: Path) -> list[Part]:
+    """Where a format says what of its zips is read, that; else everything that may be."""
+    files = [info for info in archive.infolist() if not info.is_dir()]
+    globs = [glob.lower() for reader in READERS for glob in reader.inside]
+    wanted = [info for info in files if any(fnmatch(info.filename.lower(), glob) for glob in globs)]
+    wanted = wanted or [info for info in files if ending(Path(info.filename)) in ENDINGS]
+    if not wanted:
+        raise InputError(f"{name} line 1: a binary file; a zip in which nothing can be read: unpack it first")
+    parts = []
+    for number, info in enumerate(wanted):
+        shown = f"{name}:{printable(PurePosixPath(info.filename).name)[:80]}"
+        inner = folder / str(number)
+        inner.mkdir(parents=True, exist_ok=True)
+        with archive.open(info) as stream:
+            own = path.with_suffix("") / (PurePosixPath(info.filename).name or "x")
+            spooled = _spooled(stream, own, info.compress_size, shown, inner)
+        parts += [Part(p.path, p.name, path if len(wanted) == 1 else own) for p in parts_of(spooled, shown, inner)]
+    return parts
+
+
+def _spooled(stream: IO[bytes] | gzip.GzipFile, own: Path, packed: int, name: str, folder: Path) -> Path:
+    spool, most = folder / f"unpacked{own.suffix}", max(SMALL, DENSEST * packed)
+    folder.mkdir(parents=True, exist_ok=True)
+    with spool.open("wb") as out:
+        while chunk := stream.read(CHUNK):
+            if out.tell() + len(chunk) > most:
+                raise InputError(f"{name}: unpacks to more than {DENSEST} times its size; unpack it first")
+            out.write(chunk)
+    return spool

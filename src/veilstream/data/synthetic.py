@@ -18,6 +18,7 @@ from veilstream.model.chain import MarkovChain
 EPOCH_S = 1_704_067_200  # 2024-01-01 00:00 UTC
 CENTRE = (-47.0, -125.0)
 KM_PER_DEGREE = 111.195
+KM_EAST = float(KM_PER_DEGREE * np.cos(np.radians(CENTRE[0])))  # in a degree of longitude
 GPS_NOISE_KM = 0.015
 
 # name, east km, north km, mean stay in minutes, where next and how often
@@ -79,7 +80,7 @@ def city_chain() -> tuple[MarkovChain, StateSpace]:
             P[i, names.index(name)] += leave * weight / total
     P /= P.sum(1, keepdims=True)
     east, north = np.array([row[1] for row in CITY]), np.array([row[2] for row in CITY])
-    places = np.stack([CENTRE[0] + north / KM_PER_DEGREE, CENTRE[1] + east / _km_per_degree_east()], axis=1)
+    places = np.stack([CENTRE[0] + north / KM_PER_DEGREE, CENTRE[1] + east / KM_EAST], axis=1)
     return MarkovChain(P, name="synthetic city"), StateSpace("places", places, tuple(names), "km")
 
 
@@ -96,7 +97,7 @@ def city(steps: int = 20_000, seed: int = 0) -> Source:
     chain, states = city_chain()
     rng = np.random.default_rng(seed)
     path = chain.sample(steps, seed=rng)[0]
-    noise = rng.normal(scale=GPS_NOISE_KM, size=(steps, 2)) / (KM_PER_DEGREE, _km_per_degree_east())
+    noise = rng.normal(scale=GPS_NOISE_KM, size=(steps, 2)) / (KM_PER_DEGREE, KM_EAST)
     t = EPOCH_S + CITY_PERIOD_S * np.arange(steps) + np.floor(rng.uniform(0, 20, steps))
     return Source("city", chain, states, CITY_PERIOD_S, path, t, states.decode(path) + noise)
 
@@ -121,7 +122,3 @@ def synthetic(name: str, steps: int = 20_000, seed: int = 0) -> Source:
     if steps < 2:
         raise InputError(f"a synthetic source takes at least 2 steps, found {steps}")
     return SOURCES[name](steps, seed)
-
-
-def _km_per_degree_east() -> float:
-    return float(KM_PER_DEGREE * np.cos(np.radians(CENTRE[0])))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from veilstream.control.replay import Replay
 from veilstream.data.cost import Cost
@@ -73,31 +73,16 @@ class Trajectories:
 
     # --- a record ----------------------------------------------------------------------------------------
 
-    @classmethod
-    def record(
-        cls,
-        stream: ArrayLike,
-        step: ArrayLike,
-        points: ArrayLike,
-        symbols: ArrayLike,
-        units: ArrayLike | None = None,
-        unit: str = "traces",
-    ) -> Trajectories:
-        """In order, one row a step (the first reading decides), the latest MOST_STEPS of them."""
-        columns = {k: np.asarray(v, np.int64) for k, v in (("stream", stream), ("step", step), ("symbols", symbols))}
-        own = None if units is None else np.asarray(units, np.int64)
-        rows = cls(points=np.asarray(points, float), units=own, unit=unit, **columns)
-        rows = rows.take(np.lexsort((rows.step, rows.stream)))
+    def recorded(self) -> Trajectories:
+        """A record made of these rows: in order, one row a step (the first reading decides), the latest MOST_STEPS."""
+        rows = self.take(np.lexsort((self.step, self.stream)))
         new = np.ones(len(rows), bool)
         new[1:] = (np.diff(rows.step) != 0) | (np.diff(rows.stream) != 0)
         rows = rows.take(new)
         if len(rows) > MOST_STEPS:
             rows = rows.take(np.sort(np.argsort(rows.step, kind="stable")[-MOST_STEPS:]))
-        return rows.checked()
-
-    def recorded(self) -> Trajectories:
-        """A record made of these rows."""
-        return Trajectories.record(self.stream, self.step, self.points, self.states, self.units, self.unit)
+        stream, step = (column.astype(np.int64) for column in (rows.stream, rows.step))
+        return replace(rows, stream=stream, step=step, points=rows.points.astype(float), trace=None).checked()
 
     def checked(self) -> Trajectories:
         """Raises unless these rows are a record."""

@@ -40,7 +40,7 @@ from veilstream.deep.training import Report, TrainedPolicy
 from veilstream.errors import InputError
 from veilstream.model.problem import Problem
 
-BATCH = 8_000_000  # |Z| |Y| entries in one batch of channels, unless `streams` is given
+BATCH = 500_000  # |Z| |Y| entries in one batch of channels, unless `streams` is given
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,18 @@ class A2C(Learner):
     streams: int = 0  # beliefs per update; 0: as many as BATCH allows, 16 to 256
     starts: int = 3  # networks of the first segment, of which the best goes on: one may end in a second optimum
     pieces: int = 64  # linear functions in the critic
-    rank: int = 8  # directions in which the look-ahead depends on the belief
-    sweeps: int = 3  # Blahut-Arimoto sweeps of the actor
+    rank: int = 2  # directions in which the look-ahead depends on the belief
+    sweeps: int = 5  # Blahut-Arimoto sweeps of the actor
     temperature: float = 0.05  # tau, bits
     concentration: float = 30.0  # kappa at the start
     last_concentration: float = 1000.0  # and at the end
-    score: str = "sampled"  # or "expected": its mean over the action, in closed form
-    explore: float = 0.3  # share of releases drawn uniformly in training, so that the critic knows the surroundings
+    score: str = "expected"  # its mean over the action, in closed form; or "sampled"
+    explore: float = 0.05  # share of releases drawn uniformly in training, so that the critic knows the surroundings
     discount: float = 1.0  # gamma; 1: the mean cost g is taken off, as in the paper's Bellman equation
-    anneal: float = 1.0  # factor of the weight at the start; it falls to 1 by half of the updates
-    learning_rate: float = 3e-3
-    critic_rate: float = 0.15
-    follow: float = 0.1  # step of the slow copy of the critic that the targets use
+    anneal: float = 3.0  # factor of the weight at the start; it falls to 1 by half of the updates
+    learning_rate: float = 1e-2  # of the actor's network
+    critic_rate: float = 0.15  # of all that is in bits: the critic, and the actor's look-ahead
+    follow: float = 0.3  # step of the slow copy of the critic that the targets use
     deploy: str = "mean"  # or "sample": the action drawn at every step
 
     def __post_init__(self) -> None:
@@ -182,7 +182,9 @@ def optimisers(options: A2C) -> tuple[optax.GradientTransformation, optax.Gradie
     total = options.length * options.segments
     actor_rate = optax.cosine_decay_schedule(options.learning_rate, total)
     critic_rate = optax.cosine_decay_schedule(options.critic_rate, total, alpha=0.1)
-    return optax.chain(optax.clip_by_global_norm(10.0), optax.adam(actor_rate)), optax.adam(critic_rate)
+    each = {"network": optax.adam(actor_rate), "bits": optax.adam(critic_rate)}
+    actor = optax.multi_transform(each, Actor("network", "bits", "network"))  # type: ignore[arg-type]
+    return optax.chain(optax.clip_by_global_norm(10.0), actor), optax.adam(critic_rate)
 
 
 @partial(jax.jit, static_argnums=1)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from veilstream.control.drift import Sums, closed
-from veilstream.data.recording import Recording
+from veilstream.data.spec import Recording
 from veilstream.model.chain import MarkovChain
 from veilstream.model.histories import BLIND, TrueStates
 

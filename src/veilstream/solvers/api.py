@@ -11,9 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from veilstream.artefact import Artefact, load, provenance
-from veilstream.data.finer import finer_fit
-from veilstream.data.limits import Quantity, constraint_of, quantile_of
-from veilstream.data.recording import Recording
+from veilstream.data.limits import Quantity, constraint_of, finer_fit, quantile_of
+from veilstream.data.spec import Recording
 from veilstream.data.utility import Utility
 from veilstream.errors import Infeasible, InputError
 from veilstream.model.builtin import builtin_problem

@@ -24,7 +24,7 @@ from veilstream.control.held_out import HeldOut
 from veilstream.control.limit_check import LimitCheck, check_limits, limits_json
 from veilstream.control.replay import Replay
 from veilstream.data.limits import Quantity
-from veilstream.data.recording import Recording
+from veilstream.data.spec import Recording
 from veilstream.data.trajectories import Trajectories
 from veilstream.errors import InputError
 from veilstream.model.information import Array, Index

@@ -19,13 +19,12 @@ from veilstream.apps.fleet.summary import Summary, write_summary
 from veilstream.apps.fleet.task import Task, task_of, work
 from veilstream.apps.fleet.users import Broken, User, read_users
 from veilstream.data.clusters import given_places
-from veilstream.data.encode import encode_steps
 from veilstream.data.fitting import find_states
 from veilstream.data.hold_out import split
 from veilstream.data.readings import Account, Readings
 from veilstream.data.spec import FitSpec
 from veilstream.data.states import StateSpace
-from veilstream.data.steps import default_period_s, to_steps
+from veilstream.data.steps import default_period_s, encode_steps, to_steps
 from veilstream.errors import InputError
 from veilstream.units import counted
 

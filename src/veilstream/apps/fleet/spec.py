@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from veilstream.data.limits import mean_limit, quantity
-from veilstream.data.recording import Recording
-from veilstream.data.spec import FitSpec, option
+from veilstream.data.spec import FitSpec, Recording, option
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.units import adds_up, parse_quantity

@@ -16,7 +16,7 @@ from veilstream.shown import Progress, watching
 from veilstream.solvers.api import artefact_of
 
 if TYPE_CHECKING:
-    from veilstream.data.recording import Recording
+    from veilstream.data.spec import Recording
 
 
 def audit(

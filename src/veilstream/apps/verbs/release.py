@@ -114,7 +114,7 @@ def as_polars(readings: Readings) -> FrameTemplate:
     layout = Layout("time", stream="stream", **places)  # type: ignore[arg-type]  # columns of numbers
     style = TimeStyle("number", scale=1e6, stepped=True) if readings.stepped else TimeStyle("aware")
     dtype = pl.Int64() if readings.stepped else pl.Datetime("us", "UTC")
-    return FrameTemplate(pl.DataFrame, layout, None, style, dtype, readings.iso)
+    return FrameTemplate(pl.DataFrame, layout, None, style, dtype)
 
 
 def check_fits(readings: Readings, space: Space) -> None:

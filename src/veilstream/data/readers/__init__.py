@@ -1,4 +1,5 @@
-"""Readers: one file a format. A new one is a file in this folder with a READER in it, and a sample in the tests."""
+"""Readers: one file a format, or a family of them. A new one is a file in this folder with a READER (or several
+READERS) in it, and a sample in the tests."""
 
 from importlib import import_module
 from pkgutil import iter_modules
@@ -7,8 +8,8 @@ from veilstream.data.readers.reader import Reader
 
 
 def _found() -> tuple[Reader, ...]:
-    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
-    readers = [module.READER for module in modules if hasattr(module, "READER")]
+    modules = [vars(import_module(f"{__name__}.{found.name}")) for found in iter_modules(__path__)]
+    readers = [r for own in modules for r in own.get("READERS", [own["READER"]] if "READER" in own else [])]
     return tuple(sorted(readers, key=lambda reader: (reader.rank, reader.name)))
 
 

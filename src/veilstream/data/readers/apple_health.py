@@ -12,8 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
-from veilstream.data.readers.records import VALUES, Record, chosen, table_of
-from veilstream.data.readers.xml_stream import events
+from veilstream.data.readers.records import VALUES, Record, chosen, events, table_of
 from veilstream.errors import InputError
 
 FIRST = ("HeartRate", "BloodGlucose", "StepCount")
@@ -25,12 +24,12 @@ _MOLAR = re.compile(r"mmol<[^>]*>/L")
 
 def read_health(path: Path, name: str, options: ReadOptions) -> Table:
     told, units = options.columns.get("value"), set[str]()
-    kinds = Counter(_short(attributes) for attributes in _attributes(path, name))
+    kinds = Counter(kind for kind, _ in _records(path, name))
     kind = chosen(kinds, None if told is None else _TYPE.sub("", told), name, "type of record", FIRST)
 
     def records() -> Iterator[Record]:
-        for attributes in _attributes(path, name):
-            if _short(attributes) == kind:
+        for own, attributes in _records(path, name):
+            if own == kind:
                 units.add(attributes.get("unit", ""))
                 yield attributes.get("startDate"), _CATEGORY.sub("", attributes.get("value", ""))
 
@@ -41,15 +40,11 @@ def read_health(path: Path, name: str, options: ReadOptions) -> Table:
     return replace(table, unit=UNITS.get(unit, unit))
 
 
-def _attributes(path: Path, name: str) -> Iterator[dict[str, str]]:
-    """The attributes of every Record element."""
+def _records(path: Path, name: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The type of every Record element, and its attributes."""
     for tag, attributes, *_ in events(path, name, "Apple Health"):
         if tag == "Record" and attributes is not None:
-            yield attributes
-
-
-def _short(attributes: dict[str, str]) -> str:
-    return _TYPE.sub("", attributes.get("type", ""))
+            yield _TYPE.sub("", attributes.get("type", "")), attributes
 
 
 READER = Reader(

@@ -1,15 +1,25 @@
-"""CSV with a header: long (a row per reading) or wide (a column per stream); semicolons and decimal commas too."""
+"""CSV with a header: long (a row per reading) or wide (a column per stream); semicolons and decimal commas too. And
+smart meters read at their P1 port (DSMR): what was taken from the grid, tariffs together, in kWh.
+
+    HomeWizard      time, Import T1 kWh, Import T2 kWh, ...           registers that count on: differences are read
+    DSMR-reader     timestamp, electricity_delivered_1, _2, ...       the same
+                    hour_start, electricity1, electricity2, ...       what an hour took
+
+Told another column (`columns='value=...'`), a meter's is a CSV like others.
+"""
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import polars as pl
 
-from veilstream.data.columns import Layout, form, guess_layout, has_time, listing
+from veilstream.data.columns import Layout, form, goes_by, guess_layout, has_time, listing
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
 from veilstream.data.readers.table import TextTable, typed
 from veilstream.data.readings import Entry
@@ -93,4 +103,39 @@ def _ragged(path: Path, name: str, columns: Mapping[str, str]) -> str | None:
     return None
 
 
+# --- smart meters --------------------------------------------------------------------------------------
+
+
+DIGITS = 6  # of a difference of two registers
+_REGISTER = re.compile(r"import(?:[ _]t[12])?(?:[ _]kwh)?|electricity_delivered_[12]", re.IGNORECASE)
+_TAKEN = re.compile(r"electricity[12]", re.IGNORECASE)
+
+
+def read_p1(path: Path, name: str, options: ReadOptions) -> Table:
+    if "value" in options.columns:
+        return read_csv(path, name, options)
+    _, header, _ = table_header(path, name, options.columns)
+    registers = [c for c in header if _REGISTER.fullmatch(c.strip())]
+    columns = tuple(registers or [c for c in header if _TAKEN.fullmatch(c.strip())])
+    time = options.columns.get("time") or next((c for c in header if goes_by("time", c)), "")
+    if time not in header or not columns:
+        return read_csv(path, name, options)
+    table = typed(text_table(path, name, options.columns, Layout(time, wide=columns)), options)
+    both = table.frame.group_by("t", maintain_order=True).agg(pl.col("value").sum())
+    if registers:
+        whole = table.frame.group_by("t").agg(pl.len()).filter(pl.col("len") == len(columns)).select("t")
+        both = both.join(whole, on="t", how="semi").sort("t").with_columns(pl.col("value").diff().round(DIGITS))
+        both = both.filter(pl.col("value") >= 0)  # the first has none before it; a new meter starts again
+        said = Entry("registers", both.height, f"differences of {' + '.join(columns)}, which count on")
+        table = replace(table, notes=(*table.notes, said))
+    return replace(table, frame=both, unit="kWh")
+
+
+def _takes(text: str) -> bool:
+    first = re.split(r"[,;\t]", text.partition("\n")[0].strip().replace('"', ""))
+    known = [c for c in first if _REGISTER.fullmatch(c.strip()) or _TAKEN.fullmatch(c.strip())]
+    return has_time(first) and bool(known)
+
+
 READER = Reader("CSV", (".csv", ".tsv"), read_csv, lambda text: not text.startswith("<"), rank=2)
+READERS = (READER, Reader("P1 (DSMR)", (".csv",), read_p1, _takes))

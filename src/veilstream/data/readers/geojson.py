@@ -9,13 +9,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from veilstream.data.columns import ROLES, Layout
-from veilstream.data.readers.json_stream import MOST, at, elements, text_of
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
-from veilstream.data.readers.records import Record, moment, table_of
+from veilstream.data.readers.records import MOST, Record, at, elements, listed, moment, table_of, text_of
 from veilstream.errors import InputError
 
 _LINE_TIMES = ("coordTimes", "times", "timestamps")
@@ -66,10 +66,7 @@ def _records(feature: Any, number: int, columns: Mapping[str, str], who: str) ->
 
 def _pairs(one: Any, other: Any) -> list[tuple[Any, Any]]:
     """One by one; None where the other has nothing."""
-    if not isinstance(one, list):
-        return []
-    beside = other if isinstance(other, list) else []
-    return [(item, beside[i] if i < len(beside) else None) for i, item in enumerate(one)]
+    return list(zip_longest(listed(one), listed(other)[: len(listed(one))]))
 
 
 def _place(where: Any) -> tuple[str | None, str | None]:

@@ -11,6 +11,7 @@ from veilstream.data.columns import form
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
 from veilstream.data.readers.records import PLACES
 from veilstream.data.readers.table import TextTable, typed
+from veilstream.data.readers.times import TimeStyle
 from veilstream.errors import InputError
 
 HEADER_LINES = 6
@@ -27,7 +28,7 @@ def read_plt(path: Path, name: str, options: ReadOptions) -> Table:
     rows = _rows(path, name).lazy().select("__row", "lat", "lon", stamp)
     gmt = replace(options, tz="UTC", time_format="%Y-%m-%d %H:%M:%S")
     table = typed(TextTable(rows, PLACES, name, HEADER_LINES + 1), gmt)
-    return replace(table, naive_zone=None, iso=True)
+    return replace(table, style=TimeStyle("aware"))  # GMT, whatever others take a stamp without a zone for
 
 
 def _rows(path: Path, name: str) -> pl.DataFrame:

@@ -6,16 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from veilstream.data.columns import Layout
-from veilstream.data.readers.reader import Reader, ReadOptions, Table
-from veilstream.data.readers.records import Record, moment, table_of
-from veilstream.data.readers.xml_stream import events
+from veilstream.data.readers.reader import Reader
+from veilstream.data.readers.records import Record, events, moment, reads
 
 _NONE = "no track points with a time; a trace needs <trkpt> elements with <time>"
-
-
-def read_gpx(path: Path, name: str, options: ReadOptions) -> Table:
-    layout = Layout("time", lat="lat", lon="lon", trace="trace")
-    return table_of(_points(path, name), layout, name, options, _NONE, "line", numbered=True)
+_LAYOUT = Layout("time", lat="lat", lon="lon", trace="trace")
 
 
 def _points(path: Path, name: str) -> Iterator[Record]:
@@ -36,4 +31,10 @@ def track_folder(path: Path, alone: bool) -> str:
     return path.stem if alone else path.absolute().parent.name
 
 
-READER = Reader("GPX", (".gpx",), read_gpx, lambda text: "<gpx" in text, track_folder)
+READER = Reader(
+    "GPX",
+    (".gpx",),
+    reads(_points, _NONE, _LAYOUT, row="line", numbered=True),
+    lambda text: "<gpx" in text,
+    track_folder,
+)

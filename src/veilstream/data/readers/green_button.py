@@ -12,8 +12,7 @@ from pathlib import Path
 
 from veilstream.data.columns import Layout
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
-from veilstream.data.readers.records import table_of
-from veilstream.data.readers.xml_stream import events
+from veilstream.data.readers.records import events, table_of
 from veilstream.errors import InputError
 
 UOM = {"72": "Wh", "38": "W", "42": "m³", "119": "ft³", "169": "therm"}
@@ -31,7 +30,8 @@ def read_espi(path: Path, name: str, options: ReadOptions) -> Table:
     power, uom = scales.pop() if scales else ("0", "")
     if not re.fullmatch(r"-?\d{1,2}", power) or abs(int(power)) > LARGEST:
         raise InputError(f"{name}: a powerOfTenMultiplier must be a whole number from -{LARGEST} to {LARGEST}")
-    records = ((start, _scaled(value, int(power)), block) for start, value, block in found)
+    by = f"e{power}" if int(power) else ""  # of ten, as text
+    records = ((start, value and value + by, meter) for start, value, meter in found)
     layout = Layout("time", value="value", stream="stream")
     table = table_of(records, layout, name, options, "no IntervalReading with a timePeriod in it")
     if table.frame["stream"].n_unique() == 1:
@@ -64,11 +64,6 @@ def _readings(path: Path, name: str, scales: set[tuple[str, str]]) -> Iterator[t
             uom = text.strip()
         elif tag == "ReadingType":
             scales.add((power, uom))
-
-
-def _scaled(value: str | None, power: int) -> str | None:
-    """value * 10^power, as text."""
-    return value if not value or not power else f"{value}e{power}"
 
 
 READER = Reader(

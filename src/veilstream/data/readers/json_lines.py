@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from veilstream.data.columns import guess_layout
-from veilstream.data.readers.json_stream import elements
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
+from veilstream.data.readers.records import batches, elements
 from veilstream.data.readers.table import TextTable, typed
 from veilstream.errors import InputError
 
-BATCH = 200_000
 HEAD = 8192
 
 
@@ -25,9 +23,8 @@ def read_jsonl(path: Path, name: str, options: ReadOptions) -> Table:
         array = stream.read(HEAD).lstrip().startswith("[")
     row = "entry" if array else "line"
     objects = enumerate(element for _, element in elements(path, name)) if array else _lines(path, name)
-    texts, frames = (_texts(number, found, f"{name} {row} {number + 1}") for number, found in objects), []
-    while batch := list(islice(texts, BATCH)):
-        frames.append(pl.DataFrame(batch, infer_schema_length=None))
+    texts = (_texts(number, found, f"{name} {row} {number + 1}") for number, found in objects)
+    frames = [pl.DataFrame(batch, infer_schema_length=None) for batch in batches(texts)]
     if not frames:
         raise InputError(f"{name}: empty; expected JSON objects, one per line or in an array")
     frame = pl.concat(frames, how="diagonal_relaxed").with_columns(pl.col("__row").cast(pl.UInt32))

@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from veilstream.data.readers.json_stream import at, elements, text_of
 from veilstream.data.readers.reader import Reader, ReadOptions, Table
-from veilstream.data.readers.records import VALUES, Record, moment, table_of, utc
+from veilstream.data.readers.records import VALUES, Record, at, elements, moment, table_of, text_of, utc
 
 LAST_FAULT = 12.0
 _ROW = re.compile(r'"?\d{4}-\d\d-\d\dT[^",\t]*"?[,\t]\d{13}(?:\.\d+)?[,\t]')
@@ -20,9 +19,8 @@ _ROW = re.compile(r'"?\d{4}-\d\d-\d\dT[^",\t]*"?[,\t]\d{13}(?:\.\d+)?[,\t]')
 
 def read_nightscout(path: Path, name: str, options: ReadOptions) -> Table:
     with path.open(encoding="utf-8-sig") as stream:
-        table_like = _ROW.match(stream.read(200).lstrip()) is not None
-    records = _rows(path) if table_like else _entries(path, name)
-    return replace(table_of(records, VALUES, name, options, "no entries with a date and an sgv in it"), unit="mg/dL")
+        rows = _rows(path) if _ROW.match(stream.read(200).lstrip()) else _entries(path, name)
+    return replace(table_of(rows, VALUES, name, options, "no entries with a date and an sgv in it"), unit="mg/dL")
 
 
 def _entries(path: Path, name: str) -> Iterator[Record]:
@@ -35,7 +33,7 @@ def _when(entry: Any) -> str | None:
     """Milliseconds, as its database exports them too; else the stamp."""
     date = at(entry, "date")
     date = at(date, "$numberLong") or at(date, "$numberDouble") if isinstance(date, dict) else date
-    return moment(at(entry, "dateString")) if date is None else _milliseconds(text_of(date))
+    return moment(at(entry, "dateString")) if date is None else utc(text_of(date), 1e3)
 
 
 def _rows(path: Path) -> Iterator[Record]:
@@ -44,15 +42,7 @@ def _rows(path: Path) -> Iterator[Record]:
         lines.seek(0)
         for row in csv.reader(lines, delimiter="\t" if "\t" in first else ","):
             if row:
-                yield _milliseconds(row[1] if len(row) > 1 else None), _glucose(row[2] if len(row) > 2 else None)
-
-
-def _milliseconds(text: str | None) -> str | None:
-    """Milliseconds since 1970 as a stamp; as it is where it is no number."""
-    try:
-        return None if text is None else utc(float(text) / 1e3)
-    except (ValueError, OverflowError, OSError):
-        return text
+                yield utc(row[1] if len(row) > 1 else None, 1e3), _glucose(row[2] if len(row) > 2 else None)
 
 
 def _glucose(text: str | None) -> str | None:
@@ -62,8 +52,9 @@ def _glucose(text: str | None) -> str | None:
         return text
 
 
-def _takes(text: str) -> bool:
-    return _ROW.match(text) is not None or (text.startswith(("[", "{")) and '"sgv"' in text and '"date' in text)
-
-
-READER = Reader("Nightscout", (".json", ".csv", ".tsv"), read_nightscout, _takes)
+READER = Reader(
+    "Nightscout",
+    (".json", ".csv", ".tsv"),
+    read_nightscout,
+    lambda text: bool(_ROW.match(text)) or (text.startswith(("[", "{")) and '"sgv"' in text and '"date' in text),
+)

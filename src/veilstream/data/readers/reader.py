@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from veilstream.data.columns import parse_columns
-from veilstream.data.readers.times import check_zone
+from veilstream.data.readers.times import TimeStyle, check_zone
 from veilstream.data.readings import Entry
 
 RANGES = {"lat": 90.0, "lon": 180.0}
@@ -43,26 +43,19 @@ class Table:
     """One file, read.
 
     frame    columns t (microseconds UTC), lat and lon or value, and where the file tells them apart stream and trace
-    stepped  t counts steps
     """
 
     frame: pl.DataFrame
     kind: str  # position, value, or name: a number for each name, see `names`
+    style: TimeStyle  # how its times were written
     unit: str = ""
-    stepped: bool = False
-    naive_zone: str | None = None  # how stamps without a zone were read, if there are any
     missing: int = 0
     bad: int = 0
     bad_streams: tuple[str, ...] = ()  # whose rows were dropped, in a long table with a key
-    iso: bool = True  # times are written as dates, not as numbers
     traced: bool = False  # a column tells traces apart
     aside: tuple[str, ...] = ()  # columns left aside whose few values might tell people apart
     notes: tuple[Entry, ...] = ()  # what else the account is to say
     names: Mapping[float, str] = field(default_factory=dict)  # of kind name: what stands behind each number
-
-
-def own_name(path: Path, alone: bool) -> str:
-    return path.stem
 
 
 @dataclass(frozen=True)
@@ -80,12 +73,8 @@ class Reader:
     name: str
     endings: tuple[str, ...]
     read: Callable[[Path, str, ReadOptions], Table]
-    takes: Callable[[str], bool]
-    stream: Callable[[Path, bool], str] = own_name
+    takes: Callable[[str], bool] = lambda text: False
+    stream: Callable[[Path, bool], str] = lambda path, alone: path.stem
     rank: int = 0
     magic: tuple[bytes, ...] = ()
     inside: tuple[str, ...] = ()
-
-
-def outside(role: str) -> str:
-    return f"{role} is outside -{RANGES[role]:g}..{RANGES[role]:g} degrees"

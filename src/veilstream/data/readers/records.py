@@ -1,11 +1,20 @@
-"""Records of texts, one by one from a tree (JSON, XML, a database) -> Table, held in columns as they come."""
+"""Records of texts, one by one from a tree (JSON, XML, a database) -> Table, held in columns as they come.
+
+Large JSON and XML are read as they come, with no tree in memory. Entities of XML are refused, and a document type
+skipped: of Apple's, some versions are broken.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO
+from xml.parsers import expat
 
 import polars as pl
 
@@ -16,11 +25,8 @@ from veilstream.data.readers.times import OWN
 from veilstream.errors import InputError
 
 BATCH = 200_000
-HALF_HOUR_S, LONGEST_STAY_S = 1800.0, 90 * 86_400.0  # of a visit
 SHOWN = 12  # series of a file that a message names
 Record = Sequence[str | int | None]  # texts, and the number of its row where records are `numbered`
-
-
 PLACES = Layout("time", lat="lat", lon="lon")
 VALUES = Layout("time", value="value")
 
@@ -42,19 +48,35 @@ def table_of(
     options = replace(options, tz=options.tz or OWN, time_format=None)
     columns = [c for c in (layout.time, layout.lat, layout.lon, layout.value, layout.stream, layout.trace) if c]
     schema = dict.fromkeys(columns, pl.String()) | ({"__row": pl.UInt32()} if numbered else {})
-    frames, rows = [], iter(records)
-    while batch := list(islice(rows, BATCH)):
-        frames.append(pl.DataFrame(batch, schema=schema, orient="row"))
+    frames = [pl.DataFrame(batch, schema=schema, orient="row") for batch in batches(records)]
     if all(frame[layout.time].is_null().all() for frame in frames):
         raise InputError(f"{name}: {none}")
     frame = pl.concat(frames)
     text = TextTable((frame if numbered else frame.with_row_index("__row")).lazy(), layout, name, 1, row)
-    return replace(typed(text, options), iso=True, traced=False)  # no column: the format itself tells traces apart
+    table = typed(text, options)
+    style = replace(table.style, kind="aware") if table.style.kind == "number" else table.style  # programs mean dates
+    return replace(table, style=style, traced=False)  # no column: the format itself tells traces apart
 
 
-def utc(seconds: float) -> str:
-    """Seconds since 1970 as a stamp."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+def reads(
+    records: Callable[[Path, str], Iterable[Record]], none: str, layout: Layout = PLACES, **how: Any
+) -> Callable[[Path, str, ReadOptions], Table]:
+    """The reader of a format whose files are records and nothing else; how: as `table_of` takes it."""
+    return lambda path, name, options: table_of(records(path, name), layout, name, options, none, **how)
+
+
+def batches(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    rows = iter(rows)
+    while batch := list(islice(rows, BATCH)):
+        yield batch
+
+
+def utc(number: Any, per_second: float = 1.0) -> str | None:
+    """Seconds (or smaller units) since 1970 as a stamp; as it is where it is no number."""
+    try:
+        return datetime.fromtimestamp(float(number) / per_second, UTC).isoformat(timespec="microseconds")
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None if number is None else str(number)
 
 
 def moment(text: object, later_s: float = 0.0) -> str | None:
@@ -67,29 +89,6 @@ def moment(text: object, later_s: float = 0.0) -> str | None:
         return text if stamp.tzinfo is None else later.isoformat(timespec="microseconds")
     except (ValueError, OverflowError):
         return text
-
-
-def degrees(e7: object) -> str | None:
-    """Degrees from ten-millionths of them; as it is where it is no number."""
-    if isinstance(e7, int) and not isinstance(e7, bool):
-        return f"{e7 / 1e7:.7f}"
-    return None if e7 is None else str(e7)
-
-
-def stay(start: object, end: object, lat: str | None, lon: str | None) -> Iterator[Record]:
-    """Readings of a visit: at its start, every half hour while it lasts, and at its end."""
-    yield moment(start), lat, lon
-    try:
-        first, last = (datetime.fromisoformat(str(text).strip()) for text in (start, end))
-    except ValueError:
-        return
-    if first.tzinfo is None or last.tzinfo is None:
-        return
-    seconds = min((last - first).total_seconds(), LONGEST_STAY_S)
-    for k in range(1, int(seconds / HALF_HOUR_S) + 1):
-        yield moment(str(start), k * HALF_HOUR_S), lat, lon
-    if seconds > 0 and seconds % HALF_HOUR_S:
-        yield moment(end), lat, lon
 
 
 def chosen(found: Mapping[str, int], told: str | None, name: str, what: str, first: tuple[str, ...] = ()) -> str:
@@ -106,3 +105,146 @@ def chosen(found: Mapping[str, int], told: str | None, name: str, what: str, fir
     if told is not None:
         raise InputError(f"{name}: no column {told!r} for value; there is {what}: {known}")
     raise InputError(f"{name}: which {what}? say `columns='value={listing(order[:1])}'`; there is {known}")
+
+
+# --- JSON: the elements of a large array, of the file itself or under a key of it -------------------------
+
+CHUNK = 1 << 20  # characters of JSON, bytes of XML
+MOST = 64 << 20  # of one element
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+class _Json:
+    """A text that is read as far as it is needed."""
+
+    def __init__(self, stream: TextIO, name: str) -> None:
+        self.stream, self.name = stream, name
+        self.buffer, self.at, self.done = "", 0, False
+        self.decode = json.JSONDecoder(parse_constant=lambda _: None).raw_decode
+
+    def more(self) -> bool:
+        chunk = self.stream.read(max(CHUNK, len(self.buffer) - self.at))
+        self.buffer, self.at, self.done = self.buffer[self.at :] + chunk, 0, not chunk
+        return not self.done
+
+    def peek(self) -> str:
+        """The next character that is no space; "" at the end."""
+        while (space := _SPACE.match(self.buffer, self.at)) and (at := space.end()) == len(self.buffer):
+            self.at = at
+            if not self.more():
+                return ""
+        self.at = at
+        return self.buffer[at]
+
+    def take(self, *known: str) -> str:
+        if (found := self.peek()) not in known:
+            raise self.fault()
+        self.at += 1
+        return found
+
+    def value(self) -> Any:
+        self.peek()
+        while True:
+            try:
+                found, end = self.decode(self.buffer, self.at)
+                if end < len(self.buffer) or self.done:
+                    self.at = end
+                    return found
+            except (ValueError, RecursionError):
+                if self.done or len(self.buffer) - self.at > MOST:
+                    raise self.fault() from None
+            self.more()
+
+    def parts(self, first: str, last: str) -> Iterator[None]:
+        """Between these brackets: before each part, which the caller takes."""
+        self.take(first)
+        if self.peek() == last:
+            self.take(last)
+            return
+        yield
+        while self.take(",", last) != last:
+            yield
+
+    def fault(self) -> InputError:
+        return InputError(f"{self.name}: not JSON, or cut off")
+
+
+def elements(path: Path, name: str, *keys: str) -> Iterator[tuple[str, Any]]:
+    """(key, element) of the array in a file, with "" for the key; or of the arrays under these keys of its object."""
+    with path.open(encoding="utf-8-sig") as stream:
+        text = _Json(stream, name)
+        if text.peek() == "[":
+            yield from (("", text.value()) for _ in text.parts("[", "]"))
+        else:
+            for _ in text.parts("{", "}"):
+                key = text.value()
+                text.take(":")
+                if text.peek() == "[":
+                    items = ((key, text.value()) for _ in text.parts("[", "]"))
+                    yield from (item for item in items if key in keys)
+                else:
+                    text.value()
+        if text.peek():
+            raise text.fault()
+
+
+def at(found: Any, *keys: str) -> Any:
+    """The value under these keys of nested objects; None where one of them is absent."""
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def listed(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else []
+
+
+def text_of(found: Any) -> str | None:
+    """A number or text as text; None for anything else."""
+    return str(found) if isinstance(found, str | int | float) and not isinstance(found, bool) else None
+
+
+# --- XML: elements as they come ---------------------------------------------------------------------------
+
+_DOCTYPE = re.compile(rb"<!DOCTYPE\s+[\w:.-]+\s*(?:\[.*?\]\s*)?>", re.DOTALL)
+# no control characters may stand in XML; Apple writes some
+_CONTROL = bytes(c for c in range(32) if c not in b"\t\n\r")
+Event = tuple[str, dict[str, str] | None, str, int]
+
+
+def events(path: Path, name: str, what: str) -> Iterator[Event]:
+    """(tag, attributes, "", line) where an element begins, (tag, None, text in it, line) where it ends.
+
+    Tags are without their name space.
+    """
+    parser = expat.ParserCreate("utf-8", " ")
+    text, found = list[str](), list[Event]()
+
+    def begins(tag: str, attributes: dict[str, str]) -> None:
+        text.clear()
+        found.append((tag.rpartition(" ")[2], attributes, "", parser.CurrentLineNumber))
+
+    def ends(tag: str) -> None:
+        found.append((tag.rpartition(" ")[2], None, "".join(text), parser.CurrentLineNumber))
+
+    def refuse(*_: Any) -> None:
+        raise InputError(f"{name}: {what} has no entities, and its document type stands at the beginning; refused")
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = begins, ends, text.append
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
+    try:
+        with path.open("rb") as stream:
+            chunk = stream.read(CHUNK).removeprefix(b"\xef\xbb\xbf")
+            if b"<!DOCTYPE" in chunk:  # taken out; its lines stay
+                if b"<!ENTITY" in chunk:
+                    refuse()
+                chunk = _DOCTYPE.sub(lambda found: b"\n" * found[0].count(b"\n"), chunk, count=1)
+            while chunk:
+                parser.Parse(chunk.translate(None, _CONTROL), False)
+                yield from found
+                found.clear()
+                chunk = stream.read(CHUNK)
+        parser.Parse(b"", True)
+        yield from found
+    except expat.ExpatError as problem:
+        raise InputError(f"{name} line {problem.lineno}: not readable as {what}") from None

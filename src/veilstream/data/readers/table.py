@@ -7,14 +7,12 @@ from dataclasses import dataclass
 import polars as pl
 
 from veilstream.data.columns import LIKE_A_READING, NONE, Layout, Split, check_one_person, form, listing
-from veilstream.data.readers.reader import RANGES, SKIP, ReadOptions, Table, outside
+from veilstream.data.readers.reader import RANGES, SKIP, ReadOptions, Table
 from veilstream.data.readers.times import (
     OWN,
     TimeStyle,
-    day_first_format,
-    day_or_month,
+    day_month_formats,
     has_zone,
-    lacks_zone,
     offsets_fit_one_place,
     set_back,
     time_expr,
@@ -58,16 +56,13 @@ def typed(table: TextTable, options: ReadOptions) -> Table:
         _check_zones(frame, table)
     frame, bad, whose = _without_bad(frame, table, style, options.skip_bad)
     aside = () if options.columns.get("stream") == NONE else _aside(table)
-    naive = style.zone if style.kind == "naive" else None
     notes = table.notes + _beyond(frame, layout)
-    if naive:
+    if style.kind == "naive":
         frame, notes = set_back(frame, style, options.tz is None, notes)
-    long = _long(frame, layout)
+    long, traced = _long(frame, layout), layout.trace is not None
     missing = rows * max(1, len(layout.wide)) - long.height - bad
-    iso, kind = style.kind != "number", "name" if names else layout.kind
-    codes = {code: name for name, code in names.items()}
-    told = style.stepped, naive, missing, bad, whose, iso, layout.trace is not None
-    return Table(long, kind, layout.unit, *told, aside, notes, codes)
+    kind, codes = "name" if names else layout.kind, {code: name for name, code in names.items()}
+    return Table(long, kind, style, layout.unit, missing, bad, whose, traced, aside, notes, codes)
 
 
 def _names(table: TextTable) -> dict[str, float]:
@@ -117,17 +112,23 @@ def _style(table: TextTable, options: ReadOptions) -> TimeStyle:
     if first.height == 0:
         raise InputError(f"{table.name}: no rows of data under the header; it needs at least two readings")
     where = f"{table.name} {table.row} {table.first_line}"
-    told = options.time_format or (None if not day_or_month(str(first.item())) else _day_or_month(table))
-    return time_style(str(first.item()), options.tz, told, where)
+    sample = str(first.item())
+    told = options.time_format or _day_or_month(table, sample)
+    return time_style(sample, options.tz, told, where)
 
 
-def _day_or_month(table: TextTable) -> str | None:
-    """The format of stamps like 13/01/2024 10:00 where one of them tells day from month."""
-    parts = pl.col(table.layout.time).str.strip_chars().str.extract_groups(r"^(\d{1,2})[-/.](\d{1,2})[-/.]")
-    most = [parts.struct.field(k).cast(pl.Int64).max().alias(k) for k in ("1", "2")]
-    first, second = table.rows.select(most).collect(engine="streaming").row(0)
-    sample = str(table.rows.select(table.layout.time).filter(_given(table.layout.time)).head(1).collect().item())
-    return day_first_format(sample, first or 0, second or 0)
+def _day_or_month(table: TextTable, sample: str) -> str | None:
+    """The format of stamps like 13/01/2024 10:00: that which more of them have; None where there is no telling.
+
+    With dots between them the day is first everywhere.
+    """
+    formats = day_month_formats(sample)
+    if formats is None:
+        return None
+    text = pl.col(table.layout.time).str.strip_chars()
+    read = [text.str.to_datetime(f, strict=False).count().alias(f) for f in formats]
+    day, month = table.rows.select(read).collect(engine="streaming").row(0)
+    return formats[0] if day > month or "." in sample.split()[0] else formats[1] if month > day else None
 
 
 def _expressions(layout: Layout, style: TimeStyle, names: dict[str, float]) -> list[pl.Expr]:
@@ -215,11 +216,11 @@ def _fault(column: str, what: str, text: str, style: TimeStyle, advice: str) -> 
     if what == "number":
         return f"column {listing([column])!r} must be a number, found {form(text)}; {advice}"
     if what in RANGES:
-        return f"{outside(what)}; {advice}"
+        return f"{what} is outside -{RANGES[what]:g}..{RANGES[what]:g} degrees; {advice}"
     stamp = form(text)
-    if style.kind == "naive" and has_zone(text):
+    if style.kind == "naive" and has_zone(text) is True:
         return f"mixed time zones: {stamp} has one, earlier stamps have none; write all in one form"
-    if style.kind == "aware" and lacks_zone(text):
+    if style.kind == "aware" and has_zone(text) is False:
         return f"mixed time zones: {stamp} has none, earlier stamps have one; write all in one form"
     return f"the time {stamp} is not like the first one (or does not exist in {style.zone}); {advice}"
 

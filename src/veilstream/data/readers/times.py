@@ -64,8 +64,8 @@ def time_style(sample: str, tz: str | None, time_format: str | None, where: str)
         return TimeStyle("aware", pattern + gap + "%#z") if aware else TimeStyle("naive", pattern, zone=str(zone))
     if _DATE.fullmatch(text):
         return TimeStyle("naive", "%Y-%m-%d", zone=str(zone))
-    if day_or_month(text):
-        first, second = _day_first(text)
+    if formats := day_month_formats(text):
+        first, second = formats
         raise InputError(
             f"{where}: cannot tell day from month in {form(sample)}; say `time_format='{first}'`, or "
             f"`time_format='{second}'`"
@@ -76,29 +76,14 @@ def time_style(sample: str, tz: str | None, time_format: str | None, where: str)
     )
 
 
-def day_or_month(sample: str) -> bool:
-    """Whether a stamp is one like 03/04/2024 10:00."""
-    return _DAY_FIRST.fullmatch(sample.strip()) is not None
-
-
-def _day_first(sample: str) -> tuple[str, str]:
-    """The format of a stamp with the day first, and with the month first."""
+def day_month_formats(sample: str) -> tuple[str, str] | None:
+    """The format of a stamp like 03/04/2024 10:00 with the day first, and with the month first; None for others."""
     match = _DAY_FIRST.fullmatch(sample.strip())
-    assert match is not None
-    half = match[8] is not None
-    mark, clock = match[2], ("%I" if half else "%H") + ":%M" + (":%S" if match[7] else "") + (" %p" if half else "")
+    if match is None:
+        return None
+    half, mark = match[8] is not None, match[2]
+    clock = ("%I" if half else "%H") + ":%M" + (":%S" if match[7] else "") + (" %p" if half else "")
     return f"%d{mark}%m{mark}%Y{match[5]}{clock}", f"%m{mark}%d{mark}%Y{match[5]}{clock}"
-
-
-def day_first_format(sample: str, first: int, second: int) -> str | None:
-    """The format of stamps in which these are the largest numbers in the first and second place; None: either may be.
-
-    With dots between them the day is first everywhere.
-    """
-    day, month = _day_first(sample)
-    if first > 12 or "." in sample.split()[0]:
-        return day
-    return month if second > 12 else None
 
 
 def _number_style(size: float) -> TimeStyle:
@@ -134,12 +119,10 @@ def zone_expr(column: str) -> pl.Expr:
     return pl.col(column).str.strip_chars().str.extract(_ZONE, 1)
 
 
-def has_zone(text: str) -> bool:
-    return _DATED.match(text.strip()) is not None and re.search(_ZONE, text.strip()) is not None
-
-
-def lacks_zone(text: str) -> bool:
-    return _DATED.fullmatch(text.strip()) is not None
+def has_zone(text: str) -> bool | None:
+    """Whether a stamp has an offset; None where it is no stamp like 2024-01-01 10:00."""
+    body = re.sub(_ZONE, "", text.strip())
+    return body != text.strip() if _DATED.fullmatch(body.rstrip()) else None
 
 
 def offset_minutes(zone: str) -> int:
@@ -171,8 +154,12 @@ def set_back(
     by half an hour or more, or (hourly readings) where one comes again. guessed: nobody told the zone, and it is UTC.
     """
     own = ["stream"] if "stream" in frame.columns else []
+    back = pl.col("t").shift() - pl.col("t")
     if not style.repeats:
-        again = frame.filter(_goes_back(own) & _autumn_night()).height if guessed else 0
+        gone = back.is_between(_HALF_HOUR, _HOUR) | (back == 0)
+        stamp = pl.from_epoch("t", time_unit="us")
+        autumn_night = stamp.dt.month().is_in([10, 11]) & (stamp.dt.weekday() == 7) & (stamp.dt.hour() < 3)
+        again = frame.filter((gone.over(own) if own else gone) & autumn_night).height if guessed else 0
         said = "stamps that come again on a night when clocks are set back; if a local clock wrote them, say its `tz`"
         return frame, (*notes, Entry("clock change", again, said)) if again else notes
     twice = frame.filter(pl.col("t") != pl.col("t_late"))
@@ -182,7 +169,6 @@ def set_back(
     newest_first = steps < 0
     night = [*own, "night"]
     twice = (twice.reverse() if newest_first else twice).with_columns((pl.col("t") // _DAY).alias("night"))
-    back = pl.col("t").shift() - pl.col("t")
     begins = (back >= _HALF_HOUR) | ((back == 0) & (pl.col("t").n_unique() == 1))
     twice = twice.with_columns(begins.fill_null(False).cast(pl.Int8).cum_max().over(night).alias("second"))
     whole = twice.with_columns(pl.col("second").max().over(night).alias("told"))
@@ -196,15 +182,3 @@ def set_back(
         notes = (*notes, Entry("clock change", untold, said))
     is_late = pl.col("__row").is_in(late.implode())
     return frame.with_columns(pl.when(is_late).then("t_late").otherwise("t").alias("t")).drop("t_late"), notes
-
-
-def _goes_back(own: list[str]) -> pl.Expr:
-    back = pl.col("t").shift() - pl.col("t")
-    gone = back.is_between(_HALF_HOUR, _HOUR) | (back == 0)
-    return (gone.over(own) if own else gone).fill_null(False)
-
-
-def _autumn_night() -> pl.Expr:
-    """The first hours of a Sunday in October or November."""
-    stamp = pl.from_epoch("t", time_unit="us")
-    return stamp.dt.month().is_in([10, 11]) & (stamp.dt.weekday() == 7) & (stamp.dt.hour() < 3)
