@@ -6,6 +6,7 @@ import pytest
 import veilstream as vs
 from gatewaykit import artefact, places
 from gateways import PLACES
+from veilstream.artefact import load
 from veilstream.data.states import apart_km
 from veilstream.data.synthetic import city
 
@@ -173,7 +174,9 @@ def frames(tmp_path_factory):
     model = vs.fit({"time": person.t_s, "lat": lat, "lon": lon})
     folder = tmp_path_factory.mktemp("frames")
     known = vs.start("1km", model=model, feedback="day", progress=False)
-    made = [vs.start("1km", progress=False).save(folder / "anybody.veil"), known.save(folder / "known.veil")]
+    for name, started in (("anybody", vs.start("1km", progress=False)), ("known", known)):
+        started.save(folder / f"{name}.veil")
+    made = [load(folder / f"{name}.veil") for name in ("anybody", "known")]
     return [made, person.points[0].tolist()]
 
 

@@ -21,7 +21,7 @@ from veilstream.model.lattice import Lattice
 KM = np.pi / 180 * EARTH_RADIUS_KM  # a degree
 MOST_PLACES = 256
 LEAST = 1e-12  # of a place in the law of coming back
-SUM = 1e-4  # rows of a file may miss 1 by this: it holds them in single precision
+SUM = 1e-9  # rows of a law may miss 1 by this
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +50,6 @@ class Places:
             raise InputError("a frame needs shares between 0 and 1 of leaving its places and of coming back")
         if not np.isfinite(self.worth).all() or not np.isfinite(self.points).all():
             raise InputError("a frame's places and what they are worth must be finite")
-        law = self.law / np.maximum(
-            self.law.sum(-1, keepdims=True), 1
-        )  # at most 1, so that bits bound what they should
-        object.__setattr__(self, "law", law)
-        object.__setattr__(self, "common", self.common / max(self.common.sum(), 1))
 
     def __len__(self) -> int:
         return len(self.points)
@@ -88,8 +83,7 @@ class Places:
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         meta = {k: getattr(self, k) for k in ("leave", "back", "fee", "far")}
-        law, worth = self.law.astype(np.float32), self.worth.astype(np.float32)
-        return meta, {"points": self.points, "law": law, "worth": worth, "common": self.common}
+        return meta, {k: getattr(self, k) for k in ("points", "law", "worth", "common")}
 
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
