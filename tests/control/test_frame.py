@@ -42,7 +42,8 @@ def a_frame(axes=1, reach=2, seed=0, weight=0.7, limit=np.inf, spacing=1.0, stee
         cells = np.array([[0, 0], [0, 3], [2, 1]])[:, -axes:] + 40
         at = np.sort(lattice.encode(lattice.places(cells)))
         known = some_places(lattice.decode(at), rng)
-    return Frame(lattice, offsets, weight, values, law[:, :n], law[:, n:], limit, np.inf, steer, known)
+    fade = 0.3 if steer else 1.0
+    return Frame(lattice, offsets, weight, values, law[:, :n], law[:, n:], limit, np.inf, steer, fade, known)
 
 
 def after(frame, shown, skipped=0):
@@ -89,8 +90,8 @@ def channel(frame, memory, x):
     mass = {}
     for v in moves:
         y = int(frame.landing(frame.at_memory(memory), np.array([v]))[0])
-        w = np.subtract(u, v)
-        mass[y] = mass.get(y, 0) + rate(frame, memory, v) * 2 ** -(float(frame.cost(w, wide)) + fee)
+        w, share = np.subtract(u, v), frame.fade if any(v) else 1.0
+        mass[y] = mass.get(y, 0) + rate(frame, memory, v) * 2 ** -(float(frame.cost(w, wide, share=share)) + fee)
     if frame.places is not None:
         own, p = frame.among(frame.at_memory(memory))[0], frame.places
         left = p.offsets(lattice, lattice.decode([x]))[0]
