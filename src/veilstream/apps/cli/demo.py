@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veilstream.apps.cli.options import Answer
-from veilstream.apps.cli.output import print_whole, table
+from veilstream.apps.cli.output import Terminal
 from veilstream.shown import Progress
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ Examples:
 LIMITS_KM = (0.25, 0.5, 1.0)
 SHOWN_KM = 0.5
 DAY_STEPS, WEEK_STEPS = 288, 2016
+WEEK = "released-week.csv"
 SEED = 0  # of the invented commuter, and of the example day: a seed is for the demo only
 
 
@@ -51,6 +52,18 @@ class Row:
     @property
     def file(self) -> str:
         return f"policy-{self.limit:g}km.veil"
+
+    @property
+    def cells(self) -> list[str]:
+        ours, laplace, (bits, bits_se) = self.ours, self.laplace, self.simulated
+        return [
+            f"{self.limit:g} km",
+            f"{ours.leakage:.4f}",
+            f"{bits:.4f} ± {1.96 * bits_se:.4f}",
+            f"{laplace.leakage:.4f} ± {1.96 * laplace.leakage_se:.4f}",
+            f"{laplace.leakage / max(ours.leakage, 1e-9):.1f}",
+            f"{100 * self.guess.right:.0f} ± {196 * self.guess.right_se:.0f} %",
+        ]
 
 
 def demo(
@@ -132,50 +145,32 @@ def release_week(out: Path, row: Row, source: Source, week: NDArray[np.int64]) -
         f"{int(t)},{source.states.names[y]},{lat:.5f},{lon:.5f}"
         for t, y, (lat, lon) in zip(steps, shown, places, strict=True)
     ]
-    (out / "released-week.csv").write_text("\n".join(["step,released,lat,lon", *lines]) + "\n", encoding="utf-8")
+    (out / WEEK).write_text("\n".join(["step,released,lat,lon", *lines]) + "\n", encoding="utf-8")
     return shown
 
 
 def show(chain: MarkovChain, rows: list[Row], out: Path, report: Path, picture: Path | None) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(highlight=False)
-    console.print(
+    to, first = Terminal(), rows[0]
+    to.say(
         f"[bold]An invented commuter with {chain.n_symbols} places, one step every 5 minutes.[/] "
         f"Sharing the truth reveals {chain.entropy_rate:.3f} bits a step."
     )
-    cells = [
-        (
-            f"{row.limit:g} km",
-            f"{row.ours.leakage:.4f}",
-            f"{row.simulated[0]:.4f} ± {1.96 * row.simulated[1]:.4f}",
-            f"{row.laplace.leakage:.4f} ± {1.96 * row.laplace.leakage_se:.4f}",
-            f"{row.laplace.leakage / max(row.ours.leakage, 1e-9):.1f}",
-            f"{100 * row.guess.right:.0f} ± {196 * row.guess.right_se:.0f} %",
-        )
-        for row in rows
-    ]
-    print_whole(
-        table(cells, ("error", "ours leaks", "simulated", "planar Laplace", "times more", "identified")), console
-    )
-    console.print(
+    head = ("error", "ours leaks", "simulated", "planar Laplace", "times more", "identified")
+    to.table([row.cells for row in rows], head)
+    to.say(
         "[dim]error: at most this many km on average; bits per step, ours computed exactly for the fitted chain; "
         "identified: how often an adversary who knows chain and policy identifies the place (without any release in "
-        f"{100 * rows[0].guess.blind:.0f} %); estimates have 95 % intervals[/]"
+        f"{100 * first.guess.blind:.0f} %); estimates have 95 % intervals[/]"
     )
     drawn = f"the picture is {picture}" if picture else "no picture: pip install 'veilstream[plot]'"
-    console.print(
-        f"\nOpen [bold]{escape(str(report))}[/] in a browser; {escape(drawn)}; a released week "
-        f"{escape(str(out))}/released-week.csv"
-    )
-    console.print("Then try:")
+    to.say(f"\nOpen [bold]{{}}[/] in a browser; {{}}; a released week {{}}/{WEEK}", report, drawn, out)
+    to.say("Then try:")
     for line in (
         f"solve {out / 'city.veil'} --avg 500m --certify",
-        f"report {out / rows[0].file} --shareable -o shareable.html",
+        f"report {out / first.file} --shareable -o shareable.html",
         "fit YOUR_FILES -o me.veil --plot me.png",
     ):
-        console.print(f"  {escape(typed())} {escape(line)}", soft_wrap=True)
+        to.say("  {} {}", typed(), line, whole=True)
 
 
 def typed() -> str:

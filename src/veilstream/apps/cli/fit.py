@@ -10,7 +10,7 @@ import typer
 import typer.core
 
 from veilstream.apps.cli.options import Answer, Flags
-from veilstream.apps.cli.output import command_line, print_warnings, table
+from veilstream.apps.cli.output import Terminal, command_line
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError, need
@@ -46,22 +46,8 @@ Examples:
   veil fit synthetic:city -o city.veil                           invented, as is synthetic:household
 """
 FLAGS = Flags(
-    *(
-        "stream",
-        "columns",
-        "unit",
-        "tz",
-        "skip_bad",
-        "period",
-        "eps",
-        "states",
-        "resolution",
-        "grid",
-        "width",
-        "edges",
-        "places",
-    ),
-    *("name", "order", "hold_out", "cycle", "zone"),
+    *("stream", "columns", "unit", "tz", "skip_bad", "period", "eps", "states", "resolution", "grid", "width", "edges"),
+    *("places", "name", "order", "hold_out", "cycle", "zone"),
     rest="bin, gaps, noise, cells, min_samples, time_format, max_gap, fill, max_speed, max_order, smoothing, seed",
 )
 
@@ -118,13 +104,12 @@ def fit(
     except InputError as one:  # what was written is said, whatever became of the rest
         fault = one
     results = [result for _, result in found]
-    told = results[0] if len(results) == 1 else {"models": results}
 
     def show_all() -> None:
         for model, result in found:
             show(model, result)
 
-    return Answer(told, show_all, fault=fault)
+    return Answer(results[0] if len(results) == 1 else {"models": results}, show_all, fault=fault)
 
 
 def _read(sources: list[str], spec: FitSpec, progress: Progress | None) -> tuple[Readings, Source | None]:
@@ -210,22 +195,18 @@ def _in_name(path: str | None, stream: str) -> str | None:
 
 def show(model: FittedModel, result: dict[str, Any]) -> None:
     """The account of the data, the model, and what to know about it."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    console, rows = Console(highlight=False), model.facts()
+    out, rows = Terminal(), model.facts()
     if "truth" in result:
         truth = result["truth"]
         error = f", largest error of a transition {truth['max_error']:.4f}" if "max_error" in truth else ""
         rows.append(("truth", f"{truth['states']} states, entropy rate {truth['entropy_rate']:.4f}{error}"))
     account = [(e["step"], f"{e['count']:,}", e["note"]) for e in result["account"]]
-    happened = f"What happened to the data: {model.chain.name}"
-    console.print(table(account, ("step", "count", ""), happened, long=True))
-    console.print(table([(label, in_flags(text)) for label, text in rows], ("", ""), "The model", long=True))
-    print_warnings(console, result["notes"])
+    out.table(account, ("step", "count", ""), f"What happened to the data: {model.chain.name}", folds=1)
+    out.table([(label, in_flags(text)) for label, text in rows], ("", ""), "The model", folds=1)
+    out.warn(result["notes"])
     if "model" in result:
-        console.print(f"model written to [bold]{escape(str(result['model']))}[/]")
+        out.say("model written to [bold]{}[/]", result["model"])
     else:
-        console.print("[dim]nothing written; -o model.veil keeps the model[/]")
+        out.say("[dim]nothing written; -o model.veil keeps the model[/]")
     if "plot" in result:
-        console.print(f"picture written to [bold]{escape(str(result['plot']))}[/]")
+        out.say("picture written to [bold]{}[/]", result["plot"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilstream.apps.cli.options import Answer, Flags, Options, keywords
-from veilstream.apps.cli.output import command_line, print_limits, print_warnings
+from veilstream.apps.cli.output import Terminal, command_line
 from veilstream.apps.specs import Meaning
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.errors import InputError
@@ -133,36 +133,31 @@ def solve(
 
 def show(solution: Solution, guess: Guess | None, out: Path | None) -> None:
     """Limits, the headline, every fact, what stands beside them."""
-    from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
-    console = Console(highlight=False)
-    asked, source = solution.asked, solution.asked.utility
-    print_limits(console, solution.limits)
-    said = solution.problem.constraint.told(source.unit)
-    console.print(f"[bold]{escape(solution.problem.chain.name)}[/], {said}, {solution.method}")
-    console.print(headline(solution, guess))
+    to, asked, source = Terminal(), solution.asked, solution.asked.utility
+    to.limits(solution.limits)
+    name, said = solution.problem.chain.name, solution.problem.constraint.told(source.unit)
+    to.say("[bold]{}[/], {}, {}", name, said, solution.method)
+    to.say("{}", headline(solution, guess))
     table = Table(box=None, show_header=False, pad_edge=False)
     for column in ({"style": "bold"}, {"justify": "right"}, {"style": "dim"}):
         table.add_column(**column)  # type: ignore[arg-type]
     for fact in solution.facts():
         table.add_row(fact.label, fact.text, fact.note)
-    console.print(table)
-    console.print(f"[dim]{solution.status}; {solution.seconds:.1f} s[/]")
-    if solution.held_out is not None:
-        console.print(f"[dim]{LATER}[/]", soft_wrap=True)
-    elif source.fitted:
-        console.print(f"[dim]{NO_LATER}[/]", soft_wrap=True)
+    to.console.print(table)
+    to.say("[dim]{}; {} s[/]", solution.status, f"{solution.seconds:.1f}")
+    if solution.held_out is not None or source.fitted:
+        to.say("[dim]{}[/]", NO_LATER if solution.held_out is None else LATER, whole=True)
     if asked.quantile < 1 and solution.problem.worst is not None:
-        console.print(f"the limit at every step is for {asked.quantile:.4g} of the readings of each state")
+        to.say(f"the limit at every step is for {asked.quantile:.4g} of the readings of each state")
     if solution.ladder is not None:
         each = "" if asked.model is None else asked.model.recording.stretch(solution.ladder.ladder.feedback.every)
         for line in solution.ladder.words(source.unit, each):
-            console.print(line, soft_wrap=True)
-    print_warnings(console, solution.warnings)
+            to.say("{}", line, whole=True)
+    to.warn(solution.warnings)
     if out is not None:
-        console.print(f"policy written to [bold]{escape(str(out))}[/]")
+        to.say("policy written to [bold]{}[/]", out)
 
 
 def headline(solution: Solution, guess: Guess | None) -> str:

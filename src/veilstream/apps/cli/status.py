@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilstream.apps.cli.options import Answer, Flags
+from veilstream.apps.cli.output import Terminal
 from veilstream.errors import InputError, need
 from veilstream.gateway.spec import ClusterSpec, StoreSpec
 from veilstream.units import counted, printable
@@ -77,13 +78,9 @@ def _on_nats(policy: Path, cluster: ClusterSpec) -> tuple[list[StreamStatus], li
 
 
 def _show(views: list[StreamStatus], refused: list[str]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console()
-    console.print("PRIVATE: for the owner of the streams. Errors and drift are about true readings.", style="bold")
-    cells: dict[str, list[str]] = {
+    out = Terminal()
+    out.say("PRIVATE: for the owner of the streams. Errors and drift are about true readings.", style="bold")
+    cells = {
         "space": [v.stream.space for v in views],
         "stream": [v.stream.name for v in views],
         "last step": [_when(v) for v in views],
@@ -93,17 +90,16 @@ def _show(views: list[StreamStatus], refused: list[str]) -> None:
         "drift": [_verdict(v) for v in views],
     }
     shown = {h: c for h, c in cells.items() if (h != "space" or len(set(c)) > 1) and (h != "rung" or any(c))}
-    table = Table(box=None)
-    for head in shown:
-        table.add_column(head, no_wrap=head not in ("error", "drift"))
-    for row in zip(*shown.values(), strict=True):
-        table.add_row(*(escape(printable(cell)) for cell in row))
-    console.print(table if views else "no streams yet")
-    for line in _to_do(views):
-        console.print(escape(printable(line)), highlight=False)
-    for name in refused:
-        line = f"{name}: what is kept is not sealed with this key; it is not shown, and not released"
-        console.print(escape(printable(line)))
+    if views:
+        out.table(zip(*([printable(cell) for cell in c] for c in shown.values()), strict=True), list(shown), folds=2)
+    else:
+        out.say("no streams yet")
+    lines = _to_do(views)
+    lines += [
+        f"{name}: what is kept is not sealed with this key; it is not shown, and not released" for name in refused
+    ]
+    for line in lines:
+        out.say("{}", printable(line))
 
 
 def _bits(v: StreamStatus) -> str:
@@ -143,10 +139,8 @@ def _verdict(v: StreamStatus) -> str:
 
 def _lacks(about: Claims) -> str:
     """Figures that the policy's file lacks, so that drift cannot be judged by them."""
-    missing = [
-        *(["how well its chain foresaw later data"] if about.loss_fitted is None else []),
-        *(["what error releases had"] if about.felt_claimed is None else []),
-    ]
+    missing = ["how well its chain foresaw later data"] if about.loss_fitted is None else []
+    missing += ["what error releases had"] if about.felt_claimed is None else []
     return "" if not missing else f"the policy's file does not say {' or '.join(missing)}"
 
 

@@ -14,8 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from veilstream.apps.report import words
-from veilstream.apps.report.card import chain_card, data_card
-from veilstream.apps.report.content import Content, table_head, table_rows
+from veilstream.apps.report.content import Content, facts, table_head, table_rows
 from veilstream.apps.report.day import day_part
 from veilstream.apps.report.payload import payload
 from veilstream.apps.verbs.flags import in_flags
@@ -32,6 +31,7 @@ PLAIN = {
     "asked": "asked",
     "data_sha256": "data sha-256",
 }  # of the provenance: said as names and values
+FACTS = ("figure", "value", "of what, and how sure")
 FLAG = "--shareable"  # stays on its line
 Cell = str | tuple[str, Any]  # what is shown, and what a click on the head sorts by
 HIDDEN = {"command", "data_sha256", "reading"}  # of the provenance, in a shareable page: they may name a person's files
@@ -60,11 +60,12 @@ def render(content: Content) -> str:
         "warnings": "".join(f'<p class="warning"><b>!</b> {escape(s)}</p>' for s in content.warnings),
         "last": str(len(content.spots) - 1),
         "start": str(next(i for i, s in enumerate(content.spots) if s.own)),
+        "facts": table(FACTS, facts(content.own), "facts", "This policy"),  # the slider rewrites it, as this:
         "example": escape(_example(content)),
         "day": day_part(content.problem, content.own.point.policy, content.unit),
-        "baselines": table(table_head(content), table_rows(content.own), "stack"),  # the slider rewrites it
+        "baselines": table(table_head(content), table_rows(content.own), "stack"),
         "audit": _audit(content.audit),
-        "card": pairs([*data_card(content.artefact, content.given), *chain_card(content.artefact)]),
+        "card": pairs([*words.data_card(content.artefact, content.given), *words.chain_card(content.artefact)]),
         "account": _account(content),
         "levels": pairs([(str(k), v) for k, v in words.LEVELS.items()]),
         "unsaid": "".join(f"<li>{escape(s)}</li>" for s in words.UNSAID),

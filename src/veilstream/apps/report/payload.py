@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.apps.report.content import Content, table_rows
+from veilstream.apps.report.content import Content, facts, table_rows
 from veilstream.apps.report.layout import crowd, east_north_km, lower_curve
 from veilstream.apps.report.points import distinct
+from veilstream.apps.report.words import headline, short
 from veilstream.data.states import StateSpace
 from veilstream.model.information import Array
 
@@ -26,9 +27,7 @@ def payload(content: Content) -> dict[str, Any]:
         "unit": content.unit,
         "hours": (content.artefact.period_s or 0) / 3600,
         "names": content.names,
-        "thing": content.thing,
         "levels_in": "" if states is None else states.unit,
-        "blind": _r(content.own.example.guess.blind),
         "truth": _r(content.artefact.chain.entropy_rate),
         "law": _r(content.law),
         "places": None if places is None else _r(places),
@@ -36,7 +35,6 @@ def payload(content: Content) -> dict[str, Any]:
         "levels": None if states is None or states.is_map else _r(_levels(states)),
         "shown": None if states is None or points is None else _shown(states, points),
         "true": content.path.tolist(),
-        "record_level": str(content.record_level),
         "sampled": content.spec.shareable,
         "curve": {"d": _r(D), "l": _r(L), "x": _r(grid), "low": _r(lower_curve(content.solutions, grid))},
         "laplace": [[_r(p.distortion), _r(p.leakage)] for p in content.family],
@@ -45,18 +43,12 @@ def payload(content: Content) -> dict[str, Any]:
             {
                 "d": _r(s.point.distortion),
                 "l": _r(s.point.leakage),
-                "se": _r(s.point.leakage_se),
-                "felt": None if s.felt is None else _r(s.felt),
-                "bits": None if s.record is None else _r(s.record.bits),
-                "bits_se": None if s.record is None else _r(s.record.bits_se),
-                "less": _r(s.less),
+                "headline": headline(content, s),
+                "short": short(content, s),
+                "facts": facts(s),
                 "rivals": table_rows(s),
-                "low": _r(s.low),
-                "level": str(s.point.level),
-                "right": _r(s.example.guess.right),
-                "right_se": _r(s.example.guess.right_se),
-                "released": s.example.released.tolist(),
-                "posterior": _bytes(s.example.posterior),
+                "released": s.released.tolist(),
+                "posterior": _bytes(s.posterior),
                 "channel": _bytes(s.channel),
                 "channel_level": s.channel_level,
                 "command": s.command,

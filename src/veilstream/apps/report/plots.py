@@ -1,7 +1,12 @@
-"""Figures of the trade-off: data in, figure out. Colours are Okabe and Ito's, told apart by colour-blind readers."""
+"""Figures of what Python holds: a model, a solution, a curve, the demo. Data in, a Figure out that a notebook shows.
+
+Colours are Okabe and Ito's, told apart by colour-blind readers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,16 +14,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
+from veilstream.apps.report.fit_plots import fit_figure
 from veilstream.apps.report.layout import lower_curve
+from veilstream.apps.report.points import example_steps
 from veilstream.container import write
+from veilstream.control.release import release_many
+from veilstream.data.card import newest_symbol_chain
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from veilstream.data.states import StateSpace
+    from veilstream.model.chain import MarkovChain
     from veilstream.model.problem import Problem
     from veilstream.solvers.solution import Point, Solution
+
+Curves = dict[str, list["Solution"]]  # by method
+Families = dict[str, list["Point"]]
 
 STYLES = {
     "causal-ba": ("#0072B2", "-", "veilstream (exact)"),
@@ -36,18 +50,15 @@ STYLES = {
 }
 
 
-def trade_off(
-    curves: dict[str, list[Solution]], families: dict[str, list[Point]], unit: str, problem: Problem
-) -> Figure:
-    """Bits per step against distortion; the shaded band is where no policy can be and ours might still move."""
+def trade_off(curves: Curves, families: Families, unit: str, problem: Problem) -> Figure:
+    """Bits per step against distortion, as a picture of its own."""
     figure = Figure(figsize=(8, 5), layout="constrained")
     draw_trade_off(figure.subplots(), curves, families, unit, problem)
-    return figure
+    return _shown(figure)
 
 
-def draw_trade_off(
-    ax: Axes, curves: dict[str, list[Solution]], families: dict[str, list[Point]], unit: str, problem: Problem
-) -> None:
+def draw_trade_off(ax: Axes, curves: Curves, families: Families, unit: str, problem: Problem) -> None:
+    """The shaded band is where no policy can be and ours might still move."""
     for method, solutions in curves.items():
         colour, line, label = STYLES.get(method, ("#333333", "-", method))
         D, L = np.array(sorted((s.distortion, s.leakage) for s in solutions)).T
@@ -97,17 +108,16 @@ def draw_traces(
 
 def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
     """To a file whose ending says the format; the owner's alone, as it may show places."""
-    drawn = BytesIO()
     try:
-        figure.savefig(drawn, dpi=dpi, format=path.suffix[1:] or "png")
+        drawn = _drawn(figure, dpi, path.suffix[1:] or "png")
     except ValueError as error:
         raise InputError(f"{path}: the picture cannot be written ({error}); use .png, .svg or .pdf") from None
-    write(path, drawn.getvalue())
+    write(path, drawn)
 
 
 def demo_figure(
-    curves: dict[str, list[Solution]],
-    families: dict[str, list[Point]],
+    curves: Curves,
+    families: Families,
     problem: Problem,
     rows: list[tuple[float, Solution, Solution]],
     day: tuple[NDArray[np.int64], NDArray[np.int64]],
@@ -127,3 +137,64 @@ def demo_figure(
     _, ours, _ = rows[1]
     bottom.set_title(f"One day at {rows[1][0]:g} km: {ours.leakage:.3f} bits per step", loc="left", fontsize=11)
     return figure
+
+
+# --- what `plot` of a model, a curve, a solution gives ---------------------------------------------------------
+
+
+def model(states: StateSpace | None, chain: MarkovChain) -> Figure:
+    """A map or levels of the states, and the transitions."""
+    if states is None:
+        raise InputError("the file knows no places or levels, so there is nothing to draw")
+    law, transition = newest_symbol_chain(chain)
+    rate = f"{chain.entropy_rate:.3f} bits per step"
+    return _shown(fit_figure(states, transition, law, f"{chain.name}: entropy rate {rate}"))
+
+
+def curve(solutions: Sequence[Solution], ax: Axes | None = None) -> Figure:
+    """Bits per step against distortion, with the certified band where there is one; on these axes, if any."""
+    first = solutions[0]
+    curves = {first.method: list(solutions)}
+    if ax is None:
+        return trade_off(curves, {}, first.unit, first.problem)
+    draw_trade_off(ax, curves, {}, first.unit, first.problem)
+    return ax.figure  # type: ignore[return-value]
+
+
+def solution(one: Solution, seed: int = 0) -> Figure:
+    """Where it lies between truth and nothing, and a day drawn from the chain, true and as it would be released."""
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[1, 1.4])
+    draw_trade_off(left, {one.method: [one]}, {}, one.unit, one.problem)
+    blind = float((one.problem.chain.stationary @ one.problem.distortion).min())
+    left.plot([blind], [0], "o", color="#666666", markersize=5, label="reveals nothing")
+    left.legend(frameon=False, fontsize=9)
+    chain, art = one.problem.chain, one.artefact
+    x = chain.symbols[chain.sample(example_steps(art.period_s), seed=seed)]
+    y = release_many(one.policy, x, one.problem, seed=seed).y[0]  # of made-up data: no secret is in a seed
+    states, names = art.states, tuple(map(str, range(chain.n_symbols)))
+    if states is not None:
+        names = states.names
+        y = y if art.points is None else np.where(y < 0, -1, states.encode(art.points.coordinates)[y])
+    draw_traces(right, x[0], y, tuple(_short(names)), (art.period_s or 0.0) / 3600 or 1.0)
+    right.set_xlabel("hours" if art.period_s else "steps")
+    right.set_title("Drawn from the chain", loc="left", fontsize=11)
+    return _shown(figure)
+
+
+def _short(names: Sequence[str]) -> list[str]:
+    """Every k-th name where there are many."""
+    every = -(-len(names) // 24)
+    return [name if i % every == 0 else "" for i, name in enumerate(names)]
+
+
+def _shown(figure: Figure) -> Figure:
+    """With what a notebook asks for, whether or not pyplot is loaded."""
+    figure._repr_png_ = partial(_drawn, figure, 90)  # type: ignore[attr-defined]
+    return figure
+
+
+def _drawn(figure: Figure, dpi: int, format: str = "png") -> bytes:
+    out = BytesIO()
+    figure.savefig(out, dpi=dpi, format=format)
+    return out.getvalue()

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.audit.bayes import infer
-from veilstream.audit.measures import Guess
-from veilstream.audit.traces import release, sampled
+from veilstream.audit.traces import sampled
 from veilstream.control.policy import Policy
 from veilstream.control.stationary import long_run
 from veilstream.model.chain import MarkovChain
@@ -21,15 +18,6 @@ from veilstream.solvers.solution import Level, Solution
 Ints = NDArray[np.int64]
 MAX_STEPS, FEW, DAY_S = 288, 24, 86_400.0  # of an example
 SAME = 1e-3  # share of the axis under which two operating points are one
-
-
-@dataclass(frozen=True)
-class Example:
-    """One operating point on the example trace, and what an adversary who knows chain and policy makes of it."""
-
-    released: Ints  # steps
-    posterior: Array  # steps x symbols: P(true symbol | releases up to then), computed exactly
-    guess: Guess  # on data drawn from the chain
 
 
 def curve_constraint(constraint: Constraint) -> Constraint:
@@ -51,11 +39,7 @@ def distinct(solutions: Sequence[Solution]) -> list[Solution]:
     kept: list[Solution] = []
     for s in ordered:
         last = kept[-1] if kept else None
-        if (
-            last is None
-            or abs(s.distortion - last.distortion) > SAME * scale
-            or abs(s.leakage - last.leakage) > SAME * bits
-        ):
+        if last is None or max((s.distortion - last.distortion) / scale, abs(s.leakage - last.leakage) / bits) > SAME:
             kept.append(s)
     return kept
 
@@ -93,13 +77,6 @@ def liveliest(sequences: Sequence[Ints], steps: int) -> tuple[int, int]:
         if (found := (int(inside[start]), min(steps, len(sequence)))) > best:
             best, at = found, (i, start)
     return at
-
-
-def example(chain: MarkovChain, policy: Policy, path: Ints, seed: int, first: int = 0) -> Example:
-    """Release the path, from this public step on, and look at it with the eyes of the exact adversary."""
-    traces = release(policy, [path], seed=seed, first=[first])
-    seen = infer(chain, policy, traces, whole=False)
-    return Example(traces.y[0], seen.filter[0], Guess.of(chain, policy, seed))
 
 
 def mean_channel(chain: MarkovChain, policy: Policy, seed: int = 0) -> tuple[Array, str]:

@@ -13,7 +13,7 @@ from veilstream.errors import InputError
 from veilstream.model.problem import Average, Both, Constraint, Problem
 from veilstream.solvers import curve, default_weights, solve
 from veilstream.solvers.baselines import Baseline
-from veilstream.solvers.solution import Level, Point
+from veilstream.solvers.solution import Level, Point, Solution
 from veilstream.solvers.warnings import level
 
 BASELINES = {
@@ -54,7 +54,9 @@ class Elsewhere:
         found = curve(within, default_weights(within, weights), "myopic", seed=seed)
         return cls(problem, seed, sorted((s.distortion, s.leakage) for s in found))
 
-    def at(self, point: Point, provenance: Mapping[str, Any] | None = None, own: bool = False) -> list[Rival]:
+    def at(
+        self, point: Point | Solution, provenance: Mapping[str, Any] | None = None, own: bool = False
+    ) -> list[Rival]:
         """The point itself and every rival that is as accurate; where data is thin their level is `model only`."""
         first = Rival(
             f"this {'policy' if own else 'point'}", point.leakage, point.leakage_se, point.distortion, str(point.level)

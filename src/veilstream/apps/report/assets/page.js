@@ -313,12 +313,12 @@
     node(svg, "text", { x: Math.max(left + across / 2, 3.4 * title.length), y: top + side + foot + 20, "text-anchor": "middle" }, title);
   }
 
-  // --- the table of other ways, as the page was written ---------------------------------------------------
-  function drawRivals(spot) {
-    const table = document.querySelector("#rivals table"), heads = [...table.tHead.rows[0].cells].map((c) => c.textContent);
+  // --- tables, as the page was written -------------------------------------------------------------------
+  function fill(id, rows) {
+    const table = document.querySelector(id + " table"), heads = [...table.tHead.rows[0].cells].map((c) => c.textContent);
     const body = table.tBodies[0];
     body.textContent = "";
-    for (const cells of spot.rivals) {
+    for (const cells of rows) {
       const row = body.insertRow();
       cells.forEach((text, i) => {
         const cell = document.createElement(i ? "td" : "th");
@@ -332,31 +332,18 @@
   }
 
   // --- all together ---------------------------------------------------------------------------------------
-  const headline = document.getElementById("headline").textContent;
-  const amount = (d) => `${d < 1e-6 ? 0 : +d.toPrecision(3)}${unit}`;
+  const put = (id, text) => { document.getElementById(id).textContent = text; };
   function show() {
     const index = +slider.value, spot = data.spots[index];
-    const spread = spot.se ? ` \u00b1 ${(1.96 * spot.se).toFixed(4)}` : "";
-    const own = index === data.own ? "This policy" : "Operating point " + (index + 1) + " of " + data.spots.length;
-    const long = amount(spot.d), felt = spot.felt === null ? null : amount(spot.felt), off = felt === null ? long : felt;
-    const told = spot.bits === null ? spot.l : Math.max(0, spot.bits);
-    const far = (amount, each) => (data.unit === "%" ? `an error in ${amount} of steps` : `an error of ${amount}${each}`);
-    const both = far(off, " on average") + (felt === null ? "" : ` on your recorded data (${long} in the long run)`);
-    document.getElementById("short").textContent = `error ${off}${data.unit === "%" ? " of steps" : ""}, ${number(told)} bits per step`;
-    document.getElementById("now").textContent =
-      `${own}: ${both}, ` +
-      (spot.bits === null ? "" : `${number(told)} \u00b1 ${(1.96 * spot.bits_se).toFixed(4)} bits per step on your recorded data (${data.record_level}), in the long run `) +
-      `${number(spot.l)}${spread}${spot.bits === null ? " bits per step" : ""} (${spot.level}); ` +
-      (spot.low > 0 ? `no policy this accurate reveals less than ${number(spot.low)} (proved). ` : "no lower bound above zero was proved. ") +
-      `An adversary's best guess is right in ${(100 * spot.right).toFixed(0)} \u00b1 ${(196 * spot.right_se).toFixed(0)} % of steps (estimated).`;
-    document.getElementById("headline").textContent = index === data.own ? headline :
-      `Under the fitted chain an adversary who sees every release identifies the ${data.thing} in ${(100 * spot.right).toFixed(0)}% of steps ` +
-      `(${(100 * data.blind).toFixed(0)}% without any release); releases have ${both} and reveal ` +
-      (spot.less > 0.9995 ? "next to nothing." : `${(100 * spot.less).toFixed(spot.less > 0.99 ? 1 : 0)} % less than the truth would.`);
-    document.getElementById("command").textContent = spot.command;
+    put("short", spot.short);
+    put("headline", spot.headline);
+    put("command", spot.command);
+    document.querySelector("#now caption").textContent =
+      index === data.own ? "This policy" : `Operating point ${index + 1} of ${data.spots.length}`;
+    fill("#now", spot.facts);
+    fill("#rivals", spot.rivals);
     for (const part of document.querySelectorAll(".own-only")) part.hidden = index === data.own;
-    drawRivals(spot);
-    slider.setAttribute("aria-valuetext", `${far(off, " on average")}, ${number(told)} bits per step`);
+    slider.setAttribute("aria-valuetext", spot.short);
     document.getElementById("back").disabled = index === data.own;
     drawCurve(spot, index);
     drawTrace(spot);
