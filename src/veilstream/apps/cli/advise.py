@@ -1,7 +1,5 @@
 """`veil advise`: a few operating points in human words, with the command for each."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
@@ -13,15 +11,10 @@ from veilstream.shown import Progress
 from veilstream.units import off
 
 EXAMPLES = """
-Examples:
-
-  veil advise me.veil
-
-  veil advise meter.veil --json
-
-  veil advise me.veil --show 1km --distortion zero-one
-
-  veil advise builtin:grid4x4-q2
+veil advise me.veil
+veil advise meter.veil --json
+veil advise me.veil --show 1km --distortion zero-one
+veil advise builtin:grid4x4-q2
 """
 
 

@@ -1,7 +1,5 @@
 """`veil curve`: the trade-off between utility and privacy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,15 +12,10 @@ from veilstream.errors import InputError, need
 from veilstream.shown import Progress
 
 EXAMPLES = """
-Examples:
-
-  veil curve builtin:grid4x4-q2 --plot curve.png
-
-  veil curve me.veil --methods causal-ba,myopic,planar-laplace --plot curve.svg
-
-  veil curve me.veil --certify --seconds 120 --json
-
-  veil curve meter.veil --distortion squared --show states
+veil curve builtin:grid4x4-q2 --plot curve.png
+veil curve me.veil --methods causal-ba,myopic,planar-laplace --plot curve.svg
+veil curve me.veil --certify --seconds 120 --json
+veil curve meter.veil --distortion squared --show states
 """
 
 

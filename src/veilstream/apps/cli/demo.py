@@ -25,11 +25,8 @@ if TYPE_CHECKING:
     from veilstream.solvers.solution import Solution
 
 EXAMPLES = """
-Examples:
-
-  veil demo
-
-  veil demo -o out/demo --seconds 60
+veil demo
+veil demo -o out/demo --seconds 60
 """
 
 LIMITS_KM = (0.25, 0.5, 1.0)

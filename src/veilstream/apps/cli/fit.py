@@ -23,27 +23,16 @@ if TYPE_CHECKING:
 
 SYNTHETIC = "synthetic:"
 EXAMPLES = """
-Examples:
-
-  veil fit geolife/016 -o me.veil --plot me.png
-
-  veil fit meter.csv --unit kWh --states 6 -o meter.veil
-
-  veil fit people.csv -o 'out/{stream}.veil'         one model per stream
-
-  veil fit export.zip --columns value=HeartRate -o heart.veil       of many series, one: the message lists them
-
-  veil fit meter.csv --unit kWh --zone Europe/London -o meter.veil      what the hour reveals is no secret
-
-  veil fit glucose.csv --unit mg/dL --edges 70,180 -o glucose.veil
-
-  veil fit geolife/016 --resolution 500m --name 'stop 4=home' -o me.veil
-
-  veil fit geolife/016 --option gaps=bridge --option noise=drop --option bin=mean      the paper's way, for study only
-
-  veil fit meter.csv --unit kWh --hold-out none -o meter.veil    every reading is fitted, none checked on
-
-  veil fit synthetic:city -o city.veil                           invented, as is synthetic:household
+veil fit geolife/016 -o me.veil --plot me.png
+veil fit meter.csv --unit kWh --states 6 -o meter.veil
+veil fit people.csv -o 'out/{stream}.veil'         one model per stream
+veil fit export.zip --columns value=HeartRate -o heart.veil       of many series, one: the message lists them
+veil fit meter.csv --unit kWh --zone Europe/London -o meter.veil      what the hour reveals is no secret
+veil fit glucose.csv --unit mg/dL --edges 70,180 -o glucose.veil
+veil fit geolife/016 --resolution 500m --name 'stop 4=home' -o me.veil
+veil fit geolife/016 --option gaps=bridge --option noise=drop --option bin=mean      the paper's way, for study only
+veil fit meter.csv --unit kWh --hold-out none -o meter.veil    every reading is fitted, none checked on
+veil fit synthetic:city -o city.veil                           invented, as is synthetic:household
 """
 FLAGS = Flags(
     *("stream", "columns", "unit", "tz", "skip_bad", "period", "eps", "states", "resolution", "grid", "width", "edges"),

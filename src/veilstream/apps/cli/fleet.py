@@ -24,19 +24,12 @@ SHOWN = 8  # names in one line
 TERMINAL = ("limit", "later: error", "error", "bits", "of the truth", "long run: error", "long run: bits", "at least",
             "steps", "audit")  # fmt: skip
 EXAMPLES = """
-Examples:
-
-  veil fleet geolife/ -o out/                               one policy per user folder
-
-  veil fleet geolife/ meters.csv --unit kWh --avg 25% -o out/
-
-  veil fleet geolife/ meters.csv --unit kWh --avg 1km --avg 0.1kWh -o out/
-
-  veil fleet meters.csv -o out/ --engine joblib --workers 8
-
-  veil fleet meters.csv -o out/ --engine dask --scheduler tcp://10.0.0.1:8786
-
-  veil fleet meters.csv -o out/ --option states=6 --option certify=0
+veil fleet geolife/ -o out/                               one policy per user folder
+veil fleet geolife/ meters.csv --unit kWh --avg 25% -o out/
+veil fleet geolife/ meters.csv --unit kWh --avg 1km --avg 0.1kWh -o out/
+veil fleet meters.csv -o out/ --engine joblib --workers 8
+veil fleet meters.csv -o out/ --engine dask --scheduler tcp://10.0.0.1:8786
+veil fleet meters.csv -o out/ --option states=6 --option certify=0
 """
 
 

@@ -1,7 +1,5 @@
 """`veil refit`: the model of somebody who has changed, made anew from new readings."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -15,13 +13,9 @@ from veilstream.errors import InputError, need
 from veilstream.shown import Progress
 
 EXAMPLES = """
-Examples:
-
-  veil refit me.veil new-tracks/ -o me-2.veil         the same states and steps, the chain from the new readings
-
-  veil solve me-2.veil --avg 500m -o policy.veil      over the old policy: its store keeps steps and meter
-
-  veil refit meter.veil 2014.csv -o meter-2014.veil --json
+veil refit me.veil new-tracks/ -o me-2.veil         the same states and steps, the chain from the new readings
+veil solve me-2.veil --avg 500m -o policy.veil      over the old policy: its store keeps steps and meter
+veil refit meter.veil 2014.csv -o meter-2014.veil --json
 """
 
 

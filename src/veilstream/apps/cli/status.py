@@ -17,13 +17,9 @@ if TYPE_CHECKING:
     from veilstream.gateway.inspect import Claims, StreamStatus
 
 EXAMPLES = """
-Examples:
-
-  veil status policy.veil                      the store beside the policy, also while its gateway runs
-
-  veil status --store /var/lib/veil/store.db --json
-
-  veil status policy.veil --nats nats://n1:4222 the workers' memory; needs their key (POLICY.key)
+veil status policy.veil                      the store beside the policy, also while its gateway runs
+veil status --store /var/lib/veil/store.db --json
+veil status policy.veil --nats nats://n1:4222 the workers' memory; needs their key (POLICY.key)
 """
 
 

@@ -1,7 +1,5 @@
 """The pictures of the summary as SVG text: one curve per user, one dot per user. They scale, and need no script."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

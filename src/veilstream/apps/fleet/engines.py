@@ -7,8 +7,6 @@ A worker that dies loses its task only. Tasks that may have killed a worker are 
 that always does (out of memory, say) fails by itself and takes no other with it.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The figures of every user as one table, for the page and the terminal alike."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

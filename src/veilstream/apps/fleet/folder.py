@@ -7,8 +7,6 @@ out/users/NAME.stale                of an earlier run, of a user who failed in t
 out/fleet.json, out/index.html      the summary
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """index.html of a fleet: the distribution over users, one curve each, a table, and who failed. No traces, no places."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any

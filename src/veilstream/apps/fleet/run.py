@@ -1,7 +1,5 @@
 """The fleet from sources to summary: read, pool, hand out, collect, tell."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace

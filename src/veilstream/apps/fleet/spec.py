@@ -1,7 +1,5 @@
 """FleetSpec: every choice of a fleet, said once: where its work is done, and what is asked of every user."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any

@@ -1,7 +1,5 @@
 """What a fleet found, over all users: fleet.json for programs, index.html for people."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path

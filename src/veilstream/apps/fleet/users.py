@@ -4,8 +4,6 @@ A folder:  each folder inside it is one user (GeoLife's user folders), and each 
 A file:    a table has one user per key or per column, a track is one user.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 from collections import Counter

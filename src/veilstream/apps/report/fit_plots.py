@@ -1,7 +1,5 @@
 """Pictures of a fitted model: a map of its states with the flows between them, and its transitions."""
 
-from __future__ import annotations
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis

@@ -3,8 +3,6 @@
 The content-security-policy names the script and the style by their hashes and forbids all else.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

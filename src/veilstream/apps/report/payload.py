@@ -1,7 +1,5 @@
 """The data that the page's script draws, as JSON."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

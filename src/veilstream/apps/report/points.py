@@ -1,7 +1,5 @@
 """Operating points: the policy of the report and the others on its trade-off curve, each run on the same example."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

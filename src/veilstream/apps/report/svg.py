@@ -1,7 +1,5 @@
 """Pictures as SVG text: they scale, and need no script. Classes are those of the page's style."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from html import escape
 

@@ -1,7 +1,5 @@
 """The report in words: the verdict, the guarantee levels, the glossary, and the card of data and model."""
 
-from __future__ import annotations
-
 from veilstream.apps.report.content import Content, Spot, number
 from veilstream.artefact import Artefact
 from veilstream.audit.source import Recorded

@@ -5,8 +5,6 @@ those are used that the finest point needs. Each figure is that of a policy that
 little less.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Iterator, Mapping

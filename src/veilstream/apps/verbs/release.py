@@ -1,7 +1,5 @@
 """`vs.release`: a table of readings to a table of releases, through the gateway's own core."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`vs.report`: one page about a policy that a person can open, read and print."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`vs.ReleaseTransformer`: fit, solve and release as a step of a scikit-learn pipeline."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any, Self
