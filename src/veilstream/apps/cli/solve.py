@@ -51,7 +51,9 @@ def solve(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
     spec: Annotated[SolveSpec, FLAGS],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="The policy file to write.")] = None,
-    weight: Annotated[float | None, typer.Option("--weight", "--lambda", help="Bits per unit of distortion.", rich_help_panel=ASKED)] = None,
+    weight: Annotated[
+        float | None, typer.Option("--weight", "--lambda", help="Bits per unit of distortion.", rich_help_panel=ASKED)
+    ] = None,
     option: Annotated[
         Options,
         typer.Option(

@@ -5,23 +5,20 @@ from html import escape
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilstream.apps.fleet import figures
-from veilstream.apps.fleet.charts import (
-    MOST_LINES,
-    MOST_SHARE,
-    VERDICTS,
-    against_limits,
-    colours,
-    trade_offs,
-)
-from veilstream.apps.report import svg
 from veilstream.apps.report.content import number
-from veilstream.apps.report.page import asset, pairs, security_policy, table
+from veilstream.apps.report.page import document, pairs, table
 from veilstream.apps.report.words import LEVELS
 from veilstream.control.limit_check import Verdict
+from veilstream.model.interval import Interval
 from veilstream.units import counted, noun
 
+COLOURS = ("true", "released", "heat", "other")  # of the page's palette, one per unit
+VERDICTS = {Verdict.BROKEN: "released", Verdict.NOT_SHOWN: "other", Verdict.KEPT: "heat"}
+GRID = np.linspace(0, 1, 101)
+MOST_LINES, MOST_SHARE = 30, 4.0  # of the chart of limits: users, and where it ends
 BANNER = (
     "PRIVATE: this page names users and shows how predictable each is. It holds no trace and no place; "
     "the line of a user who failed may quote the field that could not be read. The .veil files beside it hold each "
@@ -31,25 +28,18 @@ BANNER = (
 
 def page(told: dict[str, Any]) -> str:
     """The page from the content of fleet.json."""
-    style, script = asset("page.css") + asset("fleet.css"), asset("fleet.js")
     rows = sorted(told["rows"], key=lambda r: -r["leakage_share"])
+    drawn = {"curves": _curves(rows), "limits": _against(rows)} if rows else {}
     sections = [_failed(told)]
     if rows:
-        sections += [f'<div class="pair">{_curves(rows)}{_against(rows)}</div>', _spread(told), _table(rows)]
-    sections += [_about(told)]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{security_policy(style, script)}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'
-        f"<title>PRIVATE: a fleet of {counted(told['users'], 'user')}</title><style>{style}</style></head><body>"
-        f'<p class="banner private" role="note">{BANNER}</p><header><p class="brand">veilstream fleet</p>'
-        f"<h1>One policy per user</h1>{_limits(told)}"
-        f'<p class="headline" id="headline">{escape(headline(told, rows))}</p>'
-        f'<ul class="verdict">{"".join(f"<li>{escape(s)}</li>" for s in sentences(told, rows))}</ul></header>'
-        f"<main>{''.join(sections)}</main><script>{script}</script></body></html>\n"
+        sections += [f'<div class="pair">{_charts(rows, drawn)}</div>', _spread(told), _table(rows)]
+    said = "".join(f"<li>{escape(s)}</li>" for s in sentences(told, rows))
+    body = (
+        f'<header><p class="brand">veilstream fleet</p><h1>One policy per user</h1>{_limits(told)}'
+        f'<p class="headline" id="headline">{escape(headline(told, rows))}</p><ul class="verdict">{said}</ul></header>'
+        f"<main>{''.join([*sections, _about(told)])}</main>"
     )
+    return document("fleet", f"PRIVATE: a fleet of {counted(told['users'], 'user')}", "private", BANNER, body, drawn)
 
 
 def _limits(told: dict[str, Any]) -> str:
@@ -114,28 +104,84 @@ def _failed(told: dict[str, Any]) -> str:
     return f'<section class="failed"><h2>No policy for {len(rows)}</h2>{pairs(rows)}</section>'
 
 
-def _curves(rows: Sequence[dict[str, Any]]) -> str:
+def shares(row: dict[str, Any]) -> NDArray[np.float64]:
+    """One user's curve: error relative to revealing nothing, leakage relative to the truth."""
+    most_d, most_l = row["blind_distortion"] or 1.0, row["entropy_rate"] or 1.0
+    points = [((d if felt is None else felt) / most_d, leak / most_l) for d, leak, _, felt in row["curve"]]
+    if row["may_hide_all"]:  # always the same release: no leakage at all
+        points.append((1.0, 0.0))
+    return np.array(sorted({(0.0, 1.0), *points}))
+
+
+def median_curve(rows: Sequence[dict[str, Any]]) -> NDArray[np.float64]:
+    """The median user's share at every distortion that half of the users can have."""
+    at = np.array([np.interp(GRID, shares(r)[:, 0], shares(r)[:, 1], right=np.nan) for r in rows])
+    enough = np.isfinite(at).mean(0) >= 0.5
+    return np.stack([GRID[enough], np.nanmedian(at[:, enough], 0)], axis=1)
+
+
+def colours(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    return {unit: COLOURS[i % len(COLOURS)] for i, unit in enumerate(sorted({r["unit"] for r in rows}))}
+
+
+def _curves(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the script draws of every user's trade-off."""
+    colour = colours(rows)
+    users = [
+        {
+            "name": r["user"],
+            "kind": colour[r["unit"]],
+            "curve": shares(r).round(4).tolist(),
+            "at": [r["distortion_share"], r["leakage"] / (r["entropy_rate"] or 1.0)],
+            "title": f"{r['user']}: {figures.felt(r)}, {r['leakage']:.4f} bits per step in the long run",
+        }
+        for r in rows
+    ]
+    return {"users": users, "median": median_curve(rows).round(4).tolist() if len(rows) > 2 else None}
+
+
+def _against(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """What the script draws of the limits: a line per user, weakest first; None where no user has later data."""
+    seen = [(r["user"], c, Interval.read(c["later"])) for r in rows for c in (r.get("limits") or ())[:1]]
+    found = [(who, c, v.scaled(1 / c["limit"])) for who, c, v in seen if v is not None and c["limit"] > 0]
+    found.sort(key=lambda one: (list(Verdict).index(Verdict(one[1]["verdict"])), -one[2].value))
+    users = [
+        {"name": who, "kind": VERDICTS[Verdict(c["verdict"])], "seen": [v.low, v.value, v.high],
+         "title": f"{who}: {c['words']}"}
+        for who, c, v in found[:MOST_LINES]
+    ]  # fmt: skip
+    most = min(max([1.5, *(v.high for _, _, v in found[:MOST_LINES])]), MOST_SHARE)
+    return {"users": users, "most": most, "label": "later data, as a share of the limit"} if users else None
+
+
+def _charts(rows: Sequence[dict[str, Any]], drawn: dict[str, Any]) -> str:
     units = [r["unit"] for r in rows]
-    key = [(c, f"{unit or 'no unit'}, {counted(units.count(unit), 'user')}") for unit, c in colours(units).items()]
+    key = [(c, f"{unit or 'no unit'}, {counted(units.count(unit), 'user')}") for unit, c in colours(rows).items()]
     key += [("middle", "median user")] if len(rows) > 2 else []
+    more = f" The {MOST_LINES} weakest of {len(rows):,} users are drawn." if len(rows) > MOST_LINES else ""
+    first = _chart(
+        *("curves", "What accuracy costs each user", key),
+        "One curve per user, computed exactly for her own chain; shares, so that different units can be compared. The "
+        "dots are the policies.",
+    )
     return (
-        f"<section><h2>What accuracy costs each user</h2>{svg.legend(key)}"
-        f'<figure class="chart">{trade_offs(rows)}<figcaption>One curve per user, computed exactly for her own chain; '
-        "shares, so that different units can be compared. The dots are the policies.</figcaption></figure></section>"
+        first
+        if drawn["limits"] is None
+        else first
+        + _chart(
+            *("limits", "Limits on later data", [(c, str(v)) for v, c in VERDICTS.items()]),
+            "What came out on data that nothing was fitted to, with its 95 % interval; the bar is the limit, and what lies "
+            f"beyond {MOST_SHARE:.0%} is drawn there.{more}",
+        )
     )
 
 
-def _against(rows: Sequence[dict[str, Any]]) -> str:
-    drawn = against_limits(rows)
-    if not drawn:
-        return ""
-    key = svg.legend((c, str(v)) for v, c in VERDICTS.items())
-    most = f" The {MOST_LINES} weakest of {len(rows):,} users are drawn." if len(rows) > MOST_LINES else ""
+def _chart(name: str, title: str, key: Sequence[tuple[str, str]], caption: str) -> str:
+    line = '<svg viewBox="0 0 14 8"><line class="{}" x1="0" x2="14" y1="4" y2="4" stroke-width="2"/></svg>{}'
+    legend = "".join(f"<li>{line.format(kind, escape(words))}</li>" for kind, words in key)
     return (
-        f'<section><h2>Limits on later data</h2>{key}<figure class="chart">{drawn}<figcaption>'
-        f"What came out on data that nothing was fitted to, with its 95 % interval; the bar is the limit, and "
-        f"what lies beyond {MOST_SHARE:.0%} is drawn there.{most}"
-        "</figcaption></figure></section>"
+        f'<section><h2>{title}</h2><ul class="key">{legend}</ul><figure class="chart"><div id="{name}" class="plot">'
+        f"</div><figcaption>{caption}</figcaption></figure></section>"
     )
 
 

@@ -6,7 +6,7 @@ The content-security-policy names the script and the style by their hashes and f
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -36,31 +36,23 @@ HIDDEN = {"command", "data_sha256", "reading"}  # of the provenance, in a sharea
 
 
 def render(content: Content) -> str:
-    """The page."""
-    style, script = asset("page.css"), asset("page.js")
+    """The report."""
     headline, sentences = words.verdict(content)
-    shareable = content.spec.shareable
-    name = content.artefact.chain.name
+    shareable, name = content.spec.shareable, content.artefact.chain.name
+    day, drawn = day_part(content.problem, content.own.point.policy, content.unit)
+    limits = [f'<p class="headline limit {c.verdict.name.lower()}">{escape(c.words)}</p>' for c in content.limits]
+    limits += [f'<p class="limit broken">{escape(line)}</p>' for line in content.changed]
     parts = {
-        "policy": security_policy(style, script),
-        "style": style,
-        "script": script,
-        "title": escape("Shareable report" if shareable else f"PRIVATE report: {name}"),
-        "banner": f'<p class="banner {"shareable" if shareable else "private"}" role="note">'
-        f"{escape(SHAREABLE if shareable else PRIVATE).replace(FLAG, f'<span>{FLAG}</span>')}</p>",
         "name": escape("What this policy reveals" if shareable else f"What this policy reveals: {name}"),
-        "limits": "".join(
-            f'<p class="headline limit {c.verdict.name.lower()}">{escape(c.words)}</p>' for c in content.limits
-        )
-        + "".join(f'<p class="limit broken">{escape(line)}</p>' for line in content.changed),
+        "limits": "".join(limits),
         "headline": escape(headline),
         "sentences": "".join(f"<li>{escape(s)}</li>" for s in sentences),
         "warnings": "".join(f'<p class="warning"><b>!</b> {escape(s)}</p>' for s in content.warnings),
         "last": str(len(content.spots) - 1),
-        "start": str(next(i for i, s in enumerate(content.spots) if s.own)),
-        "facts": table(FACTS, facts(content.own), "facts", "This policy"),  # the slider rewrites it, as this:
+        "start": str(content.spots.index(content.own)),
+        "facts": table(FACTS, facts(content.own), "facts", "This policy"),  # the slider rewrites it, as the baselines
         "example": escape(_example(content)),
-        "day": day_part(content.problem, content.own.point.policy, content.unit),
+        "day": day,
         "baselines": table(table_head(content), table_rows(content.own), "stack"),
         "audit": _audit(content.audit),
         "card": pairs([*words.data_card(content.artefact, content.given), *words.chain_card(content.artefact)]),
@@ -69,15 +61,34 @@ def render(content: Content) -> str:
         "unsaid": "".join(f"<li>{escape(s)}</li>" for s in words.UNSAID),
         "provenance": pairs(_provenance(content)),
         "glossary": pairs(list(words.GLOSSARY.items())),
-        "data": embed(payload(content)),
     }
-    page = asset("page.html")
-    head, *pieces = page.split("{{")
-    out = [head]
-    for piece in pieces:  # one pass: what is put in is never looked at again
-        key, _, rest = piece.partition("}}")
-        out += [parts[key], rest]
-    return "".join(out)
+    title = "Shareable report" if shareable else f"PRIVATE report: {name}"
+    banner, kind = (SHAREABLE, "shareable") if shareable else (PRIVATE, "private")
+    return document("page", title, kind, banner, filled("report.html", parts), payload(content) | {"day": drawn})
+
+
+def document(name: str, title: str, kind: str, banner: str, body: str, data: object) -> str:
+    """A page with the style and the script of that name, and what the script draws."""
+    style = "".join(map(asset, dict.fromkeys(("page.css", f"{name}.css"))))
+    script = asset("tools.js") + asset(f"{name}.js")
+    said = escape(banner).replace(FLAG, f"<span>{FLAG}</span>")
+    parts = {
+        "policy": security_policy(style, script),
+        "title": escape(title),
+        "style": style,
+        "banner": f'<p class="banner {kind}" role="note">{said}</p>',
+        "body": body,
+        "data": embed(data),
+        "script": script,
+    }
+    return filled("page.html", parts)
+
+
+def filled(name: str, parts: Mapping[str, str]) -> str:
+    """A template with its parts; what is put in is never looked at again."""
+    head, *pieces = asset(name).split("{{")
+    named = (piece.partition("}}") for piece in pieces)
+    return head + "".join(parts[key] + rest for key, _, rest in named)
 
 
 def embed(value: object) -> str:

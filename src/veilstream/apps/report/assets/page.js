@@ -1,6 +1,4 @@
-"use strict";
 (() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
   const slider = document.getElementById("point");
   const n = data.names.length;
   const steps = data.true.length;
@@ -8,34 +6,6 @@
   const says = data.sampled ? "drawn from the chain" : "true";
 
   // --- small tools --------------------------------------------------------------------------------------
-  const NS = "http://www.w3.org/2000/svg";
-  function node(parent, tag, attributes, text) {
-    const made = document.createElementNS(NS, tag);
-    for (const key in attributes) made.setAttribute(key, attributes[key]);
-    if (text !== undefined) made.textContent = text;
-    parent.appendChild(made);
-    return made;
-  }
-  function canvas(id, height, label) {
-    const box = document.getElementById(id);
-    const width = Math.max(280, Math.round(box.clientWidth) || 640);
-    const tall = Math.round(typeof height === "function" ? height(width) : height);
-    box.textContent = "";
-    const svg = node(box, "svg", { viewBox: `0 0 ${width} ${tall}`, role: "img", "aria-label": label });
-    return { svg, width, height: tall };
-  }
-  function number(value) {
-    if (value === 0) return "0";
-    const size = Math.abs(value);
-    return size >= 0.1 ? value.toFixed(3) : size >= 0.001 ? value.toFixed(4) : value.toPrecision(1);
-  }
-  function ticks(high, count) {
-    const rough = high / count, power = Math.pow(10, Math.floor(Math.log10(rough)));
-    const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
-    const found = [];
-    for (let k = 0; k * step <= high * 1.0001; k++) found.push(+(k * step).toPrecision(6));
-    return found;
-  }
   function bytes(text) {
     const raw = atob(text), out = new Uint8Array(raw.length);
     for (let i = 0; i < raw.length; i++) out[i] = raw.charCodeAt(i);
@@ -313,6 +283,25 @@
     node(svg, "text", { x: Math.max(left + across / 2, 3.4 * title.length), y: top + side + foot + 20, "text-anchor": "middle" }, title);
   }
 
+  // --- one day by the hour, where there is a clock ----------------------------------------------------------
+  function drawDay() {
+    (data.day || []).forEach(({ kind, label, top, rows }, k) => {
+      const { svg, width, height } = canvas(`day-${k}`, 144, `${label} by the hour, at most ${top}`);
+      const left = 72, right = width - 18, base = height - 22, high = 32, most = Math.max(...rows.flat()) || 1;
+      const X = (share) => (left + (right - left) * share).toFixed(1), Y = (v) => (base - (base - high) * v / most).toFixed(1);
+      const say = (x, y, anchor, text) => node(svg, "text", { x, y, "text-anchor": anchor, class: "soft" }, text);
+      node(svg, "path", { d: `M${left} ${base}H${right}`, class: "axis" });
+      for (const hour of [0, 6, 12, 18, 24]) say(X(hour / 24), height - 6, "middle", `${hour}:00`);
+      say(left - 6, high + 4, "end", top);
+      say(left - 6, base, "end", "0");
+      say(left + 4, high - 14, "start", label);
+      rows.forEach((row, i) => {
+        const points = row.map((v, t) => `${X(t / row.length)},${Y(v)} ${X((t + 1) / row.length)},${Y(v)}`).join(" ");
+        node(svg, "polyline", { points, class: `day-${kind}`, "stroke-dasharray": i ? "5 4" : "none" });
+      });
+    });
+  }
+
   // --- tables, as the page was written -------------------------------------------------------------------
   function fill(id, rows) {
     const table = document.querySelector(id + " table"), heads = [...table.tHead.rows[0].cells].map((c) => c.textContent);
@@ -349,11 +338,11 @@
     drawTrace(spot);
     drawMap(spot);
     drawChannel(spot);
+    drawDay();
   }
   slider.addEventListener("input", show);
   document.getElementById("back").addEventListener("click", () => { slider.value = data.own; show(); slider.focus(); });
-  let width = window.innerWidth;
-  window.addEventListener("resize", () => { if (window.innerWidth !== width) { width = window.innerWidth; show(); } });
+  whenResized(show);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
   window.addEventListener("beforeprint", show);
   window.addEventListener("afterprint", show);
