@@ -14,8 +14,7 @@ import report_pages
 from real_data import GEOLIFE, needs_geolife
 from veilcli import veil
 from veilstream.apps.report.content import audited, collect, command_of, facts, table_rows
-from veilstream.apps.report.page import embed, render
-from veilstream.apps.report.payload import payload
+from veilstream.apps.report.page import embed, payload, render
 from veilstream.apps.report.points import curve_constraint, example_steps, mean_channel, stretch
 from veilstream.apps.report.rivals import Elsewhere, Rival
 from veilstream.apps.report.words import chain_card, verdict

@@ -23,6 +23,7 @@ BASELINES = {
     "rounding": "rounding to zones",
     "constant": "always the same",
 }
+TOO_ACCURATE = "cannot be this accurate"
 STEPS, STREAMS = 100, 64  # of a simulation at a point that is not the policy's
 WEIGHTS, WEIGHTS_BY_CLOCK = 24, 10  # on the curve of myopic policies, which is read off
 
@@ -32,10 +33,10 @@ class Rival:
     """One row of the table at equal error in the long run; `note` says why there are no numbers."""
 
     label: str
-    leakage: float | None
-    leakage_se: float
-    distortion: float | None
-    level: str
+    leakage: float | None = None
+    leakage_se: float = 0.0
+    distortion: float | None = None
+    level: str = ""
     note: str = ""
 
 
@@ -54,38 +55,37 @@ class Elsewhere:
         found = curve(within, default_weights(within, weights), "myopic", seed=seed)
         return cls(problem, seed, sorted((s.distortion, s.leakage) for s in found))
 
-    def at(
-        self, point: Point | Solution, provenance: Mapping[str, Any] | None = None, own: bool = False
-    ) -> list[Rival]:
+    def at(self, point: Point | Solution, known: Mapping[str, Any] | None = None, own: bool = False) -> list[Rival]:
         """The point itself and every rival that is as accurate; where data is thin their level is `model only`."""
-        first = Rival(
-            f"this {'policy' if own else 'point'}", point.leakage, point.leakage_se, point.distortion, str(point.level)
-        )
-        rows = [first, *(self._one(method, point.distortion, own) for method in BASELINES)]
-        thin = level(Level.COMPUTED, provenance or {}) is Level.MODEL_ONLY
+        label = f"this {'policy' if own else 'point'}"
+        rows = [Rival(label, point.leakage, point.leakage_se, point.distortion, str(point.level))]
+        rows += [self._one(method, point.distortion, own) for method in BASELINES]
+        thin = level(Level.COMPUTED, known or {}) is Level.MODEL_ONLY
         return [replace(r, level=str(Level.MODEL_ONLY)) if thin and r.level else r for r in rows]
 
     def _one(self, method: str, distortion: float, own: bool) -> Rival:
-        label, free = BASELINES[method], curve_constraint(self.problem.constraint)
         if method == "myopic" and (not own or self.problem.chain.phases > 1):
-            return self.read_off(distortion)
+            return self._read_off(distortion)
+        free, mean = curve_constraint(self.problem.constraint), Average(limit=distortion)
+        every = free.instantaneous if isinstance(free, Both) else None
         quick = {} if own else {"steps": STEPS, "streams": STREAMS}
-        solver = method if method == "myopic" else Baseline(method, seed=self.seed, **quick)
-        constraint: Constraint = Average(limit=distortion)
-        if isinstance(free, Both) and method == "myopic":
-            constraint = Both(Average(limit=distortion), free.instantaneous)
-        note = "does not keep the limit at every step" if isinstance(free, Both) and method != "myopic" else ""
+        if method == "myopic":
+            solver: str | Baseline = method
+            asked: Constraint = mean if every is None else Both(mean, every)
+            note = ""
+        else:
+            solver, asked = Baseline(method, seed=self.seed, **quick), mean
+            note = "" if every is None else "does not keep the limit at every step"
         try:
-            s = solve(self.problem.under(constraint), solver, seed=self.seed)
+            s = solve(self.problem.under(asked), solver, seed=self.seed)
         except InputError:
-            return Rival(label, None, 0, None, "", "cannot be this accurate")
-        return Rival(label, s.leakage, s.leakage_se, s.distortion, str(s.level), note)
+            return Rival(BASELINES[method], note=TOO_ACCURATE)
+        return Rival(BASELINES[method], s.leakage, s.leakage_se, s.distortion, str(s.level), note)
 
-    def read_off(self, distortion: float) -> Rival:
+    def _read_off(self, distortion: float) -> Rival:
         """Two neighbouring myopic policies by turns, in public."""
-        label = BASELINES["myopic"]
-        D, L = np.array(self.myopic).T
+        label, (D, L) = BASELINES["myopic"], np.array(self.myopic).T
         if distortion < D[0] * (1 - 1e-9):
-            return Rival(label, None, 0, None, "", "cannot be this accurate")
+            return Rival(label, note=TOO_ACCURATE)
         off = min(distortion, float(D[-1]))
         return Rival(label, float(np.interp(off, D, L)), 0.0, off, "read off its curve")
