@@ -11,7 +11,6 @@ import typer.core
 
 from veilstream.apps.cli.options import Answer, Flags
 from veilstream.apps.cli.output import Terminal, command_line
-from veilstream.apps.verbs.flags import in_flags
 from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError, need
 from veilstream.shown import Progress, within
@@ -63,9 +62,7 @@ COMMAND = NamesFormats
 def fit(
     sources: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="SOURCE...", help="File, folder, glob or - (standard input), in a format that is known."
-        ),
+        typer.Argument(metavar="SOURCE...", help="File, folder, glob or - (standard input), in a known format."),
     ] = None,
     out: Annotated[
         str | None, typer.Option("-o", "--out", help="The model file to write; {stream} in it makes one per stream.")
@@ -103,26 +100,21 @@ def fit(
 
 def _read(sources: list[str], spec: FitSpec, progress: Progress | None) -> tuple[Readings, Source | None]:
     """The readings, and where they come from if that is known."""
-    names = [name for name in sources if name.startswith(SYNTHETIC)]
-    if names and len(sources) > 1:
-        raise InputError(f"{names[0]} stands alone: give no other source")
-    if names:
-        return _synthetic(names[0], spec.seed)
-    need("polars", "data")
-    from veilstream.data.sources import read
+    made = [name for name in sources if name.startswith(SYNTHETIC)]
+    if not made:
+        need("polars", "data")
+        from veilstream.data.sources import read
 
-    return read(sources, progress, **spec.reading), None
-
-
-def _synthetic(text: str, seed: int) -> tuple[Readings, Source]:
-    """synthetic:city, or synthetic:city:5000 of so many steps."""
+        return read(sources, progress, **spec.reading), None
     from veilstream.data.readings import from_arrays
     from veilstream.data.synthetic import synthetic
 
-    name, _, steps = text.removeprefix(SYNTHETIC).partition(":")
+    if len(sources) > 1:
+        raise InputError(f"{made[0]} stands alone: give no other source")
+    name, _, steps = made[0].removeprefix(SYNTHETIC).partition(":")  # synthetic:city, or synthetic:city:5000 of so many
     if not (steps or "0").isdecimal():
-        raise InputError(f"{text}: steps are a whole number, as in synthetic:city:5000")
-    source = synthetic(name, int(steps or 20_000), seed)
+        raise InputError(f"{made[0]}: steps are a whole number, as in synthetic:city:5000")
+    source = synthetic(name, int(steps or 20_000), spec.seed)
     return from_arrays(source.t_s, source.points, source.unit, f"synthetic {name}"), source
 
 
@@ -136,12 +128,10 @@ def _one(
     model = run(readings, spec=spec, progress=progress)
     result = {"chain": model.chain.name, **model.to_json(), "data_sha256": readings.sha256}
     result["notes"] = [*result["notes"], *about_data({"card": model.figures()})]
-    result = in_words(result)
     if truth is not None:
         result["truth"] = truth_report(model, truth)
     if out is not None:
-        artefact = model.save(out, command_line())
-        result |= {"model": out, "sha256": artefact.sha256}
+        result |= {"model": out, "sha256": model.save(out, command_line()).sha256}
     if plot is not None:
         from veilstream.apps.report.plots import save_figure
 
@@ -150,12 +140,6 @@ def _one(
         save_figure(model.plot(), Path(plot), dpi=120)
         result["plot"] = plot
     return model, result
-
-
-def in_words(result: dict[str, Any]) -> dict[str, Any]:
-    """The JSON of a fit with fields of the library said as flags."""
-    said = {key: [in_flags(line) for line in result[key]] for key in ("study_only", "notes")}
-    return result | said | {"account": [{**one, "note": in_flags(one["note"])} for one in result["account"]]}
 
 
 def truth_report(model: FittedModel, source: Source) -> dict[str, Any]:
@@ -191,11 +175,13 @@ def show(model: FittedModel, result: dict[str, Any]) -> None:
         rows.append(("truth", f"{truth['states']} states, entropy rate {truth['entropy_rate']:.4f}{error}"))
     account = [(e["step"], f"{e['count']:,}", e["note"]) for e in result["account"]]
     out.table(account, ("step", "count", ""), f"What happened to the data: {model.chain.name}", folds=1)
-    out.table([(label, in_flags(text)) for label, text in rows], ("", ""), "The model", folds=1)
+    out.table(rows, ("", ""), "The model", folds=1)
     out.warn(result["notes"])
-    if "model" in result:
-        out.say("model written to [bold]{}[/]", result["model"])
-    else:
-        out.say("[dim]nothing written; -o model.veil keeps the model[/]")
+    written = (
+        "model written to [bold]{}[/]"
+        if "model" in result
+        else "[dim]nothing written; -o model.veil keeps the model[/]"
+    )
+    out.say(written, result.get("model"))
     if "plot" in result:
         out.say("picture written to [bold]{}[/]", result["plot"])

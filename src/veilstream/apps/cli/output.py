@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
+from veilstream.apps.verbs.flags import in_flags
 from veilstream.shown import terminal_bar
 
 if TYPE_CHECKING:
@@ -17,12 +18,21 @@ if TYPE_CHECKING:
 
 def print_json(value: object, to: TextIO | None = None) -> None:
     """Print one JSON value, on standard output by default."""
-    print(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain), file=to or sys.stdout)
+    print(json.dumps(_said(value), ensure_ascii=False, allow_nan=False, default=_plain), file=to or sys.stdout)
 
 
 def command_line() -> str:
     """As it was typed, for the file that it makes."""
     return shlex.join(["veil", *sys.argv[1:]])
+
+
+def _said(value: Any) -> Any:
+    """Fields of the library are said as flags."""
+    if isinstance(value, dict):
+        return {key: _said(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_said(one) for one in value]
+    return in_flags(value) if isinstance(value, str) else value
 
 
 def _plain(value: Any) -> object:
@@ -42,10 +52,11 @@ class Terminal:
         self.console = Console(highlight=highlight)
 
     def say(self, words: str, *texts: object, style: str = "", whole: bool = False) -> None:
-        """A line in rich's markup, each {} of it one of the texts; whole: it is not broken where the terminal ends."""
+        """A line in rich's markup, each {} of it one of the texts, in which fields of the library become flags; whole:
+        it is not broken where the terminal ends."""
         from rich.markup import escape
 
-        line = words.format(*(escape(str(text)) for text in texts))
+        line = words.format(*(escape(in_flags(str(text))) for text in texts))
         self.console.print(line, style=style, soft_wrap=whole)
 
     def warn(self, lines: Iterable[str]) -> None:
@@ -81,7 +92,7 @@ class Terminal:
             justify: Any = "right" if i and not fold else "left"
             out.add_column(escape(name), justify=justify, no_wrap=not fold, overflow="fold")
         for cells, style in zip_longest(rows, styles):
-            out.add_row(*map(escape, cells), style=style)
+            out.add_row(*(escape(in_flags(cell)) for cell in cells), style=style)
         own, options = self.console.width, self.console.options.update(max_width=MOST_WIDE)
         self.console.width = own if folds else max(own, Measurement.get(self.console, options, out).maximum)
         self.console.print(out)

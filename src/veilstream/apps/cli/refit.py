@@ -32,18 +32,16 @@ def refit(
     The old chain counts for as many transitions a row as held-out log-loss says. A policy solved from it into the old
     policy's file goes on with that file's store: no step is drawn twice, the meter counts on.
     """
-    from veilstream.artefact import load
     from veilstream.data.fit import read_as_fitted
     from veilstream.data.spec import remembered
+    from veilstream.solvers.api import artefact_of
 
     need("polars", "data")
-    from veilstream.apps.cli.fit import in_words, show
+    from veilstream.apps.cli.fit import show
     from veilstream.audit.source import check_kind
     from veilstream.data.fitting import refit_model
 
-    if not Path(old).is_file():
-        raise InputError(f"no model file {old!r}; make one with veil fit")
-    before = load(old)
+    before = artefact_of(old, "no model file {!r}; make one with veil fit")
     if before.states is None:
         before.answer()
         raise InputError(f"{old} has no states, so no reading can be assigned to one; make a model with veil fit")
@@ -52,7 +50,7 @@ def refit(
     made = refit_model(before, readings, spec.hold_out)
     model = made.model
     artefact = replace(model, reading=remembered(before.provenance)).save(out, command_line(), refit_of=before.sha256)
-    result = in_words({"chain": model.chain.name, **model.to_json()})
+    result = {"chain": model.chain.name, **model.to_json()}
     result |= {"strength": made.strength, "refit_of": before.sha256, "model": str(out), "sha256": artefact.sha256}
 
     def answer() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,6 @@ import typer
 from veilstream.apps.cli.options import Answer, Flags, Options, keywords
 from veilstream.apps.cli.output import Terminal, command_line
 from veilstream.apps.specs import ASKED, SolveSpec
-from veilstream.apps.verbs.flags import in_flags
 from veilstream.errors import InputError
 from veilstream.shown import Progress
 from veilstream.units import off
@@ -79,7 +77,6 @@ def solve(
     if "max_bits" in more and spec.feedback is None:
         raise InputError("`max_bits` bounds the rungs of --feedback: give that too, or --budget for a plain policy")
     solution = run(model, weight=weight, progress=progress, **vars(spec), **more)
-    solution = replace(solution, warnings=[in_flags(line) for line in solution.warnings])
     chain, guess = solution.problem.chain, None
     if len(chain) <= MOST_STATES:
         guess = Guess.of(chain, solution.policy, int(more.get("seed", 0)))

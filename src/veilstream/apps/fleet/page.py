@@ -30,22 +30,28 @@ def page(told: dict[str, Any]) -> str:
     """The page from the content of fleet.json."""
     rows = sorted(told["rows"], key=lambda r: -r["leakage_share"])
     drawn = {"curves": _curves(rows), "limits": _against(rows)} if rows else {}
-    sections = [_failed(told)]
+    failed = [*told["failed"].items(), *((name, "not reached before the run ended") for name in told["not_reached"])]
+    sections = [_section(f"No policy for {len(failed)}", pairs(failed), ' class="failed"')] if failed else []
     if rows:
         sections += [f'<div class="pair">{_charts(rows, drawn)}</div>', _spread(told), _table(rows)]
+    run = [("engine", told["engine"]), ("seed", str(told["seed"])), ("time", f"{told['seconds']:.0f} s")]
+    sections += [
+        _section("How sure each figure is", pairs([(str(k), v) for k, v in LEVELS.items()])),
+        _section("This run", pairs([*run, ("kept from an earlier run", str(told["kept"]))])),
+    ]
+    worst = next((v for v in Verdict if told["limit_verdicts"][v]), None)  # of the users' limits, on later data
+    limit = "" if worst is None else f'<p class="headline limit {worst.name.lower()}">{escape(told["limit_words"])}</p>'
     said = "".join(f"<li>{escape(s)}</li>" for s in sentences(told, rows))
     body = (
-        f'<header><p class="brand">veilstream fleet</p><h1>One policy per user</h1>{_limits(told)}'
+        f'<header><p class="brand">veilstream fleet</p><h1>One policy per user</h1>{limit}'
         f'<p class="headline" id="headline">{escape(headline(told, rows))}</p><ul class="verdict">{said}</ul></header>'
-        f"<main>{''.join([*sections, _about(told)])}</main>"
+        f"<main>{''.join(sections)}</main>"
     )
     return document("fleet", f"PRIVATE: a fleet of {counted(told['users'], 'user')}", "private", BANNER, body, drawn)
 
 
-def _limits(told: dict[str, Any]) -> str:
-    """The first line: for how many users later data shows the limit kept, by the weakest."""
-    worst = next((v for v in Verdict if told["limit_verdicts"][v]), None)
-    return "" if worst is None else f'<p class="headline limit {worst.name.lower()}">{escape(told["limit_words"])}</p>'
+def _section(title: str, body: str, kind: str = "") -> str:
+    return f"<section{kind}><h2>{title}</h2>{body}</section>"
 
 
 def headline(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
@@ -95,13 +101,6 @@ def sentences(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> list[str]
             f"Interrupted before {counted(len(told['not_reached']), 'user')}; the same command goes on from here."
         )
     return [*found, *told["notes"]]
-
-
-def _failed(told: dict[str, Any]) -> str:
-    rows = [*told["failed"].items(), *((name, "not reached before the run ended") for name in told["not_reached"])]
-    if not rows:
-        return ""
-    return f'<section class="failed"><h2>No policy for {len(rows)}</h2>{pairs(rows)}</section>'
 
 
 def shares(row: dict[str, Any]) -> NDArray[np.float64]:
@@ -159,30 +158,24 @@ def _charts(rows: Sequence[dict[str, Any]], drawn: dict[str, Any]) -> str:
     key = [(c, f"{unit or 'no unit'}, {counted(units.count(unit), 'user')}") for unit, c in colours(rows).items()]
     key += [("middle", "median user")] if len(rows) > 2 else []
     more = f" The {MOST_LINES} weakest of {len(rows):,} users are drawn." if len(rows) > MOST_LINES else ""
-    first = _chart(
-        *("curves", "What accuracy costs each user", key),
+    made = (
         "One curve per user, computed exactly for her own chain; shares, so that different units can be compared. The "
-        "dots are the policies.",
+        "dots are the policies."
     )
-    return (
-        first
-        if drawn["limits"] is None
-        else first
-        + _chart(
-            *("limits", "Limits on later data", [(c, str(v)) for v, c in VERDICTS.items()]),
-            "What came out on data that nothing was fitted to, with its 95 % interval; the bar is the limit, and what lies "
-            f"beyond {MOST_SHARE:.0%} is drawn there.{more}",
-        )
+    later = (
+        "What came out on data that nothing was fitted to, with its 95 % interval; the bar is the limit, and what lies "
+        f"beyond {MOST_SHARE:.0%} is drawn there.{more}"
     )
+    verdicts = [(c, str(v)) for v, c in VERDICTS.items()]
+    first = _chart("curves", "What accuracy costs each user", key, made)
+    return first + (_chart("limits", "Limits on later data", verdicts, later) if drawn["limits"] else "")
 
 
 def _chart(name: str, title: str, key: Sequence[tuple[str, str]], caption: str) -> str:
     line = '<svg viewBox="0 0 14 8"><line class="{}" x1="0" x2="14" y1="4" y2="4" stroke-width="2"/></svg>{}'
     legend = "".join(f"<li>{line.format(kind, escape(words))}</li>" for kind, words in key)
-    return (
-        f'<section><h2>{title}</h2><ul class="key">{legend}</ul><figure class="chart"><div id="{name}" class="plot">'
-        f"</div><figcaption>{caption}</figcaption></figure></section>"
-    )
+    plot = f'<figure class="chart"><div id="{name}" class="plot"></div><figcaption>{caption}</figcaption></figure>'
+    return _section(title, f'<ul class="key">{legend}</ul>{plot}')
 
 
 SPREAD: dict[str, tuple[str, Callable[[float], str]]] = {
@@ -206,7 +199,7 @@ def _spread(told: dict[str, Any]) -> str:
                 rows.append((who, group, *map(show, spread[name].values())))
     quantiles = next(iter(told["spread"].values()))["entropy_rate"]
     drawn = table(("figure", "of", *(q.replace("_", " ") for q in quantiles)), rows, "figures")
-    return f"<section><h2>Over all users</h2>{drawn}</section>"
+    return _section("Over all users", drawn)
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
@@ -218,12 +211,4 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         "sortable stack",
     )
     meant = " ".join(f"<em>{h}</em>: {figures.MEANINGS[h]}" for h in shown if h in figures.MEANINGS)
-    return f"<section><h2>User by user</h2><p>A click on a head sorts. {meant}</p>{drawn}</section>"
-
-
-def _about(told: dict[str, Any]) -> str:
-    facts = [("engine", told["engine"]), ("seed", str(told["seed"])), ("time", f"{told['seconds']:.0f} s"),
-             ("kept from an earlier run", str(told["kept"]))]  # fmt: skip
-    levels = pairs([(str(k), v) for k, v in LEVELS.items()])
-    sure = f"<section><h2>How sure each figure is</h2>{levels}</section>"
-    return f"{sure}<section><h2>This run</h2>{pairs(facts)}</section>"
+    return _section("User by user", f"<p>A click on a head sorts. {meant}</p>{drawn}")

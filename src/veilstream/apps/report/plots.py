@@ -21,11 +21,13 @@ from veilstream.container import write
 from veilstream.control.release import release_many
 from veilstream.data.card import newest_symbol_chain
 from veilstream.errors import InputError
+from veilstream.solvers.baselines import Baseline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from veilstream.apps.report.content import Content
     from veilstream.data.states import StateSpace
     from veilstream.model.chain import MarkovChain
     from veilstream.model.problem import Problem
@@ -116,24 +118,22 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
 
 
 def demo_figure(
-    curves: Curves,
-    families: Families,
-    problem: Problem,
+    content: Content,
     rows: list[tuple[float, Solution, Solution]],
     day: tuple[NDArray[np.int64], NDArray[np.int64]],
-    names: tuple[str, ...],
     period_h: float,
 ) -> Figure:
     """The trade-off with the operating points asked for, and one day, true and released."""
     figure = Figure(figsize=(9, 9), layout="constrained")
     top, bottom = figure.subplots(2, 1, height_ratios=[1.25, 1])
-    draw_trade_off(top, curves, families, "km", problem)
+    families = {"planar-laplace": content.family, "rounding": Baseline("rounding").family(content.problem)}
+    draw_trade_off(top, {"causal-ba": content.solutions}, families, "km", content.problem)
     for limit, ours, laplace in rows:
         top.annotate("", (limit, ours.leakage), (limit, laplace.leakage),
                      arrowprops={"arrowstyle": "->", "color": "#444444", "lw": 1})  # fmt: skip
         top.annotate(f"{laplace.leakage / max(ours.leakage, 1e-9):.0f}x less", (limit, laplace.leakage), xytext=(4, 6),
                      textcoords="offset points", fontsize=9, color="#444444")  # fmt: skip
-    draw_traces(bottom, *day, names, period_h)
+    draw_traces(bottom, *day, content.names, period_h)
     _, ours, _ = rows[1]
     bottom.set_title(f"One day at {rows[1][0]:g} km: {ours.leakage:.3f} bits per step", loc="left", fontsize=11)
     return figure
