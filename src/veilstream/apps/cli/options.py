@@ -25,18 +25,14 @@ from veilstream.errors import InputError
 Options = list[str] | None  # NAME=VALUE of each --option
 
 
-@dataclass(frozen=True, init=False)
 class Flags:
-    """Which fields of a spec are flags, one of them an argument; --option takes the others where `rest` names some."""
+    """Which fields of a spec are flags, one of them an argument; --option takes the others where `rest` names some.
 
-    names: tuple[str, ...]
-    rest: str
-    argument: str
-    defaults: dict[str, Any]  # where they are not those of the spec
+    defaults: where they are not those of the spec.
+    """
 
     def __init__(self, *names: str, rest: str = "", argument: str = "", **defaults: Any) -> None:
-        for f, value in zip(fields(self), (names, rest, argument, defaults), strict=True):
-            object.__setattr__(self, f.name, value)
+        self.names, self.rest, self.argument, self.defaults = names, rest, argument, defaults
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -20,7 +21,7 @@ from veilstream.data.clusters import given_places
 from veilstream.data.encode import encode_steps
 from veilstream.data.fitting import find_states
 from veilstream.data.hold_out import split
-from veilstream.data.readings import Account, Readings
+from veilstream.data.readings import Account
 from veilstream.data.spec import FitSpec
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import default_period_s, to_steps
@@ -64,17 +65,12 @@ def run_fleet(sources: Sequence[str], out: Path, spec: FleetSpec, tell: Tell | N
                 if line not in (DIED.line, GONE.line):  # her data is at fault, not the machine
                     disk.set_aside(place[name])
         finally:  # also when interrupted: what is done is told
-            summary.notes = [*notes, *_clockless(rows, spec.fit.cycle)]
+            if (without := sum(r["cycle"] is None for r in rows)) and spec.fit.cycle in ("day", "week"):
+                summary.notes += [f"{without} of {len(rows)} users have no clock: their records are too short"]
             summary.seconds = perf_counter() - began
             summary.missing = sorted({t.name for t in tasks} - {r["user"] for r in rows} - set(failed))
             write_summary(out, summary)
     return summary
-
-
-def _clockless(rows: Sequence[dict[str, Any]], cycle: str) -> list[str]:
-    """Who has no clock although one was asked for."""
-    without = sum(r["cycle"] is None for r in rows) if cycle in ("day", "week") else 0
-    return [f"{without} of {len(rows)} users have no clock: their records are too short"] if without else []
 
 
 def tasks_of(users: Sequence[User], spec: FleetSpec) -> tuple[list[Task], list[Broken], list[str]]:
@@ -113,13 +109,18 @@ def _options_for(fit: FitSpec, kind: str) -> FitSpec:
 
 def _pooled(group: Sequence[User], options: FitSpec, spec: FleetSpec) -> tuple[list[Task], list[Broken], str]:
     """Tasks on shared states, each with what the others say about her."""
-    period_s = options.period_s or float(np.median([p for u in group if (p := _period_s(u)) is not None] or [1.0]))
+    periods = list[float]()
+    for user in group:
+        with suppress(InputError):  # it is told when her steps are made
+            periods += [p for p in [default_period_s(user.readings)] if p is not None]
+    period_s = options.period_s or float(np.median(periods or [1.0]))
     options = replace(options, period_s=None if group[0].readings.stepped else period_s).in_unit(group[0].readings.unit)
     recording = options.recording
     found, broken = [], []
     for user in group:
         try:
-            _, steps, resolved = to_steps(_copy(user), recording)
+            own_account = replace(user.readings, account=Account())  # cleaning writes into it
+            _, steps, resolved = to_steps(own_account, recording)
             found.append((user, split(steps, resolved, options.hold_out).fitted, resolved))
         except InputError as fault:
             broken.append(Broken(user.name, str(fault)))
@@ -131,11 +132,8 @@ def _pooled(group: Sequence[User], options: FitSpec, spec: FleetSpec) -> tuple[l
     except InputError as fault:
         return own, broken, f"no states in common ({fault}); each user has her own"
     if len(space) > MOST_SHARED:
-        return (
-            own,
-            broken,
-            f"{len(space)} states in common are too many to pool (at most {MOST_SHARED}); each has her own",
-        )
+        many = f"{len(space)} states in common are too many to pool (at most {MOST_SHARED}); each has her own"
+        return own, broken, many
     runs = [encode_steps(steps, resolved, space).sequences for _, steps, resolved in found]
     pool = Pool(runs, len(space))
     tasks = []
@@ -143,15 +141,3 @@ def _pooled(group: Sequence[User], options: FitSpec, spec: FleetSpec) -> tuple[l
         prior = pool.prior(i)
         tasks.append(replace(task, space=space, prior=prior.pseudo, pool=prior.to_json()))
     return tasks, broken, f"{len(tasks)} users share {len(space)} states and are pooled"
-
-
-def _copy(user: User) -> Readings:
-    """Readings with an account of their own: cleaning writes into it."""
-    return replace(user.readings, account=Account())
-
-
-def _period_s(user: User) -> float | None:
-    try:
-        return default_period_s(user.readings)
-    except InputError:
-        return None

@@ -93,12 +93,8 @@ def _people(folder: Path) -> list[Path]:
     inside = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
     if folder.name.lower() == TRAJECTORY or any(p.name.lower() == TRAJECTORY for p in inside if p.is_dir()):
         return [folder]
-    files = [p for p in inside if in_folder(p)]
-    return [*(p for p in inside if p.is_dir() and _holds_traces(p)), *files]
-
-
-def _holds_traces(folder: Path) -> bool:
-    return any(in_folder(p) or p.name.lower() == TRAJECTORY for p in folder.rglob("*"))
+    people = [p for p in inside if any(in_folder(f) or f.name.lower() == TRAJECTORY for f in p.rglob("*"))]
+    return [*people, *(p for p in inside if in_folder(p))]
 
 
 def _of(path: Path, reading: dict[str, Any]) -> Iterator[tuple[str, Readings] | Broken]:
