@@ -15,8 +15,7 @@ from real_data import GEOLIFE, needs_geolife
 from veilcli import veil
 from veilstream.apps.report.content import audited, collect, command_of, facts, table_rows
 from veilstream.apps.report.page import embed, payload, render
-from veilstream.apps.report.points import curve_constraint, example_steps, mean_channel, stretch
-from veilstream.apps.report.rivals import Elsewhere, Rival
+from veilstream.apps.report.points import Elsewhere, Rival, curve_constraint, example_steps, mean_channel, stretch
 from veilstream.apps.report.words import chain_card, verdict
 from veilstream.apps.specs import ReportSpec
 from veilstream.artefact import load, save

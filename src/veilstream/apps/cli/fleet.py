@@ -73,11 +73,11 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def show(summary: Summary, out: Path) -> None:
-    from veilstream.apps.fleet import figures
+    from veilstream.apps.fleet.summary import table_of
     from veilstream.solvers.solution import Level
 
     to, told = Terminal(), summary.to_json()
-    columns = figures.table(told["rows"], TERMINAL)
+    columns = table_of(told["rows"], TERMINAL)
     if "limit" in columns:
         columns["limit"] = [(r.get("limit_verdict") or "", None) for r in told["rows"]]
     rows = zip([r["user"] for r in told["rows"]], *([text for text, _ in c] for c in columns.values()), strict=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.apps.fleet import figures
+from veilstream.apps.fleet.summary import MEANINGS, felt, named, table_of
 from veilstream.apps.report.content import number
 from veilstream.apps.report.page import document, pairs, table
 from veilstream.apps.report.words import LEVELS
@@ -60,10 +60,10 @@ def headline(told: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     middle = float(np.median([r["leakage_share"] for r in rows]))
     bad = len(told["failed"])
     end = f"; {bad} failed." if bad else "."
-    seen = [named for r in rows if (named := figures.named(r))]
+    seen = [found for r in rows if (found := named(r))]
     words = ""
     if seen:
-        released, nothing = (float(np.median([named[who] for named in seen])) for who in ("released", "nothing"))
+        released, nothing = (float(np.median([one[who] for one in seen])) for who in ("released", "nothing"))
         things = {noun(r["unit"]) for r in rows}
         thing = things.pop() if len(things) == 1 else "state"
         words = (
@@ -132,7 +132,7 @@ def _curves(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             "kind": colour[r["unit"]],
             "curve": shares(r).round(4).tolist(),
             "at": [r["distortion_share"], r["leakage"] / (r["entropy_rate"] or 1.0)],
-            "title": f"{r['user']}: {figures.felt(r)}, {r['leakage']:.4f} bits per step in the long run",
+            "title": f"{r['user']}: {felt(r)}, {r['leakage']:.4f} bits per step in the long run",
         }
         for r in rows
     ]
@@ -204,11 +204,11 @@ def _spread(told: dict[str, Any]) -> str:
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
     """Most revealing first; `data-v` is what a click on the head sorts by."""
-    shown = figures.table(rows)
+    shown = table_of(rows)
     drawn = table(
         ("user", *shown),
         [(row["user"], *(column[i] for column in shown.values())) for i, row in enumerate(rows)],
         "sortable stack",
     )
-    meant = " ".join(f"<em>{h}</em>: {figures.MEANINGS[h]}" for h in shown if h in figures.MEANINGS)
+    meant = " ".join(f"<em>{h}</em>: {MEANINGS[h]}" for h in shown if h in MEANINGS)
     return _section("User by user", f"<p>A click on a head sorts. {meant}</p>{drawn}")

@@ -1,5 +1,6 @@
 """The fleet from sources to summary: read, pool, hand out, collect, tell."""
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,11 +13,13 @@ import numpy as np
 
 from veilstream.apps.fleet import folder as disk
 from veilstream.apps.fleet.engines import DIED, GONE, Failure, engine
+from veilstream.apps.fleet.page import page
 from veilstream.apps.fleet.pooling import Pool
 from veilstream.apps.fleet.spec import FleetSpec
-from veilstream.apps.fleet.summary import Summary, write_summary
+from veilstream.apps.fleet.summary import Summary
 from veilstream.apps.fleet.task import Task, task_of, work
 from veilstream.apps.fleet.users import Broken, User, read_users
+from veilstream.container import write
 from veilstream.data.clusters import given_places
 from veilstream.data.encode import encode_steps
 from veilstream.data.fitting import find_states
@@ -69,7 +72,9 @@ def run_fleet(sources: Sequence[str], out: Path, spec: FleetSpec, tell: Tell | N
                 summary.notes += [f"{without} of {len(rows)} users have no clock: their records are too short"]
             summary.seconds = perf_counter() - began
             summary.missing = sorted({t.name for t in tasks} - {r["user"] for r in rows} - set(failed))
-            write_summary(out, summary)
+            told = summary.to_json()
+            write(out / "fleet.json", (json.dumps(told, indent=1, ensure_ascii=False) + "\n").encode())
+            write(out / "index.html", page(told).encode())
     return summary
 
 

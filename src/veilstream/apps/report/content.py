@@ -15,6 +15,8 @@ from veilstream.apps.report.layout import lower_curve
 from veilstream.apps.report.points import (
     FEW,
     MAX_STEPS,
+    Elsewhere,
+    Rival,
     curve_constraint,
     distinct,
     example_steps,
@@ -22,7 +24,6 @@ from veilstream.apps.report.points import (
     mean_channel,
     slopes,
 )
-from veilstream.apps.report.rivals import Elsewhere, Rival
 from veilstream.apps.specs import ReportSpec
 from veilstream.artefact import Artefact
 from veilstream.audit.bayes import infer
